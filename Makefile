@@ -1,0 +1,69 @@
+# make PYTHON=/path/to/python    choose the interpreter that .venv is made with
+# make test ARGS="-k racing"     hand arguments to pytest
+
+.SUFFIXES:
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+VENV = .venv
+WORKERS = 2
+ARGS =
+
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# One BLAS thread per worker: more would only compete for the same cores.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: venv
+venv: $(VENV)/.installed ## make .venv with the package and all that demo and test need
+
+.PHONY: demo
+demo: $(VENV)/.installed ## run examples/tall_regression.py
+	$(BIN)/python examples/tall_regression.py
+
+.PHONY: test
+test: $(VENV)/.installed ## run the fast tests and the docstring examples
+	$(PYTEST) -m "not slow" $(ARGS)
+
+.PHONY: test-all
+test-all: $(VENV)/.installed ## run all tests, the slow ones too
+	$(PYTEST) $(ARGS)
+
+.PHONY: lint
+lint: $(VENV)/.installed-dev ## check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.PHONY: format
+format: $(VENV)/.installed-dev ## format the code and apply safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: clean
+clean: ## delete .venv, caches and build results
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps are written last, so an interrupted installation is done again.
+# A .venv that still runs on a supported Python is kept and brought up to date.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@rm -f $(VENV)/.installed $(VENV)/.installed-dev
+	@if ! { PYTHON=$(BIN)/python sh scripts/find_python.sh && $(BIN)/python -m pip --version; } \
+		>/dev/null 2>&1; then \
+		python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) || exit 1; \
+		echo "Making $(VENV) with $$python"; \
+		"$$python" -m venv --clear $(VENV) || exit 1; \
+	fi
+	@echo "Installing amc_pymc and its dependencies into $(VENV); this takes a few minutes"
+	@$(PIP) --editable '.[examples,test]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "Installing the development tools into $(VENV)"
+	@$(PIP) --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,10 @@
+"""Bounds that tell when a mean is known well enough."""
+
+from amc_pymc.bounds.normal import (
+    b_normal,
+    crossing_probability,
+    expected_rows,
+    race_cost_bound,
+)
+
+__all__ = ["b_normal", "crossing_probability", "expected_rows", "race_cost_bound"]

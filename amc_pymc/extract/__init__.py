@@ -1,0 +1,6 @@
+"""The border with PyMC: the only code that takes a ``pm.Model`` apart."""
+
+from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.rows import NotRowFactorised, RowLogp, extract_rows
+
+__all__ = ["FlatLayout", "NotRowFactorised", "RowLogp", "extract_rows"]

@@ -1,0 +1,263 @@
+"""The pieces of a model's log posterior that racing steps need, compiled on demand.
+
+log posterior(x) = sum over rows l_n(x) + rest(x), natural logarithms, on the flat unconstrained
+vector x of all value variables (D,). ``rest`` is everything that is not a raced row: priors,
+Jacobians of transforms, Potentials and other observed variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from numba import types
+from pytensor.gradient import pushforward
+from pytensor.graph.replace import clone_replace
+
+from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.native import callback_function, compile_graph, native_function
+from amc_pymc.extract.rows import RowLogp
+
+__all__ = ["ModelDensities"]
+
+_REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
+_LOGP = types.float64(types.float64[::1])
+_GRADIENT = types.float64[::1](types.float64[::1])
+_CHUNK = 16_384
+
+
+class ModelDensities:
+    """Row and rest densities of a model.
+
+    Parameters
+    ----------
+    rows : RowLogp
+    rest : symbolic scalar
+        Log density of everything else, in terms of ``value_vars``.
+    value_vars : sequence of variables
+        Of the model.
+    expand : (E,) int array
+        Coordinates of x in which the control variate expands; empty for none.
+    row_logp : callable, optional
+        ``(point, rows) -> (m,)`` used instead of ``rows`` for the values (no derivatives then).
+    compile_kwargs : dict, optional
+        Handed to ``pytensor.function``.
+
+    Notes
+    -----
+    Compiled functions are made when first asked for and are not pickled.
+    """
+
+    def __init__(
+        self,
+        rows: RowLogp | None,
+        rest,
+        value_vars,
+        *,
+        layout: FlatLayout,
+        n_rows: int,
+        expand: np.ndarray,
+        row_logp: Callable | None = None,
+        compile_kwargs: dict[str, Any] | None = None,
+    ):
+        self.rows = rows
+        self.layout = layout
+        self.n_rows = n_rows
+        self.expand = np.asarray(expand, dtype=np.int64)
+        self.row_logp = row_logp
+        self.compile_kwargs = dict(compile_kwargs or {})
+        self._x = pt.vector("x")
+        values = layout.split(self._x)
+        replace = {v: v.type.filter_variable(values[v.name], allow_convert=True) for v in value_vars}
+        self._rest = clone_replace([rest], replace, rebuild_strict=False)[0].astype("float64")
+        #: Rows passed through so far in full passes, in units of one evaluation of one row.
+        self.rows_evaluated = 0
+
+    def __getstate__(self):
+        compiled = {n for n, v in vars(type(self)).items() if isinstance(v, cached_property)}
+        return {k: v for k, v in self.__dict__.items() if k not in compiled}
+
+    def _compile(self, inputs, output):
+        return compile_graph(inputs, output, **self.compile_kwargs)
+
+    # --- for compiled loops ---------------------------------------------------------------------
+
+    @cached_property
+    def rewards(self):
+        """First-class ``(points (K=2, D), centre, rows (m,)) -> (2, m)``: row 1 holds the change
+        of each row's log-likelihood from points[0] to points[1] less that of its control variate.
+        """
+        if self.row_logp is not None:
+            return callback_function(self._python_rewards, _REWARDS)
+        points, centre, idx = pt.matrix("points"), pt.vector("centre"), pt.lvector("idx")
+        arrays = self.rows.array_inputs()
+        residual = self._residual_change(points, centre, idx, arrays)
+        out = pt.stack([pt.zeros_like(residual), residual])
+        fn = self._compile([points, centre, idx, *arrays], out)
+        return native_function(fn, _REWARDS, self.rows.arrays)
+
+    @cached_property
+    def rest(self):
+        """First-class ``x -> log density`` of everything but the rows."""
+        return native_function(self._compile([self._x], self._rest * 1.0), _LOGP)
+
+    @cached_property
+    def rest_gradient(self):
+        """First-class gradient of :attr:`rest`; zero at discrete coordinates."""
+        return native_function(self._compile([self._x], self._gradient(self._rest)), _GRADIENT)
+
+    @cached_property
+    def row_gradient(self):
+        """First-class ``(points (K, D), centre, rows) -> (K, D)``: summed gradients of residuals."""
+        points, centre, idx = pt.matrix("points"), pt.vector("centre"), pt.lvector("idx")
+        arrays = self.rows.array_inputs()
+        both = pt.stack([points[0], centre])
+        residual = self._residual_change(both[::-1], centre, idx, arrays).sum()
+        gradient = pt.grad(residual, points, disconnected_inputs="ignore")[0]
+        fn = self._compile([points, centre, idx, *arrays], gradient[None, :])
+        return native_function(fn, _REWARDS, self.rows.arrays)
+
+    # --- full passes ----------------------------------------------------------------------------
+
+    def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
+        """Log-likelihoods (m,) of some rows at x."""
+        if self.row_logp is not None:
+            return np.asarray(self.row_logp(self.layout.unravel(x), idx), dtype=float)
+        return self._row_values(x, idx, *self.rows.arrays)
+
+    def all_values(self, x: np.ndarray) -> np.ndarray:
+        """Log-likelihoods (N,) of all rows at x, in chunks."""
+        self.rows_evaluated += self.n_rows
+        parts = [self.values(x, np.arange(s.start, s.stop)) for s in self._chunks()]
+        return np.concatenate(parts)
+
+    def change(self, x: np.ndarray, x_new: np.ndarray) -> float:
+        """Sum over all rows of l_n(x_new) - l_n(x), without any control variate."""
+        total = 0.0
+        for s in self._chunks():
+            idx = np.arange(s.start, s.stop)
+            total += float(np.sum(self.values(x_new, idx) - self.values(x, idx)))
+        return total
+
+    def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None):
+        """Sum of the log-likelihood over ``rows`` (default all) and its gradient (D,)."""
+        total, gradient = 0.0, np.zeros(self.layout.size)
+        for data, m in self._row_chunks(rows):
+            value, grad = self._rows_gradient(x, *data)
+            total += float(value)
+            gradient += grad
+            self.rows_evaluated += 3 * m
+        return total, gradient
+
+    def hessian(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        """Hessian (D, D) of the summed log-likelihood, one direction at a time over each chunk."""
+        d = self.layout.size
+        out = np.zeros((d, d))
+        directions = np.eye(d)[self.expand]
+        for data, m in self._row_chunks(rows):
+            for k, direction in zip(self.expand, directions):
+                out[k] += self._rows_hvp(x, direction, *data)
+            self.rows_evaluated += 5 * m * len(self.expand)
+        return 0.5 * (out + out.T)
+
+    def rest_value_and_gradient(self, x: np.ndarray):
+        """Rest of the log posterior and its gradient (D,)."""
+        value, gradient = self._rest_and_gradient(x)
+        return float(value), gradient
+
+    def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+        """Hessian of the rest over some coordinates, zero elsewhere."""
+        d = self.layout.size
+        out = np.zeros((d, d))
+        for k in coordinates:
+            e = np.zeros(d)
+            e[k] = 1.0
+            out[k] = self._rest_hvp(x, e)
+        return 0.5 * (out + out.T)
+
+    # --- graphs ---------------------------------------------------------------------------------
+
+    def _gradient(self, scalar):
+        gradient = pt.grad(scalar, self._x, disconnected_inputs="ignore")
+        return pt.zeros_like(self._x) + gradient
+
+    def _residual_change(self, points, centre, idx, arrays):
+        x, x_new = points[0], points[1]
+        change = self.rows.graph(x_new, idx, arrays) - self.rows.graph(x, idx, arrays)
+        if not self.expand.size:
+            return change
+        mask = np.zeros(self.layout.size)
+        mask[self.expand] = 1.0
+        at, u, v = pt.vector("at"), pt.vector("u"), pt.vector("v")
+        slope = pushforward(self.rows.graph(at, idx, arrays), at, u)
+        proxy = slope + 0.5 * pushforward(slope, at, v)
+        replace = {
+            at: pt.switch(mask > 0, centre, x),
+            u: mask * (x_new - x),
+            v: mask * (x_new + x - 2.0 * centre),
+        }
+        return change - clone_replace([proxy], replace)[0]
+
+    def _python_rewards(self, points, rows):
+        here = np.asarray(self.row_logp(self.layout.unravel(points[0]), rows), dtype=float)
+        there = np.asarray(self.row_logp(self.layout.unravel(points[1]), rows), dtype=float)
+        for values in (here, there):
+            if values.shape != rows.shape:
+                raise ValueError(
+                    f"row_logp returned shape {values.shape} for {rows.size} rows; "
+                    f"it must return {rows.shape}"
+                )
+        return np.stack([np.zeros(rows.size), there - here])
+
+    @cached_property
+    def _row_values(self):
+        idx, arrays = pt.lvector("idx"), self.rows.array_inputs()
+        graph = self.rows.graph(self._x, idx, arrays)
+        return self._compile([self._x, idx, *arrays], graph)
+
+    def _gathered_total(self):
+        arrays = self.rows.array_inputs()
+        length = arrays[0].shape[0]
+        return arrays, self.rows.graph_of_rows(self._x, arrays, length).sum()
+
+    @cached_property
+    def _rows_gradient(self):
+        arrays, total = self._gathered_total()
+        return self._compile([self._x, *arrays], [total, self._gradient(total)])
+
+    @cached_property
+    def _rows_hvp(self):
+        arrays, total = self._gathered_total()
+        v = pt.vector("v")
+        hvp = self._gradient(pt.dot(self._gradient(total), v))
+        return self._compile([self._x, v, *arrays], hvp)
+
+    @cached_property
+    def _rest_and_gradient(self):
+        return self._compile([self._x], [self._rest * 1.0, self._gradient(self._rest)])
+
+    @cached_property
+    def _rest_hvp(self):
+        v = pt.vector("v")
+        hvp = self._gradient(pt.dot(self._gradient(self._rest), v))
+        return self._compile([self._x, v], hvp)
+
+    # --- chunks ---------------------------------------------------------------------------------
+
+    def _chunks(self):
+        for start in range(0, self.n_rows, _CHUNK):
+            yield slice(start, min(start + _CHUNK, self.n_rows))
+
+    def _row_chunks(self, rows):
+        arrays = self.rows.arrays
+        if rows is None:
+            for s in self._chunks():
+                yield [a[s] for a in arrays], s.stop - s.start
+        else:
+            for start in range(0, len(rows), _CHUNK):
+                chunk = rows[start : start + _CHUNK]
+                yield [a[chunk] for a in arrays], len(chunk)

@@ -1,0 +1,91 @@
+"""One flat float64 vector for all value variables of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pytensor.tensor.variable import TensorVariable
+
+__all__ = ["FlatLayout"]
+
+
+@dataclass(frozen=True)
+class FlatLayout:
+    """Where each value variable lies in the flat vector x of length D.
+
+    Discrete variables are stored as floats and cast back inside graphs. The order is that of
+    ``model.value_vars``.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+
+    @classmethod
+    def from_model(cls, model, point: Mapping[str, np.ndarray]) -> FlatLayout:
+        """Read names, shapes and dtypes off a model and one of its points."""
+        names = tuple(v.name for v in model.value_vars)
+        arrays = [np.asarray(point[name]) for name in names]
+        return cls(names, tuple(a.shape for a in arrays), tuple(a.dtype.name for a in arrays))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of entries of each variable."""
+        return tuple(int(np.prod(s)) for s in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """Length D of the flat vector."""
+        return sum(self.sizes)
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """Slice of each variable in the flat vector."""
+        ends = np.cumsum(self.sizes).tolist()
+        return {n: slice(e - s, e) for n, s, e in zip(self.names, self.sizes, ends)}
+
+    def is_continuous(self, name: str) -> bool:
+        """Whether a variable has a floating dtype."""
+        return self.dtypes[self.names.index(name)].startswith("float")
+
+    def indices(self, names: Sequence[str]) -> np.ndarray:
+        """Sorted positions (int64) of the entries of ``names``."""
+        chosen = set(names)
+        parts = [np.arange(s.start, s.stop) for n, s in self.slices.items() if n in chosen]
+        return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
+
+    def labels(self) -> list[str]:
+        """Readable name of each entry, ``beta[2]``."""
+        out: list[str] = []
+        for name, shape in zip(self.names, self.shapes):
+            for where in np.ndindex(*shape):
+                out.append(f"{name}[{', '.join(map(str, where))}]" if shape else name)
+        return out
+
+    def ravel(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Point -> flat vector (D,), float64."""
+        x = np.empty(self.size)
+        start = 0
+        for name, size in zip(self.names, self.sizes):
+            x[start : start + size] = np.ravel(point[name])
+            start += size
+        return x
+
+    def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Flat vector -> point with the shapes and dtypes of the model."""
+        return {
+            name: np.asarray(x[s].reshape(shape), dtype=dtype)
+            for (name, s), shape, dtype in zip(self.slices.items(), self.shapes, self.dtypes)
+        }
+
+    def split(self, x: TensorVariable) -> dict[str, TensorVariable]:
+        """Symbolic flat vector -> symbolic value variables."""
+        out = {}
+        for (name, s), shape, dtype in zip(self.slices.items(), self.shapes, self.dtypes):
+            value = x[s.start] if shape == () else pt.reshape(x[s], shape)
+            out[name] = value.astype(dtype)
+        return out

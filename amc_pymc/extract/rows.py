@@ -1,0 +1,535 @@
+"""The log-likelihood of any subset of a model's observed rows.
+
+The elementwise log-likelihood graph of a ``pm.Model`` is cut along its *data frontier*: the
+maximal subgraphs that depend on data only are evaluated once, and those with an axis of length N
+become inputs that are indexed by row. The rest of the graph is rebuilt on top of them, so that
+evaluating m rows costs O(m), whatever N is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import Mode
+from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
+
+from amc_pymc.extract.layout import FlatLayout
+
+__all__ = [
+    "NotRowFactorised",
+    "RowLogp",
+    "choose_observed",
+    "extract_rows",
+    "interpreted_mode",
+    "row_count",
+]
+
+_SHORT_SHAPE_VECTOR = 8
+
+
+class NotRowFactorised(ValueError):
+    """The observed rows of this model cannot be evaluated one by one."""
+
+
+def _refuse(name: str, reason: str) -> NotRowFactorised:
+    return NotRowFactorised(
+        f"The rows of observed variable {name!r} cannot be evaluated on their own: {reason}. "
+        "If they are conditionally independent, pass row_logp=, a function (point, rows) -> "
+        "log-likelihood of each of these rows; if they are not, subsampling does not apply."
+    )
+
+
+def interpreted_mode() -> Mode:
+    """Mode for graphs that run a handful of times: NumPy, nothing to compile."""
+    return Mode(linker="py", optimizer="fast_compile").excluding("BlasOpt", "blas", "cxx_only")
+
+
+@dataclass(frozen=True)
+class _RowInput:
+    """A data array with rows along ``axis`` of the original variable, stored rows first."""
+
+    placeholder: Variable
+    array: np.ndarray
+    axis: int
+
+
+@dataclass(frozen=True)
+class RowLogp:
+    """Log-likelihood of any subset of N observed rows, as a function of the value variables.
+
+    Call it with a point (dict of value-variable name -> array, as ``model.initial_point()``) and a
+    1-d integer array of m row numbers; it returns the natural-log likelihood of these rows, shape
+    (m,), trailing dimensions of the observation and several observed variables summed.
+
+    Build it with :func:`extract_rows`. It is immutable and can be pickled.
+    """
+
+    n_rows: int
+    observed_vars: tuple[str, ...]
+    value_vars: tuple[str, ...]
+    layout: FlatLayout
+    fingerprint: str
+    shared_names: tuple[str, ...] = ()
+    row_local: tuple[str, ...] = ()
+    _output: Variable = field(repr=False, default=None)
+    _values: dict[str, Variable] = field(repr=False, default_factory=dict)
+    _inputs: tuple[_RowInput, ...] = field(repr=False, default=())
+    _length: Variable = field(repr=False, default=None)
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """Data arrays, rows first, in the order of :meth:`array_inputs`."""
+        return [i.array for i in self._inputs]
+
+    def array_inputs(self) -> list[TensorVariable]:
+        """Fresh symbolic inputs for the full arrays."""
+        return [
+            TensorType(i.array.dtype, (None, *i.array.shape[1:]))(f"rows_{k}")
+            for k, i in enumerate(self._inputs)
+        ]
+
+    def graph(self, x: TensorVariable, idx: TensorVariable, arrays: Sequence[TensorVariable]):
+        """Symbolic log-likelihood (m,) of the rows ``idx`` at the flat point ``x``."""
+        gathered = [pt.take(a, idx, axis=0) if a.type.ndim else a for a in arrays]
+        return self.graph_of_rows(x, gathered, idx.shape[0], idx)
+
+    def graph_of_rows(self, x, gathered, length, idx=None):
+        """As :meth:`graph`, for rows gathered beforehand (row-local variables need ``idx``)."""
+        replace: dict[Variable, Variable] = {self._length: length}
+        values = self.layout.split(x)
+        for name, placeholder in self._values.items():
+            value = values[name][idx] if name in self.row_local else values[name]
+            replace[placeholder] = placeholder.type.filter_variable(value, allow_convert=True)
+        for row_input, rows in zip(self._inputs, gathered):
+            rows = pt.moveaxis(rows, 0, row_input.axis) if row_input.axis else rows
+            replace[row_input.placeholder] = rows
+        return clone_replace(self._output, replace, rebuild_strict=False)
+
+    def compile(self, mode: Any = None):
+        """Compiled ``f(x, idx) -> (m,)`` for the flat vector x (D,) and int64 row numbers."""
+        x, idx, arrays = pt.vector("x"), pt.lvector("idx"), self.array_inputs()
+        fn = pytensor.function(
+            [x, idx, *arrays],
+            self.graph(x, idx, arrays),
+            mode=mode or interpreted_mode(),
+            on_unused_input="ignore",
+        )
+        data = self.arrays
+        return lambda x, idx: np.asarray(fn(x, idx, *data))
+
+    @cached_property
+    def _interpreted(self):
+        return self.compile()
+
+    def __getstate__(self):
+        return {k: v for k, v in self.__dict__.items() if k != "_interpreted"}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+
+    def __call__(self, point: Mapping[str, np.ndarray], idx: Iterable[int]) -> np.ndarray:
+        """Log-likelihood (m,) of the rows ``idx`` at ``point``."""
+        return self._interpreted(self._flat(point), self._checked_index(idx))
+
+    def _flat(self, point) -> np.ndarray:
+        for name, shape in zip(self.layout.names, self.layout.shapes):
+            if name not in point:
+                raise KeyError(f"point lacks the value variable {name!r}")
+            if np.shape(point[name]) != shape:
+                raise ValueError(f"point[{name!r}] has shape {np.shape(point[name])}, not {shape}")
+        return self.layout.ravel(point)
+
+    def _checked_index(self, idx) -> np.ndarray:
+        idx = np.asarray(idx)
+        if idx.ndim != 1:
+            raise ValueError(f"idx must be 1-d, got shape {idx.shape}")
+        if idx.size and idx.dtype.kind not in "iu":
+            raise TypeError(f"idx must hold integers, got dtype {idx.dtype}")
+        if idx.size and (idx.min() < 0 or idx.max() >= self.n_rows):
+            raise IndexError(
+                f"idx must lie in [0, {self.n_rows}), got {int(idx.min())}..{int(idx.max())}"
+            )
+        return idx.astype(np.int64)
+
+    def is_current(self, model) -> bool:
+        """Whether the data of ``model`` are those this object was built from."""
+        return self.fingerprint == _fingerprint(model, self.shared_names)
+
+
+def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None) -> RowLogp:
+    """Take the per-row log-likelihood out of a model.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Its observed rows must be conditionally independent given the value variables.
+    observed_vars : sequence of str or variables, optional
+        Observed variables whose rows (axis 0) are wanted; all of one length. Default: those with
+        the most rows.
+    rng : numpy.random.Generator, optional
+        Draws the rows and points on which the result is verified.
+
+    Returns
+    -------
+    RowLogp
+        Verified against the model's own elementwise log-likelihood.
+
+    Raises
+    ------
+    NotRowFactorised
+        Names the variable that cannot be taken row by row, and why.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from amc_pymc.extract import extract_rows
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    ...     y = pm.Normal("y", mu, 1, observed=np.arange(100.0))
+    >>> rows = extract_rows(model)
+    >>> rows(model.initial_point(), np.array([0, 2])).round(3)
+    array([-0.919, -2.919])
+    """
+    rng = np.random.default_rng(20161) if rng is None else rng
+    observed = choose_observed(model, observed_vars)
+    for rv in observed:
+        _refuse_unsliceable(model, rv)
+    n_rows = row_count(model, observed)
+    point = model.initial_point()
+    layout = FlatLayout.from_model(model, point)
+    logps = [_elementwise_logp(model, rv, n_rows) for rv in observed]
+    names = tuple(rv.name for rv in observed)
+    frontier, dependent = _data_frontier(logps, model.value_vars)
+    shared_names = _shared_names(frontier)
+    data = _evaluate(frontier, names[0])
+    values = [v for v in model.value_vars if v in set(ancestors(logps))]
+    oracle = _oracle(logps, model.value_vars, layout)
+    xs = _test_points(layout, point, rng)
+    expected = [oracle(x) for x in xs]
+    failure: Exception | None = None
+    for plan in _row_plans(frontier, data, values, n_rows):
+        try:
+            rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
+            problem = _disagreement(rows, xs, expected, n_rows, rng)
+        except Exception as error:
+            failure = failure or error
+            continue
+        if problem is None:
+            stamp = _fingerprint(model, shared_names)
+            object.__setattr__(rows, "fingerprint", stamp)
+            object.__setattr__(rows, "shared_names", shared_names)
+            return rows
+        failure = failure or problem
+    raise _refuse(names[0], f"{type(failure).__name__}: {failure}") from failure
+
+
+# --- which observed variables ------------------------------------------------------------------
+
+
+def choose_observed(model, observed_vars=None) -> list[Variable]:
+    """Observed variables named by the user, or those with the most rows."""
+    if not model.observed_RVs:
+        raise NotRowFactorised("The model has no observed variable: there are no rows to subsample")
+    if observed_vars is None:
+        lengths = [_length(model, rv) for rv in model.observed_RVs]
+        return [rv for rv, n in zip(model.observed_RVs, lengths) if n == max(lengths)]
+    if isinstance(observed_vars, str | Variable):
+        observed_vars = [observed_vars]
+    known = {rv.name: rv for rv in model.observed_RVs}
+    chosen = []
+    for var in observed_vars:
+        name = getattr(var, "name", var)
+        if name not in known:
+            raise ValueError(
+                f"observed_vars names {name!r}, which is not an observed variable of the model; "
+                f"these are: {', '.join(known)}"
+            )
+        chosen.append(known[name])
+    if not chosen:
+        raise ValueError("observed_vars is empty; leave it None for the variables with most rows")
+    return chosen
+
+
+def _length(model, rv) -> int:
+    value = model.rvs_to_values[rv]
+    shape = getattr(_constant_value(value), "shape", ())
+    return shape[0] if shape else 0
+
+
+def _constant_value(value: Variable):
+    if isinstance(value, Constant):
+        return value.data
+    if isinstance(value, SharedVariable):
+        return value.get_value(borrow=True)
+    return _evaluate_one(value)
+
+
+def _evaluate_one(value: Variable):
+    return pytensor.function([], value, mode=interpreted_mode())()
+
+
+def row_count(model, observed) -> int:
+    """The one number of rows of some observed variables."""
+    lengths = {rv.name: _length(model, rv) for rv in observed}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"observed_vars must have the same number of rows, got {lengths}")
+    n_rows = next(iter(lengths.values()))
+    if n_rows < 1:
+        raise _refuse(observed[0].name, "its observation is a scalar or empty")
+    return n_rows
+
+
+def _refuse_unsliceable(model, rv) -> None:
+    from pymc.distributions.distribution import PartialObservedRV
+    from pymc.variational.minibatch_rv import MinibatchRandomVariable
+
+    op = rv.owner.op if rv.owner else None
+    if isinstance(op, MinibatchRandomVariable):
+        raise _refuse(rv.name, "it has total_size=; give the full data, the step subsamples them")
+    if isinstance(op, PartialObservedRV):
+        raise _refuse(rv.name, "its data have missing values; drop or impute these rows")
+    nodes = ancestors([model.rvs_to_values[rv]])
+    if any(v.owner is not None and isinstance(v.owner.op, RandomVariable) for v in nodes):
+        raise _refuse(rv.name, "its data are random (pm.Minibatch); give the full data")
+
+
+def _elementwise_logp(model, rv, n_rows: int):
+    try:
+        (logp,) = model.logp(vars=[rv], sum=False)
+    except Exception as error:
+        raise _refuse(rv.name, f"it has no elementwise logp ({error})") from error
+    logp = logp.values if hasattr(logp, "values") else logp
+    logp = rewrite_graph(logp, include=("lower_xtensor",))
+    if logp.type.ndim == 0:
+        raise _refuse(rv.name, "its logp is a scalar, the rows depend on each other")
+    if logp.type.shape[0] not in (None, n_rows):
+        raise _refuse(rv.name, f"its logp has {logp.type.shape[0]} entries for {n_rows} rows")
+    return logp
+
+
+# --- the cut -----------------------------------------------------------------------------------
+
+
+def _data_frontier(logps, value_vars):
+    """Inputs of the parameter-dependent part of the graph that depend on data only."""
+    dependent: set[Variable] = set(value_vars)
+    nodes = list(toposort(logps))
+    for node in nodes:
+        if any(i in dependent for i in node.inputs):
+            dependent.update(node.outputs)
+    frontier: dict[Variable, None] = {}
+    for node in nodes:
+        if any(o in dependent for o in node.outputs):
+            frontier.update({i: None for i in node.inputs if i not in dependent})
+    # A logp that depends on no parameter at all is all frontier.
+    frontier.update({logp: None for logp in logps if logp not in dependent})
+    return list(frontier), dependent
+
+
+def _evaluate(frontier, name: str) -> list[np.ndarray]:
+    """Values of the frontier, borrowed where they are stored already."""
+    lazy = [v for v in frontier if not isinstance(v, Constant | SharedVariable)]
+    if any(v.owner and isinstance(v.owner.op, RandomVariable) for v in ancestors(lazy)):
+        raise _refuse(name, "its data pass through a random variable (pm.Minibatch)")
+    computed = {}
+    if lazy:
+        computed = dict(zip(lazy, pytensor.function([], lazy, mode=interpreted_mode())()))
+    out = []
+    for v in frontier:
+        out.append(computed[v] if v in computed else _constant_value(v))
+    return out
+
+
+def _row_plans(frontier, data, values, n_rows):
+    """Candidate choices of the row axis of each frontier variable, likeliest first.
+
+    A plan maps a frontier position to its row axis, or to ``"length"`` for integers that stand
+    for N, and a value-variable name to 0 if it has one entry (or row of entries) per row.
+    """
+    options: list[list[tuple[Any, Any]]] = []
+    for k, value in enumerate(data):
+        axes = [a for a, n in enumerate(np.shape(value)) if n == n_rows]
+        choices: list[Any] = [*axes, None] if axes else []
+        if _stands_for_length(value, n_rows):
+            choices = ["length", None]
+        if choices:
+            options.append([(k, c) for c in choices])
+    for v in values:
+        if v.type.ndim and v.type.shape[0] == n_rows:
+            options.append([(v.name, 0), (v.name, None)])
+    options.sort(key=lambda o: isinstance(o[0][0], str))
+    for choice in itertools.islice(itertools.product(*options), 64):
+        yield {key: axis for key, axis in choice if axis is not None}
+
+
+def _stands_for_length(value, n_rows: int) -> bool:
+    value = np.asarray(value)
+    if value.dtype.kind not in "iu" or value.ndim > 1 or value.size > _SHORT_SHAPE_VECTOR:
+        return False
+    return bool(np.any(value == n_rows)) and not (value.ndim == 1 and value.size == n_rows)
+
+
+def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLogp:
+    length = pt.lscalar("n_rows")
+    memo: dict[Variable, Variable] = {}
+    inputs = []
+    for k, (var, value) in enumerate(zip(frontier, data)):
+        if k not in plan:
+            memo[var] = _as_constant(var, value)
+        elif plan[k] == "length":
+            memo[var] = _length_graph(np.asarray(value), n_rows, length, var)
+        else:
+            row_input = _row_input(var, np.asarray(value), plan[k])
+            inputs.append(row_input)
+            memo[var] = row_input.placeholder
+    placeholders = {}
+    row_local = []
+    for v in values:
+        placeholders[v.name] = memo[v] = v.type(f"{v.name}_")
+        if v.name in plan:
+            memo[v] = placeholders[v.name] = v.type.clone(shape=(None, *v.type.shape[1:]))(v.name)
+            row_local.append(v.name)
+    outs = [_per_row(out) for out in _rebuild(logps, memo)]
+    return RowLogp(
+        n_rows=n_rows,
+        observed_vars=names,
+        value_vars=tuple(v.name for v in values),
+        layout=layout,
+        fingerprint="",
+        row_local=tuple(row_local),
+        _output=sum(outs[1:], start=outs[0]),
+        _values=placeholders,
+        _inputs=tuple(inputs),
+        _length=length,
+    )
+
+
+def _row_input(var, value, axis) -> _RowInput:
+    shape = [None if a == axis else (1 if n == 1 else n) for a, n in enumerate(value.shape)]
+    placeholder = TensorType(var.type.dtype, tuple(shape))()
+    array = np.ascontiguousarray(np.moveaxis(value, axis, 0), dtype=var.type.dtype)
+    return _RowInput(placeholder, array, axis)
+
+
+def _as_constant(var, value):
+    if isinstance(var, Constant) or not isinstance(var.type, TensorType):
+        return var
+    return var.type.filter_variable(pt.as_tensor(value).astype(var.type.dtype), allow_convert=True)
+
+
+def _length_graph(value, n_rows, length, var):
+    if value.ndim == 0:
+        return length.astype(var.type.dtype)
+    parts = [length if v == n_rows else pt.constant(int(v), dtype="int64") for v in value]
+    return pt.stack(parts).astype(var.type.dtype)
+
+
+def _per_row(logp):
+    return logp.sum(axis=tuple(range(1, logp.type.ndim))) if logp.type.ndim > 1 else logp
+
+
+def _rebuild(outs, memo):
+    """Rebuild a graph on replaced inputs with fresh static shapes, opening inner graphs."""
+    memo = dict(memo)
+    for node in toposort(outs, blockers=list(memo)):
+        inputs = [memo.get(i, i) for i in node.inputs]
+        if all(o in memo for o in node.outputs):
+            continue
+        if all(a is b for a, b in zip(inputs, node.inputs)):
+            continue
+        if isinstance(node.op, OpFromGraph):
+            inner = {a: b for a, b in zip(node.inputs, inputs)}
+            new = _rebuild(inline_ofg_node(node), inner)
+        else:
+            new = node.op.make_node(*inputs).outputs
+        memo.update(zip(node.outputs, new))
+    return [memo.get(o, o) for o in outs]
+
+
+# --- verification ------------------------------------------------------------------------------
+
+
+def _oracle(logps, value_vars, layout):
+    x = pt.vector("x")
+    values = layout.split(x)
+    replace = {v: v.type.filter_variable(values[v.name], allow_convert=True) for v in value_vars}
+    outs = [_per_row(o) for o in clone_replace(logps, replace, rebuild_strict=False)]
+    total = sum(outs[1:], start=outs[0])
+    return pytensor.function([x], total, mode=interpreted_mode(), on_unused_input="ignore")
+
+
+def _test_points(layout, point, rng, n_points: int = 3) -> list[np.ndarray]:
+    """The initial point and jittered copies of it, discrete variables kept."""
+    x0 = layout.ravel(point)
+    moves = layout.indices([n for n in layout.names if layout.is_continuous(n)])
+    xs = [x0]
+    for _ in range(n_points - 1):
+        x = x0.copy()
+        x[moves] += rng.normal(scale=0.3, size=moves.size)
+        xs.append(x)
+    return xs
+
+
+def _disagreement(rows, xs, expected, n_rows, rng) -> Exception | None:
+    """The first difference from the model's own elementwise log-likelihood, or None."""
+    _refuse_long_constants(rows, n_rows)
+    for x, full in zip(xs, expected):
+        if full.shape != (n_rows,):
+            return ValueError(f"its logp has shape {full.shape} for {n_rows} rows")
+        for m in (1, 2, 50, 200):
+            idx = rng.integers(0, n_rows, size=m)
+            got = rows._interpreted(x, idx)
+            if got.shape != (m,):
+                return ValueError(f"{m} rows gave a result of shape {got.shape}")
+            if not np.allclose(got, full[idx], rtol=1e-9, atol=1e-9, equal_nan=True):
+                return ValueError("the value of a row depends on the other rows")
+    return None
+
+
+def _refuse_long_constants(rows: RowLogp, n_rows: int) -> None:
+    """A constant of N entries left in the graph would make the cost of a row O(N)."""
+    if n_rows < 1000:
+        return
+    for v in ancestors([rows._output]):
+        if isinstance(v, Constant) and np.size(v.data) >= n_rows:
+            raise ValueError("data of N entries are used other than row by row")
+
+
+# --- data that may change ----------------------------------------------------------------------
+
+
+def _shared_names(frontier) -> tuple[str, ...]:
+    shared = {v.name for v in ancestors(frontier) if isinstance(v, SharedVariable) and v.name}
+    return tuple(sorted(shared))
+
+
+def _fingerprint(model, names) -> str:
+    """Hash of the model's mutable data and dimension lengths."""
+    known = {**{v.name: v for v in model.data_vars}, **model.dim_lengths}
+    digest = hashlib.blake2b(digest_size=16)
+    for name in names:
+        variable = known.get(name)
+        if isinstance(variable, SharedVariable):
+            value = np.ascontiguousarray(variable.get_value(borrow=True))
+            digest.update(f"{name}{value.shape}{value.dtype}".encode())
+            digest.update(value.reshape(-1).view(np.uint8))
+    return digest.hexdigest()

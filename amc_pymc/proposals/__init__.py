@@ -1,0 +1,14 @@
+"""Proposals: pure compiled functions of the state, a scale and a generator."""
+
+from amc_pymc.proposals.gaussian import conditional_mean, gaussian_log_ratio, propose_gaussian
+from amc_pymc.proposals.langevin import langevin_log_ratio, propose_langevin
+from amc_pymc.proposals.random_walk import propose_random_walk
+
+__all__ = [
+    "conditional_mean",
+    "gaussian_log_ratio",
+    "langevin_log_ratio",
+    "propose_gaussian",
+    "propose_langevin",
+    "propose_random_walk",
+]

@@ -1,0 +1,103 @@
+"""Uniform draws without replacement from a finite population of rows.
+
+A bitmap remembers which rows a race has read, N/8 bytes whatever the race does. Drawing by
+rejection costs O(1) per row while at most half of the rows are read; the last round of a race is
+the ordered sweep over everything that is left. After the race the bitmap is put back, so a race
+depends on its random generator only, never on the races before it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from numba import njit
+
+__all__ = ["Population", "draw_rows", "forget_rows", "make_population", "sweep_rows"]
+
+
+class Population(NamedTuple):
+    """N rows, those of ``exact`` taken out and always evaluated.
+
+    ``marked`` holds one bit per row; a set bit means read or taken out.
+    """
+
+    n_rows: int
+    n_raced: int
+    marked: np.ndarray
+    exact: np.ndarray
+
+
+def make_population(n_rows: int, exact=()) -> Population:
+    """Population of ``n_rows`` rows without the distinct rows of ``exact``.
+
+    Examples
+    --------
+    >>> from amc_pymc.racing import make_population
+    >>> make_population(100, exact=[3, 5]).n_raced
+    98
+    """
+    exact = np.unique(np.asarray(exact, dtype=np.int64))
+    if n_rows < 1:
+        raise ValueError(f"n_rows must be at least 1, got {n_rows}")
+    if exact.size and (exact[0] < 0 or exact[-1] >= n_rows):
+        raise ValueError(f"exact must lie in [0, {n_rows}), got {exact}")
+    marked = np.zeros((n_rows + 63) // 64, dtype=np.uint64)
+    np.bitwise_or.at(marked, exact >> 6, np.uint64(1) << (exact & 63).astype(np.uint64))
+    return Population(int(n_rows), int(n_rows - exact.size), marked, exact)
+
+
+@njit(cache=True)
+def draw_rows(population, out, rng):
+    """Fill ``out`` with distinct unread rows, each equally likely, and mark them as read.
+
+    Needs at least ``out.size`` unread rows.
+    """
+    n_rows = population.n_rows
+    marked = population.marked
+    one = np.uint64(1)
+    for k in range(out.size):
+        while True:
+            row = np.int64(rng.random() * n_rows)
+            word = row >> 6
+            bit = one << np.uint64(row & 63)
+            if marked[word] & bit == 0:
+                marked[word] |= bit
+                out[k] = row
+                break
+
+
+@njit(cache=True)
+def sweep_rows(population, start, out):
+    """Next unread rows at or after ``start`` in order, unmarked; return (number, next start)."""
+    n_rows = population.n_rows
+    marked = population.marked
+    one = np.uint64(1)
+    k = 0
+    row = start
+    while row < n_rows and k < out.size:
+        if marked[row >> 6] & (one << np.uint64(row & 63)) == 0:
+            out[k] = row
+            k += 1
+        row += 1
+    return k, row
+
+
+@njit(cache=True)
+def forget_rows(population, rows):
+    """Unmark the rows that a race has drawn."""
+    marked = population.marked
+    one = np.uint64(1)
+    for row in rows:
+        marked[row >> 6] &= ~(one << np.uint64(row & 63))
+
+
+@njit(cache=True)
+def forget_all(population):
+    """Unmark everything but the rows taken out."""
+    marked = population.marked
+    one = np.uint64(1)
+    marked[:] = np.uint64(0)
+    for row in population.exact:
+        marked[row >> 6] |= one << np.uint64(row & 63)

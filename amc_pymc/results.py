@@ -1,0 +1,22 @@
+"""What the samplers report, declared once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["RACE_STATS"]
+
+#: Statistics of racing step methods, one scalar per draw: name -> (dtype, meaning). Counts are sums
+#: over the transitions of the draw.
+RACE_STATS: dict[str, tuple[type, str]] = {
+    "accept": (np.float64, "estimated acceptance probability, mean over the draw's transitions"),
+    "accepted": (np.float64, "share of the draw's transitions that were accepted"),
+    "scaling": (np.float64, "scale of the proposal most often used"),
+    "race_rows": (np.float64, "rows read by races, proposals and control variates"),
+    "race_rounds": (np.float64, "rounds of batches"),
+    "race_delta": (np.float64, "promised error probability of a decision; 0 for exact decisions"),
+    "race_audited": (np.float64, "decisions re-made on all rows"),
+    "race_wrong": (np.float64, "audited decisions that all rows would have made otherwise"),
+    "race_audit_rows": (np.float64, "rows read by audits"),
+    "race_recentred": (np.float64, "times the control variate was moved in this chain so far"),
+}

@@ -1,0 +1,600 @@
+"""Metropolis-Hastings that reads a few rows of tall data per step."""
+
+from __future__ import annotations
+
+import logging
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pymc.model import modelcontext
+from pymc.stats.convergence import SamplerWarning, WarningType
+from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import get_random_generator, get_value_vars_from_user_vars
+from rich.progress import TextColumn
+from rich.table import Column
+
+from amc_pymc.diagnostics import clopper_pearson
+from amc_pymc.extract.native import callback_error
+from amc_pymc.proxies import gaussian_factor
+from amc_pymc.racing import NOT_FINITE, Population, RaceRule, make_population
+from amc_pymc.results import RACE_STATS
+from amc_pymc.step_methods.adaptation import Moments, adapt_scale, proposal_weights
+from amc_pymc.step_methods.auditing import Auditor
+from amc_pymc.step_methods.metropolis_kernel import (
+    Densities,
+    Moves,
+    Surrogate,
+    no_gradient,
+    no_row_gradient,
+    run_transitions,
+)
+from amc_pymc.step_methods.preparation import (
+    GaussianFit,
+    Preparation,
+    check_rows_finite,
+    prepare,
+    row_changes,
+    surrogate_at,
+)
+from amc_pymc.step_methods.settings import (
+    Audits,
+    GaussianProposal,
+    LangevinProposal,
+    Proposal,
+    Race,
+    RandomWalkProposal,
+    TaylorProxy,
+    as_audits,
+    as_proposals,
+    as_proxy,
+    as_race,
+)
+
+__all__ = ["RacingMetropolis"]
+
+_log = logging.getLogger("amc_pymc")
+
+_KIND_OF_SETTING = {RandomWalkProposal: 0, GaussianProposal: 1, LangevinProposal: 2}
+_GAUSSIAN = 1
+#: A race that reads more than this share of the rows calls for a better centre.
+_RECENTRE_SHARE = 0.02
+_SHRINKAGE = 10.0
+#: Chains that start further than this from the mode, in standard deviations per root coordinate,
+#: begin their tuning near it instead.
+_FAR = 5.0
+
+
+@dataclass
+class _Chain:
+    """Everything that changes while one chain runs."""
+
+    moves: Moves
+    surrogate: Surrogate
+    fit: GaussianFit | None
+    moments: Moments
+    auditor: Auditor
+    audit_rng: np.random.Generator
+    tune_draws: int
+    draw: int = 0
+    decisions: float = 0.0
+    rows: float = 0.0
+    recentred: int = 0
+    totals: Any = None
+
+
+@dataclass_state
+class RacingMetropolisState(StepMethodState):
+    """State of a chain, for PyMC."""
+
+    tune: bool
+    chain: Any
+
+
+class RacingMetropolis(BlockedStep):
+    r"""Sample continuous variables of a model with many rows, reading few of them per step.
+
+    A Metropolis-Hastings step compares the log-likelihood of a proposal with that of the current
+    point over all N rows. Here the comparison is a race: rows are read in doubling batches without
+    replacement until the verdict is clear at error probability ``delta`` (Racing-Normal). A
+    second-order Taylor control variate of every row around the posterior mode takes up nearly all
+    of the difference, so that 100-200 rows usually decide, whatever N is.
+
+    Use it for models with at least some ten thousand conditionally independent rows and up to a
+    few hundred parameters. The sampler is approximate: each decision differs from the exact one
+    with probability at most ``delta`` if batch means are normal. How often it really does is
+    measured on audited decisions: :func:`amc_pymc.decision_error`.
+
+    Parameters
+    ----------
+    vars : sequence of variables, optional
+        Continuous variables to sample, default all. Others may have steps of their own.
+    observed_vars : sequence of str or variables, optional
+        Observed variables whose rows are raced; default those with the most rows. Everything else
+        in the model's logp (priors, Jacobians, Potentials, other observed variables) enters
+        exactly.
+    delta : float, default 0.05
+        Promised error probability of a decision, in (0, 0.5).
+    race : {"normal", "exact"} or NormalRace or ExactRace
+        ``"exact"`` reads all rows: a plain Metropolis-Hastings chain, for checking.
+    batch_size : int, default 50
+        Rows of the first batch.
+    proposal : {"auto", "random_walk", "gaussian", "langevin"} or a proposal object
+        ``"auto"`` mixes Gaussian moves with a random walk, and gives nine tenths to the one that
+        moved the chain further while tuning.
+    proxy : {"auto", "taylor"} or TaylorProxy or None
+        Control variate. ``"auto"`` does without, and says so, where there can be none.
+    audits : int or Audits, default 200
+        Decisions per chain re-made on all rows, within a tenth of the time.
+    transitions_per_draw : int, default 1
+        Transitions between stored draws. ``pm.sample`` spends 5-300 microseconds per stored draw, a
+        transition often less.
+    row_logp : callable, optional
+        ``(point, rows) -> (m,)`` log-likelihoods (natural) of the given rows at a point (a dict of
+        value variables), for likelihoods that cannot be sliced. There is no control variate then.
+    model : pm.Model, optional
+        Default: the model of the context.
+    rng : numpy.random.Generator or int, optional
+        ``pm.sample`` replaces it for each chain.
+    initial_point : dict, optional
+        Where the model is checked and the mode search starts.
+    compile_kwargs : dict, optional
+        For ``pytensor.function``.
+    blocked : bool, default True
+        Move all variables jointly.
+
+    Raises
+    ------
+    ValueError
+        Arguments out of range, no observed variable, rows that are not finite at the start, discrete
+        ``vars``. :class:`amc_pymc.NotRowFactorised` names what cannot be taken row by row.
+
+    Notes
+    -----
+    With u uniform, :math:`x'` is accepted if
+
+    .. math:: \frac1N\sum_n [l_n(x') - l_n(x)] >
+        \frac1N \log \frac{u\,p(x)\,q(x' \mid x)}{p(x')\,q(x \mid x')}.
+
+    ``sample_stats`` gets ``accept``, ``accepted``, ``scaling``, ``race_rows``, ``race_rounds``,
+    ``race_delta``, ``race_audited``, ``race_wrong``, ``race_audit_rows`` and ``race_recentred``, one
+    number per draw, sums over its transitions where they count.
+
+    References
+    ----------
+    Y. Chen and Z. Ghahramani (2016). Scalable Discrete Sampling as a Multi-Armed Bandit Problem.
+    ICML, PMLR 48:2492-2501.
+    R. Bardenet, A. Doucet and C. Holmes (2017). On Markov chain Monte Carlo methods for tall data.
+    JMLR 18(47).
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, amc_pymc as amc
+    >>> y = np.random.default_rng(1).normal(2.0, 1.0, size=20_000)
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 0, 10)
+    ...     obs = pm.Normal("obs", mu, 1, observed=y)
+    ...     idata = pm.sample(
+    ...         200, tune=100, step=amc.RacingMetropolis(), chains=2, cores=1,
+    ...         random_seed=1, progressbar=False, quiet=True,
+    ...     )
+    >>> bool(abs(idata.posterior["mu"].mean() - y.mean()) < 0.002)
+    True
+    """
+
+    name = "racing_metropolis"
+    default_blocked = True
+    stats_dtypes_shapes = {
+        **{key: (dtype, []) for key, (dtype, _) in RACE_STATS.items()},
+        "warning": (SamplerWarning, None),
+    }
+    _state_class = RacingMetropolisState
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        observed_vars: Sequence[Any] | None = None,
+        delta: float = 0.05,
+        race: Literal["normal", "exact"] | Race = "normal",
+        batch_size: int = 50,
+        proposal: Literal["auto", "random_walk", "gaussian", "langevin"] | Proposal = "auto",
+        proxy: Literal["auto", "taylor"] | TaylorProxy | None = "auto",
+        audits: int | Audits = 200,
+        transitions_per_draw: int = 1,
+        row_logp: Callable | None = None,
+        model=None,
+        rng=None,
+        initial_point: Mapping[str, np.ndarray] | None = None,
+        compile_kwargs: dict[str, Any] | None = None,
+        blocked: bool = True,
+    ):
+        self.race = as_race(race, delta, batch_size)
+        self.audits = as_audits(audits)
+        self.transitions_per_draw = _positive_int("transitions_per_draw", transitions_per_draw)
+        proxy_settings, insist = as_proxy(proxy)
+        self._model = model = modelcontext(model)
+        self.vars = _continuous_vars(vars, model)
+        self.rng = get_random_generator(rng)
+        point = dict(initial_point) if initial_point is not None else model.initial_point()
+        self._names = [v.name for v in self.vars]
+        self.prepared: Preparation = prepare(
+            model,
+            self._names,
+            observed_vars=observed_vars,
+            race=self.race,
+            proxy=proxy_settings,
+            insist=insist,
+            row_logp=row_logp,
+            point=point,
+            compile_kwargs=compile_kwargs,
+            rng=np.random.default_rng(20161),
+        )
+        has_proxy = self.prepared.surrogate is not None
+        self.proposals = as_proposals(proposal, proxy_settings if has_proxy else None)
+        self._check_proposals(row_logp)
+        self.tune = True
+        self.chain: _Chain | None = None
+        self._native: tuple[Densities, Population, RaceRule] | None = None
+
+    # --- what PyMC calls ------------------------------------------------------------------------
+
+    def setup_chain(self, rng, tune: int, draws: int) -> None:
+        """Forget the chain before and refuse data that have changed."""
+        super().setup_chain(rng, tune, draws)
+        rows = self.prepared.densities.rows
+        if rows is not None and not rows.is_current(self._model):
+            raise ValueError(
+                f"The data of the model ({', '.join(rows.shared_names)}) have changed since this "
+                "RacingMetropolis was made. Make a new one."
+            )
+        self.tune = tune > 0
+        self._begin(tune, draws)
+
+    def reset_tuning(self) -> None:
+        """Nothing is carried from chain to chain: ``setup_chain`` begins anew."""
+
+    def stop_tuning(self) -> None:
+        """Freeze scales, covariance and weights."""
+        if self.tune and self.chain is not None and self.chain.draw > 0:
+            self._learn(self.chain)
+        self.tune = False
+
+    def step(self, point):
+        """Make ``transitions_per_draw`` transitions."""
+        chain = self.chain if self.chain is not None else self._begin(0, 0)
+        layout = self.prepared.densities.layout
+        x = layout.ravel(point)
+        if chain.draw == 0:
+            x = self._first_point(chain, x)
+        stats, x = self._transitions(chain, x)
+        chain.draw += 1
+        chain.totals += stats
+        if self.tune:
+            self._tune(chain, stats, x)
+        out = dict(point)
+        slices = layout.slices
+        for name in self._names:
+            old = np.asarray(point[name])
+            out[name] = x[slices[name]].reshape(old.shape).astype(old.dtype, copy=False)
+        return out, [self._report(chain, stats)]
+
+    @staticmethod
+    def competence(var, has_grad=False):
+        """An approximate sampler is never assigned unasked."""
+        return Competence.INCOMPATIBLE
+
+    def _progressbar_config(self, n_chains=1):
+        columns = [
+            TextColumn("{task.fields[accept_rate]:0.2f}", table_column=Column("Accept", ratio=1)),
+            TextColumn("{task.fields[share]:0.2%}", table_column=Column("Rows read", ratio=1)),
+        ]
+        return columns, {"accept_rate": [0.0] * n_chains, "share": [0.0] * n_chains}
+
+    def _make_progressbar_update_functions(self):
+        whole = self.prepared.densities.n_rows * self.transitions_per_draw
+
+        def update(step_stats):
+            return {
+                "accept_rate": step_stats["accept"],
+                "share": step_stats["race_rows"] / whole,
+            }
+
+        return (update,)
+
+    def __getstate__(self):
+        state = self.__dict__.copy()
+        state["_native"] = None
+        return state
+
+    # --- a chain --------------------------------------------------------------------------------
+
+    def _begin(self, tune: int, draws: int) -> _Chain:
+        prepared = self.prepared
+        d = prepared.start.size
+        surrogate = prepared.surrogate or Surrogate(prepared.start, np.zeros(d), np.zeros((d, d)))
+        self.chain = _Chain(
+            moves=self._first_moves(),
+            surrogate=surrogate,
+            fit=prepared.fit,
+            moments=Moments(d),
+            auditor=Auditor(self.audits, prepared, draws, d),
+            audit_rng=self.rng.spawn(1)[0],
+            tune_draws=tune,
+            totals=np.zeros((4, 4)),
+        )
+        return self.chain
+
+    def _first_moves(self) -> Moves:
+        prepared = self.prepared
+        layout = prepared.densities.layout
+        active = layout.indices(self._names)
+        a, d = active.size, layout.size
+        if prepared.fit is not None:
+            factor, gain = prepared.fit.moves(active)
+            mean = prepared.fit.mean
+        else:
+            factor = np.eye(a) / np.sqrt(prepared.densities.n_rows)
+            gain, mean = np.zeros((a, d)), np.zeros(d)
+        weights, scales = np.zeros(3), np.array([2.38 / np.sqrt(a), 1.0, 1.2 / a ** (1 / 6)])
+        kinds = self._kinds()
+        weights[kinds] = 1.0 / len(kinds) if len(kinds) == 1 else 0.1
+        if len(kinds) > 1:
+            weights[_GAUSSIAN] = 0.9
+        rows = max((p.batch_size for p in self.proposals if hasattr(p, "batch_size")), default=0)
+        return Moves(
+            weights, scales, active, mean, gain, factor, np.linalg.inv(factor), factor.copy(), rows
+        )
+
+    def _check_proposals(self, row_logp) -> None:
+        kinds = {type(p) for p in self.proposals}
+        if GaussianProposal in kinds and self.prepared.fit is None:
+            raise ValueError(
+                "proposal='gaussian' needs the mode that the control variate is built on, and "
+                f"there is none: {'; '.join(self.prepared.notes)}. Use 'auto' or 'random_walk'."
+            )
+        if LangevinProposal in kinds and row_logp is not None:
+            raise ValueError("proposal='langevin' needs gradients, which row_logp does not give")
+
+    def _kinds(self) -> list[int]:
+        return [_KIND_OF_SETTING[type(p)] for p in self.proposals]
+
+    def _first_point(self, chain: _Chain, x: np.ndarray) -> np.ndarray:
+        """Check the rows at the start; far from the mode, begin tuning near it."""
+        densities = self.prepared.densities
+        names = densities.rows.observed_vars if densities.rows else ("row_logp",)
+        check_rows_finite(densities, x, names, "the start of the chain")
+        fit = chain.fit
+        if fit is None or not self.tune:
+            return x
+        moves = chain.moves
+        active = moves.active
+        shift = x[active] - fit.mean[active] - moves.gain @ (x - fit.mean)
+        if np.linalg.norm(moves.chol_inverse @ shift) <= _FAR * np.sqrt(active.size):
+            return x
+        start = x.copy()
+        start[active] += -shift + 2.0 * moves.chol @ self.rng.standard_normal(active.size)
+        rest = densities.rest_value_and_gradient(start)[0]
+        if np.isfinite(rest) and np.all(np.isfinite(densities.all_values(start))):
+            return start
+        return x
+
+    def _natives(self) -> tuple[Densities, Population, RaceRule]:
+        if self._native is None:
+            densities = self.prepared.densities
+            langevin = any(isinstance(p, LangevinProposal) for p in self.proposals)
+            population = make_population(densities.n_rows, self.prepared.exact_rows)
+            n_raced = population.n_raced
+            first = self.race.first_batch(n_raced)
+            rule = RaceRule(self.race.bound(n_raced), first, self.prepared.rounding_only)
+            compiled = Densities(
+                densities.rewards,
+                densities.rest,
+                densities.rest_gradient if langevin else no_gradient,
+                densities.row_gradient if langevin else no_row_gradient,
+            )
+            self._native = compiled, population, rule
+        return self._native
+
+    def _transitions(self, chain: _Chain, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        densities, population, rule = self._natives()
+        points = np.stack([x, x])
+        stats = np.zeros((4, 4))
+        log = chain.auditor.log
+        if self.tune:
+            log = log._replace(x=log.x[:0])
+        left = self.transitions_per_draw
+        while left > 0:
+            done, status, row = run_transitions(
+                left,
+                points,
+                densities,
+                chain.surrogate,
+                population,
+                rule,
+                chain.moves,
+                self.rng,
+                log,
+                chain.audit_rng,
+                stats,
+            )
+            left -= done
+            if status == NOT_FINITE:
+                self._reject_or_raise(points, row)
+                left -= 1
+        return stats, points[0]
+
+    def _reject_or_raise(self, points: np.ndarray, row: int) -> None:
+        """A bad row at the proposal is a rejection, at the current point an error."""
+        densities = self.prepared.densities
+        error = callback_error(densities.rewards)
+        if error is not None:
+            raise error
+        value = float(densities.values(points[0], np.array([row]))[0])
+        if not np.isfinite(value):
+            names = densities.rows.observed_vars if densities.rows else ("row_logp",)
+            raise ValueError(
+                f"The log-likelihood of {', '.join(names)} is {value} in row {row} at the current "
+                "point of the chain: a row that had not been read when the chain moved there. Use "
+                "race='exact', or a likelihood that is positive everywhere."
+            )
+
+    def _report(self, chain: _Chain, stats: np.ndarray) -> dict[str, Any]:
+        tries = stats[:3, 0].sum()
+        rows = stats[3, 0] + stats[3, 2]
+        audited = wrong = audit_rows = 0
+        warning = None
+        chain.auditor.spend(rows)
+        if not self.tune and chain.auditor.draws and chain.auditor.due():
+            audited, wrong, audit_rows = chain.auditor.run(
+                self.prepared, chain.surrogate, chain.audit_rng
+            )
+            warning = self._error_warning(chain.auditor)
+        return {
+            "accept": stats[:3, 2].sum() / tries,
+            "accepted": stats[:3, 1].sum() / tries,
+            "scaling": float(chain.moves.scales[int(np.argmax(chain.moves.weights))]),
+            "race_rows": float(rows),
+            "race_rounds": float(stats[3, 1]),
+            "race_delta": float(self.race.delta),
+            "race_audited": float(audited),
+            "race_wrong": float(wrong),
+            "race_audit_rows": float(audit_rows),
+            "race_recentred": float(chain.recentred),
+            "warning": warning,
+        }
+
+    def _error_warning(self, auditor: Auditor) -> SamplerWarning | None:
+        if auditor.draw < auditor.draws or not auditor.tally.audited:
+            return None
+        low, _ = clopper_pearson(auditor.tally.wrong, auditor.tally.audited)
+        if low <= self.race.delta:
+            return None
+        message = (
+            f"{auditor.tally.wrong} of {auditor.tally.audited} audited decisions were wrong, more "
+            f"than delta={self.race.delta} allows: batch means are not normal. Raise batch_size, "
+            "or TaylorProxy(exact_rows=)."
+        )
+        return SamplerWarning(WarningType.BAD_PARAMS, message, "warn")
+
+    # --- tuning ---------------------------------------------------------------------------------
+
+    def _tune(self, chain: _Chain, stats: np.ndarray, x: np.ndarray) -> None:
+        for setting in self.proposals:
+            kind = _KIND_OF_SETTING[type(setting)]
+            tries = stats[kind, 0]
+            if tries:
+                most = 1.0 if kind == _GAUSSIAN else np.inf
+                chain.moves.scales[kind] = adapt_scale(
+                    chain.moves.scales[kind],
+                    stats[kind, 2] / tries,
+                    setting.target_accept,
+                    chain.totals[kind, 0],
+                    most,
+                )
+        if chain.draw > chain.tune_draws // 5:
+            chain.moments.add(x)
+        if chain.draw in _checkpoints(chain.tune_draws):
+            self._learn(chain)
+
+    def _learn(self, chain: _Chain) -> None:
+        """Use what the chain has seen so far: covariance, proposal weights, centre."""
+        moves, moments = chain.moves, chain.moments
+        active = moves.active
+        if moments.count > 2 * active.size + 10:
+            walk = moments.factor(active, moves.chol, _SHRINKAGE + active.size)
+            moves = moves._replace(walk_chol=walk)
+            moves = self._refit(chain, moves)
+        tries = np.maximum(chain.totals[:3, 0], 1.0)
+        kinds = tuple(self._kinds())
+        weights = proposal_weights(kinds, chain.totals[:3, 3] / tries)
+        chain.moves = moves._replace(weights=weights)
+        self._recentre(chain)
+        chain.totals[:] = 0.0
+
+    def _refit(self, chain: _Chain, moves: Moves) -> Moves:
+        """Gaussian moves from the moments of the chain, where the fit at the mode does badly."""
+        uses_factor = bool({1, 2} & set(self._kinds()))
+        enough = chain.moments.count > 10 * moves.active.size + 50
+        rejects = moves.scales[_GAUSSIAN] < 0.5 or chain.fit is None
+        if not (uses_factor and enough and rejects):
+            return moves
+        layout = self.prepared.densities.layout
+        continuous = layout.indices([n for n in layout.names if layout.is_continuous(n)])
+        covariance = chain.moments.covariance()[np.ix_(continuous, continuous)]
+        factor, definite = gaussian_factor(covariance)
+        if not definite:
+            return moves
+        precision = np.zeros((layout.size, layout.size))
+        precision[np.ix_(continuous, continuous)] = factor @ factor.T
+        chain.fit = GaussianFit(chain.moments.mean.copy(), precision, continuous)
+        chol, gain = chain.fit.moves(moves.active)
+        scales = moves.scales.copy()
+        scales[_GAUSSIAN] = 1.0
+        return moves._replace(
+            mean=chain.fit.mean, gain=gain, chol=chol, chol_inverse=np.linalg.inv(chol), scales=scales
+        )
+
+    def _recentre(self, chain: _Chain) -> None:
+        """Expand around the chain's mean instead, where races read much and that helps."""
+        densities = self.prepared.densities
+        decisions = chain.totals[:3, 0].sum()
+        poor = chain.totals[3, 0] > _RECENTRE_SHARE * densities.n_rows * max(decisions, 1.0)
+        if self.prepared.surrogate is None or not poor or chain.moments.count < 20:
+            return
+        centre = chain.surrogate.centre.copy()
+        centre[densities.expand] = chain.moments.mean[densities.expand]
+        if self._residual_sd(chain, centre) > 0.7 * self._residual_sd(chain, chain.surrogate.centre):
+            return
+        better = surrogate_at(densities, centre)
+        if better is not None:
+            chain.surrogate = better
+            chain.recentred += 1
+
+    def _residual_sd(self, chain: _Chain, centre: np.ndarray) -> float:
+        """Spread of residuals for moves of one standard deviation from the chain's mean."""
+        densities = self.prepared.densities
+        rng = np.random.default_rng(chain.draw)
+        rows = rng.integers(0, densities.n_rows, size=min(2000, densities.n_rows))
+        spread = np.sqrt(np.diag(chain.moments.covariance()))
+        total = 0.0
+        for _ in range(4):
+            points = chain.moments.mean + spread * rng.standard_normal((2, spread.size))
+            r = row_changes(densities.rewards, points, centre, rows)
+            total += float(np.nanvar(r))
+        return np.sqrt(total)
+
+
+def _checkpoints(tune: int) -> tuple[int, ...]:
+    """Draws after which tuning uses what it has seen; the last is at its end."""
+    return tuple(sorted({tune * k // 10 for k in (2, 3, 5, 7)} - {0}))
+
+
+def _positive_int(name: str, value) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return int(value)
+
+
+def _continuous_vars(vars, model):
+    if vars is None or (isinstance(vars, list) and vars == [None]):
+        chosen = [v for v in model.value_vars if v.dtype.startswith("float")]
+        if not chosen:
+            raise ValueError("The model has no continuous free variable for RacingMetropolis")
+        return chosen
+    if not isinstance(vars, list | tuple):
+        vars = [vars]
+    chosen = get_value_vars_from_user_vars(vars, model)
+    discrete = [v.name for v in chosen if not v.dtype.startswith("float")]
+    if discrete:
+        raise ValueError(
+            f"vars holds discrete variables ({', '.join(discrete)}); RacingMetropolis moves "
+            "continuous ones. Leave them out: pm.sample gives them a step of their own."
+        )
+    return chosen

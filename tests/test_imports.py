@@ -1,0 +1,238 @@
+"""Imports in amc_pymc point one way, importing it has no side effects, no file names a machine."""
+
+import ast
+import graphlib
+import json
+import re
+import subprocess
+import sys
+
+from pathlib import Path
+
+import pytest
+
+import amc_pymc
+
+PACKAGE = Path(amc_pymc.__file__).parent
+REPOSITORY = PACKAGE.parent
+
+# room: the rooms it may import from, beside itself. A room is a module or package directly in amc_pymc.
+ROOT = {"execution", "logweights", "moments", "progress", "rng"}
+LOWER = {
+    **dict.fromkeys(ROOT, ROOT),
+    "bounds": ROOT,
+    "racing": ROOT | {"bounds"},
+    "bandits": ROOT | {"bounds"},
+    "proxies": ROOT,
+    "proposals": ROOT,
+    "kernels": ROOT,
+    "annealing": ROOT | {"kernels"},
+    "combination": ROOT | {"bounds", "bandits", "racing"},
+    "abc_tree": ROOT | {"bounds", "bandits", "racing"},
+    "product_space": ROOT | {"bounds", "bandits", "racing", "proposals"},
+}
+CORE = set(LOWER)
+LOWER |= {
+    "extract": ROOT,
+    "results": ROOT,
+    "diagnostics": ROOT | {"results"},
+    "plots": ROOT | {"results", "diagnostics"},
+    "step_methods": CORE | {"extract", "results", "diagnostics"},
+    "inference": CORE | {"extract", "results", "diagnostics"},
+}
+LOWER["__init__"] = set(LOWER)
+
+# Heavy libraries, and the rooms outside the core that may import them; the core imports none.
+HEAVY = {
+    "pymc": {"extract", "step_methods", "inference"},
+    "pytensor": {"extract", "step_methods", "inference"},
+    "arviz": {"results", "diagnostics", "plots", "step_methods", "inference"},
+    "xarray": {"results", "diagnostics", "plots", "step_methods", "inference"},
+}
+# Parts of the repository that are not installed.
+OUTSIDE = {"benchmarks", "examples", "models", "tests"}
+
+
+def library(name):
+    top = name.split(".")[0]
+    return "arviz" if top.startswith("arviz_") else top
+
+
+def room_of(module):
+    return [*module.split("."), "__init__"][1]
+
+
+def modules():
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = [PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts]
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = (path.name == "__init__.py", path.read_text(encoding="utf-8"))
+    return found
+
+
+def imported_names(module, is_package, source):
+    """Yield (line, dotted name) of all imports, those in functions and under TYPE_CHECKING too."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = module.split(".")
+                parents = parents[: len(parents) + is_package - node.level]
+                base = ".".join([*parents, base] if base else parents)
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+
+
+def violations(module, is_package, source):
+    room = room_of(module)
+    if room not in LOWER:
+        return [f"{module}: room {room!r} is not declared in {Path(__file__).name}"]
+    problems = []
+    for line, name in imported_names(module, is_package, source):
+        top = library(name)
+        if top == PACKAGE.name:
+            target = room_of(name)
+            if target != room and target not in LOWER[room]:
+                problems.append(f"{module}:{line}: {room} must not import {name}")
+        elif top in OUTSIDE or (top in HEAVY and room not in HEAVY[top]):
+            problems.append(f"{module}:{line}: {room} must not import {top}")
+    return problems
+
+
+def import_graph(found):
+    """Map each module to the modules it imports; a package's re-exports count for the package."""
+    graph = {}
+    for module, (is_package, source) in found.items():
+        graph[module] = set()
+        for _, name in imported_names(module, is_package, source):
+            while name and name not in found:
+                name = name.rpartition(".")[0]
+            if name:
+                graph[module].add(name)
+    return graph
+
+
+def assert_no_cycle(graph):
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail("imports in a circle: " + " <- ".join(error.args[1]))
+
+
+def test_imports_point_one_way():
+    problems = [p for name, module in modules().items() for p in violations(name, *module)]
+    assert not problems, "\n" + "\n".join(problems)
+
+
+def test_no_cycles():
+    assert_no_cycle(LOWER | {room: LOWER[room] - ROOT for room in ROOT})
+    assert_no_cycle(import_graph(modules()))
+
+
+@pytest.mark.parametrize(
+    ("module", "is_package", "source"),
+    [
+        ("amc_pymc.rng", False, "import pymc"),
+        ("amc_pymc.bounds.normal", False, "from amc_pymc.racing import race"),
+        ("amc_pymc.bounds.normal", False, "from amc_pymc.racing.race import run"),
+        ("amc_pymc.bounds.normal", False, "from ..racing import race"),
+        ("amc_pymc.bounds", True, "from ..racing import race"),
+        ("amc_pymc.bounds", True, "from .. import racing"),
+        ("amc_pymc.bounds.normal", False, "import amc_pymc.racing.race as race"),
+        ("amc_pymc.bounds.normal", False, "from amc_pymc import racing"),
+        ("amc_pymc.bounds.normal", False, "import amc_pymc"),
+        ("amc_pymc.racing.race", False, "def f():\n    import xarray as xr"),
+        ("amc_pymc.racing.race", False, "if TYPE_CHECKING:\n    from pytensor.graph import Apply"),
+        ("amc_pymc.kernels", True, "from arviz_base import from_dict"),
+        ("amc_pymc.extract.rows", False, "import xarray"),
+        ("amc_pymc.extract.rows", False, "from amc_pymc.racing import race"),
+        ("amc_pymc.results", False, "import pymc"),
+        ("amc_pymc.inference", True, "from models.hares import build"),
+        ("amc_pymc.cellar", False, "import math"),
+    ],
+)
+def test_a_wrong_import_is_found(module, is_package, source):
+    assert len(violations(module, is_package, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "is_package", "source"),
+    [
+        ("amc_pymc", True, "from amc_pymc.step_methods import RacingMetropolis"),
+        ("amc_pymc.racing.race", False, "from amc_pymc.racing.population import Population"),
+        ("amc_pymc.racing", True, "from .race import run"),
+        ("amc_pymc.racing.race", False, "from ..bounds import normal"),
+        ("amc_pymc.extract.rows", False, "import pymc as pm, numba"),
+        ("amc_pymc.plots.weights", False, "import arviz_plots as azp"),
+        ("amc_pymc.step_methods.gibbs", False, "from amc_pymc import rng, extract, racing"),
+    ],
+)
+def test_a_right_import_passes(module, is_package, source):
+    assert violations(module, is_package, source) == []
+
+
+def test_a_cycle_is_found():
+    found = {
+        "amc_pymc.racing": (True, "from amc_pymc.racing.race import run"),
+        "amc_pymc.racing.race": (False, "from amc_pymc.racing.population import shuffle"),
+        "amc_pymc.racing.population": (False, "def f():\n    from . import race"),
+    }
+    with pytest.raises(pytest.fail.Exception, match="in a circle"):
+        assert_no_cycle(import_graph(found))
+
+
+def test_import_registers_nothing_in_pymc():
+    script = """
+import json
+from pymc.step_methods import STEP_METHODS
+before = [step.__name__ for step in STEP_METHODS]
+import amc_pymc
+print(json.dumps([before, [step.__name__ for step in STEP_METHODS]]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    before, after = json.loads(done.stdout.splitlines()[-1])
+    assert before
+    assert after == before
+
+
+MACHINE_PATH = re.compile(
+    r"(?<![\w.~$}/-])(?:[A-Z]:)?[/\\](?:root|home|Users|tmp|work|workspace|scratch|opt)[/\\][\w.-]"
+)
+
+
+def test_no_tracked_file_names_a_machine():
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True)
+    if listing.returncode:
+        pytest.skip("not a git checkout")
+    problems = []
+    for name in filter(None, listing.stdout.decode().split("\0")):
+        path = REPOSITORY / name
+        data = path.read_bytes() if path.is_file() else b""
+        if b"\0" in data:
+            continue
+        for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), start=1):
+            if MACHINE_PATH.search(line):
+                problems.append(f"{name}:{number}: {line.strip()[:100]}")
+    assert not problems, "\n" + "\n".join(problems)
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        (("see ", "root", "data.csv"), True),
+        (('"', "home", "ann", "x"), True),
+        (("=", "tmp", "w", "v312"), True),
+        (("C:", "Users", "ann"), True),
+        (("https://example.org", "home", "page"), False),
+        (("build", "tmp", "x"), False),
+        (("~", "work", "x"), False),
+    ],
+)
+def test_what_counts_as_a_machine_path(parts, expected):
+    assert bool(MACHINE_PATH.search("/".join(parts))) is expected
