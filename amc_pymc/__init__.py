@@ -4,6 +4,7 @@ import logging
 
 from amc_pymc.diagnostics import decision_error
 from amc_pymc.extract import NotRowFactorised
+from amc_pymc.inference import RacingOutlook, racing_outlook
 from amc_pymc.step_methods import (
     Audits,
     ExactRace,
@@ -25,10 +26,12 @@ __all__ = [
     "NormalRace",
     "NotRowFactorised",
     "RacingMetropolis",
+    "RacingOutlook",
     "RandomWalkProposal",
     "TaylorProxy",
     "__version__",
     "decision_error",
+    "racing_outlook",
 ]
 
 _log = logging.getLogger("amc_pymc")

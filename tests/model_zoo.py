@@ -916,6 +916,18 @@ def missing_values(n, rng):
     return model
 
 
+@refused("holes")
+def missing_values_iid(n, rng):
+    """No covariate: the observed part alone would come out as a shorter vector of rows."""
+    y = rng.normal(size=n)
+    y[::10] = np.nan
+    with pm.Model() as model, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mu = pm.Normal("mu", 0, 1)
+        pm.Normal("holes", mu, 1, observed=y)
+    return model
+
+
 @refused("centred")
 def centred_by_parameters(n, rng):
     X, y = _xy(n, rng)
@@ -1021,7 +1033,8 @@ def minibatch(n, rng):
 @refused("batched")
 def minibatch_without_total_size(n, rng):
     X, y = _xy(n, rng)
-    with pm.Model() as model:
+    with pm.Model() as model, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyMC misses the total_size, too
         X_batch, y_batch = pm.Minibatch(X, y, batch_size=32)
         b = pm.Normal("b", 0, 1, shape=2)
         pm.Normal("batched", X_batch @ b, 1, observed=y_batch)

@@ -38,7 +38,7 @@ LOWER |= {
     "diagnostics": ROOT | {"results"},
     "plots": ROOT | {"results", "diagnostics"},
     "step_methods": CORE | {"extract", "results", "diagnostics"},
-    "inference": CORE | {"extract", "results", "diagnostics"},
+    "inference": CORE | {"extract", "results", "diagnostics", "step_methods"},
 }
 LOWER["__init__"] = set(LOWER)
 

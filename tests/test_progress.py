@@ -24,7 +24,10 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def console(clock):
+def console(clock, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("COLUMNS", "LINES", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
     return Console(
         file=io.StringIO(), force_terminal=True, width=100, get_time=lambda: float(clock.now)
     )

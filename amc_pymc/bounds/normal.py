@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Iterator
 from functools import lru_cache
 from numbers import Integral
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -38,6 +39,7 @@ Variance = Literal["pairwise", "marginal"]
 
 _LOG_NEGLIGIBLE = 40.0  # paths rarer than exp(-40) times the crossing are left out
 _FARTHEST = 40.0  # in standard deviations; ndtr(-40) underflows
+_LARGEST_B = 37.0  # an error of 1e-299; the exponential of b^2 / 2 must not overflow
 _NODES = 24
 _NODES_PER_SD = 4
 
@@ -128,7 +130,7 @@ def crossing_probability(
     ------
     ValueError
         If `b` is negative or not finite, `first_fraction` is not positive and finite, `gap` is
-        not finite, or `sides` is unknown.
+        NaN, or `sides` is unknown.
 
     References
     ----------
@@ -146,9 +148,9 @@ def crossing_probability(
     """
     _check_bound(b)
     _check_walk(first_fraction, sides)
-    if not math.isfinite(gap):
-        raise ValueError(f"gap must be finite, got {gap!r}.")
-    return min(1.0, float(_exits(b, first_fraction, sides, gap)[0].sum()))
+    if math.isnan(gap):
+        raise ValueError(f"gap must be a number, got {gap!r}.")
+    return min(1.0, _crossing(b, first_fraction, sides, float(gap)))
 
 
 def race_cost_bound(
@@ -216,8 +218,8 @@ def race_cost_bound(
     >>> race_cost_bound(0.0, n_rows=1000, batch_size=10, delta=0.05)
     2000
     """
-    if not (math.isfinite(gap) and gap >= 0.0):
-        raise ValueError(f"gap must be finite and not negative, got {gap!r}.")
+    if not gap >= 0.0:
+        raise ValueError(f"gap must not be negative, got {gap!r}.")
     _check_sizes(n_rows, batch_size)
     _check_delta(delta)
     if n_arms < 2:
@@ -230,7 +232,8 @@ def race_cost_bound(
     if batch_size >= n_rows:
         return n_arms * n_rows
     b = b_normal(delta / comparisons, batch_size / n_rows, sides=sides)
-    needed = n_rows / ((n_rows - 1) * (0.5 * gap / b) ** 2 + 1.0)
+    ratio = float(gap) / (2.0 * b)
+    needed = n_rows / ((n_rows - 1) * ratio * ratio + 1.0)
     rows = batch_size
     while rows < needed:
         rows *= 2
@@ -249,11 +252,11 @@ def expected_rows(
     ----------
     gap : array_like
         True gap of the population means in standard deviations of a row (with divisor N), any
-        shape, either sign.
+        shape, either sign; infinite where rows do not vary.
     n_rows, batch_size : int
         Rows N and rows of the first batch m.
     b : float
-        Constant of the race, from :func:`b_normal` with ``sides="two"``.
+        Constant of the race, from :func:`b_normal` with ``sides="two"``, 37 at most.
 
     Returns
     -------
@@ -281,18 +284,24 @@ def expected_rows(
     """
     _check_bound(b)
     _check_sizes(n_rows, batch_size)
+    if b > _LARGEST_B:
+        raise ValueError(f"b must be at most {_LARGEST_B}, which errs never, got {b!r}.")
     gaps = np.asarray(gap, dtype=float)
-    if not np.all(np.isfinite(gaps)):
-        raise ValueError(f"gap must be finite, got {gap!r}.")
+    if np.any(np.isnan(gaps)):
+        raise ValueError(f"gap must hold numbers, got {gap!r}.")
     if batch_size >= n_rows:
         return np.full(gaps.shape, float(n_rows))[()]
-    first_error = math.sqrt((n_rows - batch_size) / ((n_rows - 1) * batch_size))
-    expected = np.empty(gaps.shape)
-    for index, value in np.ndenumerate(gaps):
-        up, down = _exits(b, batch_size / n_rows, "two", value / first_error)
-        racing = 1.0 - np.cumsum(up + down)
-        rows = np.minimum(batch_size * 2.0 ** np.arange(up.size + 1), n_rows)
-        expected[index] = batch_size + racing @ np.diff(rows)
+    expected = np.full(gaps.shape, float(batch_size))
+    rows = batch_size
+    for step in _walk(b, batch_size / n_rows, "two"):
+        next_rows = min(2 * rows, n_rows)
+        scale = math.sqrt((n_rows - 1) * step.information)  # one over the standard error
+        farthest = (b + _FARTHEST) / scale
+        shift = scale * np.clip(gaps, -farthest, farthest)
+        # Girsanov: a drift changes the density of the walks that race on by a factor of their place
+        tilt = np.exp(0.5 * step.nodes**2 - 0.5 * (step.nodes - shift[..., None]) ** 2)
+        expected += (next_rows - rows) * (tilt @ step.mass)
+        rows = next_rows
     return expected[()]
 
 
@@ -307,37 +316,44 @@ def _solve(delta: float, first_fraction: float, sides: Sides) -> float:
     highest = 1e-3 - float(ndtri(delta / rounds))  # union bound
 
     def excess(b: float) -> float:
-        return math.log(_exits(b, first_fraction, sides, 0.0)[0].sum() / delta)
+        return math.log(_crossing(b, first_fraction, sides) / delta)
 
     return float(brentq(excess, lowest, highest, xtol=1e-12))
 
 
-def _exits(
-    b: float, first_fraction: float, sides: Sides, gap: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Probabilities to leave at +b and at -b, one per round before the last."""
+class _Round(NamedTuple):
+    information: float
+    crossed: float  # probability to reach +b in this round
+    nodes: NDArray[np.float64]  # places of the walks that race on, and their probabilities
+    mass: NDArray[np.float64]
+
+
+def _walk(b: float, first_fraction: float, sides: Sides, gap: float = 0.0) -> Iterator[_Round]:
+    """Follow the walks that race on, round by round before the last."""
     information = _information(first_fraction)
-    up, down = np.zeros((2, information.size))
-    reach = min(math.sqrt(max(b + gap, 0.0) ** 2 + 2.0 * _LOG_NEGLIGIBLE), _FARTHEST)
-    deviation, mass = np.zeros(1), np.ones(1)  # of the walks still racing: Z - E[Z], probability
+    reach = min(math.hypot(max(b + gap, 0.0), math.sqrt(2.0 * _LOG_NEGLIGIBLE)), _FARTHEST)
+    deviation, mass = np.zeros(1), np.ones(1)  # Z - E[Z] and its probability
     known = 0.0
-    for t, now in enumerate(information):
+    for now in information:
         mean = -gap * math.sqrt(now / information[0])
         correlation = math.sqrt(known / now)
         sd = math.sqrt(1.0 - known / now)
         forecast = mean + correlation * deviation
-        up[t] = mass @ ndtr((forecast - b) / sd)
+        crossed = mass @ ndtr((forecast - b) / sd)
         low, high = mean - reach, min(b, mean + reach)
         if sides == "two":
-            down[t] = mass @ ndtr((-b - forecast) / sd)
             low = max(-b, low)
-        if low >= high:
-            break
         nodes, weights = _quadrature(low, high)
         mass = weights * (mass @ _density((nodes - forecast[:, None]) / sd)) / sd
+        yield _Round(now, crossed, nodes, mass)
+        if not nodes.size:
+            return
         deviation = nodes - mean
         known = now
-    return up, down
+
+
+def _crossing(b: float, first_fraction: float, sides: Sides, gap: float = 0.0) -> float:
+    return float(sum(step.crossed for step in _walk(b, first_fraction, sides, gap)))
 
 
 def _information(first_fraction: float) -> NDArray[np.float64]:
@@ -349,6 +365,8 @@ def _information(first_fraction: float) -> NDArray[np.float64]:
 
 
 def _quadrature(low: float, high: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if low >= high:
+        return np.empty(0), np.empty(0)
     nodes, weights = _legendre(_NODES + math.ceil(_NODES_PER_SD * (high - low)))
     half = 0.5 * (high - low)
     return low + half * (nodes + 1.0), half * weights

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 
 from numba import types
@@ -20,7 +21,7 @@ from pytensor.graph.replace import clone_replace
 
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import callback_function, compile_graph, native_function
-from amc_pymc.extract.rows import RowLogp
+from amc_pymc.extract.rows import RowLogp, interpreted_mode
 
 __all__ = ["ModelDensities"]
 
@@ -72,7 +73,9 @@ class ModelDensities:
         self.compile_kwargs = dict(compile_kwargs or {})
         self._x = pt.vector("x")
         values = layout.split(self._x)
-        replace = {v: v.type.filter_variable(values[v.name], allow_convert=True) for v in value_vars}
+        replace = {
+            v: v.type.filter_variable(values[v.name], allow_convert=True) for v in value_vars
+        }
         self._rest = clone_replace([rest], replace, rebuild_strict=False)[0].astype("float64")
         #: Rows passed through so far in full passes, in units of one evaluation of one row.
         self.rows_evaluated = 0
@@ -84,12 +87,21 @@ class ModelDensities:
     def _compile(self, inputs, output):
         return compile_graph(inputs, output, **self.compile_kwargs)
 
+    @staticmethod
+    def _interpret(inputs, output):
+        """Called some hundred times on a small graph: compiling would take longer."""
+        return pytensor.function(
+            inputs, output, mode=interpreted_mode(), on_unused_input="ignore", trust_input=True
+        )
+
     # --- for compiled loops ---------------------------------------------------------------------
 
     @cached_property
     def rewards(self):
-        """First-class ``(points (K=2, D), centre, rows (m,)) -> (2, m)``: row 1 holds the change
-        of each row's log-likelihood from points[0] to points[1] less that of its control variate.
+        """First-class ``(points (2, D), centre, rows (m,)) -> (2, m)``; row 0 is zero.
+
+        Row 1 holds the change of each row's log-likelihood from points[0] to points[1] less that
+        of its control variate.
         """
         if self.row_logp is not None:
             return callback_function(self._python_rewards, _REWARDS)
@@ -127,21 +139,28 @@ class ModelDensities:
         """Log-likelihoods (m,) of some rows at x."""
         if self.row_logp is not None:
             return np.asarray(self.row_logp(self.layout.unravel(x), idx), dtype=float)
+        if self._sliceable:
+            return self._slice_values(x, *(a[idx] for a in self.rows.arrays))
         return self._row_values(x, idx, *self.rows.arrays)
 
     def all_values(self, x: np.ndarray) -> np.ndarray:
         """Log-likelihoods (N,) of all rows at x, in chunks."""
         self.rows_evaluated += self.n_rows
-        parts = [self.values(x, np.arange(s.start, s.stop)) for s in self._chunks()]
-        return np.concatenate(parts)
+        return np.concatenate(list(self._all_chunks(x)))
+
+    def _all_chunks(self, x):
+        """Log-likelihoods of all rows, chunk by chunk."""
+        if self._sliceable:
+            for data, _ in self._row_chunks(None):
+                yield self._slice_values(x, *data)
+        else:
+            for s in self._chunks():
+                yield self.values(x, np.arange(s.start, s.stop))
 
     def change(self, x: np.ndarray, x_new: np.ndarray) -> float:
         """Sum over all rows of l_n(x_new) - l_n(x), without any control variate."""
-        total = 0.0
-        for s in self._chunks():
-            idx = np.arange(s.start, s.stop)
-            total += float(np.sum(self.values(x_new, idx) - self.values(x, idx)))
-        return total
+        pairs = zip(self._all_chunks(x), self._all_chunks(x_new))
+        return float(sum(np.sum(there - here) for here, there in pairs))
 
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None):
         """Sum of the log-likelihood over ``rows`` (default all) and its gradient (D,)."""
@@ -219,32 +238,43 @@ class ModelDensities:
         graph = self.rows.graph(self._x, idx, arrays)
         return self._compile([self._x, idx, *arrays], graph)
 
-    def _gathered_total(self):
+    @property
+    def _sliceable(self) -> bool:
+        """Whether consecutive rows can be evaluated without indexing."""
+        return self.rows is not None and not self.rows.row_local
+
+    def _slice_graph(self, x):
         arrays = self.rows.array_inputs()
-        length = arrays[0].shape[0]
-        return arrays, self.rows.graph_of_rows(self._x, arrays, length).sum()
+        return arrays, self.rows.graph_of_rows(x, arrays, arrays[0].shape[0])
+
+    @cached_property
+    def _slice_values(self):
+        arrays, values = self._slice_graph(self._x)
+        return self._compile([self._x, *arrays], values)
 
     @cached_property
     def _rows_gradient(self):
-        arrays, total = self._gathered_total()
+        arrays, values = self._slice_graph(self._x)
+        total = values.sum()
         return self._compile([self._x, *arrays], [total, self._gradient(total)])
 
     @cached_property
     def _rows_hvp(self):
-        arrays, total = self._gathered_total()
+        arrays, values = self._slice_graph(self._x)
+        total = values.sum()
         v = pt.vector("v")
         hvp = self._gradient(pt.dot(self._gradient(total), v))
         return self._compile([self._x, v, *arrays], hvp)
 
     @cached_property
     def _rest_and_gradient(self):
-        return self._compile([self._x], [self._rest * 1.0, self._gradient(self._rest)])
+        return self._interpret([self._x], [self._rest * 1.0, self._gradient(self._rest)])
 
     @cached_property
     def _rest_hvp(self):
         v = pt.vector("v")
         hvp = self._gradient(pt.dot(self._gradient(self._rest), v))
-        return self._compile([self._x, v], hvp)
+        return self._interpret([self._x, v], hvp)
 
     # --- chunks ---------------------------------------------------------------------------------
 

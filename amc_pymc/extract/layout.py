@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pytensor.tensor as pt
@@ -32,17 +33,17 @@ class FlatLayout:
         arrays = [np.asarray(point[name]) for name in names]
         return cls(names, tuple(a.shape for a in arrays), tuple(a.dtype.name for a in arrays))
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Number of entries of each variable."""
         return tuple(int(np.prod(s)) for s in self.shapes)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Length D of the flat vector."""
         return sum(self.sizes)
 
-    @property
+    @cached_property
     def slices(self) -> dict[str, slice]:
         """Slice of each variable in the flat vector."""
         ends = np.cumsum(self.sizes).tolist()

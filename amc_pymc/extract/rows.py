@@ -28,7 +28,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 _SHORT_SHAPE_VECTOR = 8
+_MAX_PLANS = 32
 
 
 class NotRowFactorised(ValueError):
@@ -72,7 +73,7 @@ class _RowInput:
     axis: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RowLogp:
     """Log-likelihood of any subset of N observed rows, as a function of the value variables.
 
@@ -218,15 +219,15 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None)
     layout = FlatLayout.from_model(model, point)
     logps = [_elementwise_logp(model, rv, n_rows) for rv in observed]
     names = tuple(rv.name for rv in observed)
-    frontier, dependent = _data_frontier(logps, model.value_vars)
+    frontier = _data_frontier(logps, model.value_vars)
     shared_names = _shared_names(frontier)
     data = _evaluate(frontier, names[0])
     values = [v for v in model.value_vars if v in set(ancestors(logps))]
     oracle = _oracle(logps, model.value_vars, layout)
-    xs = _test_points(layout, point, rng)
+    xs = _test_points(model, layout, point, rng)
     expected = [oracle(x) for x in xs]
     failure: Exception | None = None
-    for plan in _row_plans(frontier, data, values, n_rows):
+    for plan in _row_plans(frontier, data, values, layout, n_rows):
         try:
             rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
             problem = _disagreement(rows, xs, expected, n_rows, rng)
@@ -239,6 +240,9 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None)
             object.__setattr__(rows, "shared_names", shared_names)
             return rows
         failure = failure or problem
+    if len(observed) > 1:
+        for rv in observed:
+            extract_rows(model, [rv], rng=rng)
     raise _refuse(names[0], f"{type(failure).__name__}: {failure}") from failure
 
 
@@ -263,7 +267,8 @@ def choose_observed(model, observed_vars=None) -> list[Variable]:
                 f"observed_vars names {name!r}, which is not an observed variable of the model; "
                 f"these are: {', '.join(known)}"
             )
-        chosen.append(known[name])
+        if known[name] not in chosen:
+            chosen.append(known[name])
     if not chosen:
         raise ValueError("observed_vars is empty; leave it None for the variables with most rows")
     return chosen
@@ -305,11 +310,16 @@ def _refuse_unsliceable(model, rv) -> None:
     op = rv.owner.op if rv.owner else None
     if isinstance(op, MinibatchRandomVariable):
         raise _refuse(rv.name, "it has total_size=; give the full data, the step subsamples them")
-    if isinstance(op, PartialObservedRV):
+    whole = rv.name.removesuffix("_observed")
+    if isinstance(op, PartialObservedRV) or f"{whole}_unobserved" in model.named_vars:
         raise _refuse(rv.name, "its data have missing values; drop or impute these rows")
-    nodes = ancestors([model.rvs_to_values[rv]])
-    if any(v.owner is not None and isinstance(v.owner.op, RandomVariable) for v in nodes):
+    if _is_random([model.rvs_to_values[rv]]):
         raise _refuse(rv.name, "its data are random (pm.Minibatch); give the full data")
+
+
+def _is_random(variables) -> bool:
+    """Whether a generator is upstream; pm.Minibatch hides its draws in an inner graph."""
+    return any(isinstance(v.type, RandomType) for v in ancestors(variables))
 
 
 def _elementwise_logp(model, rv, n_rows: int):
@@ -342,13 +352,13 @@ def _data_frontier(logps, value_vars):
             frontier.update({i: None for i in node.inputs if i not in dependent})
     # A logp that depends on no parameter at all is all frontier.
     frontier.update({logp: None for logp in logps if logp not in dependent})
-    return list(frontier), dependent
+    return list(frontier)
 
 
 def _evaluate(frontier, name: str) -> list[np.ndarray]:
     """Values of the frontier, borrowed where they are stored already."""
     lazy = [v for v in frontier if not isinstance(v, Constant | SharedVariable)]
-    if any(v.owner and isinstance(v.owner.op, RandomVariable) for v in ancestors(lazy)):
+    if _is_random(lazy):
         raise _refuse(name, "its data pass through a random variable (pm.Minibatch)")
     computed = {}
     if lazy:
@@ -359,7 +369,7 @@ def _evaluate(frontier, name: str) -> list[np.ndarray]:
     return out
 
 
-def _row_plans(frontier, data, values, n_rows):
+def _row_plans(frontier, data, values, layout, n_rows):
     """Candidate choices of the row axis of each frontier variable, likeliest first.
 
     A plan maps a frontier position to its row axis, or to ``"length"`` for integers that stand
@@ -373,11 +383,12 @@ def _row_plans(frontier, data, values, n_rows):
             choices = ["length", None]
         if choices:
             options.append([(k, c) for c in choices])
-    for v in values:
-        if v.type.ndim and v.type.shape[0] == n_rows:
+    shapes = dict(zip(layout.names, layout.shapes))
+    for v in values:  # not v.type.shape: with dims= it is (None,)
+        if shapes[v.name][:1] == (n_rows,):
             options.append([(v.name, 0), (v.name, None)])
     options.sort(key=lambda o: isinstance(o[0][0], str))
-    for choice in itertools.islice(itertools.product(*options), 64):
+    for choice in itertools.islice(itertools.product(*options), _MAX_PLANS):
         yield {key: axis for key, axis in choice if axis is not None}
 
 
@@ -457,7 +468,7 @@ def _rebuild(outs, memo):
         if all(a is b for a, b in zip(inputs, node.inputs)):
             continue
         if isinstance(node.op, OpFromGraph):
-            inner = {a: b for a, b in zip(node.inputs, inputs)}
+            inner = dict(zip(node.inputs, inputs))
             new = _rebuild(inline_ofg_node(node), inner)
         else:
             new = node.op.make_node(*inputs).outputs
@@ -477,13 +488,19 @@ def _oracle(logps, value_vars, layout):
     return pytensor.function([x], total, mode=interpreted_mode(), on_unused_input="ignore")
 
 
-def _test_points(layout, point, rng, n_points: int = 3) -> list[np.ndarray]:
-    """The initial point and jittered copies of it, discrete variables kept."""
+def _test_points(model, layout, point, rng, n_points: int = 3) -> list[np.ndarray]:
+    """The initial point and jittered copies of it, discrete variables drawn from their prior."""
+    from pymc.initial_point import make_initial_point_fn
+
     x0 = layout.ravel(point)
     moves = layout.indices([n for n in layout.names if layout.is_continuous(n)])
+    discrete = [rv for rv in model.free_RVs if not rv.type.dtype.startswith("float")]
+    draw = None
+    if discrete:
+        draw = make_initial_point_fn(model=model, overrides=dict.fromkeys(discrete, "prior"))
     xs = [x0]
     for _ in range(n_points - 1):
-        x = x0.copy()
+        x = layout.ravel(draw(int(rng.integers(2**31)))) if draw else x0.copy()
         x[moves] += rng.normal(scale=0.3, size=moves.size)
         xs.append(x)
     return xs
@@ -492,6 +509,12 @@ def _test_points(layout, point, rng, n_points: int = 3) -> list[np.ndarray]:
 def _disagreement(rows, xs, expected, n_rows, rng) -> Exception | None:
     """The first difference from the model's own elementwise log-likelihood, or None."""
     _refuse_long_constants(rows, n_rows)
+    if not any(np.isfinite(full).any() for full in expected):
+        return ValueError("no row has a finite log-likelihood near the initial point")
+    for name in rows.row_local:
+        entries = [x[rows.layout.slices[name]] for x in xs]
+        if n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
+            return ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
     for x, full in zip(xs, expected):
         if full.shape != (n_rows,):
             return ValueError(f"its logp has shape {full.shape} for {n_rows} rows")

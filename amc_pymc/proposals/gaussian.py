@@ -35,5 +35,5 @@ def propose_gaussian(w, scale, rng):
 
 @njit(cache=True)
 def gaussian_log_ratio(w, w_new):
-    """log q(w | w') - log q(w' | w) = (|w'|^2 - |w|^2) / 2, whatever the scale."""
+    """Log q(w | w') - log q(w' | w) = (|w'|^2 - |w|^2) / 2, whatever the scale."""
     return 0.5 * (np.dot(w_new, w_new) - np.dot(w, w))

@@ -23,7 +23,7 @@ def propose_langevin(w, gradient, scale, rng):
 
 @njit(cache=True)
 def langevin_log_ratio(w, gradient, w_new, gradient_new, scale):
-    """log q(w | w') - log q(w' | w)."""
+    """Log q(w | w') - log q(w' | w)."""
     forward = w_new - w - 0.5 * scale * scale * gradient
     backward = w - w_new - 0.5 * scale * scale * gradient_new
     return (np.dot(forward, forward) - np.dot(backward, backward)) / (2.0 * scale * scale)

@@ -67,18 +67,25 @@ class RaceResult(NamedTuple):
 
 @njit(cache=True)
 def _merge(seen, mean, comoment, low, high, arms, values):
-    """Add a chunk of rewards (k, m) of the arms still racing to the running moments."""
+    """Add a chunk of rewards (k, m) of the arms still racing to the running moments.
+
+    ``low`` and ``high`` [a, b] hold the range of the differences of arms a < b.
+    """
     k, m = values.shape
     total = seen + m
     chunk_mean = np.empty(k)
     for a in range(k):
         s = 0.0
         for j in range(m):
-            v = values[a, j]
-            s += v
-            low[arms[a]] = min(low[arms[a]], v)
-            high[arms[a]] = max(high[arms[a]], v)
+            s += values[a, j]
         chunk_mean[a] = s / m
+        for b in range(a + 1, k):
+            lowest, highest = low[arms[a], arms[b]], high[arms[a], arms[b]]
+            for j in range(m):
+                d = values[a, j] - values[b, j]
+                lowest = min(lowest, d)
+                highest = max(highest, d)
+            low[arms[a], arms[b]], high[arms[a], arms[b]] = lowest, highest
     for a in range(k):
         shift_a = chunk_mean[a] - mean[arms[a]]
         for b in range(a, k):
@@ -127,7 +134,6 @@ def _eliminate(alive, scores, comoment, mean, low, high, seen, n_raced, rule):
             alive[a] = a == best
         return best
     finite = (1.0 - (seen - 1.0) / (n_raced - 1.0)) / (seen * (seen - 1.0))
-    spread_b = max(high[best] - mean[best], mean[best] - low[best]) ** 2
     for a in range(alive.size):
         if not alive[a] or a == best:
             continue
@@ -136,8 +142,10 @@ def _eliminate(alive, scores, comoment, mean, low, high, seen, n_raced, rule):
             if rule.zero_sd_decides:
                 alive[a] = False
             continue
-        spread = max(spread_b, max(high[a] - mean[a], mean[a] - low[a]) ** 2)
-        if spread > _DOMINANT_SHARE * squares:
+        i, j = min(best, a), max(best, a)
+        lead = mean[i] - mean[j]
+        largest = max(high[i, j] - lead, lead - low[i, j])
+        if largest * largest > _DOMINANT_SHARE * squares:
             continue
         if scores[best] - scores[a] > rule.bound * math.sqrt(squares * finite):
             alive[a] = False
@@ -170,8 +178,8 @@ def race(rewards, points, centre, bias, population, rule, rng):
     n_raced = population.n_raced
     mean = np.zeros(n_arms)
     comoment = np.zeros((n_arms, n_arms))
-    low = np.full(n_arms, np.inf)
-    high = np.full(n_arms, -np.inf)
+    low = np.full((n_arms, n_arms), np.inf)
+    high = np.full((n_arms, n_arms), -np.inf)
     scores = bias.copy()
     alive = np.ones(n_arms, dtype=np.bool_)
     read = np.empty(min(n_raced, max(rule.batch_size, _CHUNK)), dtype=np.int64)
@@ -212,9 +220,7 @@ def race(rewards, points, centre, bias, population, rule, rng):
         for a in range(n_arms):
             scores[a] = mean[a] + bias[a] if alive[a] else -np.inf
         if status == DECIDED:
-            winner = _eliminate(
-                alive, scores, comoment, mean, low, high, seen, n_raced, rule
-            )
+            winner = _eliminate(alive, scores, comoment, mean, low, high, seen, n_raced, rule)
             n_alive = np.count_nonzero(alive)
     if n_raced == 0:
         winner = np.argmax(scores)

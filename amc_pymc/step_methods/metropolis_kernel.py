@@ -107,8 +107,10 @@ class Moves(NamedTuple):
 
 
 class AuditLog(NamedTuple):
-    """A uniform sample of C decisions: x (C, D), x' (C, D), and (C, 3) of the log ratio without
-    the rows, the verdict and the raced rows read; ``count`` (1,) decisions seen since the last audit.
+    """A uniform sample of C of the decisions made since the last audit.
+
+    ``x`` and ``x_new`` are (C, D); ``decision`` (C, 3) holds the log ratio without the rows, the
+    verdict and the raced rows read; ``count`` (1,) counts all decisions.
     """
 
     x: np.ndarray
@@ -218,9 +220,7 @@ def run_transitions(
     rest = densities.rest(points[0])
     for done in range(n):
         kind = _pick(moves.weights, rng)
-        log_q, gradient_rows = _propose(
-            kind, points, densities, surrogate, population, moves, rng
-        )
+        log_q, gradient_rows = _propose(kind, points, densities, surrogate, population, moves, rng)
         rest_new = densities.rest(points[1])
         stats[kind, 0] += 1
         stats[3, 2] += gradient_rows
@@ -239,9 +239,7 @@ def run_transitions(
         if not np.isfinite(change):
             continue
         bias[1] = (known + change) / max(1, n_raced)
-        result = race(
-            densities.rewards, points, surrogate.centre, bias, population, rule, rng
-        )
+        result = race(densities.rewards, points, surrogate.centre, bias, population, rule, rng)
         stats[3, 0] += result.rows
         stats[3, 1] += result.rounds
         if result.status != DECIDED:

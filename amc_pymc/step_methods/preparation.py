@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
-import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
@@ -67,13 +66,27 @@ class GaussianFit:
         return out
 
 
+class Forecast(NamedTuple):
+    """Predicted cost of a decision between two independent draws of the Gaussian fit.
+
+    ``residual_sd`` and ``plain_sd`` are standard deviations over rows of what a race samples, with
+    and without control variate (natural log); ``rows`` and ``plain_rows`` the expected rows of a
+    decision, those evaluated exactly included.
+    """
+
+    residual_sd: float
+    plain_sd: float
+    rows: float
+    plain_rows: float
+
+
 @dataclass(frozen=True)
 class Preparation:
     """Everything about a model that all chains share.
 
     ``surrogate`` and ``fit`` are None without a control variate, ``exact_rows`` are evaluated at
-    every decision, ``rounding_only`` says that the control variate is exact but for rounding, and
-    ``rows_spent`` counts the row evaluations made.
+    every decision, ``rounding_only`` says that the control variate is exact but for rounding,
+    ``rows_spent`` counts the row evaluations made, ``forecast`` predicts the cost of a decision.
     """
 
     densities: ModelDensities
@@ -83,7 +96,8 @@ class Preparation:
     exact_rows: np.ndarray
     rounding_only: bool
     rows_spent: int
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    forecast: Forecast | None = None
 
 
 @njit(cache=True)
@@ -194,9 +208,7 @@ def _check_total(model, densities, start, row_logp) -> None:
         return
     x = pt.vector("x")
     values = densities.layout.split(x)
-    swap = {
-        v: v.type.filter_variable(values[v.name], allow_convert=True) for v in model.value_vars
-    }
+    swap = {v: v.type.filter_variable(values[v.name], allow_convert=True) for v in model.value_vars}
     total = pytensor.graph.replace.clone_replace([model.logp()], swap, rebuild_strict=False)[0]
     fn = pytensor.function([x], total, mode=interpreted_mode(), on_unused_input="ignore")
     expected = float(fn(start))
@@ -258,19 +270,19 @@ def _with_proxy(bare, active_names, race, proxy, rng, bar) -> Preparation:
     bar.update(description="Measuring residuals")
     bar.advance()
     active = layout.indices(active_names)
-    exact_rows, rounding_only = _residual_rows(
-        densities, surrogate, fit, active, race, proxy, bare.start, rng
+    exact_rows, rounding_only, forecast = _residual_rows(
+        densities, surrogate, fit, active, race, proxy, rng
     )
     bar.advance()
-    return Preparation(
-        densities,
-        bare.start,
-        surrogate,
-        fit,
-        exact_rows,
-        rounding_only,
-        densities.rows_evaluated,
-        notes,
+    return replace(
+        bare,
+        surrogate=surrogate,
+        fit=fit,
+        exact_rows=exact_rows,
+        rounding_only=rounding_only,
+        rows_spent=densities.rows_evaluated,
+        notes=notes,
+        forecast=forecast,
     )
 
 
@@ -321,8 +333,8 @@ def _mask(size, coordinates):
     return out
 
 
-def _residual_rows(densities, surrogate, fit, active, race, proxy, start, rng):
-    """Rows to evaluate exactly, and whether residuals are rounding errors only."""
+def _residual_rows(densities, surrogate, fit, active, race, proxy, rng):
+    """Rows to evaluate exactly, whether residuals are rounding errors only, and the forecast."""
     n_rows = densities.n_rows
     probes = _probe_moves(fit, active, rng)
     rewards = densities.rewards
@@ -332,23 +344,42 @@ def _residual_rows(densities, surrogate, fit, active, race, proxy, start, rng):
 
     summary = summarise_residuals(residuals, probes, n_rows)
     densities.rows_evaluated += 5 * n_rows * len(probes)
-    size = np.abs(densities.values(fit.mean, np.arange(min(n_rows, 1000)))).mean()
+    some = np.sort(rng.choice(n_rows, size=min(n_rows, 5000), replace=False))
+    size = np.abs(densities.values(fit.mean, some)).mean()
     rounding_only = bool(np.sqrt(summary.squares.max() / n_rows) <= _ROUNDING * max(size, 1e-3))
-    if isinstance(proxy.exact_rows, int):
-        count = min(proxy.exact_rows, n_rows)
-        order = np.argsort(summary.scale)[::-1][:count]
-        return np.sort(order).astype(np.int64), rounding_only
-    if rounding_only or race.delta == 0.0:
-        return np.empty(0, np.int64), rounding_only
     log_u = np.log(rng.random(32))
 
     def predicted(sd, n_raced):
+        if race.delta == 0.0 or race.first_batch(n_raced) >= n_raced:
+            return float(n_raced)
         gaps = np.abs(summary.totals[:, None] - log_u[None, :]).ravel() / n_raced
-        bound = race.bound(n_raced)
-        rows = expected_rows(gaps / max(sd, 1e-300), n_raced, race.first_batch(n_raced), bound)
-        return float(np.mean(rows))
+        bound, first = race.bound(n_raced), race.first_batch(n_raced)
+        return float(np.mean(expected_rows(gaps / max(sd, 1e-300), n_raced, first, bound)))
 
-    return choose_exact_rows(summary, predicted), rounding_only
+    exact = _exact_rows(summary, predicted, proxy, rounding_only)
+    power = np.square(summary.scale, dtype=np.float64)
+    n_raced = n_rows - exact.size
+    left = np.sqrt(max(power.sum() - power[exact].sum(), 0.0) / max(1, n_raced))
+    plain = np.mean([_plain_sd(densities, points, some) for points in probes])
+    forecast = Forecast(
+        float(left),
+        float(plain),
+        exact.size + (predicted(left, n_raced) if n_raced > 1 else n_raced),
+        predicted(plain, n_rows) if n_rows > 1 else 1.0,
+    )
+    return exact, rounding_only, forecast
+
+
+def _exact_rows(summary, predicted, proxy, rounding_only) -> np.ndarray:
+    if proxy.exact_rows == "auto":
+        none = rounding_only or summary.scale.size < 1000
+        return np.empty(0, np.int64) if none else choose_exact_rows(summary, predicted)
+    order = np.argsort(summary.scale)[::-1][: proxy.exact_rows]
+    return np.sort(order).astype(np.int64)
+
+
+def _plain_sd(densities, points, rows) -> float:
+    return float(np.nanstd(densities.values(points[1], rows) - densities.values(points[0], rows)))
 
 
 def _probe_moves(fit, active, rng) -> list[np.ndarray]:

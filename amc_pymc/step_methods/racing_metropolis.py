@@ -19,7 +19,7 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from amc_pymc.diagnostics import clopper_pearson
-from amc_pymc.extract.native import callback_error
+from amc_pymc.extract.native import callback_error, entry_point
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.racing import NOT_FINITE, Population, RaceRule, make_population
 from amc_pymc.results import RACE_STATS
@@ -179,8 +179,14 @@ class RacingMetropolis(BlockedStep):
     ...     mu = pm.Normal("mu", 0, 10)
     ...     obs = pm.Normal("obs", mu, 1, observed=y)
     ...     idata = pm.sample(
-    ...         200, tune=100, step=amc.RacingMetropolis(), chains=2, cores=1,
-    ...         random_seed=1, progressbar=False, quiet=True,
+    ...         200,
+    ...         tune=100,
+    ...         step=amc.RacingMetropolis(),
+    ...         chains=2,
+    ...         cores=1,
+    ...         random_seed=1,
+    ...         progressbar=False,
+    ...         quiet=True,
     ...     )
     >>> bool(abs(idata.posterior["mu"].mean() - y.mean()) < 0.002)
     True
@@ -221,10 +227,10 @@ class RacingMetropolis(BlockedStep):
         self.vars = _continuous_vars(vars, model)
         self.rng = get_random_generator(rng)
         point = dict(initial_point) if initial_point is not None else model.initial_point()
-        self._names = [v.name for v in self.vars]
+        self.var_names = [v.name for v in self.vars]
         self.prepared: Preparation = prepare(
             model,
-            self._names,
+            self.var_names,
             observed_vars=observed_vars,
             race=self.race,
             proxy=proxy_settings,
@@ -240,6 +246,9 @@ class RacingMetropolis(BlockedStep):
         self.tune = True
         self.chain: _Chain | None = None
         self._native: tuple[Densities, Population, RaceRule] | None = None
+        self._run: Callable | None = None
+        self._transitions(self._begin(0, 0), self.prepared.start, number=0)
+        self.chain = None
 
     # --- what PyMC calls ------------------------------------------------------------------------
 
@@ -271,14 +280,14 @@ class RacingMetropolis(BlockedStep):
         x = layout.ravel(point)
         if chain.draw == 0:
             x = self._first_point(chain, x)
-        stats, x = self._transitions(chain, x)
+        stats, x = self._transitions(chain, x, self.transitions_per_draw)
         chain.draw += 1
         chain.totals += stats
         if self.tune:
             self._tune(chain, stats, x)
         out = dict(point)
         slices = layout.slices
-        for name in self._names:
+        for name in self.var_names:
             old = np.asarray(point[name])
             out[name] = x[slices[name]].reshape(old.shape).astype(old.dtype, copy=False)
         return out, [self._report(chain, stats)]
@@ -308,7 +317,7 @@ class RacingMetropolis(BlockedStep):
 
     def __getstate__(self):
         state = self.__dict__.copy()
-        state["_native"] = None
+        state["_native"] = state["_run"] = None
         return state
 
     # --- a chain --------------------------------------------------------------------------------
@@ -332,7 +341,7 @@ class RacingMetropolis(BlockedStep):
     def _first_moves(self) -> Moves:
         prepared = self.prepared
         layout = prepared.densities.layout
-        active = layout.indices(self._names)
+        active = layout.indices(self.var_names)
         a, d = active.size, layout.size
         if prepared.fit is not None:
             factor, gain = prepared.fit.moves(active)
@@ -400,28 +409,27 @@ class RacingMetropolis(BlockedStep):
             self._native = compiled, population, rule
         return self._native
 
-    def _transitions(self, chain: _Chain, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _transitions(
+        self, chain: _Chain, x: np.ndarray, number: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Make transitions from x; return their statistics (4, 4) and the point reached.
+
+        None at all compiles what is needed, so that forked workers need not.
+        """
         densities, population, rule = self._natives()
         points = np.stack([x, x])
         stats = np.zeros((4, 4))
         log = chain.auditor.log
         if self.tune:
             log = log._replace(x=log.x[:0])
-        left = self.transitions_per_draw
+        shared = densities, chain.surrogate, population, rule, chain.moves
+        left = number
+        if self._run is None:
+            args = (left, points, *shared, self.rng, log, chain.audit_rng, stats)
+            self._run = entry_point(run_transitions, args)
         while left > 0:
-            done, status, row = run_transitions(
-                left,
-                points,
-                densities,
-                chain.surrogate,
-                population,
-                rule,
-                chain.moves,
-                self.rng,
-                log,
-                chain.audit_rng,
-                stats,
-            )
+            args = (left, points, *shared, self.rng, log, chain.audit_rng, stats)
+            done, status, row = self._run(*args)
             left -= done
             if status == NOT_FINITE:
                 self._reject_or_raise(points, row)
@@ -536,7 +544,11 @@ class RacingMetropolis(BlockedStep):
         scales = moves.scales.copy()
         scales[_GAUSSIAN] = 1.0
         return moves._replace(
-            mean=chain.fit.mean, gain=gain, chol=chol, chol_inverse=np.linalg.inv(chol), scales=scales
+            mean=chain.fit.mean,
+            gain=gain,
+            chol=chol,
+            chol_inverse=np.linalg.inv(chol),
+            scales=scales,
         )
 
     def _recentre(self, chain: _Chain) -> None:
@@ -548,7 +560,9 @@ class RacingMetropolis(BlockedStep):
             return
         centre = chain.surrogate.centre.copy()
         centre[densities.expand] = chain.moments.mean[densities.expand]
-        if self._residual_sd(chain, centre) > 0.7 * self._residual_sd(chain, chain.surrogate.centre):
+        if self._residual_sd(chain, centre) > 0.7 * self._residual_sd(
+            chain, chain.surrogate.centre
+        ):
             return
         better = surrogate_at(densities, centre)
         if better is not None:

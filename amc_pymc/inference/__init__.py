@@ -1,0 +1,5 @@
+"""Functions that users call on a model."""
+
+from amc_pymc.inference.racing_outlook import RacingOutlook, racing_outlook
+
+__all__ = ["RacingOutlook", "racing_outlook"]

@@ -1,0 +1,122 @@
+"""Will racing pay on this model? An answer before anything is sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amc_pymc.step_methods.racing_metropolis import RacingMetropolis
+
+__all__ = ["RacingOutlook", "racing_outlook"]
+
+
+@dataclass(frozen=True)
+class RacingOutlook:
+    """Forecast of what a racing decision costs on a model.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows N.
+    n_parameters : int
+        Unconstrained coordinates that are sampled.
+    residual_sd, plain_sd : float
+        Standard deviation over rows of the log-likelihood change a race samples, with and without
+        control variate, for moves between independent draws of the Gaussian approximation.
+    expected_rows, plain_rows : float
+        Rows expected per decision, with and without control variate.
+    exact_rows : int
+        Rows evaluated at every decision.
+    pays : bool
+        Whether a decision is expected to read less than a tenth of the rows.
+    suggestion : str
+    """
+
+    n_rows: int
+    n_parameters: int
+    residual_sd: float
+    plain_sd: float
+    expected_rows: float
+    plain_rows: float
+    exact_rows: int
+    pays: bool
+    suggestion: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n_rows:,} rows, {self.n_parameters} parameters\n"
+            f"sd of a row's change: {self.plain_sd:.2g}, with control variate "
+            f"{self.residual_sd:.2g}\n"
+            f"rows per decision: {self.plain_rows:,.0f}, with control variate "
+            f"{self.expected_rows:,.0f} ({self.expected_rows / self.n_rows:.2%} of the rows)\n"
+            f"{self.suggestion}"
+        )
+
+
+def racing_outlook(
+    vars: Sequence[Any] | None = None, *, model=None, **settings: Any
+) -> RacingOutlook:
+    """Predict whether :class:`RacingMetropolis` pays on a model, before sampling.
+
+    The mode is searched and the residuals of the control variate are measured on all rows, which
+    takes some dozens of passes over the data.
+
+    Parameters
+    ----------
+    vars : sequence of variables, optional
+        As for :class:`RacingMetropolis`.
+    model : pm.Model, optional
+        Default: the model of the context.
+    **settings
+        Arguments of :class:`RacingMetropolis`: ``delta``, ``batch_size``, ``observed_vars``, ...
+
+    Returns
+    -------
+    RacingOutlook
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, amc_pymc as amc
+    >>> y = np.random.default_rng(1).poisson(3.0, size=50_000)
+    >>> with pm.Model() as model:
+    ...     rate = pm.Gamma("rate", 1, 1)
+    ...     obs = pm.Poisson("obs", rate, observed=y)
+    >>> outlook = amc.racing_outlook(model=model)
+    >>> outlook.pays
+    True
+    """
+    arguments = {"model": model, **settings}
+    step = RacingMetropolis(**arguments) if vars is None else RacingMetropolis(vars, **arguments)
+    prepared, forecast = step.prepared, step.prepared.forecast
+    n_rows = prepared.densities.n_rows
+    size = prepared.densities.layout.indices(step.var_names).size
+    if forecast is None:
+        nan, whole = float("nan"), float(n_rows)
+        why = "; ".join(prepared.notes)
+        text = f"There is no control variate ({why}): races will read a large part of the rows."
+        return RacingOutlook(n_rows, size, nan, nan, whole, whole, 0, False, text)
+    share = forecast.rows / n_rows
+    return RacingOutlook(
+        n_rows,
+        size,
+        forecast.residual_sd,
+        forecast.plain_sd,
+        forecast.rows,
+        forecast.plain_rows,
+        prepared.exact_rows.size,
+        share < 0.1,
+        _suggestion(share, n_rows, prepared.notes),
+    )
+
+
+def _suggestion(share: float, n_rows: int, notes: tuple[str, ...]) -> str:
+    doubt = f" Mind: {'; '.join(notes)}." if notes else ""
+    if share < 0.1:
+        return f"Racing pays: use RacingMetropolis().{doubt}"
+    if n_rows < 20_000:
+        return f"Too few rows for racing to pay: use NUTS.{doubt}"
+    return (
+        "The control variate leaves much to the race: the posterior is far from Gaussian, or a few "
+        "rows dominate. Reparametrise, raise TaylorProxy(exact_rows=), or use NUTS." + doubt
+    )

@@ -1,0 +1,1 @@
+"""Benchmarks of amc_pymc; see README.md."""

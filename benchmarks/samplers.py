@@ -1,0 +1,496 @@
+"""How each method samples a problem, inside a worker: timings, rows read, memory, summaries."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import time
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import Job, Result
+from benchmarks.problems import PRIOR_SD, Data, Problem, laplace
+
+_RACING_DRAWS, _RACING_TUNE = 20_000, 1_000
+_NUTS_DRAWS, _NUTS_TUNE = 2_000, 400
+_METROPOLIS_DRAWS, _METROPOLIS_TUNE = 50_000, 5_000
+_EXACT_DRAWS, _EXACT_TUNE = 2_000, 100
+#: HMCECS: rows of a subsample, blocks it is renewed in, warm-up, draws, draws between looks at the
+#: clock.
+_ECS_ROWS, _ECS_BLOCKS, _ECS_TUNE, _ECS_DRAWS, _ECS_CHUNK = 200, 10, 500, 20_000, 50
+
+
+@dataclass
+class Outcome:
+    """What a sampler hands back; draws are (chain, draw, ...) by variable."""
+
+    draws: dict[str, np.ndarray]
+    setup_s: float
+    warmup_s: float
+    sample_s: float
+    rows_share: float
+    status: str = "finished"
+    extra: Result = field(default_factory=dict)
+
+
+def run(problem: Problem, job: Job) -> Result:
+    """Sample a problem as the job says and sum up."""
+    pin(job.cores)
+    samplers: dict[str, Callable[[Problem, Job], Outcome]] = {
+        "racing": racing,
+        "metropolis": metropolis,
+        "nuts": nuts,
+        "hmcecs": hmcecs,
+    }
+    if job.family == "laplace":
+        return {**asdict(job), **laplace_reference(problem, job)}
+    outcome = samplers[job.family](problem, job)
+    first = next(iter(outcome.draws.values()))
+    return {
+        **asdict(job),
+        "status": outcome.status,
+        "draws": int(first.shape[0] * first.shape[1]),
+        "setup_s": outcome.setup_s,
+        "warmup_s": outcome.warmup_s,
+        "sample_s": outcome.sample_s,
+        "rows_share": outcome.rows_share,
+        **outcome.extra,
+        "peak_mb": peak_mb(),
+        "parameters": describe(problem, outcome.draws),
+    }
+
+
+# --- processes -----------------------------------------------------------------------------------
+
+
+def pin(cores: int) -> None:
+    """Keep this process and its children on the given number of cores, the idlest ones."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    allowed = sorted(os.sched_getaffinity(0))
+    if cores >= len(allowed):
+        return
+    import psutil
+
+    load = psutil.cpu_percent(interval=0.2, percpu=True)
+    os.sched_setaffinity(0, sorted(allowed, key=lambda cpu: load[cpu])[:cores])
+
+
+def peak_mb() -> float:
+    """Largest resident memory of this process or any of its children, in MB.
+
+    Linux keeps in ru_maxrss what the parent had before ``exec``; VmHWM starts afresh.
+    """
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    status = Path("/proc/self/status")
+    if status.exists():
+        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        own = int(found.group(1)) if found else own
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return max(own, children) * 1024 / 1e6
+
+
+class Clock:
+    """Callback of ``pm.sample``: times the phases of every chain and enforces the cap."""
+
+    def __init__(self, cap: float):
+        self.cap = cap
+        self.begin: dict[int, float] = {}
+        self.tuned: dict[int, float] = {}
+        self.end: dict[int, float] = {}
+        self.capped = False
+
+    def __call__(self, trace, draw) -> None:
+        """Note the time after a draw."""
+        now = time.perf_counter()
+        self.begin.setdefault(draw.chain, now)
+        if draw.tuning:
+            self.tuned[draw.chain] = now
+        self.end[draw.chain] = now
+        if now - min(self.begin.values()) > self.cap:
+            self.capped = True
+            raise KeyboardInterrupt
+
+    def phases(self, lanes: int) -> tuple[float, float]:
+        """Wall time of warm-up and of sampling, of chains that share the lanes evenly."""
+        warm = sum(self.tuned.get(c, b) - b for c, b in self.begin.items())
+        rest = sum(e - self.tuned.get(c, self.begin[c]) for c, e in self.end.items())
+        return warm / lanes, rest / lanes
+
+    @property
+    def status(self) -> str:
+        """Whether the cap ended the run."""
+        return f"stopped at {self.cap:.0f} s" if self.capped else "finished"
+
+
+def lanes(job: Job) -> int:
+    """Chains that run side by side."""
+    return max(1, min(job.cores, job.chains))
+
+
+# --- summaries -----------------------------------------------------------------------------------
+
+
+def describe(problem: Problem, draws: dict[str, np.ndarray]) -> Result:
+    """Moments, Monte Carlo errors and effective sample sizes of every parameter."""
+    from arviz_stats.base import array_stats
+
+    out: Result = {
+        k: [] for k in ("label", "mean", "sd", "mcse_mean", "mcse_sd", "ess_bulk", "ess_tail")
+    }
+    for label, x in scalars(problem, draws):
+        enough = x.shape[1] >= 4 and x.std() > 0.0
+        out["label"].append(label)
+        out["mean"].append(float(x.mean()) if x.size else np.nan)
+        out["sd"].append(float(x.std(ddof=1)) if x.size > 1 else np.nan)
+        for kind in ("mean", "sd"):
+            out[f"mcse_{kind}"].append(
+                float(array_stats.mcse(x, method=kind)) if enough else np.nan
+            )
+        for kind in ("bulk", "tail"):
+            out[f"ess_{kind}"].append(float(array_stats.ess(x, method=kind)) if enough else 0.0)
+    return out
+
+
+def scalars(problem: Problem, draws: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
+    """Label and draws (chain, draw) of every scalar parameter."""
+    out = []
+    for name in problem.variables:
+        values = np.asarray(draws[name], dtype=float)
+        flat = values.reshape(*values.shape[:2], -1)
+        labels = [name] if values.ndim == 2 else [f"{name}[{k}]" for k in range(flat.shape[2])]
+        out += [(label, flat[:, :, k]) for k, label in enumerate(labels)]
+    return out
+
+
+def posterior(problem: Problem, idata) -> dict[str, np.ndarray]:
+    """Draws of the parameters out of a DataTree."""
+    return {name: idata["posterior"][name].values for name in problem.variables}
+
+
+# --- PyMC's step methods -------------------------------------------------------------------------
+
+
+def racing(problem: Problem, job: Job) -> Outcome:
+    """RacingMetropolis; its construction compiles and finds the mode."""
+    import amc_pymc as amc
+
+    exact = "exact" in job.options
+    transitions = next((int(o) for o in job.options if o.isdigit()), 1)
+    settings: dict[str, Any] = {"transitions_per_draw": transitions}
+    if exact:
+        settings |= {"race": "exact", "audits": 0}
+    if "noproxy" in job.options:
+        settings["proxy"] = None
+    model = problem.make_model(problem.make_data(job.n_rows, job.seed))
+    begin = time.perf_counter()
+    with model:
+        step = amc.RacingMetropolis(**settings)
+    built = time.perf_counter() - begin
+    draws = job.draws or (_EXACT_DRAWS if exact else _RACING_DRAWS)
+    tune = job.tune or (_EXACT_TUNE if exact else _RACING_TUNE)
+    outcome, idata = sample_steps(problem, job, model, step, draws, tune, built)
+    return race_figures(outcome, idata, job.n_rows * transitions)
+
+
+def race_figures(outcome: Outcome, idata, rows_of_draw: int) -> Outcome:
+    """Rows read and measured decision error of a racing chain."""
+    from amc_pymc import decision_error
+
+    if not idata["posterior"].sizes.get("draw"):
+        return outcome
+    stats = idata["sample_stats"]
+    table = decision_error(idata).loc["all"]
+    outcome.rows_share = float(table["rows"]) / rows_of_draw
+    outcome.extra |= {
+        "audit_share": float(table["audit_rows"]) / rows_of_draw,
+        "audited": int(table["audited"]),
+        "wrong": int(table["wrong"]),
+        "error": float(table["error"]),
+        "error_low": float(table["ci_low"]),
+        "error_high": float(table["ci_high"]),
+        "delta": float(table["delta"]),
+        "accepted": float(stats["accepted"].mean()),
+        "recentred": float(stats["race_recentred"].max()),
+    }
+    return outcome
+
+
+def metropolis(problem: Problem, job: Job) -> Outcome:
+    """pm.Metropolis with as many draws as a timed pilot says the cap allows."""
+    import pymc as pm
+
+    model = problem.make_model(problem.make_data(job.n_rows, job.seed))
+    begin = time.perf_counter()
+    with model:
+        step = pm.Metropolis()
+    built = time.perf_counter() - begin
+    per_step = pilot(step, model.initial_point(), min(10.0, 0.1 * job.cap))
+    affordable = max(10, int(0.95 * job.cap * lanes(job) / job.chains / per_step))
+    tune = min(job.tune or _METROPOLIS_TUNE, affordable // 4)
+    draws = min(job.draws or _METROPOLIS_DRAWS, affordable - tune)
+    outcome, idata = sample_steps(problem, job, model, step, draws, tune, built)
+    if draws < (job.draws or _METROPOLIS_DRAWS):
+        outcome.status = f"as many draws as {job.cap:.0f} s allow"
+    if idata["posterior"].sizes.get("draw"):
+        outcome.extra["accepted"] = float(idata["sample_stats"]["accepted"].mean())
+    return outcome
+
+
+def pilot(step, point: dict[str, np.ndarray], limit: float) -> float:
+    """Seconds a step takes, after a first one that may compile."""
+    point, _ = step.step(point)
+    count, begin = 0, time.perf_counter()
+    while count < 3 or (count < 500 and time.perf_counter() - begin < limit):
+        point, _ = step.step(point)
+        count += 1
+    return (time.perf_counter() - begin) / count
+
+
+def sample_steps(problem, job: Job, model, step, draws: int, tune: int, built: float):
+    """pm.sample with a given step; what is neither warm-up nor sampling counts as set-up."""
+    import pymc as pm
+
+    clock = Clock(job.cap)
+    begin = time.perf_counter()
+    with model:
+        idata = pm.sample(
+            draws,
+            tune=tune,
+            step=step,
+            chains=job.chains,
+            cores=lanes(job),
+            random_seed=job.seed,
+            callback=clock,
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+        )
+    whole = time.perf_counter() - begin
+    warm, rest = clock.phases(lanes(job))
+    setup = built + max(0.0, whole - warm - rest)
+    drawn = posterior(problem, idata)
+    return Outcome(drawn, setup, warm, rest, 1.0, clock.status), idata
+
+
+# --- NUTS ----------------------------------------------------------------------------------------
+
+
+class NutsProgress:
+    """Callback of nutpie: run times of every chain at the end of warm-up and now."""
+
+    def __init__(self):
+        self.warm: dict[int, float] = {}
+        self.now: dict[int, float] = {}
+
+    def __call__(self, chains: Sequence[Any]) -> None:
+        """Note the chains' own clocks."""
+        for k, chain in enumerate(chains):
+            self.now[k] = chain.runtime_ms / 1e3
+            if chain.tuning:
+                self.warm[k] = chain.runtime_ms / 1e3
+
+    def phases(self, whole: float, lanes: int) -> tuple[float, float]:
+        """Share out the wall time of the run by the chains' clocks."""
+        total = sum(self.now.values())
+        share = sum(self.warm.values()) / total if total > 0.0 else 1.0
+        return whole * share, whole * (1.0 - share)
+
+
+def nuts(problem: Problem, job: Job) -> Outcome:
+    """NUTS by nutpie, aborted at the cap."""
+    import nutpie
+
+    model = problem.make_model(problem.make_data(job.n_rows, job.seed))
+    begin = time.perf_counter()
+    compiled = nutpie.compile_pymc_model(model)
+    compile_s = time.perf_counter() - begin
+    progress = NutsProgress()
+    begin = time.perf_counter()
+    running = nutpie.sample(
+        compiled,
+        draws=job.draws or _NUTS_DRAWS,
+        tune=job.tune or _NUTS_TUNE,
+        chains=job.chains,
+        cores=lanes(job),
+        seed=job.seed,
+        progress_bar=False,
+        progress_callback=progress,
+        progress_rate=20,
+        blocking=False,
+    )
+    idata, capped = wait(running, job.cap)
+    warm, rest = progress.phases(time.perf_counter() - begin, lanes(job))
+    drawn = even_draws(posterior(problem, idata)) if "posterior" in idata.children else {}
+    status = f"stopped at {job.cap:.0f} s" if capped else "finished"
+    if not drawn or not next(iter(drawn.values())).shape[1]:
+        empty = {name: np.empty((job.chains, 0)) for name in problem.variables}
+        return Outcome(empty, compile_s, warm, rest, np.nan, f"{status}, in warm-up")
+    gradients = float(np.nanmean(idata["sample_stats"]["n_steps"].values))
+    return Outcome(drawn, compile_s, warm, rest, gradients, status, {"gradients": gradients})
+
+
+def wait(running, cap: float):
+    """The trace of a running sampler, and whether the cap cut it short."""
+    deadline = time.perf_counter() + cap
+    while not running.is_finished:
+        if time.perf_counter() > deadline:
+            return running.abort(), True
+        time.sleep(0.005)
+    return running.wait(), False
+
+
+def even_draws(draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Cut chains that were stopped to the length of the shortest."""
+    first = next(iter(draws.values()))
+    known = np.isfinite(first.reshape(*first.shape[:2], -1)).all(axis=-1)
+    length = int(known.sum(axis=1).min()) if known.size else 0
+    return {name: values[:, :length] for name, values in draws.items()}
+
+
+# --- HMCECS --------------------------------------------------------------------------------------
+
+
+def hmcecs(problem: Problem, job: Job) -> Outcome:
+    """NumPyro's HMC with energy-conserving subsampling, its proxy expanded at the mode.
+
+    Chains run one after the other and are timed as if they had run side by side.
+    """
+    if not problem.logistic:
+        raise NotImplementedError("HMCECS is set up for the logistic problems only")
+    import jax
+
+    size = next((int(o) for o in job.options if o.isdigit()), _ECS_ROWS)
+    data = problem.make_data(job.n_rows, job.seed)
+    size = min(size, job.n_rows)
+    begin = time.perf_counter()
+    mode, _ = laplace(data)
+    kernel = ecs_kernel(mode, job.n_rows, size)
+    arrays = (jax.numpy.asarray(data["X"]), jax.numpy.asarray(data["y"]))
+    del data
+    tune, wanted = job.tune or _ECS_TUNE, job.draws or _ECS_DRAWS
+    state = kernel.init(jax.random.key(job.seed), tune, {"beta": mode}, arrays, {})
+    advance = ecs_chunk(kernel, state, arrays)
+    setup = time.perf_counter() - begin
+    chains = [ecs_chain(advance, state, tune, wanted, job, k) for k in range(job.chains)]
+    length = min(chain.beta.shape[0] for chain in chains)
+    drawn = {"beta": np.stack([chain.beta[:length] for chain in chains])}
+    gradients = float(np.mean([chain.gradients for chain in chains]))
+    capped = any(chain.capped for chain in chains)
+    return Outcome(
+        drawn,
+        setup,
+        sum(chain.warmup_s for chain in chains) / lanes(job),
+        sum(chain.sample_s for chain in chains) / lanes(job),
+        gradients * size / job.n_rows,
+        f"stopped at {job.cap:.0f} s" if capped else "finished",
+        {"gradients": gradients, "subsample": size, "accepted": chains[0].swaps},
+    )
+
+
+def ecs_kernel(mode: np.ndarray, n_rows: int, size: int):
+    """HMCECS over NUTS for the logistic problems."""
+    import numpyro
+    import numpyro.distributions as dist
+
+    from numpyro.infer import HMCECS, NUTS
+
+    def model(X, y):
+        prior = dist.Normal(0.0, PRIOR_SD).expand([X.shape[1]]).to_event(1)
+        beta = numpyro.sample("beta", prior)
+        with numpyro.plate("rows", n_rows, subsample_size=size):
+            x = numpyro.subsample(X, event_dim=1)
+            numpyro.sample(
+                "obs", dist.Bernoulli(logits=x @ beta), obs=numpyro.subsample(y, event_dim=0)
+            )
+
+    proxy = HMCECS.taylor_proxy({"beta": mode})
+    return HMCECS(NUTS(model), num_blocks=min(_ECS_BLOCKS, size), proxy=proxy)
+
+
+def ecs_chunk(kernel, state, arrays):
+    """Compile a function that makes a few draws; compiled ahead, so that it can be timed."""
+    import jax
+
+    def one(state, _):
+        state = kernel.sample(state, arrays, {})
+        return state, (state.z["beta"], state.hmc_state.num_steps, state.accept_prob)
+
+    def chunk(state):
+        return jax.lax.scan(one, state, None, length=_ECS_CHUNK)
+
+    return jax.jit(chunk).lower(state).compile()
+
+
+@dataclass
+class EcsChain:
+    """Draws of one chain, its timings, gradients per draw and accepted subsamples."""
+
+    beta: np.ndarray
+    warmup_s: float
+    sample_s: float
+    gradients: float
+    swaps: float
+    capped: bool
+
+
+def ecs_chain(advance, state, tune: int, wanted: int, job: Job, chain: int) -> EcsChain:
+    """Warm up, then draw until enough or out of time."""
+    import jax
+
+    hmc = state.hmc_state
+    state = state._replace(
+        rng_key=jax.random.fold_in(state.rng_key, chain),
+        hmc_state=hmc._replace(rng_key=jax.random.fold_in(hmc.rng_key, chain)),
+    )
+    begin = time.perf_counter()
+    deadline = begin + job.cap * lanes(job) / job.chains
+    made = 0
+    while made < tune and time.perf_counter() < deadline:
+        state, out = jax.block_until_ready(advance(state))
+        made += _ECS_CHUNK
+    warm = time.perf_counter()
+    kept: list[Any] = []
+    while len(kept) * _ECS_CHUNK < wanted and time.perf_counter() < deadline:
+        state, out = jax.block_until_ready(advance(state))
+        kept.append(tuple(np.asarray(part) for part in out))
+    end = time.perf_counter()
+    if not kept:
+        size = np.shape(state.z["beta"])[0]
+        return EcsChain(np.empty((0, size)), warm - begin, end - warm, np.nan, np.nan, True)
+    beta, steps, swaps = (np.concatenate(part) for part in zip(*kept, strict=True))
+    capped = beta.shape[0] < wanted
+    return EcsChain(beta, warm - begin, end - warm, steps.mean(), swaps.mean(), capped)
+
+
+# --- references ----------------------------------------------------------------------------------
+
+
+def laplace_reference(problem: Problem, job: Job) -> Result:
+    """Laplace approximation at the posterior mode, in the form of a result."""
+    if not problem.logistic:
+        raise NotImplementedError("The Laplace reference is written for logistic problems")
+    data: Data = problem.make_data(job.n_rows, job.seed)
+    begin = time.perf_counter()
+    mean, covariance = laplace(data)
+    zeros = np.zeros(mean.size).tolist()
+    return {
+        "status": "finished",
+        "draws": 0,
+        "sample_s": time.perf_counter() - begin,
+        "parameters": {
+            "label": [f"beta[{k}]" for k in range(mean.size)],
+            "mean": mean.tolist(),
+            "sd": np.sqrt(np.diag(covariance)).tolist(),
+            "mcse_mean": zeros,
+            "mcse_sd": zeros,
+            "ess_bulk": [],
+            "ess_tail": [],
+        },
+    }
