@@ -341,13 +341,11 @@ def start(
     argv: Sequence[str] | None = None,
     quick: Mapping[str, Any] | None = None,
 ) -> None:
-    """Work on one job if asked to, else hand them out; `quick` replaces options by --quick."""
+    """Work on one job if asked to, else hand them out; `quick` holds the defaults of --quick."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["--worker"]:
         serve(problems, arguments[1:])
         return
-    chosen = options.parse_args(arguments)
-    if chosen.quick:
-        for key, value in (quick or {}).items():
-            setattr(chosen, key, value)
-    main(Bench(script, chosen))
+    if "--quick" in arguments:
+        options.set_defaults(**(quick or {}))
+    main(Bench(script, options.parse_args(arguments)))

@@ -7,7 +7,6 @@ Jacobians of transforms, Potentials and other observed variables.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -19,9 +18,8 @@ from numba import types
 from pytensor.gradient import pushforward
 from pytensor.graph.replace import clone_replace
 
-from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import callback_function, compile_graph, native_function
-from amc_pymc.extract.rows import RowLogp, interpreted_mode
+from amc_pymc.extract.rows import CallbackRows, RowLogp, interpreted_mode
 
 __all__ = ["ModelDensities"]
 
@@ -36,15 +34,13 @@ class ModelDensities:
 
     Parameters
     ----------
-    rows : RowLogp
+    rows : RowLogp or CallbackRows
     rest : symbolic scalar
         Log density of everything else, in terms of ``value_vars``.
     value_vars : sequence of variables
         Of the model.
     expand : (E,) int array
         Coordinates of x in which the control variate expands; empty for none.
-    row_logp : callable, optional
-        ``(point, rows) -> (m,)`` used instead of ``rows`` for the values (no derivatives then).
     compile_kwargs : dict, optional
         Handed to ``pytensor.function``.
 
@@ -55,21 +51,17 @@ class ModelDensities:
 
     def __init__(
         self,
-        rows: RowLogp | None,
+        rows: RowLogp | CallbackRows,
         rest,
         value_vars,
         *,
-        layout: FlatLayout,
-        n_rows: int,
         expand: np.ndarray,
-        row_logp: Callable | None = None,
         compile_kwargs: dict[str, Any] | None = None,
     ):
         self.rows = rows
-        self.layout = layout
-        self.n_rows = n_rows
+        self.layout = layout = rows.layout
+        self.n_rows = rows.n_rows
         self.expand = np.asarray(expand, dtype=np.int64)
-        self.row_logp = row_logp
         self.compile_kwargs = dict(compile_kwargs or {})
         self._x = pt.vector("x")
         values = layout.split(self._x)
@@ -103,14 +95,14 @@ class ModelDensities:
         Row 1 holds the change of each row's log-likelihood from points[0] to points[1] less that
         of its control variate.
         """
-        if self.row_logp is not None:
+        if isinstance(self.rows, CallbackRows):
             return callback_function(self._python_rewards, _REWARDS)
         points, centre, idx = pt.matrix("points"), pt.vector("centre"), pt.lvector("idx")
-        arrays = self.rows.array_inputs()
+        arrays = self._graph_rows.array_inputs()
         residual = self._residual_change(points, centre, idx, arrays)
         out = pt.stack([pt.zeros_like(residual), residual])
         fn = self._compile([points, centre, idx, *arrays], out)
-        return native_function(fn, _REWARDS, self.rows.arrays)
+        return native_function(fn, _REWARDS, self._graph_rows.arrays)
 
     @cached_property
     def rest(self):
@@ -126,19 +118,19 @@ class ModelDensities:
     def row_gradient(self):
         """First-class ``(points (K, D), centre, rows) -> (K, D)``: summed gradients of residuals."""
         points, centre, idx = pt.matrix("points"), pt.vector("centre"), pt.lvector("idx")
-        arrays = self.rows.array_inputs()
+        arrays = self._graph_rows.array_inputs()
         both = pt.stack([points[0], centre])
         residual = self._residual_change(both[::-1], centre, idx, arrays).sum()
         gradient = pt.grad(residual, points, disconnected_inputs="ignore")[0]
         fn = self._compile([points, centre, idx, *arrays], gradient[None, :])
-        return native_function(fn, _REWARDS, self.rows.arrays)
+        return native_function(fn, _REWARDS, self._graph_rows.arrays)
 
     # --- full passes ----------------------------------------------------------------------------
 
     def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
         """Log-likelihoods (m,) of some rows at x."""
-        if self.row_logp is not None:
-            return np.asarray(self.row_logp(self.layout.unravel(x), idx), dtype=float)
+        if isinstance(self.rows, CallbackRows):
+            return self.rows.flat_call(x, idx)
         if self._sliceable:
             return self._slice_values(x, *(a[idx] for a in self.rows.arrays))
         return self._row_values(x, idx, *self.rows.arrays)
@@ -204,48 +196,48 @@ class ModelDensities:
         gradient = pt.grad(scalar, self._x, disconnected_inputs="ignore")
         return pt.zeros_like(self._x) + gradient
 
+    @property
+    def _graph_rows(self) -> RowLogp:
+        if isinstance(self.rows, CallbackRows):
+            raise TypeError("row_logp gives values of rows only, no graph to differentiate")
+        return self.rows
+
     def _residual_change(self, points, centre, idx, arrays):
+        rows = self._graph_rows
         x, x_new = points[0], points[1]
-        change = self.rows.graph(x_new, idx, arrays) - self.rows.graph(x, idx, arrays)
+        change = rows.graph(x_new, idx, arrays) - rows.graph(x, idx, arrays)
         if not self.expand.size:
             return change
         mask = np.zeros(self.layout.size)
         mask[self.expand] = 1.0
         at, u, v = pt.vector("at"), pt.vector("u"), pt.vector("v")
-        slope = pushforward(self.rows.graph(at, idx, arrays), at, u)
-        proxy = slope + 0.5 * pushforward(slope, at, v)
+        slope: Any = pushforward(rows.graph(at, idx, arrays), at, u)
+        curvature: Any = pushforward(slope, at, v)
         replace = {
             at: pt.switch(mask > 0, centre, x),
             u: mask * (x_new - x),
             v: mask * (x_new + x - 2.0 * centre),
         }
-        return change - clone_replace([proxy], replace)[0]
+        return change - clone_replace([slope + 0.5 * curvature], replace)[0]
 
     def _python_rewards(self, points, rows):
-        here = np.asarray(self.row_logp(self.layout.unravel(points[0]), rows), dtype=float)
-        there = np.asarray(self.row_logp(self.layout.unravel(points[1]), rows), dtype=float)
-        for values in (here, there):
-            if values.shape != rows.shape:
-                raise ValueError(
-                    f"row_logp returned shape {values.shape} for {rows.size} rows; "
-                    f"it must return {rows.shape}"
-                )
+        here, there = self.values(points[0], rows), self.values(points[1], rows)
         return np.stack([np.zeros(rows.size), there - here])
 
     @cached_property
     def _row_values(self):
-        idx, arrays = pt.lvector("idx"), self.rows.array_inputs()
-        graph = self.rows.graph(self._x, idx, arrays)
-        return self._compile([self._x, idx, *arrays], graph)
+        rows = self._graph_rows
+        idx, arrays = pt.lvector("idx"), rows.array_inputs()
+        return self._compile([self._x, idx, *arrays], rows.graph(self._x, idx, arrays))
 
     @property
     def _sliceable(self) -> bool:
         """Whether consecutive rows can be evaluated without indexing."""
-        return self.rows is not None and not self.rows.row_local
+        return isinstance(self.rows, RowLogp) and not self.rows.row_local
 
     def _slice_graph(self, x):
-        arrays = self.rows.array_inputs()
-        return arrays, self.rows.graph_of_rows(x, arrays, arrays[0].shape[0])
+        arrays = self._graph_rows.array_inputs()
+        return arrays, self._graph_rows.graph_of_rows(x, arrays, arrays[0].shape[0])
 
     @cached_property
     def _slice_values(self):
@@ -283,7 +275,7 @@ class ModelDensities:
             yield slice(start, min(start + _CHUNK, self.n_rows))
 
     def _row_chunks(self, rows):
-        arrays = self.rows.arrays
+        arrays = self._graph_rows.arrays
         if rows is None:
             for s in self._chunks():
                 yield [a[s] for a in arrays], s.stop - s.start

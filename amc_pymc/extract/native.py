@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytensor
 
-from numba import carray, cfunc, objmode, types
+from numba import carray, cfunc, njit, objmode, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from pytensor.graph.replace import graph_replace
@@ -150,10 +150,14 @@ def callback_function(function: Callable, signature):
     handle = next(_handles)
     _callbacks[handle] = function
 
-    def native(points, centre, rows):
+    @njit
+    def ask(points, rows):  # Numba cannot compile objmode inside a cfunc itself
         with objmode(out="float64[:, ::1]"):
             out = _call(handle, points, rows)
         return out
+
+    def native(points, centre, rows):
+        return ask(points, rows)
 
     compiled = cfunc(signature)(native)
     compiled.handle = handle

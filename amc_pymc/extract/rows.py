@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -35,6 +35,7 @@ from pytensor.tensor.variable import TensorVariable
 from amc_pymc.extract.layout import FlatLayout
 
 __all__ = [
+    "CallbackRows",
     "NotRowFactorised",
     "RowLogp",
     "choose_observed",
@@ -174,6 +175,37 @@ class RowLogp:
     def is_current(self, model) -> bool:
         """Whether the data of ``model`` are those this object was built from."""
         return self.fingerprint == _fingerprint(model, self.shared_names)
+
+
+@dataclass(frozen=True, eq=False)
+class CallbackRows:
+    """Log-likelihood of rows by the user's function ``(point, rows) -> (m,)``; no derivatives."""
+
+    function: Callable[[dict[str, np.ndarray], np.ndarray], np.ndarray]
+    n_rows: int
+    observed_vars: tuple[str, ...]
+    value_vars: tuple[str, ...]
+    layout: FlatLayout
+    row_local: tuple[str, ...] = ()
+    shared_names: tuple[str, ...] = ()
+
+    def flat_call(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
+        """Log-likelihood (m,) of the rows ``idx`` at the flat point x."""
+        values = self.function(self.layout.unravel(x), idx)
+        try:
+            values = np.asarray(values, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"row_logp must return numbers, got {values!r}") from error
+        if values.shape != idx.shape:
+            raise ValueError(
+                f"row_logp returned shape {values.shape} for {idx.size} rows; it must return "
+                f"shape {idx.shape}"
+            )
+        return values
+
+    def is_current(self, model) -> bool:
+        """What the function reads is the user's business."""
+        return True
 
 
 def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None) -> RowLogp:
@@ -437,7 +469,9 @@ def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLog
 def _row_input(var, value, axis) -> _RowInput:
     shape = [None if a == axis else (1 if n == 1 else n) for a, n in enumerate(value.shape)]
     placeholder = TensorType(var.type.dtype, tuple(shape))()
-    array = np.ascontiguousarray(np.moveaxis(value, axis, 0), dtype=var.type.dtype)
+    # A view of the model's data would be pickled as a second copy.
+    value = np.moveaxis(value, axis, 0) if axis else value
+    array = np.ascontiguousarray(value, dtype=var.type.dtype)
     return _RowInput(placeholder, array, axis)
 
 

@@ -11,6 +11,9 @@ from scipy import linalg, optimize
 
 __all__ = ["Mode", "find_mode", "gaussian_factor"]
 
+#: Standard deviations moved by the search on all rows after which curvature is measured anew.
+_FAR = 3.0
+
 
 @dataclass(frozen=True)
 class Mode:
@@ -22,7 +25,8 @@ class Mode:
         The point; coordinates not searched are those of the start.
     factor : (S, S) array
         Lower Cholesky factor L of the inverse negative Hessian over the S searched coordinates
-        (of the subsample, which is what whitens the search).
+        (of the subsample at its own mode, which is what whitens the search, or at ``x`` if that
+        is far from there).
     decrement : float
         g' L L' g at ``x`` in nats, twice the log density still to be gained to second order.
     converged : bool
@@ -109,7 +113,16 @@ def find_mode(
     if not np.all(np.isfinite(precision)):
         return Mode(start, np.eye(search.size), np.inf, False, "the Hessian is not finite")
     factor, definite = gaussian_factor(precision)
-    x, decrement = _polish(value_and_gradient, start, search, factor, tolerance, max_passes)
+    x, slope, moved = _polish(value_and_gradient, start, search, factor, tolerance, max_passes)
+    if moved > _FAR:
+        # The curvature at the start says nothing about this place.
+        there = -hessian(x, rows)[np.ix_(search, search)]
+        if not np.all(np.isfinite(there)):
+            return Mode(x, factor, np.inf, False, "the Hessian is not finite")
+        slope = np.linalg.solve(factor.T, slope)
+        factor, definite = gaussian_factor(there)
+        slope = factor.T @ slope
+    decrement = float(slope @ slope)
     message = ""
     if not definite:
         message = "the log density has no strict maximum there (its Hessian is not definite)"
@@ -158,12 +171,13 @@ def _polish(value_and_gradient, start, search, factor, tolerance, max_passes):
             return 1e300, np.zeros(search.size)
         return -value, -(factor.T @ gradient[search])
 
-    result = optimize.minimize(
-        objective,
-        np.zeros(search.size),
-        jac=True,
-        method="BFGS",
-        options={"gtol": np.sqrt(tolerance / search.size), "maxiter": max_passes},
-    )
-    gradient = np.asarray(result.jac)
-    return full(result.x), float(gradient @ gradient)
+    with np.errstate(over="ignore"):
+        result = optimize.minimize(
+            objective,
+            np.zeros(search.size),
+            jac=True,
+            method="BFGS",
+            options={"gtol": np.sqrt(tolerance / search.size), "maxiter": max_passes},
+        )
+        moved = float(np.linalg.norm(result.x))
+    return full(result.x), np.asarray(result.jac), moved

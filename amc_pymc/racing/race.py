@@ -223,7 +223,7 @@ def race(rewards, points, centre, bias, population, rule, rng):
             winner = _eliminate(alive, scores, comoment, mean, low, high, seen, n_raced, rule)
             n_alive = np.count_nonzero(alive)
     if n_raced == 0:
-        winner = np.argmax(scores)
+        winner = int(np.argmax(scores))
     if rule.batch_size < n_raced:
         if seen <= read.size and seen < n_raced:
             forget_rows(population, read[:seen])

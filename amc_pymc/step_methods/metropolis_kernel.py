@@ -116,7 +116,7 @@ class AuditLog(NamedTuple):
     x: np.ndarray
     x_new: np.ndarray
     decision: np.ndarray
-    count: np.ndarray
+    count: np.ndarray  # type: ignore[assignment]
 
 
 @njit(cache=True)

@@ -13,11 +13,17 @@ import pytensor
 import pytensor.tensor as pt
 
 from numba import njit
+from pytensor.graph.replace import clone_replace
 
 from amc_pymc.bounds import expected_rows
-from amc_pymc.extract import FlatLayout, extract_rows
+from amc_pymc.extract import FlatLayout, RowLogp, extract_rows
 from amc_pymc.extract.densities import ModelDensities
-from amc_pymc.extract.rows import choose_observed, interpreted_mode, row_count
+from amc_pymc.extract.rows import (
+    CallbackRows,
+    choose_observed,
+    interpreted_mode,
+    row_count,
+)
 from amc_pymc.progress import progress
 from amc_pymc.proxies import (
     choose_exact_rows,
@@ -129,10 +135,10 @@ def prepare(
         layout = densities.layout
         start = layout.ravel(point)
         _check_start(densities, start)
-        _check_total(model, densities, start, row_logp)
+        _check_total(model, densities, start)
         bar.update(description="Searching the mode")
         bar.advance()
-        reason = _why_no_proxy(densities, proxy, row_logp, other_discrete)
+        reason = _why_no_proxy(densities, proxy, other_discrete)
         bare = Preparation(densities, start, None, None, np.empty(0, np.int64), False, 0)
         if reason:
             if insist:
@@ -154,22 +160,18 @@ def _densities(model, observed_vars, row_logp, point, compile_kwargs, want_proxy
     observed = choose_observed(model, observed_vars)
     layout = FlatLayout.from_model(model, point)
     rest = model.logp(vars=[v for v in _all_factors(model) if v not in observed])
+    names = tuple(str(rv.name) for rv in observed)
+    rows: RowLogp | CallbackRows
     if row_logp is None:
-        rows = extract_rows(model, [rv.name for rv in observed])
-        n_rows, depends = rows.n_rows, rows.value_vars
+        rows = extract_rows(model, names)
     else:
-        rows, n_rows, depends = None, row_count(model, observed), layout.names
-    discrete = [n for n in depends if not layout.is_continuous(n)]
-    expand = layout.indices([n for n in depends if layout.is_continuous(n)])
+        rows = CallbackRows(row_logp, row_count(model, observed), names, layout.names, layout)
+    discrete = [n for n in rows.value_vars if not layout.is_continuous(n)]
+    expand = layout.indices([n for n in rows.value_vars if layout.is_continuous(n)])
+    if discrete or not want_proxy or row_logp is not None:
+        expand = np.empty(0, np.int64)
     densities = ModelDensities(
-        rows,
-        rest,
-        model.value_vars,
-        layout=layout,
-        n_rows=n_rows,
-        expand=expand if want_proxy and not discrete else np.empty(0, np.int64),
-        row_logp=row_logp,
-        compile_kwargs=compile_kwargs,
+        rows, rest, model.value_vars, expand=expand, compile_kwargs=compile_kwargs
     )
     return densities, discrete
 
@@ -180,36 +182,36 @@ def _all_factors(model):
 
 def _check_start(densities: ModelDensities, start: np.ndarray) -> None:
     """Every row and the rest must be finite where the chain starts."""
-    names = densities.rows.observed_vars if densities.rows else ("row_logp",)
     bad_x = ~np.isfinite(start)
     if bad_x.any():
         labels = densities.layout.labels()
         shown = ", ".join(f"{labels[k]} = {start[k]}" for k in np.flatnonzero(bad_x)[:5])
         raise ValueError(f"initial_point is not finite: {shown}")
-    check_rows_finite(densities, start, names, "the initial point")
+    check_rows_finite(densities, start, "the initial point")
 
 
-def check_rows_finite(densities, x, names, where: str) -> None:
+def check_rows_finite(densities: ModelDensities, x: np.ndarray, where: str) -> None:
     """Raise a ValueError that names rows whose log-likelihood is not finite."""
     values = densities.all_values(x)
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         shown = ", ".join(f"row {n}: {values[n]}" for n in bad[:5])
         raise ValueError(
-            f"The log-likelihood of {', '.join(names)} is not finite at {where} in {bad.size} of "
+            f"The log-likelihood of {', '.join(densities.rows.observed_vars)} is not finite at "
+            f"{where} in {bad.size} of "
             f"{values.size} rows ({shown}{', ...' if bad.size > 5 else ''}). Clean these rows or "
             "start where they are possible."
         )
 
 
-def _check_total(model, densities, start, row_logp) -> None:
+def _check_total(model, densities, start) -> None:
     """Rows plus rest must add up to the model's logp."""
-    if row_logp is not None:
+    if isinstance(densities.rows, CallbackRows):
         return
     x = pt.vector("x")
     values = densities.layout.split(x)
     swap = {v: v.type.filter_variable(values[v.name], allow_convert=True) for v in model.value_vars}
-    total = pytensor.graph.replace.clone_replace([model.logp()], swap, rebuild_strict=False)[0]
+    total = clone_replace([model.logp()], swap, rebuild_strict=False)[0]
     fn = pytensor.function([x], total, mode=interpreted_mode(), on_unused_input="ignore")
     expected = float(fn(start))
     got = float(densities.all_values(start).sum()) + densities.rest_value_and_gradient(start)[0]
@@ -225,10 +227,10 @@ def _check_total(model, densities, start, row_logp) -> None:
 # --- the control variate ------------------------------------------------------------------------
 
 
-def _why_no_proxy(densities, proxy, row_logp, discrete) -> str:
+def _why_no_proxy(densities, proxy, discrete) -> str:
     if proxy is None:
         return "proxy=None"
-    if row_logp is not None:
+    if isinstance(densities.rows, CallbackRows):
         return "row_logp has no derivatives"
     if discrete:
         return f"the rows depend on discrete variables ({', '.join(discrete)})"
@@ -251,12 +253,10 @@ def _why_no_proxy(densities, proxy, row_logp, discrete) -> str:
 def _with_proxy(bare, active_names, race, proxy, rng, bar) -> Preparation:
     densities, layout = bare.densities, bare.densities.layout
     continuous = layout.indices([n for n in layout.names if layout.is_continuous(n)])
-    mode, problem = None, ""
-    for search in (continuous, densities.expand):
-        mode = _search(densities, bare.start, search, proxy, rng)
-        if mode.converged:
-            break
-        problem = problem or mode.message
+    mode, problem = _search(densities, bare.start, continuous, proxy, rng), ""
+    if not mode.converged:
+        problem = mode.message
+        mode = _search(densities, bare.start, densities.expand, proxy, rng)
     surrogate = surrogate_at(densities, mode.x)
     fit = surrogate and fit_gaussian(densities, surrogate, continuous)
     if not (surrogate and fit):

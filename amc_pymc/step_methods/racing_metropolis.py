@@ -6,7 +6,7 @@ import logging
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -53,6 +53,7 @@ from amc_pymc.step_methods.settings import (
     as_proposals,
     as_proxy,
     as_race,
+    check_combination,
 )
 
 __all__ = ["RacingMetropolis"]
@@ -194,7 +195,7 @@ class RacingMetropolis(BlockedStep):
 
     name = "racing_metropolis"
     default_blocked = True
-    stats_dtypes_shapes = {
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         **{key: (dtype, []) for key, (dtype, _) in RACE_STATS.items()},
         "warning": (SamplerWarning, None),
     }
@@ -223,10 +224,12 @@ class RacingMetropolis(BlockedStep):
         self.audits = as_audits(audits)
         self.transitions_per_draw = _positive_int("transitions_per_draw", transitions_per_draw)
         proxy_settings, insist = as_proxy(proxy)
+        check_combination(as_proposals(proposal, proxy_settings), proxy_settings, insist, row_logp)
         self._model = model = modelcontext(model)
         self.vars = _continuous_vars(vars, model)
         self.rng = get_random_generator(rng)
-        point = dict(initial_point) if initial_point is not None else model.initial_point()
+        point = model.initial_point() if initial_point is None else dict(initial_point)
+        _check_point(point, model)
         self.var_names = [v.name for v in self.vars]
         self.prepared: Preparation = prepare(
             model,
@@ -256,7 +259,7 @@ class RacingMetropolis(BlockedStep):
         """Forget the chain before and refuse data that have changed."""
         super().setup_chain(rng, tune, draws)
         rows = self.prepared.densities.rows
-        if rows is not None and not rows.is_current(self._model):
+        if not rows.is_current(self._model):
             raise ValueError(
                 f"The data of the model ({', '.join(rows.shared_names)}) have changed since this "
                 "RacingMetropolis was made. Make a new one."
@@ -375,8 +378,7 @@ class RacingMetropolis(BlockedStep):
     def _first_point(self, chain: _Chain, x: np.ndarray) -> np.ndarray:
         """Check the rows at the start; far from the mode, begin tuning near it."""
         densities = self.prepared.densities
-        names = densities.rows.observed_vars if densities.rows else ("row_logp",)
-        check_rows_finite(densities, x, names, "the start of the chain")
+        check_rows_finite(densities, x, "the start of the chain")
         fit = chain.fit
         if fit is None or not self.tune:
             return x
@@ -444,9 +446,8 @@ class RacingMetropolis(BlockedStep):
             raise error
         value = float(densities.values(points[0], np.array([row]))[0])
         if not np.isfinite(value):
-            names = densities.rows.observed_vars if densities.rows else ("row_logp",)
             raise ValueError(
-                f"The log-likelihood of {', '.join(names)} is {value} in row {row} at the current "
+                f"The log-likelihood of {', '.join(densities.rows.observed_vars)} is {value} in row {row} at the current "
                 "point of the chain: a row that had not been read when the chain moved there. Use "
                 "race='exact', or a likelihood that is positive everywhere."
             )
@@ -594,6 +595,18 @@ def _positive_int(name: str, value) -> int:
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
     return int(value)
+
+
+def _check_point(point, model) -> None:
+    for v in model.value_vars:
+        if v.name not in point:
+            raise ValueError(
+                f"initial_point has no value for {v.name!r}; it needs one for each of "
+                f"{', '.join(w.name for w in model.value_vars)}, as model.initial_point() has"
+            )
+        shape, known = np.shape(point[v.name]), v.type.shape
+        if len(shape) != len(known) or any(n not in (None, m) for n, m in zip(known, shape)):
+            raise ValueError(f"initial_point has shape {shape} for {v.name!r}, the model {known}")
 
 
 def _continuous_vars(vars, model):

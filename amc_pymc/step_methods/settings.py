@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Literal
 
 from amc_pymc.bounds import b_normal
@@ -21,6 +20,7 @@ __all__ = [
     "as_proposals",
     "as_proxy",
     "as_race",
+    "check_combination",
 ]
 
 
@@ -47,12 +47,9 @@ class NormalRace:
     batch_size: int = 50
 
     def __post_init__(self):
-        if not (isinstance(self.delta, int | float) and 0.0 < self.delta < 0.5):
+        if not (isinstance(self.delta, Real) and 0.0 < self.delta < 0.5):
             raise ValueError(f"delta must lie in (0, 0.5), got {self.delta!r}")
-        if isinstance(self.batch_size, bool) or int(self.batch_size) != self.batch_size:
-            raise TypeError(f"batch_size must be an integer, got {self.batch_size!r}")
-        if self.batch_size < 2:
-            raise ValueError(f"batch_size must be at least 2, got {self.batch_size}")
+        _check_count("batch_size", self.batch_size, 2)
 
     def bound(self, n_rows: int) -> float:
         """Constant B in standard errors for a two-arm race over ``n_rows`` rows."""
@@ -118,8 +115,7 @@ class LangevinProposal:
 
     def __post_init__(self):
         _check_target(self.target_accept)
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
+        _check_count("batch_size", self.batch_size, 1)
 
 
 @dataclass(frozen=True)
@@ -143,16 +139,11 @@ class TaylorProxy:
     exact_rows: int | Literal["auto"] = "auto"
 
     def __post_init__(self):
-        if self.exact_rows != "auto" and (
-            not isinstance(self.exact_rows, int) or self.exact_rows < 0
-        ):
-            raise ValueError(
-                f"exact_rows must be 'auto' or a non-negative integer, got {self.exact_rows!r}"
-            )
-        if self.max_dim < 1:
-            raise ValueError(f"max_dim must be at least 1, got {self.max_dim}")
-        if self.subsample < 2:
-            raise ValueError(f"subsample must be at least 2, got {self.subsample}")
+        rows = self.exact_rows
+        if rows != "auto" and not (_is_integer(rows) and rows >= 0):
+            raise ValueError(f"exact_rows must be 'auto' or a non-negative integer, got {rows!r}")
+        _check_count("max_dim", self.max_dim, 1)
+        _check_count("subsample", self.subsample, 2)
 
 
 @dataclass(frozen=True)
@@ -175,18 +166,30 @@ class Audits:
     max_share: float | None = 0.1
 
     def __post_init__(self):
-        if isinstance(self.number, bool) or not isinstance(self.number, int) or self.number < 0:
+        if not (_is_integer(self.number) and self.number >= 0):
             raise ValueError(f"audits must be a non-negative integer, got {self.number!r}")
-        if self.max_share is not None and not 0.0 < self.max_share <= 1.0:
-            raise ValueError(f"max_share must lie in (0, 1] or be None, got {self.max_share!r}")
+        share = self.max_share
+        if share is not None and not (isinstance(share, Real) and 0.0 < share <= 1.0):
+            raise ValueError(f"max_share must lie in (0, 1] or be None, got {share!r}")
 
 
 Race = NormalRace | ExactRace
 Proposal = RandomWalkProposal | GaussianProposal | LangevinProposal
 
 
+def _is_integer(value) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _check_count(name: str, value: int, least: int) -> None:
+    if not _is_integer(value):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
 def _check_target(target: float) -> None:
-    if not (math.isfinite(target) and 0.0 < target < 1.0):
+    if not (isinstance(target, Real) and 0.0 < target < 1.0):
         raise ValueError(f"target_accept must lie in (0, 1), got {target!r}")
 
 
@@ -228,6 +231,25 @@ def as_proxy(proxy: str | TaylorProxy | None) -> tuple[TaylorProxy | None, bool]
     if proxy in ("auto", "taylor"):
         return TaylorProxy(), proxy == "taylor"
     raise ValueError(f"proxy must be 'auto', 'taylor', TaylorProxy or None, got {proxy!r}")
+
+
+def check_combination(proposals, proxy: TaylorProxy | None, insist: bool, row_logp) -> None:
+    """Refuse what contradicts itself before the model is taken apart."""
+    if row_logp is None and proxy is not None:
+        return
+    if row_logp is not None and not callable(row_logp):
+        raise TypeError(f"row_logp must be callable, got {row_logp!r}")
+    reason = "proxy=None" if proxy is None else "row_logp has no derivatives"
+    if insist:
+        raise ValueError(f"proxy='taylor' cannot be used: {reason}")
+    first = proposals[0]  # "auto" begins with the random walk
+    if isinstance(first, GaussianProposal):
+        raise ValueError(
+            "proposal='gaussian' needs the mode that the control variate is built on, and there "
+            f"is none: {reason}. Use 'auto' or 'random_walk'."
+        )
+    if row_logp is not None and isinstance(first, LangevinProposal):
+        raise ValueError("proposal='langevin' needs gradients, which row_logp does not give")
 
 
 def as_audits(audits: int | Audits) -> Audits:

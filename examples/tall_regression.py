@@ -1,0 +1,886 @@
+"""Regression on tall data: RacingMetropolis beside NUTS.
+
+    python examples/tall_regression.py                      the demonstration, under three minutes
+    python examples/tall_regression.py --quick              the same, smaller
+    python examples/tall_regression.py --data file.csv --target income
+                                                            your own data instead of the first part
+
+The demonstration has two parts.
+
+1. Visits to the doctor: negative-binomial regression of 20,190 person-years from the RAND Health
+   Insurance Experiment, which ship with statsmodels, by RacingMetropolis and by NUTS.
+2. Simulated: logistic regression with ten covariates on a million rows by RacingMetropolis, and a
+   few draws of NUTS to see how long one takes.
+
+Each prints the posterior, what it cost, how many rows a step read, and how often a decision of the
+sampler was wrong; pictures and the table of coefficients go to ``demo_output/``.
+
+With ``--data`` the target decides the family: two distinct values make a logistic regression,
+counts a negative-binomial one, other numbers a Student-t regression. Text columns become one
+indicator per level, relative to the most frequent level; numbers are standardised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+import time
+import warnings
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import amc_pymc as amc
+
+MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "NULL", "null")
+RARE_SHARE = 0.001
+RARE_ROWS = 5
+#: A column that the columns before it explain but for this share of its variance is dropped.
+REDUNDANT = 1e-5
+CHAINS = 4
+CORES = 2
+#: Above this many cells NUTS would take many minutes: it is only timed.
+NUTS_CELLS = 5_000_000
+#: Below this many rows, or above this share of rows read, racing does not pay.
+FEW_ROWS = 10_000
+LARGE_SHARE = 0.1
+TABLE_ROWS = 20
+
+RACING_COLOUR, NUTS_COLOUR, TRUTH_COLOUR = "#0b6e99", "#d1662f", "#222222"
+CHAIN_COLOURS = ("#0b6e99", "#6fb3c9", "#2f9e77", "#7a68b3")
+
+
+class DataError(ValueError):
+    """The data cannot be used; the message says why."""
+
+
+# --- from a CSV file to a design ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Design:
+    """A regression problem: standardised covariates ``x`` (N, D) and a target ``y`` (N,)."""
+
+    title: str
+    slug: str
+    target: str
+    family: str
+    names: tuple[str, ...]
+    x: np.ndarray
+    y: np.ndarray
+    notes: tuple[str, ...] = ()
+    truth: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return len(self.y)
+
+
+def read_table(path: Path, header: bool | None = None) -> pd.DataFrame:
+    """A CSV file with or without a header (None: find out); columns of numbers become numeric."""
+    if not path.is_file():
+        raise DataError(f"there is no file {path}")
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        sample = file.read(100_000)
+    if not sample.strip():
+        raise DataError(f"{path} is empty")
+    delimiter = find_delimiter(sample)
+    lines = sample.splitlines()[:500]
+    first_rows = [r for r in csv.reader(lines, delimiter=delimiter, skipinitialspace=True) if r]
+    if header is None:
+        header = has_header(first_rows)
+    try:
+        table = pd.read_csv(
+            path,
+            sep=delimiter,
+            header=0 if header else None,
+            skipinitialspace=True,
+            na_values=list(MISSING),
+            keep_default_na=False,
+            encoding="utf-8-sig",
+            encoding_errors="replace",
+            low_memory=False,
+        )
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise DataError(f"{path} cannot be read as CSV: {error}") from error
+    if not header:
+        table.columns = [f"x{k}" for k in range(table.shape[1])]
+    table.columns = [str(name).strip() for name in table.columns]
+    return table
+
+
+def find_delimiter(sample: str) -> str:
+    """The one of comma, semicolon, tab and bar that splits the first lines most evenly."""
+    lines = [line for line in sample.splitlines()[:50] if line.strip()]
+
+    def evenness(delimiter: str) -> tuple[int, int]:
+        fields, count = Counter(len(r) for r in csv.reader(lines, delimiter=delimiter)).most_common(
+            1
+        )[0]
+        return (count if fields > 1 else 0), fields
+
+    return max((",", ";", "\t", "|"), key=evenness)
+
+
+def has_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row names the columns.
+
+    It does if no field of it is a number or missing while some column holds numbers below, or, in
+    a table of text only, if no field of it comes back in its column.
+    """
+    first, rest = rows[0], rows[1:]
+    if not rest or any(is_number(f) or (f.strip() in MISSING and k) for k, f in enumerate(first)):
+        return False
+    columns = [{row[k].strip() for row in rest if k < len(row)} for k in range(len(first))]
+    if any(is_number(value) for column in columns for value in column):
+        return True
+    return all(name.strip() not in column for name, column in zip(first, columns))
+
+
+def is_number(text: str) -> bool:
+    """Whether a field is a finite number."""
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
+
+
+def find_target(table: pd.DataFrame, target: str) -> str:
+    """The column that ``target`` names, or whose index it is (negative: from the right)."""
+    if target in table.columns:
+        return target
+    try:
+        return table.columns[int(target)]
+    except (ValueError, IndexError):
+        shown = ", ".join(f"{k} {name!r}" for k, name in enumerate(table.columns[:40]))
+        more = ", ..." if len(table.columns) > 40 else ""
+        raise DataError(
+            f"there is no column {target!r}; the columns are {shown}{more}. If the first line was "
+            "taken for a header by mistake, or not, use --no-header or --header."
+        ) from None
+
+
+def make_design(table: pd.DataFrame, target: str, title: str, slug: str) -> Design:
+    """Encode the columns of a table and choose the family of the regression."""
+    target = find_target(table, target)
+    notes = []
+    known = table[target].notna()
+    if not known.all():
+        notes.append(f"left out {(~known).sum():,} rows without {target}")
+        table = table[known]
+    if len(table) < 2:
+        raise DataError(f"a regression needs at least 2 rows, there are {len(table)}")
+    family, y, note = encode_target(table[target])
+    notes.append(note)
+    names, columns = [], []
+    for name in table.columns.drop(target):
+        encoded, column_notes = encode_column(name, table[name])
+        names += encoded
+        columns += encoded.values()
+        notes += column_notes
+    kept = independent_columns(columns)
+    if len(kept) < len(names):
+        dropped = [name for k, name in enumerate(names) if k not in kept]
+        notes.append(f"dropped what other columns already say: {', '.join(dropped)}")
+    if not kept:
+        raise DataError("no column is left to explain the target with")
+    x = np.column_stack([columns[k] for k in kept])
+    return Design(title, slug, target, family, tuple(names[k] for k in kept), x, y, tuple(notes))
+
+
+def encode_target(column: pd.Series) -> tuple[str, np.ndarray, str]:
+    """Family, values and a note: two values, counts, or any numbers."""
+    name, values = column.name, sorted(column.unique())
+    if len(values) < 2:
+        raise DataError(f"the target {name} is constant: it is always {values[0]!r}")
+    if len(values) == 2:
+        y = (column == values[1]).to_numpy().astype(np.int64)
+        note = f"logistic regression of {name} = {values[1]} ({y.mean():.1%} of the rows)"
+        return "bernoulli", y, note
+    if not pd.api.types.is_numeric_dtype(column):
+        raise DataError(
+            f"the target {name} holds text with {len(values):,} different values; a regression "
+            "needs numbers, or two classes"
+        )
+    y = column.to_numpy(dtype=float)
+    if not np.isfinite(y).all():
+        raise DataError(f"the target {name} holds infinite values")
+    if (y >= 0).all() and (y == np.round(y)).all():
+        note = f"negative-binomial regression of the counts {name}, on average {y.mean():.3g}"
+        return "negative_binomial", y.astype(np.int64), note
+    note = f"Student-t regression of {name}, in standard deviations of {y.std():.3g}"
+    return "student_t", (y - y.mean()) / y.std(), note
+
+
+def encode_column(name: str, column: pd.Series) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Covariates made of one column, by name, and notes on what was left out."""
+    if pd.api.types.is_bool_dtype(column) or not pd.api.types.is_numeric_dtype(column):
+        return encode_levels(name, column)
+    return encode_numbers(name, column)
+
+
+def encode_levels(name: str, column: pd.Series) -> tuple[dict[str, np.ndarray], list[str]]:
+    """One indicator per level but the most frequent; missing is a level, rare ones are pooled."""
+    levels = column.astype(object).where(column.notna(), "missing").astype(str).str.strip()
+    counts = levels.value_counts()
+    rare = counts.index[counts < max(RARE_ROWS, RARE_SHARE * len(levels))]
+    notes = []
+    if len(rare) > 1:
+        levels = levels.where(~levels.isin(rare), "(rare)")
+        counts = levels.value_counts()
+        notes.append(f"pooled {len(rare):,} rare levels of {name}")
+    if len(counts) == 1:
+        return {}, [*notes, f"dropped {name}, which is constant"]
+    chosen = sorted(counts.index[1:])
+    return {f"{name}={level}": (levels == level).to_numpy(float) for level in chosen}, notes
+
+
+def encode_numbers(name: str, column: pd.Series) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Standardised numbers, 0 and 1 for two values; missing ones become the median, and marked."""
+    values = column.to_numpy(dtype=float)
+    known = np.isfinite(values)
+    out = {}
+    if known.any():
+        numbers = np.where(known, values, np.median(values[known]))
+        distinct = np.unique(values[known])
+        if len(distinct) == 2:
+            out[name] = (numbers - distinct[0]) / (distinct[1] - distinct[0])
+        elif len(distinct) > 2:
+            out[name] = (numbers - numbers.mean()) / numbers.std()
+    notes = [] if out else [f"dropped {name}, which is constant"]
+    if 0 < known.sum() < len(known):
+        out[f"{name}=missing"] = (~known).astype(float)
+    return out, notes
+
+
+def independent_columns(columns: Sequence[np.ndarray]) -> list[int]:
+    """Indices of columns that are not nearly linear combinations of a constant and earlier ones."""
+    if not columns:
+        return []
+    x = np.column_stack([(c - c.mean()) / max(c.std(), 1e-300) for c in columns])
+    gram = x.T @ x / len(x)
+    kept: list[int] = []
+    for k in range(len(columns)):
+        left = gram[k, k]
+        if kept:
+            weights = np.linalg.solve(gram[np.ix_(kept, kept)], gram[kept, k])
+            left -= gram[kept, k] @ weights
+        if left > REDUNDANT:
+            kept.append(k)
+    return kept
+
+
+# --- the two problems of the demonstration ------------------------------------------------------
+
+
+def doctor_visits() -> Design:
+    """Visits to the doctor in a year (RAND Health Insurance Experiment)."""
+    try:
+        from statsmodels.datasets import randhie
+    except ImportError:
+        raise DataError("the data come with statsmodels: pip install statsmodels") from None
+    table = randhie.load_pandas().data.rename(columns=RANDHIE_NAMES)
+    return make_design(table, "visits", "Visits to the doctor in a year", "doctor_visits")
+
+
+RANDHIE_NAMES = {
+    "mdvis": "visits",
+    "lncoins": "coinsurance (log)",
+    "idp": "deductible plan",
+    "lpi": "incentive paid (log)",
+    "fmde": "deductible limit (log)",
+    "physlm": "physical limitation",
+    "disea": "chronic diseases",
+    "hlthg": "health good",
+    "hlthf": "health fair",
+    "hlthp": "health poor",
+}
+
+
+def simulated(rows: int, seed: int, covariates: int = 10) -> Design:
+    """Logistic regression of simulated rows with known coefficients."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, covariates))
+    intercept, slopes = -0.5, np.linspace(-0.5, 0.5, covariates)
+    y = (rng.random(rows) < 1.0 / (1.0 + np.exp(-intercept - x @ slopes))).astype(np.int64)
+    names = tuple(f"x{k}" for k in range(1, covariates + 1))
+    truth = {"intercept": intercept, **{n: float(b) for n, b in zip(names, slopes)}}
+    note = f"logistic regression of y = 1 ({y.mean():.1%} of the rows)"
+    return Design("Simulated classes", "simulated", "y", "bernoulli", names, x, y, (note,), truth)
+
+
+# --- model and samplers -------------------------------------------------------------------------
+
+
+def build_model(design: Design) -> pm.Model:
+    """The regression as a PyMC model, with weakly informative priors."""
+    with pm.Model(coords={"covariate": list(design.names)}) as model:
+        x = pm.Data("x", design.x, dims=("row", "covariate"))
+        intercept = pm.Normal("intercept", 0.0, 2.5)
+        slope = pm.Normal("slope", 0.0, 1.0, dims="covariate")
+        eta = intercept + x @ slope
+        kwargs = {"observed": design.y, "dims": "row"}
+        if design.family == "bernoulli":
+            pm.Bernoulli("y", logit_p=eta, **kwargs)
+        elif design.family == "negative_binomial":
+            alpha = pm.Exponential("alpha", 0.5)
+            pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=alpha, **kwargs)
+        else:
+            sigma = pm.HalfNormal("sigma", 1.0)
+            nu = pm.Gamma("nu", 2.0, 0.1)
+            pm.StudentT("y", nu=nu, mu=eta, sigma=sigma, **kwargs)
+    return model
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much to sample."""
+
+    draws: int = 5000
+    tune: int = 1000
+    nuts_draws: int = 500
+    nuts_tune: int = 400
+    nuts_seconds: float = 25.0
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """Draws of a sampler and the seconds they took."""
+
+    idata: xr.DataTree
+    setup: float
+    sampling: float
+
+    @property
+    def total(self) -> float:
+        return self.setup + self.sampling
+
+
+@dataclass(frozen=True)
+class NutsTiming:
+    """What a few iterations of NUTS took, in one chain started inside the posterior."""
+
+    setup: float
+    seconds: float
+    warmup: int
+    draws: int
+    gradients_per_draw: float
+    seconds_per_gradient: float
+
+    @property
+    def seconds_per_draw(self) -> float:
+        return self.gradients_per_draw * self.seconds_per_gradient
+
+
+def sample_racing(model: pm.Model, design: Design, settings: Settings) -> Run:
+    """Draws by RacingMetropolis; setting up includes compilation and the search for the mode."""
+    audits = amc.Audits()
+    if design.rows > 100_000:  # an audit reads all rows, so the default makes only a few of them
+        audits = amc.Audits(25, max_share=None)
+    begin = time.perf_counter()
+    with model:
+        step = amc.RacingMetropolis(audits=audits)
+        ready = time.perf_counter()
+        idata = pm.sample(
+            settings.draws,
+            tune=settings.tune,
+            step=step,
+            chains=CHAINS,
+            cores=CORES,
+            random_seed=settings.seed,
+        )
+    return Run(idata, ready - begin, time.perf_counter() - ready)
+
+
+def sample_nuts(model: pm.Model, settings: Settings) -> Run:
+    """Draws by NUTS, with nutpie where it is installed."""
+    begin = time.perf_counter()
+    with model:
+        idata = pm.sample(
+            settings.nuts_draws,
+            tune=settings.nuts_tune,
+            chains=CHAINS,
+            cores=CORES,
+            random_seed=settings.seed,
+        )
+    sampling = idata.posterior.attrs["sampling_time"]
+    return Run(idata, time.perf_counter() - begin - sampling, sampling)
+
+
+def time_nuts(model: pm.Model, start: dict[str, np.ndarray], settings: Settings) -> NutsTiming:
+    """Run one chain of NUTS for a limited time from a point drawn from the posterior."""
+    import nutpie
+
+    begin = time.perf_counter()
+    with Console(stderr=True).status("Compiling NUTS"):
+        compiled = nutpie.compile_pymc_model(model, initial_points=start, jitter_rvs=set())
+    latest: dict[str, float] = {}
+
+    def remember(chains) -> None:
+        latest.update(seconds=chains[0].runtime_ms / 1e3, gradients=chains[0].total_num_steps)
+
+    ready = time.perf_counter()
+    sampler = nutpie.sample(
+        compiled,
+        draws=100_000,
+        tune=30,
+        chains=1,
+        cores=1,
+        seed=settings.seed,
+        blocking=False,
+        progress_bar=False,
+        progress_callback=remember,
+    )
+    bar = Progress(
+        TextColumn("A few draws of NUTS"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )
+    with bar:
+        task = bar.add_task("", total=settings.nuts_seconds)
+        while (elapsed := time.perf_counter() - ready) < settings.nuts_seconds:
+            bar.update(task, completed=elapsed)
+            time.sleep(0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # perhaps no draw has been made
+        idata = sampler.abort()
+    warmup = idata["warmup_sample_stats"]["n_steps"].values.ravel()
+    draws = idata["sample_stats"]["n_steps"].values.ravel()
+    typical = draws if draws.size >= 5 else warmup[-5:]
+    return NutsTiming(
+        setup=ready - begin,
+        seconds=settings.nuts_seconds,
+        warmup=warmup.size,
+        draws=draws.size,
+        gradients_per_draw=float(typical.mean()) if typical.size else np.nan,
+        seconds_per_gradient=latest["seconds"] / max(latest["gradients"], 1),
+    )
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def coefficient_table(design: Design, racing: Run, nuts: Run | None) -> pd.DataFrame:
+    """Mean and sd of every parameter, and how far the samplers are apart in Monte Carlo errors."""
+    out = pd.DataFrame(index=pd.Index(labelled(racing.idata), name="parameter"))
+    out["mean"], out["sd"], error = moments(racing.idata)
+    if nuts is not None:
+        out["NUTS mean"], out["NUTS sd"], nuts_error = moments(nuts.idata)
+        out["difference / MCSE"] = (out["mean"] - out["NUTS mean"]) / np.hypot(error, nuts_error)
+    if design.truth:
+        out["truth"] = pd.Series(design.truth)
+        out["(mean - truth) / sd"] = (out["mean"] - out["truth"]) / out["sd"]
+    return out
+
+
+def labelled(idata: xr.DataTree) -> list[str]:
+    """Names of the scalar parameters: intercept, covariates, then the others."""
+    data = idata["posterior"].to_dataset()
+    out = []
+    for name in parameter_order(data):
+        out += (
+            [str(c) for c in data["covariate"].values] if "covariate" in data[name].dims else [name]
+        )
+    return out
+
+
+def parameter_order(data: xr.Dataset) -> list[str]:
+    return ["intercept", "slope", *sorted(set(data.data_vars) - {"intercept", "slope"})]
+
+
+def stacked(data: xr.Dataset) -> np.ndarray:
+    """Values (..., P) of all scalar parameters in the order of :func:`labelled`."""
+    parts = [data[name].values for name in parameter_order(data)]
+    lead = data["intercept"].ndim
+    return np.concatenate([p if p.ndim > lead else p[..., None] for p in parts], axis=-1)
+
+
+def moments(idata: xr.DataTree) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Posterior means, standard deviations, and Monte Carlo errors of the means."""
+    draws = stacked(idata["posterior"].to_dataset())
+    error = stacked(az.mcse(idata).to_dataset())
+    return draws.mean((0, 1)), draws.std((0, 1)), error
+
+
+def smallest_ess(idata: xr.DataTree, method: str) -> float:
+    """Effective draws of the parameter that has the fewest."""
+    return float(stacked(az.ess(idata, method=method).to_dataset()).min())
+
+
+def rows_per_step(run: Run) -> np.ndarray:
+    return run.idata.sample_stats["race_rows"].values.ravel()
+
+
+def print_coefficients(console: Console, design: Design, table: pd.DataFrame) -> None:
+    """Print the coefficients; of many, those where the samplers differ most."""
+    shown, caption = table, ""
+    order = next((c for c in ("difference / MCSE", "(mean - truth) / sd") if c in table), "mean")
+    if len(table) > TABLE_ROWS:
+        largest = table[order].abs().sort_values(ascending=False).index[:TABLE_ROWS]
+        shown = table[table.index.isin(largest)]
+        caption = f"{TABLE_ROWS} of {len(table)} parameters: those with the largest |{order}|"
+    out = Table(title=f"{design.title}: posterior", caption=caption or None)
+    out.add_column("parameter")
+    for name in table.columns:
+        out.add_column(
+            name.replace("mean", "racing mean", 1) if name == "mean" else name, justify="right"
+        )
+    for name, values in shown.iterrows():
+        ratios = [c.startswith(("difference", "(mean")) for c in shown.columns]
+        cells = [f"{v:+.1f}" if r else f"{v:.4f}" for v, r in zip(values, ratios)]
+        out.add_row(str(name), *cells)
+    console.print(out)
+
+
+def cost_table(design: Design, racing: Run, nuts: Run | None, timing: NutsTiming | None) -> Table:
+    """What the draws cost."""
+    out = Table(title=f"{design.title}: cost", show_lines=False)
+    out.add_column("")
+    out.add_column("RacingMetropolis", justify="right")
+    columns = [racing_cost(design, racing)]
+    if nuts is not None:
+        out.add_column("NUTS", justify="right")
+        columns.append(nuts_cost(design, nuts))
+    if timing is not None:
+        out.add_column("NUTS, best case *", justify="right")
+        columns.append(timing_cost(design, timing))
+        drawn = f"{timing.draws} draws after {timing.warmup} warm-up iterations"
+        out.caption = (
+            f"* One chain, stopped after {timing.seconds:.0f} s: {drawn}. Tuning is left out, the "
+            f"chain began inside the posterior, each draw counts as one effective draw, and {CORES} "
+            "such chains are taken to run side by side without slowing each other down."
+        )
+    for label in columns[0]:
+        out.add_row(label, *(column.get(label, "") for column in columns))
+    return out
+
+
+def racing_cost(design: Design, run: Run) -> dict[str, str]:
+    rows = rows_per_step(run)
+    error = amc.decision_error(run.idata).loc["all"]
+    return {
+        **ess_cost(run),
+        "rows read per step, median": f"{np.median(rows):,.0f}",
+        "rows read per step, mean": f"{rows.mean():,.0f}",
+        "share of all rows, mean": f"{rows.mean() / design.rows:.3%}",
+        "wrong decisions, promised": f"at most {error['delta']:.1%}",
+        "wrong decisions, measured": f"{error['wrong']:.0f} of {error['audited']:.0f}",
+        "  95 % interval": f"{error['ci_low']:.1%} to {error['ci_high']:.1%}",
+    }
+
+
+def ess_cost(run: Run) -> dict[str, str]:
+    bulk, tail = (smallest_ess(run.idata, method) for method in ("bulk", "tail"))
+    draws = run.idata.posterior.sizes
+    return {
+        "chains x draws": f"{draws['chain']} x {draws['draw']:,}",
+        "compiling, mode search [s]": f"{run.setup:.1f}",
+        "sampling with tuning [s]": f"{run.sampling:.1f}",
+        "smallest ESS, bulk": f"{bulk:,.0f}",
+        "smallest ESS, tail": f"{tail:,.0f}",
+        "ESS/s of sampling, bulk": f"{bulk / run.sampling:,.1f}",
+        "ESS/s of sampling, tail": f"{tail / run.sampling:,.1f}",
+        "ESS/s of total time, bulk": f"{bulk / run.total:,.1f}",
+        "ESS/s of total time, tail": f"{tail / run.total:,.1f}",
+    }
+
+
+def nuts_cost(design: Design, run: Run) -> dict[str, str]:
+    stats = run.idata.sample_stats
+    name = "n_steps" if "n_steps" in stats else "tree_size"
+    gradients = float(stats[name].mean())
+    return {
+        **ess_cost(run),
+        "rows read per step, mean": f"{gradients * design.rows:,.0f}",
+        "share of all rows, mean": f"{gradients:.1f} x all",
+    }
+
+
+def timing_cost(design: Design, timing: NutsTiming) -> dict[str, str]:
+    speed = f"{CORES / timing.seconds_per_draw:,.1f}"
+    return {
+        "chains x draws": f"1 x {timing.draws}",
+        "compiling, mode search [s]": f"{timing.setup:.1f}",
+        "sampling with tuning [s]": f"{timing.seconds:.1f}",
+        "ESS/s of sampling, bulk": f"at most {speed}",
+        "ESS/s of sampling, tail": f"at most {speed}",
+        "rows read per step, mean": f"{timing.gradients_per_draw * design.rows:,.0f}",
+        "share of all rows, mean": f"{timing.gradients_per_draw:.1f} x all",
+    }
+
+
+def verdict(design: Design, racing: Run) -> str:
+    """Whether racing pays for this problem."""
+    share = rows_per_step(racing).mean() / design.rows
+    if design.rows < FEW_ROWS or share > LARGE_SHARE:
+        return (
+            f"[bold]Racing does not pay here:[/bold] a step reads {share:.0%} of only "
+            f"{design.rows:,} rows. Use NUTS for data like these."
+        )
+    return f"A step reads {share:.2%} of the rows, on average."
+
+
+# --- pictures -----------------------------------------------------------------------------------
+
+
+def draw_pictures(design: Design, racing: Run, nuts: Run | None, out: Path) -> list[Path]:
+    """Write the pictures of one problem and return their paths."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    pictures = {
+        "trace": draw_trace(design, racing),
+        "posterior": draw_posterior(design, racing, nuts),
+        "rows": draw_rows(design, racing),
+    }
+    paths = []
+    for name, figure in pictures.items():
+        paths.append(out / f"{design.slug}_{name}.png")
+        figure.savefig(paths[-1], dpi=130)
+        plt.close(figure)
+    return paths
+
+
+def pick_parameters(idata: xr.DataTree, most: int) -> list[int]:
+    """Indices of the parameters to draw: all, or those furthest from zero."""
+    names = labelled(idata)
+    if len(names) <= most:
+        return list(range(len(names)))
+    mean, sd, _ = moments(idata)
+    return sorted(np.argsort(-np.abs(mean / sd), kind="stable")[:most].tolist())
+
+
+def draw_trace(design: Design, run: Run, most: int = 6):
+    """Trace of a few parameters, a colour for each chain."""
+    import matplotlib.pyplot as plt
+
+    names, draws = labelled(run.idata), stacked(run.idata["posterior"].to_dataset())
+    chosen = pick_parameters(run.idata, most)
+    every = max(1, draws.shape[1] // 1000)
+    steps = np.arange(0, draws.shape[1], every)
+    figure, axes = plt.subplots(
+        len(chosen), 2, figsize=(11, 1.5 * len(chosen) + 1.0), width_ratios=(1, 2.6),
+        layout="constrained", squeeze=False,
+    )  # fmt: skip
+    for (density, trace), k in zip(axes, chosen):
+        for chain, colour in zip(draws[:, :, k], CHAIN_COLOURS):
+            density.plot(*smooth_density(chain), color=colour, lw=1.3)
+            trace.plot(steps, chain[::every], color=colour, lw=0.5, alpha=0.7)
+        density.set_yticks([])
+        density.set_ylabel(names[k], rotation=0, ha="right", va="center")
+        trace.set_xlim(0, draws.shape[1])
+        tidy(density, trace)
+    axes[0, 0].set_title("Density by chain")
+    axes[0, 1].set_title("Trace" + (f", every {every}th draw" if every > 1 else ""))
+    axes[-1, 0].set_xlabel("value")
+    axes[-1, 1].set_xlabel("draw")
+    figure.suptitle(f"{design.title}: RacingMetropolis, {len(draws)} chains")
+    return figure
+
+
+def draw_posterior(design: Design, racing: Run, nuts: Run | None, most: int = 12):
+    """Marginal posterior densities, those of NUTS or the true values over them."""
+    import matplotlib.pyplot as plt
+
+    names, draws = labelled(racing.idata), stacked(racing.idata["posterior"].to_dataset())
+    other = stacked(nuts.idata["posterior"].to_dataset()) if nuts is not None else None
+    chosen = pick_parameters(racing.idata, most)
+    columns = min(4, len(chosen))
+    lines = -(-len(chosen) // columns)
+    figure, axes = plt.subplots(
+        lines,
+        columns,
+        figsize=(3 * columns, 2.1 * lines + 1.0),
+        layout="constrained",
+        squeeze=False,
+    )
+    for axis, k in zip(axes.flat, chosen):
+        grid, height = smooth_density(draws[..., k].ravel())
+        axis.fill_between(grid, height, color=RACING_COLOUR, alpha=0.3, lw=0)
+        axis.plot(grid, height, color=RACING_COLOUR, lw=1.5, label="RacingMetropolis")
+        if other is not None:
+            density = smooth_density(other[..., k].ravel())
+            axis.plot(*density, color=NUTS_COLOUR, lw=1.5, ls="--", label="NUTS")
+        if names[k] in design.truth:
+            axis.axvline(design.truth[names[k]], color=TRUTH_COLOUR, lw=1.2, ls=":", label="truth")
+        axis.set_title(names[k], fontsize=10)
+        axis.set_yticks([])
+        axis.set_ylim(bottom=0)
+        axis.locator_params(axis="x", nbins=4)
+        tidy(axis)
+    for axis in axes.flat[len(chosen) :]:
+        axis.set_visible(False)
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    shown = f", {most} of {len(names)} parameters" if len(names) > most else ""
+    figure.suptitle(f"{design.title}: posterior densities{shown}")
+    return figure
+
+
+def draw_rows(design: Design, run: Run):
+    """Histogram of the rows read per step against the number there are."""
+    import matplotlib.pyplot as plt
+
+    rows = rows_per_step(run)
+    low, high = rows[rows > 0].min(), max(design.rows, rows.max())
+    bins = np.geomspace(low * 0.9, high * 1.1, 60)
+    figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    axis.hist(
+        rows, bins, weights=np.full(rows.size, 100 / rows.size), color=RACING_COLOUR, alpha=0.8
+    )
+    for value, colour, style, label in (
+        (np.median(rows), TRUTH_COLOUR, ":", f"median: {np.median(rows):,.0f} rows"),
+        (rows.mean(), TRUTH_COLOUR, "--", f"mean: {rows.mean():,.0f} rows"),
+        (design.rows, NUTS_COLOUR, "-", f"all {design.rows:,} rows"),
+    ):
+        axis.axvline(value, color=colour, ls=style, lw=1.6, label=label)
+    axis.set(xscale="log", yscale="log", xlabel="rows read in a step", ylabel="steps [%]")
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_title(f"{design.title}: rows read per step of RacingMetropolis")
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    tidy(axis)
+    return figure
+
+
+def smooth_density(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Gaussian kernel density estimate on a grid, from a fine histogram."""
+    spread = min(values.std(), np.subtract(*np.percentile(values, (75, 25))) / 1.34)
+    width = 1.06 * max(spread, 1e-12) * values.size**-0.2
+    middle, half = np.median(values), 5.0 * max(values.std(), 1e-12)
+    counts, edges = np.histogram(
+        values, bins=400, range=(middle - half, middle + half), density=True
+    )
+    grid = 0.5 * (edges[1:] + edges[:-1])
+    step = grid[1] - grid[0]
+    reach = np.arange(-int(4 * width / step) - 1, int(4 * width / step) + 2) * step
+    kernel = np.exp(-0.5 * (reach / width) ** 2)
+    height = np.convolve(counts, kernel / kernel.sum(), mode="same")
+    seen = height > 1e-3 * height.max()
+    return grid[seen], height[seen]
+
+
+def tidy(*axes) -> None:
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+
+
+# --- the program --------------------------------------------------------------------------------
+
+
+def run_problem(console: Console, design: Design, settings: Settings, nuts: str, out: Path) -> None:
+    """Sample one problem, print its tables and draw its pictures; nuts: full, timed or none."""
+    console.rule(f"[bold]{design.title}")
+    console.print(f"{design.rows:,} rows, {len(design.names)} covariates and an intercept")
+    for note in design.notes:
+        console.print(f"- {note}", highlight=False, markup=False)
+    model = build_model(design)
+    racing = sample_racing(model, design, settings)
+    full = timing = None
+    if nuts == "full":
+        full = sample_nuts(model, settings)
+    elif nuts == "timed":
+        timing = time_nuts(model, last_draw(racing.idata), settings)
+    coefficients = coefficient_table(design, racing, full)
+    print_coefficients(console, design, coefficients)
+    console.print(cost_table(design, racing, full, timing))
+    console.print(verdict(design, racing))
+    table_path = out / f"{design.slug}_coefficients.csv"
+    coefficients.to_csv(table_path)
+    for path in (table_path, *draw_pictures(design, racing, full, out)):
+        console.print(f"wrote {path}", highlight=False)
+    console.print()
+
+
+def last_draw(idata: xr.DataTree) -> dict[str, np.ndarray]:
+    """Last draw of the first chain, by variable."""
+    last = idata["posterior"].to_dataset().isel(chain=0, draw=-1)
+    return {str(name): np.asarray(values) for name, values in last.data_vars.items()}
+
+
+def nuts_mode(design: Design) -> str:
+    """Whether NUTS can be run in reasonable time or only be timed."""
+    return "full" if design.x.size <= NUTS_CELLS else "timed"
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Command-line arguments."""
+    parser = argparse.ArgumentParser(
+        description="Regression on tall data: RacingMetropolis beside NUTS."
+    )
+    parser.add_argument("--data", type=Path, metavar="CSV", help="your own data")
+    parser.add_argument("--target", help="name or index (from 0) of the column to explain")
+    header = parser.add_mutually_exclusive_group()
+    header.add_argument("--header", action="store_true", default=None, help="first line is names")
+    header.add_argument("--no-header", dest="header", action="store_false", help="it is not")
+    parser.add_argument("--rows", type=positive, help="simulated rows (default 1,000,000)")
+    parser.add_argument("--draws", type=positive, help="draws per chain (default 5,000)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("demo_output"), help="where results go")
+    parser.add_argument("--quick", action="store_true", help="fewer rows and draws")
+    parser.add_argument("--no-nuts", action="store_true", help="leave out NUTS")
+    parser.add_argument("--no-simulated", action="store_true", help="leave out the simulated data")
+    args = parser.parse_args(arguments)
+    if (args.data is None) != (args.target is None):
+        parser.error("--data and --target go together")
+    if args.header is not None and args.data is None:
+        parser.error("--header and --no-header are about --data")
+    return args
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 2:
+        raise argparse.ArgumentTypeError("must be at least 2")
+    return value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demonstration; return the exit code."""
+    args = parse(arguments)
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100)
+    settings = Settings(seed=args.seed)
+    if args.quick:
+        settings = Settings(1000, 500, 200, 300, 8.0, args.seed)
+    if args.draws:
+        settings = replace(settings, draws=args.draws)
+    begin = time.perf_counter()
+    try:
+        if args.data is None:
+            design = doctor_visits()
+        else:
+            table = read_table(args.data, args.header)
+            design = make_design(table, args.target, args.data.stem, args.data.stem)
+    except DataError as error:
+        console.print(f"error: {error}", style="red", highlight=False, markup=False)
+        return 2
+    args.out.mkdir(parents=True, exist_ok=True)
+    run_problem(console, design, settings, "none" if args.no_nuts else nuts_mode(design), args.out)
+    if not args.no_simulated:
+        rows = args.rows or (100_000 if args.quick else 1_000_000)
+        nuts = "none" if args.no_nuts else "timed"
+        run_problem(console, simulated(rows, args.seed), settings, nuts, args.out)
+    console.print(f"All done in {time.perf_counter() - begin:.0f} s.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

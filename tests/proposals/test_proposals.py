@@ -1,0 +1,393 @@
+import functools
+
+import numpy as np
+import pytest
+
+from numba import cfunc
+from scipy import stats
+
+from amc_pymc.proposals import (
+    conditional_mean,
+    gaussian_log_ratio,
+    langevin_log_ratio,
+    propose_gaussian,
+    propose_langevin,
+    propose_random_walk,
+)
+from amc_pymc.racing import REWARDS, RaceRule, make_population
+from amc_pymc.step_methods.metropolis_kernel import (
+    GRADIENT,
+    KINDS,
+    LOGP,
+    ROW_GRADIENT,
+    AuditLog,
+    Densities,
+    Moves,
+    Surrogate,
+    _gradients,
+    no_gradient,
+    no_row_gradient,
+    run_transitions,
+)
+
+# --- densities ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 0.99, 1.0])
+@pytest.mark.parametrize("size", [1, 4])
+def test_gaussian_ratio_is_that_of_the_densities(scale, size):
+    rng = np.random.default_rng(size)
+    keep = np.sqrt(1.0 - scale**2)
+    for _ in range(20):
+        w, w_new = rng.normal(size=(2, size)) * 2
+        forward = stats.norm.logpdf(w_new, keep * w, scale).sum()
+        backward = stats.norm.logpdf(w, keep * w_new, scale).sum()
+        assert gaussian_log_ratio(w, w_new) == pytest.approx(backward - forward, rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("size", [1, 4])
+def test_langevin_ratio_is_that_of_the_densities(scale, size):
+    rng = np.random.default_rng(size)
+    for _ in range(20):
+        w, w_new, g, g_new = rng.normal(size=(4, size)) * 2
+        forward = stats.norm.logpdf(w_new, w + scale**2 / 2 * g, scale).sum()
+        backward = stats.norm.logpdf(w, w_new + scale**2 / 2 * g_new, scale).sum()
+        found = langevin_log_ratio(w, g, w_new, g_new, scale)
+        assert found == pytest.approx(backward - forward, rel=1e-9)
+
+
+def assert_normal(draws, mean, covariance):
+    """Whitened draws are independent standard normals: KS per coordinate, z-scores of products."""
+    white = np.linalg.solve(np.linalg.cholesky(covariance), (draws - mean).T)
+    for row in white:
+        assert stats.kstest(row, "norm").pvalue > 1e-4
+    z = (white @ white.T / len(draws) - np.eye(len(white))) * np.sqrt(len(draws) / 2)
+    assert np.abs(z).max() < 4.5
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0])
+def test_moves_have_the_distribution_their_densities_say(scale):
+    rng = np.random.default_rng(4)
+    w, g = np.array([1.0, -2.0, 0.5]), np.array([0.3, 1.0, -4.0])
+    chol = np.array([[2.0, 0.0, 0.0], [0.5, 1.0, 0.0], [-1.0, 3.0, 0.1]])
+    n, eye = 20_000, np.eye(3)
+    draws = np.array([propose_gaussian(w, scale, rng) for _ in range(n)])
+    assert_normal(draws, np.sqrt(1 - scale**2) * w, scale**2 * eye)
+    draws = np.array([propose_langevin(w, g, scale, rng) for _ in range(n)])
+    assert_normal(draws, w + scale**2 / 2 * g, scale**2 * eye)
+    draws = np.array([propose_random_walk(w, chol, scale, rng) for _ in range(n)])
+    assert_normal(draws, w, scale**2 * chol @ chol.T)
+
+
+def test_gaussian_moves_leave_the_standard_normal_reversible():
+    """pi(w) q(w' | w) is symmetric: the ratio of the target cancels that of the proposal."""
+    rng = np.random.default_rng(6)
+    for scale in (0.1, 0.7, 1.0):
+        w = rng.normal(size=5)
+        w_new = propose_gaussian(w, scale, rng)
+        change = stats.norm.logpdf(w_new).sum() - stats.norm.logpdf(w).sum()
+        assert change + gaussian_log_ratio(w, w_new) == pytest.approx(0.0, abs=1e-12)
+
+
+def conditional(covariance, active):
+    """Regression of the active coordinates on the others, (A, D), and the factor of what is left."""
+    others = np.setdiff1d(np.arange(len(covariance)), active)
+    gain = np.zeros((len(active), len(covariance)))
+    cross = covariance[np.ix_(active, others)]
+    gain[:, others] = np.linalg.solve(covariance[np.ix_(others, others)], cross.T).T
+    left = covariance[np.ix_(active, active)] - gain[:, others] @ cross.T
+    return gain, np.linalg.cholesky(left)
+
+
+def test_conditional_mean_is_that_of_the_normal():
+    rng = np.random.default_rng(2)
+    a = rng.normal(size=(4, 4))
+    covariance, mean, active = a @ a.T, rng.normal(size=4), np.array([0, 2])
+    gain, chol = conditional(covariance, active)
+    joint = stats.multivariate_normal(mean, covariance)
+    x = rng.normal(size=4)
+    found = conditional_mean(x, mean, active, gain)
+    inner = stats.multivariate_normal(found, chol @ chol.T)
+    points = np.tile(x, (5, 1))
+    points[:, active] = rng.normal(size=(5, 2))
+    difference = joint.logpdf(points) - inner.logpdf(points[:, active])
+    np.testing.assert_allclose(difference, difference[0], rtol=1e-9)
+
+
+# --- transitions ----------------------------------------------------------------------------------
+
+N_ROWS = 60
+_data = np.random.default_rng(60)
+GROUP = (np.arange(N_ROWS) >= 35).astype(np.int64)
+EXPOSURE = _data.lognormal(0.0, 1.0, size=N_ROWS)
+COUNT = _data.poisson(EXPOSURE * np.array([0.06, 0.1])[GROUP])
+SHAPE, RATE = np.array([1.0, 2.0]), np.array([3.0, 5.0])
+POSTERIOR = [
+    stats.gamma(
+        SHAPE[g] + COUNT[GROUP == g].sum(), scale=1 / (RATE[g] + EXPOSURE[GROUP == g].sum())
+    )
+    for g in range(2)
+]
+
+
+@cfunc(LOGP)
+def log_prior(x):
+    """Gamma priors of two rates, on the log scale."""
+    return np.sum(SHAPE * x - RATE * np.exp(x))
+
+
+@cfunc(GRADIENT)
+def log_prior_gradient(x):
+    return SHAPE - RATE * np.exp(x)
+
+
+@functools.cache
+def poisson_rows(taylor):
+    """Rewards and row gradients of counts with two log rates; less the second-order expansion."""
+
+    @cfunc(REWARDS)
+    def rewards(points, centre, rows):
+        out = np.zeros((2, rows.size))
+        for j in range(rows.size):
+            n = rows[j]
+            g = GROUP[n]
+            u = points[1, g] - points[0, g]
+            v = points[1, g] + points[0, g] - 2.0 * centre[g]
+            there, here = np.exp(points[1, g]), np.exp(points[0, g])
+            out[1, j] = COUNT[n] * u - EXPOSURE[n] * (there - here)
+            if taylor:
+                at = EXPOSURE[n] * np.exp(centre[g])
+                out[1, j] -= (COUNT[n] - at) * u - 0.5 * at * u * v
+        return out
+
+    @cfunc(ROW_GRADIENT)
+    def row_gradient(points, centre, rows):
+        out = np.zeros_like(points)
+        for k in range(points.shape[0]):
+            for j in range(rows.size):
+                n = rows[j]
+                g = GROUP[n]
+                out[k, g] += COUNT[n] - EXPOSURE[n] * np.exp(points[k, g])
+                if taylor:
+                    at = EXPOSURE[n] * np.exp(centre[g])
+                    out[k, g] -= COUNT[n] - at - at * (points[k, g] - centre[g])
+        return out
+
+    return Densities(rewards, log_prior, log_prior_gradient, row_gradient)
+
+
+def poisson_surrogate(taylor):
+    centre = np.log([p.mean() for p in POSTERIOR]) + 0.3
+    gradient, hessian = np.zeros(2), np.zeros((2, 2))
+    if taylor:
+        for g in range(2):
+            own = GROUP == g
+            at = EXPOSURE[own].sum() * np.exp(centre[g])
+            gradient[g] = COUNT[own].sum() - at
+            hessian[g, g] = -at
+    return Surrogate(centre, gradient, hessian)
+
+
+def moves_of(weights, scales, mean, chol, active=None, gain=None, gradient_rows=10):
+    a = len(chol)
+    return Moves(
+        np.array(weights, float),
+        np.array(scales, float),
+        np.arange(a) if active is None else np.asarray(active),
+        np.asarray(mean, float),
+        np.zeros((a, len(mean))) if gain is None else gain,
+        np.ascontiguousarray(chol, dtype=float),
+        np.ascontiguousarray(np.linalg.inv(chol)),
+        np.ascontiguousarray(chol, dtype=float),
+        gradient_rows,
+    )
+
+
+def no_log(size):
+    return AuditLog(
+        np.zeros((0, size)), np.zeros((0, size)), np.zeros((0, 3)), np.zeros(1, np.int64)
+    )
+
+
+def transit(starts, n, densities, surrogate, population, moves, rng):
+    """Where ``n`` transitions lead from each start, every decision made on all rows."""
+    rule = RaceRule(0.0, population.n_rows, False)
+    log, totals, ends = no_log(starts.shape[1]), np.zeros((4, 4)), []
+    for start in starts:
+        points = np.stack([start, start])
+        done, _, _ = run_transitions(
+            n, points, densities, surrogate, population, rule, moves, rng, log, rng, totals
+        )
+        assert done == n
+        ends.append(points[0].copy())
+    return np.array(ends), totals
+
+
+def skewed_moves(kind):
+    """Moves for the counts that fit badly: off centre, too wide, with a correlation there is not."""
+    mean = np.log([p.mean() for p in POSTERIOR]) - 0.4
+    chol = np.array([[0.8, 0.0], [0.3, 0.6]])
+    weights = {"mixture": [0.3, 0.3, 0.4]}.get(kind, [float(kind == k) for k in KINDS])
+    return moves_of(weights, [1.5, 0.9, 0.9], mean, chol)
+
+
+def z_of_mean(values):
+    return values.mean() / (values.std(ddof=1) / np.sqrt(len(values)))
+
+
+CASES = [
+    ("random_walk", False, ()),
+    ("gaussian", True, ()),
+    ("langevin", False, ()),
+    ("langevin", True, ()),
+    ("langevin", False, (0, 3, 50)),
+    ("mixture", True, (7,)),
+]
+
+
+@functools.cache
+def transitions_from_the_posterior(kind, taylor, exact, n=2, size=30_000):
+    rng = np.random.default_rng([20161, n, KINDS.index(kind) if kind in KINDS else 7, len(exact)])
+    starts = np.log(np.column_stack([p.rvs(size, random_state=rng) for p in POSTERIOR]))
+    population = make_population(N_ROWS, exact)
+    surrogate = poisson_surrogate(taylor)
+    ends, totals = transit(
+        starts, n, poisson_rows(taylor), surrogate, population, skewed_moves(kind), rng
+    )
+    return starts, ends, totals
+
+
+@pytest.mark.parametrize(("kind", "taylor", "exact"), CASES)
+def test_the_posterior_is_left_invariant(kind, taylor, exact):
+    """Gamma-Poisson posterior, skewed on the log scale: draws from it stay draws from it."""
+    _, ends, totals = transitions_from_the_posterior(kind, taylor, exact)
+    assert 0.1 < totals[:3, 1].sum() / totals[:3, 0].sum() < 0.9
+    for g in range(2):
+        rates = np.exp(ends[:, g])
+        truth = POSTERIOR[g]
+        assert stats.kstest(rates, truth.cdf).pvalue > 1e-4
+        squares = (rates - truth.mean()) ** 2 - truth.var()
+        assert abs(z_of_mean(rates - truth.mean())) < 4
+        assert abs(z_of_mean(squares)) < 4
+
+
+@pytest.mark.parametrize(("kind", "taylor", "exact"), CASES)
+def test_transitions_are_reversible(kind, taylor, exact):
+    """Start and end of a stationary chain are exchangeable: E[f(x) g(x')] = E[g(x) f(x')]."""
+    starts, ends, _ = transitions_from_the_posterior(kind, taylor, exact)
+    for g in range(2):
+        x, x_new = (np.exp(v[:, g]) / POSTERIOR[g].mean() for v in (starts, ends))
+        for f, h in (
+            (x * x_new**2, x_new * x**2),
+            ((x < 0.5) * x_new, (x_new < 0.5) * x),
+            (np.log(x) ** 3 * np.log(x_new), np.log(x_new) ** 3 * np.log(x)),
+        ):
+            assert abs(z_of_mean(f - h)) < 4
+    cross = starts[:, 0] * ends[:, 1] - ends[:, 0] * starts[:, 1]
+    assert abs(z_of_mean(cross)) < 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_chain_has_the_posterior(kind):
+    """From far away, thinned: means, variances and the distribution of the skewed posterior."""
+    rng = np.random.default_rng(5)
+    population = make_population(N_ROWS)
+    x, kept = np.array([[-5.0, 0.0]]), []
+    for k in range(3_200):
+        x, _ = transit(
+            x, 20, poisson_rows(False), poisson_surrogate(False), population,
+            skewed_moves(kind), rng,
+        )  # fmt: skip
+        if k >= 200:
+            kept.append(np.exp(x[0]))
+    for g, rates in enumerate(np.transpose(kept)):
+        truth = POSTERIOR[g]
+        correlation = np.corrcoef(rates[1:], rates[:-1])[0, 1]
+        assert correlation < 0.25
+        inflation = np.sqrt((1 - max(correlation, 0)) / (1 + max(correlation, 0)))
+        assert abs(z_of_mean(rates - truth.mean())) * inflation < 4
+        assert abs(z_of_mean((rates - truth.mean()) ** 2 - truth.var())) * inflation < 4
+        assert stats.kstest(rates[::2], truth.cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("exact", [(), (0, 3, 50)])
+def test_subsampled_gradients_are_unbiased(exact):
+    rng = np.random.default_rng(3)
+    points = np.array([[-3.0, -1.0], [-2.0, -2.5]])
+    rates = np.exp(points)
+    truth = SHAPE - RATE * rates
+    for g in range(2):
+        truth[:, g] += COUNT[GROUP == g].sum() - EXPOSURE[GROUP == g].sum() * rates[:, g]
+    population = make_population(N_ROWS, exact)
+    left = np.setdiff1d(np.arange(N_ROWS), exact)
+    moves = skewed_moves("langevin")
+    for taylor in (False, True):
+        densities, surrogate = poisson_rows(taylor), poisson_surrogate(taylor)
+        everything = _gradients(points, densities, surrogate, population, moves, left)
+        np.testing.assert_allclose(everything, truth, rtol=1e-10)
+        some = [
+            _gradients(
+                points, densities, surrogate, population, moves, rng.choice(left, 10, replace=False)
+            )
+            for _ in range(4_000)
+        ]
+        z = (np.mean(some, axis=0) - truth) / (np.std(some, axis=0) / np.sqrt(len(some)))
+        assert np.abs(z).max() < 4
+
+
+# --- a Gaussian posterior -------------------------------------------------------------------------
+
+PRECISION = np.array([[4.0, 1.0, -0.5], [1.0, 2.0, 0.3], [-0.5, 0.3, 1.0]])
+CENTRE = np.array([1.0, -2.0, 0.5])
+
+
+@cfunc(LOGP)
+def log_normal_density(x):
+    return -0.5 * np.dot(x - CENTRE, PRECISION @ (x - CENTRE))
+
+
+@cfunc(REWARDS)
+def nothing(points, centre, rows):
+    return np.zeros((2, rows.size))
+
+
+@pytest.mark.parametrize("active", [[0, 1, 2], [0, 2], [1]])
+@pytest.mark.parametrize("scale", [0.3, 1.0])
+def test_gaussian_moves_are_always_accepted_where_the_posterior_is_that_gaussian(active, scale):
+    """Also with other coordinates away from the centre, which the gain accounts for."""
+    rng = np.random.default_rng(1)
+    covariance = np.linalg.inv(PRECISION)
+    gain, chol = conditional(covariance, np.array(active))
+    moves = moves_of([0.0, 1.0, 0.0], [1.0, scale, 1.0], CENTRE, chol, active, gain)
+    densities = Densities(nothing, log_normal_density, no_gradient, no_row_gradient)
+    surrogate = Surrogate(np.zeros(3), np.zeros(3), np.zeros((3, 3)))
+    starts = rng.normal(0, 3, size=(200, 3))
+    ends, totals = transit(starts, 5, densities, surrogate, make_population(4), moves, rng)
+    assert totals[1, 0] == totals[1, 1] == 1_000
+    assert totals[1, 2] == pytest.approx(1_000, abs=1e-6)
+    others = np.setdiff1d(np.arange(3), active)
+    np.testing.assert_array_equal(ends[:, others], starts[:, others])
+    assert np.all(ends[:, active] != starts[:, active])
+
+
+def test_squared_jumps_are_in_standard_deviations():
+    rng = np.random.default_rng(2)
+    chol = np.linalg.cholesky(np.linalg.inv(PRECISION))
+    moves = moves_of([0.0, 1.0, 0.0], [1.0, 1.0, 1.0], CENTRE, chol)
+    densities = Densities(nothing, log_normal_density, no_gradient, no_row_gradient)
+    surrogate = Surrogate(np.zeros(3), np.zeros(3), np.zeros((3, 3)))
+    starts = CENTRE + rng.normal(size=(4_000, 3)) @ chol.T
+    _, totals = transit(starts, 1, densities, surrogate, make_population(4), moves, rng)
+    # |w' - w|^2 / 2 is chi-square with three degrees of freedom, of variance six.
+    z = (totals[1, 3] / 4_000 / 2 - 3) / np.sqrt(6 / 4_000)
+    assert abs(z) < 4
+
+
+def test_estimated_acceptance_agrees_with_the_share_accepted():
+    _, _, totals = transitions_from_the_posterior("mixture", True, (7,))
+    for k in range(3):
+        tries, accepted, estimated = totals[k, :3]
+        assert abs(accepted - estimated) < 4 * np.sqrt(0.25 * tries)
+    assert totals[:3, 0].sum() == 60_000
+    np.testing.assert_allclose(totals[:3, 0] / 60_000, [0.3, 0.3, 0.4], atol=4 * 0.002)

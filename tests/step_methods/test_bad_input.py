@@ -1,0 +1,376 @@
+"""What `amc.RacingMetropolis` refuses, and that it says what and why before any sampling."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import amc_pymc as amc
+
+
+class Drawn(Exception):
+    """A user's own exception."""
+
+
+@pytest.fixture(scope="module")
+def no_rows():
+    """A model without data."""
+    with pm.Model() as model:
+        pm.Normal("mu")
+        pm.Poisson("k", 2.0)
+    return model
+
+
+@pytest.fixture(scope="module")
+def poisson():
+    """The rows depend on a discrete variable, too."""
+    with pm.Model() as model:
+        k = pm.Poisson("k", 2.0)
+        mu = pm.Normal("mu", 0, 2)
+        pm.Normal("obs", mu + k, 1, observed=np.random.default_rng(5).normal(size=500))
+    return model
+
+
+@pytest.fixture
+def unprepared(monkeypatch):
+    """Fail where an argument is only looked at after the model has been taken apart."""
+
+    def prepare(*args, **kwargs):
+        raise AssertionError("the model was taken apart before the arguments were checked")
+
+    monkeypatch.setattr("amc_pymc.step_methods.racing_metropolis.prepare", prepare)
+
+
+@pytest.mark.usefixtures("unprepared")
+class TestArguments:
+    @pytest.mark.parametrize(
+        "delta", [0, 0.0, 0.5, 0.7, 1, -0.1, np.nan, np.inf, "x", None, True, [0.05], 0.05j]
+    )
+    @pytest.mark.parametrize("race", ["normal", "exact"])
+    def test_delta(self, normal, delta, race):
+        with pytest.raises((ValueError, TypeError), match=rf"delta.*{re.escape(repr(delta))}"):
+            amc.RacingMetropolis(model=normal, delta=delta, race=race)
+
+    @pytest.mark.parametrize(
+        "batch_size, error",
+        [
+            (0, ValueError),
+            (1, ValueError),
+            (-5, ValueError),
+            (2.5, TypeError),
+            (True, TypeError),
+            ("x", TypeError),
+            (None, TypeError),
+            (np.nan, TypeError),
+            (np.inf, TypeError),
+        ],
+    )
+    def test_batch_size(self, normal, batch_size, error):
+        with pytest.raises(error, match=rf"batch_size.*{re.escape(repr(batch_size))}"):
+            amc.RacingMetropolis(model=normal, batch_size=batch_size)
+
+    @pytest.mark.parametrize(
+        "number, error",
+        [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError), ("2", TypeError)],
+    )
+    def test_transitions_per_draw(self, normal, number, error):
+        with pytest.raises(error, match=rf"transitions_per_draw.*{re.escape(repr(number))}"):
+            amc.RacingMetropolis(model=normal, transitions_per_draw=number)
+
+    @pytest.mark.parametrize("audits", [-1, 1.5, True, "many", None, [3]])
+    def test_audits(self, normal, audits):
+        with pytest.raises((ValueError, TypeError), match=rf"audits.*{re.escape(repr(audits))}"):
+            amc.RacingMetropolis(model=normal, audits=audits)
+
+    @pytest.mark.parametrize("value", ["nrmal", 3, None, True, amc.NormalRace, ["normal"]])
+    def test_race(self, normal, value):
+        with pytest.raises((ValueError, TypeError), match=rf"race.*{re.escape(repr(value))}"):
+            amc.RacingMetropolis(model=normal, race=value)
+
+    @pytest.mark.parametrize(
+        "value", ["walk", 3, None, True, amc.GaussianProposal, ["gaussian"], amc.TaylorProxy()]
+    )
+    def test_proposal(self, normal, value):
+        with pytest.raises((ValueError, TypeError), match=rf"proposal.*{re.escape(repr(value))}"):
+            amc.RacingMetropolis(model=normal, proposal=value)
+
+    @pytest.mark.parametrize("value", ["tylor", 3, True, False, amc.TaylorProxy, ["taylor"]])
+    def test_proxy(self, normal, value):
+        with pytest.raises((ValueError, TypeError), match=rf"proxy.*{re.escape(repr(value))}"):
+            amc.RacingMetropolis(model=normal, proxy=value)
+
+    @pytest.mark.parametrize("value", ["mu", 3, np.zeros(3)])
+    def test_row_logp(self, normal, value):
+        with pytest.raises(TypeError, match=r"row_logp must be callable"):
+            amc.RacingMetropolis(model=normal, row_logp=value)
+
+    def test_gaussian_without_proxy(self, normal):
+        with pytest.raises(ValueError, match=r"proposal='gaussian'.*proxy=None"):
+            amc.RacingMetropolis(model=normal, proposal="gaussian", proxy=None)
+
+    def test_langevin_without_gradients(self, normal, row_logp):
+        with pytest.raises(ValueError, match=r"proposal='langevin' needs gradients.*row_logp"):
+            amc.RacingMetropolis(model=normal, proposal="langevin", row_logp=row_logp)
+
+    def test_taylor_without_gradients(self, normal, row_logp):
+        with pytest.raises(ValueError, match=r"proxy='taylor'.*row_logp has no derivatives"):
+            amc.RacingMetropolis(model=normal, proxy="taylor", row_logp=row_logp)
+
+    def test_gaussian_without_gradients(self, normal, row_logp):
+        with pytest.raises(ValueError, match=r"proposal='gaussian'.*row_logp"):
+            amc.RacingMetropolis(model=normal, proposal="gaussian", row_logp=row_logp)
+
+    def test_unknown_argument(self, normal):
+        with pytest.raises(TypeError, match="detla"):
+            amc.RacingMetropolis(model=normal, detla=0.1)
+
+
+class TestVars:
+    def test_discrete(self, poisson):
+        with pytest.raises(ValueError, match=r"vars .*discrete.*\(k\).*a step of their own"):
+            amc.RacingMetropolis([poisson["k"], poisson["mu"]], model=poisson)
+
+    def test_nothing_continuous(self):
+        with pm.Model() as model:
+            pm.Normal("obs", pm.Poisson("k", 2.0), 1, observed=np.zeros(300))
+        with pytest.raises(ValueError, match=r"no continuous"):
+            amc.RacingMetropolis(model=model)
+
+    @pytest.mark.parametrize("name", ["mu", "obs", "nothing"])
+    def test_strings(self, normal, name):
+        with pytest.raises(ValueError, match=name):
+            amc.RacingMetropolis([name], model=normal)
+
+    def test_observed(self, normal):
+        with pytest.raises(ValueError, match="obs"):
+            amc.RacingMetropolis([normal["obs"]], model=normal)
+
+    def test_of_another_model(self, normal, poisson):
+        with pytest.raises(ValueError, match="mu"):
+            amc.RacingMetropolis([poisson["mu"]], model=normal)
+
+    def test_none_of_them(self, normal):
+        with pytest.raises(ValueError, match="No free random variables"):
+            amc.RacingMetropolis([], model=normal)
+
+    @pytest.mark.parametrize("name", ["mu", "nothing"])
+    def test_observed_vars(self, normal, name):
+        with pytest.raises(ValueError, match=rf"observed_vars .*'{name}'.*obs"):
+            amc.RacingMetropolis(model=normal, observed_vars=[name])
+
+    def test_no_observed_vars(self, normal):
+        with pytest.raises(ValueError, match=r"observed_vars is empty"):
+            amc.RacingMetropolis(model=normal, observed_vars=[])
+
+    def test_observed_vars_of_different_lengths(self):
+        with pm.Model() as model:
+            mu = pm.Normal("mu")
+            pm.Normal("one", mu, observed=np.zeros(300))
+            pm.Normal("two", mu, observed=np.zeros(200))
+        with pytest.raises(ValueError, match=r"observed_vars .*one.*300.*two.*200"):
+            amc.RacingMetropolis(model=model, observed_vars=["one", "two"])
+
+
+class TestModel:
+    def test_no_model(self):
+        with pytest.raises(TypeError, match="context"):
+            amc.RacingMetropolis()
+
+    def test_empty(self):
+        with pytest.raises(ValueError, match="No free random variables"):
+            amc.RacingMetropolis(model=pm.Model())
+
+    def test_nothing_free(self):
+        with pm.Model() as model:
+            pm.Normal("obs", 0, 1, observed=np.zeros(300))
+        with pytest.raises(ValueError, match="No free random variables"):
+            amc.RacingMetropolis(model=model)
+
+    def test_no_observed_variable(self, no_rows):
+        with pytest.raises(amc.NotRowFactorised, match="no observed variable"):
+            amc.RacingMetropolis(model=no_rows)
+
+    def test_no_observed_variable_with_row_logp(self, no_rows, row_logp):
+        with pytest.raises(amc.NotRowFactorised, match="no observed variable"):
+            amc.RacingMetropolis(model=no_rows, row_logp=row_logp)
+
+    def test_scalar_observation(self):
+        with pm.Model() as model:
+            pm.Normal("obs", pm.Normal("mu"), 1, observed=0.5)
+        with pytest.raises(amc.NotRowFactorised, match=r"'obs'.*scalar"):
+            amc.RacingMetropolis(model=model)
+
+    def test_no_rows(self):
+        with pm.Model() as model:
+            pm.Normal("obs", pm.Normal("mu"), 1, observed=np.empty(0))
+        with pytest.raises(amc.NotRowFactorised, match=r"'obs'.*empty"):
+            amc.RacingMetropolis(model=model)
+
+    def test_rows_that_depend_on_each_other(self):
+        first = pm.Normal.dist()
+        with pm.Model() as model:
+            pm.AR("obs", [pm.Normal("rho")], 1.0, observed=np.zeros(300), init_dist=first)
+        with pytest.raises(amc.NotRowFactorised, match=r"'obs'.*row_logp="):
+            amc.RacingMetropolis(model=model)
+
+    def test_taylor_with_discrete_dependence(self, poisson):
+        with pytest.raises(ValueError, match=r"proxy='taylor'.*discrete.*\(k\)"):
+            amc.RacingMetropolis(model=poisson, proxy="taylor")
+
+    def test_too_many_coordinates_for_the_proxy(self, normal):
+        with pm.Model() as model:
+            beta = pm.Normal("beta", size=3)
+            pm.Normal("obs", beta.sum(), 1, observed=np.zeros(300))
+        with pytest.raises(ValueError, match=r"proxy='taylor'.*3 coordinates.*max_dim=2"):
+            amc.RacingMetropolis(model=model, proxy=amc.TaylorProxy(max_dim=2))
+
+
+class TestData:
+    @pytest.mark.filterwarnings("ignore:Data in .* contains missing values:UserWarning")
+    @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
+    def test_missing_observations(self):
+        data = np.zeros(300)
+        data[7] = np.nan
+        with pm.Model() as model:
+            pm.Normal("obs", pm.Normal("mu"), 1, observed=data)
+        with pytest.raises(amc.NotRowFactorised, match=r"obs.*missing values"):
+            amc.RacingMetropolis(model=model)
+
+    @pytest.mark.parametrize("bad", [np.nan, np.inf])
+    def test_bad_covariates(self, bad):
+        """NaN in pm.Data is refused by PyMC, in plain arrays it is not."""
+        data = np.ones(300)
+        data[[7, 90]] = bad
+        with pm.Model() as model:
+            mu = pm.Normal("mu", initval=1.0)
+            pm.Normal("obs", mu * data, 1, observed=np.zeros(300))
+        with pytest.raises(ValueError, match=r"obs is not finite at the initial point in 2 of 300"):
+            amc.RacingMetropolis(model=model)
+
+    def test_names_the_rows(self):
+        data = np.zeros(300)
+        data[[7, 90]] = 3.0
+        with pm.Model() as model:
+            pm.Uniform("obs", 0, pm.Uniform("top", 1, 2), observed=data)
+        with pytest.raises(ValueError, match=r"in 2 of 300 rows \(row 7: -inf, row 90: -inf\)"):
+            amc.RacingMetropolis(model=model)
+
+    def test_objects(self):
+        """PyMC refuses text itself; numbers in an object array are numbers."""
+        with pytest.raises((TypeError, ValueError)):
+            with pm.Model() as model:
+                pm.Normal("obs", pm.Normal("mu"), 1, observed=np.array(["a", "b"], dtype=object))
+                amc.RacingMetropolis(model=model)
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_initial_point_not_finite(self, normal, value):
+        point = {"mu": np.array(value)}
+        with pytest.raises(ValueError, match=rf"initial_point is not finite: mu = {value}"):
+            amc.RacingMetropolis(model=normal, initial_point=point)
+
+    @pytest.mark.parametrize(
+        "point", [{}, {"nu": np.array(0.0)}, {"mu": np.zeros(2)}], ids=["empty", "other", "shape"]
+    )
+    def test_initial_point_of_another_model(self, normal, point):
+        with pytest.raises(ValueError, match=r"initial_point.*mu"):
+            amc.RacingMetropolis(model=normal, initial_point=point)
+
+    def test_impossible_prior_at_the_start(self):
+        with pm.Model() as model:
+            mu = pm.Normal("mu")
+            pm.Normal("obs", mu, 1, observed=np.zeros(300))
+            pm.Potential("never", pm.math.switch(mu < 1, -np.inf, 0.0))
+        with pytest.raises(ValueError, match=r"logp is -inf at the initial point"):
+            amc.RacingMetropolis(model=model)
+
+    def test_impossible_rows_at_the_start_of_a_chain(self, run):
+        """Here the initial point is fine, but not the one that pm.sample starts from."""
+        data = np.random.default_rng(1).uniform(0, 0.5, size=300)
+
+        def logp(point, rows):
+            return np.where(data[rows] < 0.7 - point["mu"], 0.0, -np.inf)
+
+        with pm.Model() as model:
+            pm.Normal("obs", pm.Normal("mu"), 1, observed=data)
+        step = amc.RacingMetropolis(model=model, row_logp=logp)
+        with pytest.raises(ValueError, match=r"not finite at the start of the chain"):
+            run(model, step, initvals={"mu": 5.0}, chains=1)
+
+
+class TestRowLogp:
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            lambda point, rows: 0.0,
+            lambda point, rows: np.zeros((len(rows), 1)),
+            lambda point, rows: np.zeros(len(rows) + 1),
+            lambda point, rows: np.zeros(500 if len(rows) == 500 else 1),
+        ],
+        ids=["scalar", "column", "longer", "one"],
+    )
+    def test_wrong_shape(self, run, normal, wrong):
+        with pytest.raises(ValueError, match=r"row_logp returned shape .* must return"):
+            step = amc.RacingMetropolis(model=normal, row_logp=wrong)
+            run(normal, step, chains=1)
+
+    @pytest.mark.parametrize(
+        "wrong", [lambda point, rows: None, lambda point, rows: "x"], ids=["None", "text"]
+    )
+    def test_no_numbers(self, normal, wrong):
+        with pytest.raises((ValueError, TypeError), match="row_logp"):
+            amc.RacingMetropolis(model=normal, row_logp=wrong)
+
+    def test_not_finite(self, normal):
+        with pytest.raises(ValueError, match=r"obs is not finite .* 500 of 500 rows"):
+            amc.RacingMetropolis(model=normal, row_logp=lambda p, rows: np.full(len(rows), np.nan))
+
+    @pytest.mark.parametrize("calls", [0, 60])
+    def test_exception_surfaces(self, run, normal, row_logp, calls):
+        """At once, or in the middle of a chain; the next chain is not confused by it."""
+        left = [calls]
+
+        def breaks(point, rows):
+            left[0] -= 1
+            if left[0] < 0:
+                raise Drawn("no more")
+            return row_logp(point, rows)
+
+        with pytest.raises(Drawn, match="no more"):
+            step = amc.RacingMetropolis(model=normal, row_logp=breaks)
+            run(normal, step, chains=1)
+        if calls:
+            left[0] = 10**9
+            assert run(normal, step, chains=1).posterior.sizes["draw"] == 50
+
+    def test_impossible_proposals_are_rejected(self, run, normal, row_logp):
+        """Rows that are -inf or NaN where the chain would go."""
+        for value in (-np.inf, np.nan):
+
+            def logp(point, rows, value=value):
+                return np.where(point["mu"] > 0.3, value, row_logp(point, rows))
+
+            step = amc.RacingMetropolis(model=normal, row_logp=logp)
+            idata = run(normal, step, initvals={"mu": 0.25}, draws=200)
+            assert idata.posterior["mu"].max() <= 0.3
+            assert np.ptp(idata.posterior["mu"].values) > 0
+
+
+class TestFewRows:
+    @pytest.mark.parametrize("n_rows", [1, 2, 20])
+    def test_fewer_than_a_batch_is_exact(self, run, n_rows):
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 2)
+            pm.StudentT("obs", nu=4, mu=mu, sigma=1, observed=np.linspace(-1, 2, n_rows))
+        idatas = []
+        for race in ("normal", "exact"):
+            step = amc.RacingMetropolis(model=model, race=race)
+            idatas.append(run(model, step, draws=100))
+        for idata in idatas:
+            assert np.all(idata.sample_stats["race_rows"].isin([0.0, n_rows]))
+            assert np.ptp(idata.posterior["mu"].values) > 0
+            assert not idata.sample_stats["race_wrong"].any()
+        np.testing.assert_array_equal(*(i.posterior["mu"].values for i in idatas))
+        assert np.all(idatas[1].sample_stats["race_delta"] == 0.0)

@@ -1,0 +1,273 @@
+"""Posteriors of RacingMetropolis against closed forms and against NUTS."""
+
+import functools
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+
+from scipy import stats
+
+import amc_pymc as amc
+
+QUIET = {"progressbar": False, "quiet": True, "compute_convergence_checks": False, "cores": 1}
+
+
+def sample(model, step, draws, tune=1_000, seeds=(1, 2), chains=2):
+    """Draws of several runs as so many chains: posterior and sample_stats."""
+    runs = []
+    with model:
+        for seed in seeds:
+            runs.append(
+                pm.sample(draws, tune=tune, step=step, chains=chains, random_seed=seed, **QUIET)
+            )
+    return runs
+
+
+def chains_of(runs, name):
+    """(chains, draws, size) of a variable; coordinates flattened."""
+    values = np.concatenate([run.posterior[name].values for run in runs])
+    return values.reshape(*values.shape[:2], -1)
+
+
+def estimates(values):
+    """Means and standard deviations of (chains, draws, size), and the MCSEs of both."""
+    mean = values.mean(axis=(0, 1))
+    sd = values.std(axis=(0, 1), ddof=1)
+    errors = [
+        [float(az.mcse(values[:, :, k], method=how)) for k in range(values.shape[2])]
+        for how in ("mean", "sd")
+    ]
+    return np.concatenate([mean, sd]), np.concatenate(errors)
+
+
+def assert_agree(runs, references):
+    """Largest |z| over means and sds within a Bonferroni bound at a level of 1e-3.
+
+    ``references`` maps names to (means and sds, their standard errors).
+    """
+    z = {}
+    for name, (truth, error) in references.items():
+        found, mcse = estimates(chains_of(runs, name))
+        z[name] = (found - truth) / np.hypot(mcse, error)
+    every = np.concatenate(list(z.values()))
+    assert np.all(np.isfinite(every))
+    bound = stats.norm.isf(0.5e-3 / every.size)
+    assert np.abs(every).max() < bound, {k: np.round(v, 1) for k, v in z.items()}
+
+
+def exact(means, sds):
+    truth = np.concatenate([np.atleast_1d(means), np.atleast_1d(sds)]).astype(float)
+    return truth, np.zeros_like(truth)
+
+
+def stat(runs, name):
+    return np.concatenate([run.sample_stats[name].values for run in runs])
+
+
+# --- closed forms ---------------------------------------------------------------------------------
+
+
+class NormalGamma:
+    """y ~ N(mu, 1/tau), mu | tau ~ N(1, 1/(2 tau)), tau ~ Gamma(3, 2): conjugate."""
+
+    def __init__(self, n_rows, potential=False, second=0):
+        rng = np.random.default_rng(n_rows)
+        self.y = rng.normal(2.0, 1.5, size=n_rows)
+        k, m, a, b = 2.0, 1.0, 3.0, 2.0
+        parts = [self.y]
+        with pm.Model() as self.model:
+            tau = pm.Gamma("tau", a, b)
+            mu = pm.Normal("mu", m, tau=k * tau)
+            pm.Normal("y", mu, tau=tau, observed=self.y)
+            if second:
+                parts.append(rng.normal(2.5, 1.0, size=second))
+                pm.Normal("y2", mu, tau=tau, observed=parts[-1])
+            if potential:
+                # a Gamma(1 + n/20, n/10) prior more, strong enough to be seen
+                extra = n_rows / 20
+                pm.Potential("pull", extra * pm.math.log(tau) - 2 * extra * tau)
+                a, b = a + extra, b + 2 * extra
+        every = np.concatenate(parts)
+        n = every.size
+        self.k = k + n
+        self.m = (k * m + every.sum()) / self.k
+        self.a = a + n / 2
+        self.b = b + 0.5 * (
+            np.sum((every - every.mean()) ** 2) + k * n / (k + n) * (every.mean() - m) ** 2
+        )
+
+    @property
+    def references(self):
+        tau = stats.gamma(self.a, scale=1 / self.b)
+        mu = stats.t(2 * self.a, self.m, np.sqrt(self.b / (self.a * self.k)))
+        return {"tau": exact(tau.mean(), tau.std()), "mu": exact(mu.mean(), mu.std())}
+
+
+@functools.cache
+def normal_gamma(n_rows, **kwargs):
+    return NormalGamma(n_rows, **kwargs)
+
+
+def test_a_mean_of_a_hundred_thousand_rows():
+    """The control variate is exact here; precision 1/100 + N."""
+    n_rows = 100_000
+    y = np.random.default_rng(1).normal(2.0, 1.0, size=n_rows)
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 10)
+        pm.Normal("y", mu, 1, observed=y)
+    precision = 0.01 + n_rows
+    runs = sample(model, amc.RacingMetropolis(model=model), 4_000, tune=300)
+    assert_agree(runs, {"mu": exact(y.sum() / precision, precision**-0.5)})
+    assert stat(runs, "race_rows").mean() < 200
+
+
+@pytest.mark.parametrize("proposal", ["auto", "random_walk", "gaussian", "langevin"])
+def test_every_proposal_has_the_closed_form(proposal):
+    target = normal_gamma(20_000)
+    step = amc.RacingMetropolis(model=target.model, proposal=proposal, transitions_per_draw=2)
+    runs = sample(target.model, step, 5_000)
+    assert_agree(runs, target.references)
+    assert stat(runs, "race_rows").mean() < 1_500 * 2
+
+
+def test_exact_races_are_plain_metropolis_hastings():
+    target = normal_gamma(1_000)
+    step = amc.RacingMetropolis(model=target.model, race="exact", audits=50)
+    runs = sample(target.model, step, 5_000)
+    assert_agree(runs, target.references)
+    assert np.all(stat(runs, "race_rows") == 1_000)
+    assert np.all(stat(runs, "race_rounds") == 1)
+    assert np.all(stat(runs, "race_delta") == 0)
+    assert stat(runs, "race_wrong").sum() == 0
+    assert stat(runs, "race_audited").sum() == 200
+
+
+def test_without_a_control_variate():
+    target = normal_gamma(2_000)
+    step = amc.RacingMetropolis(model=target.model, proxy=None, transitions_per_draw=4)
+    runs = sample(target.model, step, 4_000)
+    # delta is per decision and decisions near the threshold err often: allow the sds their bias.
+    for name, (truth, _) in target.references.items():
+        found, mcse = estimates(chains_of(runs, name))
+        assert np.abs(found[0] - truth[0]) < 4 * mcse[0] + 0.05 * truth[1]
+        assert np.abs(found[1] - truth[1]) < 4 * mcse[1] + 0.05 * truth[1]
+
+
+def test_a_potential_and_a_shorter_observed_variable_enter_exactly():
+    target = normal_gamma(20_000, potential=True, second=3_000)
+    plain = normal_gamma(20_000)
+    shift = target.references["tau"][0][0] - plain.references["tau"][0][0]
+    assert abs(shift) > 10 * plain.references["tau"][0][1]
+    shift = target.references["mu"][0][0] - plain.references["mu"][0][0]
+    assert abs(shift) > 4 * plain.references["mu"][0][1]
+    step = amc.RacingMetropolis(model=target.model, transitions_per_draw=2)
+    assert step.prepared.densities.n_rows == 20_000
+    assert_agree(sample(target.model, step, 5_000), target.references)
+
+
+def test_nuts_moves_one_variable_and_races_the_other():
+    """The control variate expands in tau too, which NUTS has moved since."""
+    target = normal_gamma(5_000)
+    model = target.model
+    with model:
+        steps = [
+            amc.RacingMetropolis([model["mu"]], transitions_per_draw=2),
+            pm.NUTS([model["tau"]]),
+        ]
+    runs = sample(model, steps, 1_500, tune=500, seeds=(3,), chains=2)
+    assert_agree(runs, target.references)
+
+
+# --- against NUTS ---------------------------------------------------------------------------------
+
+
+def _covariates(n, d, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return rng, X, X @ np.linspace(-0.8, 0.8, d)
+
+
+def logistic():
+    rng, X, eta = _covariates(10_000, 4, 1)
+    y = rng.random(10_000) < 1 / (1 + np.exp(1.0 - eta))
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 2)
+        b = pm.Normal("b", 0, 2, shape=4)
+        pm.Bernoulli("y", logit_p=a + X @ b, observed=y.astype(int))
+    return model
+
+
+def negative_binomial():
+    rng, X, eta = _covariates(8_000, 3, 2)
+    y = rng.negative_binomial(2.0, 2.0 / (2.0 + np.exp(eta)))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=3)
+        alpha = pm.Exponential("alpha", 1)
+        pm.NegativeBinomial("y", mu=pm.math.exp(X @ b), alpha=alpha, observed=y)
+    return model
+
+
+def student_t():
+    rng, X, eta = _covariates(8_000, 2, 3)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        nu = pm.Gamma("nu", 2, 0.1)
+        sigma = pm.HalfNormal("sigma", 1)
+        y = eta + 0.7 * rng.standard_t(4, size=8_000)
+        pm.StudentT("y", nu=nu, mu=X @ b, sigma=sigma, observed=y)
+    return model
+
+
+def hierarchical():
+    rng, X, eta = _covariates(10_000, 2, 4)
+    group = rng.integers(0, 8, 10_000)
+    y = rng.poisson(np.exp(0.4 * rng.normal(size=8)[group] + 0.3 * eta))
+    with pm.Model() as model:
+        level = pm.Normal("level", 0, 1)
+        tau = pm.HalfNormal("tau", 1)
+        z = pm.Normal("z", level, tau, shape=8)
+        b = pm.Normal("b", 0, 1, shape=2)
+        pm.Poisson("y", pm.math.exp(z[group] + X @ b), observed=y)
+    return model
+
+
+@functools.cache
+def by_nuts(build):
+    model = build()
+    with model:
+        idata = pm.sample(
+            2_000, tune=1_000, chains=4, random_seed=8, nuts_sampler="nutpie", **QUIET
+        )
+    names = [rv.name for rv in model.free_RVs]
+    return model, {name: estimates(chains_of([idata], name)) for name in names}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", [logistic, negative_binomial, student_t, hierarchical])
+def test_posteriors_agree_with_nuts(build):
+    model, references = by_nuts(build)
+    step = amc.RacingMetropolis(model=model, transitions_per_draw=10)
+    runs = sample(model, step, 5_000, tune=2_000, seeds=(1, 2, 3))
+    assert_agree(runs, references)
+    assert amc.decision_error(runs[0]).loc["all", "ci_low"] < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proposal", ["random_walk", "langevin"])
+def test_other_proposals_agree_with_nuts(proposal):
+    model, references = by_nuts(negative_binomial)
+    step = amc.RacingMetropolis(model=model, proposal=proposal, transitions_per_draw=10)
+    assert_agree(sample(model, step, 5_000, tune=2_000, seeds=(4, 5)), references)
+
+
+@pytest.mark.slow
+def test_nuts_moves_the_scale_and_races_the_coefficients():
+    model, references = by_nuts(student_t)
+    with model:
+        steps = [
+            amc.RacingMetropolis([model["b"]], transitions_per_draw=5),
+            pm.NUTS([model["sigma"], model["nu"]]),
+        ]
+    assert_agree(sample(model, steps, 2_000, tune=700, seeds=(6,), chains=2), references)

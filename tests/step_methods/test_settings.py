@@ -1,0 +1,188 @@
+"""The objects behind the string arguments."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import amc_pymc as amc
+
+from amc_pymc.bounds import b_normal
+from amc_pymc.step_methods.settings import as_audits, as_proposals, as_proxy, as_race
+
+SETTINGS = [
+    amc.NormalRace,
+    amc.ExactRace,
+    amc.RandomWalkProposal,
+    amc.GaussianProposal,
+    amc.LangevinProposal,
+    amc.TaylorProxy,
+    amc.Audits,
+]
+
+
+class TestAll:
+    @pytest.mark.parametrize("kind", SETTINGS)
+    def test_defaults_are_valid_and_equal(self, kind):
+        assert kind() == kind()
+        assert hash(kind()) == hash(kind())
+
+    @pytest.mark.parametrize("kind", SETTINGS)
+    def test_immutable(self, kind):
+        settings = kind()
+        for field in dataclasses.fields(settings):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(settings, field.name, 1)
+
+    @pytest.mark.parametrize("kind", SETTINGS)
+    def test_copies(self, kind):
+        assert copy.deepcopy(kind()) == cloudpickle.loads(cloudpickle.dumps(kind())) == kind()
+
+    @pytest.mark.parametrize("kind", SETTINGS)
+    def test_repr_shows_the_settings(self, kind):
+        shown = repr(kind())
+        assert shown.startswith(kind.__name__)
+        assert all(f.name in shown for f in dataclasses.fields(kind))
+
+    @pytest.mark.parametrize("kind", SETTINGS)
+    def test_is_public(self, kind):
+        assert getattr(amc, kind.__name__) is kind
+        assert kind.__name__ in amc.__all__
+
+
+class TestNormalRace:
+    def test_bound_is_that_of_the_package(self):
+        race = amc.NormalRace(delta=0.01, batch_size=100)
+        assert race.bound(50_000) == b_normal(0.01, 100 / 50_000)
+        assert race.first_batch(50_000) == 100
+
+    def test_bound_grows_with_confidence(self):
+        bounds = [amc.NormalRace(delta=d).bound(100_000) for d in (0.2, 0.05, 0.01, 0.001)]
+        assert np.all(np.diff(bounds) > 0)
+
+    @pytest.mark.parametrize("n_rows", [0, 1, 2, 49, 50, 51])
+    def test_few_rows(self, n_rows):
+        race = amc.NormalRace()
+        assert np.isfinite(race.bound(n_rows))
+        assert race.first_batch(n_rows) >= 2
+
+    @pytest.mark.parametrize(
+        "delta", [0, 0.5, 1, -1, np.nan, np.inf, True, False, "0.05", None, 0.1j, [0.1]]
+    )
+    def test_delta_out_of_range(self, delta):
+        with pytest.raises((ValueError, TypeError), match=r"delta"):
+            amc.NormalRace(delta=delta)
+
+    @pytest.mark.parametrize("delta", [1e-6, 0.499, np.float64(0.05), np.float32(0.05)])
+    def test_delta_in_range(self, delta):
+        assert amc.NormalRace(delta=delta).bound(10_000) > 0
+
+    @pytest.mark.parametrize(
+        "batch_size", [0, 1, -1, 2.5, True, "50", None, np.nan, np.inf, [50], np.array([50, 60])]
+    )
+    def test_batch_size_out_of_range(self, batch_size):
+        with pytest.raises((ValueError, TypeError), match=r"batch_size"):
+            amc.NormalRace(batch_size=batch_size)
+
+    @pytest.mark.parametrize("batch_size", [2, 50, np.int64(50), np.int32(7)])
+    def test_batch_size_in_range(self, batch_size):
+        first = amc.NormalRace(batch_size=batch_size).first_batch(1000)
+        assert type(first) is int and first == batch_size
+
+
+class TestExactRace:
+    @pytest.mark.parametrize("n_rows", [1, 50, 10**7])
+    def test_reads_everything(self, n_rows):
+        race = amc.ExactRace()
+        assert race.first_batch(n_rows) == n_rows
+        assert race.delta == race.bound(n_rows) == 0.0
+
+
+class TestProposals:
+    @pytest.mark.parametrize(
+        "kind", [amc.RandomWalkProposal, amc.GaussianProposal, amc.LangevinProposal]
+    )
+    @pytest.mark.parametrize("target", [0, 1, -0.1, 1.1, np.nan, np.inf, "0.5", None, True])
+    def test_target_accept(self, kind, target):
+        with pytest.raises((ValueError, TypeError), match=r"target_accept"):
+            kind(target_accept=target)
+        assert kind(target_accept=0.3).target_accept == 0.3
+
+    @pytest.mark.parametrize("batch_size", [0, -1, 2.5, True, "50", None, np.nan])
+    def test_langevin_batch_size(self, batch_size):
+        with pytest.raises((ValueError, TypeError), match=r"batch_size"):
+            amc.LangevinProposal(batch_size=batch_size)
+
+    def test_langevin_may_read_one_row(self):
+        assert amc.LangevinProposal(batch_size=1).batch_size == 1
+
+
+class TestTaylorProxy:
+    @pytest.mark.parametrize("rows", [-1, 1.5, "all", None, True, np.nan])
+    def test_exact_rows(self, rows):
+        with pytest.raises((ValueError, TypeError), match=r"exact_rows"):
+            amc.TaylorProxy(exact_rows=rows)
+
+    @pytest.mark.parametrize("rows", [0, 100, "auto", np.int64(7)])
+    def test_exact_rows_in_range(self, rows):
+        assert amc.TaylorProxy(exact_rows=rows).exact_rows == rows
+
+    @pytest.mark.parametrize("value", [0, -1, "x", None, 1.5, True])
+    @pytest.mark.parametrize("name", ["max_dim", "subsample"])
+    def test_counts(self, name, value):
+        with pytest.raises((ValueError, TypeError), match=name):
+            amc.TaylorProxy(**{name: value})
+
+
+class TestAudits:
+    @pytest.mark.parametrize("number", [-1, 1.5, True, "x", None, np.nan])
+    def test_number(self, number):
+        with pytest.raises((ValueError, TypeError), match=r"audits"):
+            amc.Audits(number)
+
+    @pytest.mark.parametrize("number", [0, 10, np.int64(10)])
+    def test_number_in_range(self, number):
+        assert amc.Audits(number).number == number
+
+    @pytest.mark.parametrize("share", [0, -0.1, 1.1, np.nan, "x"])
+    def test_share(self, share):
+        with pytest.raises((ValueError, TypeError), match=r"max_share"):
+            amc.Audits(max_share=share)
+
+    @pytest.mark.parametrize("share", [0.01, 1, 1.0, None])
+    def test_share_in_range(self, share):
+        assert amc.Audits(max_share=share).max_share == share
+
+
+class TestFromArguments:
+    def test_race(self):
+        assert as_race("normal", 0.1, 60) == amc.NormalRace(0.1, 60)
+        assert as_race("exact", 0.1, 60) == amc.ExactRace()
+        for race in (amc.NormalRace(0.2), amc.ExactRace()):
+            assert as_race(race, 0.05, 50) is race
+
+    def test_proposals(self):
+        walk, gaussian = amc.RandomWalkProposal(), amc.GaussianProposal()
+        assert as_proposals("auto", amc.TaylorProxy()) == (walk, gaussian)
+        assert as_proposals("auto", None) == (walk,)
+        assert as_proposals("random_walk", None) == (walk,)
+        assert as_proposals("gaussian", amc.TaylorProxy()) == (gaussian,)
+        assert as_proposals("langevin", amc.TaylorProxy()) == (amc.LangevinProposal(),)
+        mine = amc.LangevinProposal(batch_size=7)
+        assert as_proposals(mine, None) == (mine,)
+
+    def test_proxy(self):
+        assert as_proxy("auto") == (amc.TaylorProxy(), False)
+        assert as_proxy("taylor") == (amc.TaylorProxy(), True)
+        assert as_proxy(None) == (None, False)
+        mine = amc.TaylorProxy(max_dim=3)
+        assert as_proxy(mine) == (mine, True)
+
+    def test_audits(self):
+        assert as_audits(30) == amc.Audits(30)
+        mine = amc.Audits(5, max_share=None)
+        assert as_audits(mine) is mine
