@@ -33,6 +33,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.rng import as_generator
 
 __all__ = [
     "CallbackRows",
@@ -242,7 +243,7 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None)
     >>> rows(model.initial_point(), np.array([0, 2])).round(3)
     array([-0.919, -2.919])
     """
-    rng = np.random.default_rng(20161) if rng is None else rng
+    rng = as_generator(20161 if rng is None else rng)
     observed = choose_observed(model, observed_vars)
     for rv in observed:
         _refuse_unsliceable(model, rv)

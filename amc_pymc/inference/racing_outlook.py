@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from amc_pymc.step_methods.racing_metropolis import RacingMetropolis
+import numpy as np
+
+from pymc.model import modelcontext
+
+from amc_pymc.rng import as_generator
+from amc_pymc.step_methods.preparation import PREPARATION_SEED, prepare
+from amc_pymc.step_methods.racing_metropolis import continuous_vars
+from amc_pymc.step_methods.settings import NormalRace, TaylorProxy, as_proxy
 
 __all__ = ["RacingOutlook", "racing_outlook"]
 
@@ -55,7 +62,15 @@ class RacingOutlook:
 
 
 def racing_outlook(
-    vars: Sequence[Any] | None = None, *, model=None, **settings: Any
+    vars: Sequence[Any] | None = None,
+    *,
+    observed_vars: Sequence[Any] | None = None,
+    delta: float = 0.05,
+    batch_size: int = 50,
+    proxy: Literal["auto", "taylor"] | TaylorProxy = "auto",
+    model=None,
+    initial_point: Mapping[str, np.ndarray] | None = None,
+    progressbar: bool = True,
 ) -> RacingOutlook:
     """Predict whether :class:`RacingMetropolis` pays on a model, before sampling.
 
@@ -64,12 +79,10 @@ def racing_outlook(
 
     Parameters
     ----------
-    vars : sequence of variables, optional
+    vars, observed_vars, delta, batch_size, proxy, model, initial_point
         As for :class:`RacingMetropolis`.
-    model : pm.Model, optional
-        Default: the model of the context.
-    **settings
-        Arguments of :class:`RacingMetropolis`: ``delta``, ``batch_size``, ``observed_vars``, ...
+    progressbar : bool, default True
+        Show progress where it takes longer than two seconds.
 
     Returns
     -------
@@ -86,11 +99,23 @@ def racing_outlook(
     >>> outlook.pays
     True
     """
-    arguments = {"model": model, **settings}
-    step = RacingMetropolis(**arguments) if vars is None else RacingMetropolis(vars, **arguments)
-    prepared, forecast = step.prepared, step.prepared.forecast
+    model = modelcontext(model)
+    names = [v.name for v in continuous_vars(vars, model)]
+    settings, insist = as_proxy(proxy)
+    prepared = prepare(
+        model,
+        names,
+        observed_vars=observed_vars,
+        race=NormalRace(delta, batch_size),
+        proxy=settings,
+        insist=insist,
+        point=dict(initial_point) if initial_point is not None else model.initial_point(),
+        rng=as_generator(PREPARATION_SEED),
+        progressbar=progressbar,
+    )
+    forecast = prepared.forecast
     n_rows = prepared.densities.n_rows
-    size = prepared.densities.layout.indices(step.var_names).size
+    size = prepared.densities.layout.indices(names).size
     if forecast is None:
         nan, whole = float("nan"), float(n_rows)
         why = "; ".join(prepared.notes)

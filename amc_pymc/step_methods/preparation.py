@@ -34,12 +34,22 @@ from amc_pymc.proxies import (
 from amc_pymc.step_methods.metropolis_kernel import Surrogate
 from amc_pymc.step_methods.settings import Race, TaylorProxy
 
-__all__ = ["GaussianFit", "Preparation", "fit_gaussian", "prepare", "row_changes", "surrogate_at"]
+__all__ = [
+    "PREPARATION_SEED",
+    "GaussianFit",
+    "Preparation",
+    "fit_gaussian",
+    "prepare",
+    "row_changes",
+    "surrogate_at",
+]
 
 _log = logging.getLogger("amc_pymc")
 #: Residuals this small against the log-likelihood's own size are rounding errors.
 _ROUNDING = 1e-11
 _PROBES = 4
+#: Subsamples and probes of the preparation do not depend on the user's seed.
+PREPARATION_SEED = 20161
 
 
 @dataclass(frozen=True)
@@ -120,10 +130,10 @@ def prepare(
     race: Race,
     proxy: TaylorProxy | None,
     insist: bool,
-    row_logp: Callable | None,
     point: dict[str, np.ndarray],
-    compile_kwargs: dict[str, Any] | None,
     rng: np.random.Generator,
+    row_logp: Callable | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
     progressbar: bool = True,
 ) -> Preparation:
     """Take the model apart, check it against itself, and fit the control variate."""

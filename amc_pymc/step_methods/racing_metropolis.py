@@ -23,6 +23,7 @@ from amc_pymc.extract.native import callback_error, entry_point
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.racing import NOT_FINITE, Population, RaceRule, make_population
 from amc_pymc.results import RACE_STATS
+from amc_pymc.rng import as_generator
 from amc_pymc.step_methods.adaptation import Moments, adapt_scale, proposal_weights
 from amc_pymc.step_methods.auditing import Auditor
 from amc_pymc.step_methods.metropolis_kernel import (
@@ -34,6 +35,7 @@ from amc_pymc.step_methods.metropolis_kernel import (
     run_transitions,
 )
 from amc_pymc.step_methods.preparation import (
+    PREPARATION_SEED,
     GaussianFit,
     Preparation,
     check_rows_finite,
@@ -56,7 +58,7 @@ from amc_pymc.step_methods.settings import (
     check_combination,
 )
 
-__all__ = ["RacingMetropolis"]
+__all__ = ["RacingMetropolis", "continuous_vars"]
 
 _log = logging.getLogger("amc_pymc")
 
@@ -226,7 +228,7 @@ class RacingMetropolis(BlockedStep):
         proxy_settings, insist = as_proxy(proxy)
         check_combination(as_proposals(proposal, proxy_settings), proxy_settings, insist, row_logp)
         self._model = model = modelcontext(model)
-        self.vars = _continuous_vars(vars, model)
+        self.vars = continuous_vars(vars, model)
         self.rng = get_random_generator(rng)
         point = model.initial_point() if initial_point is None else dict(initial_point)
         _check_point(point, model)
@@ -241,7 +243,7 @@ class RacingMetropolis(BlockedStep):
             row_logp=row_logp,
             point=point,
             compile_kwargs=compile_kwargs,
-            rng=np.random.default_rng(20161),
+            rng=as_generator(PREPARATION_SEED),
         )
         has_proxy = self.prepared.surrogate is not None
         self.proposals = as_proposals(proposal, proxy_settings if has_proxy else None)
@@ -573,7 +575,7 @@ class RacingMetropolis(BlockedStep):
     def _residual_sd(self, chain: _Chain, centre: np.ndarray) -> float:
         """Spread of residuals for moves of one standard deviation from the chain's mean."""
         densities = self.prepared.densities
-        rng = np.random.default_rng(chain.draw)
+        rng = as_generator(chain.draw)
         rows = rng.integers(0, densities.n_rows, size=min(2000, densities.n_rows))
         spread = np.sqrt(np.diag(chain.moments.covariance()))
         total = 0.0
@@ -609,7 +611,8 @@ def _check_point(point, model) -> None:
             raise ValueError(f"initial_point has shape {shape} for {v.name!r}, the model {known}")
 
 
-def _continuous_vars(vars, model):
+def continuous_vars(vars, model) -> list:
+    """Value variables of the user's continuous ``vars``, default all of the model."""
     if vars is None or (isinstance(vars, list) and vars == [None]):
         chosen = [v for v in model.value_vars if v.dtype.startswith("float")]
         if not chosen:

@@ -359,11 +359,14 @@ class TestRowLogp:
 
 
 class TestFewRows:
-    @pytest.mark.parametrize("n_rows", [1, 2, 20])
-    def test_fewer_than_a_batch_is_exact(self, run, n_rows):
+    def model(self, n_rows):
         with pm.Model() as model:
             mu = pm.Normal("mu", 0, 2)
             pm.StudentT("obs", nu=4, mu=mu, sigma=1, observed=np.linspace(-1, 2, n_rows))
+        return model
+
+    def test_fewer_than_a_batch_is_exact(self, run):
+        model, n_rows = self.model(20), 20
         idatas = []
         for race in ("normal", "exact"):
             step = amc.RacingMetropolis(model=model, race=race)
@@ -374,3 +377,9 @@ class TestFewRows:
             assert not idata.sample_stats["race_wrong"].any()
         np.testing.assert_array_equal(*(i.posterior["mu"].values for i in idatas))
         assert np.all(idatas[1].sample_stats["race_delta"] == 0.0)
+
+    def test_one_row(self, run):
+        model = self.model(1)
+        idata = run(model, amc.RacingMetropolis(model=model, proxy=None), draws=100)
+        assert np.all(idata.sample_stats["race_rows"].isin([0.0, 1.0]))
+        assert np.ptp(idata.posterior["mu"].values) > 0

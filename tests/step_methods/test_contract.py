@@ -27,6 +27,12 @@ import amc_pymc as amc
 from amc_pymc.results import RACE_STATS
 
 
+#: Statistics of NUTS that are times.
+CLOCKS = {"perf_counter_diff", "perf_counter_start", "process_time_diff"}
+#: Long enough for a step without a control variate to find its scale.
+LONG = {"tune": 300, "draws": 100}
+
+
 def assert_same(one, other):
     """Equal draws and statistics, those of the tuning too if they are there."""
     for group in set(one.children) & {
@@ -37,7 +43,7 @@ def assert_same(one, other):
     }:
         mine, theirs = one[group].to_dataset(), other[group].to_dataset()
         assert set(mine.data_vars) == set(theirs.data_vars), group
-        for name in mine.data_vars:
+        for name in set(mine.data_vars) - CLOCKS:
             np.testing.assert_array_equal(mine[name], theirs[name], err_msg=f"{group}.{name}")
 
 
@@ -64,12 +70,18 @@ def begun(linear, linear_step):
 
 
 class TestSeed:
-    @pytest.mark.parametrize("mp_ctx", ["fork", "spawn"])
+    @pytest.mark.parametrize("mp_ctx", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
     def test_same_seed_same_draws_in_parallel(self, run, linear, linear_step, reference, mp_ctx):
         again = run(
             linear, linear_step, chains=4, cores=2, mp_ctx=mp_ctx, discard_tuned_samples=False
         )
         assert_same(reference, again)
+
+    def test_same_seed_same_draws_in_spawned_workers(self, run, normal, row_logp):
+        """Quick, for there is little to compile in each worker."""
+        step = amc.RacingMetropolis(model=normal, row_logp=row_logp)
+        alone = run(normal, step)
+        assert_same(alone, run(normal, step, cores=2, mp_ctx="spawn"))
 
     def test_step_is_reused(self, run, linear, linear_step, reference):
         run(linear, linear_step, seed=9, chains=1)
@@ -103,10 +115,9 @@ class TestSeed:
 
     def test_seeds_per_chain(self, run, linear, linear_step):
         one = run(linear, linear_step, seed=[11, 12])
-        two = run(linear, linear_step, seed=[12, 11])
-        jumps = [np.sort(np.abs(np.diff(r.posterior["sigma"].values))) for r in (one, two)]
-        assert np.shape(jumps[0]) == (2, 49)
         assert_same(one, run(linear, linear_step, seed=[11, 12]))
+        same_chain = run(linear, linear_step, seed=[11], chains=1)
+        np.testing.assert_array_equal(one.posterior["sigma"][0], same_chain.posterior["sigma"][0])
 
 
 class TestTuning:
@@ -253,14 +264,14 @@ class TestCompound:
     def test_with_nuts(self, run, linear, beta_step, tmp_path):
         with linear:
             steps = [beta_step, pm.NUTS([linear["sigma"]])]
-        idata = run(linear, steps)
+        idata = run(linear, steps, **LONG)
         assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
         assert idata.sample_stats["race_rows"].dims == ("chain", "draw")
         assert "diverging" in idata.sample_stats
         idata.to_netcdf(tmp_path / "nuts.nc", engine="h5netcdf")
         with linear:  # a used NUTS would go on from what it has learned
             steps = [beta_step, pm.NUTS([linear["sigma"]])]
-        assert_same(idata, run(linear, steps, cores=2, mp_ctx="fork"))
+        assert_same(idata, run(linear, steps, cores=2, mp_ctx="fork", **LONG))
 
     def test_rest_is_assigned_to_nuts(self, linear, beta_step):
         steps, selected = assign_step_methods(linear, beta_step)
@@ -271,17 +282,17 @@ class TestCompound:
         """It has statistics of the same names: they get a trailing dimension."""
         with linear:
             steps = [beta_step, pm.Metropolis([linear["sigma"]], scaling=0.05)]
-        idata = run(linear, steps)
+        idata = run(linear, steps, **LONG)
         assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
-        assert idata.sample_stats["accept"].shape == (2, 50, 2)
-        assert idata.sample_stats["race_rows"].shape == (2, 50)
+        assert idata.sample_stats["accept"].shape == (2, 100, 2)
+        assert idata.sample_stats["race_rows"].shape == (2, 100)
         idata.to_netcdf(tmp_path / "metropolis.nc", engine="h5netcdf")
 
     def test_two_of_them(self, run, linear, beta_step, sigma_step, tmp_path):
-        idata = run(linear, [beta_step, sigma_step])
+        idata = run(linear, [beta_step, sigma_step], **LONG)
         assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
         for name in RACE_STATS:
-            assert idata.sample_stats[name].shape == (2, 50, 2)
+            assert idata.sample_stats[name].shape == (2, 100, 2)
             assert idata.sample_stats[name].dtype == np.float64
         idata.to_netcdf(tmp_path / "two.nc", engine="h5netcdf")
         back = az.from_netcdf(tmp_path / "two.nc", engine="h5netcdf")
@@ -292,9 +303,9 @@ class TestCompound:
         assert isinstance(step, CompoundStep)
         assert step.name == "Compound[racing_metropolis, racing_metropolis]"
         assert [[v.name for v in m.vars] for m in step.methods] == [["beta"], ["sigma_log__"]]
-        idata = run(linear, step)
+        idata = run(linear, step, **LONG)
         assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
-        assert_same(idata, run(linear, step, cores=2, mp_ctx="fork"))
+        assert_same(idata, run(linear, step, cores=2, mp_ctx="fork", **LONG))
 
     def test_not_blocked_with_one_variable(self, normal, row_logp):
         step = amc.RacingMetropolis(model=normal, blocked=False, row_logp=row_logp)
