@@ -629,15 +629,26 @@ def timing_cost(design: Design, timing: NutsTiming) -> dict[str, str]:
     }
 
 
-def verdict(design: Design, racing: Run) -> str:
-    """Whether racing pays for this problem."""
+def verdict(
+    design: Design, racing: Run, nuts: Run | None = None, timing: NutsTiming | None = None
+) -> str:
+    """Whether racing pays for this problem, by the effective draws per second of sampling."""
     share = rows_per_step(racing).mean() / design.rows
-    if design.rows < FEW_ROWS or share > LARGE_SHARE:
-        return (
-            f"[bold]Racing does not pay here:[/bold] a step reads {share:.0%} of only "
-            f"{design.rows:,} rows. Use NUTS for data like these."
-        )
-    return f"A step reads {share:.2%} of the rows, on average."
+    reads = f"A step reads {share:.2%} of the {design.rows:,} rows, on average."
+    speed = smallest_ess(racing.idata, "bulk") / racing.sampling
+    pays = design.rows >= FEW_ROWS and share <= LARGE_SHARE
+    if nuts is not None:
+        ratio = speed / (smallest_ess(nuts.idata, "bulk") / nuts.sampling)
+        pays = pays and ratio > 1.0
+        reads += f" Racing makes {ratio:.2g} times as many effective draws per second as NUTS."
+    elif timing is not None:
+        ratio = speed * timing.seconds_per_draw / CORES
+        pays = pays and ratio > 1.0
+        reads += f" Racing makes {ratio:.2g} times as many effective draws per second as NUTS can."
+    if pays:
+        return reads
+    reason = "there are too few rows" if design.rows < FEW_ROWS else "steps read too much"
+    return f"[bold]Racing does not pay here:[/bold] {reason}. {reads} Use NUTS for data like these."
 
 
 # --- pictures -----------------------------------------------------------------------------------
@@ -815,7 +826,7 @@ def run_problem(console: Console, design: Design, settings: Settings, nuts: str,
     coefficients = coefficient_table(design, racing, full)
     print_coefficients(console, design, coefficients)
     console.print(cost_table(design, racing, full, timing))
-    console.print(verdict(design, racing))
+    console.print(verdict(design, racing, full, timing))
     table_path = out / f"{design.slug}_coefficients.csv"
     coefficients.to_csv(table_path)
     for path in (table_path, *draw_pictures(design, racing, full, out)):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,36 +17,36 @@ from rich.table import Column
 
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.extract.native import callback_error, entry_point
-from amc_pymc.proxies import gaussian_factor
 from amc_pymc.racing import NOT_FINITE, Population, RaceRule, make_population
 from amc_pymc.results import RACE_STATS
 from amc_pymc.rng import as_generator
-from amc_pymc.step_methods.adaptation import Moments, adapt_scale, proposal_weights
 from amc_pymc.step_methods.auditing import Auditor
+from amc_pymc.step_methods.chain import (
+    Chain,
+    begin_chain,
+    kinds_of,
+    learn,
+    near_mode,
+    tune_chain,
+)
 from amc_pymc.step_methods.metropolis_kernel import (
+    KINDS,
     Densities,
-    Moves,
-    Surrogate,
     no_gradient,
     no_row_gradient,
     run_transitions,
 )
 from amc_pymc.step_methods.preparation import (
     PREPARATION_SEED,
-    GaussianFit,
     Preparation,
     check_rows_finite,
     prepare,
-    row_changes,
-    surrogate_at,
 )
 from amc_pymc.step_methods.settings import (
     Audits,
-    GaussianProposal,
     LangevinProposal,
     Proposal,
     Race,
-    RandomWalkProposal,
     TaylorProxy,
     as_audits,
     as_proposals,
@@ -59,35 +56,6 @@ from amc_pymc.step_methods.settings import (
 )
 
 __all__ = ["RacingMetropolis", "continuous_vars"]
-
-_log = logging.getLogger("amc_pymc")
-
-_KIND_OF_SETTING = {RandomWalkProposal: 0, GaussianProposal: 1, LangevinProposal: 2}
-_GAUSSIAN = 1
-#: A race that reads more than this share of the rows calls for a better centre.
-_RECENTRE_SHARE = 0.02
-_SHRINKAGE = 10.0
-#: Chains that start further than this from the mode, in standard deviations per root coordinate,
-#: begin their tuning near it instead.
-_FAR = 5.0
-
-
-@dataclass
-class _Chain:
-    """Everything that changes while one chain runs."""
-
-    moves: Moves
-    surrogate: Surrogate
-    fit: GaussianFit | None
-    moments: Moments
-    auditor: Auditor
-    audit_rng: np.random.Generator
-    tune_draws: int
-    draw: int = 0
-    decisions: float = 0.0
-    rows: float = 0.0
-    recentred: int = 0
-    totals: Any = None
 
 
 @dataclass_state
@@ -247,9 +215,13 @@ class RacingMetropolis(BlockedStep):
         )
         has_proxy = self.prepared.surrogate is not None
         self.proposals = as_proposals(proposal, proxy_settings if has_proxy else None)
-        self._check_proposals(row_logp)
+        if self.prepared.fit is None and kinds_of(self.proposals) == (KINDS.index("gaussian"),):
+            raise ValueError(
+                "proposal='gaussian' needs the mode that the control variate is built on, and "
+                f"there is none: {'; '.join(self.prepared.notes)}. Use 'auto' or 'random_walk'."
+            )
         self.tune = True
-        self.chain: _Chain | None = None
+        self.chain: Chain | None = None
         self._native: tuple[Densities, Population, RaceRule] | None = None
         self._run: Callable | None = None
         self._transitions(self._begin(0, 0), self.prepared.start, number=0)
@@ -275,7 +247,7 @@ class RacingMetropolis(BlockedStep):
     def stop_tuning(self) -> None:
         """Freeze scales, covariance and weights."""
         if self.tune and self.chain is not None and self.chain.draw > 0:
-            self._learn(self.chain)
+            learn(self.chain, self.prepared, self.proposals)
         self.tune = False
 
     def step(self, point):
@@ -284,12 +256,12 @@ class RacingMetropolis(BlockedStep):
         layout = self.prepared.densities.layout
         x = layout.ravel(point)
         if chain.draw == 0:
-            x = self._first_point(chain, x)
+            check_rows_finite(self.prepared.densities, x, "the start of the chain")
+            x = near_mode(chain, self.prepared, x, self.rng) if self.tune else x
         stats, x = self._transitions(chain, x, self.transitions_per_draw)
         chain.draw += 1
-        chain.totals += stats
         if self.tune:
-            self._tune(chain, stats, x)
+            tune_chain(chain, self.prepared, self.proposals, stats, x)
         out = dict(point)
         slices = layout.slices
         for name in self.var_names:
@@ -327,74 +299,11 @@ class RacingMetropolis(BlockedStep):
 
     # --- a chain --------------------------------------------------------------------------------
 
-    def _begin(self, tune: int, draws: int) -> _Chain:
-        prepared = self.prepared
-        d = prepared.start.size
-        surrogate = prepared.surrogate or Surrogate(prepared.start, np.zeros(d), np.zeros((d, d)))
-        self.chain = _Chain(
-            moves=self._first_moves(),
-            surrogate=surrogate,
-            fit=prepared.fit,
-            moments=Moments(d),
-            auditor=Auditor(self.audits, prepared, draws, d),
-            audit_rng=self.rng.spawn(1)[0],
-            tune_draws=tune,
-            totals=np.zeros((4, 4)),
+    def _begin(self, tune: int, draws: int) -> Chain:
+        self.chain = begin_chain(
+            self.prepared, self.var_names, self.proposals, self.audits, tune, draws, self.rng
         )
         return self.chain
-
-    def _first_moves(self) -> Moves:
-        prepared = self.prepared
-        layout = prepared.densities.layout
-        active = layout.indices(self.var_names)
-        a, d = active.size, layout.size
-        if prepared.fit is not None:
-            factor, gain = prepared.fit.moves(active)
-            mean = prepared.fit.mean
-        else:
-            factor = np.eye(a) / np.sqrt(prepared.densities.n_rows)
-            gain, mean = np.zeros((a, d)), np.zeros(d)
-        weights, scales = np.zeros(3), np.array([2.38 / np.sqrt(a), 1.0, 1.2 / a ** (1 / 6)])
-        kinds = self._kinds()
-        weights[kinds] = 1.0 / len(kinds) if len(kinds) == 1 else 0.1
-        if len(kinds) > 1:
-            weights[_GAUSSIAN] = 0.9
-        rows = max((p.batch_size for p in self.proposals if hasattr(p, "batch_size")), default=0)
-        return Moves(
-            weights, scales, active, mean, gain, factor, np.linalg.inv(factor), factor.copy(), rows
-        )
-
-    def _check_proposals(self, row_logp) -> None:
-        kinds = {type(p) for p in self.proposals}
-        if GaussianProposal in kinds and self.prepared.fit is None:
-            raise ValueError(
-                "proposal='gaussian' needs the mode that the control variate is built on, and "
-                f"there is none: {'; '.join(self.prepared.notes)}. Use 'auto' or 'random_walk'."
-            )
-        if LangevinProposal in kinds and row_logp is not None:
-            raise ValueError("proposal='langevin' needs gradients, which row_logp does not give")
-
-    def _kinds(self) -> list[int]:
-        return [_KIND_OF_SETTING[type(p)] for p in self.proposals]
-
-    def _first_point(self, chain: _Chain, x: np.ndarray) -> np.ndarray:
-        """Check the rows at the start; far from the mode, begin tuning near it."""
-        densities = self.prepared.densities
-        check_rows_finite(densities, x, "the start of the chain")
-        fit = chain.fit
-        if fit is None or not self.tune:
-            return x
-        moves = chain.moves
-        active = moves.active
-        shift = x[active] - fit.mean[active] - moves.gain @ (x - fit.mean)
-        if np.linalg.norm(moves.chol_inverse @ shift) <= _FAR * np.sqrt(active.size):
-            return x
-        start = x.copy()
-        start[active] += -shift + 2.0 * moves.chol @ self.rng.standard_normal(active.size)
-        rest = densities.rest_value_and_gradient(start)[0]
-        if np.isfinite(rest) and np.all(np.isfinite(densities.all_values(start))):
-            return start
-        return x
 
     def _natives(self) -> tuple[Densities, Population, RaceRule]:
         if self._native is None:
@@ -414,7 +323,7 @@ class RacingMetropolis(BlockedStep):
         return self._native
 
     def _transitions(
-        self, chain: _Chain, x: np.ndarray, number: int
+        self, chain: Chain, x: np.ndarray, number: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Make transitions from x; return their statistics (4, 4) and the point reached.
 
@@ -454,7 +363,7 @@ class RacingMetropolis(BlockedStep):
                 "race='exact', or a likelihood that is positive everywhere."
             )
 
-    def _report(self, chain: _Chain, stats: np.ndarray) -> dict[str, Any]:
+    def _report(self, chain: Chain, stats: np.ndarray) -> dict[str, Any]:
         tries = stats[:3, 0].sum()
         rows = stats[3, 0] + stats[3, 2]
         audited = wrong = audit_rows = 0
@@ -491,104 +400,6 @@ class RacingMetropolis(BlockedStep):
             "or TaylorProxy(exact_rows=)."
         )
         return SamplerWarning(WarningType.BAD_PARAMS, message, "warn")
-
-    # --- tuning ---------------------------------------------------------------------------------
-
-    def _tune(self, chain: _Chain, stats: np.ndarray, x: np.ndarray) -> None:
-        for setting in self.proposals:
-            kind = _KIND_OF_SETTING[type(setting)]
-            tries = stats[kind, 0]
-            if tries:
-                most = 1.0 if kind == _GAUSSIAN else np.inf
-                chain.moves.scales[kind] = adapt_scale(
-                    chain.moves.scales[kind],
-                    stats[kind, 2] / tries,
-                    setting.target_accept,
-                    chain.totals[kind, 0],
-                    most,
-                )
-        if chain.draw > chain.tune_draws // 5:
-            chain.moments.add(x)
-        if chain.draw in _checkpoints(chain.tune_draws):
-            self._learn(chain)
-
-    def _learn(self, chain: _Chain) -> None:
-        """Use what the chain has seen so far: covariance, proposal weights, centre."""
-        moves, moments = chain.moves, chain.moments
-        active = moves.active
-        if moments.count > 2 * active.size + 10:
-            walk = moments.factor(active, moves.chol, _SHRINKAGE + active.size)
-            moves = moves._replace(walk_chol=walk)
-            moves = self._refit(chain, moves)
-        tries = np.maximum(chain.totals[:3, 0], 1.0)
-        kinds = tuple(self._kinds())
-        weights = proposal_weights(kinds, chain.totals[:3, 3] / tries)
-        chain.moves = moves._replace(weights=weights)
-        self._recentre(chain)
-        chain.totals[:] = 0.0
-
-    def _refit(self, chain: _Chain, moves: Moves) -> Moves:
-        """Gaussian moves from the moments of the chain, where the fit at the mode does badly."""
-        uses_factor = bool({1, 2} & set(self._kinds()))
-        enough = chain.moments.count > 10 * moves.active.size + 50
-        rejects = moves.scales[_GAUSSIAN] < 0.5 or chain.fit is None
-        if not (uses_factor and enough and rejects):
-            return moves
-        layout = self.prepared.densities.layout
-        continuous = layout.indices([n for n in layout.names if layout.is_continuous(n)])
-        covariance = chain.moments.covariance()[np.ix_(continuous, continuous)]
-        factor, definite = gaussian_factor(covariance)
-        if not definite:
-            return moves
-        precision = np.zeros((layout.size, layout.size))
-        precision[np.ix_(continuous, continuous)] = factor @ factor.T
-        chain.fit = GaussianFit(chain.moments.mean.copy(), precision, continuous)
-        chol, gain = chain.fit.moves(moves.active)
-        scales = moves.scales.copy()
-        scales[_GAUSSIAN] = 1.0
-        return moves._replace(
-            mean=chain.fit.mean,
-            gain=gain,
-            chol=chol,
-            chol_inverse=np.linalg.inv(chol),
-            scales=scales,
-        )
-
-    def _recentre(self, chain: _Chain) -> None:
-        """Expand around the chain's mean instead, where races read much and that helps."""
-        densities = self.prepared.densities
-        decisions = chain.totals[:3, 0].sum()
-        poor = chain.totals[3, 0] > _RECENTRE_SHARE * densities.n_rows * max(decisions, 1.0)
-        if self.prepared.surrogate is None or not poor or chain.moments.count < 20:
-            return
-        centre = chain.surrogate.centre.copy()
-        centre[densities.expand] = chain.moments.mean[densities.expand]
-        if self._residual_sd(chain, centre) > 0.7 * self._residual_sd(
-            chain, chain.surrogate.centre
-        ):
-            return
-        better = surrogate_at(densities, centre)
-        if better is not None:
-            chain.surrogate = better
-            chain.recentred += 1
-
-    def _residual_sd(self, chain: _Chain, centre: np.ndarray) -> float:
-        """Spread of residuals for moves of one standard deviation from the chain's mean."""
-        densities = self.prepared.densities
-        rng = as_generator(chain.draw)
-        rows = rng.integers(0, densities.n_rows, size=min(2000, densities.n_rows))
-        spread = np.sqrt(np.diag(chain.moments.covariance()))
-        total = 0.0
-        for _ in range(4):
-            points = chain.moments.mean + spread * rng.standard_normal((2, spread.size))
-            r = row_changes(densities.rewards, points, centre, rows)
-            total += float(np.nanvar(r))
-        return np.sqrt(total)
-
-
-def _checkpoints(tune: int) -> tuple[int, ...]:
-    """Draws after which tuning uses what it has seen; the last is at its end."""
-    return tuple(sorted({tune * k // 10 for k in (2, 3, 5, 7)} - {0}))
 
 
 def _positive_int(name: str, value) -> int:

@@ -214,10 +214,10 @@ def test_half_are_uniform_and_half_near_the_threshold():
     """Forty of the log's hundred and sixty; without noise, the nearest of what is left over."""
     uses = np.zeros(160)
     near = 0
+    auditor, prepared, ratio = logged(40, 160, seed=1)
+    auditor._distance = lambda k, *_: abs(ratio[k])
     for seed in range(150):
-        auditor, prepared, ratio = logged(40, 160, seed=1)
         rng = np.random.default_rng(seed)
-        auditor._distance = lambda k, *_: abs(ratio[k])
         chosen = auditor._choose(160, 40, prepared, None, rng)
         assert np.unique(chosen).size == 40
         uniform, nearest = chosen[0::2], chosen[1::2]

@@ -229,7 +229,6 @@ class TestModel:
 
 
 class TestData:
-    @pytest.mark.filterwarnings("ignore:Data in .* contains missing values:UserWarning")
     @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
     def test_missing_observations(self):
         data = np.zeros(300)
