@@ -165,10 +165,15 @@ def scalars(problem: Problem, draws: dict[str, np.ndarray]) -> list[tuple[str, n
     out = []
     for name in problem.variables:
         values = np.asarray(draws[name], dtype=float)
-        flat = values.reshape(*values.shape[:2], -1)
+        flat = flat_draws(values)
         labels = [name] if values.ndim == 2 else [f"{name}[{k}]" for k in range(flat.shape[2])]
         out += [(label, flat[:, :, k]) for k, label in enumerate(labels)]
     return out
+
+
+def flat_draws(values: np.ndarray) -> np.ndarray:
+    """Draws (chain, draw, ...) as (chain, draw, scalar), also if there are none."""
+    return values.reshape(*values.shape[:2], int(np.prod(values.shape[2:])))
 
 
 def posterior(problem: Problem, idata) -> dict[str, np.ndarray]:
@@ -310,7 +315,7 @@ class NutsProgress:
 
 
 def nuts(problem: Problem, job: Job) -> Outcome:
-    """NUTS by nutpie, aborted at the cap."""
+    """NUTS by nutpie, aborted at the cap; ``nuts:lowrank`` adapts to correlations."""
     import nutpie
 
     model = problem.make_model(problem.make_data(job.n_rows, job.seed))
@@ -326,6 +331,7 @@ def nuts(problem: Problem, job: Job) -> Outcome:
         chains=job.chains,
         cores=lanes(job),
         seed=job.seed,
+        adaptation="low_rank" if "lowrank" in job.options else "diag",
         progress_bar=False,
         progress_callback=progress,
         progress_rate=20,
@@ -333,11 +339,10 @@ def nuts(problem: Problem, job: Job) -> Outcome:
     )
     idata, capped = wait(running, job.cap)
     warm, rest = progress.phases(time.perf_counter() - begin, lanes(job))
-    drawn = even_draws(posterior(problem, idata)) if "posterior" in idata.children else {}
+    drawn = even_draws(posterior(problem, idata))
     status = f"stopped at {job.cap:.0f} s" if capped else "finished"
-    if not drawn or not next(iter(drawn.values())).shape[1]:
-        empty = {name: np.empty((job.chains, 0)) for name in problem.variables}
-        return Outcome(empty, compile_s, warm, rest, np.nan, f"{status}, in warm-up")
+    if not next(iter(drawn.values())).shape[1]:
+        return Outcome(drawn, compile_s, warm, rest, np.nan, f"{status}, in warm-up")
     gradients = float(np.nanmean(idata["sample_stats"]["n_steps"].values))
     return Outcome(drawn, compile_s, warm, rest, gradients, status, {"gradients": gradients})
 
@@ -353,8 +358,8 @@ def wait(running, cap: float):
 def even_draws(draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Cut chains that were stopped to the length of the shortest."""
     first = next(iter(draws.values()))
-    known = np.isfinite(first.reshape(*first.shape[:2], -1)).all(axis=-1)
-    length = int(known.sum(axis=1).min()) if known.size else 0
+    known = np.isfinite(flat_draws(first)).all(axis=-1)
+    length = int(known.sum(axis=1).min())
     return {name: values[:, :length] for name, values in draws.items()}
 
 

@@ -78,7 +78,7 @@ def main(bench: Bench) -> None:
 
 def run_problem(bench: Bench, name: str, n_rows: int) -> tuple[list[Result], str]:
     """All methods on one problem."""
-    reference = bench.long_nuts(name, n_rows)
+    reference = bench.long_nuts(name, n_rows, "nuts:lowrank")
     rows = []
     for method in bench.options.methods:
         job = bench.job(name, method, n_rows)

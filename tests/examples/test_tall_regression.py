@@ -207,7 +207,10 @@ def test_no_covariate_is_an_error():
 
 
 def test_classes_of_a_file_without_header(write):
-    lines = [f"{20 + k % 37}, {'?' if k % 9 == 0 else 'ab'[k % 2]}, {'<=' if k % 3 else '>'}50K" for k in range(90)]  # fmt: skip  # noqa: E501
+    lines = [
+        f"{20 + k % 37}, {('?', 'a', 'b', 'a')[k % 4]}, {'<=' if k % 3 else '>'}50K"
+        for k in range(90)
+    ]
     table = demo.read_table(write("\n".join(lines)))
     design = demo.make_design(table, "2", "title", "slug")
     assert design.family == "bernoulli"
@@ -223,7 +226,19 @@ def test_the_demonstration_data():
     assert (design.rows, len(design.names), design.family) == (20_190, 9, "negative_binomial")
     simulated = demo.simulated(1000, seed=3)
     assert simulated.x.shape == (1000, 10)
-    assert set(simulated.truth) == {"intercept", *simulated.names}
+    assert [*simulated.truth] == [*simulated.mode] == ["intercept", *simulated.names]
+
+
+def test_the_mode_of_the_simulated_data_is_one():
+    design = demo.simulated(2000, seed=3, covariates=2)
+    logp = demo.build_model(design).compile_logp()
+
+    def at(b):
+        return logp({"intercept": np.array(b[0]), "slope": np.array(b[1:])})
+
+    mode = np.array([*design.mode.values()])
+    for step in (*np.eye(3), *-np.eye(3)):
+        assert at(mode) > at(mode + 1e-3 * step)
 
 
 @pytest.mark.parametrize("y", [[0, 1, 1, 0], [0, 2, 1, 9], [0.1, 0.2, -0.5, 0.4]])
@@ -265,4 +280,5 @@ def test_the_quick_demonstration(tmp_path, capsys):
     assert visits["difference / MCSE"].abs().max() < 5
     np.testing.assert_allclose(visits["sd"], visits["NUTS sd"], rtol=0.25)
     simulated = pd.read_csv(tmp_path / "simulated_coefficients.csv", index_col=0)
+    assert simulated["(mean - mode) / MCSE"].abs().max() < 5
     assert simulated["(mean - truth) / sd"].abs().max() < 5

@@ -236,13 +236,15 @@ def z_of_mean(values):
     return values.mean() / (values.std(ddof=1) / np.sqrt(len(values)))
 
 
+#: Rows to take out: those with the largest exposures, whose part cannot be overlooked.
+EXACT = tuple(np.argsort(EXPOSURE)[-4:].tolist())
 CASES = [
     ("random_walk", False, ()),
     ("gaussian", True, ()),
     ("langevin", False, ()),
     ("langevin", True, ()),
-    ("langevin", False, (0, 3, 50)),
-    ("mixture", True, (7,)),
+    ("langevin", False, EXACT),
+    ("mixture", True, EXACT),
 ]
 
 
@@ -311,7 +313,7 @@ def test_a_long_chain_has_the_posterior(kind):
         assert stats.kstest(rates[::2], truth.cdf).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("exact", [(), (0, 3, 50)])
+@pytest.mark.parametrize("exact", [(), EXACT])
 def test_subsampled_gradients_are_unbiased(exact):
     rng = np.random.default_rng(3)
     points = np.array([[-3.0, -1.0], [-2.0, -2.5]])
@@ -385,7 +387,7 @@ def test_squared_jumps_are_in_standard_deviations():
 
 
 def test_estimated_acceptance_agrees_with_the_share_accepted():
-    _, _, totals = transitions_from_the_posterior("mixture", True, (7,))
+    _, _, totals = transitions_from_the_posterior("mixture", True, EXACT)
     for k in range(3):
         tries, accepted, estimated = totals[k, :3]
         assert abs(accepted - estimated) < 4 * np.sqrt(0.25 * tries)
