@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor
@@ -258,12 +258,12 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None)
     values = [v for v in model.value_vars if v in set(ancestors(logps))]
     oracle = _oracle(logps, model.value_vars, layout)
     xs = _test_points(model, layout, point, rng)
-    expected = [oracle(x) for x in xs]
+    checks = _checks(oracle, xs, n_rows, names[0], rng)
     failure: Exception | None = None
     for plan in _row_plans(frontier, data, values, layout, n_rows):
         try:
             rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
-            problem = _disagreement(rows, xs, expected, n_rows, rng)
+            problem = _disagreement(rows, checks)
         except Exception as error:
             failure = failure or error
             continue
@@ -541,25 +541,43 @@ def _test_points(model, layout, point, rng, n_points: int = 3) -> list[np.ndarra
     return xs
 
 
-def _disagreement(rows, xs, expected, n_rows, rng) -> Exception | None:
-    """The first difference from the model's own elementwise log-likelihood, or None."""
-    _refuse_long_constants(rows, n_rows)
-    if not any(np.isfinite(full).any() for full in expected):
-        return ValueError("no row has a finite log-likelihood near the initial point")
-    for name in rows.row_local:
-        entries = [x[rows.layout.slices[name]] for x in xs]
-        if n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
-            return ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
-    for x, full in zip(xs, expected):
+class _Check(NamedTuple):
+    """What the model says of some rows at a point."""
+
+    x: np.ndarray
+    idx: np.ndarray
+    values: np.ndarray
+
+
+def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
+    """Evaluate all rows at each point, one point at a time, and keep some."""
+    out, possible = [], False
+    for x in xs:
+        full = oracle(x)
         if full.shape != (n_rows,):
-            return ValueError(f"its logp has shape {full.shape} for {n_rows} rows")
+            raise _refuse(name, f"its logp has shape {full.shape} for {n_rows} rows")
+        possible |= bool(np.isfinite(full).any())
         for m in (1, 2, 50, 200):
             idx = rng.integers(0, n_rows, size=m)
-            got = rows._interpreted(x, idx)
-            if got.shape != (m,):
-                return ValueError(f"{m} rows gave a result of shape {got.shape}")
-            if not np.allclose(got, full[idx], rtol=1e-9, atol=1e-9, equal_nan=True):
-                return ValueError("the value of a row depends on the other rows")
+            out.append(_Check(x, idx, full[idx]))
+    if not possible:
+        raise _refuse(name, "no row has a finite log-likelihood near the initial point")
+    return out
+
+
+def _disagreement(rows: RowLogp, checks: list[_Check]) -> Exception | None:
+    """The first difference from the model's own elementwise log-likelihood, or None."""
+    _refuse_long_constants(rows, rows.n_rows)
+    for name in rows.row_local:
+        entries = [check.x[rows.layout.slices[name]] for check in checks]
+        if rows.n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
+            return ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
+    for check in checks:
+        got = rows._interpreted(check.x, check.idx)
+        if got.shape != check.idx.shape:
+            return ValueError(f"{check.idx.size} rows gave a result of shape {got.shape}")
+        if not np.allclose(got, check.values, rtol=1e-9, atol=1e-9, equal_nan=True):
+            return ValueError("the value of a row depends on the other rows")
     return None
 
 
