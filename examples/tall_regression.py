@@ -55,7 +55,7 @@ INTERCEPT_SD, SLOPE_SD = 2.5, 1.0
 CHAINS = 4
 CORES = 2
 #: Above this many cells NUTS would take many minutes: it is only timed.
-NUTS_CELLS = 5_000_000
+NUTS_CELLS = 1_000_000
 #: Depth of the trees of NUTS where it is only timed: 15 gradients, enough when it is tuned.
 TIMED_DEPTH = 4
 #: Below this many rows, or above this share of rows read, racing does not pay.
