@@ -16,7 +16,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 .PHONY: help
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: venv
 venv: $(VENV)/.installed ## make .venv with the package and all that demo and test need
@@ -43,6 +43,10 @@ lint: $(VENV)/.installed-dev ## check style, formatting and types
 format: $(VENV)/.installed-dev ## format the code and apply safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+.PHONY: clean-cache
+clean-cache: ## delete compiled kernels, after editing what they call
+	find amc_pymc -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: clean
 clean: ## delete .venv, caches and build results

@@ -1,8 +1,8 @@
 """Uniform draws without replacement from a finite population of rows.
 
 A bitmap remembers which rows a race has read, N/8 bytes whatever the race does. Drawing by
-rejection costs O(1) per row while at most half of the rows are read; the last round of a race is
-the ordered sweep over everything that is left. After the race the bitmap is put back, so a race
+rejection takes three tries per row on average even where 95 % of the rows are read; beyond that, and
+in the last round, a race sweeps over everything that is left in order. After the race the bitmap is put back, so a race
 depends on its random generator only, never on the races before it.
 """
 

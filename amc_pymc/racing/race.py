@@ -26,6 +26,9 @@ REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types
 
 DECIDED, NOT_FINITE = 0, 1
 _CHUNK = 4096
+#: A round that would end with more than this share of the rows reads all: drawing without
+#: replacement gets dear there, and one look less errs less.
+_ALL_BEYOND = 0.95
 #: A batch in which one row holds more than this share of the squares decides nothing.
 _DOMINANT_SHARE = 0.5
 
@@ -184,10 +187,12 @@ def race(rewards, points, centre, bias, population, rule, rng):
     alive = np.ones(n_arms, dtype=np.bool_)
     read = np.empty(min(n_raced, max(rule.batch_size, _CHUNK)), dtype=np.int64)
     buffer = np.empty(min(n_raced, _CHUNK), dtype=np.int64)
-    seen, rounds, start, winner, n_alive = 0, 0, 0, 0, n_arms
+    seen, drawn, rounds, start, winner, n_alive = 0, 0, 0, 0, 0, n_arms
     status, bad_row = DECIDED, -1
     while n_alive > 1 and seen < n_raced and status == DECIDED:
-        target = min(n_raced, rule.batch_size if seen == 0 else 2 * seen)
+        target = rule.batch_size if seen == 0 else 2 * seen
+        if target > _ALL_BEYOND * n_raced:
+            target = n_raced
         rounds += 1
         arms = np.flatnonzero(alive)
         arm_points = points[arms] if n_alive < n_arms else points
@@ -198,8 +203,9 @@ def race(rewards, points, centre, bias, population, rule, rng):
             else:
                 rows = buffer[: min(target - seen, buffer.size)]
                 draw_rows(population, rows, rng)
-                if seen + rows.size <= read.size:
-                    read[seen : seen + rows.size] = rows
+                if drawn + rows.size <= read.size:
+                    read[drawn : drawn + rows.size] = rows
+                drawn += rows.size
             values = rewards(arm_points, centre, rows)
             bad = _first_bad(values)
             if bad >= 0:
@@ -224,10 +230,9 @@ def race(rewards, points, centre, bias, population, rule, rng):
             n_alive = np.count_nonzero(alive)
     if n_raced == 0:
         winner = int(np.argmax(scores))
-    if rule.batch_size < n_raced:
-        if seen <= read.size and seen < n_raced:
-            forget_rows(population, read[:seen])
-        else:
-            forget_all(population)
+    if drawn <= read.size:
+        forget_rows(population, read[:drawn])
+    else:
+        forget_all(population)
     margin = scores[1] - scores[0] if n_arms == 2 else 0.0
     return RaceResult(winner, seen, rounds, margin, status, bad_row)
