@@ -1,9 +1,9 @@
 """Uniform draws without replacement from a finite population of rows.
 
 A bitmap remembers which rows a race has read, N/8 bytes whatever the race does. Drawing by
-rejection takes three tries per row on average even where 95 % of the rows are read; beyond that, and
-in the last round, a race sweeps over everything that is left in order. After the race the bitmap is put back, so a race
-depends on its random generator only, never on the races before it.
+rejection takes three tries per row on average even where 95 % of the rows are read; beyond that,
+and in the last round, a race sweeps in order over everything that is left. After the race the
+bitmap is put back, so a race depends on its random generator only, never on the races before it.
 """
 
 from __future__ import annotations
