@@ -98,7 +98,8 @@ class RacingMetropolis(BlockedStep):
         ``"auto"`` mixes Gaussian moves with a random walk, and gives nine tenths to the one that
         moved the chain further while tuning.
     proxy : {"auto", "taylor"} or TaylorProxy or None
-        Control variate. ``"auto"`` does without, and says so, where there can be none.
+        Control variate. ``"auto"`` does without, and says so, where there can be none. Many decisions
+        are close then: use ``delta=0.01, batch_size=200``, or the posterior is visibly too wide.
     audits : int or Audits, default 200
         Decisions per chain re-made on all rows, within a tenth of the time.
     transitions_per_draw : int, default 1
