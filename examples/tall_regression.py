@@ -378,11 +378,11 @@ def build_model(design: Design) -> pm.Model:
 class Settings:
     """How much to sample."""
 
-    draws: int = 5000
+    draws: int = 4000
     tune: int = 1000
-    nuts_draws: int = 350
-    nuts_tune: int = 250
-    nuts_seconds: float = 25.0
+    nuts_draws: int = 250
+    nuts_tune: int = 200
+    nuts_seconds: float = 10.0
     seed: int = 1
 
 
@@ -419,7 +419,7 @@ def sample_racing(model: pm.Model, design: Design, settings: Settings) -> Run:
     """Draws by RacingMetropolis; setting up includes compilation and the search for the mode."""
     audits = amc.Audits()
     if design.rows > 100_000:  # an audit reads all rows, so the default makes only a few of them
-        audits = amc.Audits(25, max_share=None)
+        audits = amc.Audits(15, max_share=None)
     begin = time.perf_counter()
     with model:
         step = amc.RacingMetropolis(audits=audits)
