@@ -137,7 +137,7 @@ def prepare(
     progressbar: bool = True,
 ) -> Preparation:
     """Take the model apart, check it against itself, and fit the control variate."""
-    with progress("Preparing rows", 4, enabled=progressbar) as bar:
+    with progress("Preparing rows (compiles at first use)", 4, enabled=progressbar) as bar:
         densities, other_discrete = _densities(
             model, observed_vars, row_logp, point, compile_kwargs, proxy is not None
         )
@@ -153,7 +153,7 @@ def prepare(
         if reason:
             if insist:
                 raise ValueError(f"proxy='taylor' cannot be used: {reason}")
-            if proxy is not None:
+            if race.delta > 0.0:
                 _warn_without_proxy(reason)
             densities.expand = np.empty(0, np.int64)
             return replace(bare, rows_spent=densities.rows_evaluated, notes=(reason,))
