@@ -1,0 +1,30 @@
+"""Fill Numba's caches on disk, so that the first run of a demo or test does not wait for compilers.
+
+`make venv` runs it once. Without it everything works, a minute or two slower the first time.
+"""
+
+import numpy as np
+import pymc as pm
+
+import amc_pymc as amc
+
+
+def main(n_rows: int = 400, n_columns: int = 10) -> None:
+    """Build RacingMetropolis for a negative-binomial and a logistic regression."""
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(n_rows, n_columns))
+    for family in ("negative binomial", "logistic"):
+        with pm.Model():
+            beta = pm.Normal("beta", shape=n_columns)
+            eta = pm.Data("X", features) @ beta
+            if family == "logistic":
+                pm.Bernoulli("y", logit_p=eta, observed=rng.integers(0, 2, n_rows))
+            else:
+                alpha = pm.HalfNormal("alpha", 2.0)
+                counts = rng.poisson(1.0, n_rows)
+                pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=alpha, observed=counts)
+            amc.RacingMetropolis()
+
+
+if __name__ == "__main__":
+    main()
