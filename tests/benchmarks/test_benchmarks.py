@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow
+# The extra "benchmarks" brings what they need beside the package.
+pytest.importorskip("psutil")
+pytest.importorskip("numpyro")
 
 ROOT = Path(__file__).resolve().parents[2]
 
