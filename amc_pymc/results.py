@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["RACE_STATS"]
+__all__ = ["GIBBS_STATS", "METROPOLIS_STATS", "RACE_STATS", "SLICE_STATS"]
 
-#: Statistics of racing step methods, one scalar per draw: name -> (dtype, meaning). Counts are sums
-#: over the transitions of the draw.
+#: Statistics of all racing step methods, one scalar per draw: name -> (dtype, meaning). Counts are
+#: sums over the transitions of the draw.
 RACE_STATS: dict[str, tuple[type, str]] = {
-    "accept": (np.float64, "estimated acceptance probability, mean over the draw's transitions"),
-    "accepted": (np.float64, "share of the draw's transitions that were accepted"),
-    "scaling": (np.float64, "scale of the proposal most often used"),
     "race_rows": (np.float64, "rows read by races, proposals and control variates"),
     "race_rounds": (np.float64, "rounds of batches"),
     "race_delta": (np.float64, "promised error probability of a decision; 0 for exact decisions"),
@@ -19,4 +16,19 @@ RACE_STATS: dict[str, tuple[type, str]] = {
     "race_wrong": (np.float64, "audited decisions that all rows would have made otherwise"),
     "race_audit_rows": (np.float64, "rows read by audits"),
     "race_recentred": (np.float64, "times the control variate was moved in this chain so far"),
+}
+#: Further statistics of steps that accept or reject moves.
+METROPOLIS_STATS: dict[str, tuple[type, str]] = {
+    "accept": (np.float64, "estimated acceptance probability, mean over the draw's transitions"),
+    "accepted": (np.float64, "share of the draw's transitions that were accepted"),
+    "scaling": (np.float64, "scale of the proposal most often used"),
+}
+#: Further statistics of steps that draw states.
+GIBBS_STATS: dict[str, tuple[type, str]] = {
+    "race_moved": (np.float64, "share of the elements drawn that changed"),
+    "race_arms_left": (np.float64, "states still racing after the first round, mean over races"),
+}
+#: Further statistics of slice steps.
+SLICE_STATS: dict[str, tuple[type, str]] = {
+    "race_decisions": (np.float64, "points compared with the slice's height"),
 }

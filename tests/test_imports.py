@@ -33,7 +33,7 @@ LOWER = {
 }
 CORE = set(LOWER)
 LOWER |= {
-    "extract": ROOT,
+    "extract": ROOT | {"proxies"},
     "results": ROOT,
     "diagnostics": ROOT | {"results"},
     "plots": ROOT | {"results", "diagnostics"},

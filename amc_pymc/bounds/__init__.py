@@ -1,5 +1,6 @@
 """Bounds that tell when a mean is known well enough."""
 
+from amc_pymc.bounds.bernstein import BernsteinFactors, bernstein_serfling
 from amc_pymc.bounds.normal import (
     b_normal,
     crossing_probability,
@@ -7,4 +8,11 @@ from amc_pymc.bounds.normal import (
     race_cost_bound,
 )
 
-__all__ = ["b_normal", "crossing_probability", "expected_rows", "race_cost_bound"]
+__all__ = [
+    "BernsteinFactors",
+    "b_normal",
+    "bernstein_serfling",
+    "crossing_probability",
+    "expected_rows",
+    "race_cost_bound",
+]

@@ -18,10 +18,15 @@ from numba import types
 from pytensor.gradient import pushforward
 from pytensor.graph.replace import clone_replace
 
-from amc_pymc.extract.native import callback_function, compile_graph, native_function
+from amc_pymc.extract.native import (
+    callback_function,
+    compile_graph,
+    native_function,
+    native_states,
+)
 from amc_pymc.extract.rows import CallbackRows, RowLogp, interpreted_mode
 
-__all__ = ["ModelDensities"]
+__all__ = ["ModelDensities", "RowDensities"]
 
 _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 _LOGP = types.float64(types.float64[::1])
@@ -29,18 +34,15 @@ _GRADIENT = types.float64[::1](types.float64[::1])
 _CHUNK = 16_384
 
 
-class ModelDensities:
-    """Row and rest densities of a model.
+class RowDensities:
+    """Log-likelihoods of rows, compiled on demand.
 
     Parameters
     ----------
     rows : RowLogp or CallbackRows
-    rest : symbolic scalar
-        Log density of everything else, in terms of ``value_vars``.
-    value_vars : sequence of variables
-        Of the model.
+        In terms of a flat vector of its own layout, (D,).
     expand : (E,) int array
-        Coordinates of x in which the control variate expands; empty for none.
+        Coordinates in which the control variate expands; empty for none.
     compile_kwargs : dict, optional
         Handed to ``pytensor.function``.
 
@@ -52,39 +54,29 @@ class ModelDensities:
     def __init__(
         self,
         rows: RowLogp | CallbackRows,
-        rest,
-        value_vars,
         *,
         expand: np.ndarray,
         compile_kwargs: dict[str, Any] | None = None,
     ):
         self.rows = rows
-        self.layout = layout = rows.layout
+        self.layout = rows.layout
         self.n_rows = rows.n_rows
         self.expand = np.asarray(expand, dtype=np.int64)
         self.compile_kwargs = dict(compile_kwargs or {})
         self._x = pt.vector("x")
-        values = layout.split(self._x)
-        replace = {
-            v: v.type.filter_variable(values[v.name], allow_convert=True) for v in value_vars
-        }
-        self._rest = clone_replace([rest], replace, rebuild_strict=False)[0].astype("float64")
         #: Rows passed through so far in full passes, in units of one evaluation of one row.
         self.rows_evaluated = 0
 
     def __getstate__(self):
-        compiled = {n for n, v in vars(type(self)).items() if isinstance(v, cached_property)}
-        return {k: v for k, v in self.__dict__.items() if k not in compiled}
+        kind = type(self)
+        return {
+            k: v
+            for k, v in self.__dict__.items()
+            if not isinstance(getattr(kind, k, None), cached_property)
+        }
 
     def _compile(self, inputs, output):
         return compile_graph(inputs, output, **self.compile_kwargs)
-
-    @staticmethod
-    def _interpret(inputs, output):
-        """Called some hundred times on a small graph: compiling would take longer."""
-        return pytensor.function(
-            inputs, output, mode=interpreted_mode(), on_unused_input="ignore", trust_input=True
-        )
 
     # --- for compiled loops ---------------------------------------------------------------------
 
@@ -98,32 +90,41 @@ class ModelDensities:
         if isinstance(self.rows, CallbackRows):
             return callback_function(self._python_rewards, _REWARDS)
         points, centre, idx = pt.matrix("points"), pt.vector("centre"), pt.lvector("idx")
-        arrays = self._graph_rows.array_inputs()
+        arrays = self.row_log_density.array_inputs()
         residual = self._residual_change(points, centre, idx, arrays)
         out = pt.stack([pt.zeros_like(residual), residual])
         fn = self._compile([points, centre, idx, *arrays], out)
-        return native_function(fn, _REWARDS, self._graph_rows.arrays)
+        return native_function(fn, _REWARDS, self.row_log_density.arrays)
 
     @cached_property
-    def rest(self):
-        """First-class ``x -> log density`` of everything but the rows."""
-        return native_function(self._compile([self._x], self._rest * 1.0), _LOGP)
+    def state_rewards(self):
+        """First-class ``(points (K, D), centre, rows (m,)) -> (K, m)``.
+
+        Row k holds the log-likelihoods at points[k] less their control variate: the second-order
+        Taylor polynomial of each around ``centre``.
+        """
+        if isinstance(self.rows, CallbackRows):
+            return callback_function(self._python_state_rewards, _REWARDS)
+        return native_states(self.residual_function, _REWARDS, self.row_log_density.arrays)
 
     @cached_property
-    def rest_gradient(self):
-        """First-class gradient of :attr:`rest`; zero at discrete coordinates."""
-        return native_function(self._compile([self._x], self._gradient(self._rest)), _GRADIENT)
+    def residual_function(self):
+        """Compiled ``(point, centre, rows (m,), *gathered rows) -> (m,)`` of one point."""
+        point, centre, idx = pt.vector("point"), pt.vector("centre"), pt.lvector("idx")
+        arrays = self.row_log_density.array_inputs()
+        residual = self._residual(point, centre, idx, arrays)
+        return self._compile([point, centre, idx, *arrays], residual)
 
     @cached_property
     def row_gradient(self):
         """First-class ``(points (K, D), centre, rows) -> (K, D)``: summed gradients of residuals."""
         points, centre, idx = pt.matrix("points"), pt.vector("centre"), pt.lvector("idx")
-        arrays = self._graph_rows.array_inputs()
+        arrays = self.row_log_density.array_inputs()
         both = pt.stack([points[0], centre])
         residual = self._residual_change(both[::-1], centre, idx, arrays).sum()
         gradient = pt.grad(residual, points, disconnected_inputs="ignore")[0]
         fn = self._compile([points, centre, idx, *arrays], gradient[None, :])
-        return native_function(fn, _REWARDS, self._graph_rows.arrays)
+        return native_function(fn, _REWARDS, self.row_log_density.arrays)
 
     # --- full passes ----------------------------------------------------------------------------
 
@@ -175,21 +176,6 @@ class ModelDensities:
             self.rows_evaluated += 5 * m * len(self.expand)
         return 0.5 * (out + out.T)
 
-    def rest_value_and_gradient(self, x: np.ndarray):
-        """Rest of the log posterior and its gradient (D,)."""
-        value, gradient = self._rest_and_gradient(x)
-        return float(value), gradient
-
-    def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-        """Hessian of the rest over some coordinates, zero elsewhere."""
-        d = self.layout.size
-        out = np.zeros((d, d))
-        for k in coordinates:
-            e = np.zeros(d)
-            e[k] = 1.0
-            out[k] = self._rest_hvp(x, e)
-        return 0.5 * (out + out.T)
-
     # --- graphs ---------------------------------------------------------------------------------
 
     def _gradient(self, scalar):
@@ -197,19 +183,24 @@ class ModelDensities:
         return pt.zeros_like(self._x) + gradient
 
     @property
-    def _graph_rows(self) -> RowLogp:
+    def row_log_density(self) -> RowLogp:
+        """The rows, if they have a graph to slice and to differentiate."""
         if isinstance(self.rows, CallbackRows):
             raise TypeError("row_logp gives values of rows only, no graph to differentiate")
         return self.rows
 
+    @property
+    def row_arrays(self) -> list[np.ndarray]:
+        """Data arrays of the rows."""
+        return self.row_log_density.arrays
+
     def _residual_change(self, points, centre, idx, arrays):
-        rows = self._graph_rows
+        rows = self.row_log_density
         x, x_new = points[0], points[1]
         change = rows.graph(x_new, idx, arrays) - rows.graph(x, idx, arrays)
         if not self.expand.size:
             return change
-        mask = np.zeros(self.layout.size)
-        mask[self.expand] = 1.0
+        mask = self._mask()
         at, u, v = pt.vector("at"), pt.vector("u"), pt.vector("v")
         slope: Any = pushforward(rows.graph(at, idx, arrays), at, u)
         curvature: Any = pushforward(slope, at, v)
@@ -220,13 +211,35 @@ class ModelDensities:
         }
         return change - clone_replace([slope + 0.5 * curvature], replace)[0]
 
+    def _residual(self, point, centre, idx, gathered):
+        """Log-likelihoods (m,) of gathered rows less their Taylor polynomials around a centre."""
+        rows, length = self.row_log_density, idx.shape[0]
+        value = rows.graph_of_rows(point, gathered, length, idx)
+        if not self.expand.size:
+            return value
+        mask = self._mask()
+        at, u = pt.vector("at"), pt.vector("u")
+        there = rows.graph_of_rows(at, gathered, length, idx)
+        slope: Any = pushforward(there, at, u)
+        curvature: Any = pushforward(slope, at, u)
+        replace = {at: pt.switch(mask > 0, centre, point), u: mask * (point - centre)}
+        return value - clone_replace([there + slope + 0.5 * curvature], replace)[0]
+
+    def _mask(self) -> np.ndarray:
+        mask = np.zeros(self.layout.size)
+        mask[self.expand] = 1.0
+        return mask
+
+    def _python_state_rewards(self, points, rows):
+        return np.stack([self.values(x, rows) for x in points])
+
     def _python_rewards(self, points, rows):
         here, there = self.values(points[0], rows), self.values(points[1], rows)
         return np.stack([np.zeros(rows.size), there - here])
 
     @cached_property
     def _row_values(self):
-        rows = self._graph_rows
+        rows = self.row_log_density
         idx, arrays = pt.lvector("idx"), rows.array_inputs()
         return self._compile([self._x, idx, *arrays], rows.graph(self._x, idx, arrays))
 
@@ -236,8 +249,8 @@ class ModelDensities:
         return isinstance(self.rows, RowLogp) and not self.rows.row_local
 
     def _slice_graph(self, x):
-        arrays = self._graph_rows.array_inputs()
-        return arrays, self._graph_rows.graph_of_rows(x, arrays, arrays[0].shape[0])
+        arrays = self.row_log_density.array_inputs()
+        return arrays, self.row_log_density.graph_of_rows(x, arrays, arrays[0].shape[0])
 
     @cached_property
     def _slice_values(self):
@@ -258,6 +271,85 @@ class ModelDensities:
         hvp = self._gradient(pt.dot(self._gradient(total), v))
         return self._compile([self._x, v, *arrays], hvp)
 
+    # --- chunks ---------------------------------------------------------------------------------
+
+    def _chunks(self):
+        for start in range(0, self.n_rows, _CHUNK):
+            yield slice(start, min(start + _CHUNK, self.n_rows))
+
+    def _row_chunks(self, rows):
+        arrays = self.row_log_density.arrays
+        if rows is None:
+            for s in self._chunks():
+                yield [a[s] for a in arrays], s.stop - s.start
+        else:
+            for start in range(0, len(rows), _CHUNK):
+                chunk = rows[start : start + _CHUNK]
+                yield [a[chunk] for a in arrays], len(chunk)
+
+
+class ModelDensities(RowDensities):
+    """Row and rest densities of a model on its flat vector x.
+
+    Parameters
+    ----------
+    rows, expand, compile_kwargs
+        As for :class:`RowDensities`.
+    rest : symbolic scalar
+        Log density of everything else, in terms of ``value_vars``.
+    value_vars : sequence of variables
+        Of the model.
+    """
+
+    def __init__(
+        self,
+        rows: RowLogp | CallbackRows,
+        rest,
+        value_vars,
+        *,
+        expand: np.ndarray,
+        compile_kwargs: dict[str, Any] | None = None,
+    ):
+        super().__init__(rows, expand=expand, compile_kwargs=compile_kwargs)
+        self._rest = self.layout.substitute([rest], value_vars, self._x)[0].astype("float64")
+
+    @cached_property
+    def rest(self):
+        """First-class ``x -> log density`` of everything but the rows."""
+        return native_function(self.rest_function, _LOGP)
+
+    @cached_property
+    def rest_function(self):
+        """Compiled :attr:`rest`."""
+        return self._compile([self._x], self._rest * 1.0)
+
+    @cached_property
+    def rest_gradient(self):
+        """First-class gradient of :attr:`rest`; zero at discrete coordinates."""
+        return native_function(self._compile([self._x], self._gradient(self._rest)), _GRADIENT)
+
+    def rest_value_and_gradient(self, x: np.ndarray):
+        """Rest of the log posterior and its gradient (D,)."""
+        value, gradient = self._rest_and_gradient(x)
+        return float(value), gradient
+
+    def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+        """Hessian of the rest over some coordinates, zero elsewhere."""
+        d = self.layout.size
+        out = np.zeros((d, d))
+        for k in coordinates:
+            e = np.zeros(d)
+            e[k] = 1.0
+            out[k] = self._rest_hvp(x, e)
+        return 0.5 * (out + out.T)
+
+    @staticmethod
+    def _interpret(inputs, output):
+        """Called some hundred times on a small graph: compiling would take longer."""
+        return pytensor.function(
+            inputs, output, mode=interpreted_mode(), on_unused_input="ignore", trust_input=True
+        )
+
     @cached_property
     def _rest_and_gradient(self):
         return self._interpret([self._x], [self._rest * 1.0, self._gradient(self._rest)])
@@ -267,19 +359,3 @@ class ModelDensities:
         v = pt.vector("v")
         hvp = self._gradient(pt.dot(self._gradient(self._rest), v))
         return self._interpret([self._x, v], hvp)
-
-    # --- chunks ---------------------------------------------------------------------------------
-
-    def _chunks(self):
-        for start in range(0, self.n_rows, _CHUNK):
-            yield slice(start, min(start + _CHUNK, self.n_rows))
-
-    def _row_chunks(self, rows):
-        arrays = self._graph_rows.arrays
-        if rows is None:
-            for s in self._chunks():
-                yield [a[s] for a in arrays], s.stop - s.start
-        else:
-            for start in range(0, len(rows), _CHUNK):
-                chunk = rows[start : start + _CHUNK]
-                yield [a[chunk] for a in arrays], len(chunk)

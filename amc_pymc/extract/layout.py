@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 import pytensor.tensor as pt
 
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
 from pytensor.tensor.variable import TensorVariable
 
 __all__ = ["FlatLayout"]
@@ -90,3 +92,11 @@ class FlatLayout:
             value = x[s.start] if shape == () else pt.reshape(x[s], shape)
             out[name] = value.astype(dtype)
         return out
+
+    def substitute(self, outputs: Sequence[Variable], value_vars, x: TensorVariable) -> list:
+        """Graphs of ``value_vars`` as graphs of the symbolic flat vector x."""
+        values = self.split(x)
+        replace = {
+            v: v.type.filter_variable(values[v.name], allow_convert=True) for v in value_vars
+        }
+        return clone_replace(list(outputs), replace, rebuild_strict=False)

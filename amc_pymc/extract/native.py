@@ -28,6 +28,9 @@ __all__ = [
     "compile_graph",
     "entry_point",
     "native_function",
+    "native_model_rows",
+    "native_model_values",
+    "native_states",
 ]
 
 
@@ -89,8 +92,108 @@ def native_function(fn, signature, arrays: Sequence[np.ndarray] = ()):
     arrays : sequence of C-contiguous arrays
         Bound by address; keep them alive as long as the function is used.
     """
-    n_leading = len(signature.args)
-    leading = ", ".join(f"a{k}" for k in range(n_leading))
+    leading = ", ".join(f"a{k}" for k in range(len(signature.args)))
+    names, data, bound = _bind(fn, arrays)
+    scalar = not isinstance(signature.return_type, types.Array)
+    body = [
+        f"out = jit({', '.join([leading, *data])})[0]",
+        "return out.item()" if scalar else "return ascontiguousarray(out)",
+    ]
+    return _define(leading, data, body, names, signature, (fn, bound))
+
+
+def native_states(fn, signature, arrays: Sequence[np.ndarray]):
+    """First-class ``(points (K, D), centre, rows (m,)) -> (K, m)`` from a function of one point.
+
+    Rows are gathered once for all points.
+
+    Parameters
+    ----------
+    fn : compiled PyTensor function
+        Of a point (D,), a centre, row numbers (m,) and the rows gathered from each of ``arrays``;
+        returns (m,).
+    signature, arrays
+        As for :func:`native_function`.
+    """
+    names, data, bound = _bind(fn, arrays)
+    gathered = [f"g{k}" for k in range(len(arrays))]
+    body = [f"{g} = {d}[rows]" for g, d in zip(gathered, data)]
+    call = ", ".join(["points[k]", "centre", "rows", *gathered, *data[len(arrays) :]])
+    body += [
+        "out = empty((points.shape[0], rows.size))",
+        "for k in range(points.shape[0]):",
+        f"    out[k] = jit({call})[0]",
+        "return out",
+    ]
+    return _define("points, centre, rows", data, body, names, signature, (fn, bound))
+
+
+def native_model_rows(fns, signature, arrays: Sequence[Sequence[np.ndarray]], sizes: Sequence[int]):
+    """First-class ``(points (K, 1 + D), centres, rows (m,)) -> (K, m)`` over several models.
+
+    The first entry of a point is the number of its model, the next are its parameters; ``centres``
+    holds the centres of all models one after the other.
+
+    Parameters
+    ----------
+    fns : sequence of compiled PyTensor functions
+        One per model, as for :func:`native_states`.
+    signature : numba signature
+    arrays : sequence of sequences of arrays
+        Rows of each model.
+    sizes : sequence of int
+        Parameters of each model.
+    """
+    bodies, start = [], 0
+    for k, (rows, size) in enumerate(zip(arrays, sizes)):
+        gathered = ", ".join(f"d{k}_{j}[rows]" for j in range(len(rows)))
+        theta = f"points[a, 1:{1 + size}].copy(), centres[{start}:{start + size}].copy(), rows"
+        bodies.append(f"out[a] = jit{k}({theta}, {gathered}{{shared}})[0]")
+        start += size
+    return _switch(
+        "points, centres, rows", "(points.shape[0], rows.size)", bodies, fns, arrays, signature
+    )
+
+
+def native_model_values(fns, signature, sizes: Sequence[int]):
+    """First-class ``points (K, 1 + D) -> (K,)`` over several models' scalar functions."""
+    bodies = [
+        f"out[a] = jit{k}(points[a, 1:{1 + size}].copy(){{shared}})[0].item()"
+        for k, size in enumerate(sizes)
+    ]
+    return _switch("points", "points.shape[0]", bodies, fns, [()] * len(fns), signature)
+
+
+def _switch(arguments, shape, bodies, fns, arrays, signature):
+    """Function that runs the body whose number points[a, 0] holds."""
+    names: dict[str, object] = {"empty": np.empty, "int64": np.int64}
+    views, keep_alive = [], []
+    for k, (fn, rows) in enumerate(zip(fns, arrays)):
+        own, data, bound = _bind(fn, rows)
+        renamed = {key: f"{key}_of_{k}" for key in own if key[-1].isdigit()}
+        names |= {renamed.get(key, key): value for key, value in own.items()}
+        names[f"jit{k}"] = own["jit"]
+        for j in range(len(data)):
+            view = f"carray(pointer(address{j}_of_{k}), shape{j}_of_{k}, dtype=dtype{j}_of_{k})"
+            views.append(f"d{k}_{j} = {view}{'' if own[f'shape{j}'] else '.reshape(())'}")
+        shared = "".join(f", d{k}_{j}" for j in range(len(rows), len(data)))
+        bodies[k] = bodies[k].replace("{shared}", shared)
+        keep_alive.append((fn, bound))
+    lines = [f"def native({arguments}):", *(f"    {v}" for v in views), f"    out = empty({shape})"]
+    lines.append("    for a in range(points.shape[0]):")
+    for k, body in enumerate(bodies):
+        lines += [
+            f"        {'el' if k else ''}if int64(points[a, 0]) == {k}:",
+            f"            {body}",
+        ]
+    exec("\n".join([*lines, "    return out"]), names)
+    native = cfunc(signature)(names["native"])
+    native.keep_alive = keep_alive
+    return native
+
+
+def _bind(fn, arrays):
+    """Names for generated code that views arrays and the function's shared values by address."""
     shared = [np.asarray(s.get_value(borrow=True)) for s in fn.get_shared()]
     bound = [*arrays, *shared]
     names: dict[str, object] = {
@@ -98,21 +201,24 @@ def native_function(fn, signature, arrays: Sequence[np.ndarray] = ()):
         "carray": carray,
         "pointer": _pointer,
         "ascontiguousarray": np.ascontiguousarray,
+        "empty": np.empty,
     }
-    lines = [f"def native({leading}):"]
     for k, array in enumerate(bound):
         names[f"address{k}"] = array.ctypes.data
         names[f"shape{k}"] = array.shape
         names[f"dtype{k}"] = array.dtype
+    return names, [f"d{k}" for k in range(len(bound))], bound
+
+
+def _define(arguments, data, body, names, signature, keep_alive):
+    lines = [f"def native({arguments}):"]
+    for k, name in enumerate(data):
         view = f"carray(pointer(address{k}), shape{k}, dtype=dtype{k})"
-        lines.append(f"    d{k} = {view}{'' if array.ndim else '.reshape(())'}")
-    data = ", ".join(f"d{k}" for k in range(len(bound)))
-    lines.append(f"    out = jit({leading}{', ' + data if data else ''})[0]")
-    scalar = not isinstance(signature.return_type, types.Array)
-    lines.append("    return out.item()" if scalar else "    return ascontiguousarray(out)")
-    exec("\n".join(lines), names)
+        scalar = "" if names[f"shape{k}"] else ".reshape(())"
+        lines.append(f"    {name} = {view}{scalar}")
+    exec("\n".join([*lines, *(f"    {line}" for line in body)]), names)
     native = cfunc(signature)(names["native"])
-    native.keep_alive = (fn, bound)
+    native.keep_alive = keep_alive
     return native
 
 

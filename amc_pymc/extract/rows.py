@@ -42,6 +42,7 @@ __all__ = [
     "choose_observed",
     "extract_rows",
     "interpreted_mode",
+    "possible_points",
     "row_count",
 ]
 
@@ -257,7 +258,7 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None)
     data = _evaluate(frontier, names[0])
     values = [v for v in model.value_vars if v in set(ancestors(logps))]
     oracle = _oracle(logps, model.value_vars, layout)
-    xs = _test_points(model, layout, point, rng)
+    xs = possible_points(model, layout, point, rng, 3)
     checks = _checks(oracle, xs, n_rows, names[0], rng)
     failure: Exception | None = None
     for plan in _row_plans(frontier, data, values, layout, n_rows):
@@ -516,14 +517,12 @@ def _rebuild(outs, memo):
 
 def _oracle(logps, value_vars, layout):
     x = pt.vector("x")
-    values = layout.split(x)
-    replace = {v: v.type.filter_variable(values[v.name], allow_convert=True) for v in value_vars}
-    outs = [_per_row(o) for o in clone_replace(logps, replace, rebuild_strict=False)]
+    outs = [_per_row(o) for o in layout.substitute(logps, value_vars, x)]
     total = sum(outs[1:], start=outs[0])
     return pytensor.function([x], total, mode=interpreted_mode(), on_unused_input="ignore")
 
 
-def _test_points(model, layout, point, rng, n_points: int = 3) -> list[np.ndarray]:
+def possible_points(model, layout, point, rng, n_points: int) -> list[np.ndarray]:
     """The initial point and jittered copies of it, discrete variables drawn from their prior."""
     from pymc.initial_point import make_initial_point_fn
 

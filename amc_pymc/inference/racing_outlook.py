@@ -12,7 +12,7 @@ from pymc.model import modelcontext
 
 from amc_pymc.rng import as_generator
 from amc_pymc.step_methods.preparation import PREPARATION_SEED, prepare
-from amc_pymc.step_methods.racing_metropolis import continuous_vars
+from amc_pymc.step_methods.racing_step import continuous_vars
 from amc_pymc.step_methods.settings import NormalRace, TaylorProxy, as_proxy
 
 __all__ = ["RacingOutlook", "racing_outlook"]
@@ -100,7 +100,7 @@ def racing_outlook(
     True
     """
     model = modelcontext(model)
-    names = [v.name for v in continuous_vars(vars, model)]
+    names = [v.name for v in continuous_vars(vars, model, "RacingMetropolis")]
     settings, insist = as_proxy(proxy)
     prepared = prepare(
         model,

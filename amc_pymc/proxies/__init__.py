@@ -1,13 +1,25 @@
 """Control variates for the rows' log-likelihoods."""
 
+from amc_pymc.proxies.data_space import (
+    BinMoments,
+    DataProxy,
+    bin_moments,
+    outlying_rows,
+    quantile_bins,
+)
 from amc_pymc.proxies.mode import Mode, find_mode, gaussian_factor
 from amc_pymc.proxies.taylor import ResidualSummary, choose_exact_rows, summarise_residuals
 
 __all__ = [
+    "BinMoments",
+    "DataProxy",
     "Mode",
     "ResidualSummary",
+    "bin_moments",
     "choose_exact_rows",
     "find_mode",
     "gaussian_factor",
+    "outlying_rows",
+    "quantile_bins",
     "summarise_residuals",
 ]

@@ -1,15 +1,49 @@
 """Races over a finite population of rows."""
 
+from amc_pymc.racing.lil_ucb import LilParameters
 from amc_pymc.racing.population import Population, make_population
 from amc_pymc.racing.race import DECIDED, NOT_FINITE, REWARDS, RaceResult, RaceRule, race
+from amc_pymc.racing.rules import (
+    bardenet_rule,
+    bernstein_rule,
+    exact_rule,
+    lil_rule,
+    normal_rule,
+    t_test_rule,
+)
+from amc_pymc.racing.settings import (
+    BardenetRace,
+    BernsteinRace,
+    ExactRace,
+    LilUCBRace,
+    NormalRace,
+    Race,
+    TTestRace,
+    as_race,
+)
 
 __all__ = [
     "DECIDED",
     "NOT_FINITE",
     "REWARDS",
+    "BardenetRace",
+    "BernsteinRace",
+    "ExactRace",
+    "LilParameters",
+    "LilUCBRace",
+    "NormalRace",
     "Population",
+    "Race",
     "RaceResult",
     "RaceRule",
+    "TTestRace",
+    "as_race",
+    "bardenet_rule",
+    "bernstein_rule",
+    "exact_rule",
+    "lil_rule",
     "make_population",
+    "normal_rule",
     "race",
+    "t_test_rule",
 ]

@@ -1,9 +1,10 @@
 """The race: which of K arms has the highest population mean, from as few rows as needed.
 
 Algorithm 1 of Chen & Ghahramani (2016), *Scalable Discrete Sampling as a Multi-Armed Bandit
-Problem*, ICML, PMLR 48:2492-2501, with pairwise variances: all arms see the same rows, batches
-are drawn without replacement and double, an arm is dropped when the best one leads it by more
-than B standard errors, and at T = N every mean is exact.
+Problem*, ICML, PMLR 48:2492-2501: all arms see the same rows, batches are drawn without
+replacement, an arm is dropped when the best one leads it by more than a half-width G, and at T = N
+every mean is exact. A table of rounds says how many rows are read by each and how wide G is, so
+every bound is the same code.
 """
 
 from __future__ import annotations
@@ -16,48 +17,70 @@ import numpy as np
 
 from numba import njit, types
 
+from amc_pymc.racing.lil_ucb import LilParameters, lil_ucb
 from amc_pymc.racing.population import draw_rows, forget_all, forget_rows, sweep_rows
 
 __all__ = ["DECIDED", "NOT_FINITE", "REWARDS", "RaceResult", "RaceRule", "race"]
 
-#: Signature of the compiled rewards: points (K, D), centre (D,), rows (m,) -> (K, m), natural
-#: logarithms relative to arm 0, whose row is zero.
+#: Signature of the compiled rewards: points (K, D), centre (D,), rows (m,) -> a new array (K, m),
+#: natural logarithms up to a constant per row common to all arms.
 REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 
 DECIDED, NOT_FINITE = 0, 1
 _CHUNK = 4096
-#: A round that would end with more than this share of the rows reads all: drawing without
-#: replacement gets dear there, and one look less errs less.
-_ALL_BEYOND = 0.95
-#: A batch in which one row holds more than this share of the squares decides nothing.
+#: Above this number of arms the sums of products are a matrix product.
+_FEW_ARMS = 8
+#: In a guarded race, a round in which one row holds more than this share of the squares decides
+#: nothing.
 _DOMINANT_SHARE = 0.5
 
 
 class RaceRule(NamedTuple):
-    """How a race decides.
+    """How a race decides; made by the builders in :mod:`amc_pymc.racing.rules`.
+
+    After round t the half-width of a mean, or of the gap of two means, is
+    ``sd_factor[t] * sd + range_factor[t] * C``, where sd is the standard deviation with divisor
+    T - 1 of the rewards read (of one arm, or of the differences of two) and C their range.
 
     Attributes
     ----------
-    bound : float
-        Constant B of the normal bound, in standard errors.
-    batch_size : int
-        Rows of the first batch; N or more reads everything at once.
+    sizes : (R,) int64 array
+        Rows read after each round, increasing; the last is the number of raced rows.
+    sd_factor, range_factor : (R,) arrays
+        Factors of sd and C; of the last round, where means are exact, they are not used.
+        ``range_factor`` is zero throughout where the bound needs no range.
+    ranges : (K,), (1,) or (0,) array
+        Known range of each arm's rewards, largest minus smallest; one for all arms; or none: the
+        range of what has been read so far takes its place.
+    marginal : bool
+        Whether the half-widths of two arms are added, instead of the half-width of their gap.
+    guarded : bool
+        Whether a round decides nothing as long as one row holds more than half the squares.
     zero_sd_decides : bool
-        Whether a batch without any spread may decide. Only right where the rewards are known to
-        be constant over rows (a control variate that is exact).
+        Whether a half-width of zero may decide. Only right where the rewards are known to be
+        constant over rows (a control variate that is exact).
+    lil : LilParameters
+        Hands the race over to lil'UCB where its ``delta`` is positive.
     """
 
-    bound: float
-    batch_size: int
+    sizes: np.ndarray
+    sd_factor: np.ndarray
+    range_factor: np.ndarray
+    ranges: np.ndarray
+    marginal: bool
+    guarded: bool
     zero_sd_decides: bool
+    lil: LilParameters
 
 
 class RaceResult(NamedTuple):
     """Outcome of one race.
 
-    ``margin`` is the estimated lead of arm 1 over arm 0 in population means (meaningful for
-    K = 2), ``rows`` counts the raced rows read, ``row`` names an offending row if ``status`` is
-    ``NOT_FINITE``.
+    ``winner`` is -1 if every arm is impossible. ``rows`` counts the raced rows read (of lil'UCB,
+    where arms read rows of their own, the largest number an arm has read). ``margin`` is the
+    estimated lead of arm 1 over arm 0 in population means, of two arms; otherwise 0. ``row`` names
+    an offending row if ``status`` is ``NOT_FINITE``. ``rewards`` counts the evaluations of one row
+    for one arm, ``arms_left`` the arms still racing after the first round.
     """
 
     winner: int
@@ -66,42 +89,8 @@ class RaceResult(NamedTuple):
     margin: float
     status: int
     row: int
-
-
-@njit(cache=True)
-def _merge(seen, mean, comoment, low, high, arms, values):
-    """Add a chunk of rewards (k, m) of the arms still racing to the running moments.
-
-    ``low`` and ``high`` [a, b] hold the range of the differences of arms a < b.
-    """
-    k, m = values.shape
-    total = seen + m
-    chunk_mean = np.empty(k)
-    for a in range(k):
-        s = 0.0
-        for j in range(m):
-            s += values[a, j]
-        chunk_mean[a] = s / m
-        for b in range(a + 1, k):
-            lowest, highest = low[arms[a], arms[b]], high[arms[a], arms[b]]
-            for j in range(m):
-                d = values[a, j] - values[b, j]
-                lowest = min(lowest, d)
-                highest = max(highest, d)
-            low[arms[a], arms[b]], high[arms[a], arms[b]] = lowest, highest
-    for a in range(k):
-        shift_a = chunk_mean[a] - mean[arms[a]]
-        for b in range(a, k):
-            s = 0.0
-            for j in range(m):
-                s += (values[a, j] - chunk_mean[a]) * (values[b, j] - chunk_mean[b])
-            s += shift_a * (chunk_mean[b] - mean[arms[b]]) * seen * m / total
-            comoment[arms[a], arms[b]] += s
-            if a != b:
-                comoment[arms[b], arms[a]] += s
-    for a in range(k):
-        mean[arms[a]] += (chunk_mean[a] - mean[arms[a]]) * m / total
-    return total
+    rewards: int
+    arms_left: int
 
 
 @njit(cache=True)
@@ -125,32 +114,155 @@ def _drop_impossible(alive, arms, values):
                 break
 
 
+@njit(cache=True, fastmath={"nnan", "nsz"})
+def _extremes(values, a, b):
+    """Smallest and largest difference of rows a and b; NaN must not occur."""
+    low, high = np.inf, -np.inf
+    for j in range(values.shape[1]):
+        d = values[a, j] - values[b, j]
+        low = min(low, d)
+        high = max(high, d)
+    return low, high
+
+
 @njit(cache=True)
-def _eliminate(alive, scores, comoment, mean, low, high, seen, n_raced, rule):
-    """Drop every arm that the best one leads by more than B standard errors."""
+def _merge_pairs(seen, mean, squares, low, high, ranged, arms, values):
+    """Add a chunk of rewards (k, m), overwritten, of the arms still racing to running moments.
+
+    ``mean`` (K,) is up to a constant common to all arms: the first arm still racing is taken off
+    every row, so that what is common to all arms costs no digits. ``squares`` [a, b] holds the sums
+    of products of deviations of arms a <= b; if ``ranged``, ``low`` and ``high`` [a, b] the range
+    of their differences.
+    """
+    k, m = values.shape
+    total = seen + m
+    chunk_mean = np.zeros(k)
+    for a in range(1, k):
+        s = 0.0
+        for j in range(m):
+            values[a, j] -= values[0, j]
+            s += values[a, j]
+        chunk_mean[a] = s / m
+        for j in range(m):
+            values[a, j] -= chunk_mean[a]
+    for j in range(m):
+        values[0, j] = 0.0
+    if ranged:
+        for a in range(k):
+            for b in range(a + 1, k):
+                i, j = arms[a], arms[b]
+                lead = chunk_mean[a] - chunk_mean[b]
+                lowest, highest = _extremes(values, a, b)
+                low[i, j] = min(low[i, j], lowest + lead)
+                high[i, j] = max(high[i, j], highest + lead)
+    if k <= _FEW_ARMS:
+        for a in range(1, k):
+            for b in range(a, k):
+                s = 0.0
+                for j in range(m):
+                    s += values[a, j] * values[b, j]
+                squares[arms[a], arms[b]] += s
+    else:
+        products = np.dot(values, values.T)
+        for a in range(1, k):
+            for b in range(a, k):
+                squares[arms[a], arms[b]] += products[a, b]
+    for a in range(k):
+        shift = (chunk_mean[a] - mean[arms[a]]) * m / total
+        for b in range(a, k):
+            squares[arms[a], arms[b]] += shift * (chunk_mean[b] - mean[arms[b]]) * seen
+    for a in range(k):
+        mean[arms[a]] += (chunk_mean[a] - mean[arms[a]]) * m / total
+    return total
+
+
+@njit(cache=True)
+def _merge_arms(seen, mean, squares, low, high, arms, values):
+    """The same arm by arm: ``squares``, ``low`` and ``high`` [a, 0] are those of the rewards."""
+    k, m = values.shape
+    total = seen + m
+    for a in range(k):
+        i = arms[a]
+        s = 0.0
+        for j in range(m):
+            s += values[a, j]
+            low[i, 0] = min(low[i, 0], values[a, j])
+            high[i, 0] = max(high[i, 0], values[a, j])
+        chunk_mean = s / m
+        s = 0.0
+        for j in range(m):
+            s += (values[a, j] - chunk_mean) ** 2
+        shift = chunk_mean - mean[i]
+        squares[i, 0] += s + shift * shift * seen * m / total
+        mean[i] += shift * m / total
+    return total
+
+
+@njit(cache=True)
+def _half_width(seen, squares, mean, low, high, sd_factor, range_term, guarded):
+    """Half-width from the moments of one arm, or of a gap; inf where nothing may be decided."""
+    if squares <= 0.0:
+        return range_term
+    if guarded:
+        largest = max(high - mean, mean - low)
+        if largest * largest > _DOMINANT_SHARE * squares:
+            return np.inf
+    return range_term + sd_factor * math.sqrt(squares / (seen - 1.0))
+
+
+@njit(cache=True)
+def _half_width_of_arm(t, seen, a, squares, mean, low, high, rule):
+    term = rule.range_factor[t]
+    if term > 0.0:
+        size = rule.ranges.size
+        term *= rule.ranges[min(a, size - 1)] if size else high[a, 0] - low[a, 0]
+    return _half_width(
+        seen, squares[a, 0], mean[a], low[a, 0], high[a, 0], rule.sd_factor[t], term, rule.guarded
+    )
+
+
+@njit(cache=True)
+def _half_width_of_pair(t, seen, a, b, squares, mean, low, high, ranged, rule):
+    i, j = min(a, b), max(a, b)
+    lowest, highest = (low[i, j], high[i, j]) if ranged else (0.0, 0.0)
+    term = rule.range_factor[t]
+    if term > 0.0:
+        last = rule.ranges.size - 1
+        if last >= 0:
+            term *= rule.ranges[min(i, last)] + rule.ranges[min(j, last)]
+        else:
+            term *= highest - lowest
+    s = squares[i, i] + squares[j, j] - 2.0 * squares[i, j]
+    lead = mean[i] - mean[j]
+    return _half_width(seen, s, lead, lowest, highest, rule.sd_factor[t], term, rule.guarded)
+
+
+@njit(cache=True)
+def _eliminate(t, seen, alive, scores, squares, mean, low, high, ranged, rule):
+    """Drop every arm that the best one leads by more than the half-width; return the best."""
     best = -1
     for a in range(alive.size):
         if alive[a] and (best < 0 or scores[a] > scores[best]):
             best = a
-    if seen >= n_raced:
+    if t == rule.sizes.size - 1:
         for a in range(alive.size):
             alive[a] = a == best
         return best
-    finite = (1.0 - (seen - 1.0) / (n_raced - 1.0)) / (seen * (seen - 1.0))
+    marginal = rule.marginal
+    half_of_best = 0.0
+    if marginal:
+        half_of_best = _half_width_of_arm(t, seen, best, squares, mean, low, high, rule)
     for a in range(alive.size):
         if not alive[a] or a == best:
             continue
-        squares = comoment[best, best] + comoment[a, a] - 2.0 * comoment[best, a]
-        if squares <= 0.0:
+        if marginal:
+            half = half_of_best + _half_width_of_arm(t, seen, a, squares, mean, low, high, rule)
+        else:
+            half = _half_width_of_pair(t, seen, best, a, squares, mean, low, high, ranged, rule)
+        if half <= 0.0:
             if rule.zero_sd_decides:
                 alive[a] = False
-            continue
-        i, j = min(best, a), max(best, a)
-        lead = mean[i] - mean[j]
-        largest = max(high[i, j] - lead, lead - low[i, j])
-        if largest * largest > _DOMINANT_SHARE * squares:
-            continue
-        if scores[best] - scores[a] > rule.bound * math.sqrt(squares * finite):
+        elif scores[best] - scores[a] > half:
             alive[a] = False
     return best
 
@@ -162,15 +274,19 @@ def race(rewards, points, centre, bias, population, rule, rng):
     Parameters
     ----------
     rewards : first-class function of signature ``REWARDS``
-        Compiled row rewards, natural logarithms, relative to arm 0.
+        Compiled row rewards: natural logarithms up to a constant per row that is common to all
+        arms; with marginal variances and in lil'UCB they are used as they are. Returns a new array,
+        which the race overwrites. -inf makes an arm impossible, NaN and +inf end the race.
     points : (K, D) array
-        One flat point per arm.
+        Describes the arms: row k holds whatever ``rewards`` needs to know of arm k.
     centre : (D,) array
         Expansion point of the control variate, handed on to ``rewards``.
     bias : (K,) array
-        What each arm's population mean gets besides its rows: (log f_0 + Gumbel noise)/N.
+        What each arm's population mean gets besides its rows: (log f_0 + Gumbel noise)/N. An arm
+        whose bias is -inf does not race.
     population : Population
     rule : RaceRule
+        For the number of rows in ``population``.
     rng : numpy.random.Generator
 
     Returns
@@ -179,20 +295,32 @@ def race(rewards, points, centre, bias, population, rule, rng):
     """
     n_arms = points.shape[0]
     n_raced = population.n_raced
+    if rule.sizes[-1] != n_raced:
+        raise ValueError("rule is for another number of rows than population holds")
+    if rule.lil.delta > 0.0:
+        out = lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
+        winner, rows, drawn, margin, bad_row, left = out
+        status = DECIDED if bad_row < 0 else NOT_FINITE
+        return RaceResult(winner, rows, 1, margin, status, bad_row, drawn, left)
+    ranged = rule.guarded or (rule.ranges.size == 0 and rule.range_factor[0] > 0.0)
+    marginal, sizes = rule.marginal, rule.sizes
+    wide = 1 if marginal else n_arms
     mean = np.zeros(n_arms)
-    comoment = np.zeros((n_arms, n_arms))
-    low = np.full((n_arms, n_arms), np.inf)
-    high = np.full((n_arms, n_arms), -np.inf)
+    squares = np.zeros((n_arms, wide))
+    kept = n_arms if ranged or marginal else 0
+    low = np.full((kept, wide), np.inf)
+    high = np.full((kept, wide), -np.inf)
     scores = bias.copy()
-    alive = np.ones(n_arms, dtype=np.bool_)
-    read = np.empty(min(n_raced, max(rule.batch_size, _CHUNK)), dtype=np.int64)
+    alive = bias > -np.inf
+    n_alive = np.count_nonzero(alive)
+    winner = int(np.argmax(bias)) if n_alive else -1
+    arms_left = 1 if n_raced == 0 else n_alive
+    read = np.empty(min(n_raced, max(sizes[0], _CHUNK)), dtype=np.int64)
     buffer = np.empty(min(n_raced, _CHUNK), dtype=np.int64)
-    seen, drawn, rounds, start, winner, n_alive = 0, 0, 0, 0, 0, n_arms
+    seen, drawn, evaluated, rounds, start = 0, 0, 0, 0, 0
     status, bad_row = DECIDED, -1
     while n_alive > 1 and seen < n_raced and status == DECIDED:
-        target = rule.batch_size if seen == 0 else 2 * seen
-        if target > _ALL_BEYOND * n_raced:
-            target = n_raced
+        target = sizes[rounds]
         rounds += 1
         arms = np.flatnonzero(alive)
         arm_points = points[arms] if n_alive < n_arms else points
@@ -207,6 +335,7 @@ def race(rewards, points, centre, bias, population, rule, rng):
                     read[drawn : drawn + rows.size] = rows
                 drawn += rows.size
             values = rewards(arm_points, centre, rows)
+            evaluated += arms.size * rows.size
             bad = _first_bad(values)
             if bad >= 0:
                 status, bad_row = NOT_FINITE, rows[bad]
@@ -218,21 +347,26 @@ def race(rewards, points, centre, bias, population, rule, rng):
                 if n_alive <= 1:
                     seen += rows.size
                     break
-                kept = np.flatnonzero(alive[arms])
-                values = values[kept]
-                arms = arms[kept]
+                possible = np.flatnonzero(alive[arms])
+                values = values[possible]
+                arms = arms[possible]
                 arm_points = points[arms]
-            seen = _merge(seen, mean, comoment, low, high, arms, values)
+            if marginal:
+                seen = _merge_arms(seen, mean, squares, low, high, arms, values)
+            else:
+                seen = _merge_pairs(seen, mean, squares, low, high, ranged, arms, values)
         for a in range(n_arms):
             scores[a] = mean[a] + bias[a] if alive[a] else -np.inf
         if status == DECIDED:
-            winner = _eliminate(alive, scores, comoment, mean, low, high, seen, n_raced, rule)
+            winner = _eliminate(
+                rounds - 1, seen, alive, scores, squares, mean, low, high, ranged, rule
+            )
             n_alive = np.count_nonzero(alive)
-    if n_raced == 0:
-        winner = int(np.argmax(scores))
+        if rounds == 1:
+            arms_left = n_alive
     if drawn <= read.size:
         forget_rows(population, read[:drawn])
     else:
         forget_all(population)
     margin = scores[1] - scores[0] if n_arms == 2 else 0.0
-    return RaceResult(winner, seen, rounds, margin, status, bad_row)
+    return RaceResult(winner, seen, rounds, margin, status, bad_row, evaluated, arms_left)

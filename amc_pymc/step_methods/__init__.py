@@ -1,23 +1,35 @@
 """Step methods for ``pm.sample`` that read a few rows of tall data per step."""
 
+from amc_pymc.step_methods.racing_gibbs import RacingGibbs
 from amc_pymc.step_methods.racing_metropolis import RacingMetropolis
+from amc_pymc.step_methods.racing_slice import RacingSlice
 from amc_pymc.step_methods.settings import (
     Audits,
+    BardenetRace,
+    BernsteinRace,
     ExactRace,
     GaussianProposal,
     LangevinProposal,
+    LilUCBRace,
     NormalRace,
     RandomWalkProposal,
     TaylorProxy,
+    TTestRace,
 )
 
 __all__ = [
     "Audits",
+    "BardenetRace",
+    "BernsteinRace",
     "ExactRace",
     "GaussianProposal",
     "LangevinProposal",
+    "LilUCBRace",
     "NormalRace",
+    "RacingGibbs",
     "RacingMetropolis",
+    "RacingSlice",
     "RandomWalkProposal",
+    "TTestRace",
     "TaylorProxy",
 ]

@@ -10,8 +10,9 @@ import numpy as np
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.rng import as_generator
 from amc_pymc.step_methods.adaptation import Moments, adapt_scale, proposal_weights
-from amc_pymc.step_methods.auditing import Auditor
-from amc_pymc.step_methods.metropolis_kernel import KINDS, Moves, Surrogate
+from amc_pymc.step_methods.auditing import Auditor, PairDecisions
+from amc_pymc.step_methods.compiled import Surrogate
+from amc_pymc.step_methods.metropolis_kernel import KINDS, Moves
 from amc_pymc.step_methods.preparation import GaussianFit, Preparation, row_changes, surrogate_at
 from amc_pymc.step_methods.settings import (
     Audits,
@@ -21,7 +22,18 @@ from amc_pymc.step_methods.settings import (
     RandomWalkProposal,
 )
 
-__all__ = ["Chain", "begin_chain", "kinds_of", "learn", "near_mode", "tune_chain"]
+__all__ = [
+    "Chain",
+    "MetropolisChain",
+    "begin_metropolis",
+    "first_surrogate",
+    "kinds_of",
+    "learn_metropolis",
+    "learns_now",
+    "near_mode",
+    "recentre",
+    "tune_metropolis",
+]
 
 _SETTINGS = dict(zip((RandomWalkProposal, GaussianProposal, LangevinProposal), range(len(KINDS))))
 _GAUSSIAN = KINDS.index("gaussian")
@@ -35,23 +47,44 @@ _SHRINKAGE = 10.0
 _FAR = 5.0
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Chain:
-    """Everything that changes while one chain runs.
+    """What changes while one chain of a racing step runs.
 
-    ``totals`` (4, 4) sums the transition statistics since tuning last learnt from them.
+    ``visited`` holds the moments of the parameters eta since tuning settled, ``raced`` (2,) the
+    rows read by races and the number of races since tuning last learnt from them.
     """
 
-    moves: Moves
     surrogate: Surrogate
-    fit: GaussianFit | None
-    moments: Moments
+    visited: Moments
     auditor: Auditor
     audit_rng: np.random.Generator
     tune_draws: int
     draw: int = 0
     recentred: int = 0
+    raced: np.ndarray = field(default_factory=lambda: np.zeros(2))
+
+
+@dataclass(kw_only=True)
+class MetropolisChain(Chain):
+    """A chain that proposes moves.
+
+    ``moments`` are those of the points x, ``totals`` (4, 4) sums the transition statistics since
+    tuning last learnt from them.
+    """
+
+    moves: Moves
+    fit: GaussianFit | None
+    moments: Moments
     totals: np.ndarray = field(default_factory=lambda: np.zeros((4, 4)))
+
+
+def first_surrogate(prepared: Preparation) -> Surrogate:
+    """The surrogate of a new chain; zero where there is no Taylor control variate."""
+    if prepared.surrogate is not None:
+        return prepared.surrogate
+    eta = prepared.eta(prepared.start)
+    return Surrogate(eta, np.zeros(eta.size), np.zeros((eta.size, eta.size)))
 
 
 def kinds_of(proposals: Sequence[Proposal]) -> tuple[int, ...]:
@@ -59,7 +92,7 @@ def kinds_of(proposals: Sequence[Proposal]) -> tuple[int, ...]:
     return tuple(_SETTINGS[type(p)] for p in proposals)
 
 
-def begin_chain(
+def begin_metropolis(
     prepared: Preparation,
     var_names: Sequence[str],
     proposals: Sequence[Proposal],
@@ -67,16 +100,17 @@ def begin_chain(
     tune: int,
     draws: int,
     rng: np.random.Generator,
-) -> Chain:
+) -> MetropolisChain:
     """A chain that has not moved yet."""
-    d = prepared.start.size
-    surrogate = prepared.surrogate or Surrogate(prepared.start, np.zeros(d), np.zeros((d, d)))
-    return Chain(
+    size = prepared.start.size
+    surrogate, moments = first_surrogate(prepared), Moments(size)
+    return MetropolisChain(
         moves=_first_moves(prepared, var_names, proposals),
         surrogate=surrogate,
         fit=prepared.fit,
-        moments=Moments(d),
-        auditor=Auditor(audits, prepared, draws, d),
+        moments=moments,
+        visited=moments if prepared.cut is None else Moments(surrogate.centre.size),
+        auditor=Auditor(audits, prepared.rows_spent, draws, lambda capacity: PairDecisions(capacity, size)),
         audit_rng=rng.spawn(1)[0],
         tune_draws=tune,
     )
@@ -109,7 +143,7 @@ def _first_moves(prepared, var_names, proposals) -> Moves:
     )
 
 
-def near_mode(chain: Chain, prepared: Preparation, x: np.ndarray, rng) -> np.ndarray:
+def near_mode(chain: MetropolisChain, prepared: Preparation, x: np.ndarray, rng) -> np.ndarray:
     """The start x, or, if it is far out, a draw twice as wide as the Gaussian at the mode.
 
     From far out Gaussian moves would be rejected and races read everything.
@@ -128,8 +162,8 @@ def near_mode(chain: Chain, prepared: Preparation, x: np.ndarray, rng) -> np.nda
     return start if possible else x
 
 
-def tune_chain(
-    chain: Chain,
+def tune_metropolis(
+    chain: MetropolisChain,
     prepared: Preparation,
     proposals: Sequence[Proposal],
     stats: np.ndarray,
@@ -146,11 +180,20 @@ def tune_chain(
             scales[kind] = adapt_scale(scales[kind], acceptance, setting.target_accept, past, most)
     if chain.draw > chain.tune_draws // 5:
         chain.moments.add(x)
-    if chain.draw in {chain.tune_draws * k // 10 for k in (2, 3, 5, 7)}:
-        learn(chain, prepared, proposals)
+        if prepared.cut is not None:
+            chain.visited.add(prepared.eta(x))
+    if learns_now(chain):
+        learn_metropolis(chain, prepared, proposals)
 
 
-def learn(chain: Chain, prepared: Preparation, proposals: Sequence[Proposal]) -> None:
+def learns_now(chain: Chain) -> bool:
+    """Whether a chain that is tuned learns from its past after this draw."""
+    return chain.draw in {chain.tune_draws * k // 10 for k in (2, 3, 5, 7)}
+
+
+def learn_metropolis(
+    chain: MetropolisChain, prepared: Preparation, proposals: Sequence[Proposal]
+) -> None:
     """Use what the chain has seen so far: covariance, proposal weights, centre."""
     kinds, moments, active = kinds_of(proposals), chain.moments, chain.moves.active
     if moments.count > 2 * active.size + 10:
@@ -161,12 +204,11 @@ def learn(chain: Chain, prepared: Preparation, proposals: Sequence[Proposal]) ->
     tries = np.maximum(chain.totals[:3, 0], 1.0)
     weights = proposal_weights(kinds, chain.totals[:3, 3] / tries)
     chain.moves = chain.moves._replace(weights=weights)
-    if prepared.surrogate is not None:
-        _recentre(chain, prepared)
+    recentre(chain, prepared, chain.totals[3, 0], chain.totals[:3, 0].sum())
     chain.totals[:] = 0.0
 
 
-def _refit(chain: Chain, prepared: Preparation) -> None:
+def _refit(chain: MetropolisChain, prepared: Preparation) -> None:
     """Gaussian moves from the moments of the chain, where the fit at the mode does badly."""
     moves, moments = chain.moves, chain.moments
     does_well = chain.fit is not None and moves.scales[_GAUSSIAN] >= 0.5
@@ -188,32 +230,34 @@ def _refit(chain: Chain, prepared: Preparation) -> None:
     )
 
 
-def _recentre(chain: Chain, prepared: Preparation) -> None:
-    """Expand around the chain's mean instead, where races read much and that helps."""
-    densities = prepared.densities
-    decisions = max(chain.totals[:3, 0].sum(), 1.0)
-    if chain.totals[3, 0] <= _RECENTRE_SHARE * densities.n_rows * decisions:
+def recentre(chain: Chain, prepared: Preparation, rows: float, decisions: float) -> None:
+    """Expand around the chain's mean instead, where races read much and that helps.
+
+    ``rows`` have been read in ``decisions`` races.
+    """
+    raced, visited = prepared.raced, chain.visited
+    if prepared.surrogate is None or visited.count < 20:
         return
-    if chain.moments.count < 20:
+    if rows <= _RECENTRE_SHARE * raced.n_rows * max(decisions, 1.0):
         return
     centre = chain.surrogate.centre.copy()
-    centre[densities.expand] = chain.moments.mean[densities.expand]
-    here = _residual_sd(chain, densities, chain.surrogate.centre)
-    if _residual_sd(chain, densities, centre) > 0.7 * here:
+    centre[raced.expand] = visited.mean[raced.expand]
+    here = _residual_sd(chain, raced, chain.surrogate.centre)
+    if _residual_sd(chain, raced, centre) > 0.7 * here:
         return
-    better = surrogate_at(densities, centre)
+    better = surrogate_at(raced, centre)
     if better is not None:
         chain.surrogate = better
         chain.recentred += 1
 
 
-def _residual_sd(chain: Chain, densities, centre: np.ndarray) -> float:
+def _residual_sd(chain: Chain, raced, centre: np.ndarray) -> float:
     """Spread of residuals for moves of one standard deviation from the chain's mean."""
     rng = as_generator(chain.draw)
-    rows = rng.integers(0, densities.n_rows, size=min(2000, densities.n_rows))
-    spread = np.sqrt(np.diag(chain.moments.covariance()))
+    rows = rng.integers(0, raced.n_rows, size=min(2000, raced.n_rows))
+    spread = np.sqrt(np.diag(chain.visited.covariance()))
     variance = 0.0
     for _ in range(4):
-        points = chain.moments.mean + spread * rng.standard_normal((2, spread.size))
-        variance += float(np.nanvar(row_changes(densities.rewards, points, centre, rows)))
+        points = chain.visited.mean + spread * rng.standard_normal((2, spread.size))
+        variance += float(np.nanvar(row_changes(raced.rewards, points, centre, rows)))
     return float(np.sqrt(variance))

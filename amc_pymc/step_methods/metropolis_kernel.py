@@ -1,13 +1,6 @@
 """Metropolis-Hastings transitions whose accept step is a two-arm race, compiled as one loop.
 
-Arm 0 is the current point x, arm 1 the proposal x'. With a second-order Taylor control variate h
-of every row around a centre c, u = x' - x and v = x' + x - 2c,
-
-    sum_n [l_n(x') - l_n(x)] = G.u + u'Hv/2 + sum_n r_n,     r_n = residual of row n,
-
-where G and H are population sums of gradients and Hessians at c, stored once. The race estimates
-the mean of r_n only (Chen & Ghahramani 2016, eq. 11-12, with the control variate in the parameters
-as in Bardenet, Doucet & Holmes 2017, JMLR 18(47)).
+Arm 0 is the current point x, arm 1 the proposal x' (Chen & Ghahramani 2016, eq. 12).
 """
 
 from __future__ import annotations
@@ -18,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import cfunc, njit, types
+from numba import njit
 
 from amc_pymc.proposals import (
     conditional_mean,
@@ -28,62 +21,14 @@ from amc_pymc.proposals import (
     propose_langevin,
     propose_random_walk,
 )
-from amc_pymc.racing import DECIDED, NOT_FINITE, race
+from amc_pymc.racing import DECIDED
 from amc_pymc.racing.population import draw_rows, forget_rows
+from amc_pymc.step_methods.compiled import decide
 
-__all__ = [
-    "GRADIENT",
-    "KINDS",
-    "LOGP",
-    "ROW_GRADIENT",
-    "AuditLog",
-    "Densities",
-    "Moves",
-    "Surrogate",
-    "no_gradient",
-    "no_row_gradient",
-    "run_transitions",
-    "surrogate_change",
-]
-
-#: log density of everything but the raced rows: x (D,) -> float.
-LOGP = types.float64(types.float64[::1])
-#: its gradient: x (D,) -> (D,).
-GRADIENT = types.float64[::1](types.float64[::1])
-#: sum over rows of the gradient of their residuals: points (K, D), centre (D,), rows -> (K, D).
-ROW_GRADIENT = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
+__all__ = ["KINDS", "AuditLog", "Moves", "log_decision", "run_transitions"]
 
 KINDS = ("random_walk", "gaussian", "langevin")
 _RANDOM_WALK, _GAUSSIAN, _LANGEVIN = 0, 1, 2
-
-
-@cfunc(GRADIENT, cache=True)
-def no_gradient(x):
-    """Stand-in where no proposal needs a gradient."""
-    return np.zeros_like(x)
-
-
-@cfunc(ROW_GRADIENT, cache=True)
-def no_row_gradient(points, centre, rows):
-    """Stand-in where no proposal needs row gradients."""
-    return np.zeros_like(points)
-
-
-class Densities(NamedTuple):
-    """Compiled pieces of the log posterior."""
-
-    rewards: object
-    rest: object
-    rest_gradient: object
-    row_gradient: object
-
-
-class Surrogate(NamedTuple):
-    """Second-order surrogate of the log-likelihood: centre (D,), sums G (D,) and H (D, D)."""
-
-    centre: np.ndarray
-    gradient: np.ndarray
-    hessian: np.ndarray
 
 
 class Moves(NamedTuple):
@@ -180,15 +125,7 @@ def _propose(kind, points, densities, surrogate, population, moves, rng):
 
 
 @njit(cache=True)
-def surrogate_change(points, surrogate):
-    """G.u + u'Hv/2 for u = x' - x, v = x' + x - 2c."""
-    u = points[1] - points[0]
-    v = points[1] + points[0] - 2.0 * surrogate.centre
-    return np.dot(surrogate.gradient, u) + 0.5 * np.dot(u, surrogate.hessian @ v)
-
-
-@njit(cache=True)
-def _log_decision(log, points, log_ratio, accepted, rows, rng):
+def log_decision(log, points, log_ratio, accepted, rows, rng):
     """Reservoir sampling of decisions to be audited."""
     size = log.x.shape[0]
     k = log.count[0]
@@ -215,9 +152,9 @@ def run_transitions(
     Returns the number of transitions made, the status and the offending row; with ``NOT_FINITE``
     the last transition was not made and points[1] holds its proposal.
     """
-    n_raced = population.n_raced
-    bias = np.zeros(2)
     rest = densities.rest(points[0])
+    here = densities.parameters(points[0])
+    arms = np.empty((2, here.size))
     for done in range(n):
         kind = _pick(moves.weights, rng)
         log_q, gradient_rows = _propose(kind, points, densities, surrogate, population, moves, rng)
@@ -228,31 +165,24 @@ def run_transitions(
         known = rest_new - rest + log_q - log_u
         if not known > -np.inf:
             continue
-        change = surrogate_change(points, surrogate)
-        if population.exact.size:
-            exact = densities.rewards(points, surrogate.centre, population.exact)[1]
-            for j in range(exact.size):
-                if np.isnan(exact[j]) or exact[j] == np.inf:
-                    return done, NOT_FINITE, population.exact[j]
-            change += exact.sum()
-            stats[3, 2] += exact.size
-        if not np.isfinite(change):
-            continue
-        bias[1] = (known + change) / max(1, n_raced)
-        result = race(densities.rewards, points, surrogate.centre, bias, population, rule, rng)
-        stats[3, 0] += result.rows
-        stats[3, 1] += result.rounds
-        if result.status != DECIDED:
-            return done, result.status, result.row
-        accepted = result.winner == 1
+        arms[0] = here
+        arms[1] = densities.parameters(points[1])
+        verdict = decide(known, arms, densities, surrogate, population, rule, rng)
+        stats[3, 0] += verdict.raced
+        stats[3, 1] += verdict.rounds
+        stats[3, 2] += verdict.exact
+        if verdict.status != DECIDED:
+            return done, verdict.status, verdict.row
+        accepted = verdict.accepted
         stats[kind, 1] += accepted
-        stats[kind, 2] += math.exp(min(0.0, result.margin * max(1, n_raced) + log_u))
+        stats[kind, 2] += math.exp(min(0.0, verdict.gap + log_u))
         if log.x.shape[0]:
-            _log_decision(log, points, known, accepted, result.rows, log_rng)
+            log_decision(log, points, known, accepted, verdict.raced, log_rng)
         if accepted:
             active = moves.active
             jump = moves.chol_inverse @ (points[1][active] - points[0][active])
             stats[kind, 3] += np.dot(jump, jump)
             points[0] = points[1]
+            here = arms[1].copy()
             rest = rest_new
     return n, DECIDED, -1

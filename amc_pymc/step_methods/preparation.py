@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,25 +13,34 @@ import pytensor
 import pytensor.tensor as pt
 
 from numba import njit
-from pytensor.graph.replace import clone_replace
 
-from amc_pymc.bounds import expected_rows
 from amc_pymc.extract import FlatLayout, RowLogp, extract_rows
-from amc_pymc.extract.densities import ModelDensities
+from amc_pymc.extract.data_control import DataControl
+from amc_pymc.extract.densities import ModelDensities, RowDensities
+from amc_pymc.extract.parameters import ParameterCut, cut_parameters
 from amc_pymc.extract.rows import (
     CallbackRows,
     choose_observed,
     interpreted_mode,
+    possible_points,
     row_count,
 )
 from amc_pymc.progress import progress
 from amc_pymc.proxies import (
+    DataProxy,
     choose_exact_rows,
     find_mode,
     gaussian_factor,
     summarise_residuals,
 )
-from amc_pymc.step_methods.metropolis_kernel import Surrogate
+from amc_pymc.step_methods.compiled import (
+    Densities,
+    Surrogate,
+    as_they_are,
+    no_control,
+    no_gradient,
+    no_row_gradient,
+)
 from amc_pymc.step_methods.settings import Race, TaylorProxy
 
 __all__ = [
@@ -41,6 +50,7 @@ __all__ = [
     "fit_gaussian",
     "prepare",
     "row_changes",
+    "state_values",
     "surrogate_at",
 ]
 
@@ -48,6 +58,7 @@ _log = logging.getLogger("amc_pymc")
 #: Residuals this small against the log-likelihood's own size are rounding errors.
 _ROUNDING = 1e-11
 _PROBES = 4
+_POSSIBLE = 16
 #: Subsamples and probes of the preparation do not depend on the user's seed.
 PREPARATION_SEED = 20161
 
@@ -100,20 +111,65 @@ class Forecast(NamedTuple):
 class Preparation:
     """Everything about a model that all chains share.
 
-    ``surrogate`` and ``fit`` are None without a control variate, ``exact_rows`` are evaluated at
-    every decision, ``rounding_only`` says that the control variate is exact but for rounding,
-    ``rows_spent`` counts the row evaluations made, ``forecast`` predicts the cost of a decision.
+    ``densities`` are those of the model at x, ``raced`` gives the compiled rewards of a race in
+    terms of the parameters eta(x): x itself unless ``cut`` says otherwise. ``surrogate`` and
+    ``fit`` are None without a Taylor control variate, ``control`` is the control variate in data
+    space if there is one, ``exact_rows`` are evaluated at every decision, ``rounding_only`` says
+    that the control variate is exact but for rounding, ``rows_spent`` counts the row evaluations
+    made, ``forecast`` predicts the cost of a decision.
     """
 
     densities: ModelDensities
+    raced: Any
     start: np.ndarray
-    surrogate: Surrogate | None
-    fit: GaussianFit | None
-    exact_rows: np.ndarray
-    rounding_only: bool
-    rows_spent: int
+    cut: ParameterCut | None = None
+    surrogate: Surrogate | None = None
+    control: DataControl | None = None
+    fit: GaussianFit | None = None
+    exact_rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    rounding_only: bool = False
+    rows_spent: int = 0
     notes: tuple[str, ...] = ()
     forecast: Forecast | None = None
+
+    @property
+    def parameters(self):
+        """First-class ``x (D,) -> eta (E,)``."""
+        return as_they_are if self.cut is None else self.cut.native
+
+    def eta(self, x: np.ndarray) -> np.ndarray:
+        """Parameters (..., E) at points (..., D)."""
+        if self.cut is None:
+            return x
+        return np.apply_along_axis(self.cut.evaluate, -1, x)
+
+    def control_total(self, eta: np.ndarray) -> float:
+        """Population sum of the control variate in data space."""
+        return call_total(self.control.total, eta) if self.control is not None else 0.0
+
+    def compiled(self, rewards, *, gradients: bool = False) -> Densities:
+        """What compiled loops need, with ``rewards`` of the kind their race takes."""
+        densities = self.densities
+        return Densities(
+            rewards,
+            densities.rest,
+            densities.rest_gradient if gradients else no_gradient,
+            self.raced.row_gradient if gradients else no_row_gradient,
+            self.parameters,
+            no_control if self.control is None else self.control.total,
+        )
+
+
+@njit(cache=True)
+def call_total(total, eta):
+    """Value of a first-class function of parameters."""
+    return total(eta)
+
+
+@njit(cache=True)
+def state_values(rewards, points, centre, rows):
+    """Residuals (K, m) of the rows at several parameters."""
+    return rewards(points, centre, rows)
 
 
 @njit(cache=True)
@@ -128,45 +184,53 @@ def prepare(
     *,
     observed_vars: Sequence[Any] | None,
     race: Race,
-    proxy: TaylorProxy | None,
+    proxy: TaylorProxy | DataProxy | None,
     insist: bool,
     point: dict[str, np.ndarray],
     rng: np.random.Generator,
     row_logp: Callable | None = None,
     compile_kwargs: dict[str, Any] | None = None,
+    fit: bool = True,
     progressbar: bool = True,
 ) -> Preparation:
-    """Take the model apart, check it against itself, and fit the control variate."""
+    """Take the model apart, check it against itself, and fit the control variate.
+
+    ``fit=False`` leaves out the Gaussian approximation of the posterior, which proposals need.
+    """
     with progress("Preparing rows (compiles at first use)", 4, enabled=progressbar) as bar:
-        densities, other_discrete = _densities(
-            model, observed_vars, row_logp, point, compile_kwargs, proxy is not None
-        )
+        densities = _densities(model, observed_vars, row_logp, point, compile_kwargs)
         bar.advance()
-        layout = densities.layout
-        start = layout.ravel(point)
+        start = densities.layout.ravel(point)
         _check_start(densities, start)
         _check_total(model, densities, start)
         bar.update(description="Searching the mode")
         bar.advance()
-        reason = _why_no_proxy(densities, proxy, other_discrete)
-        bare = Preparation(densities, start, None, None, np.empty(0, np.int64), False, 0)
-        if reason:
+        bare = Preparation(densities, densities, start)
+        maker = _with_data_proxy if isinstance(proxy, DataProxy) else _with_taylor
+        try:
+            prepared = maker(bare, model, active_names, race, proxy, rng, bar, fit)
+        except NoProxy as reason:
             if insist:
-                raise ValueError(f"proxy='taylor' cannot be used: {reason}")
+                raise ValueError(f"proxy={_named(proxy)} cannot be used: {reason}") from None
             if race.delta > 0.0:
-                _warn_without_proxy(reason)
+                _warn_without_proxy(str(reason))
             densities.expand = np.empty(0, np.int64)
-            return replace(bare, rows_spent=densities.rows_evaluated, notes=(reason,))
-        prepared = _with_proxy(bare, active_names, race, proxy, rng, bar)
-        if prepared.surrogate is None and insist:
-            raise ValueError(f"proxy='taylor' cannot be used: {prepared.notes[0]}")
+            return replace(bare, rows_spent=densities.rows_evaluated, notes=(str(reason),))
     return prepared
+
+
+class NoProxy(Exception):
+    """There can be no control variate, and why."""
+
+
+def _named(proxy) -> str:
+    return "'data'" if isinstance(proxy, DataProxy) else "'taylor'"
 
 
 # --- the model's densities ----------------------------------------------------------------------
 
 
-def _densities(model, observed_vars, row_logp, point, compile_kwargs, want_proxy):
+def _densities(model, observed_vars, row_logp, point, compile_kwargs) -> ModelDensities:
     observed = choose_observed(model, observed_vars)
     layout = FlatLayout.from_model(model, point)
     rest = model.logp(vars=[v for v in _all_factors(model) if v not in observed])
@@ -174,16 +238,13 @@ def _densities(model, observed_vars, row_logp, point, compile_kwargs, want_proxy
     rows: RowLogp | CallbackRows
     if row_logp is None:
         rows = extract_rows(model, names)
+        expand = layout.indices([n for n in rows.value_vars if layout.is_continuous(n)])
     else:
         rows = CallbackRows(row_logp, row_count(model, observed), names, layout.names, layout)
-    discrete = [n for n in rows.value_vars if not layout.is_continuous(n)]
-    expand = layout.indices([n for n in rows.value_vars if layout.is_continuous(n)])
-    if discrete or not want_proxy or row_logp is not None:
         expand = np.empty(0, np.int64)
-    densities = ModelDensities(
+    return ModelDensities(
         rows, rest, model.value_vars, expand=expand, compile_kwargs=compile_kwargs
     )
-    return densities, discrete
 
 
 def _all_factors(model):
@@ -219,9 +280,7 @@ def _check_total(model, densities, start) -> None:
     if isinstance(densities.rows, CallbackRows):
         return
     x = pt.vector("x")
-    values = densities.layout.split(x)
-    swap = {v: v.type.filter_variable(values[v.name], allow_convert=True) for v in model.value_vars}
-    total = clone_replace([model.logp()], swap, rebuild_strict=False)[0]
+    total = densities.layout.substitute([model.logp()], model.value_vars, x)[0]
     fn = pytensor.function([x], total, mode=interpreted_mode(), on_unused_input="ignore")
     expected = float(fn(start))
     got = float(densities.all_values(start).sum()) + densities.rest_value_and_gradient(start)[0]
@@ -237,27 +296,53 @@ def _check_total(model, densities, start) -> None:
 # --- the control variate ------------------------------------------------------------------------
 
 
-def _why_no_proxy(densities, proxy, discrete) -> str:
+def _check_rows_graph(densities, proxy) -> None:
     if proxy is None:
-        return "proxy=None"
+        raise NoProxy("proxy=None")
     if isinstance(densities.rows, CallbackRows):
-        return "row_logp has no derivatives"
-    if discrete:
-        return f"the rows depend on discrete variables ({', '.join(discrete)})"
-    if not densities.expand.size:
-        return "the rows depend on no continuous variable"
-    if densities.expand.size > proxy.max_dim:
-        local = densities.rows.row_local
+        raise NoProxy("row_logp has no derivatives")
+
+
+def _expandable(bare: Preparation, model, proxy: TaylorProxy, rng) -> Preparation:
+    """Parameters of the rows in which they can be expanded."""
+    densities, layout = bare.densities, bare.densities.layout
+    rows = densities.rows
+    _check_rows_graph(densities, proxy)
+    cut: ParameterCut | None = None
+    raced: RowDensities = densities
+    if not all(layout.is_continuous(n) for n in rows.value_vars):
+        cut = cut_parameters(densities.row_log_density, bare.start)
+        _check_rough(cut, bare, model, rng)
+        smooth = np.setdiff1d(np.arange(cut.rows.layout.size), cut.rough())
+        raced = RowDensities(cut.rows, expand=smooth, compile_kwargs=densities.compile_kwargs)
+    if not raced.expand.size:
+        raise NoProxy("the rows depend on no continuous quantity")
+    if raced.expand.size > proxy.max_dim:
+        local = rows.row_local
         advice = (
             f"{', '.join(local)} has one value per row; integrate it out"
             if local
             else "raise TaylorProxy(max_dim=) if memory and time allow"
         )
-        return (
-            f"the rows depend on {densities.expand.size} coordinates, more than "
+        raise NoProxy(
+            f"the rows depend on {raced.expand.size} coordinates, more than "
             f"max_dim={proxy.max_dim} ({advice})"
         )
-    return ""
+    return replace(bare, cut=cut, raced=raced)
+
+
+def _check_rough(cut: ParameterCut, bare: Preparation, model, rng) -> None:
+    """Conditions and indices made from discrete variables must not change with them."""
+    rough, layout = cut.rough(), bare.densities.layout
+    if not rough.size:
+        return
+    points = possible_points(model, layout, layout.unravel(bare.start), rng, _POSSIBLE)
+    if np.ptp([cut.evaluate(x)[rough] for x in points], axis=0).any():
+        names = [n for n in bare.densities.rows.value_vars if not layout.is_continuous(n)]
+        raise NoProxy(
+            f"the rows depend on {', '.join(names)} as an index or a condition, not through a "
+            "quantity that can be expanded"
+        )
 
 
 def _warn_without_proxy(reason: str) -> None:
@@ -269,81 +354,151 @@ def _warn_without_proxy(reason: str) -> None:
     )
 
 
-def _with_proxy(bare, active_names, race, proxy, rng, bar) -> Preparation:
+def _with_taylor(bare, model, active_names, race, proxy, rng, bar, fit) -> Preparation:
+    bare = _expandable(bare, model, proxy, rng)
     densities, layout = bare.densities, bare.densities.layout
     continuous = layout.indices([n for n in layout.names if layout.is_continuous(n)])
-    mode, problem = _search(densities, bare.start, continuous, proxy, rng), ""
-    if not mode.converged:
-        problem = mode.message
-        mode = _search(densities, bare.start, densities.expand, proxy, rng)
-    surrogate = surrogate_at(densities, mode.x)
-    fit = surrogate and fit_gaussian(densities, surrogate, continuous)
-    if not (surrogate and fit):
-        reason = f"the derivatives are not finite at the mode ({mode.message or 'found'})"
-        _warn_without_proxy(reason)
-        densities.expand = np.empty(0, np.int64)
-        return replace(bare, rows_spent=densities.rows_evaluated, notes=(reason,))
-    notes = (f"mode search: {problem}",) if problem else ()
-    if problem:
-        _log.info("Mode search over all variables: %s", problem)
+    x, notes = bare.start, ()
+    if fit or bare.cut is None:
+        x, notes = _posterior_mode(bare, continuous, proxy, rng)
+    centre = x if bare.cut is None else _likelihood_mode(bare, proxy, rng)
+    surrogate = surrogate_at(bare.raced, centre)
+    gaussian = None
+    if surrogate and fit and continuous.size:
+        hessian = surrogate.hessian if bare.cut is None else _inside(densities, x)
+        gaussian = fit_gaussian(densities, hessian, x, continuous)
+    if not surrogate or (fit and continuous.size and not gaussian):
+        raise NoProxy(f"the derivatives are not finite at the mode ({'; '.join(notes) or 'found'})")
     bar.update(description="Measuring residuals")
     bar.advance()
-    active = layout.indices(active_names)
-    exact_rows, rounding_only, forecast = _residual_rows(
-        densities, surrogate, fit, active, race, proxy, rng
-    )
+    prepared = replace(bare, surrogate=surrogate, fit=gaussian, notes=notes)
+    probes = _probe_moves(prepared, layout.indices(active_names), rng)
+    exact_rows, rounding_only, forecast = _residual_rows(prepared, probes, race, proxy, rng)
     bar.advance()
     return replace(
-        bare,
-        surrogate=surrogate,
-        fit=fit,
+        prepared,
         exact_rows=exact_rows,
         rounding_only=rounding_only,
-        rows_spent=densities.rows_evaluated,
-        notes=notes,
+        rows_spent=densities.rows_evaluated + bare.raced.rows_evaluated,
         forecast=forecast,
     )
 
 
+def _with_data_proxy(bare, model, active_names, race, proxy, rng, bar, fit) -> Preparation:
+    """A control variate in data space; its bins look at the posterior mode where there is one."""
+    densities, layout = bare.densities, bare.densities.layout
+    _check_rows_graph(densities, proxy)
+    continuous = layout.indices([n for n in layout.names if layout.is_continuous(n)])
+    x, notes, gaussian = bare.start, (), None
+    if continuous.size:
+        x, notes = _posterior_mode(bare, continuous, TaylorProxy(), rng)
+        if fit:
+            gaussian = fit_gaussian(densities, _inside(densities, x), x, continuous)
+    try:
+        control = DataControl(
+            densities.row_log_density, proxy, x, rng, compile_kwargs=densities.compile_kwargs
+        )
+    except ValueError as error:
+        raise NoProxy(str(error)) from error
+    bar.advance(2)
+    return replace(
+        bare,
+        raced=control,
+        control=control,
+        fit=gaussian,
+        exact_rows=control.exact,
+        rows_spent=densities.rows_evaluated,
+        notes=notes,
+    )
+
+
+def _posterior_mode(bare, continuous, proxy, rng):
+    """Mode over the continuous coordinates given the others, and what to say of the search."""
+    densities = bare.densities
+    mode = _search(densities, bare.start, continuous, proxy, rng)
+    if mode.converged:
+        return mode.x, ()
+    _log.info("Mode search over all variables: %s", mode.message)
+    notes = (f"mode search: {mode.message}",)
+    return _search(densities, bare.start, densities.expand, proxy, rng).x, notes
+
+
+def _likelihood_mode(bare, proxy, rng) -> np.ndarray:
+    """Parameters that fit the rows best, held back by a prior 10 units (or values) wide."""
+    raced, start = bare.raced, bare.eta(bare.start)
+    width = 10.0 * np.maximum(1.0, np.abs(start[raced.expand]))
+
+    def prior(eta):
+        z = (eta - start)[raced.expand] / width
+        gradient = np.zeros(eta.size)
+        gradient[raced.expand] = -z / width
+        return -0.5 * float(z @ z), gradient
+
+    def prior_hessian(eta, coordinates):
+        out = np.zeros((start.size, start.size))
+        out[raced.expand, raced.expand] = -1.0 / width**2
+        return out
+
+    mode = _maximise(raced, prior, prior_hessian, start, raced.expand, proxy, rng)
+    return mode.x if np.all(np.isfinite(mode.x)) else start
+
+
 def _search(densities, start, search, proxy, rng):
-    n_rows = densities.n_rows
+    return _maximise(
+        densities,
+        densities.rest_value_and_gradient,
+        densities.rest_hessian,
+        start,
+        search,
+        proxy,
+        rng,
+    )
 
-    def value_and_gradient(x, rows):
-        scale = 1.0 if rows is None else n_rows / len(rows)
-        value, gradient = densities.value_and_gradient(x, rows)
-        rest, rest_gradient = densities.rest_value_and_gradient(x)
-        return scale * value + rest, scale * gradient + rest_gradient
 
-    def hessian(x, rows):
-        scale = 1.0 if rows is None else n_rows / len(rows)
-        return scale * densities.hessian(x, rows) + densities.rest_hessian(x, search)
+def _maximise(rows, rest, rest_hessian, start, search, proxy, rng):
+    n_rows = rows.n_rows
+
+    def value_and_gradient(x, some):
+        scale = 1.0 if some is None else n_rows / len(some)
+        value, gradient = rows.value_and_gradient(x, some)
+        other, other_gradient = rest(x)
+        return scale * value + other, scale * gradient + other_gradient
+
+    def hessian(x, some):
+        scale = 1.0 if some is None else n_rows / len(some)
+        return scale * rows.hessian(x, some) + rest_hessian(x, search)
 
     return find_mode(
         value_and_gradient, hessian, start, search, n_rows, rng, subsample=proxy.subsample
     )
 
 
-def surrogate_at(densities: ModelDensities, centre: np.ndarray) -> Surrogate | None:
+def surrogate_at(raced: RowDensities, centre: np.ndarray) -> Surrogate | None:
     """Population sums of row gradients and Hessians at a centre, by one pass over all rows.
 
     None where they are not finite.
     """
-    _, gradient = densities.value_and_gradient(centre)
-    hessian = densities.hessian(centre)
-    inside = _mask(centre.size, densities.expand)
+    _, gradient = raced.value_and_gradient(centre)
+    hessian = _inside(raced, centre)
     if not (np.all(np.isfinite(gradient)) and np.all(np.isfinite(hessian))):
         return None
-    return Surrogate(centre.copy(), gradient * inside, hessian * np.outer(inside, inside))
+    return Surrogate(centre.copy(), gradient * _mask(centre.size, raced.expand), hessian)
 
 
-def fit_gaussian(densities, surrogate: Surrogate, coordinates) -> GaussianFit | None:
-    """Laplace approximation at the surrogate's centre; None where it is not finite."""
-    hessian = surrogate.hessian + densities.rest_hessian(surrogate.centre, coordinates)
+def _inside(raced: RowDensities, x: np.ndarray) -> np.ndarray:
+    """Hessian of the rows' sum, zero outside the coordinates expanded."""
+    inside = _mask(x.size, raced.expand)
+    return raced.hessian(x) * np.outer(inside, inside)
+
+
+def fit_gaussian(densities, hessian, x, coordinates) -> GaussianFit | None:
+    """Laplace approximation at x from the rows' Hessian; None where it is not finite."""
+    hessian = hessian + densities.rest_hessian(x, coordinates)
     if not np.all(np.isfinite(hessian)):
         return None
-    inside = _mask(surrogate.centre.size, coordinates)
+    inside = _mask(x.size, coordinates)
     precision = -hessian * np.outer(inside, inside)
-    return GaussianFit(surrogate.centre.copy(), precision, coordinates)
+    return GaussianFit(x.copy(), precision, coordinates)
 
 
 def _mask(size, coordinates):
@@ -352,34 +507,31 @@ def _mask(size, coordinates):
     return out
 
 
-def _residual_rows(densities, surrogate, fit, active, race, proxy, rng):
+def _residual_rows(prepared, probes, race, proxy, rng):
     """Rows to evaluate exactly, whether residuals are rounding errors only, and the forecast."""
-    n_rows = densities.n_rows
-    probes = _probe_moves(fit, active, rng)
-    rewards = densities.rewards
+    raced, surrogate = prepared.raced, prepared.surrogate
+    n_rows = raced.n_rows
+    rewards = raced.rewards
 
     def residuals(points, rows):
         return np.nan_to_num(row_changes(rewards, points, surrogate.centre, rows), nan=0.0)
 
     summary = summarise_residuals(residuals, probes, n_rows)
-    densities.rows_evaluated += 5 * n_rows * len(probes)
+    raced.rows_evaluated += 5 * n_rows * len(probes)
     some = np.sort(rng.choice(n_rows, size=min(n_rows, 5000), replace=False))
-    size = np.abs(densities.values(fit.mean, some)).mean()
+    size = np.abs(raced.values(surrogate.centre, some)).mean()
     rounding_only = bool(np.sqrt(summary.squares.max() / n_rows) <= _ROUNDING * max(size, 1e-3))
     log_u = np.log(rng.random(32))
 
     def predicted(sd, n_raced):
-        if race.delta == 0.0 or race.first_batch(n_raced) >= n_raced:
-            return float(n_raced)
         gaps = np.abs(summary.totals[:, None] - log_u[None, :]).ravel() / n_raced
-        bound, first = race.bound(n_raced), race.first_batch(n_raced)
-        return float(np.mean(expected_rows(gaps / max(sd, 1e-300), n_raced, first, bound)))
+        return float(np.mean(race.expected_rows(gaps / max(sd, 1e-300), n_raced)))
 
     exact = _exact_rows(summary, predicted, proxy, rounding_only)
     power = np.square(summary.scale, dtype=np.float64)
     n_raced = n_rows - exact.size
     left = np.sqrt(max(power.sum() - power[exact].sum(), 0.0) / max(1, n_raced))
-    plain = np.mean([_plain_sd(densities, points, some) for points in probes])
+    plain = np.mean([_plain_sd(raced, points, some) for points in probes])
     forecast = Forecast(
         float(left),
         float(plain),
@@ -401,11 +553,16 @@ def _plain_sd(densities, points, rows) -> float:
     return float(np.nanstd(densities.values(points[1], rows) - densities.values(points[0], rows)))
 
 
-def _probe_moves(fit, active, rng) -> list[np.ndarray]:
-    """Pairs of points (2, D) between which a chain at stationarity would move."""
-    everywhere = fit.coordinates
+def _probe_moves(prepared: Preparation, active: np.ndarray, rng) -> list[np.ndarray]:
+    """Pairs of points (2, E) between which a chain at stationarity would move."""
+    fit = prepared.fit
+    if prepared.cut is not None or fit is None:
+        assert prepared.surrogate is not None
+        centre, expand = prepared.surrogate.centre, prepared.raced.expand
+        fit = GaussianFit(centre, -prepared.surrogate.hessian, expand)
+        active = expand
     out = []
     for _ in range(_PROBES):
-        x = fit.draw(fit.mean, everywhere, rng)
+        x = fit.draw(fit.mean, fit.coordinates, rng)
         out.append(np.stack([x, fit.draw(x, active, rng)]))
     return out

@@ -6,76 +6,39 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Literal
 
-from amc_pymc.bounds import b_normal
+from amc_pymc.proxies import DataProxy
+from amc_pymc.racing.settings import (
+    BardenetRace,
+    BernsteinRace,
+    ExactRace,
+    LilUCBRace,
+    NormalRace,
+    Race,
+    TTestRace,
+    as_race,
+)
 
 __all__ = [
     "Audits",
+    "BardenetRace",
+    "BernsteinRace",
     "ExactRace",
     "GaussianProposal",
     "LangevinProposal",
+    "LilUCBRace",
     "NormalRace",
+    "Proxy",
+    "Race",
     "RandomWalkProposal",
+    "TTestRace",
     "TaylorProxy",
     "as_audits",
     "as_proposals",
     "as_proxy",
     "as_race",
     "check_combination",
+    "check_row_logp",
 ]
-
-
-@dataclass(frozen=True)
-class NormalRace:
-    """Race with the normal bound of Chen & Ghahramani (2016), section 3.3.2.
-
-    Parameters
-    ----------
-    delta : float
-        Probability, at most, that a decision differs from the one all rows would make, if batch
-        means are normal. In (0, 0.5).
-    batch_size : int
-        Rows of the first batch; batches double.
-
-    Examples
-    --------
-    >>> from amc_pymc import NormalRace
-    >>> round(NormalRace(delta=0.05).bound(n_rows=100_000), 2)
-    2.5
-    """
-
-    delta: float = 0.05
-    batch_size: int = 50
-
-    def __post_init__(self):
-        if not (isinstance(self.delta, Real) and 0.0 < self.delta < 0.5):
-            raise ValueError(f"delta must lie in (0, 0.5), got {self.delta!r}")
-        _check_count("batch_size", self.batch_size, 2)
-
-    def bound(self, n_rows: int) -> float:
-        """Constant B in standard errors for a two-arm race over ``n_rows`` rows."""
-        return b_normal(self.delta, min(1.0, self.batch_size / max(1, n_rows)))
-
-    def first_batch(self, n_rows: int) -> int:
-        """Rows of the first batch."""
-        return int(self.batch_size)
-
-
-@dataclass(frozen=True)
-class ExactRace:
-    """Read all rows at every decision: the plain Metropolis-Hastings rule, for checking."""
-
-    @property
-    def delta(self) -> float:
-        """Zero: no decision differs from the one all rows make."""
-        return 0.0
-
-    def bound(self, n_rows: int) -> float:
-        """No bound is needed."""
-        return 0.0
-
-    def first_batch(self, n_rows: int) -> int:
-        """All rows."""
-        return int(n_rows)
 
 
 @dataclass(frozen=True)
@@ -173,8 +136,8 @@ class Audits:
             raise ValueError(f"max_share must lie in (0, 1] or be None, got {share!r}")
 
 
-Race = NormalRace | ExactRace
 Proposal = RandomWalkProposal | GaussianProposal | LangevinProposal
+Proxy = TaylorProxy | DataProxy
 
 
 def _is_integer(value) -> bool:
@@ -193,19 +156,7 @@ def _check_target(target: float) -> None:
         raise ValueError(f"target_accept must lie in (0, 1), got {target!r}")
 
 
-def as_race(race: str | Race, delta: float, batch_size: int) -> Race:
-    """Settings of the race from the step's arguments."""
-    if isinstance(race, NormalRace | ExactRace):
-        return race
-    if race == "normal":
-        return NormalRace(delta, batch_size)
-    if race == "exact":
-        NormalRace(delta, batch_size)
-        return ExactRace()
-    raise ValueError(f"race must be 'normal', 'exact', NormalRace or ExactRace, got {race!r}")
-
-
-def as_proposals(proposal: str | Proposal, proxy: TaylorProxy | None) -> tuple[Proposal, ...]:
+def as_proposals(proposal: str | Proposal, proxy: Proxy | None) -> tuple[Proposal, ...]:
     """Proposals a step may use; several for ``"auto"``, which measures them while tuning."""
     if isinstance(proposal, RandomWalkProposal | GaussianProposal | LangevinProposal):
         return (proposal,)
@@ -224,24 +175,37 @@ def as_proposals(proposal: str | Proposal, proxy: TaylorProxy | None) -> tuple[P
     )
 
 
-def as_proxy(proxy: str | TaylorProxy | None) -> tuple[TaylorProxy | None, bool]:
+def as_proxy(proxy: str | Proxy | None) -> tuple[Proxy | None, bool]:
     """Settings of the control variate and whether the user insists on it."""
-    if proxy is None or isinstance(proxy, TaylorProxy):
+    if proxy is None or isinstance(proxy, TaylorProxy | DataProxy):
         return proxy, proxy is not None
     if proxy in ("auto", "taylor"):
         return TaylorProxy(), proxy == "taylor"
-    raise ValueError(f"proxy must be 'auto', 'taylor', TaylorProxy or None, got {proxy!r}")
+    if proxy == "data":
+        return DataProxy(), True
+    raise ValueError(
+        f"proxy must be 'auto', 'taylor', 'data', TaylorProxy, DataProxy or None, got {proxy!r}"
+    )
 
 
-def check_combination(proposals, proxy: TaylorProxy | None, insist: bool, row_logp) -> None:
-    """Refuse what contradicts itself before the model is taken apart."""
+def check_row_logp(row_logp, proxy: Proxy | None, insist: bool) -> str:
+    """Refuse a control variate that cannot be; return why there can be none, if so."""
     if row_logp is None and proxy is not None:
-        return
+        return ""
     if row_logp is not None and not callable(row_logp):
         raise TypeError(f"row_logp must be callable, got {row_logp!r}")
     reason = "proxy=None" if proxy is None else "row_logp has no derivatives"
     if insist:
-        raise ValueError(f"proxy='taylor' cannot be used: {reason}")
+        name = "data" if isinstance(proxy, DataProxy) else "taylor"
+        raise ValueError(f"proxy='{name}' cannot be used: {reason}")
+    return reason
+
+
+def check_combination(proposals, proxy: Proxy | None, insist: bool, row_logp) -> None:
+    """Refuse what contradicts itself before the model is taken apart."""
+    reason = check_row_logp(row_logp, proxy, insist)
+    if not reason:
+        return
     first = proposals[0]  # "auto" begins with the random walk
     if isinstance(first, GaussianProposal):
         raise ValueError(

@@ -14,19 +14,24 @@ from amc_pymc.proposals import (
     propose_langevin,
     propose_random_walk,
 )
-from amc_pymc.racing import REWARDS, RaceRule, make_population
-from amc_pymc.step_methods.metropolis_kernel import (
+from amc_pymc.racing import REWARDS, make_population
+from amc_pymc.racing.rules import exact_rule
+from amc_pymc.step_methods.compiled import (
     GRADIENT,
-    KINDS,
     LOGP,
     ROW_GRADIENT,
-    AuditLog,
     Densities,
-    Moves,
     Surrogate,
-    _gradients,
+    as_they_are,
+    no_control,
     no_gradient,
     no_row_gradient,
+)
+from amc_pymc.step_methods.metropolis_kernel import (
+    KINDS,
+    AuditLog,
+    Moves,
+    _gradients,
     run_transitions,
 )
 
@@ -174,7 +179,9 @@ def poisson_rows(taylor):
                     out[k, g] -= COUNT[n] - at - at * (points[k, g] - centre[g])
         return out
 
-    return Densities(rewards, log_prior, log_prior_gradient, row_gradient)
+    return Densities(
+        rewards, log_prior, log_prior_gradient, row_gradient, as_they_are, no_control
+    )
 
 
 def poisson_surrogate(taylor):
@@ -212,7 +219,7 @@ def no_log(size):
 
 def transit(starts, n, densities, surrogate, population, moves, rng):
     """Where ``n`` transitions lead from each start, every decision made on all rows."""
-    rule = RaceRule(0.0, population.n_rows, False)
+    rule = exact_rule(population.n_raced)
     log, totals, ends = no_log(starts.shape[1]), np.zeros((4, 4)), []
     for start in starts:
         points = np.stack([start, start])
@@ -362,7 +369,9 @@ def test_gaussian_moves_are_always_accepted_where_the_posterior_is_that_gaussian
     covariance = np.linalg.inv(PRECISION)
     gain, chol = conditional(covariance, np.array(active))
     moves = moves_of([0.0, 1.0, 0.0], [1.0, scale, 1.0], CENTRE, chol, active, gain)
-    densities = Densities(nothing, log_normal_density, no_gradient, no_row_gradient)
+    densities = Densities(
+        nothing, log_normal_density, no_gradient, no_row_gradient, as_they_are, no_control
+    )
     surrogate = Surrogate(np.zeros(3), np.zeros(3), np.zeros((3, 3)))
     starts = rng.normal(0, 3, size=(200, 3))
     ends, totals = transit(starts, 5, densities, surrogate, make_population(4), moves, rng)
@@ -377,7 +386,9 @@ def test_squared_jumps_are_in_standard_deviations():
     rng = np.random.default_rng(2)
     chol = np.linalg.cholesky(np.linalg.inv(PRECISION))
     moves = moves_of([0.0, 1.0, 0.0], [1.0, 1.0, 1.0], CENTRE, chol)
-    densities = Densities(nothing, log_normal_density, no_gradient, no_row_gradient)
+    densities = Densities(
+        nothing, log_normal_density, no_gradient, no_row_gradient, as_they_are, no_control
+    )
     surrogate = Surrogate(np.zeros(3), np.zeros(3), np.zeros((3, 3)))
     starts = CENTRE + rng.normal(size=(4_000, 3)) @ chol.T
     _, totals = transit(starts, 1, densities, surrogate, make_population(4), moves, rng)

@@ -8,7 +8,7 @@ from amc_pymc.bounds import b_normal, expected_rows
 from amc_pymc.extract import extract_rows
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.proxies import ResidualSummary, choose_exact_rows, summarise_residuals
-from amc_pymc.step_methods.metropolis_kernel import surrogate_change
+from amc_pymc.step_methods.compiled import surrogate_change
 from amc_pymc.step_methods.preparation import row_changes, surrogate_at
 
 # --- the identity ---------------------------------------------------------------------------------

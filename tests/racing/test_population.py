@@ -6,7 +6,7 @@ import pytest
 from numba import cfunc
 from scipy.stats import chi2
 
-from amc_pymc.racing import REWARDS, RaceRule, make_population, race
+from amc_pymc.racing import REWARDS, make_population, normal_rule, race
 from amc_pymc.racing.population import draw_rows, forget_all, forget_rows, sweep_rows
 
 
@@ -130,7 +130,7 @@ def test_the_bitmap_is_put_back_after_a_race(batch_size, special):
     base = population.marked.copy()
     for lead in (0.0, 0.01, 0.05, -0.3, 2.0):
         points = np.array([[0.0, 0.0, 0.0], [lead, rng.integers(1, 9_000), special]])
-        rule = RaceRule(2.5, batch_size, False)
+        rule = normal_rule(9_997, 2, batch_size=batch_size)
         race(alternating, points, np.zeros(1), np.zeros(2), population, rule, rng)
         np.testing.assert_array_equal(population.marked, base)
 
@@ -155,7 +155,7 @@ def test_everything_may_be_taken_out():
             np.zeros(1),
             np.array([0.0, bias]),
             population,
-            RaceRule(2.5, 50, False),
+            normal_rule(0, 2),
             np.random.default_rng(1),
         )
         assert (result.winner, result.rows, result.rounds) == (winner, 0, 0)

@@ -13,11 +13,12 @@ from amc_pymc.racing import (
     NOT_FINITE,
     REWARDS,
     RaceResult,
-    RaceRule,
+    exact_rule,
     make_population,
     race,
 )
 from amc_pymc.racing.population import draw_rows, forget_rows
+from amc_pymc.racing.rules import schedule
 
 
 @cfunc(REWARDS)
@@ -30,6 +31,17 @@ def from_table(points, centre, rows):
         for j in range(rows.size):
             out[a, j] = centre[start + rows[j]]
     return out
+
+
+def with_bound(b, batch_size, n_rows, zero_sd_decides=False):
+    """Rule that drops an arm as soon as it is b standard errors behind."""
+    sizes = schedule(n_rows, batch_size)
+    errors = np.sqrt((1 - (sizes - 1) / max(1, n_rows - 1)) / np.maximum(1, sizes))
+    factors = min(b, 1e300) * errors
+    rule = exact_rule(n_rows)._replace(sizes=sizes, sd_factor=factors)
+    return rule._replace(
+        range_factor=np.zeros(sizes.size), guarded=True, zero_sd_decides=zero_sd_decides
+    )
 
 
 def run(table, rule, rng, bias=None, exact=(), population=None) -> RaceResult:
@@ -58,7 +70,7 @@ def error_of_two_arms(delta, batch_size, gap, halved=False, races=12_000, n_rows
     rng = np.random.default_rng([7, batch_size])
     population = make_population(n_rows)
     b = b_normal(delta, batch_size / n_rows) / (2.0 if halved else 1.0)
-    rule = RaceRule(b, batch_size, False)
+    rule = with_bound(b, batch_size, n_rows)
     table = np.stack([np.zeros(n_rows), normal_scores(n_rows, rng)])
     lead = gap * first_error(n_rows, batch_size) + 1e-13
     results = [
@@ -127,13 +139,13 @@ def test_error_of_more_arms_is_at_most_delta(n_arms, arrangement):
     bias[1] += 1e-13
     b = b_normal(delta / (n_arms - 1), batch_size / n_rows, sides="one")
     population = make_population(n_rows)
-    rule = RaceRule(b, batch_size, False)
+    rule = with_bound(b, batch_size, n_rows)
     wrong = [
         run(table, rule, rng, bias=bias, population=population).winner != 1 for _ in range(races)
     ]
     assert np.mean(wrong) <= delta + 3 * standard_error(delta, races)
     assert np.mean(wrong) > delta / 20
-    loose = RaceRule(b / 2, batch_size, False)
+    loose = with_bound(b / 2, batch_size, n_rows)
     wrong = [
         run(table, loose, rng, bias=bias, population=population).winner != 1
         for _ in range(races // 4)
@@ -149,7 +161,7 @@ def test_all_rows_in_the_first_batch_decide_exactly(batch_size, n_arms):
         table = rng.standard_t(3, size=(n_arms, 1_000)) * 1e3
         table[0] = 0.0
         bias = rng.normal(size=n_arms) * 30
-        result = run(table, RaceRule(1e-9, batch_size, False), rng, bias=bias)
+        result = run(table, with_bound(1e-9, batch_size, 1_000), rng, bias=bias)
         assert result.winner == np.argmax(table.mean(axis=1) + bias)
         assert (result.rows, result.rounds, result.status) == (1_000, 1, DECIDED)
 
@@ -162,7 +174,7 @@ def test_a_bound_never_reached_ends_with_all_rows_and_the_exact_verdict(exact):
         table = np.stack([np.zeros(1_000), rng.normal(size=1_000)])
         table[1, list(exact)] = 1e9
         bias = np.array([0.0, -table[1, left].mean() + rng.choice([-1e-9, 1e-9])])
-        result = run(table, RaceRule(np.inf, 10, False), rng, bias=bias, exact=exact)
+        result = run(table, with_bound(np.inf, 10, left.size), rng, bias=bias, exact=exact)
         assert result.winner == int(table[1, left].mean() + bias[1] > 0)
         assert result.rows == left.size
         assert result.margin == pytest.approx(table[1, left].mean() + bias[1], abs=1e-14)
@@ -196,7 +208,7 @@ def test_the_first_batch_decides_at_b_standard_errors(batch_size, offset):
         for side in (1.0, -1.0):
             for z, decided in ((b * (1 - 1e-5), False), (b * (1 + 1e-5), True)):
                 bias = [0.0, side * z * error - batch.mean()]
-                rule = RaceRule(b, batch_size, False)
+                rule = with_bound(b, batch_size, n_raced)
                 result = run(table, rule, np.random.default_rng(seed), bias=bias, exact=exact)
                 assert (result.rounds == 1) == decided
                 if decided:
@@ -216,7 +228,7 @@ def test_arms_are_compared_by_the_variance_of_their_difference():
         error = np.std(batch[2] - batch[1], ddof=1) * math.sqrt(finite)
         for z, decided in ((b * (1 - 1e-6), False), (b * (1 + 1e-6), True)):
             bias = [-1e3, 0.0, z * error - (batch[2] - batch[1]).mean()]
-            rule = RaceRule(b, batch_size, False)
+            rule = with_bound(b, batch_size, n_rows)
             result = run(table, rule, np.random.default_rng(seed), bias=bias)
             assert (result.rounds == 1) == decided
 
@@ -235,10 +247,10 @@ def test_batches_double_and_all_rows_come_last():
         # A race that never decides reads everything; one that decides in round t reads sizes[t].
         rng = np.random.default_rng(n_rows)
         table = np.stack([np.zeros(n_rows), rng.normal(size=n_rows)])
-        result = run(table, RaceRule(np.inf, batch_size, False), rng)
+        result = run(table, with_bound(np.inf, batch_size, n_rows), rng)
         assert (result.rows, result.rounds) == (n_rows, len(sizes))
         for lead in np.geomspace(1e-4, 30, 400):
-            result = run(table, RaceRule(2.5, batch_size, False), rng, bias=[0.0, lead])
+            result = run(table, with_bound(2.5, batch_size, n_rows), rng, bias=[0.0, lead])
             assert result.rows == sizes[result.rounds - 1]
             seen.append(result.rows)
         assert set(seen) >= set(sizes[:-1]) - {2}
@@ -246,7 +258,7 @@ def test_batches_double_and_all_rows_come_last():
 
 def test_exact_rows_are_not_counted():
     table = np.stack([np.zeros(100), np.arange(100.0) % 7])
-    rule = RaceRule(1.0, 200, False)
+    rule = with_bound(1.0, 200, 97)
     result = run(table, rule, np.random.default_rng(1), exact=(1, 2, 3))
     assert result.rows == 97
     assert result.margin == pytest.approx(np.delete(table[1], [1, 2, 3]).mean())
@@ -259,7 +271,7 @@ def test_exact_rows_are_not_counted():
 def test_impossible_arms_are_dropped_at_once(batch_size):
     rng = np.random.default_rng(1)
     table = np.stack([np.zeros(400), np.full(400, -np.inf)])
-    rule = RaceRule(2.5, batch_size, False)
+    rule = with_bound(2.5, batch_size, 400)
     result = run(table, rule, rng, bias=[0.0, 1e6])
     assert (result.winner, result.rows, result.rounds) == (0, batch_size, 1)
     assert (result.status, result.margin) == (DECIDED, -np.inf)
@@ -271,7 +283,7 @@ def test_one_impossible_row_is_found_when_it_is_read():
     table[1, 321] = -np.inf
     for seed in range(30):
         rng = np.random.default_rng(seed)
-        result = run(table, RaceRule(np.inf, 10, False), rng, bias=[0.0, 1e-9])
+        result = run(table, with_bound(np.inf, 10, 1_000), rng, bias=[0.0, 1e-9])
         assert (result.winner, result.status) == (0, DECIDED)
         if result.rows < 1_000:
             assert 321 in same_batch(1_000, result.rows, seed)
@@ -284,7 +296,7 @@ def test_the_other_arms_race_on(impossible, batch_size):
     table = rng.normal(size=(3, 6_000)) + np.array([[0.0], [0.3], [0.31]])
     table[impossible, rng.integers(0, 6_000, size=100)] = -np.inf
     means = table.mean(axis=1)
-    result = run(table, RaceRule(12.0, batch_size, False), rng)
+    result = run(table, with_bound(12.0, batch_size, 6_000), rng)
     assert (result.winner, result.status) == (np.argmax(means), DECIDED)
 
 
@@ -294,7 +306,7 @@ def test_rows_that_are_not_finite_end_the_race_and_are_named(value, batch_size):
     table = np.stack([np.zeros(1_000), np.random.default_rng(4).normal(size=1_000)])
     table[1, 700] = value
     for seed in range(10):
-        result = run(table, RaceRule(np.inf, batch_size, False), np.random.default_rng(seed))
+        result = run(table, with_bound(np.inf, batch_size, 1_000), np.random.default_rng(seed))
         assert (result.status, result.row) == (NOT_FINITE, 700)
         assert result.rows <= 1_000
 
@@ -303,7 +315,7 @@ def test_a_row_that_is_not_read_does_no_harm():
     table = np.stack([np.zeros(1_000), np.random.default_rng(4).normal(size=1_000)])
     table[1, 700] = np.nan
     results = [
-        run(table, RaceRule(2.5, 10, False), np.random.default_rng(seed), bias=[0.0, 9.0])
+        run(table, with_bound(2.5, 10, 1_000), np.random.default_rng(seed), bias=[0.0, 9.0])
         for seed in range(200)
     ]
     read = [700 in same_batch(1_000, 10, seed) for seed in range(200)]
@@ -316,7 +328,7 @@ def test_rows_without_spread(zero_sd_decides):
     """A few rows carry the sum: a batch that misses them must not decide."""
     table = np.zeros((2, 1_000))
     table[1, [5, 500]] = -100.0
-    rule = RaceRule(2.5, 10, zero_sd_decides)
+    rule = with_bound(2.5, 10, 1_000, zero_sd_decides)
     winners, rows = [], []
     for seed in range(100):
         result = run(table, rule, np.random.default_rng(seed), bias=[0.0, 0.1])
@@ -333,7 +345,7 @@ def test_rows_without_spread(zero_sd_decides):
 @pytest.mark.parametrize("zero_sd_decides", [False, True])
 def test_constant_rows_are_decided_rightly(zero_sd_decides):
     table = np.stack([np.zeros(1_000), np.full(1_000, 0.25)])
-    rule = RaceRule(2.5, 10, zero_sd_decides)
+    rule = with_bound(2.5, 10, 1_000, zero_sd_decides)
     for bias, winner in ((-0.2, 1), (-0.3, 0)):
         result = run(table, rule, np.random.default_rng(1), bias=[0.0, bias])
         assert result.winner == winner
@@ -347,7 +359,7 @@ def test_a_batch_that_one_row_dominates_decides_nothing():
     for size, decides in ((2.0, True), (20.0, False)):
         table = np.stack([np.zeros(n_rows), 0.5 * rng.normal(size=n_rows)])
         table[1, rows[7]] = size
-        rule = RaceRule(2.5, batch_size, False)
+        rule = with_bound(2.5, batch_size, n_rows)
         result = run(table, rule, np.random.default_rng(seed), bias=[0.0, 100.0])
         assert (result.rounds == 1) == decides
         assert result.winner == 1
@@ -360,7 +372,7 @@ def test_equal_seeds_give_equal_races_whatever_came_before():
     n_rows = 12_000
     table = np.stack([np.zeros(n_rows), np.random.default_rng(1).normal(size=n_rows)])
     population = make_population(n_rows, [3, 4])
-    rules = [RaceRule(2.5, m, False) for m in (10, 3_000, 5_000, 20_000)]
+    rules = [with_bound(2.5, m, n_rows - 2) for m in (10, 3_000, 5_000, 20_000)]
     fresh = [
         run(table, rule, np.random.default_rng(99), bias=[0.0, 0.03], exact=[3, 4])
         for rule in rules
@@ -381,6 +393,6 @@ def test_inputs_are_left_alone():
     table = rng.normal(size=(3, 500))
     bias = np.array([0.0, 0.1, 0.2])
     before = table.copy()
-    run(table, RaceRule(1.0, 20, False), rng, bias=bias)
+    run(table, with_bound(1.0, 20, 500), rng, bias=bias)
     np.testing.assert_array_equal(bias, [0.0, 0.1, 0.2])
     np.testing.assert_array_equal(table, before)

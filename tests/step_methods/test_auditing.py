@@ -9,9 +9,11 @@ from pymc.stats.convergence import SamplerWarning
 
 import amc_pymc as amc
 
+from amc_pymc.bounds import b_normal
 from amc_pymc.diagnostics import clopper_pearson
-from amc_pymc.step_methods.auditing import Auditor, AuditTally
-from amc_pymc.step_methods.metropolis_kernel import AuditLog, Surrogate, _log_decision
+from amc_pymc.step_methods.auditing import Auditor, AuditTally, PairDecisions
+from amc_pymc.step_methods.compiled import Surrogate
+from amc_pymc.step_methods.metropolis_kernel import AuditLog, log_decision
 from amc_pymc.step_methods.settings import Audits, NormalRace
 
 N_ROWS = 2_000
@@ -55,7 +57,14 @@ def sample(audits, draws=600, chains=2, seed=5, **kwargs):
 @pytest.fixture
 def careless(monkeypatch):
     """Races whose bound is far too small, although they promise delta."""
-    monkeypatch.setattr(NormalRace, "bound", lambda self, n_rows: 0.2)
+    rule = NormalRace.rule
+
+    def narrow(self, *args, **kwargs):
+        out = rule(self, *args, **kwargs)
+        b = b_normal(self.delta, self.batch_size / N_ROWS)
+        return out._replace(sd_factor=out.sd_factor * 0.2 / b)
+
+    monkeypatch.setattr(NormalRace, "rule", narrow)
     monkeypatch.setattr(step_without_proxy(), "_native", None)
     yield
     step_without_proxy()._native = None
@@ -162,7 +171,9 @@ def logged(number, decisions, *, max_share=None, draws=1, seed=1):
     """An auditor whose log holds right decisions, their log ratios spread around the threshold."""
     prepared = step_without_proxy().prepared
     rng = np.random.default_rng(seed)
-    auditor = Auditor(Audits(number, max_share=max_share), prepared, draws, prepared.start.size)
+    settings = Audits(number, max_share=max_share)
+    size = prepared.start.size
+    auditor = Auditor(settings, prepared.rows_spent, draws, lambda c: PairDecisions(c, size))
     kept = min(decisions, auditor.log.x.shape[0])
     auditor.log.x[:kept] = rng.normal(0, 0.05, size=(kept, 2)) + np.array([1.0, -0.5])
     auditor.log.x_new[:kept] = auditor.log.x[:kept] + rng.normal(0, 0.05, size=(kept, 2))
@@ -216,7 +227,7 @@ def test_half_are_uniform_and_half_near_the_threshold():
     uses = np.zeros(160)
     near = 0
     auditor, prepared, ratio = logged(40, 160, seed=1)
-    auditor._distance = lambda k, *_: abs(ratio[k])
+    auditor.decisions.distance = lambda k, *_: abs(ratio[k])
     for seed in range(150):
         rng = np.random.default_rng(seed)
         chosen = auditor._choose(160, 40, prepared, None, rng)
@@ -235,13 +246,15 @@ def test_half_are_uniform_and_half_near_the_threshold():
 def test_distances_come_from_an_independent_estimate():
     auditor, prepared, ratio = logged(40, 160)
     found = [
-        auditor._distance(k, prepared, surrogate_of(prepared), np.random.default_rng(k))
+        auditor.decisions.distance(k, prepared, surrogate_of(prepared), np.random.default_rng(k))
         for k in range(160)
     ]
     assert np.corrcoef(found, np.abs(ratio))[0, 1] > 0.25
     rng = np.random.default_rng(2)
     auditor.log.decision[0, 0] += 1e6
-    many = [auditor._distance(0, prepared, surrogate_of(prepared), rng) for _ in range(800)]
+    many = [
+        auditor.decisions.distance(0, prepared, surrogate_of(prepared), rng) for _ in range(800)
+    ]
     truth = 1e6 + ratio[0]
     assert abs(np.mean(many) - truth) < 4 * np.std(many) / math.sqrt(800)
 
@@ -253,7 +266,7 @@ def test_the_reservoir_is_uniform_over_the_decisions_of_a_block():
     for _ in range(2_000):
         log = AuditLog(np.zeros((8, 1)), np.zeros((8, 1)), np.zeros((8, 3)), np.zeros(1, np.int64))
         for k in range(50):
-            _log_decision(log, np.full((2, 1), float(k)), 0.1 * k, k % 2 == 0, k, rng)
+            log_decision(log, np.full((2, 1), float(k)), 0.1 * k, k % 2 == 0, k, rng)
         kept = log.decision[:, 2].astype(int)
         assert np.unique(kept).size == 8
         np.testing.assert_array_equal(log.x[:, 0], kept)

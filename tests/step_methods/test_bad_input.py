@@ -216,9 +216,13 @@ class TestModel:
         with pytest.raises(amc.NotRowFactorised, match=r"'obs'.*row_logp="):
             amc.RacingMetropolis(model=model)
 
-    def test_taylor_with_discrete_dependence(self, poisson):
-        with pytest.raises(ValueError, match=r"proxy='taylor'.*discrete.*\(k\)"):
-            amc.RacingMetropolis(model=poisson, proxy="taylor")
+    def test_taylor_where_rows_are_chosen_by_a_discrete_variable(self):
+        with pm.Model() as model:
+            change = pm.DiscreteUniform("change", 0, 300)
+            mu = pm.math.switch(change > np.arange(300), pm.Normal("early"), pm.Normal("late"))
+            pm.Normal("obs", mu, 1, observed=np.zeros(300))
+        with pytest.raises(ValueError, match=r"proxy='taylor'.*change as an index or a condition"):
+            amc.RacingMetropolis(model=model, proxy="taylor")
 
     def test_too_many_coordinates_for_the_proxy(self, normal):
         with pm.Model() as model:

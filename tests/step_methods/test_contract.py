@@ -24,11 +24,12 @@ from pytensor.compile.executor import Function
 
 import amc_pymc as amc
 
-from amc_pymc.results import RACE_STATS
+from amc_pymc.results import METROPOLIS_STATS, RACE_STATS
 
 #: Statistics of NUTS that are times.
 CLOCKS = {"perf_counter_diff", "perf_counter_start", "process_time_diff"}
 #: Long enough for a step without a control variate to find its scale.
+STATS = {**RACE_STATS, **METROPOLIS_STATS}
 LONG = {"tune": 300, "draws": 100}
 
 
@@ -57,7 +58,7 @@ def walk(step, point, n):
     for _ in range(n):
         point, (stat,) = step.step(point)
         values.append(np.concatenate([np.ravel(v) for v in point.values()]))
-        stats.append([stat[name] for name in RACE_STATS])
+        stats.append([stat[name] for name in STATS])
     return point, np.array(values), np.array(stats)
 
 
@@ -183,7 +184,7 @@ class TestStep:
             point, stats = step.step(point)
             assert len(stats) == 1
             assert list(stats[0]) == list(step.stats_dtypes_shapes)
-            for name in RACE_STATS:
+            for name in STATS:
                 assert np.ndim(stats[0][name]) == 0
                 assert isinstance(stats[0][name], float)
 
@@ -191,7 +192,7 @@ class TestStep:
         declared = dict(amc.RacingMetropolis.stats_dtypes_shapes)
         # NUTS declares this one in just this way; another would clash in a compound step.
         assert declared.pop("warning") == (SamplerWarning, None)
-        assert set(declared) == set(RACE_STATS)
+        assert set(declared) == set(STATS)
         assert all(dtype is np.float64 and shape == [] for dtype, shape in declared.values())
 
     def test_keeps_no_reference_to_the_point(self, linear, linear_step):
@@ -288,7 +289,7 @@ class TestCompound:
     def test_two_of_them(self, run, linear, beta_step, sigma_step, tmp_path):
         idata = run(linear, [beta_step, sigma_step], **LONG)
         assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
-        for name in RACE_STATS:
+        for name in STATS:
             assert idata.sample_stats[name].shape == (2, 100, 2)
             assert idata.sample_stats[name].dtype == np.float64
         idata.to_netcdf(tmp_path / "two.nc", engine="h5netcdf")
@@ -476,8 +477,8 @@ class TestResult:
 
     def test_sample_stats(self, reference):
         stats = reference.sample_stats.to_dataset()
-        assert set(stats.data_vars) == set(RACE_STATS)
-        for name in RACE_STATS:
+        assert set(stats.data_vars) == set(STATS)
+        for name in STATS:
             assert stats[name].dtype == np.float64
             assert stats[name].dims == ("chain", "draw")
         assert np.all((stats["accept"] >= 0) & (stats["accept"] <= 1))

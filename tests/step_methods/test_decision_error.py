@@ -15,7 +15,7 @@ import amc_pymc as amc
 
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.racing import DECIDED, race
-from amc_pymc.step_methods.metropolis_kernel import Surrogate, surrogate_change
+from amc_pymc.step_methods.compiled import Surrogate, surrogate_change
 from amc_pymc.step_methods.preparation import row_changes
 
 DELTA = 0.05
@@ -63,12 +63,12 @@ def wrong_decisions(proxy, near, bound_factor=1.0, count=6_000):
     """Verdicts of races that differ from those of all rows."""
     step = step_of(proxy)
     densities, population, rule = step._natives()
-    rule = rule._replace(bound=bound_factor * rule.bound)
+    rule = rule._replace(sd_factor=bound_factor * rule.sd_factor)
     d = step.prepared.start.size
     surrogate = step.prepared.surrogate or Surrogate(
         step.prepared.start, np.zeros(d), np.zeros((d, d))
     )
-    n, m = population.n_raced, rule.batch_size
+    n, m = population.n_raced, rule.sizes[0]
     everything = np.arange(n)
     rng = np.random.default_rng([20161, near])
     wrong = 0

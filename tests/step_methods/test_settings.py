@@ -11,11 +11,14 @@ import pytest
 
 import amc_pymc as amc
 
-from amc_pymc.bounds import b_normal
-from amc_pymc.step_methods.settings import as_audits, as_proposals, as_proxy, as_race
+from amc_pymc.step_methods.settings import as_audits, as_proposals, as_proxy
 
 SETTINGS = [
     amc.NormalRace,
+    amc.BernsteinRace,
+    amc.LilUCBRace,
+    amc.TTestRace,
+    amc.BardenetRace,
     amc.ExactRace,
     amc.RandomWalkProposal,
     amc.GaussianProposal,
@@ -52,54 +55,6 @@ class TestAll:
     def test_is_public(self, kind):
         assert getattr(amc, kind.__name__) is kind
         assert kind.__name__ in amc.__all__
-
-
-class TestNormalRace:
-    def test_bound_is_that_of_the_package(self):
-        race = amc.NormalRace(delta=0.01, batch_size=100)
-        assert race.bound(50_000) == b_normal(0.01, 100 / 50_000)
-        assert race.first_batch(50_000) == 100
-
-    def test_bound_grows_with_confidence(self):
-        bounds = [amc.NormalRace(delta=d).bound(100_000) for d in (0.2, 0.05, 0.01, 0.001)]
-        assert np.all(np.diff(bounds) > 0)
-
-    @pytest.mark.parametrize("n_rows", [0, 1, 2, 49, 50, 51])
-    def test_few_rows(self, n_rows):
-        race = amc.NormalRace()
-        assert np.isfinite(race.bound(n_rows))
-        assert race.first_batch(n_rows) >= 2
-
-    @pytest.mark.parametrize(
-        "delta", [0, 0.5, 1, -1, np.nan, np.inf, True, False, "0.05", None, 0.1j, [0.1]]
-    )
-    def test_delta_out_of_range(self, delta):
-        with pytest.raises((ValueError, TypeError), match=r"delta"):
-            amc.NormalRace(delta=delta)
-
-    @pytest.mark.parametrize("delta", [1e-6, 0.499, np.float64(0.05), np.float32(0.05)])
-    def test_delta_in_range(self, delta):
-        assert amc.NormalRace(delta=delta).bound(10_000) > 0
-
-    @pytest.mark.parametrize(
-        "batch_size", [0, 1, -1, 2.5, True, "50", None, np.nan, np.inf, [50], np.array([50, 60])]
-    )
-    def test_batch_size_out_of_range(self, batch_size):
-        with pytest.raises((ValueError, TypeError), match=r"batch_size"):
-            amc.NormalRace(batch_size=batch_size)
-
-    @pytest.mark.parametrize("batch_size", [2, 50, np.int64(50), np.int32(7)])
-    def test_batch_size_in_range(self, batch_size):
-        first = amc.NormalRace(batch_size=batch_size).first_batch(1000)
-        assert type(first) is int and first == batch_size
-
-
-class TestExactRace:
-    @pytest.mark.parametrize("n_rows", [1, 50, 10**7])
-    def test_reads_everything(self, n_rows):
-        race = amc.ExactRace()
-        assert race.first_batch(n_rows) == n_rows
-        assert race.delta == race.bound(n_rows) == 0.0
 
 
 class TestProposals:
@@ -159,12 +114,6 @@ class TestAudits:
 
 
 class TestFromArguments:
-    def test_race(self):
-        assert as_race("normal", 0.1, 60) == amc.NormalRace(0.1, 60)
-        assert as_race("exact", 0.1, 60) == amc.ExactRace()
-        for race in (amc.NormalRace(0.2), amc.ExactRace()):
-            assert as_race(race, 0.05, 50) is race
-
     def test_proposals(self):
         walk, gaussian = amc.RandomWalkProposal(), amc.GaussianProposal()
         assert as_proposals("auto", amc.TaylorProxy()) == (walk, gaussian)

@@ -1,0 +1,150 @@
+"""The parameters through which rows depend on discrete variables.
+
+Rows seldom feel a discrete variable itself. They feel a few smooth quantities made from it, such
+as gamma * beta or mu[k]. The row graph is cut at these: the row log-likelihood becomes a smooth
+function of the parameters eta(x), in which it can be expanded, whatever x holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from numba import types
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.type import TensorType
+
+from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.native import compile_graph, native_function
+from amc_pymc.extract.rows import RowLogp, interpreted_mode
+
+__all__ = ["ParameterCut", "cut_parameters"]
+
+_MAP = types.float64[::1](types.float64[::1])
+
+
+@dataclass(frozen=True, eq=False)
+class ParameterCut:
+    """Row log-likelihood in terms of parameters, and the map from the value variables to them.
+
+    Attributes
+    ----------
+    rows : RowLogp
+        Its layout is that of eta (E,): value variables that enter rows directly, then the pieces
+        made from discrete variables.
+    layout : FlatLayout
+        Of x (D,), the value variables of the model.
+    pieces : tuple of variables
+        Graphs of the row log-likelihood's own placeholders.
+    """
+
+    rows: RowLogp
+    layout: FlatLayout
+    pieces: tuple
+    placeholders: dict
+
+    def __getstate__(self):
+        return {k: v for k, v in self.__dict__.items() if k not in ("native", "evaluate")}
+
+    def graph(self, x):
+        """Symbolic eta (E,) at the symbolic flat point x."""
+        values = self.layout.split(x)
+        swap = {
+            p: p.type.filter_variable(values[name], allow_convert=True)
+            for name, p in self.placeholders.items()
+        }
+        pieces = clone_replace(list(self.pieces), swap, rebuild_strict=False)
+        direct = [values[n] for n in self.rows.value_vars[: -len(self.pieces) or None]]
+        parts = [pt.flatten(v).astype("float64") for v in [*direct, *pieces]]
+        return pt.concatenate(parts)
+
+    @cached_property
+    def native(self):
+        """First-class ``x (D,) -> eta (E,)``."""
+        x = pt.vector("x")
+        return native_function(compile_graph([x], self.graph(x)), _MAP)
+
+    @cached_property
+    def evaluate(self):
+        """``x (D,) -> eta (E,)``, interpreted."""
+        x = pt.vector("x")
+        return pytensor.function(
+            [x], self.graph(x), mode=interpreted_mode(), on_unused_input="ignore"
+        )
+
+    def rough(self) -> np.ndarray:
+        """Coordinates of eta that are not of a floating type: conditions and indices."""
+        names = [n for n in self.rows.value_vars if not self.rows.layout.is_continuous(n)]
+        return self.rows.layout.indices(names)
+
+
+def cut_parameters(rows: RowLogp, x: np.ndarray) -> ParameterCut:
+    """Cut the row graph where what depends on discrete variables meets the rows.
+
+    Parameters
+    ----------
+    rows : RowLogp
+    x : (D,) array
+        A possible point, where the shapes of the parameters are read off.
+
+    Returns
+    -------
+    ParameterCut
+    """
+    pieces = _pieces(rows)
+    needed = set(ancestors([rows._output], blockers=pieces))
+    direct = tuple(n for n in rows.value_vars if rows._values[n] in needed - set(pieces))
+    values = rows.layout.unravel(np.asarray(x, dtype=float))
+    shapes = _shapes(rows, pieces, values)
+    names = direct + tuple(f"piece {k}" for k in range(len(pieces)))
+    at = {n: k for k, n in enumerate(rows.layout.names)}
+    layout = FlatLayout(
+        names,
+        tuple(rows.layout.shapes[at[n]] for n in direct) + shapes,
+        tuple(rows.layout.dtypes[at[n]] for n in direct) + tuple(p.type.dtype for p in pieces),
+    )
+    placeholders = {n: rows._values[n] for n in direct} | dict(zip(names[len(direct) :], pieces))
+    cut = replace(rows, value_vars=names, layout=layout, _values=placeholders)
+    return ParameterCut(cut, rows.layout, pieces, dict(rows._values))
+
+
+def _pieces(rows: RowLogp) -> tuple:
+    """Inputs of row-dependent nodes that depend on discrete variables and not on rows."""
+    of_rows = {i.placeholder for i in rows._inputs} | {rows._length}
+    of_rows |= {rows._values[n] for n in rows.row_local}
+    discrete = {rows._values[n] for n in rows.value_vars if not rows.layout.is_continuous(n)}
+    discrete -= of_rows
+    pieces: dict = {}
+    for node in toposort([rows._output]):
+        if any(i in discrete for i in node.inputs):
+            discrete.update(node.outputs)
+        if any(i in of_rows for i in node.inputs):
+            of_rows.update(node.outputs)
+            met = [i for i in node.inputs if i in discrete and i not in of_rows]
+            pieces |= dict.fromkeys(
+                itertools.chain.from_iterable(_arrays(i, discrete) for i in met)
+            )
+    return tuple(pieces)
+
+
+def _arrays(variable, discrete) -> list:
+    """The variable, or the arrays that a scalar without axes is made from."""
+    if isinstance(variable.type, TensorType):
+        return [variable]
+    inputs = [i for i in variable.owner.inputs if i in discrete]
+    return list(itertools.chain.from_iterable(_arrays(i, discrete) for i in inputs))
+
+
+def _shapes(rows: RowLogp, pieces, values) -> tuple[tuple[int, ...], ...]:
+    if not pieces:
+        return ()
+    inputs = list(rows._values.values())
+    fn = pytensor.function(inputs, list(pieces), mode=interpreted_mode(), on_unused_input="ignore")
+    return tuple(np.shape(v) for v in fn(*(values[n] for n in rows._values)))

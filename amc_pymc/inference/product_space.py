@@ -1,0 +1,448 @@
+"""Choose among PyMC models of the same tall data by a chain over their product space."""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import arviz_base as az
+import numpy as np
+import xarray as xr
+
+from pymc.backends.arviz import coords_and_dims_for_inferencedata
+
+import amc_pymc.product_space as ps
+
+from amc_pymc.execution import JobReport, number_of_cores, run_jobs
+from amc_pymc.progress import progress
+from amc_pymc.racing import NOT_FINITE
+from amc_pymc.results import RACE_STATS
+from amc_pymc.rng import RandomSeed, spawn_generators
+from amc_pymc.step_methods import LangevinProposal, RacingMetropolis, TaylorProxy
+from amc_pymc.step_methods.chain import MetropolisChain, tune_metropolis
+from amc_pymc.step_methods.model_index import ModelSpace
+from amc_pymc.step_methods.racing_step import positive_int
+from amc_pymc.step_methods.settings import Audits, Proposal, Race, as_audits, as_race
+
+__all__ = ["sample_product_space"]
+
+_log = logging.getLogger("amc_pymc")
+_STEPS = ("parameters", "index")
+#: Acceptance rate of the paper's Langevin moves.
+_ACCEPT = 0.36
+
+
+def sample_product_space(
+    models: Mapping[str, Any],
+    *,
+    prior_probs: Sequence[float] | Mapping[str, float] | None = None,
+    pseudo_prior: Literal["laplace"] = "laplace",
+    adapt: Literal["wang_landau"] | None = "wang_landau",
+    draws: int = 1000,
+    tune: int = 1000,
+    chains: int = 4,
+    cores: int | None = None,
+    random_seed: RandomSeed = None,
+    observed_vars: Sequence[Any] | None = None,
+    delta: float = 0.05,
+    race: Literal["normal", "bernstein", "exact"] | Race = "normal",
+    batch_size: int = 50,
+    proposal: Literal["langevin", "auto", "gaussian", "random_walk"] | Proposal = "langevin",
+    proxy: TaylorProxy | None = None,
+    audits: int | Audits = 200,
+    transitions_per_draw: int = 1,
+    progressbar: bool = True,
+    mp_ctx: str | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
+) -> xr.DataTree:
+    r"""Sample the posterior over models and their parameters, reading few rows per step.
+
+    The chain of Carlin and Chib holds the parameters of all models, so there are no moves between
+    dimensions. At each draw the current model's parameters move by :class:`RacingMetropolis`, those
+    of the others are drawn from pseudo-priors, and the model index is drawn from its conditional by
+    a race between the models. While tuning, the weights of the models are adapted so that all are
+    visited about equally often; then they are fixed, and taken out of the result.
+
+    Use it for a handful of models with up to a few hundred continuous parameters each, of the same
+    rows. For evidence without a chain over models, estimate each model's evidence instead.
+
+    Parameters
+    ----------
+    models : mapping of str to pm.Model
+        At least two, continuous, with the same observed rows.
+    prior_probs : sequence or mapping of float, optional
+        Prior probabilities of the models, up to a constant; default all equal.
+    pseudo_prior : {"laplace"}
+        Gaussian at each model's mode in unconstrained space.
+    adapt : {"wang_landau"} or None
+        How the weights of the models are tuned, beginning with the Laplace approximation of each
+        evidence. None keeps the prior.
+    draws, tune, chains : int
+    cores : int, optional
+        Worker processes, default those available, four at most. Results do not depend on it.
+    random_seed : int, sequence of int, SeedSequence or Generator, optional
+    observed_vars, delta, race, batch_size, audits, compile_kwargs
+        As for :class:`RacingMetropolis`; they hold for the index too. ``race="exact"`` reads all
+        rows in every step.
+    proposal : {"langevin", "auto", "gaussian", "random_walk"} or a proposal object
+        How parameters move; ``"langevin"`` is tuned to an acceptance of 36 %.
+    proxy : TaylorProxy, optional
+        Settings of the control variates.
+    transitions_per_draw : int
+        Moves of the parameters per draw of the index.
+    progressbar : bool
+    mp_ctx : str, optional
+        Start method of worker processes.
+
+    Returns
+    -------
+    xarray.DataTree
+        ``posterior`` holds ``model_index`` (chain, draw). ``product_space`` holds, by ``model``,
+        ``prob`` and ``log_bf`` (natural logarithm, row against column) with Monte Carlo standard
+        errors ``prob_mcse`` and ``log_bf_mcse``, ``visits``, ``round_trips`` and ``log_weight`` per
+        chain, ``prior_prob`` and ``laplace_log_evidence``. ``sample_stats`` holds the statistics of
+        races by ``step`` (parameters, index), and ``row_evaluations``: log-likelihoods of one row
+        under one model. ``/models/<name>/posterior`` holds the draws made while a chain was in that
+        model, repeated to (chain, draw).
+
+    Raises
+    ------
+    ValueError
+        Fewer than two models, discrete variables, models whose observed rows differ, a model
+        without a mode to build its pseudo-prior on, arguments out of range.
+
+    Notes
+    -----
+    The index is drawn with probabilities proportional to
+
+    .. math:: \tilde\pi_k \, \frac{p_k(\theta_k)}{g_k(\theta_k)} \prod_n p_k(y_n \mid \theta_k),
+
+    :math:`g_k` the pseudo-prior. It errs with probability at most ``delta`` if batch means are
+    normal; both steps' measured errors: :func:`amc_pymc.decision_error`.
+
+    References
+    ----------
+    B. P. Carlin and S. Chib (1995). Bayesian model choice via Markov chain Monte Carlo methods.
+    JRSS B 57(3). doi:10.1111/j.2517-6161.1995.tb02042.x
+    Y. Chen and Z. Ghahramani (2016). Scalable Discrete Sampling as a Multi-Armed Bandit Problem.
+    ICML, PMLR 48:2492-2501, section 5.2 and appendix C.2.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, amc_pymc as amc
+    >>> y = np.random.default_rng(1).normal(0.02, 1.0, size=10_000)
+    >>> models = {}
+    >>> for name, sd in [("wide", 1.0), ("narrow", 0.1)]:
+    ...     with pm.Model() as models[name]:
+    ...         mu = pm.Normal("mu", 0, sd)
+    ...         obs = pm.Normal("obs", mu, 1, observed=y)
+    >>> idata = amc.sample_product_space(
+    ...     models, draws=500, tune=200, chains=2, cores=1, random_seed=1, progressbar=False
+    ... )
+    >>> bool(idata["product_space"]["log_bf"].sel(model="narrow", against="wide") > 1)
+    True
+    """
+    names = _checked_models(models)
+    prior = _prior(prior_probs, names)
+    if pseudo_prior != "laplace":
+        raise ValueError(f"pseudo_prior must be 'laplace', got {pseudo_prior!r}")
+    if adapt not in ("wang_landau", None):
+        raise ValueError(f"adapt must be 'wang_landau' or None, got {adapt!r}")
+    sizes = {
+        name: positive_int(name, value)
+        for name, value in (
+            ("draws", draws),
+            ("chains", chains),
+            ("transitions_per_draw", transitions_per_draw),
+        )
+    }
+    if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
+        raise ValueError(f"tune must be a non-negative integer, got {tune!r}")
+    workers = number_of_cores(cores, chains)
+    chosen = as_race(race, delta, batch_size)
+    if chosen.rule(1000, 2).lil.delta > 0:
+        raise ValueError("race='lil_ucb' cannot be used here: its arms do not share rows")
+    rngs = spawn_generators(random_seed, sizes["chains"])
+    steps = [
+        _step(models[n], n, observed_vars, chosen, proposal, proxy, audits, compile_kwargs)
+        for n in names
+    ]
+    _check_same_rows(names, steps)
+    space = ModelSpace(names, steps, chosen, as_audits(audits))
+    with np.errstate(divide="ignore"):
+        log_prior = np.log(prior)
+    plan = _Plan(
+        tune=int(tune),
+        draws=sizes["draws"],
+        transitions=sizes["transitions_per_draw"],
+        log_weights=log_prior - space.laplace_log_evidence if adapt else log_prior,
+        adapt=adapt is not None,
+    )
+    total = sizes["chains"] * (plan.tune + plan.draws)
+    with progress("Sampling models", total, enabled=progressbar) as bar:
+        run = functools.partial(_run_chain, space, plan)
+        records = run_jobs(run, rngs, cores=workers, bar=bar, mp_ctx=mp_ctx)
+    return _result(models, names, prior, space, plan, records)
+
+
+# --- arguments ----------------------------------------------------------------------------------
+
+
+def _checked_models(models) -> list[str]:
+    if not isinstance(models, Mapping):
+        raise TypeError(f"models must be a dict of name -> pm.Model, got {type(models).__name__}")
+    if len(models) < 2:
+        raise ValueError(f"models must hold at least two models, got {len(models)}")
+    for name, model in models.items():
+        if not isinstance(name, str) or not name or "/" in name:
+            raise ValueError(f"models must have names without '/', got {name!r}")
+        if not hasattr(model, "value_vars"):
+            raise TypeError(f"models[{name!r}] must be a pm.Model, got {type(model).__name__}")
+        discrete = [v.name for v in model.value_vars if not v.dtype.startswith("float")]
+        if discrete:
+            raise ValueError(
+                f"models[{name!r}] has discrete variables ({', '.join(discrete)}), for which there "
+                "is no pseudo-prior; sum them out"
+            )
+    return list(models)
+
+
+def _prior(prior_probs, names) -> np.ndarray:
+    if prior_probs is None:
+        return np.full(len(names), 1.0 / len(names))
+    if isinstance(prior_probs, Mapping):
+        if set(prior_probs) != set(names):
+            raise ValueError(f"prior_probs must have the keys {names}, got {list(prior_probs)}")
+        prior_probs = [prior_probs[n] for n in names]
+    prior = np.asarray(prior_probs, dtype=float)
+    if prior.shape != (len(names),) or not np.all(np.isfinite(prior)) or np.any(prior <= 0.0):
+        raise ValueError(
+            f"prior_probs must hold {len(names)} positive numbers, got {prior_probs!r}; leave out "
+            "models that are impossible"
+        )
+    return prior / prior.sum()
+
+
+def _step(model, name, observed_vars, race, proposal, proxy, audits, compile_kwargs):
+    if proposal == "langevin":
+        proposal = LangevinProposal(target_accept=_ACCEPT)
+    try:
+        step = RacingMetropolis(
+            model=model,
+            observed_vars=observed_vars,
+            race=race,
+            proposal=proposal,
+            proxy="taylor" if proxy is None else proxy,
+            audits=audits,
+            compile_kwargs=compile_kwargs,
+        )
+    except ValueError as error:
+        raise type(error)(f"models[{name!r}]: {error}") from error
+    return step
+
+
+def _check_same_rows(names, steps) -> None:
+    """All models must be of the same observed values, row by row."""
+    first = _observed(steps[0])
+    for name, step in zip(names[1:], steps[1:]):
+        here = _observed(step)
+        if here.shape != first.shape:
+            raise ValueError(
+                f"models[{name!r}] has observed data of shape {here.shape}, models[{names[0]!r}] "
+                f"{first.shape}; models can only be compared on the same rows"
+            )
+        if not np.array_equal(here, first):
+            row = int(np.flatnonzero(np.any(np.reshape(here != first, (len(here), -1)), axis=1))[0])
+            raise ValueError(
+                f"models[{name!r}] has other observed data than models[{names[0]!r}] (first in row "
+                f"{row}); models can only be compared on the same rows"
+            )
+
+
+def _observed(step) -> np.ndarray:
+    model, names = step._model, step.prepared.densities.rows.observed_vars
+    values = [model.rvs_to_values[model[name]] for name in names]
+    arrays = [np.asarray(v.data if hasattr(v, "data") else v.eval()) for v in values]
+    return np.stack(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
+
+
+# --- a chain ------------------------------------------------------------------------------------
+
+
+class _Plan(NamedTuple):
+    tune: int
+    draws: int
+    transitions: int
+    log_weights: np.ndarray
+    adapt: bool
+
+
+class _Record(NamedTuple):
+    """What one chain leaves: visits (S,) of models, points (S, D) of the current model, stats, weights (M,)."""
+
+    visits: np.ndarray
+    points: np.ndarray
+    stats: dict[str, np.ndarray]
+    log_weights: np.ndarray
+
+
+def _run_chain(space: ModelSpace, plan: _Plan, rng, report: JobReport) -> _Record:
+    n_models = len(space.names)
+    chains = [
+        space.begin(k, plan.tune // n_models, max(1, plan.draws // n_models), rng)
+        for k in range(n_models)
+    ]
+    auditor = space.auditor(plan.draws)
+    audit_rng = rng.spawn(1)[0]
+    points = space.first_points(rng)
+    current = int(rng.integers(n_models))
+    log_weights = plan.log_weights.copy()
+    index = np.zeros(plan.draws, np.int64)
+    visited = np.zeros((plan.draws, space.width))
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(RACE_STATS, (plan.draws, 2))
+    shapes |= dict.fromkeys(("accept", "row_evaluations", "race_arms_left"), (plan.draws,))
+    stats = {key: np.zeros(shape) for key, shape in shapes.items()}
+    kept = 0
+    for t in range(plan.tune + plan.draws):
+        if report.stopped:
+            break
+        tuning = t < plan.tune
+        moved = _move(space, current, points, chains[current], plan, tuning)
+        here = current
+        step = space.draw(current, points, log_weights, rng, auditor, audit_rng, tuning)
+        if step.status == NOT_FINITE:
+            raise ValueError(
+                f"The log-likelihood of a model is not finite in row {step.row} at a draw of its "
+                "pseudo-prior; look at its parameters' bounds"
+            )
+        current = int(step.model)
+        if tuning:
+            if plan.adapt:
+                ps.wang_landau_step(log_weights, current, t)
+        else:
+            s = t - plan.tune
+            index[s] = current
+            size = space.sizes[current]
+            visited[s, :size] = points[current, 1 : 1 + size]
+            _record(stats, s, moved, step, space, auditor, audit_rng, here)
+            kept = s + 1
+        report.advance()
+    return _Record(
+        index[:kept], visited[:kept], {k: v[:kept] for k, v in stats.items()}, log_weights
+    )
+
+
+def _move(space, k, points, chain: MetropolisChain, plan, tuning) -> dict[str, Any]:
+    """Move the current model's parameters; return the statistics."""
+    step, size = space.steps[k], space.sizes[k]
+    step.tune = tuning
+    stats, x = step._transitions(chain, points[k, 1 : 1 + size].copy(), plan.transitions)
+    points[k, 1 : 1 + size] = x
+    chain.draw += 1
+    if tuning:
+        tune_metropolis(chain, step.prepared, step.proposals, stats, x)
+        return {}
+    return step._report(chain, stats)
+
+
+def _record(stats, s, moved, step, space, auditor, audit_rng, here) -> None:
+    for key in RACE_STATS:
+        stats[key][s, 0] = moved[key]
+    auditor.spend(step.evaluations)
+    if auditor.draws and auditor.due():
+        found = auditor.run(space, None, audit_rng)
+        for key, value in zip(("race_audited", "race_wrong", "race_audit_rows"), found):
+            stats[key][s, 1] = value
+    stats["race_rows"][s, 1] = step.rows + step.exact
+    stats["race_rounds"][s, 1] = step.rounds
+    stats["race_delta"][s, 1] = space.race.delta
+    stats["accept"][s] = moved["accept"]
+    stats["race_arms_left"][s] = step.arms_left
+    # An exact chain would keep the current point's log-likelihood; a race needs both.
+    points = 2.0 if space.race.delta > 0.0 else 1.0
+    stats["row_evaluations"][s] = points * moved["race_rows"] + step.evaluations
+
+
+# --- the result ---------------------------------------------------------------------------------
+
+
+def _result(models, names, prior, space, plan, records) -> xr.DataTree:
+    draws = min(len(r.visits) for r in records)
+    if draws == 0:
+        raise KeyboardInterrupt("Stopped before a draw was kept")
+    index = np.stack([r.visits[:draws] for r in records])
+    log_weights = np.stack([r.log_weights for r in records])
+    stats = {key: np.stack([r.stats[key][:draws] for r in records]) for key in records[0].stats}
+    tree = az.from_dict(
+        {"posterior": {"model_index": index}, "sample_stats": stats},
+        coords={"step": list(_STEPS)},
+        dims={key: ["step"] for key in RACE_STATS},
+        attrs={
+            "/": {"inference_library": "amc_pymc"},
+            "posterior": {"models": list(names), "tuning_steps": plan.tune},
+        },
+    )
+    tree["product_space"] = xr.DataTree(_summary(names, prior, space, index, log_weights))
+    for k, name in enumerate(names):
+        points = [r.points[:draws] for r in records]
+        if np.any(index == k):
+            tree[f"models/{name}"] = _model_posterior(models[name], space, k, index, points)
+        else:
+            _log.warning(
+                "Model %r was never visited; it has no posterior and no Bayes factor.", name
+            )
+    return tree
+
+
+def _summary(names, prior, space, index, log_weights) -> xr.Dataset:
+    estimates = ps.estimate_models(index, log_weights, prior)
+    counts = np.stack([np.bincount(i, minlength=len(names)) for i in index])
+    trips = np.stack([ps.round_trips(i, len(names)) for i in index])
+    pair = ("model", "against")
+    return xr.Dataset(
+        {
+            "prob": ("model", estimates.prob),
+            "prob_mcse": ("model", estimates.prob_mcse),
+            "log_bf": (pair, estimates.log_bf),
+            "log_bf_mcse": (pair, estimates.log_bf_mcse),
+            "visits": (("chain", "model"), counts),
+            "round_trips": (("chain", "model"), trips),
+            "log_weight": (("chain", "model"), log_weights),
+            "prior_prob": ("model", prior),
+            "laplace_log_evidence": ("model", space.laplace_log_evidence),
+        },
+        coords={"model": list(names), "against": list(names), "chain": np.arange(len(index))},
+    )
+
+
+def _model_posterior(model, space, k, index, points) -> xr.DataTree:
+    """The draws made in model k, each chain's repeated evenly to the full number of draws."""
+    draws = index.shape[1]
+    pools = [p[i == k, : space.sizes[k]] for p, i in zip(points, index)]
+    everywhere = np.concatenate(pools)
+    layout = space.steps[k].prepared.densities.layout
+    outputs = list(model.unobserved_value_vars)
+    fn = model.compile_fn(outputs, inputs=model.value_vars, point_fn=True, on_unused_input="ignore")
+    chains = []
+    for pool in pools:
+        pool = pool if len(pool) else everywhere
+        values = [fn(layout.unravel(x)) for x in pool]
+        chosen = ((np.arange(draws) + 0.5) / draws * len(pool)).astype(int)
+        chains.append([np.stack([v[j] for v in values])[chosen] for j in range(len(outputs))])
+    hidden = {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
+    posterior = {
+        v.name: np.stack([c[j] for c in chains])
+        for j, v in enumerate(outputs)
+        if v.name not in hidden
+    }
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    visits = [len(p) for p in pools]
+    return az.from_dict(
+        {"posterior": posterior},
+        coords=coords,
+        dims={n: d for n, d in dims.items() if n in posterior},
+        attrs={"posterior": {"visits_per_chain": visits}},
+    )

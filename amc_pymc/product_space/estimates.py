@@ -1,0 +1,119 @@
+"""Posterior model probabilities from the visits of chains with their own model weights."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["ModelEstimates", "estimate_models", "round_trips"]
+
+
+class ModelEstimates(NamedTuple):
+    """Estimates over M models.
+
+    ``prob`` (M,) are posterior probabilities under the prior given, ``log_bf`` (M, M) the natural
+    log Bayes factors of row against column, with Monte Carlo standard errors ``prob_mcse`` and
+    ``log_bf_mcse``; NaN where a model was never visited.
+    """
+
+    prob: np.ndarray
+    prob_mcse: np.ndarray
+    log_bf: np.ndarray
+    log_bf_mcse: np.ndarray
+
+
+def estimate_models(
+    index: np.ndarray, log_weights: np.ndarray, prior: np.ndarray
+) -> ModelEstimates:
+    r"""Reweight visits from the chains' own model weights to the prior.
+
+    With f_ck the share of chain c's visits to model k and :math:`\tilde\pi_{ck}` its weight, the
+    evidence of model k is proportional to :math:`f_{ck} / \tilde\pi_{ck}`. Errors are propagated from
+    the covariance of the visits by batch means (batches of about the root of the draws), and
+    averaged over chains.
+
+    Parameters
+    ----------
+    index : (C, S) int array
+        Model visited.
+    log_weights : (C, M) array
+        Natural logarithms of the weights, fixed while drawing.
+    prior : (M,) array
+        Prior probabilities of the models.
+
+    Returns
+    -------
+    ModelEstimates
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.product_space import estimate_models
+    >>> index = np.random.default_rng(1).choice(2, p=[0.5, 0.5], size=(4, 10_000))
+    >>> log_weights = np.log(
+    ...     np.tile([0.9, 0.1], (4, 1))
+    ... )  # even visits: model 1 is 9 times likelier
+    >>> estimates = estimate_models(index, log_weights, np.array([0.5, 0.5]))
+    >>> bool(abs(estimates.prob[1] - 0.9) < 4 * estimates.prob_mcse[1])
+    True
+    """
+    index = np.atleast_2d(index)
+    n_models = log_weights.shape[1]
+    probs, prob_vars, logs, log_vars = [], [], [], []
+    for visits, weights in zip(index, log_weights):
+        share, covariance = _shares(visits, n_models)
+        prob, gradient = _reweighted(share, np.log(prior) - weights)
+        probs.append(prob)
+        prob_vars.append(np.diag(gradient @ covariance @ gradient.T))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs.append(np.log(share) - weights)
+            relative = covariance / np.outer(share, share)
+        spread = np.diag(relative)
+        log_vars.append(spread[:, None] + spread[None, :] - 2.0 * relative)
+    chains = len(index)
+    with np.errstate(invalid="ignore"):
+        log_bf = np.mean([a[:, None] - a[None, :] for a in logs], axis=0)
+    log_bf[~np.isfinite(log_bf)] = np.nan
+    np.fill_diagonal(log_bf, 0.0)
+    variance = np.maximum(np.mean(log_vars, axis=0), 0.0) / chains
+    variance[np.isnan(log_bf)] = np.nan
+    np.fill_diagonal(variance, 0.0)
+    prob_variance = np.maximum(np.mean(prob_vars, axis=0), 0.0) / chains
+    return ModelEstimates(np.mean(probs, axis=0), np.sqrt(prob_variance), log_bf, np.sqrt(variance))
+
+
+def _shares(visits: np.ndarray, n_models: int) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of visits (M,) and their Monte Carlo covariance (M, M) by batch means."""
+    visited = (visits[:, None] == np.arange(n_models)).astype(float)
+    share = visited.mean(axis=0)
+    draws = visits.size
+    batch = max(1, int(np.sqrt(draws)))
+    batches = draws // batch
+    if batches < 2:
+        return share, np.full((n_models, n_models), np.nan)
+    means = visited[: batches * batch].reshape(batches, batch, n_models).mean(axis=1)
+    return share, np.atleast_2d(np.cov(means.T)) / batches
+
+
+def _reweighted(share, log_ratio) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised share * exp(log_ratio) (M,) and its Jacobian in the shares (M, M)."""
+    ratio = np.exp(log_ratio - log_ratio.max())
+    total = share @ ratio
+    prob = share * ratio / total
+    return prob, np.diag(ratio / total) - np.outer(prob, ratio / total)
+
+
+def round_trips(index: np.ndarray, n_models: int) -> np.ndarray:
+    """Times (M,) that a chain (S,) left each model and came back.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.product_space import round_trips
+    >>> round_trips(np.array([0, 0, 1, 0, 2, 0]), 3)
+    array([2, 0, 0])
+    """
+    starts = index[np.flatnonzero(np.diff(index, prepend=-1))]
+    entered = np.bincount(starts, minlength=n_models)
+    return np.maximum(entered - 1, 0)

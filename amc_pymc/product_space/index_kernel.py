@@ -1,0 +1,186 @@
+"""The model index of a Carlin-Chib product space, drawn by a race between models.
+
+Given every model's parameters, those of the current model from its posterior and those of the
+others from their pseudo-priors, model k is drawn with probability proportional to
+
+    pi_k p_k(theta_k) prod_n p_k(y_n | theta_k) / g_k(theta_k),
+
+g_k its pseudo-prior (Carlin & Chib 1995). The arms are the models (Chen & Ghahramani 2016, eq. 25).
+"""
+
+from __future__ import annotations
+
+import math
+
+from typing import NamedTuple
+
+import numpy as np
+
+from numba import njit, types
+
+from amc_pymc.racing import DECIDED, NOT_FINITE, race
+
+__all__ = ["REST", "IndexLog", "IndexStep", "Models", "draw_index"]
+
+#: log density besides the rows: points (K, 1 + D) -> (K,).
+REST = types.float64[::1](types.float64[:, ::1])
+
+
+class Models(NamedTuple):
+    """M models with D_k parameters each, padded to D.
+
+    ``sizes`` (M,) holds the D_k; ``mean`` (M, D), ``chol`` (M, D, D), ``chol_inverse`` and
+    ``log_norm`` (M,) the Gaussian pseudo-priors; ``base`` (M,), ``centre``, ``gradient`` (M, D) and
+    ``hessian`` (M, D, D) the second-order surrogates of the rows' sums; ``centres`` (sum D_k,) the
+    centres one after the other.
+    """
+
+    sizes: np.ndarray
+    mean: np.ndarray
+    chol: np.ndarray
+    chol_inverse: np.ndarray
+    log_norm: np.ndarray
+    base: np.ndarray
+    centre: np.ndarray
+    gradient: np.ndarray
+    hessian: np.ndarray
+    centres: np.ndarray
+
+
+class IndexLog(NamedTuple):
+    """A uniform sample of C of the index draws made since the last audit.
+
+    ``x`` (C, M, 1 + D) holds the points, ``scores`` (C, M) what each model scores besides the rows,
+    ``decision`` (C, 2) the model drawn and the rows read; ``count`` (1,) counts all.
+    """
+
+    x: np.ndarray
+    scores: np.ndarray
+    decision: np.ndarray
+    count: np.ndarray  # type: ignore[assignment]
+
+
+class IndexStep(NamedTuple):
+    """Outcome of one draw of the index.
+
+    ``rows`` counts raced rows, ``exact`` those always read, ``evaluations`` one row under one model;
+    ``row`` names an offending row if ``status`` is ``NOT_FINITE``.
+    """
+
+    model: int
+    rows: int
+    exact: int
+    evaluations: int
+    rounds: int
+    arms_left: int
+    status: int
+    row: int
+
+
+@njit(cache=True)
+def _fill(points, current, models, log_pseudo, rng):
+    """Draw the parameters of all models but the current one; log pseudo-prior of each (M,)."""
+    for k in range(models.sizes.size):
+        d = models.sizes[k]
+        theta = points[k, 1 : 1 + d]
+        if k == current:
+            shift = theta - models.mean[k, :d]
+            z = np.zeros(d)
+            for i in range(d):
+                for j in range(i + 1):
+                    z[i] += models.chol_inverse[k, i, j] * shift[j]
+        else:
+            z = np.empty(d)
+            for i in range(d):
+                z[i] = rng.standard_normal()
+            for i in range(d):
+                theta[i] = models.mean[k, i]
+                for j in range(i + 1):
+                    theta[i] += models.chol[k, i, j] * z[j]
+        log_pseudo[k] = models.log_norm[k] - 0.5 * np.dot(z, z)
+
+
+@njit(cache=True)
+def surrogate(theta, k, models):
+    """Second-order surrogate of the rows' sum of model k."""
+    d = theta.size
+    u = theta - models.centre[k, :d]
+    total = models.base[k] + np.dot(models.gradient[k, :d], u)
+    for i in range(d):
+        for j in range(d):
+            total += 0.5 * models.hessian[k, i, j] * u[i] * u[j]
+    return total
+
+
+@njit(cache=True)
+def draw_index(
+    current, points, log_prior, models, rest, rewards, population, rule, rng, log, log_rng
+):
+    """Draw the model index given the current model's parameters in points[current, 1:].
+
+    Parameters
+    ----------
+    current : int
+    points : (M, 1 + D) array
+        Row k begins with k; the parameters of the other models are overwritten.
+    log_prior : (M,) array
+        Log weights of the models.
+    models : Models
+    rest, rewards : first-class functions
+        Of signatures ``REST`` and :data:`amc_pymc.racing.REWARDS`.
+    population, rule, rng
+        As for :func:`amc_pymc.racing.race`.
+    log : IndexLog
+    log_rng : numpy.random.Generator
+
+    Returns
+    -------
+    IndexStep
+    """
+    n_models = models.sizes.size
+    scores = np.empty(n_models)
+    _fill(points, current, models, scores, rng)
+    other = rest(points)
+    for k in range(n_models):
+        noise = -math.log(-math.log(1.0 - rng.random()))
+        scores[k] = log_prior[k] + other[k] - scores[k] + noise
+        if np.isnan(scores[k]):
+            scores[k] = -np.inf
+    arms = np.flatnonzero(scores > -np.inf)
+    n_raced, n_exact = population.n_raced, population.exact.size
+    bias = np.empty(arms.size)
+    for a in range(arms.size):
+        k = arms[a]
+        bias[a] = scores[k] + surrogate(points[k, 1 : 1 + models.sizes[k]], k, models)
+    if n_exact:
+        exact = rewards(points[arms], models.centres, population.exact)
+        for a in range(arms.size):
+            bias[a] += exact[a].sum()
+    seen = n_exact * arms.size
+    # A surrogate or a row that is not finite at a pseudo-prior draw rules that model out for now.
+    kept = np.flatnonzero(np.isfinite(bias))
+    arms = arms[kept]
+    bias = bias[kept]
+    if arms.size <= 1:
+        winner = arms[0] if arms.size else current
+        return IndexStep(winner, 0, n_exact, seen, 0, 1, DECIDED, -1)
+    bias = (bias - bias.max()) / max(1, n_raced)
+    result = race(rewards, points[arms], models.centres, bias, population, rule, rng)
+    if result.status == NOT_FINITE or result.winner < 0:
+        return IndexStep(
+            current, result.rows, n_exact, seen, result.rounds, 0, NOT_FINITE, result.row
+        )
+    winner = arms[result.winner]
+    if log.x.shape[0]:
+        k = log.count[0]
+        log.count[0] += 1
+        slot = k if k < log.x.shape[0] else np.int64(log_rng.random() * (k + 1))
+        if slot < log.x.shape[0]:
+            log.x[slot] = points
+            log.scores[slot] = scores
+            log.decision[slot, 0] = winner
+            log.decision[slot, 1] = result.rows
+    seen += result.rewards
+    return IndexStep(
+        winner, result.rows, n_exact, seen, result.rounds, result.arms_left, DECIDED, -1
+    )

@@ -1,0 +1,418 @@
+"""Which race: the objects behind the argument ``race`` of racing step methods."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import get_args
+
+import numpy as np
+
+from numpy.typing import ArrayLike
+
+from amc_pymc import bounds
+from amc_pymc.racing import rules
+from amc_pymc.racing.lil_ucb import upper_half_width
+from amc_pymc.racing.race import RaceRule
+from amc_pymc.racing.rules import Variance
+
+__all__ = [
+    "BardenetRace",
+    "BernsteinRace",
+    "ExactRace",
+    "LilUCBRace",
+    "NormalRace",
+    "Race",
+    "TTestRace",
+    "as_race",
+]
+
+_DELTA, _BATCH_SIZE = 0.05, 50  # defaults of the step methods
+_UNKNOWN_RANGE = 10.0  # standard deviations, for planning
+
+
+@dataclass(frozen=True)
+class NormalRace:
+    """Race with the normal bound of Chen & Ghahramani (2016), section 3.3.2.
+
+    Parameters
+    ----------
+    delta : float
+        Probability, at most, that a decision differs from the one all rows would make, if batch
+        means are normal. In (0, 0.5).
+    batch_size : int
+        Rows of the first batch; batches double.
+    variance : {"pairwise", "marginal"}
+        Whether arms are compared by the variance of their difference, or by their own variances,
+        which is cheaper with very many arms and looser.
+
+    Examples
+    --------
+    >>> from amc_pymc import NormalRace
+    >>> NormalRace(delta=0.05).rule(100_000, 2).sizes[:4].tolist()
+    [50, 100, 200, 400]
+    """
+
+    delta: float = _DELTA
+    batch_size: int = _BATCH_SIZE
+    variance: Variance = "pairwise"
+
+    def __post_init__(self):
+        _check_delta(self.delta)
+        _check_count("batch_size", self.batch_size, 2)
+        _check_variance(self.variance)
+
+    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
+        """Rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        return rules.normal_rule(
+            n_raced,
+            n_arms,
+            delta=self.delta,
+            batch_size=int(self.batch_size),
+            variance=self.variance,
+            zero_sd_decides=zero_sd_decides,
+        )
+
+    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
+        """Expected rows of a two-arm race at gaps in standard deviations of the differences."""
+        gaps = _gaps(gap_in_sds)
+        if self.batch_size >= n_raced:
+            return np.full(gaps.shape, float(n_raced))
+        marginal = self.variance == "marginal"
+        b = bounds.b_normal(
+            self.delta / (2 if marginal else 1),
+            self.batch_size / n_raced,
+            sides="one" if marginal else "two",
+        )
+        return np.asarray(bounds.expected_rows(gaps, n_raced, int(self.batch_size), b))
+
+
+@dataclass(frozen=True)
+class BernsteinRace:
+    """Race with the empirical Bernstein-Serfling bound of Chen & Ghahramani (2016), section 3.3.1.
+
+    It promises its error for any rewards in a known range, and reads more rows for it.
+
+    Parameters
+    ----------
+    delta : float
+        Probability, at most, that a decision differs from the one all rows would make. In (0, 0.5).
+    reward_range : float or sequence of float, optional
+        Largest minus smallest reward of an arm (natural logarithms; of what is raced, so of the
+        residuals where there is a control variate), one number or one per arm. None takes the range
+        of the rewards read so far, *which voids the promise*.
+    batch_size : int
+        Rows of the first batch; batches double.
+    variance : {"pairwise", "marginal"}
+        As for :class:`NormalRace`.
+
+    Examples
+    --------
+    >>> from amc_pymc import BernsteinRace
+    >>> BernsteinRace(delta=0.05, reward_range=1.0).rule(1_000, 2).sizes[:4].tolist()
+    [2, 4, 8, 16]
+    """
+
+    delta: float = _DELTA
+    reward_range: float | Sequence[float] | None = None
+    batch_size: int = 2
+    variance: Variance = "pairwise"
+
+    def __post_init__(self):
+        _check_delta(self.delta)
+        _check_count("batch_size", self.batch_size, 2)
+        _check_variance(self.variance)
+        object.__setattr__(self, "reward_range", _as_range(self.reward_range))
+
+    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
+        """Rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        return rules.bernstein_rule(
+            n_raced,
+            n_arms,
+            delta=self.delta,
+            batch_size=int(self.batch_size),
+            reward_range=self.reward_range,
+            variance=self.variance,
+            zero_sd_decides=zero_sd_decides,
+        )
+
+    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
+        """Rows of a two-arm race by which the half-width is below the gap.
+
+        The range counts as ten standard deviations of the differences.
+        """
+        return _rows_until(self.rule(n_raced, 2), gap_in_sds)
+
+
+@dataclass(frozen=True)
+class LilUCBRace:
+    """lil'UCB adapted to finite populations, Chen & Ghahramani (2016), section 3.2.
+
+    Each arm draws rows of its own, one at a time, and better arms draw more. It pays only with many
+    arms, most of them hopeless. The heuristic parameters of Jamieson et al. (2014) have no proof:
+    the error may exceed ``delta``.
+
+    Parameters
+    ----------
+    delta : float
+        Error probability aimed at, in (0, 0.5).
+    reward_range : float or sequence of float, optional
+        Largest minus smallest reward of an arm; the largest counts. None takes the widest range an
+        arm has shown.
+    beta, epsilon : float
+        Parameters of the bound, 1/2 and 0 in the heuristic.
+    rows_per_pull : int
+        Rows read at a time. More are faster on the clock and may read more than needed.
+    """
+
+    delta: float = _DELTA
+    reward_range: float | Sequence[float] | None = None
+    beta: float = 0.5
+    epsilon: float = 0.0
+    rows_per_pull: int = 1
+
+    def __post_init__(self):
+        _check_delta(self.delta)
+        object.__setattr__(self, "reward_range", _as_range(self.reward_range))
+        for name, value in (("beta", self.beta), ("epsilon", self.epsilon)):
+            if not (_is_real(value) and 0.0 <= value < math.inf):
+                raise ValueError(f"{name} must be finite and not negative, got {value!r}")
+        _check_count("rows_per_pull", self.rows_per_pull, 1)
+
+    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
+        """Rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        return rules.lil_rule(
+            n_raced,
+            n_arms,
+            delta=self.delta,
+            reward_range=self.reward_range,
+            beta=self.beta,
+            epsilon=self.epsilon,
+            rows_per_pull=self.rows_per_pull,
+        )
+
+    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
+        """Rows of an arm by which twice the half-width is below the gap.
+
+        The range counts as ten standard deviations of the differences.
+        """
+        gaps = _gaps(gap_in_sds)
+        lil = self.rule(n_raced, 2).lil
+        sizes = np.unique(np.geomspace(1, max(1, n_raced), 200).astype(np.int64))
+        widths = [2.0 * upper_half_width(size, _UNKNOWN_RANGE / 2.0, lil) for size in sizes]
+        return _first_below(sizes, np.array(widths), gaps, n_raced)
+
+
+@dataclass(frozen=True)
+class TTestRace:
+    """The race of Korattikara, Chen & Welling (2014), a baseline that errs more often than delta.
+
+    A t-test at level ``delta`` after every ``batch_size`` rows, uncorrected for the number of tests.
+
+    Parameters
+    ----------
+    delta : float
+        Level of each test, in (0, 0.5).
+    batch_size : int
+        Rows of every batch.
+    """
+
+    delta: float = _DELTA
+    batch_size: int = 500
+
+    def __post_init__(self):
+        _check_delta(self.delta)
+        _check_count("batch_size", self.batch_size, 2)
+
+    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
+        """Rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        return rules.t_test_rule(
+            n_raced,
+            n_arms,
+            delta=self.delta,
+            batch_size=int(self.batch_size),
+            zero_sd_decides=zero_sd_decides,
+        )
+
+    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
+        """Rows of a two-arm race by which the half-width is below the gap."""
+        return _rows_until(self.rule(n_raced, 2), gap_in_sds)
+
+
+@dataclass(frozen=True)
+class BardenetRace:
+    """The race of Bardenet, Doucet & Holmes (2014), a baseline.
+
+    :class:`BernsteinRace` with delta spread over the rounds as (p - 1) / (p T^p).
+
+    Parameters
+    ----------
+    delta, reward_range, batch_size
+        As for :class:`BernsteinRace`.
+    p : float
+        Above 1.
+    """
+
+    delta: float = _DELTA
+    reward_range: float | Sequence[float] | None = None
+    p: float = 2.0
+    batch_size: int = 2
+
+    def __post_init__(self):
+        _check_delta(self.delta)
+        _check_count("batch_size", self.batch_size, 2)
+        object.__setattr__(self, "reward_range", _as_range(self.reward_range))
+        if not (_is_real(self.p) and 1.0 < self.p < math.inf):
+            raise ValueError(f"p must be finite and above 1, got {self.p!r}")
+
+    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
+        """Rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        return rules.bardenet_rule(
+            n_raced,
+            n_arms,
+            delta=self.delta,
+            batch_size=int(self.batch_size),
+            p=self.p,
+            reward_range=self.reward_range,
+            zero_sd_decides=zero_sd_decides,
+        )
+
+    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
+        """Rows of a two-arm race by which the half-width is below the gap.
+
+        The range counts as ten standard deviations of the differences.
+        """
+        return _rows_until(self.rule(n_raced, 2), gap_in_sds)
+
+
+@dataclass(frozen=True)
+class ExactRace:
+    """Read all rows at every decision, for checking."""
+
+    @property
+    def delta(self) -> float:
+        """Zero: no decision differs from the one all rows make."""
+        return 0.0
+
+    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
+        """Rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        return rules.exact_rule(n_raced, n_arms, zero_sd_decides=zero_sd_decides)
+
+    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
+        """All rows, whatever the gap."""
+        return np.full(_gaps(gap_in_sds).shape, float(n_raced))
+
+
+Race = NormalRace | BernsteinRace | LilUCBRace | TTestRace | BardenetRace | ExactRace
+
+
+def as_race(
+    race: str | Race,
+    delta: float = _DELTA,
+    batch_size: int = _BATCH_SIZE,
+    variance: Variance = "pairwise",
+) -> Race:
+    """Settings of the race from a step's arguments.
+
+    Parameters
+    ----------
+    race : {"normal", "bernstein", "lil_ucb", "exact"} or a race
+    delta, batch_size, variance
+        For a race given by name. "bernstein" begins with 2 rows unless ``batch_size`` is changed
+        from its default of 50.
+
+    Raises
+    ------
+    ValueError
+        Values out of range, an unknown name, or a race that contradicts an argument that was
+        changed from its default.
+    """
+    if isinstance(race, get_args(Race)):
+        _check_agreement(race, delta=delta, batch_size=batch_size, variance=variance)
+        return race
+    checked = NormalRace(delta, batch_size, variance)
+    if race == "normal":
+        return checked
+    if race == "bernstein":
+        first = 2 if batch_size == _BATCH_SIZE else batch_size
+        return BernsteinRace(delta, batch_size=first, variance=variance)
+    if race == "lil_ucb":
+        if batch_size != _BATCH_SIZE:
+            raise ValueError(
+                f"batch_size={batch_size!r} has no meaning for race='lil_ucb'; "
+                "use LilUCBRace(rows_per_pull=)"
+            )
+        return LilUCBRace(delta)
+    if race == "exact":
+        return ExactRace()
+    raise ValueError(
+        "race must be 'normal', 'bernstein', 'lil_ucb', 'exact' or a race such as NormalRace(), "
+        f"got {race!r}"
+    )
+
+
+def _check_agreement(race: Race, **arguments) -> None:
+    defaults = {"delta": _DELTA, "batch_size": _BATCH_SIZE, "variance": "pairwise"}
+    for name, value in arguments.items():
+        if value != defaults[name] and value != getattr(race, name, None):
+            raise ValueError(
+                f"{name}={value!r} contradicts race={race!r}; give it to {type(race).__name__} "
+                "or leave it out"
+            )
+
+
+def _gaps(gap_in_sds) -> np.ndarray:
+    return np.abs(np.asarray(gap_in_sds, dtype=float))
+
+
+def _rows_until(rule: RaceRule, gap_in_sds) -> np.ndarray:
+    """Round at which a gap of the given size exceeds the half-width, its sd being one."""
+    widths = rule.sd_factor + _UNKNOWN_RANGE * rule.range_factor
+    return _first_below(rule.sizes, widths, _gaps(gap_in_sds), int(rule.sizes[-1]))
+
+
+def _first_below(sizes, widths, gaps, n_raced) -> np.ndarray:
+    below = widths < gaps[..., None]
+    rows = sizes[np.argmax(below, axis=-1)]
+    return np.where(below.any(axis=-1), rows, n_raced).astype(float)
+
+
+def _is_real(value) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _check_delta(delta) -> None:
+    if not (_is_real(delta) and 0.0 < delta < 0.5):
+        raise ValueError(f"delta must lie in (0, 0.5), got {delta!r}")
+
+
+def _check_count(name: str, value, least: int) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def _check_variance(variance) -> None:
+    if variance not in get_args(Variance):
+        raise ValueError(f"variance must be one of {get_args(Variance)}, got {variance!r}")
+
+
+def _as_range(reward_range) -> float | tuple[float, ...] | None:
+    if reward_range is None:
+        return None
+    if _is_real(reward_range):
+        values: tuple = (reward_range,)
+    elif isinstance(reward_range, Sequence | np.ndarray) and not isinstance(reward_range, str):
+        values = tuple(reward_range)
+    else:
+        values = ()
+    if not values or not all(_is_real(v) and 0.0 < v < math.inf for v in values):
+        raise ValueError(
+            "reward_range must be a positive number, one for each arm, or None, "
+            f"got {reward_range!r}"
+        )
+    return float(reward_range) if _is_real(reward_range) else tuple(float(v) for v in values)

@@ -1,0 +1,379 @@
+r"""The race over arms with populations of their own, of different sizes.
+
+Arm k has N_k rewards l_{k,n} and a bias; the arm with the highest sum
+:math:`S_k = \sum_n l_{k,n} + b_k` is sought. Appendix C.3 of Chen & Ghahramani (2016) races such
+arms with independent variances. Its eq. 26 lacks squares, has the exponent -1/2 for 1/2, and is
+about means, while arms of different sizes compare by sums. What is used here, with T_k rewards of
+arm k read without replacement, their mean m_k and variance s_k^2 (divisor T_k - 1, which makes
+the second line unbiased):
+
+.. math::
+
+    \hat S_k &= N_k m_k + b_k, \\
+    V_k &= N_k^2 \frac{s_k^2}{T_k} \left(1 - \frac{T_k}{N_k}\right), \\
+    B &= \Phi^{-1}\!\left(1 - \frac{\delta}{M (t^* - 1)}\right).
+
+Arm k is dropped when :math:`\hat S_{best} - \hat S_k > B \sqrt{V_{best} + V_k}`, and V_k = 0 once
+the arm is read completely. t* is the number of rounds of the longest schedule. M counts the ways
+in which the best arm can be lost to a given arm: D - 1, or the number of arms that outlast the
+first round if that is smaller, because all arms read completely are exact and can only win through
+the one error of the best arm's own sum.
+
+The first batch is so small (3) that s_k is often tiny by chance, and V_k with it. With
+``student=True`` the lead is measured by Student's t with Welch's degrees of freedom,
+
+.. math:: \nu = \frac{(V_i + V_j)^2}{V_i^2 / (T_i - 1) + V_j^2 / (T_j - 1)},
+
+and mapped to the normal deviate of the same probability by Wallace's formula,
+:math:`z = \sqrt{\nu \log(1 + t^2/\nu)}\,(8\nu + 1)/(8\nu + 3)`, before it is compared with B. An
+arm that has shown no spread at all, and is not read completely, takes part in no elimination.
+
+Measured with all sums equal, the worst case, at delta = 0.05 and first batches of 3 (4,000 races a
+figure; ten arms of 2,000 down to 0 normal rewards, two arms of 2,000): 0.12 and 0.07 for normal
+deviates, 0.02 and 0.04 for Student's t. No small-sample correction helps against skewness: one
+large arm of lognormal rewards against arms that are exact errs with up to 0.16 (0.13 with a first
+batch of 50), because the few rewards that carry its sum are not seen.
+
+References
+----------
+Chen & Ghahramani (2016), *Scalable Discrete Sampling as a Multi-Armed Bandit Problem*, ICML,
+PMLR 48:2492-2501. Wallace (1959), *Bounds on normal approximations to Student's and the chi-square
+distributions*, Annals of Mathematical Statistics 30:1121-1130, doi:10.1214/aoms/1177706100.
+"""
+
+from __future__ import annotations
+
+import math
+
+from typing import NamedTuple
+
+import numpy as np
+
+from numba import njit
+
+__all__ = [
+    "ALL_EXCLUDED",
+    "DECIDED",
+    "NOT_FINITE",
+    "Arms",
+    "SumsResult",
+    "SumsRule",
+    "longest_schedule",
+    "make_arms",
+    "make_sums_rule",
+    "race_sums",
+    "rows_after",
+]
+
+DECIDED, NOT_FINITE, ALL_EXCLUDED = 0, 1, 2
+
+
+class Arms(NamedTuple):
+    """Populations of K arms, side by side.
+
+    Arm k owns ``members[start[k] : start[k] + size[k]]``, labels of rows that no other arm has;
+    ``place[label]`` is where a label stands in ``members``. A race permutes an arm's members in
+    place and keeps ``place`` up to date; a draw is uniform whatever order it finds.
+    """
+
+    start: np.ndarray
+    size: np.ndarray
+    members: np.ndarray
+    place: np.ndarray
+
+
+class SumsRule(NamedTuple):
+    """How a race of sums decides.
+
+    Attributes
+    ----------
+    delta : float
+        Promised error probability of one decision.
+    first : int
+        Rewards of each arm in the first round; ``first >= max N_k`` reads everything at once.
+    student : bool
+        Whether leads are measured by Student's t (Welch) rather than as normal deviates.
+    """
+
+    delta: float
+    first: int
+    student: bool
+
+
+class SumsResult(NamedTuple):
+    """Outcome of one race.
+
+    ``rows`` counts the rewards read, of all arms together; with one possible arm it is zero.
+
+    If ``status`` is not ``DECIDED``, ``winner`` is -1: a reward of ``row`` of ``arm`` (or the bias
+    of ``arm``, then ``row`` is -1) is NaN or +inf, or every arm is excluded by -inf.
+    """
+
+    winner: int
+    rows: int
+    rounds: int
+    status: int
+    arm: int
+    row: int
+
+
+def make_sums_rule(delta: float = 0.05, *, first: int = 3, student: bool = True) -> SumsRule:
+    """Check and build the rule of a race of sums.
+
+    Examples
+    --------
+    >>> from amc_pymc.racing.sums import make_sums_rule
+    >>> make_sums_rule(0.05).first
+    3
+    """
+    if not 0.0 < delta < 0.5:
+        raise ValueError(f"delta must lie in (0, 0.5), got {delta!r}")
+    if isinstance(first, bool) or int(first) != first or first < 2:
+        raise ValueError(f"first must be an integer of at least 2, got {first!r}")
+    return SumsRule(float(delta), int(first), bool(student))
+
+
+def make_arms(sizes) -> Arms:
+    """Arms whose rows are numbered 0, ..., N_k - 1 from arm to arm, without gaps.
+
+    Parameters
+    ----------
+    sizes : (K,) sequence of int
+        N_k, which may be zero: the arm's sum is its bias.
+
+    Examples
+    --------
+    >>> from amc_pymc.racing.sums import make_arms
+    >>> make_arms([2, 0, 3]).start
+    array([0, 2, 2])
+    """
+    sizes = np.asarray(sizes)
+    if sizes.ndim != 1 or sizes.size == 0:
+        raise ValueError(f"sizes must be a 1-d sequence of at least one size, got {sizes!r}")
+    if sizes.dtype.kind not in "iu" or sizes.min() < 0:
+        raise ValueError(f"sizes must be integers of at least 0, got {sizes!r}")
+    sizes = sizes.astype(np.int64)
+    total = int(sizes.sum())
+    start = np.cumsum(sizes) - sizes
+    return Arms(start, sizes, np.arange(total), np.arange(total))
+
+
+@njit(cache=True)
+def rows_after(seen, size, first):
+    """Rewards read after the next round of an arm of which ``seen`` have been read.
+
+    ``first``, then a tenth of what was left (at least one) more, then twice as many each time.
+    """
+    if seen == 0:
+        target = first
+    elif seen == first:
+        target = first + max((size - first) // 10, 1)
+    else:
+        target = 2 * seen
+    return min(target, size)
+
+
+@njit(cache=True)
+def longest_schedule(size, first):
+    """Rounds after which an arm of ``size`` rewards is read completely."""
+    seen, rounds = 0, 0
+    while seen < size:
+        seen = rows_after(seen, size, first)
+        rounds += 1
+    return rounds
+
+
+@njit(cache=True)
+def _upper_quantile(p):
+    """The standard normal's z with P(Z > z) = p, 0 < p < 1/2, by Newton's method on log P."""
+    z = math.sqrt(max(-2.0 * math.log(2.0 * p), 0.0))
+    for _ in range(50):
+        tail = 0.5 * math.erfc(z / math.sqrt(2.0))
+        density = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+        step = math.log(tail / p) * tail / density
+        z += step
+        if abs(step) < 1e-12 * (1.0 + abs(z)):
+            break
+    return z
+
+
+@njit(cache=True)
+def _deviate(t, df):
+    """Normal deviate with the tail probability of Student's t > 0 (Wallace 1959)."""
+    return math.sqrt(df * math.log1p(t * t / df)) * (8.0 * df + 1.0) / (8.0 * df + 3.0)
+
+
+@njit(cache=True)
+def draw_members(arms, k, seen, target, rng):
+    """Bring a random choice of arm k's unread members to its places ``seen`` to ``target``."""
+    members, place = arms.members, arms.place
+    start, size = arms.start[k], arms.size[k]
+    if target == size:
+        return
+    for j in range(seen, target):
+        other = j + np.int64(rng.random() * (size - j))
+        a, b = members[start + j], members[start + other]
+        members[start + j], members[start + other] = b, a
+        place[b], place[a] = start + j, start + other
+
+
+@njit(cache=True)
+def _merge(mean, comoment, seen, values):
+    """Mean and sum of squared deviations after a batch of rewards has been added."""
+    m = values.size
+    total = 0.0
+    for value in values:
+        total += value
+    shift = total / m - mean
+    squares = 0.0
+    for value in values:
+        squares += (value - total / m) ** 2
+    return (
+        mean + shift * m / (seen + m),
+        comoment + squares + shift * shift * seen * m / (seen + m),
+    )
+
+
+@njit(cache=True)
+def _first_bad(values):
+    """Position of the first reward that is NaN or +inf, else -1."""
+    for j in range(values.size):
+        if np.isnan(values[j]) or values[j] == np.inf:
+            return j
+    return -1
+
+
+@njit(cache=True)
+def _variance(comoment, seen, size):
+    """V_k, the variance of the estimated sum of an arm; zero once it is exact."""
+    if seen >= size:
+        return 0.0
+    return size * (size - seen) * comoment / (seen * (seen - 1.0))
+
+
+@njit(cache=True)
+def _eliminate(alive, scores, comoment, seen, size, bound, student):
+    """Drop every arm that the best one leads by more than B standard errors; return the best."""
+    best = -1
+    for k in range(alive.size):
+        if alive[k] and (best < 0 or scores[k] > scores[best]):
+            best = k
+    v_best = _variance(comoment[best], seen[best], size[best])
+    if seen[best] < size[best] and v_best <= 0.0:
+        return best
+    for k in range(alive.size):
+        if not alive[k] or k == best:
+            continue
+        v = _variance(comoment[k], seen[k], size[k])
+        if seen[k] < size[k] and v <= 0.0:
+            continue
+        total = v_best + v
+        lead = scores[best] - scores[k]
+        if total <= 0.0:
+            alive[k] = False
+            continue
+        z = lead / math.sqrt(total)
+        if student:
+            inverse_df = 0.0
+            if v_best > 0.0:
+                inverse_df += (v_best / total) ** 2 / (seen[best] - 1.0)
+            if v > 0.0:
+                inverse_df += (v / total) ** 2 / (seen[k] - 1.0)
+            z = _deviate(z, 1.0 / inverse_df)
+        if z > bound:
+            alive[k] = False
+    return best
+
+
+@njit(cache=True)
+def _check_biases(bias):
+    """Number of arms that are possible, and the first arm whose bias is NaN or +inf, else -1."""
+    possible = 0
+    for k in range(bias.size):
+        if np.isnan(bias[k]) or bias[k] == np.inf:
+            return possible, k
+        if bias[k] > -np.inf:
+            possible += 1
+    return possible, -1
+
+
+@njit(cache=True)
+def race_sums(rewards, context, arms, bias, rule, rng):
+    """Find the arm with the highest sum of rewards plus bias.
+
+    Parameters
+    ----------
+    rewards : first-class function (arm, rows (m,) int64, context) -> (m,) float64
+        Compiled rewards (a Numba ``cfunc``), natural logarithms, of some of an arm's labels.
+    context : any Numba type
+        Handed on to ``rewards``: the data it reads.
+    arms : Arms
+        Members are permuted within their arms.
+    bias : (K,) array
+        Natural logarithms, Gumbel noise included; -inf excludes an arm.
+    rule : SumsRule
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    SumsResult
+
+    Notes
+    -----
+    A reward of -inf excludes its arm at once. Ties are won by the first of the arms.
+    """
+    n_arms = bias.size
+    size = arms.size
+    n_alive, bad = _check_biases(bias)
+    if bad >= 0:
+        return SumsResult(-1, 0, 0, NOT_FINITE, bad, -1)
+    mean = np.zeros(n_arms)
+    comoment = np.zeros(n_arms)
+    seen = np.zeros(n_arms, dtype=np.int64)
+    scores = bias.copy()
+    alive = np.empty(n_arms, dtype=np.bool_)
+    n_long, largest = 0, 0
+    for k in range(n_arms):
+        alive[k] = bias[k] > -np.inf
+        if alive[k]:
+            largest = max(largest, size[k])
+            n_long += size[k] > rule.first
+    events = min(n_alive - 1, n_long) * (longest_schedule(largest, rule.first) - 1)
+    bound = _upper_quantile(rule.delta / events) if events > 0 else 0.0
+    rounds, read, winner = 0, 0, -1
+    while n_alive > 1:
+        unread = 0
+        for k in range(n_arms):
+            if not alive[k]:
+                continue
+            target = rows_after(seen[k], size[k], rule.first)
+            m = target - seen[k]
+            if m == 0:
+                continue
+            draw_members(arms, k, seen[k], target, rng)
+            rows = arms.members[arms.start[k] + seen[k] : arms.start[k] + target]
+            values = rewards(k, rows, context)
+            read += m
+            bad = _first_bad(values)
+            if bad >= 0:
+                return SumsResult(-1, read, rounds + 1, NOT_FINITE, k, rows[bad])
+            if np.min(values) == -np.inf:
+                alive[k] = False
+                n_alive -= 1
+                continue
+            mean[k], comoment[k] = _merge(mean[k], comoment[k], seen[k], values)
+            seen[k] = target
+            scores[k] = size[k] * mean[k] + bias[k]
+            unread += size[k] - target
+        rounds += 1
+        if n_alive == 0:
+            break
+        winner = _eliminate(alive, scores, comoment, seen, size, bound, rule.student)
+        n_alive = np.count_nonzero(alive)
+        if unread == 0:
+            break
+    if n_alive == 0:
+        return SumsResult(-1, read, rounds, ALL_EXCLUDED, -1, -1)
+    if winner < 0 or not alive[winner]:
+        winner = int(np.argmax(alive))
+    return SumsResult(winner, read, rounds, DECIDED, -1, -1)

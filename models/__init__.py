@@ -1,0 +1,1 @@
+"""The experiments of the papers: models, data and reference answers, one file each."""

@@ -1,0 +1,432 @@
+r"""How many lags an ARCH model needs: models of order q with Student-t innovations.
+
+Section 5.2 and appendix C.2, figure 2, of Chen & Ghahramani (2016), *Scalable Discrete Sampling as
+a Multi-Armed Bandit Problem*, ICML, PMLR 48:2492-2501:
+
+.. math:: r_t = \sigma_t z_t, \quad z_t \sim t_\nu(0, 1), \quad
+          \sigma_t^2 = \alpha_0 + \sum_{i=1}^{q} \alpha_i r_{t-i}^2, \qquad
+          \alpha_i, \nu \sim \text{Gamma}(1, 1), \quad q \in \{5, 10, 15, 20, 25, 30\} .
+
+:math:`\sigma_t` is the *scale* of Student's t, not its standard deviation. Returns are demeaned and
+scaled to unit variance before anything else: Gamma(1, 1) says that alpha_0 is of the order of one,
+which raw returns (variance about 1e-4) contradict. All orders explain the same returns, those after
+the first ``max(orders)``, on which every model is conditioned. Parameters are sampled as
+x' = log(exp(x) - 1), the inverse of softplus.
+
+The paper's five-minute Shanghai index is not to be had; :func:`load_returns` has daily returns that
+the package ``arch`` ships, :func:`simulate_arch` series of a known order.
+
+:func:`log_density` and :func:`arch_evidence` are a reference that shares no code with PyMC.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from scipy.optimize import minimize
+from scipy.special import gammaln, log_ndtr, logsumexp, ndtri
+
+from amc_pymc.rng import as_generator
+
+ORDERS = (5, 10, 15, 20, 25, 30)
+Series = Literal["nasdaq", "sp500", "wti", "both"]
+#: One series, or several that share their parameters.
+Returns = np.ndarray | Sequence[np.ndarray]
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+def standardise(returns) -> np.ndarray:
+    """Returns with mean zero and variance one."""
+    returns = np.asarray(returns, dtype=float)
+    if returns.ndim != 1 or returns.size < 2 or not np.all(np.isfinite(returns)):
+        raise ValueError(f"returns must be a finite vector, got shape {returns.shape}")
+    if returns.std() == 0.0:
+        raise ValueError("returns are constant")
+    return (returns - returns.mean()) / returns.std()
+
+
+def load_returns(series: Series = "nasdaq", *, since: str | None = None) -> Returns:
+    """Standardised daily log returns of the NASDAQ or S&P 500 index, or of WTI crude oil.
+
+    Parameters
+    ----------
+    series : {"nasdaq", "sp500", "wti", "both"}
+        5,030 returns each for the two indices (1999 to 2018), 8,320 for oil (1986 to 2018);
+        "both" is a list of the two indices, each standardised.
+    since : str, optional
+        Only prices from this date on.
+
+    Notes
+    -----
+    Needs the package ``arch``. Days without a price are left out.
+    """
+    modules = {
+        "nasdaq": ("nasdaq", "Adj Close"),
+        "sp500": ("sp500", "Adj Close"),
+        "wti": ("wti", "DCOILWTICO"),
+    }
+    if series == "both":
+        return [np.asarray(load_returns(s, since=since)) for s in ("nasdaq", "sp500")]
+    if series not in modules:
+        raise ValueError(f"series must be 'both' or one of {', '.join(modules)}, got {series!r}")
+    import importlib
+
+    name, column = modules[series]
+    frame = importlib.import_module(f"arch.data.{name}").load()
+    prices = frame.loc[since:, column].dropna().to_numpy(dtype=float)
+    return standardise(np.diff(np.log(prices)))
+
+
+def simulate_arch(n: int, alpha, nu: float, rng, *, burn_in: int = 500) -> np.ndarray:
+    """Simulate n returns, neither demeaned nor scaled.
+
+    Parameters
+    ----------
+    n : int
+    alpha : (q + 1,) sequence
+        alpha_0, ..., alpha_q.
+    nu : float
+        Degrees of freedom. The variance is finite if nu/(nu - 2) times alpha_1 + ... + alpha_q is
+        less than one.
+    rng : numpy.random.Generator
+    burn_in : int
+        Returns simulated and thrown away first.
+    """
+    alpha = np.asarray(alpha, dtype=float)
+    if n < 1 or nu <= 0.0 or alpha.ndim != 1 or alpha.size < 1:
+        raise ValueError(
+            f"simulate_arch needs n >= 1, nu > 0 and alpha_0, ..., got {n}, {nu}, {alpha}"
+        )
+    if alpha[0] <= 0.0 or np.any(alpha < 0.0):
+        raise ValueError(f"alpha must not be negative and alpha_0 must be positive, got {alpha}")
+    q = alpha.size - 1
+    noise = rng.standard_t(nu, size=n + burn_in)
+    r = np.zeros(n + burn_in + q)
+    for t in range(q, r.size):
+        r[t] = noise[t - q] * math.sqrt(alpha[0] + alpha[1:] @ r[t - q : t][::-1] ** 2)
+    return r[-n:]
+
+
+class Rows(NamedTuple):
+    """What the likelihood of one order reads: returns (N,) and the squared lags (N, q), lag 1 first."""
+
+    r: np.ndarray
+    squares: np.ndarray
+
+
+def lagged_rows(returns: Returns, order: int, conditioned: int = max(ORDERS)) -> Rows:
+    """The observed returns, those after the first ``conditioned``, with their squared lags.
+
+    Of several series each is conditioned on its own first returns, and the rows are stacked.
+    """
+    if isinstance(returns, list | tuple) and returns and np.ndim(returns[0]) == 1:
+        parts = [lagged_rows(series, order, conditioned) for series in returns]
+        return Rows(*(np.concatenate(arrays) for arrays in zip(*parts)))
+    returns = np.asarray(returns, dtype=float)
+    if not 1 <= order <= conditioned:
+        raise ValueError(f"order must lie in [1, {conditioned}], got {order}")
+    if returns.ndim != 1 or returns.size <= conditioned:
+        raise ValueError(
+            f"returns must be a vector of more than {conditioned} values, got shape {returns.shape}"
+        )
+    windows = np.lib.stride_tricks.sliding_window_view(returns**2, order)
+    squares = windows[conditioned - order : returns.size - order, ::-1]
+    return Rows(returns[conditioned:].copy(), np.ascontiguousarray(squares))
+
+
+# --- models --------------------------------------------------------------------------------------
+
+
+def arch_models(returns: Returns, orders: Sequence[int] = ORDERS) -> dict:
+    """One ``pm.Model`` per order, all with the same observed returns.
+
+    Parameters
+    ----------
+    returns : (n,) array or sequence of them
+        Standardised (:func:`standardise`); the first ``max(orders)`` are conditioned on.
+    orders : sequence of int
+
+    Returns
+    -------
+    dict of str to pm.Model
+        ``"arch5"``, ... with variables ``alpha`` (dims "lag", from 0), ``nu`` and ``r`` (dims
+        "time").
+    """
+    orders = [int(q) for q in orders]
+    if not orders or len(set(orders)) < len(orders):
+        raise ValueError(f"orders must be different and at least one, got {orders}")
+    return {f"arch{q}": arch_model(lagged_rows(returns, q, max(orders))) for q in orders}
+
+
+def arch_model(rows: Rows):
+    """ARCH model of order q with Student-t innovations on given rows."""
+    import pymc as pm
+
+    from pymc.distributions.transforms import log_exp_m1
+
+    order = rows.squares.shape[1]
+    coords = {
+        "lag": np.arange(order + 1),
+        "past": np.arange(1, order + 1),
+        "time": np.arange(rows.r.size),
+    }
+    with pm.Model(coords=coords) as model:
+        squares = pm.Data("squares", rows.squares, dims=("time", "past"))
+        alpha = pm.Gamma("alpha", 1.0, 1.0, dims="lag", default_transform=log_exp_m1)
+        nu = pm.Gamma("nu", 1.0, 1.0, default_transform=log_exp_m1)
+        variance = alpha[0] + squares @ alpha[1:]
+        pm.StudentT("r", nu=nu, mu=0.0, sigma=variance**0.5, observed=rows.r, dims="time")
+    return model
+
+
+def summary_of_rows(rows: Rows, alpha) -> np.ndarray:
+    """The summary z_t = (r_t, sigma_t^2) (N, 2) of appendix C.2, at parameters alpha (q + 1,).
+
+    The paper puts the posterior mode of each order in, and cuts both into ten by their quantiles.
+    """
+    alpha = np.asarray(alpha, dtype=float)
+    if alpha.shape != (rows.squares.shape[1] + 1,):
+        raise ValueError(f"alpha must have shape ({rows.squares.shape[1] + 1},), got {alpha.shape}")
+    return np.column_stack([rows.r, alpha[0] + rows.squares @ alpha[1:]])
+
+
+# --- reference -----------------------------------------------------------------------------------
+
+
+def softplus(x):
+    """log(1 + exp(x))."""
+    return np.logaddexp(0.0, x)
+
+
+def log_density(rows: Rows, x) -> np.ndarray:
+    """Log of likelihood, prior and Jacobian, at unconstrained points.
+
+    Parameters
+    ----------
+    rows : Rows
+    x : (..., q + 2) array
+        softplus(x) is (alpha_0, ..., alpha_q, nu).
+
+    Returns
+    -------
+    (...) array
+        Natural logarithm, normalised: its exponential integrates to the evidence.
+    """
+    x = np.asarray(x, dtype=float)
+    return _in_chunks(rows, softplus(x)) - softplus(x).sum(axis=-1) - softplus(-x).sum(axis=-1)
+
+
+def _in_chunks(rows, theta):
+    """Log-likelihood at theta (..., q + 2), a bounded number of points at a time."""
+    flat = theta.reshape(-1, theta.shape[-1])
+    out = np.empty(flat.shape[0])
+    chunk = max(1, 4_000_000 // rows.r.size)
+    for start in range(0, flat.shape[0], chunk):
+        part = flat[start : start + chunk]
+        out[start : start + chunk] = _log_likelihood(rows, part[:, :-1], part[:, -1:])
+    return out.reshape(theta.shape[:-1])
+
+
+def _log_likelihood(rows, alpha, nu):
+    """Sum over rows at P parameters: alpha (P, q + 1), nu (P, 1) -> (P,)."""
+    variance = alpha[:, :1] + alpha[:, 1:] @ rows.squares.T
+    constant = gammaln((nu + 1.0) / 2.0) - gammaln(nu / 2.0) - 0.5 * np.log(nu * np.pi)
+    z2 = rows.r**2 / (nu * variance)
+    each = -0.5 * np.log(variance) - 0.5 * (nu + 1.0) * np.log1p(z2)
+    return rows.r.size * constant[:, 0] + each.sum(axis=1)
+
+
+class Evidence(NamedTuple):
+    """Log evidence (natural), its standard error, and the effective number of draws behind it."""
+
+    log_evidence: float
+    standard_error: float
+    effective_draws: float
+
+
+def importance_evidence(
+    log_target: Callable[[np.ndarray], np.ndarray],
+    start,
+    rng,
+    *,
+    draws: int = 20_000,
+    df: float = 20.0,
+    rounds: int = 4,
+) -> Evidence:
+    """Log evidence by importance sampling from a split Student-t (Geweke 1989, section 4).
+
+    The proposal is centred at the mode, its axes are those of the inverse Hessian there, and each
+    axis has one scale to the left and one to the right, for skewed posteriors. The scales are
+    fitted to the weighted draws of ``rounds`` samples; a last, independent sample gives the
+    estimate.
+
+    Parameters
+    ----------
+    log_target : callable
+        Unnormalised log density, (P, D) -> (P,).
+    start : (D,) array
+        Where the search for the mode begins.
+    rng : numpy.random.Generator
+    draws : int
+        Draws of the last sample; each of those before has as many.
+    df : float
+        Degrees of freedom of the proposal.
+    rounds : int
+        Refits of the scales.
+
+    References
+    ----------
+    Geweke (1989), *Bayesian inference in econometric models using Monte Carlo integration*,
+    Econometrica 57:1317-1339, doi:10.2307/1913710.
+    """
+    start = np.asarray(start, dtype=float)
+    if draws < 10 * start.size:
+        raise ValueError(
+            f"draws must be at least ten per dimension, {10 * start.size}, got {draws}"
+        )
+    if df <= 2.0 or rounds < 0:
+        raise ValueError(f"df must be above 2 and rounds not negative, got {df} and {rounds}")
+    mode = _mode(log_target, start)
+    root = np.linalg.cholesky(_inverse_hessian(log_target, mode))
+    scales = np.ones((2, start.size))
+    for _ in range(rounds):
+        log_w, v = _weighted_draws(log_target, mode, root, scales, df, draws, rng)
+        scales = _split_scales(_tempered(log_w, 0.1 * draws), v) * math.sqrt((df - 2.0) / df)
+    log_w, _ = _weighted_draws(log_target, mode, root, scales, df, draws, rng)
+    w = np.exp(log_w - log_w.max())
+    return Evidence(
+        float(log_w.max() + math.log(w.mean())),
+        float(w.std(ddof=1) / (w.mean() * math.sqrt(draws))),
+        float(w.sum() ** 2 / (w @ w)),
+    )
+
+
+def _weighted_draws(log_target, mode, root, scales, df, draws, rng):
+    """Log importance weights (P,) and whitened draws (P, D) of a split Student-t.
+
+    ``scales`` (2, D) are those of the left and right sides. The density is continuous at the mode.
+    """
+    d = mode.size
+    left, right = scales
+    u = np.abs(rng.standard_normal((draws, d)))
+    g = rng.chisquare(df, size=(draws, 1)) / df
+    to_right = rng.random((draws, d)) < right / (left + right)
+    v = np.where(to_right, right, -left) * u / np.sqrt(g)
+    log_q = (
+        gammaln((df + d) / 2.0)
+        - gammaln(df / 2.0)
+        - 0.5 * d * math.log(df * math.pi)
+        - 0.5 * (df + d) * np.log1p(np.sum(u**2, axis=1) / (g[:, 0] * df))
+        - np.log((left + right) / 2.0).sum()
+        - np.log(np.diag(root)).sum()
+    )
+    return log_target(mode + v @ root.T) - log_q, v
+
+
+def _split_scales(w, v):
+    """Maximum-likelihood scales (2, D) of a split normal with mode zero, from weighted draws."""
+    left = (w @ np.where(v < 0.0, v, 0.0) ** 2) ** (1.0 / 3.0)
+    right = (w @ np.where(v > 0.0, v, 0.0) ** 2) ** (1.0 / 3.0)
+    return np.maximum(np.stack([left, right]) * np.sqrt(left + right), 0.05)
+
+
+def _tempered(log_w, least):
+    """Normalised weights w^power with the largest power in (0, 1] that leaves ``least`` draws."""
+    power = 1.0
+    while True:
+        w = np.exp(power * log_w - logsumexp(power * log_w))
+        if 1.0 / (w @ w) >= least or power < 1e-3:
+            return w
+        power *= 0.8
+
+
+def _mode(log_target, start):
+    """Mode by BFGS with gradients from central differences, all points in one call."""
+    step = 1e-5
+
+    def objective(x):
+        return -float(log_target(x[None])[0])
+
+    def gradient(x):
+        shifts = step * np.eye(x.size)
+        values = log_target(np.concatenate([x + shifts, x - shifts]))
+        return -(values[: x.size] - values[x.size :]) / (2.0 * step)
+
+    x = start
+    for _ in range(3):
+        x = minimize(objective, x, jac=gradient, method="L-BFGS-B", options={"maxiter": 1000}).x
+    return x
+
+
+def _inverse_hessian(log_target, mode):
+    """Inverse of minus the Hessian at the mode, by differences; curvatures below 0.1 are raised."""
+    d, step = mode.size, 1e-3
+    eye = step * np.eye(d)
+    i, j = np.triu_indices(d)
+    values = [log_target(mode + a * eye[i] + b * eye[j]) for a in (1.0, -1.0) for b in (1.0, -1.0)]
+    second = (values[0] - values[1] - values[2] + values[3]) / (4.0 * step**2)
+    hessian = np.zeros((d, d))
+    hessian[i, j] = hessian[j, i] = -second
+    curvature, axes = np.linalg.eigh(hessian)
+    return (axes / np.maximum(curvature, 0.1)) @ axes.T
+
+
+def arch_evidence(rows: Rows, rng, *, draws: int = 20_000) -> Evidence:
+    """Log evidence of one order by importance sampling.
+
+    In coordinates y in which every prior is a standard normal, theta = -log(1 - Phi(y)): the left
+    tails that coefficients near zero have after softplus are exponential, those of y normal.
+
+    Parameters
+    ----------
+    rows : Rows
+        Of :func:`lagged_rows`; all orders must be conditioned on the same returns.
+    rng : numpy.random.Generator
+    draws : int
+        Draws of the last sample, which gives the estimate.
+    """
+    q = rows.squares.shape[1]
+
+    def log_target(y):
+        log_prior = -0.5 * np.sum(y**2 + math.log(2.0 * math.pi), axis=-1)
+        return _in_chunks(rows, -log_ndtr(-y)) + log_prior
+
+    theta = np.concatenate([[0.3], np.full(q, 0.5 / q), [4.0]])
+    start = -ndtri(np.exp(-theta))
+    return importance_evidence(log_target, start, rng, draws=draws)
+
+
+def order_probabilities(evidences: dict[str, Evidence]) -> dict[str, tuple[float, float]]:
+    """Posterior probability of each model under equal priors, with its standard error.
+
+    Errors of the log evidences are taken as independent and propagated to first order.
+    """
+    if not evidences:
+        raise ValueError("evidences is empty")
+    log_z = np.array([e.log_evidence for e in evidences.values()])
+    se = np.array([e.standard_error for e in evidences.values()])
+    p = np.exp(log_z - logsumexp(log_z))
+    jacobian = np.diag(p) - np.outer(p, p)
+    return {
+        name: (float(pk), float(np.linalg.norm(row * se)))
+        for name, pk, row in zip(evidences, p, jacobian)
+    }
+
+
+def reference_probabilities(
+    returns: Returns, orders: Sequence[int] = ORDERS, *, seed: int = 0, draws: int = 20_000
+) -> tuple[dict[str, Evidence], dict[str, tuple[float, float]]]:
+    """Evidence and posterior probability of every order, by importance sampling."""
+    rng = as_generator(seed)
+    evidences = {
+        f"arch{q}": arch_evidence(lagged_rows(returns, q, max(orders)), rng, draws=draws)
+        for q in orders
+    }
+    return evidences, order_probabilities(evidences)

@@ -1,0 +1,257 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from scipy.special import expit, gammaln, logsumexp
+from scipy.stats import multivariate_normal
+from scipy.stats import t as student_t
+
+from amc_pymc.extract import extract_rows
+from models.arch_order import (
+    ORDERS,
+    Evidence,
+    _weighted_draws,
+    arch_evidence,
+    arch_models,
+    importance_evidence,
+    lagged_rows,
+    load_returns,
+    log_density,
+    order_probabilities,
+    reference_probabilities,
+    simulate_arch,
+    standardise,
+    summary_of_rows,
+)
+
+ALPHA = [0.4, 0.2, 0.1, 0.1]
+
+
+@pytest.fixture(scope="module")
+def returns():
+    return standardise(simulate_arch(120, ALPHA, 6.0, np.random.default_rng(0)))
+
+
+# --- rows and models ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [1, 3, 5])
+def test_lagged_rows(returns, order):
+    rows = lagged_rows(returns, order, 5)
+    for n, t in enumerate(range(5, returns.size)):
+        assert rows.r[n] == returns[t]
+        lags = [returns[t - i] ** 2 for i in range(1, order + 1)]
+        np.testing.assert_array_equal(rows.squares[n], lags)
+    assert rows.r.size == returns.size - 5
+
+
+def test_two_series_are_stacked(returns):
+    both = lagged_rows([returns, returns[:50]], 3, 5)
+    first, second = lagged_rows(returns, 3, 5), lagged_rows(returns[:50], 3, 5)
+    np.testing.assert_array_equal(both.squares, np.concatenate([first.squares, second.squares]))
+    np.testing.assert_array_equal(both.r, np.concatenate([first.r, second.r]))
+
+
+def test_models_agree_with_the_reference(returns):
+    """logp of each pm.Model, Jacobian included, is the NumPy density."""
+    rng = np.random.default_rng(1)
+    models = arch_models(returns, (2, 5))
+    assert list(models) == ["arch2", "arch5"]
+    for q, model in zip((2, 5), models.values()):
+        logp = model.compile_logp()
+        x = rng.normal(-1.0, 1.0, size=(5, q + 2))
+        expected = log_density(lagged_rows(returns, q, 5), x)
+        for point, value in zip(x, expected):
+            found = logp({"alpha_log_exp_m1__": point[:-1], "nu_log_exp_m1__": point[-1]})
+            assert found == pytest.approx(value, rel=1e-10)
+
+
+def test_models_share_their_observed_rows_and_can_be_subsampled(returns):
+    models = arch_models(returns)
+    assert list(models) == [f"arch{q}" for q in ORDERS]
+    for q, model in zip(ORDERS, models.values()):
+        np.testing.assert_array_equal(model.rvs_to_values[model["r"]].eval(), returns[30:])
+        assert model.named_vars_to_dims["alpha"] == ("lag",)
+        rows = extract_rows(model)
+        assert (rows.n_rows, rows.observed_vars) == (90, ("r",))
+        x = np.full(q + 2, -0.3)
+        point = {"alpha_log_exp_m1__": x[:-1], "nu_log_exp_m1__": x[-1]}
+        prior = np.sum(-np.logaddexp(0.0, x) + np.log(expit(x)))
+        total = rows(point, np.arange(90)).sum() + prior
+        assert total == pytest.approx(log_density(lagged_rows(returns, q), x))
+
+
+def test_density_of_one_row():
+    rows = lagged_rows(np.array([0.5, -2.0, 1.5]), 1, 2)
+    x = np.array([0.2, -1.0, 1.7])
+    alpha0, alpha1, nu = np.log1p(np.exp(x))
+    scale = np.sqrt(alpha0 + alpha1 * 4.0)
+    prior = -(alpha0 + alpha1 + nu) + np.log(expit(x)).sum()
+    assert log_density(rows, x) == pytest.approx(student_t.logpdf(1.5, nu, scale=scale) + prior)
+    assert log_density(rows, np.stack([x, x])[None]).shape == (1, 2)
+
+
+def test_summary_of_rows(returns):
+    rows = lagged_rows(returns, 3, 5)
+    z = summary_of_rows(rows, ALPHA)
+    np.testing.assert_array_equal(z[:, 0], returns[5:])
+    t = 40
+    variance = 0.4 + 0.2 * returns[t - 1] ** 2 + 0.1 * (returns[t - 2] ** 2 + returns[t - 3] ** 2)
+    assert z[t - 5, 1] == pytest.approx(variance)
+    with pytest.raises(ValueError, match="alpha"):
+        summary_of_rows(rows, [0.1, 0.2])
+
+
+# --- importance sampling --------------------------------------------------------------------------
+
+
+def within(evidence: Evidence, expected, se):
+    assert evidence.standard_error < se
+    assert abs(evidence.log_evidence - expected) < 4.0 * evidence.standard_error
+
+
+def test_evidence_of_a_normal_model():
+    """Conjugate: y ~ N(X b, 1), b ~ N(0, I), so y ~ N(0, I + XX')."""
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(20, 4)), rng.normal(size=20)
+    covariance = np.eye(20) + X @ X.T
+    log_z = -0.5 * (
+        y @ np.linalg.solve(covariance, y)
+        + np.linalg.slogdet(covariance)[1]
+        + 20 * np.log(2.0 * np.pi)
+    )
+
+    def log_target(b):
+        residual = y - b @ X.T
+        return -0.5 * (np.sum(residual**2, axis=1) + np.sum(b**2, axis=1)) - 12 * np.log(2 * np.pi)
+
+    found = importance_evidence(log_target, np.zeros(4), rng, draws=20_000)
+    within(found, log_z, 0.01)
+    assert found.effective_draws > 10_000
+
+
+def test_evidence_of_a_skewed_density():
+    """Logarithms of gamma variables, shapes 1 to 3, correlated by a rotation: evidence 7."""
+    rng = np.random.default_rng(3)
+    shape = np.array([1.0, 1.5, 3.0])
+    rotation = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+
+    def log_target(x):
+        z = x @ rotation
+        return np.sum(shape * z - np.exp(z) - gammaln(shape), axis=1) + np.log(7.0)
+
+    found = importance_evidence(log_target, np.zeros(3), rng, draws=20_000)
+    within(found, np.log(7.0), 0.02)
+
+
+def test_weights_of_a_split_proposal():
+    """A normal density under a proposal that is wide on one side: the weights average one."""
+    covariance = np.array([[1.0, 0.6], [0.6, 2.0]])
+    normal = multivariate_normal([0.5, -1.0], covariance)
+    log_w, v = _weighted_draws(
+        normal.logpdf,
+        np.array([0.5, -1.0]),
+        np.linalg.cholesky(covariance),
+        np.array([[0.9, 1.1], [3.0, 1.3]]),
+        5.0,
+        100_000,
+        np.random.default_rng(8),
+    )
+    w = np.exp(log_w)
+    assert abs(w.mean() - 1.0) < 4.0 * w.std() / np.sqrt(w.size)
+    assert np.mean(v[:, 0] > 0.0) == pytest.approx(3.0 / 3.9, abs=0.01)
+
+
+def test_evidence_of_an_arch_model(returns):
+    """Order one against a sum over a grid in the coordinates of the pm.Model."""
+    rows = lagged_rows(returns[:45], 1, 5)
+    axes = [np.linspace(-9.0, 3.0, 70), np.linspace(-14.0, 4.0, 70), np.linspace(-4.0, 12.0, 70)]
+    grid = np.array(list(itertools.product(*axes)))
+    cell = np.prod([a[1] - a[0] for a in axes])
+    expected = logsumexp(log_density(rows, grid)) + np.log(cell)
+    within(arch_evidence(rows, np.random.default_rng(4)), expected, 0.02)
+
+
+def test_probabilities_and_their_errors():
+    """First-order errors against noise put on the log evidences."""
+    evidences = {
+        "a": Evidence(-10.0, 0.03, 1e3),
+        "b": Evidence(-10.5, 0.05, 1e3),
+        "c": Evidence(-13.0, 0.02, 1e3),
+    }
+    found = order_probabilities(evidences)
+    rng = np.random.default_rng(5)
+    noise = rng.normal(size=(40_000, 3)) * [0.03, 0.05, 0.02] + [-10.0, -10.5, -13.0]
+    p = np.exp(noise - logsumexp(noise, axis=1, keepdims=True))
+    assert sum(v for v, _ in found.values()) == pytest.approx(1.0)
+    for (value, error), column in zip(found.values(), p.T):
+        assert value == pytest.approx(column.mean(), rel=0.01)
+        assert error == pytest.approx(column.std(), rel=0.03)
+
+
+@pytest.mark.slow
+def test_the_true_order_is_found():
+    rng = np.random.default_rng(6)
+    alpha = [0.2, *[0.08] * 10]
+    returns = standardise(simulate_arch(4000, alpha, 8.0, rng))
+    evidences, found = reference_probabilities(returns, (5, 10, 15), draws=4000)
+    assert found["arch10"][0] > 0.9
+    assert all(e.effective_draws > 200 for e in evidences.values())
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+def test_simulated_moments():
+    """The variance of an ARCH process with t noise: a0 v / (1 - v sum a), v = nu / (nu - 2)."""
+    r = simulate_arch(100_000, [0.4, 0.2, 0.1], 12.0, np.random.default_rng(7))
+    v = 12.0 / 10.0
+    batches = (r**2).reshape(100, -1).mean(axis=1)
+    error = batches.std(ddof=1) / 10.0
+    assert abs(batches.mean() - 0.4 * v / (1.0 - 0.3 * v)) < 4.0 * error
+    assert np.corrcoef(r[1:] ** 2, r[:-1] ** 2)[0, 1] > 0.1
+
+
+def test_simulation_is_reproducible():
+    one, two, other = (simulate_arch(50, ALPHA, 5.0, np.random.default_rng(s)) for s in (1, 1, 2))
+    np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(("series", "n"), [("nasdaq", 5030), ("sp500", 5030), ("wti", 8320)])
+def test_returns_that_arch_ships(series, n):
+    pytest.importorskip("arch")
+    r = load_returns(series)
+    assert r.shape == (n,)
+    assert r.mean() == pytest.approx(0.0, abs=1e-12)
+    assert r.std() == pytest.approx(1.0)
+    assert load_returns(series, since="2010-01-01").size < n
+
+
+def test_both_indices():
+    pytest.importorskip("arch")
+    assert [r.size for r in load_returns("both")] == [5030, 5030]
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: load_returns("dax"), "series"),
+        (lambda: standardise(np.ones(5)), "constant"),
+        (lambda: standardise([1.0, np.nan]), "finite"),
+        (lambda: lagged_rows(np.zeros(30), 5), "more than 30"),
+        (lambda: lagged_rows(np.zeros(50), 31), "order"),
+        (lambda: arch_models(np.zeros(50), (5, 5)), "orders"),
+        (lambda: simulate_arch(10, [0.0, 0.1], 3.0, np.random.default_rng(0)), "alpha_0"),
+        (lambda: simulate_arch(0, [0.1], 3.0, np.random.default_rng(0)), "n >= 1"),
+        (lambda: order_probabilities({}), "empty"),
+        (
+            lambda: importance_evidence(lambda x: x[:, 0], np.zeros(3), None, draws=5),
+            "draws",
+        ),
+    ],
+)
+def test_bad_input(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()
