@@ -71,7 +71,7 @@ def bernstein_serfling(delta: ArrayLike, n: ArrayLike, n_rows: int) -> Bernstein
     >>> from amc_pymc.bounds import bernstein_serfling
     >>> sd, width = bernstein_serfling(0.05, [100, 900], 1000)
     >>> sd.round(4), width.round(4)
-    (array([0.288 , 0.032 ]), array([0.2051, 0.0228]))
+    (array([0.2881, 0.032 ]), array([0.2051, 0.0228]))
     """
     deltas, sizes = np.asarray(delta, float), np.asarray(n, float)
     if n_rows < 1:

@@ -105,15 +105,11 @@ class RowDensities:
         """
         if isinstance(self.rows, CallbackRows):
             return callback_function(self._python_state_rewards, _REWARDS)
-        return native_states(self.residual_function, _REWARDS, self.row_log_density.arrays)
-
-    @cached_property
-    def residual_function(self):
-        """Compiled ``(point, centre, rows (m,), *gathered rows) -> (m,)`` of one point."""
         point, centre, idx = pt.vector("point"), pt.vector("centre"), pt.lvector("idx")
         arrays = self.row_log_density.array_inputs()
         residual = self._residual(point, centre, idx, arrays)
-        return self._compile([point, centre, idx, *arrays], residual)
+        fn = self._compile([point, centre, idx, *arrays], residual)
+        return native_states(fn, _REWARDS, self.row_log_density.arrays)
 
     @cached_property
     def row_gradient(self):
@@ -188,11 +184,6 @@ class RowDensities:
         if isinstance(self.rows, CallbackRows):
             raise TypeError("row_logp gives values of rows only, no graph to differentiate")
         return self.rows
-
-    @property
-    def row_arrays(self) -> list[np.ndarray]:
-        """Data arrays of the rows."""
-        return self.row_log_density.arrays
 
     def _residual_change(self, points, centre, idx, arrays):
         rows = self.row_log_density
@@ -316,12 +307,7 @@ class ModelDensities(RowDensities):
     @cached_property
     def rest(self):
         """First-class ``x -> log density`` of everything but the rows."""
-        return native_function(self.rest_function, _LOGP)
-
-    @cached_property
-    def rest_function(self):
-        """Compiled :attr:`rest`."""
-        return self._compile([self._x], self._rest * 1.0)
+        return native_function(self._compile([self._x], self._rest * 1.0), _LOGP)
 
     @cached_property
     def rest_gradient(self):

@@ -28,8 +28,7 @@ __all__ = [
     "compile_graph",
     "entry_point",
     "native_function",
-    "native_model_rows",
-    "native_model_values",
+    "native_models",
     "native_states",
 ]
 
@@ -128,67 +127,43 @@ def native_states(fn, signature, arrays: Sequence[np.ndarray]):
     return _define("points, centre, rows", data, body, names, signature, (fn, bound))
 
 
-def native_model_rows(fns, signature, arrays: Sequence[Sequence[np.ndarray]], sizes: Sequence[int]):
-    """First-class ``(points (K, 1 + D), centres, rows (m,)) -> (K, m)`` over several models.
+def native_models(functions, signature, sizes: Sequence[int], centres: np.ndarray | None = None):
+    """First-class function of points (K, 1 + D) that asks the model each point belongs to.
 
-    The first entry of a point is the number of its model, the next are its parameters; ``centres``
-    holds the centres of all models one after the other.
+    The first entry of a point is the number of its model, the next ones are its parameters.
 
     Parameters
     ----------
-    fns : sequence of compiled PyTensor functions
-        One per model, as for :func:`native_states`.
+    functions : sequence of first-class functions
+        One per model: ``theta (D_k,) -> float``, or, if there are ``centres``, ``(points, centre,
+        rows (m,)) -> (K, m)``.
     signature : numba signature
-    arrays : sequence of sequences of arrays
-        Rows of each model.
+        ``points -> (K,)``, or ``(points, centre, rows) -> (K, m)``; the centre is not used.
     sizes : sequence of int
-        Parameters of each model.
+        Parameters D_k of each model.
+    centres : (sum D_k,) array, optional
+        Expansion points of all models one after the other.
     """
-    bodies, start = [], 0
-    for k, (rows, size) in enumerate(zip(arrays, sizes)):
-        gathered = ", ".join(f"d{k}_{j}[rows]" for j in range(len(rows)))
-        theta = f"points[a, 1:{1 + size}].copy(), centres[{start}:{start + size}].copy(), rows"
-        bodies.append(f"out[a] = jit{k}({theta}, {gathered}{{shared}})[0]")
-        start += size
-    return _switch(
-        "points, centres, rows", "(points.shape[0], rows.size)", bodies, fns, arrays, signature
-    )
-
-
-def native_model_values(fns, signature, sizes: Sequence[int]):
-    """First-class ``points (K, 1 + D) -> (K,)`` over several models' scalar functions."""
-    bodies = [
-        f"out[a] = jit{k}(points[a, 1:{1 + size}].copy(){{shared}})[0].item()"
-        for k, size in enumerate(sizes)
-    ]
-    return _switch("points", "points.shape[0]", bodies, fns, [()] * len(fns), signature)
-
-
-def _switch(arguments, shape, bodies, fns, arrays, signature):
-    """Function that runs the body whose number points[a, 0] holds."""
+    ends = np.cumsum(sizes)
     names: dict[str, object] = {"empty": np.empty, "int64": np.int64}
-    views, keep_alive = [], []
-    for k, (fn, rows) in enumerate(zip(fns, arrays)):
-        own, data, bound = _bind(fn, rows)
-        renamed = {key: f"{key}_of_{k}" for key in own if key[-1].isdigit()}
-        names |= {renamed.get(key, key): value for key, value in own.items()}
-        names[f"jit{k}"] = own["jit"]
-        for j in range(len(data)):
-            view = f"carray(pointer(address{j}_of_{k}), shape{j}_of_{k}, dtype=dtype{j}_of_{k})"
-            views.append(f"d{k}_{j} = {view}{'' if own[f'shape{j}'] else '.reshape(())'}")
-        shared = "".join(f", d{k}_{j}" for j in range(len(rows), len(data)))
-        bodies[k] = bodies[k].replace("{shared}", shared)
-        keep_alive.append((fn, bound))
-    lines = [f"def native({arguments}):", *(f"    {v}" for v in views), f"    out = empty({shape})"]
-    lines.append("    for a in range(points.shape[0]):")
-    for k, body in enumerate(bodies):
-        lines += [
-            f"        {'el' if k else ''}if int64(points[a, 0]) == {k}:",
-            f"            {body}",
-        ]
+    shape = "points.shape[0]" if centres is None else "(points.shape[0], rows.size)"
+    lines = [
+        f"def native({'points' if centres is None else 'points, unused, rows'}):",
+        f"    out = empty({shape})",
+        "    for a in range(points.shape[0]):",
+    ]
+    for k, (function, size) in enumerate(zip(functions, sizes)):
+        names[f"model{k}"] = function
+        lines.append(f"        {'el' if k else ''}if int64(points[a, 0]) == {k}:")
+        if centres is None:
+            lines.append(f"            out[a] = model{k}(points[a, 1:{1 + size}].copy())")
+        else:
+            names[f"centre{k}"] = np.ascontiguousarray(centres[ends[k] - size : ends[k]])
+            theta = f"points[a : a + 1, 1:{1 + size}].copy()"
+            lines.append(f"            out[a] = model{k}({theta}, centre{k}.copy(), rows)[0]")
     exec("\n".join([*lines, "    return out"]), names)
     native = cfunc(signature)(names["native"])
-    native.keep_alive = keep_alive
+    native.keep_alive = list(functions)
     return native
 
 

@@ -18,6 +18,7 @@ import amc_pymc.product_space as ps
 
 from amc_pymc.execution import JobReport, number_of_cores, run_jobs
 from amc_pymc.progress import progress
+from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import NOT_FINITE
 from amc_pymc.results import RACE_STATS
 from amc_pymc.rng import RandomSeed, spawn_generators
@@ -51,7 +52,7 @@ def sample_product_space(
     race: Literal["normal", "bernstein", "exact"] | Race = "normal",
     batch_size: int = 50,
     proposal: Literal["langevin", "auto", "gaussian", "random_walk"] | Proposal = "langevin",
-    proxy: TaylorProxy | None = None,
+    proxy: Literal["taylor", "data"] | TaylorProxy | DataProxy = "taylor",
     audits: int | Audits = 200,
     transitions_per_draw: int = 1,
     progressbar: bool = True,
@@ -89,8 +90,8 @@ def sample_product_space(
         rows in every step.
     proposal : {"langevin", "auto", "gaussian", "random_walk"} or a proposal object
         How parameters move; ``"langevin"`` is tuned to an acceptance of 36 %.
-    proxy : TaylorProxy, optional
-        Settings of the control variates.
+    proxy : {"taylor", "data"} or TaylorProxy or DataProxy
+        Control variates. Those in data space pay where posteriors are far from Gaussian.
     transitions_per_draw : int
         Moves of the parameters per draw of the index.
     progressbar : bool
@@ -235,12 +236,14 @@ def _step(model, name, observed_vars, race, proposal, proxy, audits, compile_kwa
             observed_vars=observed_vars,
             race=race,
             proposal=proposal,
-            proxy="taylor" if proxy is None else proxy,
+            proxy=proxy,
             audits=audits,
             compile_kwargs=compile_kwargs,
         )
     except ValueError as error:
         raise type(error)(f"models[{name!r}]: {error}") from error
+    if step.prepared.fit is None:
+        raise ValueError(f"models[{name!r}] has no finite curvature at its mode to build on")
     return step
 
 

@@ -2,7 +2,7 @@
 
 from amc_pymc.product_space.estimates import ModelEstimates, estimate_models, round_trips
 from amc_pymc.product_space.index_kernel import (
-    REST,
+    VALUES,
     IndexLog,
     IndexStep,
     Models,
@@ -11,7 +11,7 @@ from amc_pymc.product_space.index_kernel import (
 from amc_pymc.product_space.wang_landau import wang_landau_step
 
 __all__ = [
-    "REST",
+    "VALUES",
     "IndexLog",
     "IndexStep",
     "ModelEstimates",

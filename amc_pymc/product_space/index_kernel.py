@@ -20,10 +20,10 @@ from numba import njit, types
 
 from amc_pymc.racing import DECIDED, NOT_FINITE, race
 
-__all__ = ["REST", "IndexLog", "IndexStep", "Models", "draw_index"]
+__all__ = ["VALUES", "IndexLog", "IndexStep", "Models", "draw_index"]
 
-#: log density besides the rows: points (K, 1 + D) -> (K,).
-REST = types.float64[::1](types.float64[:, ::1])
+#: One number per model: points (K, 1 + D) -> (K,).
+VALUES = types.float64[::1](types.float64[:, ::1])
 
 
 class Models(NamedTuple):
@@ -113,8 +113,18 @@ def surrogate(theta, k, models):
 
 
 @njit(cache=True)
+def known_totals(points, models, control):
+    """What control variates say of the rows' sums at points (K, 1 + D)."""
+    out = control(points)
+    for a in range(points.shape[0]):
+        k = np.int64(points[a, 0])
+        out[a] += surrogate(points[a, 1 : 1 + models.sizes[k]], k, models)
+    return out
+
+
+@njit(cache=True)
 def draw_index(
-    current, points, log_prior, models, rest, rewards, population, rule, rng, log, log_rng
+    current, points, log_prior, models, rest, control, rewards, population, rule, rng, log, log_rng
 ):
     """Draw the model index given the current model's parameters in points[current, 1:].
 
@@ -126,8 +136,9 @@ def draw_index(
     log_prior : (M,) array
         Log weights of the models.
     models : Models
-    rest, rewards : first-class functions
-        Of signatures ``REST`` and :data:`amc_pymc.racing.REWARDS`.
+    rest, control, rewards : first-class functions
+        Log density besides the rows and population sum of the control variate in data space, of
+        signature ``VALUES``; rewards of signature :data:`amc_pymc.racing.REWARDS`.
     population, rule, rng
         As for :func:`amc_pymc.racing.race`.
     log : IndexLog
@@ -148,10 +159,7 @@ def draw_index(
             scores[k] = -np.inf
     arms = np.flatnonzero(scores > -np.inf)
     n_raced, n_exact = population.n_raced, population.exact.size
-    bias = np.empty(arms.size)
-    for a in range(arms.size):
-        k = arms[a]
-        bias[a] = scores[k] + surrogate(points[k, 1 : 1 + models.sizes[k]], k, models)
+    bias = scores[arms] + known_totals(points[arms], models, control)
     if n_exact:
         exact = rewards(points[arms], models.centres, population.exact)
         for a in range(arms.size):

@@ -101,7 +101,7 @@ def lil_ucb(rewards, points, centre, bias, population, lil, rng):
     n_arms = points.shape[0]
     n_raced = population.n_raced
     alive = bias > -np.inf
-    n_alive = np.count_nonzero(alive)
+    n_alive = int(np.count_nonzero(alive))
     if n_alive <= 1 or n_raced == 0:
         winner = int(np.argmax(bias)) if n_alive else -1
         return winner, 0, 0, bias[1] - bias[0] if n_arms == 2 else 0.0, -1, min(n_alive, 1)
@@ -119,7 +119,7 @@ def lil_ucb(rewards, points, centre, bias, population, lil, rng):
     first = lil.rows_per_pull if known else max(2, lil.rows_per_pull)
     drawn, visit, winner, bad_row, arms_left = 0, 0, -1, -1, 1
     low, high = np.full(n_arms, np.inf), np.full(n_arms, -np.inf)
-    while n_alive > 1 and bad_row < 0:
+    while (n_alive > 1 or (n_alive == 1 and visit < n_arms)) and bad_row < 0:
         if visit < n_arms:
             arm, size = visit, first
             visit += 1
@@ -161,7 +161,7 @@ def lil_ucb(rewards, points, centre, bias, population, lil, rng):
             alive[arm] = False
             n_alive -= 1
         elif not known:
-            scale = max(scale, 0.5 * (high[arm] - low[arm]))
+            scale = max(scale, 0.5 * float(high[arm] - low[arm]))
         if visit == n_arms:
             arms_left = max(arms_left, n_alive)
             if alive[arm] and pulls[arm] >= 1.0 + ratio * (drawn - pulls[arm]):

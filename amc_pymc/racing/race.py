@@ -312,7 +312,7 @@ def race(rewards, points, centre, bias, population, rule, rng):
     high = np.full((kept, wide), -np.inf)
     scores = bias.copy()
     alive = bias > -np.inf
-    n_alive = np.count_nonzero(alive)
+    n_alive = int(np.count_nonzero(alive))
     winner = int(np.argmax(bias)) if n_alive else -1
     arms_left = 1 if n_raced == 0 else n_alive
     read = np.empty(min(n_raced, max(sizes[0], _CHUNK)), dtype=np.int64)
@@ -338,11 +338,11 @@ def race(rewards, points, centre, bias, population, rule, rng):
             evaluated += arms.size * rows.size
             bad = _first_bad(values)
             if bad >= 0:
-                status, bad_row = NOT_FINITE, rows[bad]
+                status, bad_row = NOT_FINITE, int(rows[bad])
                 seen += rows.size
                 break
             _drop_impossible(alive, arms, values)
-            n_alive = np.count_nonzero(alive)
+            n_alive = int(np.count_nonzero(alive))
             if n_alive < arms.size:
                 if n_alive <= 1:
                     seen += rows.size
@@ -361,7 +361,7 @@ def race(rewards, points, centre, bias, population, rule, rng):
             winner = _eliminate(
                 rounds - 1, seen, alive, scores, squares, mean, low, high, ranged, rule
             )
-            n_alive = np.count_nonzero(alive)
+            n_alive = int(np.count_nonzero(alive))
         if rounds == 1:
             arms_left = n_alive
     if drawn <= read.size:

@@ -15,7 +15,7 @@ import numpy as np
 from amc_pymc.step_methods.compiled import Surrogate, surrogate_change, surrogate_total
 from amc_pymc.step_methods.gibbs_kernel import Elements, StateLog
 from amc_pymc.step_methods.metropolis_kernel import AuditLog
-from amc_pymc.step_methods.preparation import Preparation, row_changes, state_values
+from amc_pymc.step_methods.preparation import row_changes, state_values
 from amc_pymc.step_methods.settings import Audits
 
 __all__ = ["AuditTally", "Auditor", "Decisions", "PairDecisions", "StateDecisions"]

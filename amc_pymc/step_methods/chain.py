@@ -83,8 +83,12 @@ def first_surrogate(prepared: Preparation) -> Surrogate:
     """The surrogate of a new chain; zero where there is no Taylor control variate."""
     if prepared.surrogate is not None:
         return prepared.surrogate
-    eta = prepared.eta(prepared.start)
-    return Surrogate(eta, np.zeros(eta.size), np.zeros((eta.size, eta.size)))
+    return no_surrogate(prepared.eta(prepared.start))
+
+
+def no_surrogate(centre: np.ndarray) -> Surrogate:
+    """A surrogate that is zero everywhere."""
+    return Surrogate(centre, np.zeros(centre.size), np.zeros((centre.size, centre.size)))
 
 
 def kinds_of(proposals: Sequence[Proposal]) -> tuple[int, ...]:
@@ -110,7 +114,9 @@ def begin_metropolis(
         fit=prepared.fit,
         moments=moments,
         visited=moments if prepared.cut is None else Moments(surrogate.centre.size),
-        auditor=Auditor(audits, prepared.rows_spent, draws, lambda capacity: PairDecisions(capacity, size)),
+        auditor=Auditor(
+            audits, prepared.rows_spent, draws, lambda capacity: PairDecisions(capacity, size)
+        ),
         audit_rng=rng.spawn(1)[0],
         tune_draws=tune,
     )
@@ -140,6 +146,7 @@ def _first_moves(prepared, var_names, proposals) -> Moves:
         chol_inverse=np.linalg.inv(factor),
         walk_chol=factor.copy(),
         gradient_rows=rows,
+        slope=prepared.slope or no_surrogate(prepared.start),
     )
 
 

@@ -23,7 +23,7 @@ from amc_pymc.proposals import (
 )
 from amc_pymc.racing import DECIDED
 from amc_pymc.racing.population import draw_rows, forget_rows
-from amc_pymc.step_methods.compiled import decide
+from amc_pymc.step_methods.compiled import Surrogate, decide
 
 __all__ = ["KINDS", "AuditLog", "Moves", "log_decision", "run_transitions"]
 
@@ -37,7 +37,8 @@ class Moves(NamedTuple):
     ``weights`` (3,) are the probabilities of the kinds in ``KINDS``, ``scales`` (3,) their
     scales, ``active`` (A,) the coordinates moved, ``mean`` (D,), ``gain`` (A, D), ``chol`` (A, A)
     and ``chol_inverse`` the Gaussian approximation, ``walk_chol`` (A, A) the random walk's factor,
-    ``gradient_rows`` the rows of a Langevin gradient.
+    ``gradient_rows`` the rows of a Langevin gradient, ``slope`` the surrogate its control variate
+    is made of.
     """
 
     weights: np.ndarray
@@ -49,6 +50,7 @@ class Moves(NamedTuple):
     chol_inverse: np.ndarray
     walk_chol: np.ndarray
     gradient_rows: int
+    slope: Surrogate
 
 
 class AuditLog(NamedTuple):
@@ -84,20 +86,21 @@ def _pick(weights, rng):
 
 
 @njit(cache=True)
-def _gradients(points, densities, surrogate, population, moves, rows):
+def _gradients(points, densities, population, moves, rows):
     """Estimates (2, D) of the log posterior's gradient at both points from the same rows."""
-    out = densities.row_gradient(points, surrogate.centre, rows)
+    slope = moves.slope
+    out = densities.row_gradient(points, slope.centre, rows)
     out *= population.n_raced / max(1, rows.size)
     if population.exact.size:
-        out += densities.row_gradient(points, surrogate.centre, population.exact)
+        out += densities.row_gradient(points, slope.centre, population.exact)
     for k in range(points.shape[0]):
         out[k] += densities.rest_gradient(points[k])
-        out[k] += surrogate.gradient + surrogate.hessian @ (points[k] - surrogate.centre)
+        out[k] += slope.gradient + slope.hessian @ (points[k] - slope.centre)
     return out
 
 
 @njit(cache=True)
-def _propose(kind, points, densities, surrogate, population, moves, rng):
+def _propose(kind, points, densities, population, moves, rng):
     """Write x' into points[1]; return log q(x | x') - log q(x' | x) and the rows it read."""
     x = points[0]
     active = moves.active
@@ -115,11 +118,11 @@ def _propose(kind, points, densities, surrogate, population, moves, rng):
     rows = np.empty(min(moves.gradient_rows, population.n_raced), dtype=np.int64)
     draw_rows(population, rows, rng)
     forget_rows(population, rows)
-    here = _gradients(points[:1], densities, surrogate, population, moves, rows)[0]
+    here = _gradients(points[:1], densities, population, moves, rows)[0]
     g = moves.chol.T @ here[active]
     w_new = propose_langevin(w, g, scale, rng)
     points[1][active] = mean + moves.chol @ w_new
-    there = _gradients(points[1:], densities, surrogate, population, moves, rows)[0]
+    there = _gradients(points[1:], densities, population, moves, rows)[0]
     g_new = moves.chol.T @ there[active]
     return langevin_log_ratio(w, g, w_new, g_new, scale), 2 * rows.size
 
@@ -157,7 +160,7 @@ def run_transitions(
     arms = np.empty((2, here.size))
     for done in range(n):
         kind = _pick(moves.weights, rng)
-        log_q, gradient_rows = _propose(kind, points, densities, surrogate, population, moves, rng)
+        log_q, gradient_rows = _propose(kind, points, densities, population, moves, rng)
         rest_new = densities.rest(points[1])
         stats[kind, 0] += 1
         stats[3, 2] += gradient_rows

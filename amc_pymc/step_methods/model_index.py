@@ -11,9 +11,9 @@ from numba import njit
 
 import amc_pymc.product_space as ps
 
-from amc_pymc.extract.native import entry_point, native_model_rows, native_model_values
+from amc_pymc.extract.native import entry_point, native_models
 from amc_pymc.product_space import IndexLog, IndexStep, Models
-from amc_pymc.product_space.index_kernel import surrogate
+from amc_pymc.product_space.index_kernel import known_totals
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.racing import REWARDS, make_population
 from amc_pymc.step_methods.auditing import Auditor
@@ -34,7 +34,7 @@ class ModelSpace:
     ----------
     names : sequence of str
     steps : sequence of RacingMetropolis
-        One per model, over all its variables, with a Taylor control variate.
+        One per model, over all its variables, with a Gaussian approximation.
     race : Race
         Of the index.
     audits : Audits
@@ -60,19 +60,16 @@ class ModelSpace:
 
     def _natives(self):
         if self._native is None:
-            densities = [s.prepared.densities for s in self.steps]
-            sizes = self.sizes.tolist()
-            rewards = native_model_rows(
-                [d.residual_function for d in densities],
-                REWARDS,
-                [d.row_arrays for d in densities],
-                sizes,
+            prepared, sizes = [s.prepared for s in self.steps], self.sizes.tolist()
+            rewards = native_models(
+                [p.raced.state_rewards for p in prepared], REWARDS, sizes, self.models.centres
             )
-            rest = native_model_values([d.rest_function for d in densities], ps.REST, sizes)
+            rest = native_models([p.densities.rest for p in prepared], ps.VALUES, sizes)
+            control = native_models([p.control_native for p in prepared], ps.VALUES, sizes)
             population = make_population(self.n_rows, self.exact_rows)
-            zero = all(s.prepared.rounding_only for s in self.steps)
+            zero = all(p.rounding_only for p in prepared)
             rule = self.race.rule(population.n_raced, len(sizes), zero_sd_decides=zero)
-            self._native = rest, rewards, population, rule
+            self._native = rest, control, rewards, population, rule
         return self._native
 
     def begin(self, k: int, tune: int, draws: int, rng) -> MetropolisChain:
@@ -83,7 +80,9 @@ class ModelSpace:
 
     def auditor(self, draws: int) -> Auditor:
         """Auditor of one chain's index draws."""
-        return Auditor(self.audits, self.rows_spent, draws, lambda capacity: IndexDecisions(capacity, self))
+        return Auditor(
+            self.audits, self.rows_spent, draws, lambda capacity: IndexDecisions(capacity, self)
+        )
 
     def first_points(self, rng) -> np.ndarray:
         """Points (M, 1 + D) drawn from the pseudo-priors."""
@@ -96,11 +95,11 @@ class ModelSpace:
 
     def draw(self, current, points, log_weights, rng, auditor, audit_rng, tuning) -> IndexStep:
         """Draw the index given the current model's parameters; overwrites the others' in points."""
-        rest, rewards, population, rule = self._natives()
+        rest, control, rewards, population, rule = self._natives()
         log = auditor.log
         if tuning:
             log = log._replace(x=log.x[:0])
-        shared = self.models, rest, rewards, population, rule
+        shared = self.models, rest, control, rewards, population, rule
         args = (current, points, log_weights, *shared, rng, log, audit_rng)
         if self._run is None:
             self._run = entry_point(ps.draw_index, args)
@@ -117,15 +116,15 @@ class ModelSpace:
 
     def estimates(self, points: np.ndarray, models: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The same from some rows."""
-        _, rewards, _, _ = self._natives()
+        _, control, rewards, _, _ = self._natives()
         sampled = state_values(rewards, points[models], self.models.centres, rows)
-        known = [_surrogate_total(points[k], k, self.models) for k in models]
-        return self.n_rows * sampled.mean(axis=1) + np.array(known)
+        known = _known_totals(points[models], self.models, control)
+        return self.n_rows * sampled.mean(axis=1) + known
 
 
 @njit(cache=True)
-def _surrogate_total(point, k, models):
-    return surrogate(point[1 : 1 + models.sizes[k]], k, models)
+def _known_totals(points, models, control):
+    return known_totals(points, models, control)
 
 
 def _describe(steps, sizes, width) -> tuple[Models, np.ndarray]:
@@ -137,15 +136,17 @@ def _describe(steps, sizes, width) -> tuple[Models, np.ndarray]:
     for k, (step, d) in enumerate(zip(steps, sizes)):
         prepared = step.prepared
         fit, surrogate = prepared.fit, prepared.surrogate
+        if surrogate is not None:
+            base[k] = prepared.densities.value_and_gradient(surrogate.centre)[0]
+            centre[k, :d], gradient[k, :d] = surrogate.centre, surrogate.gradient
+            hessian[k, :d, :d] = surrogate.hessian
         factor, _ = gaussian_factor(fit.precision)
         log_det = float(np.log(np.diag(factor)).sum())
         mean[k, :d], chol[k, :d, :d], inverse[k, :d, :d] = fit.mean, factor, np.linalg.inv(factor)
         log_norm[k] = -0.5 * d * np.log(2.0 * np.pi) - log_det
-        base[k] = prepared.densities.value_and_gradient(surrogate.centre)[0]
-        centre[k, :d], gradient[k, :d] = surrogate.centre, surrogate.gradient
-        hessian[k, :d, :d] = surrogate.hessian
+        rows = prepared.densities.value_and_gradient(fit.mean)[0]
         rest = prepared.densities.rest_value_and_gradient(fit.mean)[0]
-        evidence[k] = base[k] + rest - log_norm[k]
+        evidence[k] = rows + rest - log_norm[k]
     centres = np.concatenate([c[:d] for c, d in zip(centre, sizes)])
     models = Models(
         np.asarray(sizes, np.int64),

@@ -116,7 +116,8 @@ class Preparation:
     ``fit`` are None without a Taylor control variate, ``control`` is the control variate in data
     space if there is one, ``exact_rows`` are evaluated at every decision, ``rounding_only`` says
     that the control variate is exact but for rounding, ``rows_spent`` counts the row evaluations
-    made, ``forecast`` predicts the cost of a decision.
+    made, ``forecast`` predicts the cost of a decision. ``slope`` is a surrogate in x, from which
+    gradients are estimated.
     """
 
     densities: ModelDensities
@@ -131,6 +132,7 @@ class Preparation:
     rows_spent: int = 0
     notes: tuple[str, ...] = ()
     forecast: Forecast | None = None
+    slope: Surrogate | None = None
 
     @property
     def parameters(self):
@@ -143,9 +145,14 @@ class Preparation:
             return x
         return np.apply_along_axis(self.cut.evaluate, -1, x)
 
+    @property
+    def control_native(self):
+        """First-class population sum of the control variate in data space; zero without one."""
+        return no_control if self.control is None else self.control.total
+
     def control_total(self, eta: np.ndarray) -> float:
         """Population sum of the control variate in data space."""
-        return call_total(self.control.total, eta) if self.control is not None else 0.0
+        return call_total(self.control_native, eta)
 
     def compiled(self, rewards, *, gradients: bool = False) -> Densities:
         """What compiled loops need, with ``rewards`` of the kind their race takes."""
@@ -154,9 +161,9 @@ class Preparation:
             rewards,
             densities.rest,
             densities.rest_gradient if gradients else no_gradient,
-            self.raced.row_gradient if gradients else no_row_gradient,
+            densities.row_gradient if gradients else no_row_gradient,
             self.parameters,
-            no_control if self.control is None else self.control.total,
+            self.control_native,
         )
 
 
@@ -371,7 +378,8 @@ def _with_taylor(bare, model, active_names, race, proxy, rng, bar, fit) -> Prepa
         raise NoProxy(f"the derivatives are not finite at the mode ({'; '.join(notes) or 'found'})")
     bar.update(description="Measuring residuals")
     bar.advance()
-    prepared = replace(bare, surrogate=surrogate, fit=gaussian, notes=notes)
+    slope = surrogate if bare.cut is None else None
+    prepared = replace(bare, surrogate=surrogate, slope=slope, fit=gaussian, notes=notes)
     probes = _probe_moves(prepared, layout.indices(active_names), rng)
     exact_rows, rounding_only, forecast = _residual_rows(prepared, probes, race, proxy, rng)
     bar.advance()
@@ -389,11 +397,11 @@ def _with_data_proxy(bare, model, active_names, race, proxy, rng, bar, fit) -> P
     densities, layout = bare.densities, bare.densities.layout
     _check_rows_graph(densities, proxy)
     continuous = layout.indices([n for n in layout.names if layout.is_continuous(n)])
-    x, notes, gaussian = bare.start, (), None
+    x, notes, gaussian, slope = bare.start, (), None, None
     if continuous.size:
         x, notes = _posterior_mode(bare, continuous, TaylorProxy(), rng)
-        if fit:
-            gaussian = fit_gaussian(densities, _inside(densities, x), x, continuous)
+        slope = surrogate_at(densities, x) if fit else None
+        gaussian = slope and fit_gaussian(densities, slope.hessian, x, continuous)
     try:
         control = DataControl(
             densities.row_log_density, proxy, x, rng, compile_kwargs=densities.compile_kwargs
@@ -406,6 +414,7 @@ def _with_data_proxy(bare, model, active_names, race, proxy, rng, bar, fit) -> P
         raced=control,
         control=control,
         fit=gaussian,
+        slope=slope,
         exact_rows=control.exact,
         rows_spent=densities.rows_evaluated,
         notes=notes,

@@ -186,7 +186,9 @@ rng, initial_point, compile_kwargs, blocked
             surrogate=surrogate,
             moments=moments,
             visited=moments if prepared.cut is None else Moments(surrogate.centre.size),
-            auditor=Auditor(self.audits, prepared.rows_spent, draws, lambda c: PairDecisions(c, size)),
+            auditor=Auditor(
+                self.audits, prepared.rows_spent, draws, lambda c: PairDecisions(c, size)
+            ),
             audit_rng=self.rng.spawn(1)[0],
             tune_draws=tune,
         )

@@ -25,7 +25,9 @@ __all__ = ["RacingStep", "check_point", "continuous_vars", "positive_int", "stat
 
 def stat_dtypes(own: dict[str, tuple[type, str]]) -> dict[str, Any]:
     """Declaration of a step's statistics for PyMC."""
-    scalars: dict[str, Any] = {key: (dtype, []) for key, (dtype, _) in {**RACE_STATS, **own}.items()}
+    scalars: dict[str, Any] = {
+        key: (dtype, []) for key, (dtype, _) in {**RACE_STATS, **own}.items()
+    }
     return {**scalars, "warning": (SamplerWarning, None)}
 
 

@@ -179,9 +179,7 @@ def poisson_rows(taylor):
                     out[k, g] -= COUNT[n] - at - at * (points[k, g] - centre[g])
         return out
 
-    return Densities(
-        rewards, log_prior, log_prior_gradient, row_gradient, as_they_are, no_control
-    )
+    return Densities(rewards, log_prior, log_prior_gradient, row_gradient, as_they_are, no_control)
 
 
 def poisson_surrogate(taylor):
@@ -208,6 +206,7 @@ def moves_of(weights, scales, mean, chol, active=None, gain=None, gradient_rows=
         np.ascontiguousarray(np.linalg.inv(chol)),
         np.ascontiguousarray(chol, dtype=float),
         gradient_rows,
+        Surrogate(np.zeros(len(mean)), np.zeros(len(mean)), np.zeros((len(mean), len(mean)))),
     )
 
 
@@ -220,6 +219,7 @@ def no_log(size):
 def transit(starts, n, densities, surrogate, population, moves, rng):
     """Where ``n`` transitions lead from each start, every decision made on all rows."""
     rule = exact_rule(population.n_raced)
+    moves = moves._replace(slope=surrogate)
     log, totals, ends = no_log(starts.shape[1]), np.zeros((4, 4)), []
     for start in starts:
         points = np.stack([start, start])
@@ -333,12 +333,11 @@ def test_subsampled_gradients_are_unbiased(exact):
     moves = skewed_moves("langevin")
     for taylor in (False, True):
         densities, surrogate = poisson_rows(taylor), poisson_surrogate(taylor)
-        everything = _gradients(points, densities, surrogate, population, moves, left)
+        moves = moves._replace(slope=surrogate)
+        everything = _gradients(points, densities, population, moves, left)
         np.testing.assert_allclose(everything, truth, rtol=1e-10)
         some = [
-            _gradients(
-                points, densities, surrogate, population, moves, rng.choice(left, 10, replace=False)
-            )
+            _gradients(points, densities, population, moves, rng.choice(left, 10, replace=False))
             for _ in range(4_000)
         ]
         z = (np.mean(some, axis=0) - truth) / (np.std(some, axis=0) / np.sqrt(len(some)))
