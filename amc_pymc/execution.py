@@ -141,21 +141,31 @@ def _parallel(function, jobs, cores, bar, mp_ctx) -> list[Any]:
         cores, mp_context=context, initializer=_begin_worker, initargs=(payload, done, stop)
     ) as pool:
         packed = [cloudpickle.dumps(job) for job in jobs]
-        futures = [pool.submit(_work, job, k) for k, job in enumerate(packed)]
+        # Workers inherit this; until they are up, Ctrl-C in a terminal would end them.
+        before = _on_interrupt(signal.SIG_IGN)
+        try:
+            futures = [pool.submit(_work, job, k) for k, job in enumerate(packed)]
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGINT, before)
         pending, seen = set(futures), 0
-        while pending:
-            try:
-                pending = wait(pending, timeout=_POLL_SECONDS).not_done
-            except KeyboardInterrupt:
-                stop[0] = 1
-                pending -= {f for f in pending if f.cancel()}
-            bar.advance(sum(done) - seen)
-            seen = sum(done)
-            failed = [f for f in futures if f.done() and not f.cancelled() and f.exception()]
-            if failed:
-                stop[0] = 1
-                pool.shutdown(cancel_futures=True)
-                failed[0].result()
+        try:
+            while pending:
+                try:
+                    pending = wait(pending, timeout=_POLL_SECONDS).not_done
+                except KeyboardInterrupt:
+                    stop[0] = 1
+                    pending -= {f for f in pending if f.cancel()}
+                reported = sum(done)
+                bar.advance(reported - seen)
+                seen = reported
+                failed = [f for f in futures if f.done() and not f.cancelled() and f.exception()]
+                if failed:
+                    failed[0].result()
+        except BaseException:
+            stop[0] = 1
+            pool.shutdown(cancel_futures=True)
+            raise
     return [f.result() for f in futures if not f.cancelled()]
 
 

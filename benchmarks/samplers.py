@@ -22,6 +22,7 @@ _NUTS_DRAWS, _NUTS_TUNE = 2_000, 400
 _METROPOLIS_DRAWS, _METROPOLIS_TUNE = 50_000, 5_000
 _TAILS = (0.05, 0.95)
 _EXACT_DRAWS, _EXACT_TUNE = 2_000, 100
+_GIBBS_DRAWS, _GIBBS_TUNE = 5_000, 200
 #: HMCECS: rows of a subsample, blocks it is renewed in, warm-up, draws, draws between looks at the
 #: clock.
 _ECS_ROWS, _ECS_BLOCKS, _ECS_TUNE, _ECS_DRAWS, _ECS_CHUNK = 200, 10, 500, 20_000, 50
@@ -45,6 +46,8 @@ def run(problem: Problem, job: Job) -> Result:
     pin(job.cores)
     samplers: dict[str, Callable[[Problem, Job], Outcome]] = {
         "racing": racing,
+        "gibbs": gibbs,
+        "pymc_gibbs": pymc_gibbs,
         "metropolis": metropolis,
         "nuts": nuts,
         "hmcecs": hmcecs,
@@ -206,6 +209,58 @@ def racing(problem: Problem, job: Job) -> Outcome:
     return race_figures(outcome, idata, job.n_rows * transitions)
 
 
+def gibbs(problem: Problem, job: Job) -> Outcome:
+    """RacingGibbs; its construction compiles and finds the centre of the control variate."""
+    import amc_pymc as amc
+
+    exact = "exact" in job.options
+    settings: dict[str, Any] = {"race": "exact", "audits": 0} if exact else {}
+    if "noproxy" in job.options:
+        settings["proxy"] = None
+    model = problem.make_model(problem.make_data(job.n_rows, job.seed))
+    begin = time.perf_counter()
+    with model:
+        step = amc.RacingGibbs(**settings)
+    built = time.perf_counter() - begin
+    draws, tune = job.draws or (_EXACT_DRAWS if exact else _GIBBS_DRAWS), job.tune or _GIBBS_TUNE
+    if exact:
+        draws, tune = affordable(step, model, job, draws, tune)
+    elements = step.elements.coordinate.size
+    outcome, idata = sample_steps(problem, job, model, step, draws, tune, built)
+    outcome = race_figures(outcome, idata, job.n_rows * elements)
+    stats = idata["sample_stats"]
+    if stats.sizes.get("draw"):
+        outcome.extra |= {
+            "rows_per_element": float(stats["race_rows"].mean()) / elements,
+            "arms_left": float(stats["race_arms_left"].mean()),
+        }
+    return outcome
+
+
+def pymc_gibbs(problem: Problem, job: Job) -> Outcome:
+    """pm.BinaryGibbsMetropolis or pm.CategoricalGibbsMetropolis, as fits the variables."""
+    import pymc as pm
+
+    model = problem.make_model(problem.make_data(job.n_rows, job.seed))
+    begin = time.perf_counter()
+    with model:
+        binary = all(rv.owner.op.name == "bernoulli" for rv in model.free_RVs)
+        kind = pm.BinaryGibbsMetropolis if binary else pm.CategoricalGibbsMetropolis
+        step = kind(model.free_RVs)
+    built = time.perf_counter() - begin
+    draws, tune = affordable(step, model, job, job.draws or _GIBBS_DRAWS, job.tune or _GIBBS_TUNE)
+    outcome, _ = sample_steps(problem, job, model, step, draws, tune, built)
+    return outcome
+
+
+def affordable(step, model, job: Job, draws: int, tune: int) -> tuple[int, int]:
+    """As many draws as a timed pilot says the cap allows, at most those asked for."""
+    per_step = pilot(step, model.initial_point(), min(10.0, 0.1 * job.cap))
+    most = max(10, int(0.95 * job.cap * lanes(job) / job.chains / per_step))
+    tune = min(tune, most // 4)
+    return min(draws, most - tune), tune
+
+
 def race_figures(outcome: Outcome, idata, rows_of_draw: int) -> Outcome:
     """Rows read and measured decision error of a racing chain."""
     from amc_pymc import decision_error
@@ -223,7 +278,7 @@ def race_figures(outcome: Outcome, idata, rows_of_draw: int) -> Outcome:
         "error_low": float(table["ci_low"]),
         "error_high": float(table["ci_high"]),
         "delta": float(table["delta"]),
-        "accepted": float(stats["accepted"].mean()),
+        "accepted": float(stats["accepted"].mean()) if "accepted" in stats else np.nan,
         "recentred": float(stats["race_recentred"].max()),
     }
     return outcome

@@ -24,7 +24,13 @@ from amc_pymc.extract.native import (
     native_function,
     native_states,
 )
-from amc_pymc.extract.rows import CallbackRows, RowLogp, interpreted_mode
+from amc_pymc.extract.rows import (
+    CallbackRows,
+    RowLogp,
+    data_fingerprint,
+    data_names,
+    interpreted_mode,
+)
 
 __all__ = ["ModelDensities", "RowDensities"]
 
@@ -303,6 +309,11 @@ class ModelDensities(RowDensities):
     ):
         super().__init__(rows, expand=expand, compile_kwargs=compile_kwargs)
         self._rest = self.layout.substitute([rest], value_vars, self._x)[0].astype("float64")
+
+    def rest_data(self, model) -> tuple[tuple[str, ...], str]:
+        """Names of the mutable data that :attr:`rest` reads, and a hash of their values."""
+        names = data_names([self._rest])
+        return names, data_fingerprint(model, names)
 
     @cached_property
     def rest(self):

@@ -14,11 +14,13 @@ from functools import cached_property
 
 import numpy as np
 import pytensor
+import pytensor.scalar as scalar
 import pytensor.tensor as pt
 
 from numba import types
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.type import TensorType
 
 from amc_pymc.extract.layout import FlatLayout
@@ -28,6 +30,23 @@ from amc_pymc.extract.rows import RowLogp, interpreted_mode
 __all__ = ["ParameterCut", "cut_parameters"]
 
 _MAP = types.float64[::1](types.float64[::1])
+_SMOOTH = (
+    scalar.Add,
+    scalar.Sub,
+    scalar.Mul,
+    scalar.TrueDiv,
+    scalar.Neg,
+    scalar.Reciprocal,
+    scalar.Exp,
+    scalar.Expm1,
+    scalar.Log,
+    scalar.Log1p,
+    scalar.Pow,
+    scalar.Sqr,
+    scalar.Sqrt,
+    scalar.Sigmoid,
+    scalar.Softplus,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +57,7 @@ class ParameterCut:
     ----------
     rows : RowLogp
         Its layout is that of eta (E,): value variables that enter rows directly, then the pieces
-        made from discrete variables.
+        made from discrete variables, none of them a function of the others.
     layout : FlatLayout
         Of x (D,), the value variables of the model.
     pieces : tuple of variables
@@ -121,17 +140,48 @@ def _pieces(rows: RowLogp) -> tuple:
     of_rows |= {rows._values[n] for n in rows.row_local}
     discrete = {rows._values[n] for n in rows.value_vars if not rows.layout.is_continuous(n)}
     discrete -= of_rows
+    free = set(rows._values.values())
     pieces: dict = {}
     for node in toposort([rows._output]):
         if any(i in discrete for i in node.inputs):
             discrete.update(node.outputs)
+        if any(i in free for i in node.inputs):
+            free.update(node.outputs)
         if any(i in of_rows for i in node.inputs):
             of_rows.update(node.outputs)
             met = [i for i in node.inputs if i in discrete and i not in of_rows]
             pieces |= dict.fromkeys(
                 itertools.chain.from_iterable(_arrays(i, discrete) for i in met)
             )
-    return tuple(pieces)
+    return _independent(dict.fromkeys(_origin(p, discrete, free) for p in pieces), rows)
+
+
+def _origin(piece, discrete, free):
+    """The array of floats that a piece is a smooth function of, element by element.
+
+    Rows that depend on sigma[k] also depend on log sigma[k]; the two must not vary apart.
+    """
+    while piece.owner is not None:
+        op = piece.owner.op
+        smooth = isinstance(op, Elemwise) and isinstance(op.scalar_op, _SMOOTH)
+        varying = {i for i in piece.owner.inputs if i in free}
+        if not (smooth or isinstance(op, DimShuffle)) or len(varying) != 1:
+            break
+        (only,) = varying
+        if only not in discrete or not only.type.dtype.startswith("float"):
+            break
+        piece = only
+    return piece
+
+
+def _independent(pieces, rows: RowLogp) -> tuple:
+    """Leave out pieces that are functions of other ones, such as conditions on them."""
+    free, kept = set(rows._values.values()), list(pieces)
+    for piece in list(kept):
+        others = [p for p in kept if p is not piece]
+        if not free & set(ancestors([piece], blockers=others)):
+            kept.remove(piece)
+    return tuple(kept)
 
 
 def _arrays(variable, discrete) -> list:

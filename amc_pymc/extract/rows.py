@@ -40,6 +40,8 @@ __all__ = [
     "NotRowFactorised",
     "RowLogp",
     "choose_observed",
+    "data_fingerprint",
+    "data_names",
     "extract_rows",
     "interpreted_mode",
     "possible_points",
@@ -176,7 +178,7 @@ class RowLogp:
 
     def is_current(self, model) -> bool:
         """Whether the data of ``model`` are those this object was built from."""
-        return self.fingerprint == _fingerprint(model, self.shared_names)
+        return self.fingerprint == data_fingerprint(model, self.shared_names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +256,7 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None)
     logps = [_elementwise_logp(model, rv, n_rows) for rv in observed]
     names = tuple(rv.name for rv in observed)
     frontier = _data_frontier(logps, model.value_vars)
-    shared_names = _shared_names(frontier)
+    shared_names = data_names(frontier)
     data = _evaluate(frontier, names[0])
     values = [v for v in model.value_vars if v in set(ancestors(logps))]
     oracle = _oracle(logps, model.value_vars, layout)
@@ -269,7 +271,7 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None)
             failure = failure or error
             continue
         if problem is None:
-            stamp = _fingerprint(model, shared_names)
+            stamp = data_fingerprint(model, shared_names)
             object.__setattr__(rows, "fingerprint", stamp)
             object.__setattr__(rows, "shared_names", shared_names)
             return rows
@@ -592,12 +594,13 @@ def _refuse_long_constants(rows: RowLogp, n_rows: int) -> None:
 # --- data that may change ----------------------------------------------------------------------
 
 
-def _shared_names(frontier) -> tuple[str, ...]:
+def data_names(frontier) -> tuple[str, ...]:
+    """Names of the mutable data that variables are computed from."""
     shared = {v.name for v in ancestors(frontier) if isinstance(v, SharedVariable) and v.name}
     return tuple(sorted(shared))
 
 
-def _fingerprint(model, names) -> str:
+def data_fingerprint(model, names) -> str:
     """Hash of the model's mutable data and dimension lengths."""
     known = {**{v.name: v for v in model.data_vars}, **model.dim_lengths}
     digest = hashlib.blake2b(digest_size=16)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import multiprocessing
+import time
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -13,10 +15,12 @@ import numpy as np
 import xarray as xr
 
 from pymc.backends.arviz import coords_and_dims_for_inferencedata
+from pytensor.graph.basic import Constant
 
 import amc_pymc.product_space as ps
 
 from amc_pymc.execution import JobReport, number_of_cores, run_jobs
+from amc_pymc.extract.rows import choose_observed, interpreted_mode
 from amc_pymc.progress import progress
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import NOT_FINITE
@@ -26,7 +30,15 @@ from amc_pymc.step_methods import LangevinProposal, RacingMetropolis, TaylorProx
 from amc_pymc.step_methods.chain import MetropolisChain, tune_metropolis
 from amc_pymc.step_methods.model_index import ModelSpace
 from amc_pymc.step_methods.racing_step import positive_int
-from amc_pymc.step_methods.settings import Audits, Proposal, Race, as_audits, as_race
+from amc_pymc.step_methods.settings import (
+    Audits,
+    Proposal,
+    Race,
+    as_audits,
+    as_proposals,
+    as_proxy,
+    as_race,
+)
 
 __all__ = ["sample_product_space"]
 
@@ -40,7 +52,7 @@ def sample_product_space(
     models: Mapping[str, Any],
     *,
     prior_probs: Sequence[float] | Mapping[str, float] | None = None,
-    pseudo_prior: Literal["laplace"] = "laplace",
+    pseudo_prior: Literal["laplace", "pilot"] = "laplace",
     adapt: Literal["wang_landau"] | None = "wang_landau",
     draws: int = 1000,
     tune: int = 1000,
@@ -76,8 +88,9 @@ def sample_product_space(
         At least two, continuous, with the same observed rows.
     prior_probs : sequence or mapping of float, optional
         Prior probabilities of the models, up to a constant; default all equal.
-    pseudo_prior : {"laplace"}
-        Gaussian at each model's mode in unconstrained space.
+    pseudo_prior : {"laplace", "pilot"}
+        Gaussian in unconstrained space: the Laplace approximation at each model's mode, or with the
+        moments of a pilot chain of each model, which suits skewed posteriors better.
     adapt : {"wang_landau"} or None
         How the weights of the models are tuned, beginning with the Laplace approximation of each
         evidence. None keeps the prior.
@@ -148,8 +161,8 @@ def sample_product_space(
     """
     names = _checked_models(models)
     prior = _prior(prior_probs, names)
-    if pseudo_prior != "laplace":
-        raise ValueError(f"pseudo_prior must be 'laplace', got {pseudo_prior!r}")
+    if pseudo_prior not in ("laplace", "pilot"):
+        raise ValueError(f"pseudo_prior must be 'laplace' or 'pilot', got {pseudo_prior!r}")
     if adapt not in ("wang_landau", None):
         raise ValueError(f"adapt must be 'wang_landau' or None, got {adapt!r}")
     sizes = {
@@ -166,13 +179,20 @@ def sample_product_space(
     chosen = as_race(race, delta, batch_size)
     if chosen.rule(1000, 2).lil.delta > 0:
         raise ValueError("race='lil_ucb' cannot be used here: its arms do not share rows")
-    rngs = spawn_generators(random_seed, sizes["chains"])
+    control, audited = as_proxy(proxy)[0], as_audits(audits)
+    if control is None:
+        raise ValueError("proxy must be 'taylor' or 'data', got None: pseudo-priors need the mode")
+    as_proposals(proposal, control)
+    if workers > 1:
+        multiprocessing.get_context(mp_ctx if isinstance(mp_ctx, str) else None)
+    first, *rngs = spawn_generators(random_seed, 1 + sizes["chains"])
+    _check_same_rows(names, [_observed(models[n], n, observed_vars) for n in names])
     steps = [
         _step(models[n], n, observed_vars, chosen, proposal, proxy, audits, compile_kwargs)
         for n in names
     ]
-    _check_same_rows(names, steps)
-    space = ModelSpace(names, steps, chosen, as_audits(audits))
+    pilots = spawn_generators(first, len(names)) if pseudo_prior == "pilot" else ()
+    space = ModelSpace(names, steps, chosen, audited, pilots)
     with np.errstate(divide="ignore"):
         log_prior = np.log(prior)
     plan = _Plan(
@@ -183,10 +203,14 @@ def sample_product_space(
         adapt=adapt is not None,
     )
     total = sizes["chains"] * (plan.tune + plan.draws)
+    begin = time.perf_counter()
     with progress("Sampling models", total, enabled=progressbar) as bar:
         run = functools.partial(_run_chain, space, plan)
         records = run_jobs(run, rngs, cores=workers, bar=bar, mp_ctx=mp_ctx)
-    return _result(models, names, prior, space, plan, records)
+    seconds = time.perf_counter() - begin
+    tree = _result(models, names, prior, space, plan, records)
+    tree["sample_stats"].attrs["sampling_time"] = seconds
+    return tree
 
 
 # --- arguments ----------------------------------------------------------------------------------
@@ -198,7 +222,7 @@ def _checked_models(models) -> list[str]:
     if len(models) < 2:
         raise ValueError(f"models must hold at least two models, got {len(models)}")
     for name, model in models.items():
-        if not isinstance(name, str) or not name or "/" in name:
+        if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
             raise ValueError(f"models must have names without '/', got {name!r}")
         if not hasattr(model, "value_vars"):
             raise TypeError(f"models[{name!r}] must be a pm.Model, got {type(model).__name__}")
@@ -247,29 +271,38 @@ def _step(model, name, observed_vars, race, proposal, proxy, audits, compile_kwa
     return step
 
 
-def _check_same_rows(names, steps) -> None:
+def _check_same_rows(names, observed: Sequence[list[np.ndarray]]) -> None:
     """All models must be of the same observed values, row by row."""
-    first = _observed(steps[0])
-    for name, step in zip(names[1:], steps[1:]):
-        here = _observed(step)
-        if here.shape != first.shape:
+    first = observed[0]
+    shapes = ", ".join(str(a.shape) for a in first)
+    for name, here in zip(names[1:], observed[1:]):
+        if [a.shape for a in here] != [a.shape for a in first]:
             raise ValueError(
-                f"models[{name!r}] has observed data of shape {here.shape}, models[{names[0]!r}] "
-                f"{first.shape}; models can only be compared on the same rows"
+                f"models[{name!r}] has observed data of shape "
+                f"{', '.join(str(a.shape) for a in here)}, models[{names[0]!r}] {shapes}; models "
+                "can only be compared on the same rows"
             )
-        if not np.array_equal(here, first):
-            row = int(np.flatnonzero(np.any(np.reshape(here != first, (len(here), -1)), axis=1))[0])
+        # Missing values are refused later, with their own reason.
+        differ = [(a != b) & ~(np.isnan(a) & np.isnan(b)) for a, b in zip(here, first)]
+        rows = [np.flatnonzero(d.reshape(len(d), -1).any(axis=1)) for d in differ if d.ndim]
+        if any(r.size for r in rows):
+            row = min(int(r[0]) for r in rows if r.size)
             raise ValueError(
                 f"models[{name!r}] has other observed data than models[{names[0]!r}] (first in row "
                 f"{row}); models can only be compared on the same rows"
             )
 
 
-def _observed(step) -> np.ndarray:
-    model, names = step._model, step.prepared.densities.rows.observed_vars
-    values = [model.rvs_to_values[model[name]] for name in names]
-    arrays = [np.asarray(v.data if hasattr(v, "data") else v.eval()) for v in values]
-    return np.stack(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
+def _observed(model, name, observed_vars) -> list[np.ndarray]:
+    """Values of the observed variables that are raced."""
+    try:
+        values = [model.rvs_to_values[rv] for rv in choose_observed(model, observed_vars)]
+    except ValueError as error:
+        raise type(error)(f"models[{name!r}]: {error}") from error
+    return [
+        np.asarray(v.data if isinstance(v, Constant) else v.eval(mode=interpreted_mode()), float)
+        for v in values
+    ]
 
 
 # --- a chain ------------------------------------------------------------------------------------
@@ -314,7 +347,6 @@ def _run_chain(space: ModelSpace, plan: _Plan, rng, report: JobReport) -> _Recor
             break
         tuning = t < plan.tune
         moved = _move(space, current, points, chains[current], plan, tuning)
-        here = current
         step = space.draw(current, points, log_weights, rng, auditor, audit_rng, tuning)
         if step.status == NOT_FINITE:
             raise ValueError(
@@ -330,7 +362,7 @@ def _run_chain(space: ModelSpace, plan: _Plan, rng, report: JobReport) -> _Recor
             index[s] = current
             size = space.sizes[current]
             visited[s, :size] = points[current, 1 : 1 + size]
-            _record(stats, s, moved, step, space, auditor, audit_rng, here)
+            _record(stats, s, moved, step, space, auditor, audit_rng)
             kept = s + 1
         report.advance()
     return _Record(
@@ -351,7 +383,7 @@ def _move(space, k, points, chain: MetropolisChain, plan, tuning) -> dict[str, A
     return step._report(chain, stats)
 
 
-def _record(stats, s, moved, step, space, auditor, audit_rng, here) -> None:
+def _record(stats, s, moved, step, space, auditor, audit_rng) -> None:
     for key in RACE_STATS:
         stats[key][s, 0] = moved[key]
     auditor.spend(step.evaluations)
@@ -373,7 +405,7 @@ def _record(stats, s, moved, step, space, auditor, audit_rng, here) -> None:
 
 
 def _result(models, names, prior, space, plan, records) -> xr.DataTree:
-    draws = min(len(r.visits) for r in records)
+    records, draws = _rectangle(records)
     if draws == 0:
         raise KeyboardInterrupt("Stopped before a draw was kept")
     index = np.stack([r.visits[:draws] for r in records])
@@ -398,6 +430,13 @@ def _result(models, names, prior, space, plan, records) -> xr.DataTree:
                 "Model %r was never visited; it has no posterior and no Bayes factor.", name
             )
     return tree
+
+
+def _rectangle(records) -> tuple[list[_Record], int]:
+    """The chains and the number of draws that keep most draws of interrupted chains."""
+    lengths = sorted((len(r.visits) for r in records), reverse=True)
+    draws = max(lengths, key=lambda n: n * sum(m >= n for m in lengths))
+    return [r for r in records if len(r.visits) >= draws], draws
 
 
 def _summary(names, prior, space, index, log_weights) -> xr.Dataset:

@@ -14,7 +14,8 @@ class ModelEstimates(NamedTuple):
 
     ``prob`` (M,) are posterior probabilities under the prior given, ``log_bf`` (M, M) the natural
     log Bayes factors of row against column, with Monte Carlo standard errors ``prob_mcse`` and
-    ``log_bf_mcse``; NaN where a model was never visited.
+    ``log_bf_mcse``; NaN where a model was never visited. ``prob_mcse`` is NaN throughout if a chain
+    stayed in one model, ``log_bf`` if a chain missed one of the two.
     """
 
     prob: np.ndarray
@@ -80,7 +81,10 @@ def estimate_models(
     variance[np.isnan(log_bf)] = np.nan
     np.fill_diagonal(variance, 0.0)
     prob_variance = np.maximum(np.mean(prob_vars, axis=0), 0.0) / chains
-    return ModelEstimates(np.mean(probs, axis=0), np.sqrt(prob_variance), log_bf, np.sqrt(variance))
+    prob = np.mean(probs, axis=0)
+    never = prob == 0.0
+    prob[never] = prob_variance[never] = np.nan
+    return ModelEstimates(prob, np.sqrt(prob_variance), log_bf, np.sqrt(variance))
 
 
 def _shares(visits: np.ndarray, n_models: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,7 +94,7 @@ def _shares(visits: np.ndarray, n_models: int) -> tuple[np.ndarray, np.ndarray]:
     draws = visits.size
     batch = max(1, int(np.sqrt(draws)))
     batches = draws // batch
-    if batches < 2:
+    if batches < 2 or share.max() == 1.0:
         return share, np.full((n_models, n_models), np.nan)
     means = visited[: batches * batch].reshape(batches, batch, n_models).mean(axis=1)
     return share, np.atleast_2d(np.cov(means.T)) / batches

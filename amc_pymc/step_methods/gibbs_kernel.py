@@ -19,6 +19,7 @@ from amc_pymc.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule, race
 from amc_pymc.step_methods.compiled import surrogate_total
 
 __all__ = [
+    "NOT_EXPANDABLE",
     "NO_STATE",
     "REST_NOT_FINITE",
     "Elements",
@@ -27,8 +28,9 @@ __all__ = [
     "run_sweeps",
 ]
 
-#: Further outcomes of a sweep: no state has a positive density; the rest of the model is NaN.
-NO_STATE, REST_NOT_FINITE = 11, 12
+#: Further outcomes of a sweep: no state has a positive density; the rest of the model is NaN; the
+#: control variate does not hold in a state.
+NO_STATE, REST_NOT_FINITE, NOT_EXPANDABLE = 11, 12, 13
 
 
 class Elements(NamedTuple):
@@ -36,7 +38,8 @@ class Elements(NamedTuple):
 
     ``coordinate`` (J,) are their places in x, ``first`` (J + 1,) where each one's states begin in
     ``states``, ``rule`` (J,) which row of the rules' tables holds for its number of states,
-    ``raced`` (J,) whether rows depend on it.
+    ``raced`` (J,) whether rows depend on it. ``fixed`` are coordinates of the parameters eta that
+    the control variate takes as they are at its centre: conditions and indices.
     """
 
     coordinate: np.ndarray
@@ -44,13 +47,15 @@ class Elements(NamedTuple):
     states: np.ndarray
     rule: np.ndarray
     raced: np.ndarray
+    fixed: np.ndarray
 
 
 class StateLog(NamedTuple):
     """A uniform sample of C of the draws made since the last audit.
 
     ``x`` (C, D) holds the point, ``noise`` (C, K) the Gumbel noise, ``decision`` (C, 3) the
-    element, the position of the state drawn and the raced rows read; ``count`` (1,) counts all.
+    element, the position of the state drawn and the raced rows read, a mean over the states;
+    ``count`` (1,) counts all.
     """
 
     x: np.ndarray
@@ -95,7 +100,9 @@ def arm_scores(x, coordinate, states, noise, densities):
 
 
 @njit(cache=True)
-def _race_states(x, coordinate, states, scores, densities, surrogate, population, rule, rng):
+def _race_states(
+    x, coordinate, states, scores, fixed, densities, surrogate, population, rule, rng
+):
     """Race the states with a finite score; return the result, its winner a position in states."""
     arms = np.flatnonzero(scores > -np.inf)
     old = x[coordinate]
@@ -106,6 +113,12 @@ def _race_states(x, coordinate, states, scores, densities, surrogate, population
         points[a] = densities.parameters(x)
         bias[a] = scores[arms[a]] + surrogate_total(points[a], surrogate)
         bias[a] += densities.control(points[a])
+        expandable = np.all(np.isfinite(points[a]))
+        for f in fixed:
+            expandable = expandable and points[a, f] == surrogate.centre[f]
+        if not expandable:
+            x[coordinate] = old
+            return RaceResult(arms[a], 0, 0, 0.0, NOT_EXPANDABLE, -1, 0, 0)
     x[coordinate] = old
     if population.exact.size:
         exact = densities.rewards(points, surrogate.centre, population.exact)
@@ -120,7 +133,7 @@ def _race_states(x, coordinate, states, scores, densities, surrogate, population
     # A control variate may overflow far from its centre; such a state is raced as hopeless.
     kept = np.flatnonzero(np.isfinite(bias))
     if kept.size == 0:
-        return RaceResult(0, 0, 0, 0.0, NOT_FINITE, -1, 0, 0)
+        return RaceResult(-1, 0, 0, 0.0, DECIDED, -1, 0, 0)
     if kept.size < arms.size:
         arms = arms[kept]
         points = points[kept]
@@ -170,7 +183,8 @@ def run_sweeps(n, x, elements, densities, surrogate, population, rules, rng, log
     Adds to ``stats`` (8,): draws made, draws that changed the element, races, rounds, raced rows
     read, other rows read, arms left after the first round summed over races, rewards drawn.
 
-    Returns the status, the element at which it stopped and the offending row.
+    Returns the status, the element at which it stopped and the offending row, or the position of
+    the offending state.
     """
     n_elements = elements.coordinate.size
     order = np.arange(n_elements)
@@ -193,8 +207,19 @@ def run_sweeps(n, x, elements, densities, surrogate, population, rules, rng, log
             else:
                 rule = _rule_of(rules, elements.rule[e])
                 result = _race_states(
-                    x, coordinate, states, scores, densities, surrogate, population, rule, rng
+                    x,
+                    coordinate,
+                    states,
+                    scores,
+                    elements.fixed,
+                    densities,
+                    surrogate,
+                    population,
+                    rule,
+                    rng,
                 )
+                if result.status == NOT_EXPANDABLE:
+                    return NOT_EXPANDABLE, e, result.winner
                 if result.status != DECIDED:
                     return result.status, e, result.row
                 if result.winner < 0:
@@ -208,7 +233,8 @@ def run_sweeps(n, x, elements, densities, surrogate, population, rules, rng, log
                 stats[6] += result.arms_left
                 stats[7] += result.rewards
                 if log.x.shape[0]:
-                    _log_draw(log, x, e, noise, winner, rows, log_rng)
+                    read = result.rewards / possible
+                    _log_draw(log, x, e, noise, winner, read, log_rng)
             stats[0] += 1
             stats[1] += states[winner] != x[coordinate]
             x[coordinate] = states[winner]

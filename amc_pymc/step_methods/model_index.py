@@ -17,7 +17,8 @@ from amc_pymc.product_space.index_kernel import known_totals
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.racing import REWARDS, make_population
 from amc_pymc.step_methods.auditing import Auditor
-from amc_pymc.step_methods.chain import MetropolisChain
+from amc_pymc.step_methods.adaptation import Moments
+from amc_pymc.step_methods.chain import MetropolisChain, tune_metropolis
 from amc_pymc.step_methods.preparation import state_values
 from amc_pymc.step_methods.racing_metropolis import RacingMetropolis
 from amc_pymc.step_methods.settings import Audits, Race
@@ -25,6 +26,7 @@ from amc_pymc.step_methods.settings import Audits, Race
 __all__ = ["IndexDecisions", "ModelSpace"]
 
 _SAMPLE = 200
+_PILOT_DRAWS, _PILOT_TRANSITIONS = 600, 5
 
 
 class ModelSpace:
@@ -38,10 +40,18 @@ class ModelSpace:
     race : Race
         Of the index.
     audits : Audits
+    pilot_rngs : sequence of numpy.random.Generator, optional
+        One per model: the pseudo-priors then have the moments of a pilot chain of each model,
+        instead of the Laplace approximation's.
     """
 
     def __init__(
-        self, names: Sequence[str], steps: Sequence[RacingMetropolis], race: Race, audits: Audits
+        self,
+        names: Sequence[str],
+        steps: Sequence[RacingMetropolis],
+        race: Race,
+        audits: Audits,
+        pilot_rngs: Sequence[np.random.Generator] = (),
     ):
         self.names, self.steps, self.race, self.audits = list(names), list(steps), race, audits
         self.sizes = np.array([s.prepared.start.size for s in steps])
@@ -49,6 +59,9 @@ class ModelSpace:
         self.n_rows = steps[0].prepared.densities.n_rows
         self.rows_spent = sum(s.prepared.rows_spent for s in steps)
         self.models, self.laplace_log_evidence = _describe(steps, self.sizes, self.width)
+        for k, rng in enumerate(pilot_rngs):
+            mean, covariance = _pilot(steps[k], rng)
+            _set_pseudo_prior(self.models, k, mean, np.linalg.cholesky(covariance))
         exact = [s.prepared.exact_rows for s in steps]
         self.exact_rows = np.unique(np.concatenate(exact))
         self._native: tuple | None = None
@@ -133,6 +146,7 @@ def _describe(steps, sizes, width) -> tuple[Models, np.ndarray]:
     mean, centre, gradient = np.zeros((m, width)), np.zeros((m, width)), np.zeros((m, width))
     chol, inverse, hessian = (np.zeros((m, width, width)) for _ in range(3))
     log_norm, base, evidence = np.zeros(m), np.zeros(m), np.zeros(m)
+    factors: list[np.ndarray] = []
     for k, (step, d) in enumerate(zip(steps, sizes)):
         prepared = step.prepared
         fit, surrogate = prepared.fit, prepared.surrogate
@@ -140,13 +154,11 @@ def _describe(steps, sizes, width) -> tuple[Models, np.ndarray]:
             base[k] = prepared.densities.value_and_gradient(surrogate.centre)[0]
             centre[k, :d], gradient[k, :d] = surrogate.centre, surrogate.gradient
             hessian[k, :d, :d] = surrogate.hessian
-        factor, _ = gaussian_factor(fit.precision)
-        log_det = float(np.log(np.diag(factor)).sum())
-        mean[k, :d], chol[k, :d, :d], inverse[k, :d, :d] = fit.mean, factor, np.linalg.inv(factor)
-        log_norm[k] = -0.5 * d * np.log(2.0 * np.pi) - log_det
         rows = prepared.densities.value_and_gradient(fit.mean)[0]
         rest = prepared.densities.rest_value_and_gradient(fit.mean)[0]
-        evidence[k] = rows + rest - log_norm[k]
+        factors.append(gaussian_factor(fit.precision)[0])
+        log_det = float(np.log(np.diag(factors[k])).sum())
+        evidence[k] = rows + rest + 0.5 * d * np.log(2.0 * np.pi) + log_det
     centres = np.concatenate([c[:d] for c, d in zip(centre, sizes)])
     models = Models(
         np.asarray(sizes, np.int64),
@@ -160,7 +172,34 @@ def _describe(steps, sizes, width) -> tuple[Models, np.ndarray]:
         hessian,
         centres,
     )
+    for k, (step, factor) in enumerate(zip(steps, factors)):
+        _set_pseudo_prior(models, k, step.prepared.fit.mean, factor)
     return models, evidence
+
+
+def _set_pseudo_prior(models: Models, k: int, mean: np.ndarray, factor: np.ndarray) -> None:
+    """Make the pseudo-prior of model k a Gaussian with this lower factor of its covariance."""
+    d = mean.size
+    models.mean[k, :d], models.chol[k, :d, :d] = mean, factor
+    models.chol_inverse[k, :d, :d] = np.linalg.inv(factor)
+    models.log_norm[k] = -0.5 * d * np.log(2.0 * np.pi) - np.log(np.diag(factor)).sum()
+
+
+def _pilot(step: RacingMetropolis, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (D,) and covariance (D, D) of a chain of one model, its first third left out."""
+    step.rng, step.tune = rng, True
+    chain = step._begin(_PILOT_DRAWS, 0)
+    x, seen = step.prepared.fit.mean.copy(), Moments(step.prepared.start.size)
+    for t in range(_PILOT_DRAWS):
+        stats, x = step._transitions(chain, x, _PILOT_TRANSITIONS)
+        chain.draw += 1
+        tune_metropolis(chain, step.prepared, step.proposals, stats, x)
+        if 3 * t > _PILOT_DRAWS:
+            seen.add(x)
+    factor, _ = gaussian_factor(step.prepared.fit.precision)
+    weight = 10.0 + seen.mean.size  # draws that the Laplace approximation is worth
+    mixed = seen.count * seen.covariance() + weight * factor @ factor.T
+    return seen.mean, mixed / (seen.count + weight)
 
 
 class IndexDecisions:
@@ -189,6 +228,7 @@ class IndexDecisions:
         """Whether the model drawn has the highest score on all rows."""
         models = np.flatnonzero(np.isfinite(self.log.scores[k]))
         scores = self.log.scores[k][models] + self.space.totals(self.log.x[k], models)
+        scores[np.isnan(scores)] = -np.inf
         return bool(models[np.argmax(scores)] == int(self.log.decision[k, 0]))
 
     def distance(self, k, prepared, surrogate, rng) -> float:

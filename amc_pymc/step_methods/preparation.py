@@ -25,6 +25,7 @@ from amc_pymc.extract.rows import (
     possible_points,
     row_count,
 )
+from amc_pymc.extract.support import element_states
 from amc_pymc.progress import progress
 from amc_pymc.proxies import (
     DataProxy,
@@ -59,6 +60,7 @@ _log = logging.getLogger("amc_pymc")
 _ROUNDING = 1e-11
 _PROBES = 4
 _POSSIBLE = 16
+_MOST_STATES = 2_000
 #: Subsamples and probes of the preparation do not depend on the user's seed.
 PREPARATION_SEED = 20161
 
@@ -319,7 +321,7 @@ def _expandable(bare: Preparation, model, proxy: TaylorProxy, rng) -> Preparatio
     raced: RowDensities = densities
     if not all(layout.is_continuous(n) for n in rows.value_vars):
         cut = cut_parameters(densities.row_log_density, bare.start)
-        _check_rough(cut, bare, model, rng)
+        _check_parameters(cut, bare, model, rng)
         smooth = np.setdiff1d(np.arange(cut.rows.layout.size), cut.rough())
         raced = RowDensities(cut.rows, expand=smooth, compile_kwargs=densities.compile_kwargs)
     if not raced.expand.size:
@@ -338,18 +340,42 @@ def _expandable(bare: Preparation, model, proxy: TaylorProxy, rng) -> Preparatio
     return replace(bare, cut=cut, raced=raced)
 
 
-def _check_rough(cut: ParameterCut, bare: Preparation, model, rng) -> None:
-    """Conditions and indices made from discrete variables must not change with them."""
+def _check_parameters(cut: ParameterCut, bare: Preparation, model, rng) -> None:
+    """Parameters made from discrete variables must be finite, conditions and indices constant."""
     rough, layout = cut.rough(), bare.densities.layout
-    if not rough.size:
-        return
+    names = [n for n in bare.densities.rows.value_vars if not layout.is_continuous(n)]
     points = possible_points(model, layout, layout.unravel(bare.start), rng, _POSSIBLE)
-    if np.ptp([cut.evaluate(x)[rough] for x in points], axis=0).any():
-        names = [n for n in bare.densities.rows.value_vars if not layout.is_continuous(n)]
-        raise NoProxy(
-            f"the rows depend on {', '.join(names)} as an index or a condition, not through a "
-            "quantity that can be expanded"
-        )
+    points += _each_state(model, bare, names, rng)
+    first = cut.evaluate(bare.start)[rough]
+    for x in points:
+        with np.errstate(all="ignore"):
+            eta = cut.evaluate(x)
+        if np.any(eta[rough] != first):
+            raise NoProxy(
+                f"the rows depend on {', '.join(names)} as an index or a condition, not through a "
+                "quantity that can be expanded"
+            )
+        if not np.all(np.isfinite(eta)):
+            raise NoProxy(f"what the rows make of {', '.join(names)} is not finite in some state")
+
+
+def _each_state(model, bare: Preparation, names, rng) -> list[np.ndarray]:
+    """The start with one element of a bounded discrete variable in each of its states."""
+    layout, points = bare.densities.layout, []
+    for v in model.value_vars:
+        if v.name not in names:
+            continue
+        try:
+            states = element_states(model, v)
+        except ValueError:  # unbounded: draws from the prior have to do
+            continue
+        where = layout.slices[v.name]
+        pairs = [(c, s) for c, k in zip(range(where.start, where.stop), states) for s in k]
+        for j in rng.permutation(len(pairs))[:_MOST_STATES]:
+            x = bare.start.copy()
+            x[pairs[j][0]] = pairs[j][1]
+            points.append(x)
+    return points
 
 
 def _warn_without_proxy(reason: str) -> None:
@@ -477,9 +503,10 @@ def _maximise(rows, rest, rest_hessian, start, search, proxy, rng):
         scale = 1.0 if some is None else n_rows / len(some)
         return scale * rows.hessian(x, some) + rest_hessian(x, search)
 
-    return find_mode(
-        value_and_gradient, hessian, start, search, n_rows, rng, subsample=proxy.subsample
-    )
+    with np.errstate(all="ignore"):  # the search may step where rows are impossible
+        return find_mode(
+            value_and_gradient, hessian, start, search, n_rows, rng, subsample=proxy.subsample
+        )
 
 
 def surrogate_at(raced: RowDensities, centre: np.ndarray) -> Surrogate | None:
@@ -525,7 +552,10 @@ def _residual_rows(prepared, probes, race, proxy, rng):
     def residuals(points, rows):
         return np.nan_to_num(row_changes(rewards, points, surrogate.centre, rows), nan=0.0)
 
-    summary = summarise_residuals(residuals, probes, n_rows)
+    with np.errstate(all="ignore"):
+        summary = summarise_residuals(residuals, probes, n_rows)
+    if not (np.all(np.isfinite(summary.totals)) and np.all(np.isfinite(summary.squares))):
+        raise NoProxy("rows are impossible a posterior standard deviation from the mode")
     raced.rows_evaluated += 5 * n_rows * len(probes)
     some = np.sort(rng.choice(n_rows, size=min(n_rows, 5000), replace=False))
     size = np.abs(raced.values(surrogate.centre, some)).mean()
@@ -559,7 +589,9 @@ def _exact_rows(summary, predicted, proxy, rounding_only) -> np.ndarray:
 
 
 def _plain_sd(densities, points, rows) -> float:
-    return float(np.nanstd(densities.values(points[1], rows) - densities.values(points[0], rows)))
+    with np.errstate(invalid="ignore"):
+        changes = densities.values(points[1], rows) - densities.values(points[0], rows)
+    return float(np.nanstd(changes))
 
 
 def _probe_moves(prepared: Preparation, active: np.ndarray, rng) -> list[np.ndarray]:

@@ -22,6 +22,7 @@ from amc_pymc.step_methods.chain import Chain, first_surrogate, learns_now, rece
 from amc_pymc.step_methods.compiled import Densities
 from amc_pymc.step_methods.gibbs_kernel import (
     NO_STATE,
+    NOT_EXPANDABLE,
     REST_NOT_FINITE,
     Elements,
     run_sweeps,
@@ -30,6 +31,7 @@ from amc_pymc.step_methods.preparation import PREPARATION_SEED, Preparation, pre
 from amc_pymc.step_methods.racing_step import RacingStep, check_point, positive_int, stat_dtypes
 from amc_pymc.step_methods.settings import (
     Audits,
+    ExactRace,
     Race,
     TaylorProxy,
     as_audits,
@@ -171,7 +173,8 @@ class RacingGibbs(RacingStep):
         self.race = as_race(race, delta, batch_size, variance)
         self.audits = as_audits(audits)
         self.transitions_per_draw = positive_int("transitions_per_draw", transitions_per_draw)
-        proxy_settings, insist = as_proxy(proxy)
+        all_rows = isinstance(self.race, ExactRace)  # a control variate would only cost time
+        proxy_settings, insist = as_proxy(None if all_rows and proxy == "auto" else proxy)
         check_row_logp(row_logp, proxy_settings, insist)
         self._model = model = modelcontext(model)
         self.vars = _discrete_vars(vars, model)
@@ -210,12 +213,14 @@ class RacingGibbs(RacingStep):
             states += self._states[name]
             raced += [name in in_rows] * (where.stop - where.start)
         sizes = np.array([s.size for s in states])
+        cut = self.prepared.cut
         return Elements(
             np.array(coordinate, dtype=np.int64),
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
             np.concatenate(states).astype(np.float64),
             np.searchsorted(np.unique(sizes), sizes).astype(np.int64),
             np.array(raced),
+            np.empty(0, np.int64) if cut is None else cut.rough(),
         )
 
     # --- a chain --------------------------------------------------------------------------------
@@ -289,6 +294,11 @@ class RacingGibbs(RacingStep):
                 "its prior and at the rows' likelihood in each state."
             )
         states = self.elements.states[slice(*self.elements.first[element : element + 2])]
+        if status == NOT_EXPANDABLE:
+            raise ValueError(
+                f"The control variate does not hold at {label} = {states[row]:g}, where the rows "
+                "meet another condition or a quantity that is not finite; pass proxy=None."
+            )
         shown = []
         for state in states:
             x[coordinate] = state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -145,7 +146,8 @@ rng, initial_point, compile_kwargs, blocked
         self.audits = as_audits(audits)
         self.transitions_per_draw = positive_int("transitions_per_draw", transitions_per_draw)
         self.max_steps = positive_int("max_steps", max_steps)
-        if not (np.isscalar(width) and np.isfinite(width) and width > 0.0):
+        real = isinstance(width, Real) and not isinstance(width, bool)
+        if not (real and np.isfinite(width) and width > 0.0):
             raise ValueError(f"width must be positive and finite, got {width!r}")
         self.width = float(width)
         proxy_settings, insist = as_proxy(proxy)

@@ -60,6 +60,7 @@ class RacingStep(BlockedStep):
         self.chain: Chain | None = None
         self._native: tuple | None = None
         self._run: Any = None
+        self._rest_data = self.prepared.densities.rest_data(self._model)
         self._transitions(self._begin(0, 0), self.prepared.start.copy(), 0)
 
     # --- what PyMC calls ------------------------------------------------------------------------
@@ -67,10 +68,12 @@ class RacingStep(BlockedStep):
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         """Forget the chain before and refuse data that have changed."""
         super().setup_chain(rng, tune, draws)
-        rows = self.prepared.densities.rows
-        if not rows.is_current(self._model):
+        densities, (names, _) = self.prepared.densities, self._rest_data
+        changed = [] if densities.rows.is_current(self._model) else densities.rows.shared_names
+        changed = changed or (names if densities.rest_data(self._model) != self._rest_data else [])
+        if changed:
             raise ValueError(
-                f"The data of the model ({', '.join(rows.shared_names)}) have changed since this "
+                f"The data of the model ({', '.join(changed)}) have changed since this "
                 f"{type(self).__name__} was made. Make a new one."
             )
         self.tune = tune > 0

@@ -1,0 +1,165 @@
+"""Discrete variables on tall data, N = 1e4 ... 1e6: RacingGibbs against PyMC's own Gibbs steps.
+
+    python benchmarks/tall_discrete.py                            # all sizes and problems
+    python benchmarks/tall_discrete.py --sizes 1e6 --problems grid
+    python benchmarks/tall_discrete.py --quick                    # N = 1e4, some minutes
+
+Prints tables in Markdown and writes them, JSON and CSV into benchmarks/results/. What the columns
+and methods mean: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import sys
+
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import common
+from benchmarks.common import Bench, Result, number, percent, ratio
+from benchmarks.discrete_problems import PROBLEMS
+
+_NAME = "tall_discrete"
+METHODS = ("gibbs", "gibbs:exact", "pymc_gibbs")
+_PEER = "pymc_gibbs"
+
+HEADERS = (
+    "problem",
+    "method",
+    "N",
+    "draws",
+    "set-up s",
+    "sample s",
+    "draws/s",
+    "ESS bulk min",
+    "ESS/s sampling",
+    "s to 1000 ESS",
+    "max mean error / sd",
+    "rows read per element",
+    "states left after a batch",
+    "same-noise disagreement [95 % CI]",
+    "peak MB",
+    "run",
+)
+
+
+def main(bench: Bench) -> None:
+    """Run all problems, sizes and methods, print and save the tables."""
+    options = bench.options
+    rows: list[Result] = []
+    for problem in options.problems:
+        for size in options.sizes:
+            n_rows = int(float(size))
+            results = {m: bench.run(bench.job(problem, m, n_rows)) for m in options.methods}
+            reference = results.get("gibbs:exact", {})
+            for method, result in results.items():
+                against = {} if method == "gibbs:exact" else common.compare(result, reference)
+                rows.append({**common.figures(result), **against})
+    text = report(rows, options)
+    print(text)
+    meta = {"options": vars(options), "machine": platform.platform(), "cpus": os.cpu_count()}
+    common.save(bench.out, _NAME, rows, text, meta)
+
+
+def report(rows: list[Result], options) -> str:
+    """All tables."""
+    cores = (
+        f"{options.chains} chain(s) per method on {options.cores} core(s), every method in a "
+        f"process of its own, at most {options.cap:.0f} s of warm-up and sampling, "
+        f"{options.caches} compiler caches. A draw is a sweep over all elements. Mean errors are "
+        "against the exact Gibbs sampler of the same run."
+    )
+    return "\n\n".join(
+        [
+            "# Discrete variables on tall data",
+            "\n".join(f"- `{p}`: {PROBLEMS[p].title}" for p in options.problems),
+            cores,
+            common.markdown(HEADERS, map(line, rows)),
+            "## Against PyMC's Gibbs steps, at the same N",
+            common.markdown(*against_peer(rows)),
+        ]
+    )
+
+
+def line(row: Result) -> list[str]:
+    """One method on one problem at one N."""
+    draws = row["draws"]
+    return [
+        row["problem"],
+        row["method"],
+        f"{row['n_rows']:,}",
+        number(draws, 7),
+        number(row["setup_s"] + row["warmup_s"]),
+        number(row["sample_s"]),
+        number(draws / row["sample_s"] if row["sample_s"] > 0 else math.nan),
+        number(row["ess_bulk"]),
+        number(bulk_rate(row)),
+        number(seconds_to_1000(row)),
+        common.with_error(row.get("bias_mean"), row.get("bias_mean_mcse")),
+        number(row.get("rows_per_element"), 4),
+        number(row.get("arms_left")),
+        common.decision_error_cell(row),
+        number(row["peak_mb"]),
+        row["status"],
+    ]
+
+
+def bulk_rate(row: Result) -> float:
+    """Effective draws per second of sampling; tails of discrete variables say little."""
+    return row["ess_bulk"] / row["sample_s"] if row["sample_s"] > 0 else math.nan
+
+
+def seconds_to_1000(row: Result) -> float:
+    """Set-up and warm-up plus the time of 1000 effective draws."""
+    rate = bulk_rate(row)
+    return row["fixed_s"] + 1000.0 / rate if rate > 0 else math.nan
+
+
+def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
+    """Ratios of speed to PyMC's step."""
+    headers = ["problem", "method", "N", "draws/s", "ESS/s sampling", "time to 1000 ESS", "rows"]
+    out = []
+    for row in rows:
+        peers = [
+            r
+            for r in rows
+            if r["method"] == _PEER
+            and (r["problem"], r["n_rows"]) == (row["problem"], row["n_rows"])
+        ]
+        if row["method"] == _PEER or not peers:
+            continue
+        peer = peers[0]
+        out.append(
+            [
+                row["problem"],
+                row["method"],
+                f"{row['n_rows']:,}",
+                ratio(row["draws"] / row["sample_s"] / (peer["draws"] / peer["sample_s"])),
+                ratio(bulk_rate(row) / bulk_rate(peer)),
+                ratio(seconds_to_1000(peer) / seconds_to_1000(row)),
+                percent(row.get("rows_per_element", math.nan) / row["n_rows"]),
+            ]
+        )
+    return headers, out
+
+
+def options():
+    """Options of this script."""
+    p = common.parser(__doc__.splitlines()[0], METHODS)
+    p.add_argument("--sizes", nargs="+", default=["1e4", "1e5", "1e6"])
+    p.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
+    return p
+
+
+if __name__ == "__main__":
+    common.start(
+        "benchmarks.tall_discrete",
+        PROBLEMS,
+        options(),
+        main,
+        quick={"sizes": ["1e4"], "cap": 20.0, "problems": ["grid"]},
+    )
