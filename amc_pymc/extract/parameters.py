@@ -21,6 +21,7 @@ from numba import types
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
 from pytensor.tensor.type import TensorType
 
 from amc_pymc.extract.layout import FlatLayout
@@ -30,6 +31,7 @@ from amc_pymc.extract.rows import RowLogp, interpreted_mode
 __all__ = ["ParameterCut", "cut_parameters"]
 
 _MAP = types.float64[::1](types.float64[::1])
+_JOINING = (scalar.Add, scalar.Mul)
 _SMOOTH = (
     scalar.Add,
     scalar.Sub,
@@ -117,6 +119,7 @@ def cut_parameters(rows: RowLogp, x: np.ndarray) -> ParameterCut:
     -------
     ParameterCut
     """
+    rows = replace(rows, _output=_with_float_pieces(rows))
     pieces = _pieces(rows)
     needed = set(ancestors([rows._output], blockers=pieces))
     direct = tuple(n for n in rows.value_vars if rows._values[n] in needed - set(pieces))
@@ -134,12 +137,61 @@ def cut_parameters(rows: RowLogp, x: np.ndarray) -> ParameterCut:
     return ParameterCut(cut, rows.layout, pieces, dict(rows._values))
 
 
+def _with_float_pieces(rows: RowLogp):
+    """The row graph with what each sum and product makes of value variables as one array of floats.
+
+    ``gamma * beta * x`` is a product of three in the graph, and the integer gamma as such could not
+    be expanded.
+    """
+    of_rows, discrete = _row_placeholders(rows), _discrete_placeholders(rows)
+    new: dict = {}
+    for node in toposort([rows._output]):
+        if any(i in discrete for i in node.inputs):
+            discrete.update(node.outputs)
+        if any(i in of_rows for i in node.inputs):
+            of_rows.update(node.outputs)
+        inputs = [new.get(i, i) for i in node.inputs]
+        mine = [k for k, i in enumerate(node.inputs) if i not in of_rows]
+        whole = [k for k in mine if node.inputs[k] in discrete and _is_integer(node.inputs[k])]
+        if whole and node.outputs[0] in of_rows and _is_arithmetic(node):
+            for k in whole:
+                inputs[k] = inputs[k].astype("float64")
+            if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, _JOINING):
+                joined = node.op(*(inputs[k] for k in mine)) if len(mine) > 1 else inputs[mine[0]]
+                inputs = [joined, *(i for k, i in enumerate(inputs) if k not in mine)]
+            new[node.outputs[0]] = node.op(*inputs)
+        elif any(i in new for i in node.inputs):
+            again = node.clone_with_new_inputs(inputs, strict=False)
+            new.update(zip(node.outputs, again.outputs))
+    return new.get(rows._output, rows._output)
+
+
+def _is_integer(variable) -> bool:
+    return isinstance(variable.type, TensorType) and variable.type.dtype[0] in "iub"
+
+
+def _is_arithmetic(node) -> bool:
+    """Whether integers enter as numbers, the result being a float."""
+    op, out = node.op, node.outputs[0]
+    smooth = isinstance(getattr(op, "core_op", op), Dot)
+    smooth |= isinstance(op, Elemwise) and isinstance(op.scalar_op, _SMOOTH)
+    return smooth and out.type.dtype == "float64"
+
+
+def _row_placeholders(rows: RowLogp) -> set:
+    """What differs from row to row."""
+    of_rows = {i.placeholder for i in rows._inputs} | {rows._length}
+    return of_rows | {rows._values[n] for n in rows.row_local}
+
+
+def _discrete_placeholders(rows: RowLogp) -> set:
+    names = [n for n in rows.value_vars if not rows.layout.is_continuous(n)]
+    return {rows._values[n] for n in names} - _row_placeholders(rows)
+
+
 def _pieces(rows: RowLogp) -> tuple:
     """Inputs of row-dependent nodes that depend on discrete variables and not on rows."""
-    of_rows = {i.placeholder for i in rows._inputs} | {rows._length}
-    of_rows |= {rows._values[n] for n in rows.row_local}
-    discrete = {rows._values[n] for n in rows.value_vars if not rows.layout.is_continuous(n)}
-    discrete -= of_rows
+    of_rows, discrete = _row_placeholders(rows), _discrete_placeholders(rows)
     free = set(rows._values.values())
     pieces: dict = {}
     for node in toposort([rows._output]):
@@ -175,9 +227,12 @@ def _origin(piece, discrete, free):
 
 
 def _independent(pieces, rows: RowLogp) -> tuple:
-    """Leave out pieces that are functions of other ones, such as conditions on them."""
+    """Leave out floats that are functions of other pieces.
+
+    Conditions stay: a search for the mode may step where one of them would raise.
+    """
     free, kept = set(rows._values.values()), list(pieces)
-    for piece in list(kept):
+    for piece in [p for p in kept if not _is_integer(p)]:
         others = [p for p in kept if p is not piece]
         if not free & set(ancestors([piece], blockers=others)):
             kept.remove(piece)

@@ -19,6 +19,7 @@ from pytensor.graph.basic import Constant
 
 import amc_pymc.product_space as ps
 
+from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.execution import JobReport, number_of_cores, run_jobs
 from amc_pymc.extract.rows import choose_observed, interpreted_mode
 from amc_pymc.progress import progress
@@ -188,18 +189,26 @@ def sample_product_space(
     first, *rngs = spawn_generators(random_seed, 1 + sizes["chains"])
     _check_same_rows(names, [_observed(models[n], n, observed_vars) for n in names])
     steps = [
-        _step(models[n], n, observed_vars, chosen, proposal, proxy, audits, compile_kwargs)
+        _step(
+            models[n],
+            n,
+            observed_vars=observed_vars,
+            race=chosen,
+            proposal=proposal,
+            proxy=proxy,
+            audits=audits,
+            compile_kwargs=compile_kwargs,
+            progressbar=progressbar,
+        )
         for n in names
     ]
     pilots = spawn_generators(first, len(names)) if pseudo_prior == "pilot" else ()
     space = ModelSpace(names, steps, chosen, audited, pilots)
-    with np.errstate(divide="ignore"):
-        log_prior = np.log(prior)
     plan = _Plan(
         tune=int(tune),
         draws=sizes["draws"],
         transitions=sizes["transitions_per_draw"],
-        log_weights=log_prior - space.laplace_log_evidence if adapt else log_prior,
+        log_weights=-space.laplace_log_evidence if adapt else np.log(prior),
         adapt=adapt is not None,
     )
     total = sizes["chains"] * (plan.tune + plan.draws)
@@ -251,19 +260,11 @@ def _prior(prior_probs, names) -> np.ndarray:
     return prior / prior.sum()
 
 
-def _step(model, name, observed_vars, race, proposal, proxy, audits, compile_kwargs):
+def _step(model, name, *, proposal, **settings) -> RacingMetropolis:
     if proposal == "langevin":
         proposal = LangevinProposal(target_accept=_ACCEPT)
     try:
-        step = RacingMetropolis(
-            model=model,
-            observed_vars=observed_vars,
-            race=race,
-            proposal=proposal,
-            proxy=proxy,
-            audits=audits,
-            compile_kwargs=compile_kwargs,
-        )
+        step = RacingMetropolis(model=model, proposal=proposal, **settings)
     except ValueError as error:
         raise type(error)(f"models[{name!r}]: {error}") from error
     if step.prepared.fit is None:
@@ -421,6 +422,7 @@ def _result(models, names, prior, space, plan, records) -> xr.DataTree:
         },
     )
     tree["product_space"] = xr.DataTree(_summary(names, prior, space, index, log_weights))
+    _warn_of_errors(stats, space.race.delta)
     for k, name in enumerate(names):
         points = [r.points[:draws] for r in records]
         if np.any(index == k):
@@ -437,6 +439,20 @@ def _rectangle(records) -> tuple[list[_Record], int]:
     lengths = sorted((len(r.visits) for r in records), reverse=True)
     draws = max(lengths, key=lambda n: n * sum(m >= n for m in lengths))
     return [r for r in records if len(r.visits) >= draws], draws
+
+
+def _warn_of_errors(stats, delta: float) -> None:
+    for j, step in enumerate(_STEPS):
+        audited, wrong = (int(stats[k][..., j].sum()) for k in ("race_audited", "race_wrong"))
+        if audited and clopper_pearson(wrong, audited)[0] > delta:
+            _log.warning(
+                "%d of %d audited decisions on the %s were wrong, more than delta=%s allows: batch "
+                "means are not normal. Raise batch_size.",
+                wrong,
+                audited,
+                step,
+                delta,
+            )
 
 
 def _summary(names, prior, space, index, log_weights) -> xr.Dataset:

@@ -30,9 +30,10 @@ def estimate_models(
     r"""Reweight visits from the chains' own model weights to the prior.
 
     With f_ck the share of chain c's visits to model k and :math:`\tilde\pi_{ck}` its weight, the
-    evidence of model k is proportional to :math:`f_{ck} / \tilde\pi_{ck}`. Errors are propagated from
-    the covariance of the visits by batch means (batches of about the root of the draws), and
-    averaged over chains.
+    evidence of model k is proportional to :math:`f_{ck} / \tilde\pi_{ck}`. Estimates are averaged over
+    the chains that visited the models in question. Errors are propagated from the covariance of the
+    visits by batch means (batches of about the root of the draws); with four chains or more they are
+    at least what the chains' differences say.
 
     Parameters
     ----------
@@ -72,19 +73,32 @@ def estimate_models(
             relative = covariance / np.outer(share, share)
         spread = np.diag(relative)
         log_vars.append(spread[:, None] + spread[None, :] - 2.0 * relative)
-    chains = len(index)
-    with np.errstate(invalid="ignore"):
-        log_bf = np.mean([a[:, None] - a[None, :] for a in logs], axis=0)
-    log_bf[~np.isfinite(log_bf)] = np.nan
-    np.fill_diagonal(log_bf, 0.0)
-    variance = np.maximum(np.mean(log_vars, axis=0), 0.0) / chains
-    variance[np.isnan(log_bf)] = np.nan
-    np.fill_diagonal(variance, 0.0)
-    prob_variance = np.maximum(np.mean(prob_vars, axis=0), 0.0) / chains
-    prob = np.mean(probs, axis=0)
+    prob, prob_mcse = _over_chains(np.array(probs), np.array(prob_vars))
     never = prob == 0.0
-    prob[never] = prob_variance[never] = np.nan
-    return ModelEstimates(prob, np.sqrt(prob_variance), log_bf, np.sqrt(variance))
+    prob[never] = prob_mcse[never] = np.nan
+    with np.errstate(invalid="ignore"):
+        log_ratios = np.array([a[:, None] - a[None, :] for a in logs])
+    log_bf, log_bf_mcse = _over_chains(log_ratios, np.array(log_vars))
+    np.fill_diagonal(log_bf, 0.0)
+    np.fill_diagonal(log_bf_mcse, 0.0)
+    return ModelEstimates(prob, prob_mcse, log_bf, log_bf_mcse)
+
+
+def _over_chains(values: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over the chains (C, ...) that know a value, and its standard error.
+
+    The error is the larger of what the chains say of themselves and, from four chains on, of what
+    their differences say: a chain that mixes badly is too certain.
+    """
+    known = np.isfinite(values)
+    number = known.sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(known, values, 0.0).sum(axis=0) / number
+        error = np.maximum(np.where(known, variances, 0.0).sum(axis=0), 0.0) / number**2
+        spread = np.where(known, np.square(values - mean), 0.0).sum(axis=0) / (number - 1)
+        error = np.where(number >= 4, np.maximum(error, spread / number), error)
+    error[number == 0] = np.nan
+    return mean, np.sqrt(error)
 
 
 def _shares(visits: np.ndarray, n_models: int) -> tuple[np.ndarray, np.ndarray]:

@@ -100,9 +100,7 @@ def arm_scores(x, coordinate, states, noise, densities):
 
 
 @njit(cache=True)
-def _race_states(
-    x, coordinate, states, scores, fixed, densities, surrogate, population, rule, rng
-):
+def _race_states(x, coordinate, states, scores, fixed, densities, surrogate, population, rule, rng):
     """Race the states with a finite score; return the result, its winner a position in states."""
     arms = np.flatnonzero(scores > -np.inf)
     old = x[coordinate]

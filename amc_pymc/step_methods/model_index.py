@@ -16,8 +16,8 @@ from amc_pymc.product_space import IndexLog, IndexStep, Models
 from amc_pymc.product_space.index_kernel import known_totals
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.racing import REWARDS, make_population
-from amc_pymc.step_methods.auditing import Auditor
 from amc_pymc.step_methods.adaptation import Moments
+from amc_pymc.step_methods.auditing import Auditor
 from amc_pymc.step_methods.chain import MetropolisChain, tune_metropolis
 from amc_pymc.step_methods.preparation import state_values
 from amc_pymc.step_methods.racing_metropolis import RacingMetropolis
@@ -187,16 +187,18 @@ def _set_pseudo_prior(models: Models, k: int, mean: np.ndarray, factor: np.ndarr
 
 def _pilot(step: RacingMetropolis, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Mean (D,) and covariance (D, D) of a chain of one model, its first third left out."""
+    fit = step.prepared.fit
+    assert fit is not None
     step.rng, step.tune = rng, True
     chain = step._begin(_PILOT_DRAWS, 0)
-    x, seen = step.prepared.fit.mean.copy(), Moments(step.prepared.start.size)
+    x, seen = fit.mean.copy(), Moments(step.prepared.start.size)
     for t in range(_PILOT_DRAWS):
         stats, x = step._transitions(chain, x, _PILOT_TRANSITIONS)
         chain.draw += 1
         tune_metropolis(chain, step.prepared, step.proposals, stats, x)
         if 3 * t > _PILOT_DRAWS:
             seen.add(x)
-    factor, _ = gaussian_factor(step.prepared.fit.precision)
+    factor, _ = gaussian_factor(fit.precision)
     weight = 10.0 + seen.mean.size  # draws that the Laplace approximation is worth
     mixed = seen.count * seen.covariance() + weight * factor @ factor.T
     return seen.mean, mixed / (seen.count + weight)

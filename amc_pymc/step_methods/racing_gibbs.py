@@ -99,6 +99,8 @@ class RacingGibbs(RacingStep):
         For ``pytensor.function``.
     blocked : bool, default True
         Draw all elements of all variables in one random order.
+    progressbar : bool, default True
+        Show how far the preparation is where it takes longer than two seconds.
 
     Raises
     ------
@@ -169,6 +171,7 @@ class RacingGibbs(RacingStep):
         initial_point: Mapping[str, np.ndarray] | None = None,
         compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
+        progressbar: bool = True,
     ):
         self.race = as_race(race, delta, batch_size, variance)
         self.audits = as_audits(audits)
@@ -196,6 +199,7 @@ class RacingGibbs(RacingStep):
             compile_kwargs=compile_kwargs,
             fit=False,
             rng=as_generator(PREPARATION_SEED),
+            progressbar=progressbar,
         )
         _refuse_row_local(self.var_names, self.prepared)
         self.elements = self._elements()

@@ -81,8 +81,9 @@ class RacingMetropolis(RacingStep):
     proposal : {"auto", "random_walk", "gaussian", "langevin"} or a proposal object
         ``"auto"`` mixes Gaussian moves with a random walk, and gives nine tenths to the one that
         moved the chain further while tuning.
-    proxy : {"auto", "taylor"} or TaylorProxy or None
-        Control variate. ``"auto"`` does without, and says so, where there can be none. Many decisions
+    proxy : {"auto", "taylor", "data"} or TaylorProxy or DataProxy or None
+        Control variate: each row expanded in the parameters, or (``"data"``) in its data.
+        ``"auto"`` does without, and says so, where there can be none. Many decisions
         are close then: use ``delta=0.01, batch_size=200``, or the posterior is visibly too wide.
     audits : int or Audits, default 200
         Decisions per chain re-made on all rows, within a tenth of the time.
@@ -102,6 +103,8 @@ class RacingMetropolis(RacingStep):
         For ``pytensor.function``.
     blocked : bool, default True
         Move all variables jointly.
+    progressbar : bool, default True
+        Show how far the preparation is where it takes longer than two seconds.
 
     Raises
     ------
@@ -169,6 +172,7 @@ class RacingMetropolis(RacingStep):
         initial_point: Mapping[str, np.ndarray] | None = None,
         compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
+        progressbar: bool = True,
     ):
         self.race = as_race(race, delta, batch_size)
         self.audits = as_audits(audits)
@@ -192,6 +196,7 @@ class RacingMetropolis(RacingStep):
             point=point,
             compile_kwargs=compile_kwargs,
             rng=as_generator(PREPARATION_SEED),
+            progressbar=progressbar,
         )
         has_fit = self.prepared.fit is not None
         self.proposals = as_proposals(proposal, proxy_settings if has_fit else None)

@@ -75,7 +75,7 @@ class RacingSlice(RacingStep):
     max_steps : int, default 10
         Widths that an interval is stepped out by, at most.
     observed_vars, delta, race, batch_size, proxy, audits, transitions_per_draw, row_logp, model, \
-rng, initial_point, compile_kwargs, blocked
+rng, initial_point, compile_kwargs, blocked, progressbar
         As for :class:`RacingMetropolis`; a transition is a sweep over all directions.
 
     Raises
@@ -141,6 +141,7 @@ rng, initial_point, compile_kwargs, blocked
         initial_point: Mapping[str, np.ndarray] | None = None,
         compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
+        progressbar: bool = True,
     ):
         self.race = as_race(race, delta, batch_size)
         self.audits = as_audits(audits)
@@ -169,6 +170,7 @@ rng, initial_point, compile_kwargs, blocked
             point=point,
             compile_kwargs=compile_kwargs,
             rng=as_generator(PREPARATION_SEED),
+            progressbar=progressbar,
         )
         self._ready()
 

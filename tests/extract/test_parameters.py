@@ -16,11 +16,11 @@ from amc_pymc.extract.densities import RowDensities
 from amc_pymc.extract.parameters import cut_parameters
 from amc_pymc.step_methods.compiled import surrogate_change, surrogate_total
 from amc_pymc.step_methods.preparation import (
+    prepare,
     row_changes,
     state_values,
     surrogate_at,
 )
-from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.settings import NormalRace, TaylorProxy
 
 N = 120
@@ -70,6 +70,20 @@ def both_kinds():
     pm.Normal("y", X[:, :2] @ pt.stack([0.1 * k, b]), s * pt.sqrt(k), observed=y)
 
 
+def product_of_three():
+    """A product of gamma, beta and data in one node; an integer that is multiplied and added."""
+    X, y, _ = arrays()
+    gamma, k = pm.Bernoulli("gamma", 0.5), pm.DiscreteUniform("k", 0, 2)
+    mu = pm.Normal("a") + 0.1 * k + gamma * pm.Normal("b") * X[:, 0] - 0.2 * k * X[:, 1]
+    pm.Normal("y", mu, 1, observed=y)
+
+
+def matrix_product():
+    X, y, _ = arrays()
+    gamma = pm.Bernoulli("gamma", 0.5, shape=3)
+    pm.Normal("y", X @ gamma, 1, observed=y)
+
+
 def scalar_condition():
     """A condition of discrete variables only decides between two quantities."""
     X, y, _ = arrays()
@@ -85,6 +99,12 @@ def shared_shape():
     size = pt.as_tensor(np.array([2.0, 3.0, 4.0]))[k]
     data = np.random.default_rng(1).beta(2, 2, size=N)
     pm.Beta("y", share * size, (1 - share) * size, observed=data)
+
+
+def uniform_width():
+    k = pm.Categorical("k", p=np.ones(3) / 3)
+    data = np.random.default_rng(2).uniform(0, 0.79, size=N)
+    pm.Uniform("y", 0, pt.as_tensor(SCALES)[k], observed=data)
 
 
 def number_of_trials():
@@ -118,6 +138,8 @@ STATES = {
     chosen_scale: {"k": range(3)},
     levels_of_coefficients: {"level": range(3)},
     both_kinds: {"k": range(1, 4)},
+    product_of_three: {"gamma": range(2), "k": range(3)},
+    matrix_product: {"gamma": range(2)},
     scalar_condition: {"k": range(4)},
     shared_shape: {"k": range(3)},
     number_of_trials: {"n": range(6, 9)},
@@ -131,6 +153,8 @@ SMOOTH = [
     chosen_scale,
     levels_of_coefficients,
     both_kinds,
+    product_of_three,
+    matrix_product,
     scalar_condition,
     shared_shape,
 ]
@@ -214,20 +238,24 @@ def test_pickling(build):
 # --- where the cut is -----------------------------------------------------------------------------
 
 SIZES = {
-    products: (4, 0),  # a, gamma * beta
-    chosen_mean: (1, 0),
-    chosen_scale: (2, 0),
-    levels_of_coefficients: (3, 0),
-    both_kinds: (3, 0),  # (0.1 k, b), s sqrt(k)
-    scalar_condition: (1, 0),
-    shared_shape: (2, 0),
+    products: 4,  # a, gamma * beta
+    chosen_mean: 1,
+    chosen_scale: 2,
+    levels_of_coefficients: 3,
+    both_kinds: 3,  # (0.1 k, b), s sqrt(k)
+    product_of_three: 3,  # a + 0.1 k, gamma b, k
+    matrix_product: 3,
+    scalar_condition: 1,
+    shared_shape: 2,
 }
 
 
 @smooth
 def test_few_parameters_none_of_which_is_a_function_of_others(build):
     _, _, cut = cut_of(build)
-    assert (cut.rows.layout.size, cut.rough().size) == SIZES[build]
+    assert cut.rows.layout.size - cut.rough().size == SIZES[build]
+    conditions = [cut.evaluate(x)[cut.rough()] for x in random_points(build)]
+    assert np.all(conditions == np.ones(cut.rough().size))
 
 
 @rough
@@ -262,13 +290,12 @@ def test_rough_parameters_that_change_leave_no_control_variate(build):
 
 
 def test_conditions_on_parameters_are_no_obstacle():
-    """p[k] must lie in (0, 1), which is a condition on it."""
-    with pm.Model() as model:
-        k = pm.Categorical("k", p=np.ones(3) / 3)
-        pm.Bernoulli("y", pt.as_tensor(np.array([0.2, 0.5, 0.6]))[k], observed=arrays()[2])
-    rows = extract_rows(model)
-    cut = cut_parameters(rows, np.zeros(1))
-    assert cut.rows.layout.size == 1 and not cut.rough().size
+    """The search for the mode leaves sigma > 0 and lower <= upper behind on its way."""
+    for build in (chosen_scale, uniform_width):
+        assert cut_of(build)[2].rough().size > 0
+    assert prepared(chosen_scale).surrogate is not None
+    with pytest.raises(ValueError, match=r"proxy='taylor' cannot be used: .*(impossible|finite)"):
+        prepared(uniform_width)
 
 
 def test_without_discrete_variables_nothing_is_cut():
@@ -303,9 +330,7 @@ def identity(build, centre_of=lambda eta: eta):
     "build",
     [products, chosen_scale]
     + [
-        pytest.param(b, marks=pytest.mark.slow)
-        for b in SMOOTH
-        if b not in (products, chosen_scale)
+        pytest.param(b, marks=pytest.mark.slow) for b in SMOOTH if b not in (products, chosen_scale)
     ],
     ids=lambda b: b.__name__,
 )

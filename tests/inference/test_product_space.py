@@ -186,7 +186,7 @@ def test_without_adaptation_models_are_visited_by_their_probability(models):
 
 
 def test_the_prior_is_in_the_probabilities_but_not_in_the_bayes_factors(models):
-    tree = sample(models, draws=2_000, tune=500, prior_probs=[1, 2, 3], random_seed=4)
+    tree = sample(models, draws=1_000, tune=300, prior_probs=[1, 2, 3], random_seed=4)
     assert_evidence(tree, NAMES)
     np.testing.assert_allclose(tree["product_space"]["prior_prob"], np.array([1, 2, 3]) / 6)
 

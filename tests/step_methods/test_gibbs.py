@@ -639,8 +639,7 @@ def test_distances_are_leads_of_the_best_state(step):
     log.noise[0] = [0.0, 1e5, 0.0, 5e4, 0.0]
     rng = np.random.default_rng(3)
     found = [
-        chain.auditor.decisions.distance(0, step.prepared, chain.surrogate, rng)
-        for _ in range(300)
+        chain.auditor.decisions.distance(0, step.prepared, chain.surrogate, rng) for _ in range(300)
     ]
     scores = np.sort(log_weights() + log.noise[0])
     assert abs(np.mean(found) - (scores[-1] - scores[-2])) < 4 * np.std(found) / math.sqrt(300)

@@ -72,7 +72,9 @@ class TestArguments:
 
     @pytest.mark.parametrize("variance", ["pair", None, 1, True, ["marginal"]])
     def test_variance(self, categorical, variance):
-        with pytest.raises((ValueError, TypeError), match=rf"variance.*{re.escape(repr(variance))}"):
+        with pytest.raises(
+            (ValueError, TypeError), match=rf"variance.*{re.escape(repr(variance))}"
+        ):
             amc.RacingGibbs(model=categorical, variance=variance)
 
     @pytest.mark.parametrize("value", ["nrmal", 3, None, True, amc.NormalRace, ["normal"]])
@@ -234,7 +236,9 @@ class TestModel:
         with pm.Model() as model:
             k = pm.Categorical("k", p=np.ones(3) / 3, initval=0)
             pm.Uniform("obs", 0, pt.as_tensor(np.array([1.0, 5.0, 6.0]))[k], observed=np.abs(Y))
-        with pytest.raises(ValueError, match=r"obs is not finite at the initial point in \d+ of 300"):
+        with pytest.raises(
+            ValueError, match=r"obs is not finite at the initial point in \d+ of 300"
+        ):
             amc.RacingGibbs(model=model)
 
     @pytest.mark.parametrize("value", [{}, {"k": np.zeros(2, int), "mu": np.array(0.0)}])

@@ -1,0 +1,95 @@
+"""The example of variable selection: what it prints, and the picture."""
+
+import importlib.util
+import re
+import sys
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "variable_selection.py"
+
+
+def load():
+    spec = importlib.util.spec_from_file_location("variable_selection_example", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+demo = load()
+
+
+def draws_of(gamma):
+    """Draws and statistics as pm.sample returns them for two racing steps; gamma (C, S, p)."""
+    import arviz as az
+
+    chains, draws, _ = gamma.shape
+    rows = np.stack([np.full((chains, draws), 300.0), np.full((chains, draws), 50.0)], axis=-1)
+    stats = {
+        "race_rows": rows,
+        "race_delta": np.broadcast_to([0.05, 0.01], rows.shape),
+        "race_audited": np.broadcast_to([1.0, 2.0], rows.shape),
+        "race_wrong": np.broadcast_to([0.0, 1.0], rows.shape),
+        "race_audit_rows": np.zeros_like(rows),
+        "accept": np.ones((chains, draws)),
+    }
+    return az.from_dict({"posterior": {"gamma": gamma}, "sample_stats": stats})
+
+
+def test_indicators_that_never_change_have_no_error():
+    gamma = np.random.default_rng(1).random((2, 1000, 3)) < np.array([2.0, 0.3, -1.0])
+    found = demo.inclusion(draws_of(gamma.astype(int)))
+    assert found["mean"][[0, 2]].tolist() == [1.0, 0.0]
+    assert np.isnan(found["mcse"][[0, 2]]).all()
+    assert found["mcse"][1] == pytest.approx(np.sqrt(0.21 / 2000), rel=0.3)
+    assert found["rhat"][1] == pytest.approx(1.0, abs=0.02)
+
+
+def test_statistics_are_those_of_one_step():
+    idata = draws_of(np.zeros((2, 10, 3), dtype=int))
+    assert demo.sweep_rows(idata).tolist() == [300.0] * 20
+    for step, (delta, audited, wrong, rows) in enumerate([(0.05, 20, 0, 300), (0.01, 40, 20, 50)]):
+        line = demo.amc.decision_error(demo.decisions_of(idata, step)).loc["all"]
+        assert line[["delta", "audited", "wrong", "rows"]].tolist() == [delta, audited, wrong, rows]
+
+
+@pytest.mark.parametrize("arguments", [["--rows", "10"], ["--draws", "x"], ["--nothing"]])
+def test_arguments_that_do_not_fit_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit):
+        demo.main(arguments)
+    assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_the_quick_example(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("statsmodels")
+    path = tmp_path / "picture.png"
+    assert demo.main(["--quick", "--rows", "5000", "--figure", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert path.stat().st_size > 10_000
+    visits, simulated = printed.split("Simulated:")
+
+    # Noise has no place in the model; chronic diseases (disea) and income-like lncoins have.
+    low, high = map(float, re.search(r"noise columns got ([\d.]+) to ([\d.]+)", visits).groups())
+    assert 0.0 <= low <= high < 0.1
+    assert {"lncoins", "disea"} <= set(re.findall(r"│ (\w+) +│ 1\.000", visits))
+
+    lines = re.findall(r"│ x\d+ +│ ([\d.]+) .*│ ([\d.]+) +│ *[-+\d.]* +│\n", simulated)
+    assert len(lines) == 12
+    estimate, exact = np.array(lines, dtype=float).T
+    # 1,000 draws, of which autocorrelation leaves at least a tenth or so.
+    np.testing.assert_allclose(estimate, exact, atol=5.0 * np.sqrt(0.25 / 100))
+
+    for part, most in ((visits, 5.0), (simulated, 5.0)):
+        share = float(re.search(r"indicator: ([\d.]+)%", re.sub(r"\s+", " ", part)).group(1))
+        assert share < most
+        errors = re.findall(r"│ (?:indicators|coefficients) .*│ ([\d.]+) to", part)
+        assert len(errors) == 2
+        assert max(map(float, errors)) < 0.05
+        assert "RacingGibbs" in part
