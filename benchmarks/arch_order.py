@@ -54,7 +54,7 @@ def main(options) -> None:
     from models.arch_order import arch_models, load_returns, reference_probabilities
 
     returns = load_returns(options.series)
-    models = arch_models(returns, options.orders)
+    models = arch_models(returns, options.orders, transform=options.transform)
     reference: dict[str, tuple[float, float]] = {}
     if options.reference:
         _, reference = reference_probabilities(returns, options.orders, seed=options.seed)
@@ -245,6 +245,7 @@ def options() -> argparse.ArgumentParser:
     p.add_argument("--draws", type=int, default=100_000, help="per chain")
     p.add_argument("--tune", type=int, default=10_000)
     p.add_argument("--pseudo-prior", default="pilot", choices=("laplace", "pilot"))
+    p.add_argument("--transform", default="normal", choices=("softplus", "normal"))
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--no-reference", dest="reference", action="store_false")
     p.add_argument("--progress", action="store_true")

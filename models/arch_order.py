@@ -35,6 +35,7 @@ from amc_pymc.rng import as_generator
 
 ORDERS = (5, 10, 15, 20, 25, 30)
 Series = Literal["nasdaq", "sp500", "wti", "both"]
+Coordinates = Literal["softplus", "normal"]
 #: One series, or several that share their parameters.
 Returns = np.ndarray | Sequence[np.ndarray]
 
@@ -144,7 +145,9 @@ def lagged_rows(returns: Returns, order: int, conditioned: int = max(ORDERS)) ->
 # --- models --------------------------------------------------------------------------------------
 
 
-def arch_models(returns: Returns, orders: Sequence[int] = ORDERS) -> dict:
+def arch_models(
+    returns: Returns, orders: Sequence[int] = ORDERS, *, transform: Coordinates = "softplus"
+) -> dict:
     """One ``pm.Model`` per order, all with the same observed returns.
 
     Parameters
@@ -152,6 +155,10 @@ def arch_models(returns: Returns, orders: Sequence[int] = ORDERS) -> dict:
     returns : (n,) array or sequence of them
         Standardised (:func:`standardise`); the first ``max(orders)`` are conditioned on.
     orders : sequence of int
+    transform : {"softplus", "normal"}
+        Coordinates in which parameters are sampled: the paper's, or those in which every prior is a
+        standard normal. Coefficients near zero have a long exponential tail in the first, which a
+        Gaussian pseudo-prior fits badly.
 
     Returns
     -------
@@ -162,15 +169,17 @@ def arch_models(returns: Returns, orders: Sequence[int] = ORDERS) -> dict:
     orders = [int(q) for q in orders]
     if not orders or len(set(orders)) < len(orders):
         raise ValueError(f"orders must be different and at least one, got {orders}")
-    return {f"arch{q}": arch_model(lagged_rows(returns, q, max(orders))) for q in orders}
+    return {
+        f"arch{q}": arch_model(lagged_rows(returns, q, max(orders)), transform=transform)
+        for q in orders
+    }
 
 
-def arch_model(rows: Rows):
+def arch_model(rows: Rows, *, transform: Coordinates = "softplus"):
     """ARCH model of order q with Student-t innovations on given rows."""
     import pymc as pm
 
-    from pymc.distributions.transforms import log_exp_m1
-
+    coordinates = _coordinates(transform)
     order = rows.squares.shape[1]
     coords = {
         "lag": np.arange(order + 1),
@@ -179,11 +188,39 @@ def arch_model(rows: Rows):
     }
     with pm.Model(coords=coords) as model:
         squares = pm.Data("squares", rows.squares, dims=("time", "past"))
-        alpha = pm.Gamma("alpha", 1.0, 1.0, dims="lag", default_transform=log_exp_m1)
-        nu = pm.Gamma("nu", 1.0, 1.0, default_transform=log_exp_m1)
+        alpha = pm.Gamma("alpha", 1.0, 1.0, dims="lag", default_transform=coordinates)
+        nu = pm.Gamma("nu", 1.0, 1.0, default_transform=coordinates)
         variance = alpha[0] + squares @ alpha[1:]
         pm.StudentT("r", nu=nu, mu=0.0, sigma=variance**0.5, observed=rows.r, dims="time")
     return model
+
+
+def _coordinates(transform: Coordinates):
+    """Transform of a variable with prior Gamma(1, 1)."""
+    import pytensor.tensor as pt
+
+    from pymc.distributions.transforms import Transform, log_exp_m1
+
+    class NormalScore(Transform):
+        """theta = -log(1 - Phi(x)): the prior of x is a standard normal; theta below some 35."""
+
+        name = "normal_score"
+
+        def forward(self, value, *inputs):
+            return math.sqrt(2.0) * pt.erfinv(1.0 - 2.0 * pt.exp(-value))
+
+        def backward(self, value, *inputs):
+            return -pt.log1p(-0.5 * pt.erfc(-value / math.sqrt(2.0)))
+
+        def log_jac_det(self, value, *inputs):
+            log_density = -0.5 * (value**2 + math.log(2.0 * math.pi))
+            return log_density + self.backward(value, *inputs)
+
+    if transform == "softplus":
+        return log_exp_m1
+    if transform == "normal":
+        return NormalScore()
+    raise ValueError(f"transform must be 'softplus' or 'normal', got {transform!r}")
 
 
 def summary_of_rows(rows: Rows, alpha) -> np.ndarray:

@@ -64,7 +64,7 @@ def element_states(
     >>> from amc_pymc.extract.support import element_states
     >>> with pm.Model() as model:
     ...     k = pm.DiscreteUniform("k", lower=[0, 3], upper=[1, 5])
-    >>> [s.tolist() for s in element_states(model, model["k"])]
+    >>> [s.tolist() for s in element_states(model, model.rvs_to_values[k])]
     [[0, 1], [3, 4, 5]]
     """
     name = value_var.name

@@ -44,6 +44,8 @@ from amc_pymc.step_methods.settings import (
 __all__ = ["sample_product_space"]
 
 _log = logging.getLogger("amc_pymc")
+#: A model that was entered fewer times has an error that batch means do not see.
+_FEW_TRIPS = 10
 _STEPS = ("parameters", "index")
 #: Acceptance rate of the paper's Langevin moves.
 _ACCEPT = 0.36
@@ -422,6 +424,7 @@ def _result(models, names, prior, space, plan, records) -> xr.DataTree:
         },
     )
     tree["product_space"] = xr.DataTree(_summary(names, prior, space, index, log_weights))
+    _warn_of_mixing(tree["product_space"].to_dataset())
     _warn_of_errors(stats, space.race.delta)
     for k, name in enumerate(names):
         points = [r.points[:draws] for r in records]
@@ -439,6 +442,19 @@ def _rectangle(records) -> tuple[list[_Record], int]:
     lengths = sorted((len(r.visits) for r in records), reverse=True)
     draws = max(lengths, key=lambda n: n * sum(m >= n for m in lengths))
     return [r for r in records if len(r.visits) >= draws], draws
+
+
+def _warn_of_mixing(summary: xr.Dataset) -> None:
+    trips, visits = summary["round_trips"].sum("chain"), summary["visits"].sum("chain")
+    rare = summary["model"].values[((trips < _FEW_TRIPS) & (visits > 0)).values]
+    if rare.size:
+        _log.warning(
+            "The chains came back to %s fewer than %d times; their Bayes factors have larger errors "
+            "than stated. Draw and tune longer, try pseudo_prior='pilot', or give parameters a "
+            "transform in which their posterior is closer to a Gaussian.",
+            ", ".join(map(repr, rare)),
+            _FEW_TRIPS,
+        )
 
 
 def _warn_of_errors(stats, delta: float) -> None:

@@ -8,6 +8,8 @@ import numpy as np
 
 __all__ = ["ModelEstimates", "estimate_models", "round_trips"]
 
+_LEAST_BATCHES = 20
+
 
 class ModelEstimates(NamedTuple):
     """Estimates over M models.
@@ -32,8 +34,8 @@ def estimate_models(
     With f_ck the share of chain c's visits to model k and :math:`\tilde\pi_{ck}` its weight, the
     evidence of model k is proportional to :math:`f_{ck} / \tilde\pi_{ck}`. Estimates are averaged over
     the chains that visited the models in question. Errors are propagated from the covariance of the
-    visits by batch means (batches of about the root of the draws); with four chains or more they are
-    at least what the chains' differences say.
+    visits by batch means (batches of draws^(2/3), twenty at least); with four chains or more they
+    are at least what the chains' differences say.
 
     Parameters
     ----------
@@ -106,7 +108,7 @@ def _shares(visits: np.ndarray, n_models: int) -> tuple[np.ndarray, np.ndarray]:
     visited = (visits[:, None] == np.arange(n_models)).astype(float)
     share = visited.mean(axis=0)
     draws = visits.size
-    batch = max(1, int(np.sqrt(draws)))
+    batch = max(1, min(int(draws ** (2 / 3)), draws // _LEAST_BATCHES))
     batches = draws // batch
     if batches < 2 or share.max() == 1.0:
         return share, np.full((n_models, n_models), np.nan)

@@ -90,7 +90,9 @@ def normal_rule(
     share = delta / _comparisons(n_arms, variance)
     b = b_normal(share, min(1.0, batch_size / max(1, n_raced)), sides=sides)
     factor = b * _standard_error(sizes, n_raced)
-    return _rule(sizes, factor, variance, guarded=True, zero_sd_decides=zero_sd_decides)
+    # What rounding leaves of an exact control variate is of no size, so no row of it dominates.
+    guarded = not zero_sd_decides
+    return _rule(sizes, factor, variance, guarded=guarded, zero_sd_decides=zero_sd_decides)
 
 
 def bernstein_rule(

@@ -38,11 +38,12 @@ def test_the_notebook_is_stored_executed_and_clean():
 
 
 def test_stored_probabilities_are_those_of_importance_sampling():
-    """0.959 for order 10 and 0.041 for order 15, with errors of 0.004."""
+    """Which puts 0.96 on order 10 and 0.04 on order 15, with errors of 0.001."""
     table = re.search(r"its MCSE.*?\narch5.*", printed(read()), re.S).group()
-    for order, reference in ((10, 0.959), (15, 0.041)):
+    for order, reference in ((10, 0.96), (15, 0.04)):
         prob, error = re.search(rf"arch{order} +([\d.]+) +([\d.]+)", table).groups()
-        assert float(prob) == pytest.approx(reference, abs=4 * max(float(error), 0.004))
+        assert float(error) < 0.02
+        assert float(prob) == pytest.approx(reference, abs=4 * max(float(error), 0.002))
 
 
 @pytest.mark.slow
@@ -66,4 +67,4 @@ def test_the_notebook_runs(monkeypatch):
     # Order 5 is hopeless by some eighty units of the log Bayes factor.
     bayes_factor = float(re.search(r"arch5 .*?(-\d\d\.\d+)", text).group(1))
     assert -100 < bayes_factor < -60
-    assert "of 5,000 rows" in text or "rows per decision" in text
+    assert "of 5,020 rows per decision" in text

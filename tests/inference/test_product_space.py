@@ -103,11 +103,10 @@ def compiled_once():
     """Steps of the same model and settings are compiled once for all tests here."""
     kept, original = {}, module._step
 
-    def step(model, name, observed_vars, race, proposal, proxy, audits, compile_kwargs):
-        key = id(model), repr((observed_vars, proposal, proxy))
+    def step(model, name, *, race, audits, **settings):
+        key = id(model), repr([settings[k] for k in ("observed_vars", "proposal", "proxy")])
         if key not in kept:
-            settings = race, proposal, proxy, audits, compile_kwargs
-            kept[key] = model, original(model, name, observed_vars, *settings)
+            kept[key] = model, original(model, name, race=race, audits=audits, **settings)
         out = copy.copy(kept[key][1])
         out.race, out.audits, out._native, out._run = race, as_audits(audits), None, None
         return out
@@ -554,7 +553,7 @@ def test_ctrl_c_in_parallel(tmp_path):
 def no_work(monkeypatch):
     """Errors must come before anything is compiled."""
 
-    def step(*args):
+    def step(*args, **settings):
         raise AssertionError("a step was made")
 
     monkeypatch.setattr(module, "_step", step)

@@ -52,20 +52,20 @@ def test_unbiased_with_calibrated_errors(stay, n_chains):
 
 def test_by_hand():
     """Shares 3/4 and 1/4 at weights 1/2, 1/2; prior 1:3."""
-    index = np.array([[0, 0, 1, 0] * 4])
+    index = np.array([[0, 0, 1, 0] * 20])
     found = estimate_models(index, np.log([[0.5, 0.5]]), np.array([0.25, 0.75]))
     np.testing.assert_allclose(found.prob, [0.5, 0.5])
     np.testing.assert_allclose(found.log_bf, [[0, np.log(3)], [-np.log(3), 0]])
-    # Batches of four are all alike.
+    # Twenty batches of four, all alike.
     np.testing.assert_allclose(found.prob_mcse, 0.0, atol=1e-12)
     np.testing.assert_allclose(found.log_bf_mcse, 0.0, atol=1e-12)
 
 
 def test_errors_by_hand():
-    """Four batches of four with 1, 2, 3, 2 visits of model 1; equal weights, equal prior."""
-    index = np.array([[0, 0, 0, 1, 0, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1, 0]])
+    """Twenty batches of four with 1, 2, 3, 2, ... visits of model 1; equal weights, equal prior."""
+    index = np.array([[0, 0, 0, 1, 0, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1, 0] * 5])
     found = estimate_models(index, np.zeros((1, 2)), np.array([0.5, 0.5]))
-    variance = np.var([0.25, 0.5, 0.75, 0.5], ddof=1) / 4
+    variance = np.var([0.25, 0.5, 0.75, 0.5] * 5, ddof=1) / 20
     np.testing.assert_allclose(found.prob_mcse, np.sqrt(variance))
     # log f1 - log f0 has derivative 1/f1 + 1/f0 = 4
     error = 4 * np.sqrt(variance)
