@@ -318,7 +318,9 @@ def identity(build, centre_of=lambda eta: eta):
     )
     xs = list(random_points(build, 1))[:6]
     etas = np.ascontiguousarray([cut.evaluate(x) for x in xs])
-    surrogate = surrogate_at(raced, centre_of(etas[0]))
+    centre = etas[0].copy()  # conditions stay as they are
+    centre[raced.expand] = centre_of(etas[0])[raced.expand]
+    surrogate = surrogate_at(raced, centre)
     everything = np.arange(N)
     found = state_values(raced.state_rewards, etas, surrogate.centre, everything).sum(axis=1)
     found += [surrogate_total(eta, surrogate) for eta in etas]
