@@ -86,7 +86,7 @@ def main(options) -> None:
 
 def run(method: str, models, options) -> tuple[Result, object]:
     """One method: its costs and its result."""
-    import arviz_stats as stats
+    from arviz_stats.base import array_stats
 
     import amc_pymc as amc
 
@@ -117,7 +117,7 @@ def run(method: str, models, options) -> tuple[Result, object]:
         for step in ("index", "parameters")
     }
     n_rows = next(iter(models.values()))["r"].eval().shape[0]
-    ess = float(stats.ess(result["posterior"].to_dataset())["model_index"])
+    ess = float(array_stats.ess(result["posterior"]["model_index"].values.astype(float)))
     return {
         "method": method,
         "n_rows": n_rows,

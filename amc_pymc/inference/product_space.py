@@ -79,8 +79,8 @@ def sample_product_space(
     The chain of Carlin and Chib holds the parameters of all models, so there are no moves between
     dimensions. At each draw the current model's parameters move by :class:`RacingMetropolis`, those
     of the others are drawn from pseudo-priors, and the model index is drawn from its conditional by
-    a race between the models. While tuning, the weights of the models are adapted so that all are
-    visited about equally often; then they are fixed, and taken out of the result.
+    a race between the models. First the weights of the models are adapted so that all are visited
+    about equally often; then they are fixed, and taken out of the result.
 
     Use it for a handful of models with up to a few hundred continuous parameters each, of the same
     rows. For evidence without a chain over models, estimate each model's evidence instead.
@@ -96,8 +96,9 @@ def sample_product_space(
         moments of a pilot chain of each model, which suits skewed posteriors better.
     adapt : {"wang_landau"} or None
         How the weights of the models are tuned, beginning with the Laplace approximation of each
-        evidence. None keeps the prior.
+        evidence, in a chain of ``tune`` draws before all others. None keeps the prior.
     draws, tune, chains : int
+        ``tune`` draws of each chain tune its proposals and are left out.
     cores : int, optional
         Worker processes, default those available, four at most. Results do not depend on it.
     random_seed : int, sequence of int, SeedSequence or Generator, optional
@@ -188,7 +189,7 @@ def sample_product_space(
     as_proposals(proposal, control)
     if workers > 1:
         multiprocessing.get_context(mp_ctx if isinstance(mp_ctx, str) else None)
-    first, *rngs = spawn_generators(random_seed, 1 + sizes["chains"])
+    adapting, first, *rngs = spawn_generators(random_seed, 2 + sizes["chains"])
     _check_same_rows(names, [_observed(models[n], n, observed_vars) for n in names])
     steps = [
         _step(
@@ -211,11 +212,13 @@ def sample_product_space(
         draws=sizes["draws"],
         transitions=sizes["transitions_per_draw"],
         log_weights=-space.laplace_log_evidence if adapt else np.log(prior),
-        adapt=adapt is not None,
+        adapt=False,
     )
-    total = sizes["chains"] * (plan.tune + plan.draws)
+    total = sizes["chains"] * (plan.tune + plan.draws) + (plan.tune if adapt else 0)
     begin = time.perf_counter()
     with progress("Sampling models", total, enabled=progressbar) as bar:
+        if adapt and plan.tune:
+            plan = plan._replace(log_weights=_adapted_weights(space, plan, adapting, bar))
         run = functools.partial(_run_chain, space, plan)
         records = run_jobs(run, rngs, cores=workers, bar=bar, mp_ctx=mp_ctx)
     seconds = time.perf_counter() - begin
@@ -320,12 +323,25 @@ class _Plan(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """What one chain leaves: visits (S,) of models, points (S, D) of the current model, stats, weights (M,)."""
+    """What one chain leaves, ``complete`` unless it was stopped.
+
+    ``visits`` (S,) of models, ``points`` (S, D) of the current model, ``log_weights`` (M,).
+    """
 
     visits: np.ndarray
     points: np.ndarray
     stats: dict[str, np.ndarray]
     log_weights: np.ndarray
+    complete: bool
+
+
+def _adapted_weights(space: ModelSpace, plan: _Plan, rng, bar) -> np.ndarray:
+    """Log weights (M,) after a chain that is only tuned; all chains then share them."""
+    run = functools.partial(_run_chain, space, plan._replace(draws=0, adapt=True))
+    (record,) = run_jobs(run, [rng], bar=bar)
+    if not record.complete:
+        raise KeyboardInterrupt("Stopped before a draw was kept")
+    return record.log_weights
 
 
 def _run_chain(space: ModelSpace, plan: _Plan, rng, report: JobReport) -> _Record:
@@ -344,9 +360,10 @@ def _run_chain(space: ModelSpace, plan: _Plan, rng, report: JobReport) -> _Recor
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(RACE_STATS, (plan.draws, 2))
     shapes |= dict.fromkeys(("accept", "row_evaluations", "race_arms_left"), (plan.draws,))
     stats = {key: np.zeros(shape) for key, shape in shapes.items()}
-    kept = 0
+    kept, complete = 0, True
     for t in range(plan.tune + plan.draws):
         if report.stopped:
+            complete = False
             break
         tuning = t < plan.tune
         moved = _move(space, current, points, chains[current], plan, tuning)
@@ -369,7 +386,11 @@ def _run_chain(space: ModelSpace, plan: _Plan, rng, report: JobReport) -> _Recor
             kept = s + 1
         report.advance()
     return _Record(
-        index[:kept], visited[:kept], {k: v[:kept] for k, v in stats.items()}, log_weights
+        index[:kept],
+        visited[:kept],
+        {k: v[:kept] for k, v in stats.items()},
+        log_weights,
+        complete,
     )
 
 
