@@ -265,11 +265,22 @@ def _prior(prior_probs, names) -> np.ndarray:
     return prior / prior.sum()
 
 
-def _step(model, name, *, proposal, **settings) -> RacingMetropolis:
+def _step(
+    model, name, *, observed_vars, race, proposal, proxy, audits, compile_kwargs, progressbar
+) -> RacingMetropolis:
     if proposal == "langevin":
         proposal = LangevinProposal(target_accept=_ACCEPT)
     try:
-        step = RacingMetropolis(model=model, proposal=proposal, **settings)
+        step = RacingMetropolis(
+            model=model,
+            observed_vars=observed_vars,
+            race=race,
+            proposal=proposal,
+            proxy=proxy,
+            audits=audits,
+            compile_kwargs=compile_kwargs,
+            progressbar=progressbar,
+        )
     except ValueError as error:
         raise type(error)(f"models[{name!r}]: {error}") from error
     if step.prepared.fit is None:

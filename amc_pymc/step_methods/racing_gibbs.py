@@ -8,14 +8,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from pymc.model import modelcontext
-from pymc.util import get_random_generator, get_value_vars_from_user_vars
+from pymc.util import get_value_vars_from_user_vars
 
 from amc_pymc.extract.native import entry_point
 from amc_pymc.extract.support import element_states
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import DECIDED, Population, RaceRule, make_population
 from amc_pymc.results import GIBBS_STATS
-from amc_pymc.rng import as_generator
 from amc_pymc.step_methods.adaptation import Moments
 from amc_pymc.step_methods.auditing import Auditor, StateDecisions
 from amc_pymc.step_methods.chain import Chain, first_surrogate, learns_now, recentre
@@ -27,8 +26,8 @@ from amc_pymc.step_methods.gibbs_kernel import (
     Elements,
     run_sweeps,
 )
-from amc_pymc.step_methods.preparation import PREPARATION_SEED, Preparation, prepare
-from amc_pymc.step_methods.racing_step import RacingStep, check_point, positive_int, stat_dtypes
+from amc_pymc.step_methods.preparation import Preparation
+from amc_pymc.step_methods.racing_step import RacingStep, positive_int, starting_point, stat_dtypes
 from amc_pymc.step_methods.settings import (
     Audits,
     ExactRace,
@@ -181,27 +180,21 @@ class RacingGibbs(RacingStep):
         all_rows = isinstance(self.race, ExactRace)  # a control variate would only cost time
         proxy_settings, insist = as_proxy(None if all_rows and proxy == "auto" else proxy)
         check_row_logp(row_logp, proxy_settings, insist)
-        self._model = model = modelcontext(model)
-        self.vars = _discrete_vars(vars, model)
-        self.rng = get_random_generator(rng)
-        point = model.initial_point() if initial_point is None else dict(initial_point)
-        check_point(point, model)
-        self.var_names = [v.name for v in self.vars]
-        most = positive_int("max_states", max_states)
-        self._states = _states(model, self.vars, dict(states or {}), most, point)
-        self.prepared: Preparation = prepare(
+        model, most = modelcontext(model), positive_int("max_states", max_states)
+        chosen, point = _discrete_vars(vars, model), starting_point(model, initial_point)
+        self._states = _states(model, chosen, dict(states or {}), most, point)
+        self._take_apart(
             model,
-            self.var_names,
+            chosen,
+            point,
+            rng,
             observed_vars=observed_vars,
-            race=self.race,
             proxy=proxy_settings,
             insist=insist,
             row_logp=row_logp,
-            point=point,
             compile_kwargs=compile_kwargs,
-            fit=False,
-            rng=as_generator(PREPARATION_SEED),
             progressbar=progressbar,
+            fit=False,
         )
         _refuse_row_local(self.var_names, self.prepared)
         self.elements = self._elements()

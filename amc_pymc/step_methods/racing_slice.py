@@ -10,23 +10,20 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from pymc.model import modelcontext
-from pymc.util import get_random_generator
 
 from amc_pymc.extract.native import entry_point
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Population, RaceRule, make_population
 from amc_pymc.results import SLICE_STATS
-from amc_pymc.rng import as_generator
 from amc_pymc.step_methods.adaptation import Moments
 from amc_pymc.step_methods.auditing import Auditor, PairDecisions
 from amc_pymc.step_methods.chain import Chain, first_surrogate, learns_now, recentre
 from amc_pymc.step_methods.compiled import Densities
-from amc_pymc.step_methods.preparation import PREPARATION_SEED, Preparation, prepare
 from amc_pymc.step_methods.racing_step import (
     RacingStep,
-    check_point,
     continuous_vars,
     positive_int,
+    starting_point,
     stat_dtypes,
 )
 from amc_pymc.step_methods.settings import (
@@ -153,23 +150,17 @@ rng, initial_point, compile_kwargs, blocked, progressbar
         self.width = float(width)
         proxy_settings, insist = as_proxy(proxy)
         check_row_logp(row_logp, proxy_settings, insist)
-        self._model = model = modelcontext(model)
-        self.vars = continuous_vars(vars, model, type(self).__name__)
-        self.rng = get_random_generator(rng)
-        point = model.initial_point() if initial_point is None else dict(initial_point)
-        check_point(point, model)
-        self.var_names = [v.name for v in self.vars]
-        self.prepared: Preparation = prepare(
+        model = modelcontext(model)
+        self._take_apart(
             model,
-            self.var_names,
+            continuous_vars(vars, model, type(self).__name__),
+            starting_point(model, initial_point),
+            rng,
             observed_vars=observed_vars,
-            race=self.race,
             proxy=proxy_settings,
             insist=insist,
             row_logp=row_logp,
-            point=point,
             compile_kwargs=compile_kwargs,
-            rng=as_generator(PREPARATION_SEED),
             progressbar=progressbar,
         )
         self._ready()

@@ -9,18 +9,25 @@ import numpy as np
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
-from pymc.util import get_value_vars_from_user_vars
+from pymc.util import get_random_generator, get_value_vars_from_user_vars
 from rich.progress import TextColumn
 from rich.table import Column
 
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.extract.native import callback_error
 from amc_pymc.results import RACE_STATS
+from amc_pymc.rng import as_generator
 from amc_pymc.step_methods.auditing import Auditor
 from amc_pymc.step_methods.chain import Chain
-from amc_pymc.step_methods.preparation import Preparation, check_rows_finite
+from amc_pymc.step_methods.preparation import (
+    PREPARATION_SEED,
+    Preparation,
+    check_rows_finite,
+    prepare,
+)
+from amc_pymc.step_methods.settings import Proxy
 
-__all__ = ["RacingStep", "check_point", "continuous_vars", "positive_int", "stat_dtypes"]
+__all__ = ["RacingStep", "continuous_vars", "positive_int", "starting_point", "stat_dtypes"]
 
 
 def stat_dtypes(own: dict[str, tuple[type, str]]) -> dict[str, Any]:
@@ -42,9 +49,8 @@ class RacingState(StepMethodState):
 class RacingStep(BlockedStep):
     """A step method whose decisions are races over rows.
 
-    A subclass sets ``prepared``, ``race``, ``audits``, ``var_names``, ``transitions_per_draw``,
-    ``rng`` and ``_model``, calls :meth:`_ready` at the end of its ``__init__``, and defines
-    ``_begin``, ``_compile``, ``_transitions``, ``_tune``, ``_learn`` and ``_summary``.
+    A subclass sets ``race``, ``audits`` and ``transitions_per_draw``, calls :meth:`_take_apart` and,
+    at the end of its ``__init__``, :meth:`_ready`, and defines ``_begin``, ``_compile``, ``_transitions``, ``_tune``, ``_learn`` and ``_summary``.
     """
 
     default_blocked = True
@@ -53,6 +59,39 @@ class RacingStep(BlockedStep):
     prepared: Preparation
     transitions_per_draw: int
     var_names: list[str]
+
+    def _take_apart(
+        self,
+        model,
+        value_vars: list,
+        point: dict[str, np.ndarray],
+        rng,
+        *,
+        observed_vars,
+        proxy: Proxy | None,
+        insist: bool,
+        row_logp,
+        compile_kwargs: dict[str, Any] | None,
+        progressbar: bool,
+        fit: bool = True,
+    ) -> None:
+        """Prepare the model for races over these variables."""
+        self._model, self.vars, self.rng = model, value_vars, get_random_generator(rng)
+        self.var_names = [v.name for v in value_vars]
+        self.prepared = prepare(
+            model,
+            self.var_names,
+            observed_vars=observed_vars,
+            race=self.race,
+            proxy=proxy,
+            insist=insist,
+            point=point,
+            rng=as_generator(PREPARATION_SEED),
+            row_logp=row_logp,
+            compile_kwargs=compile_kwargs,
+            fit=fit,
+            progressbar=progressbar,
+        )
 
     def _ready(self) -> None:
         """Compile now, so that forked workers need not."""
@@ -225,8 +264,9 @@ def positive_int(name: str, value) -> int:
     return int(value)
 
 
-def check_point(point, model) -> None:
-    """A point must have the variables and shapes of the model."""
+def starting_point(model, initial_point) -> dict[str, np.ndarray]:
+    """The user's initial point, which must have the variables and shapes of the model, or its own."""
+    point = model.initial_point() if initial_point is None else dict(initial_point)
     for v in model.value_vars:
         if v.name not in point:
             raise ValueError(
@@ -236,6 +276,7 @@ def check_point(point, model) -> None:
         shape, known = np.shape(point[v.name]), v.type.shape
         if len(shape) != len(known) or any(n not in (None, m) for n, m in zip(known, shape)):
             raise ValueError(f"initial_point has shape {shape} for {v.name!r}, the model {known}")
+    return point
 
 
 def continuous_vars(vars, model, step: str) -> list:

@@ -41,7 +41,7 @@ def unprepared(monkeypatch):
     def prepare(*args, **kwargs):
         raise AssertionError("the model was taken apart before the arguments were checked")
 
-    monkeypatch.setattr("amc_pymc.step_methods.racing_metropolis.prepare", prepare)
+    monkeypatch.setattr("amc_pymc.step_methods.racing_step.prepare", prepare)
 
 
 @pytest.mark.usefixtures("unprepared")
