@@ -347,12 +347,15 @@ class _Record(NamedTuple):
 
 
 def _adapted_weights(space: ModelSpace, plan: _Plan, rng, bar) -> np.ndarray:
-    """Log weights (M,) after a chain that is only tuned; all chains then share them."""
+    """Log weights (M,), averaged over the second half of a chain that is only tuned.
+
+    The last ones would be too low for the model that the chain happened to stay in.
+    """
     run = functools.partial(_run_chain, space, plan._replace(draws=0, adapt=True))
     (record,) = run_jobs(run, [rng], bar=bar)
     if not record.complete:
         raise KeyboardInterrupt("Stopped before a draw was kept")
-    return record.log_weights
+    return record.log_weights - np.logaddexp.reduce(record.log_weights)
 
 
 def _run_chain(space: ModelSpace, plan: _Plan, rng, report: JobReport) -> _Record:
@@ -365,7 +368,7 @@ def _run_chain(space: ModelSpace, plan: _Plan, rng, report: JobReport) -> _Recor
     audit_rng = rng.spawn(1)[0]
     points = space.first_points(rng)
     current = int(rng.integers(n_models))
-    log_weights = plan.log_weights.copy()
+    log_weights, past = plan.log_weights.copy(), []
     index = np.zeros(plan.draws, np.int64)
     visited = np.zeros((plan.draws, space.width))
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(RACE_STATS, (plan.draws, 2))
@@ -388,6 +391,7 @@ def _run_chain(space: ModelSpace, plan: _Plan, rng, report: JobReport) -> _Recor
         if tuning:
             if plan.adapt:
                 ps.wang_landau_step(log_weights, current, t)
+                past.append(log_weights.copy())
         else:
             s = t - plan.tune
             index[s] = current
@@ -400,7 +404,7 @@ def _run_chain(space: ModelSpace, plan: _Plan, rng, report: JobReport) -> _Recor
         index[:kept],
         visited[:kept],
         {k: v[:kept] for k, v in stats.items()},
-        log_weights,
+        np.mean(past[len(past) // 2 :], axis=0) if past else log_weights,
         complete,
     )
 
