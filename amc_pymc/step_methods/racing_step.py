@@ -50,7 +50,8 @@ class RacingStep(BlockedStep):
     """A step method whose decisions are races over rows.
 
     A subclass sets ``race``, ``audits`` and ``transitions_per_draw``, calls :meth:`_take_apart` and,
-    at the end of its ``__init__``, :meth:`_ready`, and defines ``_begin``, ``_compile``, ``_transitions``, ``_tune``, ``_learn`` and ``_summary``.
+    at the end of its ``__init__``, :meth:`_ready`, and defines ``_begin``, ``_compile``,
+    ``_transitions``, ``_tune``, ``_learn`` and ``_summary``.
     """
 
     default_blocked = True
