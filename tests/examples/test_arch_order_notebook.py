@@ -58,6 +58,7 @@ def test_the_notebook_runs(monkeypatch):
     cell = next(c for c in notebook.cells if setting in c.source)
     cell.source = cell.source.replace(setting, "ORDERS = (5, 10)")
     monkeypatch.setenv("ARCH_ORDER_DRAWS", "300")
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # else the kernel draws nothing inline
     resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
     nbclient.NotebookClient(
         notebook, timeout=500, kernel_name="python3", resources=resources
