@@ -1,0 +1,418 @@
+"""What all bandit policies share: ask which arm to pull, tell what it gave."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar, NamedTuple, Self, overload
+
+import numpy as np
+
+from numba import njit
+from numpy.typing import ArrayLike
+
+from amc_pymc.bandits.rewards import (
+    LOW,
+    MEAN,
+    N_ROWS,
+    PENDING,
+    SQUARES,
+    TOLD,
+    WIDTH,
+    RewardScale,
+    as_reward_scale,
+)
+
+__all__ = ["IndexPolicy", "Policy", "Pull", "Pulls", "index_kernels"]
+
+
+class Pull(NamedTuple):
+    """One pull that a policy asks for.
+
+    Attributes
+    ----------
+    arm : int
+        From 0 to K - 1.
+    number : int
+        Of this pull in the order of asking, from 0.
+    coin : float
+        Uniform number of policies that randomise rewards, else nan.
+    """
+
+    arm: int
+    number: int
+    coin: float = math.nan
+
+
+class Pulls(Sequence[Pull]):
+    """Many pulls that a policy asks for at once.
+
+    Attributes
+    ----------
+    arms : array of int (n,)
+    numbers : array of int (n,)
+    coins : array (n,)
+    """
+
+    def __init__(self, arms: np.ndarray, numbers: np.ndarray, coins: np.ndarray):
+        self.arms, self.numbers, self.coins = arms, numbers, coins
+
+    def __len__(self) -> int:
+        return self.arms.size
+
+    def __iter__(self) -> Iterator[Pull]:
+        return map(Pull, self.arms.tolist(), self.numbers.tolist(), self.coins.tolist())
+
+    @overload
+    def __getitem__(self, item: int) -> Pull: ...
+    @overload
+    def __getitem__(self, item: slice | np.ndarray) -> Pulls: ...
+    def __getitem__(self, item):
+        """One pull by position, or some by slice, mask or positions."""
+        if isinstance(item, int | np.integer):
+            return Pull(int(self.arms[item]), int(self.numbers[item]), float(self.coins[item]))
+        return Pulls(self.arms[item], self.numbers[item], self.coins[item])
+
+    def counts(self, n_arms: int) -> np.ndarray:
+        """Number of pulls of each arm, (K,)."""
+        return np.bincount(self.arms, minlength=n_arms)
+
+
+@njit(cache=True)
+def record(table, arm, reward):
+    """One reward told: update count, mean and sum of squared deviations."""
+    table[PENDING, arm] -= 1.0
+    table[TOLD, arm] += 1.0
+    d = reward - table[MEAN, arm]
+    table[MEAN, arm] += d / table[TOLD, arm]
+    table[SQUARES, arm] += d * (reward - table[MEAN, arm])
+
+
+class Policy(ABC):
+    """Which of K arms to pull next, learned from the rewards of earlier pulls.
+
+    Pulls that were asked for and not yet told count as pending; they may be told late, in any order
+    and together. Policies hold no generator and can be copied, pickled, saved and restored at any
+    time.
+
+    Parameters
+    ----------
+    n_arms : int
+        Number of arms K.
+    rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
+        Range of rewards: a pair of numbers or of arrays (K,), or :class:`KnownRange`,
+        :class:`RunningRange` or :class:`LogLoss`.
+    """
+
+    #: Name under which ``make_policy`` knows it.
+    name: ClassVar[str]
+    #: Whether the policy flips a coin for every reward.
+    needs_coin: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        n_arms: int,
+        *,
+        rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
+        extra_rows: int = 0,
+    ):
+        self.n_arms = _number_of_arms(n_arms)
+        self.rewards = as_reward_scale(rewards)
+        self._table = np.zeros((N_ROWS + extra_rows, self.n_arms))
+        self.rewards.begin(self._table)
+        self._asked = 0
+        self._open: dict[int, int] = {}
+
+    @property
+    def asked(self) -> int:
+        """Pulls asked for so far."""
+        return self._asked
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Pulls told so far, (K,)."""
+        return self._table[TOLD].astype(np.int64)
+
+    @property
+    def pending(self) -> np.ndarray:
+        """Pulls asked for and neither told nor dropped, (K,)."""
+        return self._table[PENDING].astype(np.int64)
+
+    @property
+    def means(self) -> np.ndarray:
+        """Mean rewards told, (K,), nan for arms without any."""
+        return np.where(self._table[TOLD] > 0.0, self._table[MEAN], np.nan)
+
+    @property
+    def variances(self) -> np.ndarray:
+        """Empirical variances (divisor n) of the rewards told, (K,), nan for arms without any."""
+        told = self._table[TOLD]
+        return np.where(told > 0.0, self._table[SQUARES] / np.maximum(told, 1.0), np.nan)
+
+    @abstractmethod
+    def index(self) -> np.ndarray:
+        """What the next choice goes by, (K,): the arm with the largest index is pulled.
+
+        On the scale of rewards, or for randomised policies what that policy says.
+        """
+
+    @abstractmethod
+    def _choose(self, rng: np.random.Generator) -> int:
+        """The arm of the next pull."""
+
+    def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Arms of the next n pulls, (n,), counted as pending by the caller."""
+        pending, asked = self._table[PENDING].copy(), self._asked
+        arms = np.empty(n, np.int64)
+        for i in range(n):
+            arms[i] = self._choose(rng)
+            self._table[PENDING, arms[i]] += 1.0
+            self._asked += 1
+        self._table[PENDING], self._asked = pending, asked
+        return arms
+
+    @overload
+    def ask(self, rng: np.random.Generator) -> Pull: ...
+    @overload
+    def ask(self, rng: np.random.Generator, n: int) -> Pulls: ...
+    def ask(self, rng, n=None):
+        """Choose the next pull, or the next `n` without hearing of any in between.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        n : int, optional
+
+        Returns
+        -------
+        Pull, or Pulls if `n` is given
+        """
+        number = self._asked
+        if n is None:
+            arm = self._choose(rng)
+            self._table[PENDING, arm] += 1.0
+            self._open[number] = arm
+            self._asked += 1
+            return Pull(arm, number, rng.random() if self.needs_coin else math.nan)
+        n = operator.index(n)
+        if n < 0:
+            raise ValueError(f"n must not be negative, got {n}.")
+        arms = self._choose_many(rng, n)
+        self._table[PENDING] += np.bincount(arms, minlength=self.n_arms)
+        numbers = np.arange(number, number + n)
+        self._open.update(zip(numbers.tolist(), arms.tolist(), strict=True))
+        self._asked += n
+        return Pulls(arms, numbers, rng.random(n) if self.needs_coin else np.full(n, math.nan))
+
+    def tell(
+        self, pull: Pull | Pulls, reward: ArrayLike, controls: ArrayLike | None = None
+    ) -> None:
+        """Report rewards of pulls that were asked for, in any order.
+
+        Parameters
+        ----------
+        pull : Pull or Pulls
+        reward : float, or array_like (n,)
+            On the scale declared by `rewards`.
+        controls : array_like (q,) or (n, q), optional
+            Control variates observed with the rewards; most policies have no use for them.
+
+        Raises
+        ------
+        ValueError
+            If a pull was never asked for or is settled already, or a reward is not finite; the
+            message names pull and arm. Nothing has then been recorded.
+        """
+        if isinstance(pull, Pull):
+            value = float(reward)  # type: ignore[arg-type]
+            if self._open.get(pull.number) != pull.arm or not self.rewards.usable(value):
+                self._complain([pull], [value])
+            w = None if controls is None else np.asarray(controls, float).reshape(-1)
+            self._receive(pull.arm, value, pull.coin, w)
+            del self._open[pull.number]
+            return
+        values = np.asarray(reward, float)
+        if values.shape != (len(pull),):
+            raise ValueError(f"reward must have shape ({len(pull)},), got {values.shape}.")
+        numbers, arms = pull.numbers.tolist(), pull.arms.tolist()
+        known = all(self._open.get(i) == a for i, a in zip(numbers, arms, strict=True))
+        usable = all(map(self.rewards.usable, values.tolist()))
+        if not (known and usable) or len(set(numbers)) < len(numbers):
+            self._complain(pull, values)
+        if len(numbers) == 0:
+            return
+        many = None if controls is None else np.asarray(controls, float).reshape(len(pull), -1)
+        self._receive_many(pull.arms, values, pull.coins, many)
+        for i in numbers:
+            del self._open[i]
+
+    def drop(self, pull: Pull | Pulls) -> None:
+        """Give up pulls that failed: they are no longer pending and taught nothing.
+
+        Parameters
+        ----------
+        pull : Pull or Pulls
+        """
+        for p in [pull] if isinstance(pull, Pull) else pull:
+            if self._open.get(p.number) != p.arm:
+                self._complain([p], [0.0])
+            del self._open[p.number]
+            self._table[PENDING, p.arm] -= 1.0
+
+    def _complain(self, pulls, rewards) -> None:
+        seen: set[int] = set()
+        for p, reward in zip(pulls, rewards, strict=True):
+            if p.number in seen or self._open.get(p.number) != p.arm:
+                known = 0 <= p.number < self._asked
+                raise ValueError(
+                    f"pull {p.number} of arm {p.arm} "
+                    + ("has been told or dropped already." if known else "was never asked for.")
+                )
+            seen.add(p.number)
+            if not self.rewards.usable(reward):
+                raise ValueError(f"reward of pull {p.number} of arm {p.arm} is {reward}.")
+
+    def _receive(self, arm: int, reward: float, coin: float, controls: np.ndarray | None) -> None:
+        """Take in one reward; subclasses that keep more than moments extend this."""
+        record(self._table, arm, self.rewards.convert(self._table, arm, reward))
+
+    def _receive_many(
+        self,
+        arms: np.ndarray,
+        rewards: np.ndarray,
+        coins: np.ndarray,
+        controls: np.ndarray | None,
+    ) -> None:
+        """Take in many rewards, as if told one after the other."""
+        for i, (arm, reward, coin) in enumerate(
+            zip(arms.tolist(), rewards.tolist(), coins.tolist(), strict=True)
+        ):
+            self._receive(arm, reward, coin, None if controls is None else controls[i])
+
+    def state(self) -> dict:
+        """Everything the policy has learned, as plain arrays and numbers."""
+        return {
+            "table": self._table.copy(),
+            "asked": self._asked,
+            "open": np.array(sorted(self._open.items()), np.int64).reshape(-1, 2),
+            "rewards": self.rewards.state(),
+        }
+
+    def restore(self, state: dict) -> Self:
+        """Go back to a state saved by a policy made with the same arguments."""
+        table = np.asarray(state["table"], float)
+        if table.shape != self._table.shape:
+            raise ValueError(
+                f"state is of a table of shape {table.shape}, this policy's is {self._table.shape}."
+            )
+        self._table = table.copy()
+        self._asked = int(state["asked"])
+        self._open = {int(i): int(a) for i, a in state["open"]}
+        self.rewards.restore(state["rewards"])
+        return self
+
+    def copy(self) -> Self:
+        """An independent copy."""
+        return copy.deepcopy(self)
+
+
+def _number_of_arms(n_arms: int) -> int:
+    if isinstance(n_arms, bool | np.bool_):
+        raise TypeError(f"n_arms must be an int, got {n_arms!r}.")
+    try:
+        n = operator.index(n_arms)
+    except TypeError:
+        raise TypeError(f"n_arms must be an int, got {n_arms!r}.") from None
+    if n < 1:
+        raise ValueError(f"n_arms must be at least 1, got {n}.")
+    return n
+
+
+class IndexKernels(NamedTuple):
+    """Compiled functions of an index policy, see :func:`index_kernels`."""
+
+    indices: Callable
+    choose: Callable
+    choose_many: Callable
+
+
+def index_kernels(index: Callable) -> IndexKernels:
+    """Compile the choices that go by an index.
+
+    Parameters
+    ----------
+    index : compiled function
+        ``index(n, mean, variance, t, constants) -> float`` for one arm: n pulls (told and pending),
+        mean and variance (divisor n) of its rewards on [0, 1], t the number of this pull in all,
+        from 1, and constants an array. An arm never told has mean 1 and variance 0.25.
+
+    Returns
+    -------
+    IndexKernels
+        ``indices(table, t, constants) -> (K,)`` on the scale of rewards, inf for arms never asked for;
+        ``choose(table, t, constants) -> arm``, the first with the largest index;
+        ``choose_many(table, t, constants, n) -> (n,)``, counting each as pending for the next.
+    """
+
+    @njit(cache=True)
+    def of_arm(table, k, t, constants):
+        told, width = table[TOLD, k], table[WIDTH, k]
+        n = told + table[PENDING, k]
+        if n == 0.0:
+            return np.inf
+        mean, variance = 1.0, 0.25
+        if told > 0.0:
+            mean = (table[MEAN, k] - table[LOW, k]) / width
+            variance = table[SQUARES, k] / told / width**2
+        return table[LOW, k] + width * index(n, mean, variance, t, constants)
+
+    @njit(cache=True)
+    def indices(table, t, constants):
+        out = np.empty(table.shape[1])
+        for k in range(out.size):
+            out[k] = of_arm(table, k, t, constants)
+        return out
+
+    @njit(cache=True)
+    def choose(table, t, constants):
+        best, largest = 0, -np.inf
+        for k in range(table.shape[1]):
+            value = of_arm(table, k, t, constants)
+            if value > largest:
+                best, largest = k, value
+        return best
+
+    @njit(cache=True)
+    def choose_many(table, t, constants, n):
+        table = table.copy()
+        arms = np.empty(n, np.int64)
+        for i in range(n):
+            arms[i] = choose(table, t + i, constants)
+            table[PENDING, arms[i]] += 1.0
+        return arms
+
+    return IndexKernels(indices, choose, choose_many)
+
+
+class IndexPolicy(Policy):
+    """Pulls the arm with the largest index, a function of its count, mean and variance.
+
+    Subclasses set ``_kernels``, made once per class by :func:`index_kernels`, and ``_constants``.
+    """
+
+    _kernels: ClassVar[IndexKernels]
+    _constants: np.ndarray
+
+    def index(self) -> np.ndarray:
+        """Indices of all arms on the scale of rewards, (K,); inf for arms never asked for."""
+        return self._kernels.indices(self._table, self._asked + 1, self._constants)
+
+    def _choose(self, rng: np.random.Generator) -> int:
+        return self._kernels.choose(self._table, self._asked + 1, self._constants)
+
+    def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        return self._kernels.choose_many(self._table, self._asked + 1, self._constants, n)
