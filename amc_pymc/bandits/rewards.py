@@ -43,11 +43,11 @@ class RewardScale(Protocol):
 
 
 class KnownRange:
-    """Rewards lie in a known interval, the same for all arms or one for each.
+    r"""Rewards lie in a known interval, the same for all arms or one for each.
 
     The closer the range the better: bounds scale with it. For the squared-sample reduction of Neufeld
-    et al. (2014, appendix B) with values in [a_k, b_k], rewards :math:`-(X - a_{\\min})^2` lie in
-    :math:`[-(b_k - a_{\\min})^2, 0]`.
+    et al. (2014, appendix B) with values in [a_k, b_k], rewards :math:`-(X - a_{\min})^2` lie in
+    :math:`[-(b_k - a_{\min})^2, 0]`.
 
     Parameters
     ----------
@@ -64,7 +64,9 @@ class KnownRange:
     def __init__(self, low: ArrayLike, high: ArrayLike):
         ends = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float))
         if ends[0].ndim > 1:
-            raise ValueError(f"low and high must be numbers or one per arm, got shape {ends[0].shape}.")
+            raise ValueError(
+                f"low and high must be numbers or one per arm, got shape {ends[0].shape}."
+            )
         if not (np.isfinite(ends[0]).all() and np.isfinite(ends[1]).all()):
             raise ValueError(f"low and high must be finite, got {low!r} and {high!r}.")
         if not (ends[0] < ends[1]).all():
@@ -77,7 +79,9 @@ class KnownRange:
         """Enter the ranges."""
         n_arms = table.shape[1]
         if self._low.ndim == 1 and self._low.size != n_arms:
-            raise ValueError(f"low and high are given for {self._low.size} arms, there are {n_arms}.")
+            raise ValueError(
+                f"low and high are given for {self._low.size} arms, there are {n_arms}."
+            )
         table[LOW], table[WIDTH] = self._low, self._high - self._low
         high = np.broadcast_to(self._high, n_arms).tolist()
         self._ends = list(zip(table[LOW].tolist(), high, strict=True))
