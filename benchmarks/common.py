@@ -209,8 +209,9 @@ def compare(result: Result, reference: Result) -> Result:
     if "parameters" not in result or "parameters" not in reference:
         return {}
     got, ref = _arrays(result["parameters"]), _arrays(reference["parameters"])
-    bias_mean = (got["mean"] - ref["mean"]) / ref["sd"]
-    bias_sd = got["sd"] / ref["sd"] - 1.0
+    with np.errstate(divide="ignore", invalid="ignore"):  # a variable that never moved has no sd
+        bias_mean = (got["mean"] - ref["mean"]) / ref["sd"]
+        bias_sd = got["sd"] / ref["sd"] - 1.0
     if not np.all(np.isfinite(bias_mean) & np.isfinite(bias_sd)):
         return {}
     mcse_mean = np.hypot(got["mcse_mean"], ref["mcse_mean"]) / ref["sd"]

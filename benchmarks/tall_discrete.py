@@ -59,6 +59,7 @@ def main(bench: Bench) -> None:
             for method, result in results.items():
                 against = {} if method == "gibbs:exact" else common.compare(result, reference)
                 rows.append({**common.figures(result), **against})
+                print(common.markdown(HEADERS, [line(rows[-1])]), flush=True)
     text = report(rows, options)
     print(text)
     meta = {"options": vars(options), "machine": platform.platform(), "cpus": os.cpu_count()}
@@ -119,6 +120,11 @@ def seconds_to_1000(row: Result) -> float:
     return row["fixed_s"] + 1000.0 / rate if rate > 0 else math.nan
 
 
+def over(a: float, b: float) -> float:
+    """Quotient, nan where a method hardly moved."""
+    return a / b if b > 0.0 else math.nan
+
+
 def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
     """Ratios of speed to PyMC's step."""
     headers = ["problem", "method", "N", "draws/s", "ESS/s sampling", "time to 1000 ESS", "rows"]
@@ -138,9 +144,9 @@ def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
                 row["problem"],
                 row["method"],
                 f"{row['n_rows']:,}",
-                ratio(row["draws"] / row["sample_s"] / (peer["draws"] / peer["sample_s"])),
-                ratio(bulk_rate(row) / bulk_rate(peer)),
-                ratio(seconds_to_1000(peer) / seconds_to_1000(row)),
+                ratio(over(row["draws"] / row["sample_s"], peer["draws"] / peer["sample_s"])),
+                ratio(over(bulk_rate(row), bulk_rate(peer))),
+                ratio(over(seconds_to_1000(peer), seconds_to_1000(row))),
                 percent(row.get("rows_per_element", math.nan) / row["n_rows"]),
             ]
         )
