@@ -2,9 +2,16 @@
 
 import logging
 
+from amc_pymc.combination import ArmError, FailedPull
 from amc_pymc.diagnostics import decision_error
 from amc_pymc.extract import NotRowFactorised
-from amc_pymc.inference import RacingOutlook, racing_outlook, sample_product_space
+from amc_pymc.inference import (
+    RacingOutlook,
+    combine_estimators,
+    racing_outlook,
+    sample_product_space,
+)
+from amc_pymc.plots import plot_allocation, plot_regret
 from amc_pymc.proxies import DataProxy
 from amc_pymc.step_methods import (
     Audits,
@@ -26,11 +33,13 @@ from amc_pymc.step_methods import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArmError",
     "Audits",
     "BardenetRace",
     "BernsteinRace",
     "DataProxy",
     "ExactRace",
+    "FailedPull",
     "GaussianProposal",
     "LangevinProposal",
     "LilUCBRace",
@@ -44,7 +53,10 @@ __all__ = [
     "TTestRace",
     "TaylorProxy",
     "__version__",
+    "combine_estimators",
     "decision_error",
+    "plot_allocation",
+    "plot_regret",
     "racing_outlook",
     "sample_product_space",
 ]

@@ -8,8 +8,8 @@ import multiprocessing
 import os
 import signal
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, wait
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from amc_pymc.progress import ProgressReport
 
-__all__ = ["JobReport", "number_of_cores", "run_jobs"]
+__all__ = ["JobReport", "map_jobs", "number_of_cores", "run_jobs"]
 
 _POLL_SECONDS = 0.2
 
@@ -181,3 +181,39 @@ def _begin_worker(function, done, stop) -> None:
 def _work(job: bytes, k: int) -> Any:
     report = JobReport(_worker["done"], _worker["stop"], k)
     return _worker["function"](cloudpickle.loads(job), report)
+
+
+def map_jobs(
+    function: Callable[[Any], Any], jobs: Sequence[Any], executor: Executor | None = None
+) -> Iterator[Any]:
+    """Yield ``function(job)`` for each job, in the order of the jobs.
+
+    Parameters
+    ----------
+    function : callable
+        Importable, so that workers of any kind find it.
+    jobs : sequence
+        Values that cloudpickle can carry.
+    executor : concurrent.futures.Executor, optional
+        Anything with ``submit``: processes, threads, Dask, MPI. None runs one job after the other here.
+
+    Yields
+    ------
+    object
+        Results; an error in a job is raised in its place. Jobs not begun when the caller stops asking,
+        for example after Ctrl-C, are cancelled.
+    """
+    if executor is None:
+        yield from map(function, jobs)
+        return
+    futures = [executor.submit(_call, function, cloudpickle.dumps(job)) for job in jobs]
+    try:
+        for future in futures:
+            yield future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _call(function: Callable[[Any], Any], job: bytes) -> Any:
+    return function(cloudpickle.loads(job))

@@ -121,7 +121,7 @@ class Policy(ABC):
         extra_rows: int = 0,
     ):
         self.n_arms = _number_of_arms(n_arms)
-        self.rewards = as_reward_scale(rewards)
+        self.rewards = copy.deepcopy(as_reward_scale(rewards))
         self._table = np.zeros((N_ROWS + extra_rows, self.n_arms))
         self.rewards.begin(self._table)
         self._asked = 0

@@ -1,0 +1,134 @@
+"""Policies that learn nothing: at random, in turn, always the same arm."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+
+from numba import njit
+from numpy.typing import ArrayLike
+
+from amc_pymc.bandits.policy import Policy
+from amc_pymc.bandits.rewards import PENDING, TOLD, RewardScale
+
+__all__ = ["FixedArm", "RandomChoice", "RoundRobin"]
+
+
+class RandomChoice(Policy):
+    """Pull any arm with the same probability.
+
+    Parameters
+    ----------
+    n_arms : int
+        Number of arms K.
+    rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
+        Range of rewards.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.bandits import RandomChoice
+    >>> pulls = RandomChoice(3).ask(np.random.default_rng(1), 300)
+    >>> bool(pulls.counts(3).min() > 80)
+    True
+    """
+
+    name = "random"
+
+    def index(self) -> np.ndarray:
+        """Zeros, (K,): no arm is preferred."""
+        return np.zeros(self.n_arms)
+
+    def _choose(self, rng: np.random.Generator) -> int:
+        return int(rng.random() * self.n_arms)
+
+    def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        return (rng.random(n) * self.n_arms).astype(np.int64)
+
+
+@njit(cache=True)
+def in_turn(table, n):
+    """Arms of the next n pulls, each the first of those pulled least."""
+    pulls = table[TOLD] + table[PENDING]
+    arms = np.empty(n, np.int64)
+    for i in range(n):
+        arms[i] = np.argmin(pulls)
+        pulls[arms[i]] += 1.0
+    return arms
+
+
+class RoundRobin(Policy):
+    """Pull the arms in turn: always the first of those pulled least, pending pulls counted.
+
+    Parameters
+    ----------
+    n_arms : int
+        Number of arms K.
+    rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
+        Range of rewards.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.bandits import RoundRobin
+    >>> RoundRobin(3).ask(np.random.default_rng(1), 5).arms
+    array([0, 1, 2, 0, 1])
+    """
+
+    name = "round_robin"
+
+    def index(self) -> np.ndarray:
+        """Minus the number of pulls, told and pending, (K,)."""
+        return -(self._table[TOLD] + self._table[PENDING])
+
+    def _choose(self, rng: np.random.Generator) -> int:
+        return int(in_turn(self._table, 1)[0])
+
+    def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        return in_turn(self._table, n)
+
+
+class FixedArm(Policy):
+    """Always pull the same arm.
+
+    Parameters
+    ----------
+    n_arms : int
+        Number of arms K.
+    arm : int, default 0
+        From 0 to K - 1.
+    rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
+        Range of rewards.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.bandits import FixedArm
+    >>> FixedArm(3, arm=2).ask(np.random.default_rng(1)).arm
+    2
+    """
+
+    name = "fixed"
+
+    def __init__(
+        self,
+        n_arms: int,
+        *,
+        arm: int = 0,
+        rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
+    ):
+        super().__init__(n_arms, rewards=rewards)
+        self._arm = operator.index(arm)
+        if not 0 <= self._arm < self.n_arms:
+            raise ValueError(f"arm must be from 0 to {self.n_arms - 1}, got {arm!r}.")
+
+    def index(self) -> np.ndarray:
+        """One for the arm, zero for all others, (K,)."""
+        return (np.arange(self.n_arms) == self._arm).astype(float)
+
+    def _choose(self, rng: np.random.Generator) -> int:
+        return self._arm
+
+    def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        return np.full(n, self._arm)

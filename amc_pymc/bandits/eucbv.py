@@ -1,0 +1,204 @@
+"""Efficient UCB-V of Mukherjee et al. (2018)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from numba import njit
+from numpy.typing import ArrayLike
+
+from amc_pymc.bandits.policy import Policy, record
+from amc_pymc.bandits.rewards import (
+    LOW,
+    MEAN,
+    N_ROWS,
+    PENDING,
+    SQUARES,
+    TOLD,
+    WIDTH,
+    RewardScale,
+)
+
+__all__ = ["EUCBV", "eucbv_index"]
+
+#: Rows beside those of all policies: whether the arm is still in, and, the same for all arms,
+#: epsilon of the round and the number of pulls told at which it ends (inf for the last).
+ALIVE, EPSILON, ROUND_END = N_ROWS, N_ROWS + 1, N_ROWS + 2
+
+
+@njit(cache=True)
+def eucbv_index(n, mean, variance, t, constants):
+    """Mean plus sqrt(rho (v + 2) log(psi T epsilon) / (4 n)); constants = (rho, psi T epsilon)."""
+    log_term = max(math.log(constants[1]), 0.0)
+    return mean + math.sqrt(constants[0] * (variance + 2.0) * log_term / (4.0 * n))
+
+
+@njit(cache=True)
+def bounds_of(table, k, n, rho, psi_t):
+    """Lower and upper bound of an arm after n pulls, on the scale of rewards."""
+    told, low, width = table[TOLD, k], table[LOW, k], table[WIDTH, k]
+    mean, variance = 1.0, 0.25
+    if told > 0.0:
+        mean = (table[MEAN, k] - low) / width
+        variance = table[SQUARES, k] / told / width**2
+    upper = eucbv_index(n, mean, variance, 0.0, (rho, psi_t * table[EPSILON, k]))
+    return low + width * (2.0 * mean - upper), low + width * upper
+
+
+@njit(cache=True)
+def indices(table, rho, psi_t):
+    """Indices of all arms on the scale of rewards: inf if never asked for, -inf if eliminated."""
+    out = np.full(table.shape[1], -np.inf)
+    for k in range(out.size):
+        if table[ALIVE, k] > 0.0:
+            n = table[TOLD, k] + table[PENDING, k]
+            out[k] = bounds_of(table, k, n, rho, psi_t)[1] if n > 0.0 else np.inf
+    return out
+
+
+@njit(cache=True)
+def choose(table, rho, psi_t):
+    """Arm of the next pull."""
+    best, largest = -1, -np.inf
+    for k in range(table.shape[1]):
+        if table[ALIVE, k] > 0.0:
+            n = table[TOLD, k] + table[PENDING, k]
+            if n == 0.0:
+                return k
+            value = bounds_of(table, k, n, rho, psi_t)[1]
+            if best < 0 or value > largest:
+                best, largest = k, value
+    return best
+
+
+@njit(cache=True)
+def choose_many(table, rho, psi_t, n):
+    """Arms of the next n pulls."""
+    table = table.copy()
+    arms = np.empty(n, np.int64)
+    for i in range(n):
+        arms[i] = choose(table, rho, psi_t)
+        table[PENDING, arms[i]] += 1.0
+    return arms
+
+
+@njit(cache=True)
+def round_length(psi_t, epsilon):
+    """Pulls per arm of a round."""
+    return max(math.ceil(math.log(psi_t * epsilon**2) / (2.0 * epsilon)), 1.0)
+
+
+@njit(cache=True)
+def learn(table, arm, reward, rho, psi_t, least_epsilon):
+    """Record a reward, drop arms that are clearly worse, go to the next round when this one ends."""
+    record(table, arm, reward)
+    t, alive, best_lower = 0.0, 0, -np.inf
+    for k in range(table.shape[1]):
+        t += table[TOLD, k]
+        if table[ALIVE, k] > 0.0:
+            alive += 1
+            if table[TOLD, k] > 0.0:
+                lower, _ = bounds_of(table, k, table[TOLD, k], rho, psi_t)
+                best_lower = max(best_lower, lower)
+    for k in range(table.shape[1]):
+        if table[ALIVE, k] > 0.0 and table[TOLD, k] > 0.0:
+            _, upper = bounds_of(table, k, table[TOLD, k], rho, psi_t)
+            if upper < best_lower:
+                table[ALIVE, k] = 0.0
+                alive -= 1
+    if t >= table[ROUND_END, 0]:
+        epsilon = 0.5 * table[EPSILON, 0]
+        table[EPSILON] = epsilon
+        last = epsilon <= least_epsilon
+        table[ROUND_END] = np.inf if last else t + alive * round_length(psi_t, epsilon)
+
+
+class EUCBV(Policy):
+    r"""UCB-V in rounds that eliminates arms, for a known number of pulls.
+
+    In round m, with :math:`\epsilon_m = 2^{-m}`, the arm still in with the largest
+
+    .. math:: \hat\mu_k + \sqrt{\frac{\rho (\hat V_k + 2) \log(\psi T \epsilon_m)}{4 n_k}}
+
+    is pulled, rewards scaled to [0, 1], variances with divisor n, after one pull of each arm. After
+    every reward, arms whose upper bound is below the largest lower bound are out for good. A round
+    of B arms lasts :math:`B \lceil \log(\psi T \epsilon_m^2) / (2 \epsilon_m) \rceil` pulls; the
+    round after round :math:`M = \lfloor \tfrac12 \log_2(T / e) \rfloor` is the last. Its regret is small on average, but now and then the best arm is eliminated, for good.
+
+    Pulls pending count in indices; eliminations and rounds go by rewards told.
+
+    Parameters
+    ----------
+    n_arms : int
+        Number of arms K.
+    horizon : int
+        Number of pulls T planned in all. More pulls may be made; they stay in the last round.
+    rho : float, default 0.5
+    psi : float, optional
+        By default T / K².
+    rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
+        Range of rewards.
+
+    References
+    ----------
+    Mukherjee, Naveen, Sudarsanam & Ravindran (2018), Efficient-UCBV: an almost optimal algorithm using
+    variance estimates, AAAI 32. doi:10.1609/aaai.v32i1.12110
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.bandits import EUCBV
+    >>> rng = np.random.default_rng(1)
+    >>> policy = EUCBV(2, horizon=1000)
+    >>> for _ in range(1000):
+    ...     pull = policy.ask(rng)
+    ...     policy.tell(pull, rng.random() < (0.2, 0.7)[pull.arm])
+    >>> bool(policy.counts[1] > 900)
+    True
+    """
+
+    name = "eucbv"
+
+    def __init__(
+        self,
+        n_arms: int,
+        *,
+        horizon: int,
+        rho: float = 0.5,
+        psi: float | None = None,
+        rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
+    ):
+        super().__init__(n_arms, rewards=rewards, extra_rows=3)
+        if not 1 <= horizon < math.inf:
+            raise ValueError(f"horizon must be at least 1 and finite, got {horizon!r}.")
+        if not 0.0 < rho < math.inf:
+            raise ValueError(f"rho must be positive and finite, got {rho!r}.")
+        if psi is not None and not 0.0 < psi < math.inf:
+            raise ValueError(f"psi must be positive and finite, or None, got {psi!r}.")
+        self._rho = float(rho)
+        self._psi_t = float(horizon / self.n_arms**2 if psi is None else psi) * horizon
+        n_rounds = max(math.floor(0.5 * math.log2(horizon / math.e)), 0)
+        self._least_epsilon = 0.5 ** (n_rounds + 1)
+        self._table[ALIVE] = self._table[EPSILON] = 1.0
+        self._table[ROUND_END] = self.n_arms * round_length(self._psi_t, 1.0)
+
+    @property
+    def active(self) -> np.ndarray:
+        """Whether each arm is still in, (K,) bool."""
+        return self._table[ALIVE] > 0.0
+
+    def index(self) -> np.ndarray:
+        """Indices on the scale of rewards, (K,); inf for arms never asked for, -inf if eliminated."""
+        return indices(self._table, self._rho, self._psi_t)
+
+    def _choose(self, rng: np.random.Generator) -> int:
+        return choose(self._table, self._rho, self._psi_t)
+
+    def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        return choose_many(self._table, self._rho, self._psi_t, n)
+
+    def _receive(self, arm: int, reward: float, coin: float, controls: np.ndarray | None) -> None:
+        x = self.rewards.convert(self._table, arm, reward)
+        learn(self._table, arm, x, self._rho, self._psi_t, self._least_epsilon)

@@ -1,0 +1,459 @@
+"""HOO of Bubeck, Munos, Stoltz & Szepesvári (2011): a bandit on a box."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Self, overload
+
+import numpy as np
+
+from numba import njit
+from numpy.typing import ArrayLike
+
+from amc_pymc.bandits.policy import record
+from amc_pymc.bandits.rewards import (
+    LOW,
+    MEAN,
+    N_ROWS,
+    PENDING,
+    TOLD,
+    WIDTH,
+    RewardScale,
+    as_reward_scale,
+)
+
+__all__ = ["HOO", "HOOCell", "HOOPull"]
+
+#: Rows of the table after those of all policies: the B-value of a node, and nu rho^depth.
+B_VALUE, VARIATION = N_ROWS, N_ROWS + 1
+#: Rows of the links of nodes: parent, children or -1, depth.
+PARENT, LEFT, RIGHT, DEPTH = range(4)
+
+
+class HOOPull(NamedTuple):
+    """A point at which :class:`HOO` asks for a reward.
+
+    Attributes
+    ----------
+    point : array (d,)
+    number : int
+        Of this pull in the order of asking, from 0.
+    node : int
+        Of the tree.
+    """
+
+    point: np.ndarray
+    number: int
+    node: int
+
+
+class HOOCell(NamedTuple):
+    """A cell of the tree.
+
+    Attributes
+    ----------
+    point : array (d,)
+        Its centre.
+    bounds : array (d, 2)
+    mean : float
+        Mean reward told of points in it.
+    pulls : int
+        Number of rewards told of points in it.
+    """
+
+    point: np.ndarray
+    bounds: np.ndarray
+    mean: float
+    pulls: int
+
+
+@njit(cache=True)
+def _update(table, links, node, log_n):
+    """B-value of a node from its statistics and its children's B-values."""
+    told = table[TOLD, node]
+    n = told + table[PENDING, node]
+    if n == 0.0:
+        table[B_VALUE, node] = np.inf
+        return
+    mean = (table[MEAN, node] - table[LOW, node]) / table[WIDTH, node] if told > 0.0 else 1.0
+    bound = mean + math.sqrt(2.0 * log_n / n) + table[VARIATION, node]
+    left, right = links[LEFT, node], links[RIGHT, node]
+    if left >= 0 and right >= 0:
+        bound = min(bound, max(table[B_VALUE, left], table[B_VALUE, right]))
+    table[B_VALUE, node] = bound
+
+
+@njit(cache=True)
+def _update_all(table, links, n_nodes, log_n):
+    # children are younger than their parents
+    for node in range(n_nodes - 1, -1, -1):
+        _update(table, links, node, log_n)
+
+
+@njit(cache=True)
+def _update_path(table, links, node, log_n):
+    while node >= 0:
+        _update(table, links, node, log_n)
+        node = links[PARENT, node]
+
+
+@njit(cache=True)
+def _count(table, links, node, by):
+    """Change the number of pending pulls from a node to the root."""
+    while node >= 0:
+        table[PENDING, node] += by
+        node = links[PARENT, node]
+
+
+@njit(cache=True)
+def _reward(table, links, node, reward):
+    """One reward told, from a node to the root."""
+    while node >= 0:
+        record(table, node, reward)
+        node = links[PARENT, node]
+
+
+@njit(cache=True)
+def _descend(table, links, n_nodes, max_depth, coin, rho, cell):
+    """Follow the larger B-values to a node to pull, made if need be, and fill in its cell (2, d).
+
+    Ties go by the binary digits of the coin.
+    """
+    d = cell.shape[1]
+    for j in range(d):
+        cell[0, j], cell[1, j] = 0.0, 1.0
+    node = 0
+    for depth in range(max_depth):
+        if node > 0 and table[TOLD, node] + table[PENDING, node] == 0.0:
+            break
+        left, right = links[LEFT, node], links[RIGHT, node]
+        b_left = table[B_VALUE, left] if left >= 0 else np.inf
+        b_right = table[B_VALUE, right] if right >= 0 else np.inf
+        side = 1 if b_right > b_left else 0
+        if b_right == b_left:
+            coin *= 2.0
+            side = 1 if coin >= 1.0 else 0
+            coin -= side
+        axis = depth % d
+        cell[1 - side, axis] = 0.5 * (cell[0, axis] + cell[1, axis])
+        child = right if side else left
+        if child < 0:
+            child = n_nodes
+            links[LEFT + side, node] = child
+            links[PARENT, child], links[DEPTH, child] = node, depth + 1
+            links[LEFT, child] = links[RIGHT, child] = -1
+            table[VARIATION, child] = rho * table[VARIATION, node]
+            return child
+        node = child
+    return node
+
+
+class HOO:
+    r"""Hierarchical optimistic optimisation: finds where in a box rewards are largest.
+
+    A binary tree of cells, each halved along its sides in turn, grows where rewards are large. Every
+    node (h, i) of depth h with n pulls in its cell has the bound
+
+    .. math::
+        U_{h,i} = \hat\mu_{h,i} + \sqrt{\frac{2 \log t}{n_{h,i}}} + \nu \rho^h, \qquad
+        B_{h,i} = \min\{U_{h,i}, \max(B_{h+1,2i-1}, B_{h+1,2i})\}
+
+    and a pull follows the larger B from the root to a cell not yet pulled. It needs no gradient and no
+    model, stands noise, and suits few dimensions. For rewards in [0, 1].
+
+    Parameters
+    ----------
+    bounds : array_like (d, 2)
+        Ends of the box. Sides are halved in turn, as fractions of the box.
+    nu : float, default 1.0
+        nu_1 of the paper: by how much the mean reward may vary over the box, on the scale where
+        rewards lie in [0, 1].
+    rho : float, optional
+        In (0, 1): by what factor that variation falls with a halving. Where the mean near its maximum
+        behaves like the distance to the power a it is 2^(-a/d); by default a = 2, a smooth maximum.
+        Larger is safer and slower.
+    horizon : int, optional
+        Number of pulls in all. If given, log(horizon) stands for log t and the tree stops at the depth
+        where nu rho^h < horizon^(-1/2), so only one path changes per pull, which then takes O(log n)
+        (section 4.2 of the paper); more pulls are possible but explore too little. By default all nodes
+        are brought up to date at each pull, in O(n).
+    max_depth : int, optional
+        Largest depth of the tree; cells there are pulled again. By default that of `horizon`, else
+        50 d, where cells reach the precision of numbers.
+    point : {"uniform", "centre"}, default "uniform"
+        Where in its cell a pull is made.
+    rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
+        Range of rewards, the same everywhere.
+
+    Notes
+    -----
+    Pending pulls count in n; a node without any reward has mean 1.
+
+    References
+    ----------
+    Bubeck, Munos, Stoltz & Szepesvári (2011), X-armed bandits. Journal of Machine Learning Research 12,
+    1655-1695.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.bandits import HOO
+    >>> rng = np.random.default_rng(1)
+    >>> hoo = HOO([[-1.0, 1.0]], horizon=2000)
+    >>> for _ in range(2000):
+    ...     pull = hoo.ask(rng)
+    ...     hoo.tell(pull, rng.random() < 0.9 - (pull.point[0] - 0.3) ** 2)
+    >>> bool(abs(hoo.best().point[0] - 0.3) < 0.2)
+    True
+    """
+
+    def __init__(
+        self,
+        bounds: ArrayLike,
+        *,
+        nu: float = 1.0,
+        rho: float | None = None,
+        horizon: int | None = None,
+        max_depth: int | None = None,
+        point: Literal["uniform", "centre"] = "uniform",
+        rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
+    ):
+        box = np.array(bounds, float)
+        if box.ndim != 2 or box.shape[1] != 2 or len(box) == 0:
+            raise ValueError(f"bounds must have shape (d, 2), got {box.shape}.")
+        if not (np.isfinite(box).all() and (box[:, 0] < box[:, 1]).all()):
+            raise ValueError(f"bounds must be finite with low < high, got {box.tolist()}.")
+        d = len(box)
+        rho = 2.0 ** (-2.0 / d) if rho is None else float(rho)
+        if not 0.0 < nu < math.inf:
+            raise ValueError(f"nu must be positive and finite, got {nu!r}.")
+        if not 0.0 < rho < 1.0:
+            raise ValueError(f"rho must be between 0 and 1, got {rho!r}.")
+        if point not in ("uniform", "centre"):
+            raise ValueError(f'point must be "uniform" or "centre", got {point!r}.')
+        if horizon is not None and operator.index(horizon) < 1:
+            raise ValueError(f"horizon must be at least 1, got {horizon}.")
+        if max_depth is not None and operator.index(max_depth) < 1:
+            raise ValueError(f"max_depth must be at least 1, got {max_depth}.")
+        finest = 50 * d
+        if max_depth is None and horizon is not None:
+            depth = (0.5 * math.log(horizon) + math.log(nu)) / -math.log(rho)
+            max_depth = max(1, math.ceil(depth))
+        self.bounds, self.nu, self.rho, self.point = box, float(nu), rho, point
+        self.horizon = horizon
+        self.max_depth = finest if max_depth is None else min(max_depth, finest)
+        self.rewards = as_reward_scale(rewards)
+        self._table = np.zeros((N_ROWS + 2, 64))
+        self.rewards.begin(self._table)
+        if np.ptp(self._table[LOW]) > 0.0 or np.ptp(self._table[WIDTH]) > 0.0:
+            raise ValueError("rewards must have the same range everywhere, got one per arm.")
+        self._table[VARIATION, 0] = nu
+        self._links = np.full((4, 64), -1)
+        self._links[DEPTH, 0] = 0
+        self._n_nodes = 1
+        self._cell = np.zeros((2, d))
+        self._asked = 0
+        self._open: dict[int, int] = {}
+
+    @property
+    def asked(self) -> int:
+        """Pulls asked for so far."""
+        return self._asked
+
+    @property
+    def told(self) -> int:
+        """Rewards told so far."""
+        return int(self._table[TOLD, 0])
+
+    @property
+    def pending(self) -> int:
+        """Pulls asked for and neither told nor dropped."""
+        return int(self._table[PENDING, 0])
+
+    @property
+    def depth(self) -> int:
+        """Of the deepest node."""
+        return int(self._links[DEPTH, : self._n_nodes].max())
+
+    @overload
+    def ask(self, rng: np.random.Generator) -> HOOPull: ...
+    @overload
+    def ask(self, rng: np.random.Generator, n: int) -> list[HOOPull]: ...
+    def ask(self, rng, n=None):
+        """Choose the next point, or the next `n` without hearing of any in between.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        n : int, optional
+
+        Returns
+        -------
+        HOOPull, or list of them if `n` is given
+        """
+        if n is None:
+            return self._ask(rng)
+        n = operator.index(n)
+        if n < 0:
+            raise ValueError(f"n must not be negative, got {n}.")
+        return [self._ask(rng) for _ in range(n)]
+
+    def _ask(self, rng: np.random.Generator) -> HOOPull:
+        if self._n_nodes == self._table.shape[1]:
+            self._grow()
+        if self.horizon is None:
+            self._update_all()
+        u = rng.random(1 + len(self.bounds) * (self.point == "uniform"))
+        node = _descend(
+            self._table, self._links, self._n_nodes, self.max_depth, u[0], self.rho, self._cell
+        )
+        self._n_nodes = max(self._n_nodes, node + 1)
+        _count(self._table, self._links, node, 1.0)
+        self._update_path(node)
+        low, high = self._cell
+        where = low + (high - low) * (u[1:] if self.point == "uniform" else 0.5)
+        point = self.bounds[:, 0] + where * (self.bounds[:, 1] - self.bounds[:, 0])
+        number = self._asked
+        self._open[number] = node
+        self._asked += 1
+        return HOOPull(np.minimum(point, self.bounds[:, 1]), number, int(node))
+
+    def tell(self, pull: HOOPull | Sequence[HOOPull], reward: ArrayLike) -> None:
+        """Report rewards of points that were asked for, in any order.
+
+        Parameters
+        ----------
+        pull : HOOPull or sequence of HOOPull
+        reward : float, or array_like (n,)
+
+        Raises
+        ------
+        ValueError
+            If a pull was never asked for or is settled already, or a reward is not finite; the
+            message names it. Nothing has then been recorded.
+        """
+        pulls = [pull] if isinstance(pull, HOOPull) else pull
+        values = np.asarray(reward, float)
+        if values.shape != (() if isinstance(pull, HOOPull) else (len(pulls),)):
+            want = "be a number" if isinstance(pull, HOOPull) else f"have shape ({len(pulls)},)"
+            raise ValueError(f"reward must {want}, got shape {values.shape}.")
+        listed = values.reshape(-1).tolist()
+        self._check(pulls)
+        for p, value in zip(pulls, listed, strict=True):
+            if not self.rewards.usable(value):
+                raise ValueError(f"reward of pull {p.number} at {p.point.tolist()} is {value}.")
+        for p, value in zip(pulls, listed, strict=True):
+            scale = self._table[[LOW, WIDTH, MEAN], 0]
+            value = self.rewards.convert(self._table, 0, value)
+            moved = (scale != self._table[[LOW, WIDTH, MEAN], 0]).any()
+            _reward(self._table, self._links, p.node, value)
+            del self._open[p.number]
+            if moved and self.horizon is not None:
+                self._update_all()
+            else:
+                self._update_path(p.node)
+
+    def drop(self, pull: HOOPull | Sequence[HOOPull]) -> None:
+        """Give up pulls that failed: they are no longer pending and taught nothing.
+
+        Parameters
+        ----------
+        pull : HOOPull or sequence of HOOPull
+        """
+        pulls = [pull] if isinstance(pull, HOOPull) else pull
+        self._check(pulls)
+        for p in pulls:
+            _count(self._table, self._links, p.node, -1.0)
+            del self._open[p.number]
+            self._update_path(p.node)
+
+    def best(self) -> HOOCell:
+        """The cell at the end of the most told path: its centre is the estimate of the best point.
+
+        Raises
+        ------
+        ValueError
+            If nothing has been told.
+        """
+        if self.told == 0:
+            raise ValueError("best() needs at least one reward told.")
+        low, high = np.zeros(len(self.bounds)), np.ones(len(self.bounds))
+        node = depth = 0
+        while True:
+            children = [int(c) for c in self._links[[LEFT, RIGHT], node]]
+            told = [self._table[TOLD, c] if c >= 0 else 0.0 for c in children]
+            if max(told) == 0.0:
+                break
+            side = int(told[1] > told[0])
+            if told[0] == told[1]:
+                side = int(self._table[MEAN, children[1]] > self._table[MEAN, children[0]])
+            axis = depth % len(self.bounds)
+            (high if side == 0 else low)[axis] = 0.5 * (low[axis] + high[axis])
+            node, depth = children[side], depth + 1
+        ends = self.bounds[:, :1] + np.column_stack([low, high]) * np.diff(self.bounds, axis=1)
+        pulls = int(self._table[TOLD, node])
+        return HOOCell(ends.mean(axis=1), ends, float(self._table[MEAN, node]), pulls)
+
+    def state(self) -> dict:
+        """Everything it has learned, as plain arrays and numbers."""
+        n = self._n_nodes
+        return {
+            "table": self._table[:, :n].copy(),
+            "links": self._links[:, :n].copy(),
+            "asked": self._asked,
+            "open": np.array(sorted(self._open.items()), np.int64).reshape(-1, 2),
+            "rewards": self.rewards.state(),
+        }
+
+    def restore(self, state: dict) -> Self:
+        """Go back to a state saved by one made with the same arguments."""
+        table, links = np.array(state["table"], float), np.array(state["links"], np.int64)
+        n = table.shape[-1]
+        if table.shape != (N_ROWS + 2, n) or links.shape != (4, n) or n == 0:
+            raise ValueError(
+                f"state must have a table ({N_ROWS + 2}, n) and links (4, n), got {table.shape} and "
+                f"{links.shape}."
+            )
+        self._table, self._links, self._n_nodes = table, links, n
+        self._asked = int(state["asked"])
+        self._open = {int(i): int(node) for i, node in state["open"]}
+        self.rewards.restore(state["rewards"])
+        return self
+
+    def copy(self) -> Self:
+        """An independent copy."""
+        return copy.deepcopy(self)
+
+    def _check(self, pulls: Sequence[HOOPull]) -> None:
+        seen: set[int] = set()
+        for p in pulls:
+            if p.number in seen or self._open.get(p.number) != p.node:
+                known = 0 <= p.number < self._asked
+                raise ValueError(
+                    f"pull {p.number} at {p.point.tolist()} "
+                    + ("has been told or dropped already." if known else "was never asked for.")
+                )
+            seen.add(p.number)
+
+    def _log(self) -> float:
+        if self.horizon is not None:
+            return math.log(self.horizon)
+        return math.log(max(self._table[TOLD, 0] + self._table[PENDING, 0], 1.0))
+
+    def _update_all(self) -> None:
+        _update_all(self._table, self._links, self._n_nodes, self._log())
+
+    def _update_path(self, node: int) -> None:
+        if self.horizon is not None:
+            _update_path(self._table, self._links, node, self._log())
+
+    def _grow(self) -> None:
+        more = self._table.shape[1]
+        table = np.zeros((N_ROWS + 2, more))
+        table[[LOW, WIDTH]] = self._table[[LOW, WIDTH], :1]
+        self._table = np.ascontiguousarray(np.hstack([self._table, table]))
+        self._links = np.ascontiguousarray(np.hstack([self._links, np.full((4, more), -1)]))

@@ -1,0 +1,397 @@
+"""Lower confidence bound of log cost plus log variance: the allocation rule for estimators."""
+
+from __future__ import annotations
+
+import math
+
+from typing import Literal
+
+import numpy as np
+
+from numba import njit
+from numpy.typing import ArrayLike
+
+from amc_pymc.bandits.policy import Policy, Pull, Pulls
+from amc_pymc.bandits.rewards import LOW, MEAN, N_ROWS, PENDING, SQUARES, TOLD, WIDTH
+
+__all__ = ["LCB", "lcb_index"]
+
+#: Rows beside those of all policies. MEAN and SQUARES are of the values, or of the finite log values,
+#: FINITE in number. COST is the sum of costs. For log values TOP is the largest, and WMEAN and
+#: WSQUARES are mean and sum of squared deviations of the values over exp(TOP), zeros included; for
+#: natural values CUBES and FOURTHS are sums of powers of deviations. LOSS and SPREAD are what the
+#: index is made of.
+FINITE, COST, TOP, WMEAN, WSQUARES, LOSS, SPREAD = range(N_ROWS, N_ROWS + 7)
+CUBES, FOURTHS = WMEAN, WSQUARES
+#: Pulls of a Gaussian that the kurtosis is shrunk with.
+KURTOSIS_PULLS = 10.0
+#: Relative rounding error of a value.
+ROUNDING = 2.0**-52
+
+
+@njit(cache=True)
+def add_log(table, k, x):
+    """Take in the logarithm of a value."""
+    table[PENDING, k] -= 1.0
+    table[TOLD, k] += 1.0
+    w = 0.0
+    if x > -np.inf:
+        table[FINITE, k] += 1.0
+        d = x - table[MEAN, k]
+        table[MEAN, k] += d / table[FINITE, k]
+        table[SQUARES, k] += d * (x - table[MEAN, k])
+        if x > table[TOP, k]:
+            shrink = math.exp(table[TOP, k] - x)
+            table[WMEAN, k] *= shrink
+            table[WSQUARES, k] *= shrink**2
+            table[TOP, k] = x
+        w = math.exp(x - table[TOP, k])
+    d = w - table[WMEAN, k]
+    table[WMEAN, k] += d / table[TOLD, k]
+    table[WSQUARES, k] += d * (w - table[WMEAN, k])
+
+
+@njit(cache=True)
+def add_natural(table, k, x):
+    """Take in a value: central moments up to the fourth (Pébay 2008)."""
+    table[PENDING, k] -= 1.0
+    table[TOLD, k] += 1.0
+    table[FINITE, k] += 1.0
+    n = table[TOLD, k]
+    d = x - table[MEAN, k]
+    e = d / n
+    f = d * e * (n - 1.0)
+    table[MEAN, k] += e
+    table[FOURTHS, k] += (
+        f * e * e * (n * n - 3.0 * n + 3.0)
+        + 6.0 * e * e * table[SQUARES, k]
+        - 4.0 * e * table[CUBES, k]
+    )
+    table[CUBES, k] += f * e * (n - 2.0) - 3.0 * e * table[SQUARES, k]
+    table[SQUARES, k] += f
+
+
+@njit(cache=True)
+def variance_of(table, k, unit, prior_variance):
+    """Variance of values or finite log values, the prior counted as one more pull.
+
+    Not less than the rounding error of the mean, or of a number of size `unit`, squared.
+    """
+    n = table[FINITE, k]
+    weight = 1.0 if prior_variance > 0.0 else 0.0
+    least = (ROUNDING * max(abs(table[MEAN, k]), unit)) ** 2
+    if n + weight < 2.0:
+        return least
+    return max((table[SQUARES, k] + prior_variance) / (n - 1.0 + weight), least)
+
+
+@njit(cache=True)
+def log_summary(table, k, prior_variance):
+    """Log relative variance of an arm told log values, and sqrt(n - 1) times its standard error."""
+    told, finite = table[TOLD, k], table[FINITE, k]
+    # Zeros only: as if one more pull had not been zero.
+    present = finite / told if finite > 0.0 else 1.0 / (told + 1.0)
+    variance = variance_of(table, k, 1.0, prior_variance)
+    # relvar + 1 = exp(variance) / present; `share` = relvar / (relvar + 1).
+    share = (1.0 - present) - present * math.expm1(-variance)
+    log_relvar = variance - math.log(present) + math.log(share)
+    squared = 2.0 * (variance / share) ** 2 * (told - 1.0) / max(finite - 1.0, 1.0)
+    squared += (1.0 - present) / present / share**2
+    if table[WSQUARES, k] > 0.0:
+        empirical = math.log(table[WSQUARES, k] / (told - 1.0)) - 2.0 * math.log(table[WMEAN, k])
+        log_relvar = max(log_relvar, empirical)
+    return log_relvar, math.sqrt(squared)
+
+
+@njit(cache=True)
+def natural_summary(table, k, prior_variance):
+    """Log variance of an arm told natural values, and sqrt(n - 1) times its standard error."""
+    n, kurtosis = table[TOLD, k], 3.0
+    if table[SQUARES, k] > 0.0:
+        kurtosis = n * table[FOURTHS, k] / table[SQUARES, k] ** 2
+        kurtosis = (n * kurtosis + 3.0 * KURTOSIS_PULLS) / (n + KURTOSIS_PULLS)
+        if not 3.0 <= kurtosis < np.inf:
+            kurtosis = 3.0
+    return math.log(variance_of(table, k, 1e-130, prior_variance)), math.sqrt(kurtosis - 1.0)
+
+
+@njit(cache=True)
+def summarise(table, k, log, prior_variance):
+    """Bring loss and spread of an arm up to date."""
+    if table[TOLD, k] < 2.0:
+        return
+    if log:
+        loss, spread = log_summary(table, k, prior_variance)
+    else:
+        loss, spread = natural_summary(table, k, prior_variance)
+    table[LOSS, k] = loss + math.log(max(table[COST, k] / table[TOLD, k], 1e-300))
+    table[SPREAD, k] = spread
+
+
+@njit(cache=True)
+def tell_one(table, k, x, cost, log, prior_variance):
+    """Take in one value and its cost."""
+    if log:
+        add_log(table, k, x)
+    else:
+        add_natural(table, k, x)
+    table[COST, k] += cost
+    summarise(table, k, log, prior_variance)
+
+
+@njit(cache=True)
+def tell_many(table, arms, values, costs, log, prior_variance):
+    """Take in many values and their costs."""
+    for i in range(arms.size):
+        if log:
+            add_log(table, arms[i], values[i])
+        else:
+            add_natural(table, arms[i], values[i])
+        table[COST, arms[i]] += costs[i]
+    for k in range(table.shape[1]):
+        summarise(table, k, log, prior_variance)
+
+
+@njit(cache=True)
+def lcb_index(n, loss, spread, z):
+    """Minus the lower confidence bound of a loss known with standard error spread / sqrt(n - 1)."""
+    return z * spread / math.sqrt(n - 1.0) - loss
+
+
+@njit(cache=True)
+def indices(table, z, min_pulls):
+    """Indices of all arms; inf below the least number of pulls, -inf while waiting for results."""
+    out = np.empty(table.shape[1])
+    for k in range(out.size):
+        n = table[TOLD, k] + table[PENDING, k]
+        if n < min_pulls:
+            out[k] = np.inf
+        elif table[TOLD, k] < 2.0:
+            out[k] = -np.inf
+        else:
+            out[k] = lcb_index(n, table[LOSS, k], table[SPREAD, k], z)
+    return out
+
+
+@njit(cache=True)
+def choose(table, z, min_pulls):
+    """Arm of the next pull; the one pulled least while nothing is known of any."""
+    best, largest = -1, -np.inf
+    rarest, least = 0, np.inf
+    for k in range(table.shape[1]):
+        n = table[TOLD, k] + table[PENDING, k]
+        if n < min_pulls:
+            return k
+        if table[TOLD, k] >= 2.0:
+            value = lcb_index(n, table[LOSS, k], table[SPREAD, k], z)
+            if best < 0 or value > largest:
+                best, largest = k, value
+        elif n < least:
+            rarest, least = k, n
+    return best if best >= 0 else rarest
+
+
+@njit(cache=True)
+def choose_many(table, z, min_pulls, n):
+    """Arms of the next n pulls."""
+    table = table.copy()
+    arms = np.empty(n, np.int64)
+    for i in range(n):
+        arms[i] = choose(table, z, min_pulls)
+        table[PENDING, arms[i]] += 1.0
+    return arms
+
+
+class _Values:
+    """Values are kept as they come."""
+
+    def __init__(self, log: bool):
+        self._log = log
+
+    def begin(self, table: np.ndarray) -> None:
+        table[LOW], table[WIDTH] = 0.0, 1.0
+
+    def usable(self, reward: float) -> bool:
+        return reward < math.inf if self._log else math.isfinite(reward)
+
+    def convert(self, table: np.ndarray, arm: int, reward: float) -> float:
+        return reward
+
+    def state(self) -> dict:
+        return {}
+
+    def restore(self, state: dict) -> None:
+        pass
+
+
+class LCB(Policy):
+    r"""Pull the estimator with the lowest lower confidence bound of log cost plus log variance.
+
+    For arms that are unbiased estimators of the same quantity, told the values they give and what
+    these cost, rather than rewards. The arm to use is the one with the smallest product of mean cost
+    and variance. Its logarithm is the loss,
+
+    .. math::
+        \ell_k = \log \bar D_k + \log v_k, \qquad
+        v_k = \max\{\hat v_k, e^{s_k^2} - 1\} \text{ for log values},\quad
+        v_k = \hat\sigma_k^2 \text{ for natural ones},
+
+    with :math:`s_k^2` the variance of the log values and :math:`\hat v_k` the empirical relative
+    variance. The term in :math:`s_k` is what saves the rule from weights whose tail has not been seen:
+    then the empirical variance is far too small, and the worst arm looks best. The index is
+    :math:`z\,\mathrm{se}_k - \ell_k`; the standard error of :math:`\log v_k` is
+    :math:`\sqrt{2 / (n_k - 1)}` carried from :math:`s_k^2` to :math:`e^{s_k^2} - 1`, or
+    :math:`\sqrt{(\kappa_k - 1) / (n_k - 1)}` with the kurtosis of natural values, shrunk to 3 and never
+    below. Pulls pending count in :math:`n_k`. Costs are taken for what they were on average so far.
+
+    A value of zero, a log value of minus infinity, is as good as any: with a share :math:`p_0` of zeros
+    relative variances plus one are divided by :math:`1 - p_0`.
+
+    Parameters
+    ----------
+    n_arms : int
+        Number of arms K.
+    values : {"log", "natural"}, default "log"
+        Whether logarithms of positive values are told, of any size, or values of any sign, which
+        should differ from their mean by 1e-70 to 1e70.
+    z : float, default 1.0
+        Standard errors below the loss.
+    min_pulls : int, default 3
+        Pulls of each arm before any is chosen, at least 2.
+    prior_sd : float, optional
+        Standard deviation that (log) values are thought to have; counts as one more pull of each arm.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.bandits import LCB
+    >>> rng = np.random.default_rng(1)
+    >>> policy = LCB(2)
+    >>> for _ in range(200):
+    ...     pull = policy.ask(rng)
+    ...     s = (2.0, 0.5)[pull.arm]
+    ...     policy.tell(pull, rng.normal(-0.5 * s**2, s), cost=(1.0, 4.0)[pull.arm])
+    >>> bool(policy.counts[1] > 180)
+    True
+    """
+
+    name = "lcb"
+
+    def __init__(
+        self,
+        n_arms: int,
+        *,
+        values: Literal["log", "natural"] = "log",
+        z: float = 1.0,
+        min_pulls: int = 3,
+        prior_sd: float | None = None,
+    ):
+        if values not in ("log", "natural"):
+            raise ValueError(f'values must be "log" or "natural", got {values!r}.')
+        self.values = values
+        self._log = values == "log"
+        super().__init__(n_arms, rewards=_Values(self._log), extra_rows=7)
+        if not 0.0 <= z < math.inf:
+            raise ValueError(f"z must be finite and not negative, got {z!r}.")
+        if not 2 <= min_pulls < math.inf:
+            raise ValueError(f"min_pulls must be at least 2 and finite, got {min_pulls!r}.")
+        if prior_sd is not None and not 0.0 < prior_sd < math.inf:
+            raise ValueError(f"prior_sd must be positive and finite, or None, got {prior_sd!r}.")
+        self._z, self._min_pulls = float(z), float(min_pulls)
+        self._prior_variance = 0.0 if prior_sd is None else float(prior_sd) ** 2
+        if self._log:
+            self._table[TOP] = -np.inf
+        self._cost: float | np.ndarray = 1.0
+
+    @property
+    def means(self) -> np.ndarray:
+        """Means of the values or of the finite log values told, (K,), nan for arms without any."""
+        return np.where(self._table[FINITE] > 0.0, self._table[MEAN], np.nan)
+
+    @property
+    def variances(self) -> np.ndarray:
+        """Variances (divisor n) of the values or of the finite log values told, (K,), nan without."""
+        n = self._table[FINITE]
+        return np.where(n > 0.0, self._table[SQUARES] / np.maximum(n, 1.0), np.nan)
+
+    @property
+    def costs(self) -> np.ndarray:
+        """Mean costs told, (K,), nan for arms without any."""
+        told = self._table[TOLD]
+        return np.where(told > 0.0, self._table[COST] / np.maximum(told, 1.0), np.nan)
+
+    @property
+    def losses(self) -> np.ndarray:
+        """Log of mean cost times (relative) variance, (K,), nan for arms told less than twice."""
+        return np.where(self._table[TOLD] > 1.0, self._table[LOSS], np.nan)
+
+    def index(self) -> np.ndarray:
+        """Minus the lower confidence bounds of the losses, (K,).
+
+        inf for arms with fewer pulls than `min_pulls`, -inf for those of which not two were told.
+        """
+        return indices(self._table, self._z, self._min_pulls)
+
+    def tell(
+        self,
+        pull: Pull | Pulls,
+        value: ArrayLike,
+        controls: ArrayLike | None = None,
+        *,
+        cost: ArrayLike = 1.0,
+    ) -> None:
+        """Report values of pulls that were asked for, in any order.
+
+        Parameters
+        ----------
+        pull : Pull or Pulls
+        value : float, or array_like (n,)
+            On the scale given by `values`.
+        controls : array_like, optional
+            Not used.
+        cost : float, or array_like (n,), default 1.0
+            Cost of each pull, in any unit.
+
+        Raises
+        ------
+        ValueError
+            If a pull was never asked for or is settled already, a value is not usable or a cost is
+            negative or not finite. Nothing has then been recorded.
+        """
+        if isinstance(pull, Pull):
+            costs = float(cost)  # type: ignore[arg-type]
+            if not 0.0 <= costs < math.inf:
+                raise ValueError(f"cost of pull {pull.number} of arm {pull.arm} is {costs}.")
+            self._cost = costs
+        else:
+            given = np.asarray(cost, float)
+            if given.shape not in ((), (len(pull),)):
+                raise ValueError(
+                    f"cost must be a number or of shape ({len(pull)},), got {given.shape}."
+                )
+            many = np.broadcast_to(given, len(pull))
+            for i in np.flatnonzero(~((many >= 0.0) & (many < math.inf)))[:1]:
+                raise ValueError(
+                    f"cost of pull {pull.numbers[i]} of arm {pull.arms[i]} is {many[i]}."
+                )
+            self._cost = many
+        super().tell(pull, value, controls)
+
+    def _choose(self, rng: np.random.Generator) -> int:
+        return choose(self._table, self._z, self._min_pulls)
+
+    def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        return choose_many(self._table, self._z, self._min_pulls, n)
+
+    def _receive(self, arm: int, reward: float, coin: float, controls: np.ndarray | None) -> None:
+        tell_one(self._table, arm, reward, self._cost, self._log, self._prior_variance)
+
+    def _receive_many(
+        self,
+        arms: np.ndarray,
+        rewards: np.ndarray,
+        coins: np.ndarray,
+        controls: np.ndarray | None,
+    ) -> None:
+        costs = np.ascontiguousarray(self._cost)
+        tell_many(self._table, arms, rewards, costs, self._log, self._prior_variance)

@@ -1,0 +1,79 @@
+"""MOSS of Audibert & Bubeck (2010)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from numba import njit
+from numpy.typing import ArrayLike
+
+from amc_pymc.bandits.policy import IndexPolicy, index_kernels
+from amc_pymc.bandits.rewards import RewardScale
+
+__all__ = ["MOSS", "moss_index"]
+
+
+@njit(cache=True)
+def moss_index(n, mean, variance, t, constants):
+    """Mean plus sqrt(c log+(T / (K n)) / n); constants = (c, K, T), T = 0 for t itself."""
+    horizon = constants[2] if constants[2] > 0.0 else t
+    return mean + math.sqrt(constants[0] * max(math.log(horizon / (constants[1] * n)), 0.0) / n)
+
+
+class MOSS(IndexPolicy):
+    r"""Pull by a bound that stops exploring arms pulled more often than their share.
+
+    .. math:: \hat\mu_k + \sqrt{\frac{c \max(\log(T / (K n_k)), 0)}{n_k}}
+
+    for rewards scaled to [0, 1], after one pull of each arm. Its worst-case regret is of the smallest
+    possible order, :math:`\sqrt{KT}`, without the logarithm of UCB1.
+
+    Parameters
+    ----------
+    n_arms : int
+        Number of arms K.
+    horizon : int, optional
+        Number of pulls T planned in all. Without it T is the number of the pull, t.
+    c : float, default 1.0
+        Factor of the logarithm.
+    rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
+        Range of rewards.
+
+    References
+    ----------
+    Audibert & Bubeck (2010), Journal of Machine Learning Research 11, 2785-2836.
+    https://jmlr.org/papers/v11/audibert10a.html
+    With t for T: Degenne & Perchet (2016), Proceedings of Machine Learning Research 48, 1587-1595.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.bandits import MOSS
+    >>> rng = np.random.default_rng(1)
+    >>> policy = MOSS(2, horizon=1000)
+    >>> for _ in range(1000):
+    ...     pull = policy.ask(rng)
+    ...     policy.tell(pull, rng.random() < (0.3, 0.6)[pull.arm])
+    >>> bool(policy.counts[1] > 900)
+    True
+    """
+
+    name = "moss"
+    _kernels = index_kernels(moss_index)
+
+    def __init__(
+        self,
+        n_arms: int,
+        *,
+        horizon: int | None = None,
+        c: float = 1.0,
+        rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
+    ):
+        super().__init__(n_arms, rewards=rewards)
+        if horizon is not None and not 1 <= horizon < math.inf:
+            raise ValueError(f"horizon must be at least 1 and finite, or None, got {horizon!r}.")
+        if not 0.0 < c < math.inf:
+            raise ValueError(f"c must be positive and finite, got {c!r}.")
+        self._constants = np.array([float(c), float(self.n_arms), float(horizon or 0)])

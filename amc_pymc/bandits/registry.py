@@ -1,0 +1,85 @@
+"""Policies by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amc_pymc.bandits.baselines import FixedArm, RandomChoice, RoundRobin
+from amc_pymc.bandits.eucbv import EUCBV
+from amc_pymc.bandits.klucb import KLUCB
+from amc_pymc.bandits.lcb import LCB
+from amc_pymc.bandits.moss import MOSS
+from amc_pymc.bandits.policy import Policy
+from amc_pymc.bandits.robust import RobustUCB
+from amc_pymc.bandits.thompson import ThompsonSampling
+from amc_pymc.bandits.tightest import TightestBound
+from amc_pymc.bandits.top_two import TopTwoThompsonSampling
+from amc_pymc.bandits.ucb1 import UCB1
+from amc_pymc.bandits.ucbcv import UCBCV
+from amc_pymc.bandits.ucbv import UCBV
+
+__all__ = ["POLICIES", "make_policy"]
+
+_CLASSES: tuple[type[Policy], ...] = (
+    LCB,
+    UCB1,
+    UCBV,
+    KLUCB,
+    MOSS,
+    EUCBV,
+    TightestBound,
+    ThompsonSampling,
+    TopTwoThompsonSampling,
+    UCBCV,
+    RobustUCB,
+    RandomChoice,
+    RoundRobin,
+    FixedArm,
+)
+
+#: Policies on a number of arms, by their names.
+POLICIES: dict[str, type[Policy]] = {cls.name: cls for cls in _CLASSES}
+
+
+def make_policy(policy: str | type[Policy] | Policy, n_arms: int, **settings: Any) -> Policy:
+    """Make a policy from its name or class, or check one that is there.
+
+    Parameters
+    ----------
+    policy : str, Policy class or Policy
+    n_arms : int
+        Number of arms K.
+    **settings
+        Arguments of the policy; none if it is there already.
+
+    Returns
+    -------
+    Policy
+
+    Raises
+    ------
+    ValueError
+        If there is no policy of that name, or the policy given has another number of arms.
+
+    Examples
+    --------
+    >>> from amc_pymc.bandits import make_policy
+    >>> make_policy("ucb1", 3, c=4.0).n_arms
+    3
+    """
+    if isinstance(policy, Policy):
+        if policy.n_arms != n_arms:
+            raise ValueError(f"policy is of {policy.n_arms} arms, there are {n_arms}.")
+        if settings:
+            raise TypeError(
+                f"policy is made already, so {', '.join(settings)} must be given where it is made."
+            )
+        return policy
+    if isinstance(policy, str):
+        if policy not in POLICIES:
+            names = ", ".join(map(repr, sorted(POLICIES)))
+            raise ValueError(f"policy must be one of {names}, got {policy!r}.")
+        policy = POLICIES[policy]
+    if not (isinstance(policy, type) and issubclass(policy, Policy)):
+        raise TypeError(f"policy must be a name, a Policy class or a Policy, got {policy!r}.")
+    return policy(n_arms, **settings)

@@ -1,0 +1,160 @@
+"""Thompson sampling for bounded rewards, Agrawal & Goyal (2012)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from numba import njit
+from numpy.typing import ArrayLike
+
+from amc_pymc.bandits.policy import Policy, record
+from amc_pymc.bandits.rewards import LOW, MEAN, N_ROWS, TOLD, WIDTH, KnownRange, RewardScale
+from amc_pymc.bandits.variates import beta_variate, stream
+
+__all__ = ["ThompsonSampling", "posterior_arm"]
+
+#: Rows of the table beside those of all policies.
+SUCCESSES, FAILURES = N_ROWS, N_ROWS + 1
+
+
+@njit(cache=True)
+def learn(table, arm, reward, coin):
+    """Record a reward and flip its coin; without a coin it is that share of a success."""
+    record(table, arm, reward)
+    x = min(max((reward - table[LOW, arm]) / table[WIDTH, arm], 0.0), 1.0)
+    success = x
+    if not math.isnan(coin):
+        success = 1.0 if coin < x else 0.0
+    table[SUCCESSES, arm] += success
+    table[FAILURES, arm] += 1.0 - success
+
+
+@njit(cache=True)
+def rescale(table):
+    """Counts of all arms as their means stand on the present scale."""
+    for k in range(table.shape[1]):
+        if table[TOLD, k] > 0.0:
+            x = min(max((table[MEAN, k] - table[LOW, k]) / table[WIDTH, k], 0.0), 1.0)
+            table[SUCCESSES, k] = table[TOLD, k] * x
+            table[FAILURES, k] = table[TOLD, k] * (1.0 - x)
+
+
+@njit(cache=True)
+def posterior_arm(table, alpha, beta, state, out):
+    """Arm with the largest of one posterior draw per arm, on the scale of rewards.
+
+    Arm ``out`` is left out, -1 for none. Returns the next state of the stream and the arm.
+    """
+    best, largest = -1, -np.inf
+    for k in range(table.shape[1]):
+        state, theta = beta_variate(state, table[SUCCESSES, k] + alpha, table[FAILURES, k] + beta)
+        value = table[LOW, k] + table[WIDTH, k] * theta
+        if k != out and (best < 0 or value > largest):
+            best, largest = k, value
+    return state, best
+
+
+@njit(cache=True)
+def choose(table, alpha, beta, u):
+    """Arm of the next pull."""
+    return posterior_arm(table, alpha, beta, stream(u), -1)[1]
+
+
+@njit(cache=True)
+def choose_many(table, alpha, beta, u, n):
+    """Arms of the next n pulls."""
+    state = stream(u)
+    arms = np.empty(n, np.int64)
+    for i in range(n):
+        state, arms[i] = posterior_arm(table, alpha, beta, state, -1)
+    return arms
+
+
+class ThompsonSampling(Policy):
+    r"""Pull each arm with the posterior probability that it is the best.
+
+    Mean rewards, scaled to [0, 1], have Beta(alpha, beta) priors; a reward x counts as a success with
+    probability x, else as a failure. Every pull goes to the arm with the largest of one posterior draw
+    per arm. Often the least regret of all, and the policy that suffers least from delay.
+
+    Rewards are turned into successes by ``pull.coin``, so a run depends on nothing but the generator
+    given to :meth:`ask`. When the range of rewards moves (:class:`RunningRange`, :class:`LogLoss`), the
+    successes of an arm become its number of pulls times its mean on the new scale.
+
+    Parameters
+    ----------
+    n_arms : int
+        Number of arms K.
+    alpha, beta : float, default 1.0
+        Parameters of the prior.
+    rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
+        Range of rewards.
+
+    References
+    ----------
+    Agrawal & Goyal (2012), Conference on Learning Theory, Proceedings of Machine Learning Research 23,
+    39.1-39.26.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.bandits import ThompsonSampling
+    >>> rng = np.random.default_rng(1)
+    >>> policy = ThompsonSampling(2)
+    >>> for _ in range(1000):
+    ...     pull = policy.ask(rng)
+    ...     policy.tell(pull, rng.random() < (0.3, 0.6)[pull.arm])
+    >>> bool(policy.counts[1] > 950)
+    True
+    """
+
+    name = "thompson"
+    needs_coin = True
+
+    def __init__(
+        self,
+        n_arms: int,
+        *,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
+    ):
+        super().__init__(n_arms, rewards=rewards, extra_rows=2)
+        for label, value in (("alpha", alpha), ("beta", beta)):
+            if not 0.0 < value < math.inf:
+                raise ValueError(f"{label} must be positive and finite, got {value!r}.")
+        self._alpha, self._beta = float(alpha), float(beta)
+        self._fixed = isinstance(self.rewards, KnownRange)
+
+    @property
+    def successes(self) -> np.ndarray:
+        """Successes so far, (K,), not always whole numbers."""
+        return self._table[SUCCESSES].copy()
+
+    @property
+    def failures(self) -> np.ndarray:
+        """Failures so far, (K,), not always whole numbers."""
+        return self._table[FAILURES].copy()
+
+    def index(self) -> np.ndarray:
+        """Posterior means on the scale of rewards, (K,); choices go by draws around them."""
+        a, b = self._table[SUCCESSES] + self._alpha, self._table[FAILURES] + self._beta
+        return self._table[LOW] + self._table[WIDTH] * a / (a + b)
+
+    def _choose(self, rng: np.random.Generator) -> int:
+        return choose(self._table, self._alpha, self._beta, rng.random())
+
+    def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        return choose_many(self._table, self._alpha, self._beta, rng.random(), n)
+
+    def _receive(self, arm: int, reward: float, coin: float, controls: np.ndarray | None) -> None:
+        if self._fixed:
+            x = self.rewards.convert(self._table, arm, reward)
+        else:
+            before = self.rewards.state()
+            x = self.rewards.convert(self._table, arm, reward)
+            if self.rewards.state() != before:
+                rescale(self._table)
+        learn(self._table, arm, x, coin)

@@ -1,0 +1,112 @@
+"""Top-two Thompson sampling, Russo (2016)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from numba import njit
+from numpy.typing import ArrayLike
+
+from amc_pymc.bandits.rewards import RewardScale
+from amc_pymc.bandits.thompson import ThompsonSampling, posterior_arm
+from amc_pymc.bandits.variates import stream, uniform_variate
+
+__all__ = ["TopTwoThompsonSampling"]
+
+
+@njit(cache=True)
+def top_two_arm(table, alpha, beta, b, tries, state):
+    """Next state and the leader of a posterior draw or, with probability 1 - b, a challenger."""
+    state, leader = posterior_arm(table, alpha, beta, state, -1)
+    state, u = uniform_variate(state)
+    if u < b or table.shape[1] == 1:
+        return state, leader
+    for _ in range(tries):
+        state, arm = posterior_arm(table, alpha, beta, state, -1)
+        if arm != leader:
+            return state, arm
+    return posterior_arm(table, alpha, beta, state, leader)
+
+
+@njit(cache=True)
+def choose(table, alpha, beta, b, tries, u):
+    """Arm of the next pull."""
+    return top_two_arm(table, alpha, beta, b, tries, stream(u))[1]
+
+
+@njit(cache=True)
+def choose_many(table, alpha, beta, b, tries, u, n):
+    """Arms of the next n pulls."""
+    state = stream(u)
+    arms = np.empty(n, np.int64)
+    for i in range(n):
+        state, arms[i] = top_two_arm(table, alpha, beta, b, tries, state)
+    return arms
+
+
+class TopTwoThompsonSampling(ThompsonSampling):
+    r"""Find out which arm is best, at the price of pulling its challengers often.
+
+    The leader of a posterior draw is pulled with probability b, else draws are repeated until another
+    arm leads, and that one is pulled. The best arm gets a share b of the pulls in the long run, so
+    regret grows linearly; in return one knows sooner which arm it is. For choosing, not for averaging.
+
+    Parameters
+    ----------
+    n_arms : int
+        Number of arms K.
+    b : float, default 0.5
+        Probability of pulling the leader, between 0 and 1; Russo's beta.
+    tries : int, default 10
+        Draws made in search of a challenger; if the leader leads in all of them, the best of the others
+        in one more draw is the challenger.
+    alpha, beta : float, default 1.0
+        Parameters of the Beta prior.
+    rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
+        Range of rewards.
+
+    References
+    ----------
+    Russo (2016), Simple Bayesian algorithms for best arm identification, Conference on Learning Theory,
+    Proceedings of Machine Learning Research 49, 1417-1418; Operations Research 68 (2020), 1625-1647.
+    doi:10.1287/opre.2019.1911
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.bandits import TopTwoThompsonSampling
+    >>> rng = np.random.default_rng(1)
+    >>> policy = TopTwoThompsonSampling(3)
+    >>> for _ in range(1000):
+    ...     pull = policy.ask(rng)
+    ...     policy.tell(pull, rng.random() < (0.2, 0.5, 0.6)[pull.arm])
+    >>> int(policy.index().argmax())
+    2
+    """
+
+    name = "top_two"
+
+    def __init__(
+        self,
+        n_arms: int,
+        *,
+        b: float = 0.5,
+        tries: int = 10,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
+    ):
+        super().__init__(n_arms, alpha=alpha, beta=beta, rewards=rewards)
+        if not 0.0 < b <= 1.0:
+            raise ValueError(f"b must be greater than 0 and at most 1, got {b!r}.")
+        if tries < 0:
+            raise ValueError(f"tries must not be negative, got {tries!r}.")
+        self._b, self._tries = float(b), int(tries)
+
+    def _choose(self, rng: np.random.Generator) -> int:
+        u = rng.random()
+        return choose(self._table, self._alpha, self._beta, self._b, self._tries, u)
+
+    def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        u = rng.random()
+        return choose_many(self._table, self._alpha, self._beta, self._b, self._tries, u, n)

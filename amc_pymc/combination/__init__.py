@@ -1,0 +1,34 @@
+"""Several unbiased estimators of one quantity: who is drawn from next, how all draws are combined."""
+
+from amc_pymc.combination.arms import (
+    Arm,
+    ArmError,
+    Cost,
+    FailedPull,
+    Sample,
+    as_arms,
+    draw,
+    join_samples,
+)
+from amc_pymc.combination.engine import Combination, Estimate, Round, combine_arms, run_here
+from amc_pymc.combination.payoffs import Payoff
+from amc_pymc.combination.rounds import Plan, plan_rounds
+
+__all__ = [
+    "Arm",
+    "ArmError",
+    "Combination",
+    "Cost",
+    "Estimate",
+    "FailedPull",
+    "Payoff",
+    "Plan",
+    "Round",
+    "Sample",
+    "as_arms",
+    "combine_arms",
+    "draw",
+    "join_samples",
+    "plan_rounds",
+    "run_here",
+]

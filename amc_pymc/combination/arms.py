@@ -1,0 +1,303 @@
+"""Estimators as arms: draws, costs, controls, whatever form they are given in."""
+
+from __future__ import annotations
+
+import time
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+__all__ = ["Arm", "ArmError", "Cost", "FailedPull", "Sample", "as_arms", "draw", "join_samples"]
+
+Cost = Literal["count", "cpu"] | Callable[..., float]
+Scale = Literal["natural", "log"]
+
+
+class FailedPull(Exception):
+    """Raised by an estimator for a draw that failed for reasons that have nothing to do with its value.
+
+    Such draws are counted and left out; the combined estimate then stays unbiased. A draw that fails
+    *because* of its value must return a value instead, zero for a weight that cannot be computed.
+    """
+
+
+class ArmError(RuntimeError):
+    """An estimator raised an error or returned something that is not a number.
+
+    Attributes
+    ----------
+    arm : str
+        Its name.
+    draw : int
+        Number of the draw among those it was asked for at once, from 0.
+    partial : Sample or None
+        Draws before it.
+    """
+
+    arm: str
+    draw: int
+    partial: Sample | None
+
+    @classmethod
+    def of(cls, arm: str, draw: int, what: str, partial: Sample | None = None) -> ArmError:
+        """The error of one draw of an arm."""
+        error = cls(f"arm {arm!r} {what}")
+        error.arm, error.draw, error.partial = arm, draw, partial
+        return error
+
+
+class Sample(NamedTuple):
+    """Some draws of one arm, in order.
+
+    Attributes
+    ----------
+    values : array (n,)
+        Estimates, on the arm's scale; nan where failed.
+    costs : array (n,)
+    controls : array (n, q) or None
+    failed : array of bool (n,)
+    """
+
+    values: np.ndarray
+    costs: np.ndarray
+    controls: np.ndarray | None
+    failed: np.ndarray
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One unbiased estimator.
+
+    Parameters
+    ----------
+    name : str
+    function : callable
+        ``rng -> value`` or, with ``batched``, ``(n, rng) -> values``; see :func:`as_arms`.
+    batched : bool
+        Whether `function` returns many draws at once.
+    scale : {"natural", "log"}
+        Whether values are estimates or their logarithms.
+    cost : float or None
+        Cost of one draw if it is known before it is made.
+    control_means : array (q,) or None
+        Means of the control variates that come with every value.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    batched: bool = False
+    scale: Scale = "natural"
+    cost: float | None = None
+    control_means: np.ndarray | None = None
+
+
+def as_arms(arms: Mapping[str, Any] | Sequence[Any]) -> list[Arm]:
+    """Bring estimators into one form.
+
+    Parameters
+    ----------
+    arms : mapping of names to estimators, or sequence of estimators
+        An estimator is a callable ``rng -> value``, or an object with ``sample(n, rng)`` that returns n
+        values, or a tuple (values, costs), or (values, costs, controls); costs and controls may be
+        None. Optional attributes of either: ``scale`` ("natural" or "log"), ``cost`` (of one draw, if
+        known in advance), ``control_means`` (q,).
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there are no arms, names repeat, or an estimator is neither; the message names it.
+    """
+    if isinstance(arms, Mapping):
+        named = [(str(k), v) for k, v in arms.items()]
+    elif isinstance(arms, Sequence) and not isinstance(arms, str | bytes):
+        named = [(_name_of(v, i), v) for i, v in enumerate(arms)]
+    else:
+        raise TypeError(f"arms must be a mapping or a sequence of estimators, got {arms!r}.")
+    if not named:
+        raise ValueError("arms is empty: there is nothing to combine.")
+    names = [name for name, _ in named]
+    if len(set(names)) < len(names):
+        names = [f"{name}_{i}" for i, name in enumerate(names)]
+    out = [_as_arm(name, v) for name, (_, v) in zip(names, named, strict=True)]
+    scales = {a.scale for a in out}
+    if len(scales) > 1:
+        raise ValueError(
+            "arms must all return values on one scale, got "
+            + ", ".join(f"{a.name!r}: {a.scale!r}" for a in out)
+            + "."
+        )
+    return out
+
+
+def _name_of(estimator: Any, i: int) -> str:
+    name = getattr(estimator, "name", None) or getattr(estimator, "__name__", None)
+    return f"arm_{i}" if name is None or name == "<lambda>" else str(name)
+
+
+def _as_arm(name: str, estimator: Any) -> Arm:
+    if isinstance(estimator, Arm):
+        return Arm(**{**estimator.__dict__, "name": name})
+    sample = getattr(estimator, "sample", None)
+    if not callable(sample) and not callable(estimator):
+        raise TypeError(
+            f"arm {name!r} must be a callable rng -> value or have a method sample(n, rng), "
+            f"got {estimator!r}."
+        )
+    scale: Any = getattr(estimator, "scale", "natural")
+    if scale not in ("natural", "log"):
+        raise ValueError(f"scale of arm {name!r} must be 'natural' or 'log', got {scale!r}.")
+    cost = getattr(estimator, "cost", None)
+    if cost is not None:
+        cost = float(cost)
+        if not 0.0 < cost < np.inf:
+            raise ValueError(f"cost of arm {name!r} must be positive and finite, got {cost}.")
+    means = getattr(estimator, "control_means", None)
+    if means is not None:
+        means = np.atleast_1d(np.asarray(means, float))
+        if means.ndim != 1 or not np.isfinite(means).all():
+            raise ValueError(f"control_means of arm {name!r} must be finite and (q,), got {means}.")
+    if callable(sample):
+        return Arm(name, sample, True, scale, cost, means)
+    return Arm(name, estimator, False, scale, cost, means)
+
+
+def draw(arm: Arm, n: int, rng: np.random.Generator, cost: Cost = "count") -> Sample:
+    """Draw n values.
+
+    Parameters
+    ----------
+    arm : Arm
+    n : int
+    rng : Generator
+    cost : "count", "cpu" or callable
+        What a draw costs: its own count (what the arm says, else its known cost, else one), seconds of
+        CPU time of this thread, or ``cost(value)`` of each value.
+
+    Returns
+    -------
+    Sample
+
+    Raises
+    ------
+    ArmError
+        If the arm raises, or returns the wrong shape, nan or inf, or a cost that is not positive. The
+        message names the arm and the draw; ``partial`` holds the draws before it.
+    """
+    many = _draw_batch if arm.batched else _draw_singly
+    return many(arm, n, rng, cost)
+
+
+def _draw_batch(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sample:
+    begin = time.thread_time()
+    failed = np.zeros(n, bool)
+    try:
+        found = arm.function(n, rng)
+    except FailedPull:
+        seconds = time.thread_time() - begin
+        costs = np.full(n, _known_cost(arm, seconds / n, cost))
+        return Sample(np.full(n, np.nan), costs, None, ~failed)
+    except Exception as error:
+        raise ArmError.of(arm.name, 0, f"raised {type(error).__name__}: {error}") from error
+    seconds = time.thread_time() - begin
+    values, costs, controls = (
+        (*found, None, None)[:3] if isinstance(found, tuple) else (found, None, None)
+    )
+    values = np.asarray(values, float)
+    if values.shape != (n,):
+        raise ArmError.of(
+            arm.name, 0, f"returned values of shape {values.shape} where ({n},) was asked for"
+        )
+    bad = ~(values < np.inf) if arm.scale == "log" else ~np.isfinite(values)
+    if bad.any():
+        first = int(bad.argmax())
+        raise ArmError.of(arm.name, first, f"returned {values[first]}")
+    if callable(cost):
+        costs = np.array([cost(v) for v in values], float)
+    elif cost == "cpu":
+        costs = np.full(n, max(seconds, 1e-9) / max(n, 1))
+    elif costs is None:
+        costs = np.full(n, 1.0 if arm.cost is None else arm.cost)
+    costs = np.asarray(costs, float)
+    if costs.shape != (n,):
+        raise ArmError.of(
+            arm.name, 0, f"returned costs of shape {costs.shape} where ({n},) was asked for"
+        )
+    if not ((costs > 0.0) & np.isfinite(costs)).all():
+        first = int((~((costs > 0.0) & np.isfinite(costs))).argmax())
+        raise ArmError.of(
+            arm.name, first, f"has the cost {costs[first]}, which must be positive and finite"
+        )
+    return Sample(values, costs, _checked_controls(arm, controls, n), failed)
+
+
+def _checked_controls(arm: Arm, controls, n: int) -> np.ndarray | None:
+    if controls is None:
+        if arm.control_means is not None:
+            raise ArmError.of(arm.name, 0, "has control_means and returned no controls")
+        return None
+    controls = np.asarray(controls, float).reshape(n, -1)
+    q = controls.shape[1]
+    if arm.control_means is None or arm.control_means.size != q:
+        known = "none" if arm.control_means is None else str(arm.control_means.size)
+        raise ArmError.of(arm.name, 0, f"returned {q} controls and has {known} in control_means")
+    bad = ~np.isfinite(controls).all(axis=1)
+    if bad.any():
+        first = int(bad.argmax())
+        raise ArmError.of(arm.name, first, f"returned the controls {controls[first]}")
+    return controls
+
+
+def _draw_singly(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sample:
+    values, costs = np.full(n, np.nan), np.empty(n)
+    for i in range(n):
+        begin = time.thread_time()
+        try:
+            value = float(arm.function(rng))
+        except FailedPull:
+            costs[i] = _known_cost(arm, time.thread_time() - begin, cost)
+            continue
+        except Exception as error:
+            raise ArmError.of(
+                arm.name, i, f"raised {type(error).__name__}: {error}", _part(values, costs, i)
+            ) from error
+        seconds = time.thread_time() - begin
+        if np.isnan(value) or value == np.inf or (value == -np.inf and arm.scale == "natural"):
+            raise ArmError.of(arm.name, i, f"returned {value}", _part(values, costs, i))
+        values[i] = value
+        costs[i] = float(cost(value)) if callable(cost) else _known_cost(arm, seconds, cost)
+        if not 0.0 < costs[i] < np.inf:
+            raise ArmError.of(
+                arm.name,
+                i,
+                f"has the cost {costs[i]}, which must be positive and finite",
+                _part(values, costs, i),
+            )
+    return Sample(values, costs, None, np.isnan(values))
+
+
+def _part(values: np.ndarray, costs: np.ndarray, n: int) -> Sample:
+    return Sample(values[:n], costs[:n], None, np.isnan(values[:n]))
+
+
+def _known_cost(arm: Arm, seconds: float, cost: Cost) -> float:
+    if cost == "cpu":
+        return max(seconds, 1e-9)
+    return 1.0 if arm.cost is None else arm.cost
+
+
+def join_samples(samples: Sequence[Sample]) -> Sample | None:
+    """One sample of several, None of none."""
+    if not samples:
+        return None
+    if len(samples) == 1:
+        return samples[0]
+    controls = [s.controls for s in samples if s.controls is not None]
+    return Sample(
+        np.concatenate([s.values for s in samples]),
+        np.concatenate([s.costs for s in samples]),
+        np.concatenate(controls) if controls else None,
+        np.concatenate([s.failed for s in samples]),
+    )

@@ -1,0 +1,476 @@
+"""Rounds of draws, allocated by a bandit and combined without bias.
+
+Draws of a round are split into folds. The numbers of draws of a round depend on earlier rounds only;
+the weights of a fold, those of its arms, the coefficients of their controls and its share of the whole,
+on earlier rounds and on the other folds of its round. Given all that, each fold's weighted mean
+
+    sum_k v_k mean_k,    sum_k v_k = 1,
+
+has exactly the common mean of the arms, and so has the sum of folds with weights lambda that sum to
+one, whatever the policy.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from amc_pymc.bandits import Policy, Pulls
+from amc_pymc.combination.arms import Arm, ArmError, Cost, Sample, draw
+from amc_pymc.combination.payoffs import Payoff, draws_per_reward, rewards
+from amc_pymc.combination.record import ArmRecord
+from amc_pymc.combination.rounds import Plan
+
+__all__ = ["Combination", "Estimate", "Round", "combine_arms", "run_here"]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A part of a round's draws that is weighted without being looked at.
+
+    Attributes
+    ----------
+    weight : float
+        lambda, its share of the whole.
+    arm_weights : array (K,)
+        v, zero for arms that have no draws in it; sums to one.
+    means : array (K,)
+        Of the arms over exp(offset), shifted by their controls; zero without draws.
+    drawn : array of int (K,)
+    offset : float
+    """
+
+    weight: float
+    arm_weights: np.ndarray
+    means: np.ndarray
+    drawn: np.ndarray
+    offset: float
+
+
+@dataclass
+class Round:
+    """One round: what was decided before it, and what it gave.
+
+    Attributes
+    ----------
+    number : int
+    pulls : Pulls
+        Decisions of the policy; each makes one or more draws.
+    counts : array of int (K,)
+        Draws of each arm.
+    last : bool
+        Whether it takes all the weight that is left.
+    folds : list of Fold
+    cost : float
+    """
+
+    number: int
+    pulls: Pulls
+    counts: np.ndarray
+    last: bool
+    folds: list[Fold] = field(default_factory=list)
+    cost: float = 0.0
+
+    @property
+    def weight(self) -> float:
+        """Its share of the whole."""
+        return sum(f.weight for f in self.folds)
+
+    @property
+    def arm_weights(self) -> np.ndarray:
+        """Shares of the arms in the round's weight, (K,)."""
+        total = self.weight
+        if total == 0.0:
+            return np.zeros(self.counts.size)
+        return sum(f.weight / total * f.arm_weights for f in self.folds)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A combined estimate over exp(offset), its standard error on the same scale."""
+
+    mean: float
+    mcse: float
+    offset: float
+
+
+#: Draws after which an arm that has only failed is given up.
+_HOPELESS = 20
+#: Draws from which on a variance counts as known when rounds are weighed against later ones.
+_KNOWN_DRAWS = 6
+#: Parts of a round's draws; more would know more of each other and take longer.
+N_FOLDS = 2
+
+
+class Combination:
+    """The state of a combination of arms: what was decided and what came of it.
+
+    Call :meth:`next_round`, draw what it asks for, hand it to :meth:`record`, until there is no next
+    round.
+
+    Parameters
+    ----------
+    arms : list of Arm
+    policy : Policy
+        Fresh, for K arms.
+    plan : Plan
+    payoff : {"squared", "paired", "triple", None}
+        What the policy is told; None tells values and costs as they are (:class:`LCB`).
+    """
+
+    def __init__(self, arms: list[Arm], policy: Policy, plan: Plan, payoff: Payoff | None):
+        self.arms, self.policy, self.plan, self.payoff = arms, policy, plan, payoff
+        self.records = [ArmRecord(a) for a in arms]
+        self.rounds: list[Round] = []
+        self.scale = arms[0].scale
+        self._mass = 1.0  # of the weight of rounds, not yet given away
+        self._budget_left = float(sum(plan.sizes))
+        self._group = 1 if payoff is None else draws_per_reward(payoff)
+
+    @property
+    def spent(self) -> float:
+        """Cost of all draws so far."""
+        return float(sum(r.cost for r in self.rounds))
+
+    def next_round(self, rng: np.random.Generator) -> Round | None:
+        """Decide the next round from earlier ones; None after the last."""
+        number = len(self.rounds)
+        if number == len(self.plan.sizes) or (number and self.rounds[-1].last):
+            return None
+        last = number == len(self.plan.sizes) - 1
+        size = self._budget_left if last else min(self.plan.sizes[number], self._budget_left)
+        pulls, counts = self._allocate(size, rng)
+        planned = self._planned_cost(counts)
+        self._budget_left -= planned
+        last = last or self._exhausted()
+        return Round(number, pulls, counts, last)
+
+    def certify(self, counts: np.ndarray) -> Round:
+        """A last round of given size, whose estimate alone counts: all others lose their weight."""
+        for done in self.rounds:
+            done.folds = [replace(f, weight=0.0) for f in done.folds]
+        self._mass, self._budget_left = 1.0, 0.0
+        empty = Pulls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+        return Round(len(self.rounds), empty, counts, last=True)
+
+    def record(self, decided: Round, samples: list[Sample | None]) -> None:
+        """Take in the draws of a round, one sample per arm, None where none were asked for."""
+        self._tell(decided.pulls, samples)
+        decided.folds = self._folds(decided, samples)
+        self._mass -= decided.weight
+        for record, sample in zip(self.records, samples, strict=True):
+            if sample is not None:
+                record.add(sample)
+        decided.cost = float(sum(s.costs.sum() for s in samples if s is not None))
+        if self.plan.unit == "cost":
+            self._budget_left += self._planned_cost(decided.counts) - decided.cost
+        self.rounds.append(decided)
+
+    def hopeless(self) -> ArmError | None:
+        """An error if some arm has done nothing but fail."""
+        for record in self.records:
+            if record.n == 0 and record.failed >= _HOPELESS:
+                what = f"has failed in all of its {record.failed} draws"
+                return ArmError.of(record.arm.name, record.failed, what)
+        return None
+
+    # what is decided
+
+    def _costs(self) -> np.ndarray:
+        """Cost of a draw of each arm as far as known, (K,); the largest known where not."""
+        if self.plan.unit == "draws":
+            return np.ones(len(self.arms))
+        known = np.array([a.cost if a.cost is not None else r.cost for a, r in self._pairs()])
+        return np.where(np.isnan(known), np.nanmax(known, initial=1.0), known)
+
+    def _pairs(self):
+        return zip(self.arms, self.records, strict=True)
+
+    def _planned_cost(self, counts: np.ndarray) -> float:
+        return float(counts @ self._costs())
+
+    def _exhausted(self) -> bool:
+        """Whether no further decision can be paid for."""
+        return self._budget_left < self._group * float(self._costs().min())
+
+    def _allocate(self, size: float, rng: np.random.Generator) -> tuple[Pulls, np.ndarray]:
+        """Decisions of the policy that cost at most `size`, at least one."""
+        costs, n_arms = self._costs() * self._group, len(self.arms)
+        if self.plan.unit == "draws":
+            n = max(1, math.ceil(size / self._group))
+            pulls = self.policy.ask(rng, n)
+            counts = pulls.counts(n_arms) * self._group
+            counts[pulls.arms[-1]] -= max(0, int(counts.sum() - size))
+            return pulls, counts
+        n = max(1, math.ceil(size / float(costs.min())))
+        n = min(n, 4096 + 4 * math.ceil(size / float(np.median(costs))))
+        pulls = self.policy.ask(rng, n)
+        fits = int(
+            np.searchsorted(np.cumsum(costs[pulls.arms]), size * (1.0 + 1e-12), side="right")
+        )
+        fits = max(1, fits)
+        self.policy.drop(pulls[fits:])
+        pulls = pulls[:fits]
+        return pulls, pulls.counts(n_arms) * self._group
+
+    def variances(self) -> np.ndarray:
+        """Variances to plan with, (K,), nan where unknown; on the log scale over the squared mean."""
+        return planning_variances(self.records)
+
+    # what came of it
+
+    def _tell(self, pulls: Pulls, samples: list[Sample | None]) -> None:
+        """Hand the policy its rewards, in the order of its decisions."""
+        if len(pulls) == 0:
+            return
+        if self.payoff is None:
+            self._tell_values(pulls, samples)
+            return
+        told: list[tuple[Pulls, np.ndarray, np.ndarray | None]] = []
+        lost: list[Pulls] = []
+        for k, sample in enumerate(samples):
+            mine = pulls[pulls.arms == k]
+            if len(mine) == 0:
+                continue
+            assert sample is not None
+            whole = min(sample.values.size // self._group, len(mine))
+            shape = (whole, self._group)
+            cut = whole * self._group
+            values, costs = sample.values[:cut].reshape(shape), sample.costs[:cut].reshape(shape)
+            good = ~sample.failed[:cut].reshape(shape).any(axis=1)
+            found = rewards(values[good].T, costs[good].T, self.payoff, self.scale)
+            controls = None
+            if sample.controls is not None:
+                controls = sample.controls[:cut].reshape(*shape, -1).mean(axis=1)[good]
+            told.append((mine[:whole][good], found, controls))
+            lost += [mine[:whole][~good], mine[whole:]]
+        for gone in lost:
+            self.policy.drop(gone)
+        self._tell_in_order(told)
+
+    def _tell_in_order(self, told) -> None:
+        """All rewards in the order of asking, as far as controls allow."""
+        if any(c is not None for _, _, c in told):
+            for mine, found, controls in told:
+                self.policy.tell(mine, found, controls)
+            return
+        arms = np.concatenate([p.arms for p, _, _ in told])
+        numbers = np.concatenate([p.numbers for p, _, _ in told])
+        coins = np.concatenate([p.coins for p, _, _ in told])
+        found = np.concatenate([f for _, f, _ in told])
+        order = np.argsort(numbers)
+        self.policy.tell(Pulls(arms[order], numbers[order], coins[order]), found[order])
+
+    def _tell_values(self, pulls: Pulls, samples: list[Sample | None]) -> None:
+        for k, sample in enumerate(samples):
+            mine = pulls[pulls.arms == k]
+            if len(mine) == 0:
+                continue
+            assert sample is not None
+            mine, late = mine[: sample.values.size], mine[sample.values.size :]
+            self.policy.drop(late)
+            self.policy.drop(mine[sample.failed])
+            good = ~sample.failed
+            self.policy.tell(mine[good], sample.values[good], cost=sample.costs[good])  # type: ignore[call-arg]
+
+    def _folds(self, decided: Round, samples: list[Sample | None]) -> list[Fold]:
+        """Weigh each fold by what is known without it."""
+        assigned = [
+            np.zeros(0, int) if s is None else (np.arange(s.values.size) + k) % N_FOLDS
+            for k, s in enumerate(samples)
+        ]
+        folds = []
+        for j in range(N_FOLDS):
+            mine = [_part(s, a == j) for s, a in zip(samples, assigned, strict=True)]
+            rest = [_part(s, a != j) for s, a in zip(samples, assigned, strict=True)]
+            size = self._planned_cost(np.array([0 if s is None else s.values.size for s in mine]))
+            if any(s is not None and not s.failed.all() for s in mine):
+                known = [_with(r, s) for r, s in zip(self.records, rest, strict=True)]
+                folds.append((mine, known, size))
+        whole = sum(size for _, _, size in folds)
+        return [self._fold(decided, mine, known, size / whole) for mine, known, size in folds]
+
+    def _fold(self, decided: Round, mine, known: list[ArmRecord], portion: float) -> Fold:
+        """One fold, a portion of its round, weighted by records that do not hold it."""
+        drawn = np.array([0 if s is None else int((~s.failed).sum()) for s in mine])
+        common = common_mean(known)
+        careful = np.array([r.careful_variance(common) for r in known])
+        likely = np.array([r.cautious_variance(common) for r in known])
+        v = _arm_weights(drawn, careful)
+        tops = [_top(s) for s in mine if s is not None] if self.scale == "log" else [0.0]
+        offset = max(tops) if math.isfinite(max(tops)) else 0.0
+        means = np.array(
+            [
+                _fold_mean(s, r, offset) if n else 0.0
+                for s, r, n in zip(mine, known, drawn, strict=True)
+            ]
+        )
+        share = 1.0
+        if not decided.last:
+            share = self._share(decided, drawn / portion, known, careful, likely)
+        return Fold(self._mass * portion * share, v, means, drawn, offset)
+
+    def _share(self, decided: Round, drawn, known: list[ArmRecord], careful, likely) -> float:
+        """What the round will tell, of what it and all later ones will."""
+        if len(self.arms) == 1:
+            now = self._planned_cost(decided.counts)
+            return now / (now + self._budget_left)
+        if not self.rounds and np.count_nonzero(drawn) > 1:
+            return 0.0
+        price = np.where(np.isfinite(likely), self._costs() * likely, np.inf)
+        best = int(np.argmin(price))
+        if not math.isfinite(price[best]):
+            return 0.0
+        # The same variance now and later cancels; one guessed from very few draws must not.
+        ahead = careful[best] if known[best].n >= _KNOWN_DRAWS else likely[best]
+        told = np.divide(drawn, careful, where=drawn > 0, out=np.zeros(drawn.size))
+        now, later = float(told.sum()), self._budget_left / (self._costs()[best] * ahead)
+        if ahead <= 0.0 or math.isinf(now):
+            now, later = self._planned_cost(decided.counts), self._budget_left
+        return now / (now + later) if now > 0.0 else 0.0
+
+    # estimates
+
+    def estimate(self, weights: Literal["predictable", "inverse_variance", "uniform"]) -> Estimate:
+        """The combined estimate of the common mean so far."""
+        if weights == "predictable":
+            return self._predictable()
+        return combine_arms(self.records, weights)
+
+    def _predictable(self) -> Estimate:
+        done = [f for r in self.rounds for f in r.folds if f.weight > 0.0]
+        if not done:
+            return Estimate(math.nan, math.nan, 0.0)
+        offset = max(f.offset for f in done) if self.scale == "log" else 0.0
+        unit = self._unit_variances()
+        total = sum(f.weight for f in done)
+        mean = variance = 0.0
+        for f in done:
+            share, here = f.weight / total, f.arm_weights > 0.0
+            v = f.arm_weights[here]
+            mean += share * float(v @ f.means[here]) * math.exp(f.offset - offset)
+            variance += share**2 * float(v**2 @ (unit[here] / f.drawn[here]))
+        mcse = math.sqrt(variance) * (abs(mean) if self.scale == "log" else 1.0)
+        return Estimate(mean, mcse, offset)
+
+    def _unit_variances(self) -> np.ndarray:
+        found = np.array([r.reported_variance() for r in self.records])
+        known = found[np.isfinite(found)]
+        return np.where(np.isfinite(found), found, known.max() if known.size else np.nan)
+
+
+def run_here(run: Combination, rng: np.random.Generator, cost: Cost = "count") -> Combination:
+    """Run all rounds, one draw after the other, with one generator for decisions and draws."""
+    while (decided := run.next_round(rng)) is not None:
+        run.record(
+            decided,
+            [
+                draw(arm, int(n), rng, cost) if n else None
+                for arm, n in zip(run.arms, decided.counts, strict=True)
+            ],
+        )
+    return run
+
+
+def planning_variances(records: list[ArmRecord]) -> np.ndarray:
+    """Cautious variances of all arms, (K,), nan where unknown."""
+    common = common_mean(records)
+    return np.array([r.cautious_variance(common) for r in records])
+
+
+def common_mean(records: list[ArmRecord]) -> float:
+    """A first guess at the mean of all arms, on the natural scale."""
+    if records[0].arm.scale == "log":
+        return 0.0
+    known = [(r.n, r.centre(), r.variance()) for r in records if r.n > 1]
+    if not known:
+        return 0.0
+    common = sum(n * mean for n, mean, _ in known) / sum(n for n, _, _ in known)
+    # Twice: about the plain mean of all draws, then about the mean these variances give.
+    for _ in range(2):
+        spread = [variance + (mean - common) ** 2 for _, mean, variance in known]
+        if min(spread) <= 0.0:
+            break
+        w = [n / v for (n, _, _), v in zip(known, spread, strict=True)]
+        common = sum(wk * mean for wk, (_, mean, _) in zip(w, known, strict=True)) / sum(w)
+    return common
+
+
+def _arm_weights(counts: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """Inverse-variance weights of arms, (K,); by draws where nothing is known."""
+    drawn = counts > 0
+    exact = drawn & (variances <= 0.0)
+    if exact.any():
+        return np.where(exact, counts, 0) / counts[exact].sum()
+    w = np.zeros(counts.size)
+    w[drawn] = counts[drawn] / variances[drawn]
+    w[~np.isfinite(w)] = 0.0
+    return w / w.sum() if w.sum() > 0.0 else counts / counts.sum()
+
+
+def _part(sample: Sample | None, mask: np.ndarray) -> Sample | None:
+    if sample is None:
+        return None
+    controls = None if sample.controls is None else sample.controls[mask]
+    return Sample(sample.values[mask], sample.costs[mask], controls, sample.failed[mask])
+
+
+def _with(record: ArmRecord, sample: Sample | None) -> ArmRecord:
+    """A record that also holds some more draws."""
+    if sample is None or sample.values.size == 0:
+        return record
+    out = record.copy()
+    out.add(sample)
+    return out
+
+
+def _fold_mean(sample: Sample, known: ArmRecord, offset: float) -> float:
+    """Mean over exp(offset), shifted by controls with the coefficients of `known`."""
+    good = ~sample.failed
+    x = sample.values[good]
+    mean = float(np.exp(x - offset).mean() if known.arm.scale == "log" else x.mean())
+    beta = known.coefficients()
+    if beta.any():
+        assert sample.controls is not None
+        shift = sample.controls[good].mean(axis=0) - known.arm.control_means
+        mean -= math.exp(known.offset - offset) * float(beta @ shift)
+    return mean
+
+
+def combine_arms(
+    records: list[ArmRecord], weights: Literal["inverse_variance", "uniform"]
+) -> Estimate:
+    """Combine the means of arms over all their draws.
+
+    ``inverse_variance`` weights by draws over variance, from the same draws: most precise and slightly
+    biased where values are skewed. ``uniform`` is the plain average of all draws.
+    """
+    used = [r for r in records if r.n > 0]
+    if not used:
+        return Estimate(math.nan, math.nan, 0.0)
+    log = used[0].arm.scale == "log"
+    offset = max(r.offset for r in used) if log else 0.0
+    if not math.isfinite(offset):
+        return Estimate(0.0, math.nan, 0.0)
+    n = np.array([float(r.n) for r in used])
+    means = np.array(
+        [r.centre() * math.exp(r.offset - offset) if log else r.centre() for r in used]
+    )
+    unit = np.array([r.reported_variance() for r in used])
+    if weights == "uniform":
+        v = n / n.sum()
+    else:
+        v = _arm_weights(n, planning_variances(used))
+    mean = float(v @ means)
+    known = v > 0.0
+    variance = float(v[known] ** 2 @ (unit[known] / n[known]))
+    return Estimate(mean, math.sqrt(variance) * (abs(mean) if log else 1.0), offset)
+
+
+def _top(sample: Sample) -> float:
+    good = sample.values[~sample.failed]
+    return float(good.max()) if good.size else -math.inf

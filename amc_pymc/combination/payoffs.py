@@ -1,0 +1,67 @@
+"""Rewards that lead a bandit to the estimator with the least variance times cost.
+
+Neufeld, György, Schuurmans & Szepesvári (2014), Adaptive Monte Carlo via bandit allocation, sections
+4 and 5. On the log scale all are logarithms of losses, for :class:`amc_pymc.bandits.LogLoss`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+__all__ = ["PAYOFFS", "Payoff", "draws_per_reward", "rewards"]
+
+Payoff = Literal["squared", "paired", "triple"]
+
+#: Draws that make up one reward.
+PAYOFFS: dict[str, int] = {"squared": 1, "paired": 2, "triple": 3}
+
+
+def draws_per_reward(payoff: Payoff) -> int:
+    """Draws that make up one reward."""
+    return PAYOFFS[payoff]
+
+
+def rewards(values: np.ndarray, costs: np.ndarray, payoff: Payoff, scale: str) -> np.ndarray:
+    r"""Rewards of groups of draws.
+
+    ``squared``: :math:`-X^2`, for equal costs. ``paired``: :math:`-\frac14 (D_1 + D_2)(X_1 - X_2)^2`,
+    with expectation :math:`-\delta V` where the cost D of a draw is independent of its value.
+    ``triple``: :math:`-\frac16 \sum_i D_i (X_j - X_k)^2` over the three ways to set one draw apart, for
+    costs that may depend on values.
+
+    Parameters
+    ----------
+    values, costs : array (g, m)
+        g draws for each of m rewards, g as told by :func:`draws_per_reward`.
+    payoff : {"squared", "paired", "triple"}
+    scale : {"natural", "log"}
+        Of values; on the log scale the logarithm of the loss is returned.
+
+    Returns
+    -------
+    array (m,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.combination.payoffs import rewards
+    >>> rewards(np.array([[3.0], [1.0]]), np.array([[1.0], [2.0]]), "paired", "natural")
+    array([-3.])
+    """
+    if scale == "natural":
+        return -_loss(values, costs, payoff)
+    top = values.max(axis=0)
+    safe = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.log(_loss(np.exp(values - safe), costs, payoff)) + 2.0 * safe
+
+
+def _loss(x: np.ndarray, d: np.ndarray, payoff: Payoff) -> np.ndarray:
+    if payoff == "squared":
+        return x[0] ** 2
+    if payoff == "paired":
+        return 0.25 * (d[0] + d[1]) * (x[0] - x[1]) ** 2
+    apart = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+    return sum(d[i] * (x[j] - x[k]) ** 2 for i, j, k in apart) / 6.0

@@ -1,0 +1,288 @@
+"""A combination of estimators as an xarray.DataTree."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from arviz_stats.base import array_stats
+from scipy.stats import t as student
+
+from amc_pymc.bandits import Policy
+from amc_pymc.combination import Combination, Estimate, Round, Sample, combine_arms
+
+__all__ = ["History", "combination_tree"]
+
+WEIGHTS = ("predictable", "inverse_variance", "uniform")
+#: Below this p-value the arms' means are said to disagree.
+_DISAGREE = 1e-4
+#: Generalised Pareto shape of the largest weights above which a few of them carry the sum.
+_LARGEST_K = 0.7
+
+
+class History:
+    """Everything drawn, and the estimates after each round."""
+
+    def __init__(self, run: Combination):
+        self.run = run
+        self.stopped = ""
+        self.certified = False
+        self._samples: list[tuple[int, int, Sample]] = []
+        self._running: list[list[Estimate]] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether a round is complete."""
+        return bool(self.run.rounds)
+
+    def add(self, decided: Round, samples: list[Sample | None]) -> None:
+        """A complete round, after the run has recorded it."""
+        self._keep(samples, decided.number)
+        self._running.append([self.run.estimate(w) for w in WEIGHTS])  # type: ignore[arg-type]
+
+    def add_incomplete(self, samples: list[Sample | None], number: int) -> None:
+        """Draws of a round that was not finished: they enter all but the predictable estimate."""
+        self._keep(samples, number)
+        for record, sample in zip(self.run.records, samples, strict=True):
+            if sample is not None:
+                record.add(sample)
+
+    def _keep(self, samples: list[Sample | None], number: int) -> None:
+        self._samples += [(k, number, s) for k, s in enumerate(samples) if s is not None]
+
+    def drawn_of(self, name: str) -> int:
+        """Draws made of an arm."""
+        names = [a.name for a in self.run.arms]
+        return sum(s.values.size for k, _, s in self._samples if names[k] == name)
+
+    def pulls(self) -> dict[str, np.ndarray]:
+        """All draws in the order they were begun."""
+        sizes = [s.values.size for _, _, s in self._samples]
+        return {
+            "arm": np.repeat([k for k, _, _ in self._samples], sizes),
+            "round": np.repeat([r for _, r, _ in self._samples], sizes),
+            "value": np.concatenate([s.values for _, _, s in self._samples]),
+            "cost": np.concatenate([s.costs for _, _, s in self._samples]),
+            "failed": np.concatenate([s.failed for _, _, s in self._samples]),
+        }
+
+    def running(self) -> list[list[Estimate]]:
+        """Estimates after each round, in the order of ``WEIGHTS``."""
+        return self._running
+
+
+def combination_tree(
+    history: History, *, weights: str, policy: Policy, target: float | None, cost: Any
+) -> xr.DataTree:
+    """Everything about a run, with warnings about what looks wrong."""
+    run = history.run
+    pulls = history.pulls()
+    names = [a.name for a in run.arms]
+    estimate, arms = _estimate(run), _arms(run, names)
+    if run.scale == "log":
+        arms["pareto_k"] = "arm", _tails(pulls, len(names))
+    _warn(run, arms, estimate, target)
+    tree = xr.DataTree.from_dict(
+        {
+            "/estimate": estimate,
+            "/arms": arms,
+            "/rounds": _rounds(history, names),
+            "/pulls": _pulls(pulls, names, run.scale),
+        }
+    )
+    tree.attrs = {
+        "inference_library": "amc_pymc",
+        "sampling_method": "combine_estimators",
+        "policy": policy.name,
+        "weights": weights,
+        "scale": run.scale,
+        "cost": cost if isinstance(cost, str) else "callable",
+        "unbiased": _unbiased(history),
+        "stopped": history.stopped,
+        "rewards_clipped": int(getattr(policy.rewards, "clipped", 0)),
+    }
+    tree["estimate"].attrs["headline"] = weights
+    return tree
+
+
+def _unbiased(history: History) -> str:
+    if history.stopped:
+        return "Not exactly: the run was cut short. The predictable estimate is of complete rounds only."
+    if history.certified:
+        return (
+            "The predictable estimate exactly: it is the last round's, whose size was fixed before it "
+            "began. The inverse-variance and uniform estimates are not."
+        )
+    uniform = "exactly" if len({a.cost for a in history.run.arms}) == 1 else "not exactly"
+    fixed = history.run.plan.unit == "draws"
+    return (
+        "The predictable estimate exactly: numbers of draws and weights of a round depend on earlier "
+        f"rounds only. The plain average {uniform if fixed else 'not exactly'}, the inverse-variance "
+        "estimate not."
+    )
+
+
+def _estimate(run: Combination) -> xr.Dataset:
+    found = [run.estimate(w) for w in WEIGHTS]  # type: ignore[arg-type]
+    columns = _scaled(found, run.scale)
+    return xr.Dataset({k: ("weights", v) for k, v in columns.items()}, {"weights": list(WEIGHTS)})
+
+
+def _scaled(found: list[Estimate], scale: str) -> dict[str, np.ndarray]:
+    """Columns mean and mcse, and on the log scale their logarithms' counterparts."""
+    mean = np.array([e.mean for e in found])
+    mcse = np.array([e.mcse for e in found])
+    offset = np.array([e.offset for e in found])
+    if scale == "natural":
+        return {"mean": mean, "mcse": mcse}
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        return {
+            "mean": mean * np.exp(offset),
+            "mcse": mcse * np.exp(offset),
+            "log_mean": np.log(mean) + offset,
+            "log_mean_mcse": mcse / mean,
+        }
+
+
+def _arms(run: Combination, names: list[str]) -> xr.Dataset:
+    each = [
+        combine_arms([r], "uniform") if r.n else Estimate(math.nan, math.nan, 0.0)
+        for r in run.records
+    ]
+    share = np.zeros(len(names))
+    total = sum(r.weight for r in run.rounds)
+    for r in run.rounds:
+        if total > 0.0:
+            share += r.weight / total * r.arm_weights
+    columns: dict[str, Any] = {
+        "draws": np.array([r.n + r.failed for r in run.records]),
+        "failed": np.array([r.failed for r in run.records]),
+        **_scaled(each, run.scale),
+        "relative_variance": np.array(
+            [r.relative_variance() if r.n > 1 else np.nan for r in run.records]
+        ),
+        "cost_per_draw": np.array([r.cost for r in run.records]),
+        "weight": share,
+        "z_score": _z_scores(run),
+    }
+    if run.scale == "log":
+        columns["log_sd"] = np.sqrt([r.log_variance() for r in run.records])
+    out = xr.Dataset({k: ("arm", v) for k, v in columns.items()}, {"arm": names})
+    out["weight"].attrs["description"] = "share of the weights of the predictable estimate"
+    out["z_score"].attrs["description"] = (
+        "difference from the estimate of the other arms, in errors"
+    )
+    return out
+
+
+def _z_scores(run: Combination) -> np.ndarray:
+    """Each arm's mean against the others' inverse-variance estimate, in standard errors."""
+    out = np.full(len(run.records), np.nan)
+    for k, record in enumerate(run.records):
+        others = [r for j, r in enumerate(run.records) if j != k and r.n > 1]
+        if record.n < 2 or not others:
+            continue
+        mine, theirs = combine_arms([record], "uniform"), combine_arms(others, "inverse_variance")
+        top = max(mine.offset, theirs.offset)
+        a, b = math.exp(mine.offset - top), math.exp(theirs.offset - top)
+        error = math.hypot(mine.mcse * a, theirs.mcse * b)
+        if error > 0.0:
+            out[k] = (mine.mean * a - theirs.mean * b) / error
+    return out
+
+
+def _rounds(history: History, names: list[str]) -> xr.Dataset:
+    rounds = history.run.rounds
+    running = [_scaled(found, history.run.scale) for found in history.running()]
+    out = xr.Dataset(
+        {
+            "draws": (("round", "arm"), np.stack([r.counts for r in rounds])),
+            "arm_weight": (("round", "arm"), np.stack([r.arm_weights for r in rounds])),
+            "round_weight": ("round", np.array([r.weight for r in rounds])),
+            "cost": ("round", np.array([r.cost for r in rounds])),
+            **{
+                f"running_{key}": (("round", "weights"), np.stack([f[key] for f in running]))
+                for key in running[0]
+            },
+        },
+        {"round": np.arange(len(rounds)), "arm": names, "weights": list(WEIGHTS)},
+    )
+    return out
+
+
+def _pulls(pulls: dict[str, np.ndarray], names: list[str], scale: str) -> xr.Dataset:
+    n = pulls["value"].size
+    good = ~pulls["failed"]
+    counted = np.maximum(np.cumsum(good), 1)
+    if scale == "natural":
+        running = np.cumsum(np.where(good, pulls["value"], 0.0)) / counted
+    else:
+        with np.errstate(divide="ignore"):
+            sums = np.logaddexp.accumulate(np.where(good, pulls["value"], -np.inf))
+            running = sums - np.log(counted)
+    out = xr.Dataset(
+        {
+            **{key: ("pull", values) for key, values in pulls.items()},
+            "running_mean": ("pull", running),
+        },
+        {"pull": np.arange(n)},
+    )
+    out["arm"].attrs["names"] = names
+    out["value"].attrs["scale"] = scale
+    out["running_mean"].attrs["description"] = "plain average so far, on the scale of values"
+    return out
+
+
+def _warn(run: Combination, arms: xr.Dataset, estimate: xr.Dataset, target: float | None) -> None:
+    """Warn of arms that disagree, of heavy tails and of a target missed."""
+    z = arms["z_score"].values
+    if np.isfinite(z).any():
+        worst = int(np.nanargmax(np.abs(z)))
+        fewest = min(r.n for r in run.records if r.n > 1)
+        p = 2.0 * float(student.sf(abs(z[worst]), fewest - 1)) * np.isfinite(z).sum()
+        if p < _DISAGREE:
+            warnings.warn(
+                f"The estimators disagree: {str(arms['arm'].values[worst])!r} is {abs(z[worst]):.1f} standard "
+                "errors from the others. Either one of them is biased, or one has not yet shown the "
+                "tail of its distribution.",
+                UserWarning,
+                stacklevel=3,
+            )
+    if run.scale == "log":
+        heavy = (arms["pareto_k"].values > _LARGEST_K) & (arms["weight"].values > 0.1)
+        if heavy.any():
+            worst = arms["arm"].values[
+                int(np.argmax(np.where(heavy, arms["pareto_k"].values, 0.0)))
+            ]
+            warnings.warn(
+                f"A few values of {str(worst)!r} carry its sum (Pareto k = "
+                f"{float(arms['pareto_k'].sel(arm=worst)):.2f} > {_LARGEST_K}): the error is likely larger "
+                "than stated. Use estimators with lighter tails or more draws.",
+                UserWarning,
+                stacklevel=3,
+            )
+    if target is not None:
+        key = "log_mean_mcse" if run.scale == "log" else "mcse"
+        reached = float(estimate[key].sel(weights="predictable"))
+        if not reached <= 1.2 * target:
+            warnings.warn(
+                f"The standard error is {reached:.3g} where {target:.3g} was wanted: the budget was too "
+                "small, or draws vary more than the first rounds showed.",
+                UserWarning,
+                stacklevel=3,
+            )
+
+
+def _tails(pulls: dict[str, np.ndarray], n_arms: int) -> np.ndarray:
+    """Pareto shape k of the largest weights of each arm, (K,); nan for fewer than 25."""
+    out = np.full(n_arms, np.nan)
+    for k in range(n_arms):
+        logs = pulls["value"][(pulls["arm"] == k) & (pulls["value"] > -np.inf)]
+        if logs.size >= 25:
+            out[k] = float(np.squeeze(array_stats.psislw(-logs)[1]))
+    return out

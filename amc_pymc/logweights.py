@@ -1,0 +1,112 @@
+"""Sums of weights of which only logarithms are known.
+
+Weights w > 0 with one mean Z, given as log w; zero weights are -inf. Everything is computed relative to
+the largest, so log w of -1e5 or 1e5 do no harm.
+"""
+
+import math
+
+from typing import NamedTuple
+
+import numpy as np
+
+from numpy.typing import ArrayLike
+
+__all__ = ["LogWeights", "log_mean_exp", "summarise_log_weights"]
+
+
+def log_mean_exp(log_weights: ArrayLike, axis: int | None = None) -> np.ndarray | float:
+    """Logarithm of the mean of exponentials; -inf if all weights are zero.
+
+    Examples
+    --------
+    >>> from amc_pymc.logweights import log_mean_exp
+    >>> log_mean_exp([-1000.0, -1000.0])
+    -1000.0
+    """
+    x = np.asarray(log_weights, float)
+    top = np.max(x, axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        out = np.log(np.mean(np.exp(x - top), axis=axis)) + np.squeeze(top, axis=axis)
+    return out if np.ndim(out) else float(out)
+
+
+class LogWeights(NamedTuple):
+    """What n weights say about their mean Z.
+
+    Attributes
+    ----------
+    n : int
+        Number of weights, zeros included.
+    log_mean : float
+        log of their mean.
+    relative_variance : float
+        Empirical variance (divisor n - 1) over the squared mean; inf if all are zero.
+    log_variance : float
+        Variance s^2 (divisor n - 1) of log w among positive weights; nan for fewer than two.
+    share_zero : float
+        Share of zero weights.
+    ess : float
+        Effective number of weights, (sum w)^2 / sum w^2.
+    """
+
+    n: int
+    log_mean: float
+    relative_variance: float
+    log_variance: float
+    share_zero: float
+    ess: float
+
+    @property
+    def surrogate(self) -> float:
+        r"""Relative variance if positive weights were log-normal.
+
+        .. math:: \frac{e^{s^2}}{1 - p_0} - 1
+
+        with p0 the share of zeros: it sees tails that no weight has shown yet.
+        """
+        if not 0.0 <= self.share_zero < 1.0 or not math.isfinite(self.log_variance):
+            return math.inf
+        if self.log_variance > 700.0:
+            return math.inf
+        return math.exp(self.log_variance) / (1.0 - self.share_zero) - 1.0
+
+    @property
+    def cautious_variance(self) -> float:
+        """The larger of empirical and surrogate relative variance."""
+        return max(self.relative_variance, self.surrogate)
+
+
+def summarise_log_weights(log_weights: ArrayLike) -> LogWeights:
+    """Summarise log-weights.
+
+    Parameters
+    ----------
+    log_weights : array_like (n,)
+        Natural logarithms, -inf for zero.
+
+    Examples
+    --------
+    >>> from amc_pymc.logweights import summarise_log_weights
+    >>> found = summarise_log_weights([-700.0, -701.0, -699.5])
+    >>> round(found.log_mean, 3), round(found.relative_variance, 2), round(found.ess, 1)
+    (-699.953, 0.41, 2.4)
+    """
+    x = np.asarray(log_weights, float)
+    if x.ndim != 1 or x.size == 0:
+        raise ValueError(f"log_weights must have shape (n,) with n >= 1, got {x.shape}.")
+    if np.isnan(x).any() or (x == np.inf).any():
+        raise ValueError("log_weights must be numbers or -inf, got nan or inf.")
+    n, top = x.size, float(x.max())
+    if top == -math.inf:
+        return LogWeights(n, -math.inf, math.inf, math.nan, 1.0, 0.0)
+    w = np.exp(x - top)
+    total, squares = float(w.sum()), float(w @ w)
+    mean = total / n
+    spread = max(squares - n * mean**2, 0.0) / (n - 1) / mean**2 if n > 1 else math.inf
+    positive = x[x > -math.inf]
+    s2 = float(np.var(positive, ddof=1)) if positive.size > 1 else math.nan
+    return LogWeights(
+        n, top + math.log(mean), spread, s2, 1.0 - positive.size / n, total**2 / squares
+    )

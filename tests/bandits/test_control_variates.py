@@ -1,0 +1,198 @@
+"""Control variates against least squares, brute force and theory."""
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+
+from amc_pymc.bandits import batching, jackknife, known_variance, regression, splitting
+from amc_pymc.bandits.control_variates import (
+    known_variance_estimate,
+    leave_one_out,
+    moments_size,
+    regression_estimate,
+    regression_update,
+)
+
+OMEGA = np.array([0.3, -1.0, 2.0])
+
+
+def sample(s, q, seed, *, skewed=False):
+    """Rewards of mean 1 and controls of means OMEGA, correlated with each other."""
+    rng = np.random.default_rng(seed)
+    noise = rng.exponential(size=(s, q)) - 1.0 if skewed else rng.normal(size=(s, q))
+    w = noise @ (np.eye(q) + 0.4 * np.tri(q, k=-1)) + OMEGA[:q]
+    x = 1.0 + (w - OMEGA[:q]) @ np.arange(1.0, q + 1.0) + rng.normal(size=s)
+    if skewed:
+        x += 0.3 * ((w - OMEGA[:q]) ** 2 - np.var(w, axis=0)).sum(axis=1)
+    return x, w
+
+
+def least_squares(x, w, q):
+    design = np.column_stack([np.ones(x.size), w - OMEGA[:q]])
+    return np.linalg.lstsq(design, x, rcond=None)[0]
+
+
+@pytest.mark.parametrize("q", [0, 1, 2, 3])
+@pytest.mark.parametrize("s", [5, 8, 200])
+def test_regression_is_least_squares(s, q):
+    x, w = sample(s, q, [s, q])
+    fit = sm.OLS(x, np.column_stack([np.ones(s), w - OMEGA[:q]])).fit()
+    found = regression(x, w, OMEGA[:q])
+    np.testing.assert_allclose(found.mean, fit.params[0], rtol=1e-9)
+    np.testing.assert_allclose(np.sqrt(found.variance), fit.bse[0], rtol=1e-9)
+    assert found.df == fit.df_resid == s - q - 1
+
+
+def test_regression_far_from_zero():
+    """Running moments keep their digits when means are large."""
+    x, w = sample(300, 2, 1)
+    near, far = regression(x, w, OMEGA[:2]), regression(x + 1e7, w + 1e7, OMEGA[:2] + 1e7)
+    np.testing.assert_allclose(far.mean - 1e7, near.mean, rtol=1e-6)
+    np.testing.assert_allclose(far.variance, near.variance, rtol=1e-6)
+
+
+def test_collinear_and_constant_controls_are_left_out():
+    x, w = sample(50, 2, 2)
+    doubled = np.column_stack([w[:, 0], 3.0 * w[:, 0] + 1.0, w[:, 1], np.full(50, 5.0)])
+    omega = [OMEGA[0], 3.0 * OMEGA[0] + 1.0, OMEGA[1], 5.0]
+    np.testing.assert_allclose(regression(x, doubled, omega), regression(x, w, OMEGA[:2]))
+    np.testing.assert_allclose(regression(x, np.full(50, 5.0), 5.0), regression(x, [], 0.0))
+    np.testing.assert_allclose(jackknife(x, doubled, omega), jackknife(x, w, OMEGA[:2]))
+    np.testing.assert_allclose(splitting(x, doubled, omega), splitting(x, w, OMEGA[:2]))
+
+
+@pytest.mark.parametrize("q", [0, 1, 2, 3])
+@pytest.mark.parametrize("s", [6, 40])
+def test_jackknife_and_splitting_by_brute_force(s, q):
+    x, w = sample(s, q, [7, s, q], skewed=True)
+    full = least_squares(x, w, q)[0]
+    pseudo, split = np.empty(s), np.empty(s)
+    for j in range(s):
+        rest = np.arange(s) != j
+        fit = least_squares(x[rest], w[rest], q)
+        pseudo[j] = s * full - (s - 1) * fit[0]
+        split[j] = x[j] + fit[1:] @ (OMEGA[:q] - w[j])
+    for function, values in ((jackknife, pseudo), (splitting, split)):
+        found = function(x, w, OMEGA[:q])
+        np.testing.assert_allclose(found.mean, values.mean(), rtol=1e-8)
+        np.testing.assert_allclose(found.variance, values.var(ddof=1) / s, rtol=1e-8)
+        assert found.df == s - 1
+
+
+def test_an_observation_that_alone_determines_a_coefficient():
+    x, w = np.arange(6.0), np.array([1.0, 0, 0, 0, 0, 0])
+    for function in (jackknife, splitting):
+        assert function(x, w, 0.1).variance == np.inf
+        assert function(x, w, 0.1).mean == pytest.approx(regression(x, w, 0.1).mean)
+
+
+def test_batching_by_hand():
+    x, w = sample(31, 1, 3)
+    x_means = np.array([x[10 * b : 10 * b + 10].mean() for b in range(3)])
+    w_means = np.array([w[10 * b : 10 * b + 10].mean() for b in range(3)])
+    fit = sm.OLS(x_means, np.column_stack([np.ones(3), w_means - OMEGA[0]])).fit()
+    found = batching(x, w, OMEGA[:1], n_batches=3)
+    np.testing.assert_allclose(found, (fit.params[0], fit.bse[0] ** 2, 1.0), rtol=1e-9)
+
+
+def test_known_variance_by_hand():
+    x, w = np.array([0.0, 1.0, 5.0, 2.0]), np.array([0.0, 1.0, 3.0, 0.0])
+    # deviations: x - 2 = (-2, -1, 3, 0), w - 1 = (-1, 0, 2, -1), products 2 + 0 + 6 + 0 = 8
+    beta = 8.0 / 3.0 / 2.0
+    corrected = x + beta * (0.5 - w)
+    squares = ((corrected - corrected.mean()) ** 2).sum() / 2.0
+    z = 1.0 / (1.0 - (w - 0.5).sum() ** 2 / (4.0 * ((w - 0.5) ** 2).sum()))
+    found = known_variance(x, w, 0.5, control_variance=2.0)
+    np.testing.assert_allclose(found, (corrected.mean(), z * squares / 4.0, 2.0))
+
+
+def test_known_variance_with_the_samples_own_is_regression():
+    x, w = sample(30, 3, 5)
+    own = known_variance(x, w, OMEGA, control_variance=np.cov(w.T))
+    np.testing.assert_allclose(own, regression(x, w, OMEGA))
+
+
+def repeated(kernel, s, q, rho, runs, seed):
+    """Estimates of a zero mean from many samples of normal rewards and q controls."""
+    rng = np.random.default_rng(seed)
+    means, variances = np.empty(runs), np.empty(runs)
+    for r in range(runs):
+        w = rng.normal(size=(s, q))
+        x = rho * w.sum(axis=1) / np.sqrt(q) + np.sqrt(1.0 - rho**2) * rng.normal(size=s)
+        means[r], variances[r] = kernel(x, w)
+    return means, variances
+
+
+def run_moments(x, w):
+    moments = np.zeros(moments_size(w.shape[1]))
+    for reward, deviations in zip(x, w, strict=True):
+        regression_update(moments, reward, deviations)
+    return moments
+
+
+@pytest.mark.parametrize(("s", "q", "rho"), [(8, 1, 0.8), (12, 3, 0.5)])
+def test_variance_of_lemma_3(s, q, rho):
+    runs = 20_000
+    means, variances = repeated(
+        lambda x, w: regression_estimate(run_moments(x, w), q)[:2], s, q, rho, runs, [s, q]
+    )
+    expected = (s - 2) / (s - q - 2) * (1.0 - rho**2) / s
+    squares = means**2
+    assert abs(squares.mean() - expected) < 4.0 * squares.std() / np.sqrt(runs)
+    assert abs(variances.mean() - expected) < 4.0 * variances.std() / np.sqrt(runs)
+    assert abs(means.mean()) < 4.0 * means.std() / np.sqrt(runs)
+
+
+@pytest.mark.parametrize(("s", "q", "rho"), [(20, 1, 0.9), (20, 2, 0.4)])
+def test_variance_with_known_variance(s, q, rho):
+    runs, covariance = 20_000, np.eye(q)
+    means, variances = repeated(
+        lambda x, w: known_variance_estimate(run_moments(x, w), q, covariance)[:2],
+        s,
+        q,
+        rho,
+        runs,
+        [s, q],
+    )
+    expected = ((1 - rho**2) * (1 + q / (s - 1)) + rho**2 * (q + 1) / (s - 1)) / s
+    squares = means**2
+    assert abs(squares.mean() - expected) < 4.0 * squares.std() / np.sqrt(runs)
+    # its estimate errs to the high side, by less than a quarter here
+    assert expected - 4.0 * variances.std() / np.sqrt(runs) < variances.mean() < 1.25 * expected
+
+
+def test_splitting_is_unbiased_for_skewed_rewards_and_regression_is_not():
+    s, runs, rng = 5, 40_000, np.random.default_rng(11)
+    split, plain = np.empty(runs), np.empty(runs)
+    for r in range(runs):
+        w = rng.exponential(size=(s, 1)) - 1.0
+        x = (w[:, 0] ** 2 - 1.0) + 0.1 * rng.normal(size=s)
+        split[r] = leave_one_out(x, w, False)[0]
+        plain[r] = regression_estimate(run_moments(x, w), 1)[0]
+    assert abs(split.mean()) < 4.0 * split.std() / np.sqrt(runs)
+    assert abs(plain.mean()) > 4.0 * plain.std() / np.sqrt(runs)
+
+
+@pytest.mark.parametrize("function", [regression, jackknife, splitting])
+def test_bad_input(function):
+    with pytest.raises(ValueError, match=r"at least 3 rewards, got 2"):
+        function([1.0, 2.0], [0.0, 1.0])
+    with pytest.raises(ValueError, match=r"controls must have shape \(3, q\)"):
+        function([1.0, 2.0, 3.0], [0.0, 1.0])
+    with pytest.raises(ValueError, match=r"control_means must be a number or have shape \(1,\)"):
+        function([1.0, 2.0, 3.0], [0.0, 1.0, 2.0], [0.0, 1.0])
+    with pytest.raises(ValueError, match="controls must be finite"):
+        function([1.0, 2.0, 3.0], [0.0, np.nan, 2.0])
+    with pytest.raises(ValueError, match=r"rewards must have shape"):
+        function([], [])
+
+
+def test_bad_settings():
+    x, w = sample(10, 1, 1)
+    with pytest.raises(ValueError, match=r"n_batches must be at least q \+ 2 = 3, got 2"):
+        batching(x, w, n_batches=2)
+    with pytest.raises(ValueError, match="needs at least 30 rewards, got 10"):
+        batching(x, w)
+    for bad in (-1.0, [1.0, 2.0], [[1.0, 0.0]], np.nan):
+        with pytest.raises(ValueError, match="control_variance must"):
+            known_variance(x, w, control_variance=bad)

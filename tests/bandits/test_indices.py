@@ -1,0 +1,476 @@
+"""Indices against numbers worked out by hand and against independent implementations."""
+
+import math
+
+import numpy as np
+import pytest
+
+from scipy import optimize, special, stats
+
+from amc_pymc.bandits import (
+    EUCBV,
+    KLUCB,
+    LCB,
+    MOSS,
+    UCB1,
+    UCBV,
+    KnownRange,
+    RunningRange,
+    ThompsonSampling,
+    TightestBound,
+    TopTwoThompsonSampling,
+    eucbv_index,
+    kl_upper,
+    klucb_index,
+    lcb_index,
+    moss_index,
+    tightest_index,
+    ucb1_index,
+    ucbv_index,
+)
+from amc_pymc.bandits.variates import beta_variate, normal_variate, stream, uniform_variate
+
+RNG = np.random.default_rng(1)
+#: Two arms, told 2 and 3 rewards: means 0.3 and 0.5, variances 0.01 and 0.02/3.
+REWARDS = ([0.2, 0.4], [0.4, 0.5, 0.6])
+
+
+def told(policy, rewards=REWARDS):
+    """The policy after all these rewards, as many pulls of each arm as there are."""
+    rng = np.random.default_rng(0)
+    left = [list(r) for r in rewards]
+    while any(left):
+        pulls = policy.ask(rng, 1)
+        arm = int(pulls.arms[0])
+        if left[arm]:
+            policy.tell(pulls, [left[arm].pop(0)])
+        else:
+            policy.drop(pulls)
+            policy._asked -= 1
+            steer = next(k for k, r in enumerate(left) if r)
+            policy._table[1, steer] += 1.0
+            policy._open[policy._asked] = steer
+            pull = pulls[0]._replace(arm=steer, number=policy._asked)
+            policy._asked += 1
+            policy.tell(pull, left[steer].pop(0))
+    return policy
+
+
+def test_ucb1():
+    # t = 6: log 6 = 1.791759; sqrt(2 * 1.791759 / 2) = 1.338566, sqrt(2 * 1.791759 / 3) = 1.092935
+    np.testing.assert_allclose(told(UCB1(2)).index(), [1.638566, 1.592935], atol=1e-6)
+    assert ucb1_index(4.0, 0.5, 0.0, math.e**4, np.array([1.0])) == pytest.approx(1.5)
+
+
+def test_ucbv():
+    # E = 1.2 log 6 = 2.150111.  sqrt(2 * 0.01 E / 2) = 0.146633, 3 E / 2 = 3.225167;
+    # sqrt(2 * (0.02 / 3) E / 3) = 0.097755, 3 E / 3 = 2.150111
+    np.testing.assert_allclose(
+        told(UCBV(2)).index(), [0.3 + 0.146633 + 3.225167, 0.5 + 0.097755 + 2.150111], atol=2e-6
+    )
+    # zeta log t = 2, so sqrt(2 * 0.25 * 2 / 4) = 0.5 and 3 * 0.5 * 2 / 4 = 0.75
+    assert ucbv_index(4.0, 0.1, 0.25, math.e**4, np.array([0.5, 0.5])) == pytest.approx(1.35)
+
+
+def kl(p, q):
+    return special.rel_entr(p, q) + special.rel_entr(1.0 - p, 1.0 - q)
+
+
+def test_kl_upper_by_root_search():
+    worst = 0.0
+    for _ in range(3_000):
+        p = RNG.choice([RNG.random(), 10 ** -RNG.uniform(0, 8), 1.0 - 10 ** -RNG.uniform(0, 8)])
+        d = 10 ** RNG.uniform(-7, 1.5)
+        top = np.nextafter(1.0, 0.0)
+        root = (
+            1.0 if kl(p, top) < d else optimize.brentq(lambda q: kl(p, q) - d, p, top, xtol=1e-15)
+        )
+        worst = max(worst, abs(kl_upper(p, d) - root))
+    assert worst < 1e-10
+
+
+def test_kl_upper_at_the_ends():
+    # KL(0, q) = -log(1 - q)
+    assert kl_upper(0.0, 0.7) == pytest.approx(1.0 - math.exp(-0.7), rel=1e-14)
+    assert kl_upper(0.0, 1e-12) == pytest.approx(1e-12, rel=1e-9)
+    assert kl_upper(1.0, 0.3) == 1.0
+    assert kl_upper(0.4, 0.0) == 0.4
+    assert kl_upper(0.4, 1e3) == 1.0
+    assert kl_upper(1.0 + 1e-16, 0.1) == 1.0 and 0.0 < kl_upper(-1e-17, 0.1) < 0.1
+    # KL(1/2, q) = -log(2 sqrt(q (1 - q))) = log 1.25 at q = 0.8
+    assert kl_upper(0.5, math.log(1.25)) == pytest.approx(0.8, abs=1e-12)
+
+
+def test_klucb():
+    # f(6) = 1.791759 + 3 log 1.791759 = 3.541354
+    f = math.log(6) + 3.0 * math.log(math.log(6))
+    assert f == pytest.approx(3.541354, abs=1e-6)
+    expected = [
+        optimize.brentq(lambda q, p=p, n=n: n * kl(p, q) - f, p, 1.0 - 1e-15)
+        for p, n in ((0.3, 2), (0.5, 3))
+    ]
+    np.testing.assert_allclose(told(KLUCB(2)).index(), expected, atol=1e-10)
+    c = np.array([3.0])
+    assert klucb_index(1.0, 0.2, 0.1, 1, c) == klucb_index(1.0, 0.2, 0.1, 3, c)
+    assert klucb_index(1.0, 0.2, 0.1, 2, c) == klucb_index(1.0, 0.2, 0.1, 3, c)
+    assert klucb_index(1.0, 0.2, 0.1, 4, c) > klucb_index(1.0, 0.2, 0.1, 3, c)
+
+
+def test_moss():
+    # log(100 / (2 * 2)) = 3.218876, / 2, root 1.268637; log(100 / 6) = 2.813411, / 3, root 0.968402
+    np.testing.assert_allclose(told(MOSS(2, horizon=100)).index(), [1.568637, 1.468402], atol=1e-6)
+    # t = 6: log(6 / 4) = 0.405465, / 2, root 0.450258; log(6 / 6) = 0
+    np.testing.assert_allclose(told(MOSS(2)).index(), [0.750258, 0.5], atol=1e-6)
+    assert moss_index(9.0, 0.4, 0.0, 10, np.array([1.0, 2.0, 0.0])) == 0.4
+
+
+def test_tightest():
+    # Each bound at 3 t = 18.
+    e = 1.2 * math.log(18)
+    f = math.log(18) + 3.0 * math.log(math.log(18))
+    rewards = (np.full(40, 0.3) + 0.1 * np.tile([1.0, -1.0], 20), [0.4, 0.5, 0.6])
+    index = tightest_index(40.0, 0.3, 0.01, 6, np.array([1, 1, 1, 2.0, 1.2, 1.0, 3.0]))
+    bounds = (
+        0.3 + math.sqrt(2.0 * math.log(18) / 40),
+        0.3 + math.sqrt(2.0 * 0.01 * e / 40) + 3.0 * e / 40,
+        optimize.brentq(lambda q: 40 * kl(0.3, q) - f, 0.3, 0.999),
+    )
+    assert index == pytest.approx(min(bounds), abs=1e-10)
+
+    for bounds, other in ((("ucb1",), UCB1), (("ucbv",), UCBV), (("klucb",), KLUCB)):
+        np.testing.assert_allclose(
+            told(TightestBound(2, bounds), rewards).index(), told(other(2), rewards).index()
+        )
+    both = told(TightestBound(2, ("ucbv", "klucb")), rewards)
+    t = 2 * (both.asked + 1)
+    for k, r in enumerate(rewards):
+        n, mean, variance = float(len(r)), np.mean(r), np.var(r)
+        expected = min(
+            ucbv_index(n, mean, variance, t, np.array([1.2, 1.0])),
+            klucb_index(n, mean, variance, t, np.array([3.0])),
+        )
+        assert both.index()[k] == pytest.approx(expected, abs=1e-12)
+
+
+def test_eucbv():
+    # T = 100, K = 2: psi = 25, psi T = 2500, epsilon = 1: log 2500 = 7.824046.
+    # sqrt(0.5 * 2.01 * 7.824046 / 8) = 0.991411; sqrt(0.5 * (2 + 0.02 / 3) * 7.824046 / 12) = 0.808812
+    policy = told(EUCBV(2, horizon=100))
+    np.testing.assert_allclose(policy.index(), [1.291411, 1.308812], atol=2e-6)
+    constants = np.array([0.5, math.e**4])
+    assert eucbv_index(2.0, 0.1, 0.0, 0, constants) == pytest.approx(0.1 + math.sqrt(0.5))
+
+
+def eucbv_plain(rewards_of, n_arms, horizon):
+    """The algorithm of the paper, written out."""
+    rho, psi = 0.5, horizon / n_arms**2
+    seen = [[rewards_of(k)] for k in range(n_arms)]
+    alive, m, epsilon = set(range(n_arms)), 0, 1.0
+    last = math.floor(0.5 * math.log2(horizon / math.e))
+    end = n_arms * math.ceil(math.log(psi * horizon * epsilon**2) / (2.0 * epsilon))
+    arms = list(range(n_arms))
+
+    def width(k):
+        log = math.log(psi * horizon * epsilon)
+        return math.sqrt(rho * (np.var(seen[k]) + 2.0) * log / (4.0 * len(seen[k])))
+
+    for t in range(n_arms + 1, horizon + 1):
+        k = max(sorted(alive), key=lambda j: np.mean(seen[j]) + width(j))
+        arms.append(k)
+        seen[k].append(rewards_of(k))
+        floor = max(np.mean(seen[j]) - width(j) for j in alive)
+        alive = {j for j in alive if np.mean(seen[j]) + width(j) >= floor}
+        if t >= end and m <= last:
+            epsilon /= 2.0
+            end = t + len(alive) * math.ceil(math.log(psi * horizon * epsilon**2) / (2.0 * epsilon))
+            m += 1
+    return arms, alive
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_eucbv_goes_through_its_rounds(seed):
+    means, horizon = (0.05, 0.5, 0.95), 1_200
+    tables = np.random.default_rng(seed).random((3, horizon)) < np.array(means)[:, None]
+    streams = [iter(row.astype(float).tolist()) for row in tables]
+    arms, alive = eucbv_plain(lambda k: next(streams[k]), 3, horizon)
+    streams = [iter(row.astype(float).tolist()) for row in tables]
+    policy, rng, chosen = EUCBV(3, horizon=horizon), np.random.default_rng(0), []
+    for _ in range(horizon):
+        pull = policy.ask(rng)
+        chosen.append(pull.arm)
+        policy.tell(pull, next(streams[pull.arm]))
+    assert chosen == arms
+    assert set(np.flatnonzero(policy.active).tolist()) == alive
+    assert len(alive) < 3
+    assert (policy.index()[~policy.active] == -np.inf).all()
+
+
+def test_indices_are_mapped_back_to_each_range():
+    # Arm 1 lives on [-2, 8]: its bound is -2 + 10 times that on [0, 1].
+    plain = told(KLUCB(2))
+    policy = told(
+        KLUCB(2, rewards=KnownRange([0.0, -2.0], [1.0, 8.0])),
+        (REWARDS[0], [-2.0 + 10.0 * x for x in REWARDS[1]]),
+    )
+    np.testing.assert_allclose(policy.index(), plain.index() * [1.0, 10.0] + [0.0, -2.0])
+
+
+# --- Thompson ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [(1, 1), (3.5, 1.2), (400, 3), (0.3, 0.7), (0.05, 4), (2, 0.5)]
+)
+def test_beta_variates(a, b):
+    state, x = stream(0.123), np.empty(20_000)
+    for i in range(x.size):
+        state, x[i] = beta_variate(np.uint64(state), float(a), float(b))
+    assert stats.kstest(x, stats.beta(a, b).cdf).pvalue > 1e-3
+    # neighbours in the stream are independent: correlation of ranks within 4 standard errors
+    assert abs(stats.spearmanr(x[:-1], x[1:]).statistic) < 4.0 / math.sqrt(x.size)
+
+
+def test_streams_of_different_seeds():
+    first = np.array([uniform_variate(np.uint64(stream(i * 2.0**-53)))[1] for i in range(20_000)])
+    assert stats.kstest(first, "uniform").pvalue > 1e-3
+    assert abs(stats.spearmanr(first[:-1], first[1:]).statistic) < 4.0 / math.sqrt(first.size)
+    normal = np.array([normal_variate(np.uint64(stream(u)))[1] for u in first])
+    assert stats.kstest(normal, "norm").pvalue > 1e-3
+
+
+def test_thompson_posterior():
+    policy = ThompsonSampling(2, alpha=2.0, beta=3.0, rewards=KnownRange([0.0, -10.0], [1.0, 10.0]))
+    rng = np.random.default_rng(2)
+    for _ in range(50):
+        pull = policy.ask(rng)
+        before = policy.successes, policy.failures
+        reward = rng.random() if pull.arm == 0 else rng.uniform(-10.0, 10.0)
+        policy.tell(pull, reward)
+        scaled = reward if pull.arm == 0 else (reward + 10.0) / 20.0
+        assert policy.successes[pull.arm] - before[0][pull.arm] == (pull.coin < scaled)
+        assert policy.failures[pull.arm] - before[1][pull.arm] == (pull.coin >= scaled)
+    np.testing.assert_array_equal(policy.successes + policy.failures, policy.counts)
+    mean = (policy.successes + 2.0) / (policy.counts + 5.0)
+    np.testing.assert_allclose(policy.index(), [mean[0], -10.0 + 20.0 * mean[1]])
+
+
+def probability_of_best(a, b):
+    """P(arm k has the largest Beta(a_k, b_k)), by quadrature."""
+    x = np.linspace(0.0, 1.0, 20_001)
+    mid = 0.5 * (x[1:] + x[:-1])
+    cdf = stats.beta.cdf(mid[:, None], a, b)
+    mass = np.diff(stats.beta.cdf(x[:, None], a, b), axis=0)
+    return np.array([(mass[:, k] * np.delete(cdf, k, 1).prod(1)).sum() for k in range(len(a))])
+
+
+def with_counts(policy, successes, failures):
+    policy._table[0] = np.add(successes, failures)
+    policy._table[6], policy._table[7] = successes, failures
+    return policy
+
+
+def test_thompson_pulls_by_the_probability_of_being_best():
+    s, f = np.array([3.0, 8.0, 2.0]), np.array([4.0, 9.0, 1.0])
+    p = probability_of_best(s + 1.0, f + 1.0)
+    n = 40_000
+    share = with_counts(ThompsonSampling(3), s, f).ask(np.random.default_rng(3), n).counts(3) / n
+    assert (np.abs(share - p) < 4.0 * np.sqrt(p * (1.0 - p) / n)).all()
+
+
+def test_top_two_shares():
+    # Leader i with probability p_i; challenger j != i with probability p_j / (1 - p_i).
+    s, f = np.array([3.0, 8.0, 2.0]), np.array([4.0, 9.0, 1.0])
+    p = probability_of_best(s + 1.0, f + 1.0)
+    b, n = 0.3, 40_000
+    q = np.array(
+        [
+            b * p[j] + (1 - b) * sum(p[i] * p[j] / (1 - p[i]) for i in range(3) if i != j)
+            for j in range(3)
+        ]
+    )
+    assert q.sum() == pytest.approx(1.0, abs=1e-6)
+    policy = with_counts(TopTwoThompsonSampling(3, b=b, tries=1_000), s, f)
+    share = policy.ask(np.random.default_rng(4), n).counts(3) / n
+    assert (np.abs(share - q) < 4.0 * np.sqrt(q * (1.0 - q) / n)).all()
+
+
+def test_top_two_when_the_leader_is_certain():
+    policy = with_counts(
+        TopTwoThompsonSampling(3), np.array([9e3, 9e2, 1.0]), np.array([1.0, 9e3, 9e3])
+    )
+    n = 4_000
+    counts = policy.ask(np.random.default_rng(5), n).counts(3)
+    assert abs(counts[0] / n - 0.5) < 4.0 * math.sqrt(0.25 / n)
+    assert counts[2] == 0  # the second largest draw is always the second arm's
+
+
+def test_thompson_counts_move_with_the_range():
+    policy = ThompsonSampling(2, rewards=RunningRange())
+    rng = np.random.default_rng(6)
+    arms = ([], [])
+    for _ in range(60):
+        pull = policy.ask(rng)
+        reward = 2.0 + pull.arm + rng.normal()
+        before = policy.rewards.state()
+        policy.tell(pull, reward)
+        if policy.rewards.state() != before:
+            low, high = policy.rewards.state().values()
+            for k in (0, 1):
+                if arms[k] and high > low:
+                    expected = len(arms[k]) * (np.mean(arms[k]) - low) / (high - low)
+                    expected += k == pull.arm and pull.coin < (reward - low) / (high - low)
+                    assert policy.successes[k] == pytest.approx(expected)
+        arms[pull.arm].append(reward)
+        np.testing.assert_allclose(policy.successes + policy.failures, policy.counts)
+
+
+# --- lower confidence bound of the loss ----------------------------------------------------------
+
+
+def told_values(samples, costs=None, **settings):
+    """An LCB policy told these values of each arm."""
+    policy, rng = LCB(len(samples), **settings), np.random.default_rng(0)
+    n = max(len(v) for v in samples)
+    pulls = policy.ask(rng, policy.n_arms * n * 3)
+    for k, v in enumerate(samples):
+        mine = pulls[np.flatnonzero(pulls.arms == k)]
+        cost = 1.0 if costs is None else costs[k]
+        policy.tell(mine[: len(v)], v, cost=cost)
+        policy.drop(mine[len(v) :])
+    return policy
+
+
+def test_lcb_loss_of_log_values():
+    x = np.array([0.1, -0.3, 0.25, 0.05, -0.2])
+    y = np.array([-900.0, -903.0, -901.5, -902.0])
+    policy = told_values([x, y], costs=[np.arange(1.0, 6.0), 7.0])
+    for k, (v, cost) in enumerate(((x, 3.0), (y, 7.0))):
+        w = np.exp(v - v.max())
+        s2, n = v.var(ddof=1), len(v)
+        relvar = max(np.expm1(s2), w.var(ddof=1) / w.mean() ** 2)
+        assert policy.losses[k] == pytest.approx(math.log(cost) + math.log(relvar), rel=1e-10)
+        se = s2 * math.exp(s2) / np.expm1(s2) * math.sqrt(2.0 / (n - 1))
+        assert policy.index()[k] == pytest.approx(se - policy.losses[k], rel=1e-10)
+    assert lcb_index(9.0, 1.0, math.sqrt(2.0), 2.0) == pytest.approx(0.0)
+    np.testing.assert_allclose(policy.costs, [3.0, 7.0])
+
+
+def test_lcb_empirical_variance_when_it_is_larger():
+    # One huge weight among 30 equal ones: s^2 = 0.8, relative variance near n.
+    v = np.zeros(30)
+    v[7] = 5.0
+    w = np.exp(v)
+    relvar = w.var(ddof=1) / w.mean() ** 2
+    assert relvar > 3.0 * np.expm1(v.var(ddof=1))
+    assert told_values([v]).losses[0] == pytest.approx(math.log(relvar), rel=1e-12)
+
+
+def test_lcb_extreme_logs():
+    rng = np.random.default_rng(7)
+    small = rng.normal(0.0, 0.3, 20)
+    policy = told_values([small - 1e5, small, small - 700.0, 1e4 * small])
+    np.testing.assert_allclose(policy.losses[:3], policy.losses[1], rtol=1e-7)
+    assert policy.losses[3] == pytest.approx((1e4 * small).var(ddof=1), rel=1e-6)  # log expm1(s2)
+    assert np.isfinite(policy.index()).all()
+
+
+def test_lcb_zeros():
+    rng = np.random.default_rng(8)
+    x = rng.normal(0.0, 0.5, 30)
+    v = np.append(x, np.full(10, -np.inf))
+    policy = told_values([v, np.full(5, -np.inf), np.append(np.full(3, -np.inf), 2.0)])
+    p0, s2 = 0.25, x.var(ddof=1)
+    w = np.exp(v)
+    relvar = max((1.0 + np.expm1(s2)) / (1.0 - p0) - 1.0, w.var(ddof=1) / w.mean() ** 2)
+    assert policy.losses[0] == pytest.approx(math.log(relvar), rel=1e-10)
+    assert policy.losses[1] == pytest.approx(math.log(5.0))  # one in six not zero: 6 - 1
+    assert policy.losses[2] == pytest.approx(math.log(4.0), rel=1e-6)  # the empirical one
+    np.testing.assert_allclose(policy.means, [x.mean(), np.nan, 2.0])
+    np.testing.assert_allclose(policy.variances, [x.var(), np.nan, 0.0])
+
+
+def test_lcb_natural_values():
+    rng = np.random.default_rng(9)
+    x, y = rng.normal(-3.0, 2.0, 40), rng.standard_t(3, 60)
+    policy = told_values([x, y], values="natural", costs=[2.0, 0.5])
+    for k, (v, cost) in enumerate(((x, 2.0), (y, 0.5))):
+        n = len(v)
+        assert policy.losses[k] == pytest.approx(math.log(cost * v.var(ddof=1)), rel=1e-10)
+        kurtosis = max((n * stats.kurtosis(v, fisher=False) + 30.0) / (n + 10.0), 3.0)
+        se = math.sqrt((kurtosis - 1.0) / (n - 1.0))
+        assert policy.index()[k] == pytest.approx(se - policy.losses[k], rel=1e-10)
+    assert stats.kurtosis(y, fisher=False) > 4.0
+
+
+def test_lcb_prior():
+    v = np.array([0.0, 0.2, 0.4, 0.2])
+    for values in ("log", "natural"):
+        policy = told_values([v], values=values, prior_sd=0.5)
+        variance = (0.08 + 0.25) / 4.0
+        expected = np.expm1(variance) if values == "log" else variance
+        assert policy.losses[0] == pytest.approx(math.log(expected))
+
+
+@pytest.mark.parametrize("values", ["log", "natural"])
+def test_lcb_without_variance(values):
+    """All values equal: the cheapest of such arms is pulled, before any with a variance."""
+    policy = told_values(
+        [[1.0, 2.0, 1.5], [3.0] * 3, [3.0] * 3, [0.0] * 3],
+        costs=[0.1, 2.0, 1.0, 3.0],
+        values=values,
+    )
+    assert np.isfinite(policy.index()).all()
+    chosen = set(policy.ask(np.random.default_rng(0), 20).arms.tolist())
+    assert chosen <= ({1, 2, 3} if values == "log" else {3})
+    if values == "log":
+        assert policy.index()[1:].min() > policy.index()[0]
+        assert policy.losses[1] - policy.losses[2] == pytest.approx(math.log(2.0))
+
+
+def test_lcb_pending_and_first_pulls():
+    rng = np.random.default_rng(10)
+    policy = LCB(3, min_pulls=2)
+    assert policy.ask(rng, 9).arms.tolist() == [0, 0, 1, 1, 2, 2, 0, 1, 2]
+    policy = told_values([[0.0, 1.0, 0.4], [0.0, 1.1, 0.4]])
+    alone = policy.index()
+    pulls = policy.ask(rng, 10)
+    n = 3 + pulls.counts(2)
+    np.testing.assert_allclose(
+        policy.index() + policy.losses, (alone + policy.losses) * np.sqrt(2.0 / (n - 1.0))
+    )
+    waiting = LCB(2)
+    waiting.tell(waiting.ask(rng, 3), [0.0, 1.0, 2.0])
+    lots = waiting.ask(rng, 20)
+    assert lots.counts(2).tolist() == [17, 3]  # of the second arm nothing is known yet
+    assert waiting.index()[1] == -np.inf
+
+
+def test_lcb_bad_costs():
+    rng = np.random.default_rng(11)
+    policy = LCB(2)
+    pulls = policy.ask(rng, 4)
+    for bad in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"cost of pull 1 of arm 0 is {bad}"):
+            policy.tell(pulls, np.zeros(4), cost=[1.0, bad, 1.0, bad])
+        with pytest.raises(ValueError, match=f"cost of pull 0 of arm 0 is {bad}"):
+            policy.tell(pulls[0], 0.0, cost=bad)
+    with pytest.raises(ValueError, match=r"cost must be a number or of shape \(4,\)"):
+        policy.tell(pulls, np.zeros(4), cost=[1.0, 2.0])
+    natural = LCB(2, values="natural")
+    with pytest.raises(ValueError, match="is -inf"):
+        natural.tell(natural.ask(rng), -math.inf)
+    assert policy.counts.sum() == 0
+    policy.tell(pulls, np.zeros(4), cost=0.0)
+    assert np.isfinite(policy.index()[policy.counts >= 3]).all()
+
+
+def test_lcb_spends_little_on_a_catastrophic_arm():
+    rng = np.random.default_rng(12)
+    for _ in range(20):
+        policy = LCB(3)
+        s = np.array([37.0, 0.5, 1.0])
+        for _ in range(300):
+            pull = policy.ask(rng)
+            policy.tell(pull, rng.normal(-0.5 * s[pull.arm] ** 2, s[pull.arm]))
+        assert policy.counts[0] <= 5
+        assert policy.counts[1] > 200

@@ -1,0 +1,54 @@
+"""Summaries of log-weights."""
+
+import math
+
+import numpy as np
+import pytest
+
+from scipy.special import logsumexp
+
+from amc_pymc.logweights import log_mean_exp, summarise_log_weights
+
+
+def test_log_mean_exp():
+    x = np.random.default_rng(1).normal(-800.0, 3.0, (4, 50))
+    assert log_mean_exp(x) == pytest.approx(logsumexp(x) - math.log(200))
+    assert log_mean_exp(x, axis=1) == pytest.approx(logsumexp(x, axis=1) - math.log(50))
+    assert log_mean_exp([-np.inf, -np.inf]) == -math.inf
+    assert log_mean_exp([-np.inf, 0.0]) == pytest.approx(-math.log(2.0))
+
+
+@pytest.mark.parametrize("shift", [-1e5, 0.0, 600.0])
+def test_moments(shift):
+    x = np.random.default_rng(2).normal(0.0, 0.8, 40)
+    w, found = np.exp(x), summarise_log_weights(x + shift)
+    assert found.log_mean == pytest.approx(math.log(w.mean()) + shift)
+    assert found.relative_variance == pytest.approx(w.var(ddof=1) / w.mean() ** 2)
+    assert found.log_variance == pytest.approx(x.var(ddof=1))
+    assert found.ess == pytest.approx(w.sum() ** 2 / (w @ w))
+
+
+def test_the_surrogate_is_the_relative_variance_of_log_normal_weights():
+    rng, s, p0, n = np.random.default_rng(3), 0.7, 0.25, 400_000
+    x = np.where(rng.random(n) < p0, -np.inf, rng.normal(0.0, s, n))
+    found = summarise_log_weights(x)
+    exact = math.exp(s**2) / (1.0 - p0) - 1.0
+    assert found.surrogate == pytest.approx(exact, rel=0.01)
+    assert found.relative_variance == pytest.approx(exact, rel=0.02)
+    assert found.cautious_variance == max(found.surrogate, found.relative_variance)
+
+
+def test_zeros_and_single_weights():
+    zeros = summarise_log_weights([-np.inf] * 3)
+    assert zeros.log_mean == -math.inf
+    assert zeros.share_zero == 1.0
+    assert zeros.cautious_variance == math.inf
+    one = summarise_log_weights([2.0])
+    assert one.log_mean == pytest.approx(2.0)
+    assert one.surrogate == math.inf
+
+
+@pytest.mark.parametrize("bad", [[], [[1.0]], [np.nan], [np.inf]])
+def test_bad_weights(bad):
+    with pytest.raises(ValueError, match="log_weights must"):
+        summarise_log_weights(bad)
