@@ -206,15 +206,22 @@ class Combination:
             counts = pulls.counts(n_arms) * self._group
             counts[pulls.arms[-1]] -= max(0, int(counts.sum() - size))
             return pulls, counts
-        n = max(1, math.ceil(size / float(costs.min())))
-        n = min(n, 4096 + 4 * math.ceil(size / float(np.median(costs))))
-        pulls = self.policy.ask(rng, n)
-        fits = int(
-            np.searchsorted(np.cumsum(costs[pulls.arms]), size * (1.0 + 1e-12), side="right")
-        )
-        fits = max(1, fits)
-        self.policy.drop(pulls[fits:])
-        pulls = pulls[:fits]
+        asked, left = [], size * (1.0 + 1e-12)
+        typical = float(np.median(costs))
+        while True:
+            pulls = self.policy.ask(rng, max(1, math.ceil(left / typical)))
+            spent = np.cumsum(costs[pulls.arms])
+            fits = int(np.searchsorted(spent, left, side="right"))
+            if fits == 0 and not asked:
+                fits = 1
+            self.policy.drop(pulls[fits:])
+            if fits:
+                asked.append(pulls[:fits])
+                left -= spent[fits - 1]
+                typical = spent[fits - 1] / fits
+            if fits < len(pulls) or left < costs.min():
+                break
+        pulls = _joined(asked)
         return pulls, pulls.counts(n_arms) * self._group
 
     def variances(self) -> np.ndarray:
@@ -316,10 +323,10 @@ class Combination:
 
     def _share(self, decided: Round, drawn, known: list[ArmRecord], careful, likely) -> float:
         """What the round will tell, of what it and all later ones will."""
-        if len(self.arms) == 1:
+        if sum(r.n > 0 or n > 0 for r, n in zip(self.records, drawn, strict=True)) == 1:
             now = self._planned_cost(decided.counts)
             return now / (now + self._budget_left)
-        if not self.rounds and np.count_nonzero(drawn) > 1:
+        if not self.rounds:
             return 0.0
         price = np.where(np.isfinite(likely), self._costs() * likely, np.inf)
         best = int(np.argmin(price))
@@ -410,6 +417,16 @@ def _arm_weights(counts: np.ndarray, variances: np.ndarray) -> np.ndarray:
     w[drawn] = counts[drawn] / variances[drawn]
     w[~np.isfinite(w)] = 0.0
     return w / w.sum() if w.sum() > 0.0 else counts / counts.sum()
+
+
+def _joined(pulls: list[Pulls]) -> Pulls:
+    if len(pulls) == 1:
+        return pulls[0]
+    return Pulls(
+        np.concatenate([p.arms for p in pulls]),
+        np.concatenate([p.numbers for p in pulls]),
+        np.concatenate([p.coins for p in pulls]),
+    )
 
 
 def _part(sample: Sample | None, mask: np.ndarray) -> Sample | None:

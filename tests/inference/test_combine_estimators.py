@@ -185,6 +185,17 @@ def test_a_known_cost_is_never_exceeded():
         assert float(found["rounds"]["round_weight"].sum()) == pytest.approx(1.0)
 
 
+def test_a_cheap_arm_among_dear_ones_uses_the_budget_up():
+    arms = {
+        "cheap": Normal(1.0, cost=1.0),
+        "b": Normal(1.0, cost=100.0),
+        "c": Normal(1.0, cost=100.0),
+    }
+    found = amc.combine_estimators(arms, max_cost=30_000.0, random_seed=24)
+    assert float(found["rounds"]["cost"].sum()) > 29_900.0
+    assert found["arms"]["draws"].sel(arm="cheap") > 25_000
+
+
 def test_costs_by_a_function_and_by_the_clock():
     found = amc.combine_estimators(
         two(), max_cost=100.0, cost=lambda value: 2.0 + abs(value), policy="ucb1", random_seed=13
