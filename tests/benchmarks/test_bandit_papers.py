@@ -1,0 +1,195 @@
+"""Compiled runs decide as the policies do; theorem 1's identity; the benchmark runs."""
+
+import csv
+import math
+import subprocess
+import sys
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scipy.special import rel_entr
+
+from amc_pymc.bandits.eucbv import EUCBV
+from amc_pymc.bandits.klucb import KLUCB
+from amc_pymc.bandits.moss import MOSS
+from amc_pymc.bandits.policy import Policy
+from amc_pymc.bandits.rewards import KnownRange
+from amc_pymc.bandits.thompson import ThompsonSampling
+from amc_pymc.bandits.tightest import TightestBound
+from amc_pymc.bandits.top_two import TopTwoThompsonSampling
+from amc_pymc.bandits.ucb1 import UCB1
+from amc_pymc.bandits.ucbcv import UCBCV
+from amc_pymc.bandits.ucbv import UCBV
+from benchmarks import bandit_papers as papers
+from benchmarks.bandit_runs import divergence, run
+from models.scaled_bernoulli import make_problem
+from models.ucb_cv_instances import make_instance
+
+ROOT = Path(__file__).resolve().parents[2]
+N = 300
+
+
+def asked(policy: Policy, rewards, rng, controls=None) -> np.ndarray:
+    """Pulls (n, K) after each of n pulls, by ask and tell."""
+    n_arms, n = rewards.shape
+    counts = np.zeros((n + 1, n_arms), int)
+    for t in range(n):
+        pull = policy.ask(rng)
+        i = counts[t, pull.arm]
+        w = None if controls is None else [controls[pull.arm, i]]
+        policy.tell(pull, rewards[pull.arm, i], controls=w)
+        counts[t + 1] = counts[t]
+        counts[t + 1, pull.arm] += 1
+    return counts[1:]
+
+
+BOUNDED = {
+    "ucb1": lambda k, r: UCB1(k, rewards=r),
+    "ucbv": lambda k, r: UCBV(k, rewards=r),
+    "klucb": lambda k, r: KLUCB(k, rewards=r),
+    "klucb, c = 0": lambda k, r: KLUCB(k, c=0.0, rewards=r),
+    "moss": lambda k, r: MOSS(k, rewards=r),
+    "tightest": lambda k, r: TightestBound(k, rewards=r),
+    "thompson": lambda k, r: ThompsonSampling(k, rewards=r),
+    "eucbv": lambda k, r: EUCBV(k, horizon=N, rewards=r),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+@pytest.mark.parametrize("n_arms", [1, 2, 5])
+@pytest.mark.parametrize("ranges", ["same", "own"])
+def test_same_decisions(name, n_arms, ranges):
+    rng = np.random.default_rng([n_arms, len(name)])
+    rewards = rng.random((2, n_arms, N)) * np.linspace(0.6, 1.0, n_arms)[:, None]
+    rewards[:, :, ::7] = 0.0  # ends of the range
+    scale = KnownRange(0.0, 1.0)
+    if ranges == "own":
+        high = 1.0 + np.arange(n_arms)
+        scale, rewards = KnownRange(-high, 0.0), -high[:, None] * rewards
+    found = run(
+        BOUNDED[name](n_arms, scale), rewards, np.arange(1, N + 1), np.random.default_rng(9)
+    )
+    same = np.random.default_rng(9)
+    for r in range(2):
+        expected = asked(BOUNDED[name](n_arms, scale), rewards[r], same)
+        np.testing.assert_array_equal(found[r], expected)
+
+
+@pytest.mark.parametrize("estimator", ["regression", "jackknife", "splitting", "batching"])
+def test_same_decisions_with_controls(estimator):
+    instance, rng = make_instance(2), np.random.default_rng(5)
+    draws = papers.draw(instance, N, 2, rng)
+    found = run(
+        papers.controlled(instance, estimator=estimator, n_batches=5),
+        draws.rewards, np.arange(1, N + 1), rng, draws.controls,
+    )  # fmt: skip
+    for r in range(2):
+        policy = papers.controlled(instance, estimator=estimator, n_batches=5)
+        expected = asked(policy, draws.rewards[r], rng, draws.controls[r])
+        np.testing.assert_array_equal(found[r], expected)
+
+
+def test_checkpoints_are_rows_of_the_whole():
+    rewards = np.random.default_rng(1).random((3, 2, 50))
+    some = np.array([1, 7, 50])
+    everything = run(UCB1(2), rewards, np.arange(1, 51), np.random.default_rng(1))
+    np.testing.assert_array_equal(
+        run(UCB1(2), rewards, some, np.random.default_rng(1)), everything[:, some - 1]
+    )
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.3, 0.6), (0.0, 0.2), (1.0, 0.2)])
+def test_divergence(p, q):
+    expected = rel_entr(p, q) + rel_entr(1.0 - p, 1.0 - q)
+    assert divergence(p, q) == pytest.approx(expected, rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("policy", "shape", "checkpoints", "error", "message"),
+    [
+        (UCB1(2), (1, 3, 9), [5], ValueError, r"rewards must be \(R, 2, n\)"),
+        (UCB1(2), (1, 2, 9), [10], ValueError, "end by 9"),
+        (UCB1(2), (1, 2, 9), [5, 5], ValueError, "must increase"),
+        (UCB1(2), (1, 2, 9), [0, 5], ValueError, "must increase"),
+        (UCBCV(2), (1, 2, 9), [5], ValueError, "one control per reward"),
+        (TopTwoThompsonSampling(2), (1, 2, 9), [5], TypeError, "no compiled runs for TopTwo"),
+    ],
+)
+def test_bad_input(policy, shape, checkpoints, error, message):
+    with pytest.raises(error, match=message):
+        run(policy, np.zeros(shape), np.array(checkpoints), np.random.default_rng(1))
+
+
+def test_used_policy_is_refused():
+    policy = UCB1(2)
+    policy.ask(np.random.default_rng(1))
+    with pytest.raises(ValueError, match="policy must be fresh"):
+        run(policy, np.zeros((1, 2, 5)), np.array([5]), np.random.default_rng(1))
+
+
+@pytest.mark.parametrize("name", papers.PAPER_POLICIES)
+def test_regret_identity(name):
+    """Theorem 1 of Neufeld et al.: n^2 (MSE - V* / n) = sum_k E[T_k] (V_k - V*)."""
+    problem, n, runs = make_problem([0.02, 0.2, 0.1]), 100, 20_000
+    rng = np.random.default_rng(17)
+    values = np.array([problem.sample(n, rng) for _ in range(runs)])
+    counts = run(papers.PAPER_POLICIES[name](3), 1.0 - values**2, np.array([n]), rng)
+    best = problem.variances.min()
+    squares = papers.normalised_errors(
+        np.cumsum(values, 2), counts, np.array([n]), problem.mean, best
+    )[:, 0]
+    exact = 1.0 + counts[:, 0] @ (problem.variances / best - 1.0) / n
+    gap = squares - exact
+    assert abs(gap.mean()) < 3.5 * gap.std() / math.sqrt(runs)
+    assert exact.mean() > 1.1  # there is something to find
+
+
+def test_pools_have_one_mean():
+    pools = papers.make_pools(500, np.random.default_rng(1))
+    for pool in pools:
+        np.testing.assert_allclose(pool.values.mean(1), pool.mean, rtol=1e-12)
+        np.testing.assert_allclose(pool.values.var(1), pool.variances, rtol=1e-9)
+        assert np.all(pool.values**2 <= pool.ranges[:, None])
+
+
+def test_population_runs_are_martingales():
+    """Mean squared deviation is what squared errors of the average are, on average."""
+    strike, n, size, runs = 0.08, 60, 20, 1_500
+    mean = papers.make_pools(2**15, np.random.default_rng(2))[2].mean
+    by_values = papers.population_runs(
+        strike, "payoff", n, size, runs, mean, 1.0, np.random.default_rng(3)
+    )[:, -1]
+    rng = np.random.default_rng(3)
+    errors = np.array(
+        [
+            np.mean([p.values.mean() for p in papers.population_monte_carlo(
+                papers.Caplet(strike), n // size, size=size, rng=rng)]) - mean
+            for _ in range(runs)
+        ]
+    )  # fmt: skip
+    gap = n * errors**2 - by_values
+    assert abs(gap.mean()) < 3.5 * gap.std() / math.sqrt(runs)
+
+
+def test_squared_quantile():
+    assert papers.squared_quantile(1e9, 1e3, 1) == pytest.approx(4.753424**2, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_quick(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.bandit_papers", "--quick", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "--steps", "1000"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "## Statements" in done.stdout and "nan" not in done.stdout
+    for name in ("1", "2", "cv1", "cv2", "cv3", "cv4"):
+        assert (tmp_path / f"bandit_papers_{name}.png").stat().st_size > 10_000
+    with (tmp_path / "bandit_papers.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    of = [r for r in rows if r["figure"] == "statements"]
+    assert len(of) == 31 and {r["holds"] for r in of} <= {"yes", "no"}
+    assert all(r["cause"] for r in of if r["holds"] == "no")
+    assert sum(r["figure"] == "1" for r in rows) == 36 * 4
