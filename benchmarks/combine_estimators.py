@@ -28,6 +28,7 @@ from amc_pymc.bandits import LogLoss, RunningRange, make_policy
 from amc_pymc.combination import Combination, as_arms, plan_rounds, run_here
 from amc_pymc.rng import as_generator, spawn_generators
 from benchmarks import common
+from models.cir_caplet import STRIKES, Caplet
 
 _NAME = "combine_estimators"
 WEIGHTS = ("predictable", "inverse_variance", "uniform")
@@ -170,6 +171,37 @@ def table(rows: list[dict]) -> str:
     return common.markdown(headers, lines)
 
 
+def caplet(options) -> str:
+    """Sixteen drifts of a caplet: mean squared error times draws, over the best drift's variance."""
+    lines, runs = [], max(20, options.runs // 50)
+    for strike in STRIKES:
+        product = Caplet(strike=strike)
+        arms = as_arms({f"theta={a.theta:g}": a for a in product.arms()})
+        rng = as_generator([options.seed, round(1000 * strike)])
+        pilot = [a.sample(1_000_000, rng) for a in product.arms()]
+        variances = [float(x.var()) for x in pilot]
+        truth = float(np.average([x.mean() for x in pilot], weights=1.0 / np.array(variances)))
+        least = min(variances)
+        for draws in (1_000, 10_000, 100_000):
+            found = []
+            for _ in range(runs):
+                run = Combination(
+                    arms,
+                    make_policy("lcb", len(arms), values="natural"),
+                    plan_rounds(draws, min(3 * len(arms), draws // 5), "draws", "doubling"),
+                    None,
+                )
+                run_here(run, rng)
+                found.append([run.estimate(w).mean for w in WEIGHTS])  # type: ignore[arg-type]
+            squared = (np.array(found) - truth) ** 2 * draws / least
+            error = squared.std(axis=0) / math.sqrt(runs)
+            cells = [f"{m:.3f} ± {e:.2f}" for m, e in zip(squared.mean(axis=0), error, strict=True)]
+            lines.append(
+                [f"{strike:g}", arms[int(np.argmin(variances))].name, f"{draws:,}", *cells]
+            )
+    return common.markdown(["strike", "best", "draws", *WEIGHTS], lines)
+
+
 def controls(options) -> str:
     """Mean squared error with controls over that of the plain mean of the same draws."""
     lines, runs = [], max(200, options.runs // 5)
@@ -254,6 +286,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             f"{options.runs:,} runs a line. Estimates by weights.",
             table(rows),
             "\n".join(f"- `{k}`: {s.title}" for k, s in SUITES.items()),
+            "## A caplet, sixteen drifts at equal cost\n\nn MSE / V*, 1 for the best drift alone.",
+            caplet(options),
             "## Control variates\n\nMean squared errors on the same draws.",
             controls(options),
             "## A million draws of arms that cost nothing",

@@ -174,30 +174,37 @@ def indices(table, z, min_pulls):
 
 
 @njit(cache=True)
-def choose(table, z, min_pulls):
-    """Arm of the next pull; the one pulled least while nothing is known of any."""
-    best, largest = -1, -np.inf
+def choose(table, z, min_pulls, growth):
+    """Arm of the next pull: the rarest below the least number, else the best not yet crowded."""
     rarest, least = 0, np.inf
+    best, largest = -1, -np.inf
+    crowded, crowded_largest = -1, -np.inf
     for k in range(table.shape[1]):
-        n = table[TOLD, k] + table[PENDING, k]
-        if n < min_pulls:
-            return k
-        if table[TOLD, k] >= 2.0:
-            value = lcb_index(n, table[LOSS, k], table[SPREAD, k], z)
+        told, pending = table[TOLD, k], table[PENDING, k]
+        if told + pending < least:
+            rarest, least = k, told + pending
+        if told < 2.0:
+            continue
+        value = lcb_index(told + pending, table[LOSS, k], table[SPREAD, k], z)
+        if pending < growth * told:
             if best < 0 or value > largest:
                 best, largest = k, value
-        elif n < least:
-            rarest, least = k, n
-    return best if best >= 0 else rarest
+        elif crowded < 0 or value > crowded_largest:
+            crowded, crowded_largest = k, value
+    if least < min_pulls:
+        return rarest
+    if best >= 0:
+        return best
+    return crowded if crowded >= 0 else rarest
 
 
 @njit(cache=True)
-def choose_many(table, z, min_pulls, n):
+def choose_many(table, z, min_pulls, growth, n):
     """Arms of the next n pulls."""
     table = table.copy()
     arms = np.empty(n, np.int64)
     for i in range(n):
-        arms[i] = choose(table, z, min_pulls)
+        arms[i] = choose(table, z, min_pulls, growth)
         table[PENDING, arms[i]] += 1.0
     return arms
 
@@ -258,6 +265,9 @@ class LCB(Policy):
         Standard errors below the loss.
     min_pulls : int, default 3
         Pulls of each arm before any is chosen, at least 2.
+    growth : float, default 4.0
+        Pulls of an arm that may be pending, as a multiple of those told. Of many arms seen a few times
+        some look far better than they are; a batch is spread over those that look best.
     prior_sd : float, optional
         Standard deviation that (log) values are thought to have; counts as one more pull of each arm.
 
@@ -284,6 +294,7 @@ class LCB(Policy):
         values: Literal["log", "natural"] = "log",
         z: float = 1.0,
         min_pulls: int = 3,
+        growth: float = 4.0,
         prior_sd: float | None = None,
     ):
         if values not in ("log", "natural"):
@@ -295,9 +306,11 @@ class LCB(Policy):
             raise ValueError(f"z must be finite and not negative, got {z!r}.")
         if not 2 <= min_pulls < math.inf:
             raise ValueError(f"min_pulls must be at least 2 and finite, got {min_pulls!r}.")
+        if not 0.0 < growth <= math.inf:
+            raise ValueError(f"growth must be positive, got {growth!r}.")
         if prior_sd is not None and not 0.0 < prior_sd < math.inf:
             raise ValueError(f"prior_sd must be positive and finite, or None, got {prior_sd!r}.")
-        self._z, self._min_pulls = float(z), float(min_pulls)
+        self._z, self._min_pulls, self._growth = float(z), float(min_pulls), float(growth)
         self._prior_variance = 0.0 if prior_sd is None else float(prior_sd) ** 2
         if self._log:
             self._table[TOP] = -np.inf
@@ -378,10 +391,10 @@ class LCB(Policy):
         super().tell(pull, value, controls)
 
     def _choose(self, rng: np.random.Generator) -> int:
-        return choose(self._table, self._z, self._min_pulls)
+        return choose(self._table, self._z, self._min_pulls, self._growth)
 
     def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        return choose_many(self._table, self._z, self._min_pulls, n)
+        return choose_many(self._table, self._z, self._min_pulls, self._growth, n)
 
     def _receive(self, arm: int, reward: float, coin: float, controls: np.ndarray | None) -> None:
         tell_one(self._table, arm, reward, self._cost, self._log, self._prior_variance)

@@ -166,12 +166,11 @@ def _arms(run: Combination, names: list[str]) -> xr.Dataset:
         "relative_variance": np.array(
             [r.relative_variance() if r.n > 1 else np.nan for r in run.records]
         ),
+        "sd": _sds(run),
         "cost_per_draw": np.array([r.cost for r in run.records]),
         "weight": share,
         "z_score": _z_scores(run),
     }
-    if run.scale == "log":
-        columns["log_sd"] = np.sqrt([r.log_variance() for r in run.records])
     out = xr.Dataset({k: ("arm", v) for k, v in columns.items()}, {"arm": names})
     out["weight"].attrs["description"] = "share of the weights of the predictable estimate"
     out["z_score"].attrs["description"] = (
@@ -180,19 +179,28 @@ def _arms(run: Combination, names: list[str]) -> xr.Dataset:
     return out
 
 
+def _sds(run: Combination) -> np.ndarray:
+    """Standard deviation of a value of each arm, (K,), on the log scale of its logarithm."""
+    found = [r.log_variance() if run.scale == "log" else r.variance() for r in run.records]
+    return np.sqrt(found)
+
+
 def _z_scores(run: Combination) -> np.ndarray:
     """Each arm's mean against the others' inverse-variance estimate, in standard errors."""
-    out = np.full(len(run.records), np.nan)
-    for k, record in enumerate(run.records):
-        others = [r for j, r in enumerate(run.records) if j != k and r.n > 1]
-        if record.n < 2 or not others:
-            continue
-        mine, theirs = combine_arms([record], "uniform"), combine_arms(others, "inverse_variance")
-        top = max(mine.offset, theirs.offset)
-        a, b = math.exp(mine.offset - top), math.exp(theirs.offset - top)
-        error = math.hypot(mine.mcse * a, theirs.mcse * b)
-        if error > 0.0:
-            out[k] = (mine.mean * a - theirs.mean * b) / error
+    known = np.array([r.n > 1 for r in run.records])
+    out = np.full(known.size, np.nan)
+    if known.sum() < 2:
+        return out
+    each = [combine_arms([r], "uniform") for r in run.records if r.n > 1]
+    top = max(e.offset for e in each)
+    mean = np.array([e.mean * math.exp(e.offset - top) for e in each])
+    variance = np.array([(e.mcse * math.exp(e.offset - top)) ** 2 for e in each])
+    precision = np.divide(1.0, variance, out=np.zeros(mean.size), where=variance > 0.0)
+    rest = precision.sum() - precision
+    with np.errstate(divide="ignore", invalid="ignore"):
+        others = ((precision * mean).sum() - precision * mean) / rest
+        z = (mean - others) / np.sqrt(variance + 1.0 / rest)
+    out[known] = np.where(np.isfinite(z), z, np.nan)
     return out
 
 

@@ -123,8 +123,8 @@ def combine_estimators(
     -------
     xarray.DataTree
         ``estimate`` (dimension ``weights``): ``mean``, ``mcse``, and on the log scale ``log_mean``,
-        ``log_mean_mcse``. ``arms`` (dimension ``arm``): draws, failures, mean, sd, error, cost, share of
-        the weight, and how far its mean is from the others'. ``rounds`` (``round``, ``arm``): draws and
+        ``log_mean_mcse``. ``arms`` (dimension ``arm``): draws, failures, mean, its error, sd of a value (on the
+        log scale of its logarithm), cost, share of the weight, and how far its mean is from the others'. ``rounds`` (``round``, ``arm``): draws and
         weights as decided, the estimates after each round. ``pulls`` (``pull``, in the order they were
         begun): arm, value, cost, round, whether it failed, plain running mean. Attributes of the root:
         ``unbiased`` says in words what holds, ``stopped`` why it ended early, if it did.

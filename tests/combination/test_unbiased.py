@@ -8,15 +8,12 @@ from amc_pymc.bandits.registry import POLICIES, make_policy
 from amc_pymc.combination import Combination, FailedPull, as_arms, plan_rounds, run_here
 from amc_pymc.combination.engine import Fold
 
-DRAWS, RUNS = 24, 20_000
+DRAWS, RUNS = 32, 20_000
 #: Arms of mean 1, all skewed: an arm that has not shown its tail has a low mean and a low variance.
 SHAPES = (1.0, 4.0)
 SETTINGS = {
     "lcb": {"values": "natural"},
     "eucbv": {"horizon": DRAWS, "rewards": "running"},
-    "random": {},
-    "round_robin": {},
-    "fixed": {},
     "ucbcv": {"n_controls": 0},
     "robust": {"moment_bound": 10.0},
 }
@@ -44,7 +41,7 @@ def fresh(name):
 
 def combination(name, payoff="squared", kind=Combination):
     policy = fresh(name)
-    plan = plan_rounds(DRAWS, 6, "draws", "doubling")
+    plan = plan_rounds(DRAWS, 8, "draws", "doubling")
     return kind(ARMS, policy, plan, None if name == "lcb" else payoff)
 
 

@@ -1,0 +1,313 @@
+"""Where the draws of combined estimators went, and what they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from amc_pymc.plots.combinations import (
+    MOST_DOTS,
+    colour_by,
+    cost_unit,
+    dataset_of,
+    log_axis,
+    log_spaced,
+    plot_backend,
+    round_ends,
+    side_by_side,
+    visual_options,
+)
+
+__all__ = ["plot_allocation"]
+
+#: Of many arms none is drawn by itself that took less than this share of the cost.
+_SMALL = 1e-3
+_VISUALS = (
+    "arms", "rounds", "estimate", "band", "level", "final", "final_interval", "title", "xlabel",
+    "ylabel", "legend",
+)  # fmt: skip
+
+
+def plot_allocation(
+    dt: xr.DataTree,
+    *,
+    weights: str | None = None,
+    max_arms: int = 10,
+    plot_collection=None,
+    backend: str | None = None,
+    visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
+    **pc_kwargs,
+):
+    """Plot where the draws of combined estimators went, and the estimate they gave.
+
+    The first plot shows the draws of each arm against those of all arms; if draws differ in cost, a
+    second shows the cost spent on each. The last plot is the running estimate after each round with a
+    band of two standard errors to either side, and the final estimate with its interval.
+
+    Parameters
+    ----------
+    dt : DataTree
+        What :func:`amc_pymc.combine_estimators` returned.
+    weights : {"predictable", "inverse_variance", "uniform"}, optional
+        Which estimate; by default the headline of the run.
+    max_arms : int, default 10
+        Lines at most. Of more arms those that took most of the cost, and at least a thousandth of it,
+        have a line of their own; the others share one.
+    plot_collection : PlotCollection, optional
+        Where to draw, with plots for the variables "draws" and "estimate" ("cost" is optional).
+    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+        By default ``rcParams["plot.backend"]`` of ArviZ.
+    visuals : mapping of {str : mapping or bool}, optional
+        Options of the parts, or False to leave one out:
+
+        * arms -> passed to :func:`~arviz_plots.visuals.line_xy`
+        * rounds, dots at the ends of rounds unless they are many
+          -> passed to :func:`~arviz_plots.visuals.scatter_xy`
+        * estimate -> passed to :func:`~arviz_plots.visuals.line_xy`
+        * band -> passed to :func:`~arviz_plots.visuals.fill_between_y`
+        * level, a line at the final estimate -> passed to :func:`~arviz_plots.visuals.hline`
+        * final -> passed to :func:`~arviz_plots.visuals.scatter_xy`
+        * final_interval -> passed to :func:`~arviz_plots.visuals.ci_line_y`
+        * title -> passed to :func:`~arviz_plots.visuals.labelled_title`
+        * xlabel, ylabel -> passed to :func:`~arviz_plots.visuals.labelled_x` and
+          :func:`~arviz_plots.visuals.labelled_y`
+        * legend -> passed to :meth:`arviz_plots.PlotCollection.add_legend`
+
+    **pc_kwargs
+        Passed to :meth:`arviz_plots.PlotCollection.wrap`.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `dt` is no such result or lacks a group, or an option is unknown.
+
+    See Also
+    --------
+    plot_regret : what the draws from other arms than the best one cost.
+
+    Examples
+    --------
+    >>> import amc_pymc as amc
+    >>> found = amc.combine_estimators(
+    ...     {"sharp": lambda rng: rng.normal(1.0, 0.1), "vague": lambda rng: rng.normal(1.0, 5.0)},
+    ...     draws=1000,
+    ...     random_seed=1,
+    ...     progressbar=False,
+    ... )
+    >>> pc = amc.plot_allocation(found, backend="none")
+    >>> sorted(pc.viz["plot"].data_vars)
+    ['draws', 'estimate']
+    """
+    from arviz_plots import PlotCollection
+    from arviz_plots import visuals as draw
+
+    options = visual_options(visuals, _VISUALS)
+    weights = _weights(dt, weights)
+    if isinstance(max_arms, bool) or not isinstance(max_arms, int | np.integer):
+        raise TypeError(f"max_arms must be an integer, got {max_arms!r}.")
+    if max_arms < 2:
+        raise ValueError(f"max_arms must be at least 2, got {max_arms}.")
+    lines, labels, others = _arm_lines(dt, int(max_arms))
+    estimate = _estimate(dt, weights, by_cost="cost" in lines)
+    backend = plot_backend(backend, plot_collection)
+    layout = lines.assign(estimate=estimate["running"])
+
+    if plot_collection is None:
+        pc_kwargs = side_by_side(
+            pc_kwargs, backend, len(layout), legend=options["legend"] is not False
+        )
+        plot_collection = PlotCollection.wrap(layout, backend=backend, **pc_kwargs)
+    if "color" not in plot_collection.aes_set:
+        colour_by(plot_collection, "arm", labels, plain=others)
+
+    def paint(visual, key: str, data: xr.Dataset, ignore_aes: Any = "all", **defaults) -> None:
+        if options[key] is not False:
+            plot_collection.map(
+                visual, key, data=data, ignore_aes=ignore_aes, **{**defaults, **options[key]}
+            )
+
+    for axis, data in (("x", layout), ("y", lines)):
+        plot_collection.map(log_axis, data=data, ignore_aes="all", store_artist=False, axis=axis)
+    paint(draw.line_xy, "arms", lines, frozenset())
+    if lines.sizes["step"] <= MOST_DOTS:
+        paint(draw.scatter_xy, "rounds", lines, frozenset(), size=12)
+
+    running, final = (xr.Dataset({"estimate": estimate[k]}) for k in ("running", "final"))
+    if running.sizes["point"]:
+        band = running.rename(plot_axis="kwarg")
+        paint(draw.fill_between_y, "band", band.sel(kwarg=["x", "y_bottom", "y_top"]),
+              color="C0", alpha=0.25)  # fmt: skip
+        paint(draw.line_xy, "estimate", running, color="C0")
+    if np.isfinite(final["estimate"]).all():
+        level = final["estimate"].sel(plot_axis="y", drop=True)
+        paint(draw.hline, "level", xr.Dataset({"estimate": level}),
+              color="#888888", width=1, linestyle=_dashed(backend))  # fmt: skip
+        paint(draw.ci_line_y, "final_interval", final, color="B1")
+        paint(draw.scatter_xy, "final", final, color="B1", size=20)
+    limits = _limits(estimate["running"], estimate["final"])
+    if limits is not None:
+        plot_collection.map(
+            draw.set_ylim, data=running if running.sizes["point"] else final, ignore_aes="all",
+            store_artist=False, limits=limits,
+        )  # fmt: skip
+
+    for name, texts in _texts(dt, weights, list(map(str, layout)), estimate["final"]).items():
+        for key, visual in (
+            ("title", draw.labelled_title),
+            ("xlabel", draw.labelled_x),
+            ("ylabel", draw.labelled_y),
+        ):
+            paint(visual, key, xr.Dataset({name: 0.0}), text=texts[key])
+    mapped = plot_collection.aes["color"].dataset if "color" in plot_collection.aes_set else {}
+    if options["legend"] is not False and "arm" in getattr(mapped, "dims", ()):
+        plot_collection.add_legend("arm", **options["legend"])
+    return plot_collection
+
+
+def _weights(dt: xr.DataTree, weights: str | None) -> str:
+    """The name of the weights to show."""
+    known = dataset_of(dt, "estimate", ("mean", "mcse"), "dt")["weights"].values.tolist()
+    if weights is None:
+        weights = dt.attrs.get("weights", known[0])
+    if weights not in known:
+        raise ValueError(f"weights must be one of {', '.join(known)}, got {weights!r}.")
+    return weights
+
+
+def _arm_lines(dt: xr.DataTree, max_arms: int) -> tuple[xr.Dataset, list[str], str | None]:
+    """Lines of the arms, their labels and which of them stands for several small ones."""
+    pulls = dataset_of(dt, "pulls", ("arm", "round", "cost", "failed"), "dt")
+    names = [str(name) for name in dataset_of(dt, "arms", ("draws",), "dt")["arm"].values]
+    group_of, labels, others = _groups(pulls, names, max_arms)
+    ends = round_ends(pulls, group_of)
+    costs = pulls["cost"].values
+    columns = {"draws": _lines(ends.draws, labels)}
+    if costs.min() < costs.max():
+        columns["cost"] = _lines(ends.cost, labels)
+    return xr.Dataset(columns), labels, others
+
+
+def _groups(
+    pulls: xr.Dataset, names: list[str], max_arms: int
+) -> tuple[np.ndarray, list[str], str | None]:
+    """Group of each arm (K,), one of its own for those that took most, and labels."""
+    n_arms = len(names)
+    if n_arms <= max_arms:
+        return np.arange(n_arms), names, None
+    spent = np.bincount(pulls["arm"].values, pulls["cost"].values, n_arms)
+    largest = np.argsort(-spent, kind="stable")[: max_arms - 1]
+    shown = np.sort(largest[spent[largest] >= _SMALL * spent.sum()])
+    group_of = np.full(n_arms, shown.size)
+    group_of[shown] = np.arange(shown.size)
+    others = f"{n_arms - shown.size:,} others"
+    return group_of, [*(names[k] for k in shown), others], others
+
+
+def _lines(totals: np.ndarray, labels: list[str]) -> xr.DataArray:
+    """Running totals (R, G) as lines against their sum; zeros, which have no logarithm, left out."""
+    y = np.where(totals > 0, totals, np.nan).T
+    x = np.broadcast_to(totals.sum(axis=1), y.shape)
+    return xr.DataArray(
+        np.stack([x, y], axis=1),
+        dims=("arm", "plot_axis", "step"),
+        coords={"arm": labels, "plot_axis": ["x", "y"]},
+    )
+
+
+def _estimate(dt: xr.DataTree, weights: str, *, by_cost: bool) -> dict[str, xr.DataArray]:
+    """The running estimate with its band, and the final one, against draws or cost."""
+    prefix = "log_" if dt.attrs.get("scale") == "log" else ""
+    mean, error = f"{prefix}mean", "log_mean_mcse" if prefix else "mcse"
+    rounds = dataset_of(
+        dt, "rounds", ("draws", "cost", f"running_{mean}", f"running_{error}"), "dt"
+    )
+    final = dataset_of(dt, "estimate", (mean, error), "dt").sel(weights=weights)
+    pulls = dt["pulls"].to_dataset()
+    per_round = rounds["cost"] if by_cost else rounds["draws"].sum("arm")
+    x = per_round.values.cumsum()
+    centre = rounds[f"running_{mean}"].sel(weights=weights).values
+    half = 2.0 * rounds[f"running_{error}"].sel(weights=weights).values
+    known = np.flatnonzero(np.isfinite(centre) & np.isfinite(half))
+    known = known[log_spaced(known.size)]
+    end = float(pulls["cost"].sum()) if by_cost else float(pulls.sizes["pull"])
+    return {
+        "running": _band(x[known], centre[known], half[known]),
+        "final": _band([end], [float(final[mean])], [2.0 * float(final[error])]),
+    }
+
+
+def _band(x, centre, half) -> xr.DataArray:
+    x, centre, half = (np.asarray(v, float) for v in (x, centre, half))
+    rows = np.stack([x, centre, centre - half, centre + half])
+    return xr.DataArray(
+        rows, dims=("plot_axis", "point"), coords={"plot_axis": ["x", "y", "y_bottom", "y_top"]}
+    )
+
+
+def _limits(running: xr.DataArray, final: xr.DataArray) -> tuple[float, float] | None:
+    """Ends of the axis: all of the last two thirds on the log scale, not the errors of the start."""
+    shown = final
+    if running.sizes["point"]:
+        x = running.sel(plot_axis="x")
+        late = x.values >= float(x.min()) ** (1 / 3) * float(x.max()) ** (2 / 3)
+        late |= np.arange(late.size) == late.size - 1
+        shown = xr.concat([running.isel(point=late), shown], "point")
+    low, high = (
+        float(shown.sel(plot_axis="y_bottom").min()),
+        float(shown.sel(plot_axis="y_top").max()),
+    )
+    if not np.isfinite([low, high]).all() or low == high:
+        return None
+    # Twice as wide: of what is earlier as much as leaves the end legible.
+    margin = 0.5 * (high - low)
+    return low - margin, high + margin
+
+
+def _texts(
+    dt: xr.DataTree, weights: str, panels: list[str], final: xr.DataArray
+) -> dict[str, dict[str, str]]:
+    """Title and labels of each plot."""
+    unit = cost_unit(dt)
+    log = dt.attrs.get("scale") == "log"
+    centre = final.sel(plot_axis="y").item()
+    error = 0.5 * (final.sel(plot_axis="y_top").item() - centre)
+    found = "no estimate" if not np.isfinite(centre) else _with_error(centre, error)
+    title = f"{'Log of estimate' if log else 'Estimate'}: {found}"
+    if dt.attrs.get("stopped"):
+        title += ", cut short"
+    of = {"draws": "draws", "cost": unit}
+    axis = of["cost"] if "cost" in panels else of["draws"]
+    texts = {
+        name: {"title": f"{what[0].upper()}{what[1:]} by arm", "xlabel": f"{what}, all arms",
+               "ylabel": f"{what}, one arm"}
+        for name, what in of.items() if name in panels
+    }  # fmt: skip
+    texts["estimate"] = {
+        "title": title,
+        "xlabel": f"{axis}, all arms",
+        "ylabel": f"{'log of ' if log else ''}{weights.replace('_', '-')} estimate, ± 2 errors",
+    }
+    return texts
+
+
+def _with_error(centre: float, error: float) -> str:
+    """A number and its standard error to two digits."""
+    if not (np.isfinite(error) and error > 0.0):
+        return f"{centre:.4g}"
+    digits = 1 - int(np.floor(np.log10(error)))
+    if not 0 <= digits <= 8:
+        return f"{centre:.4g} ({error:.2g})"
+    return f"{centre:,.{digits}f} ± {error:.{digits}f}"
+
+
+def _dashed(backend: str):
+    module = import_module(f"arviz_plots.backend.{backend}")
+    return module.get_default_aes("linestyle", 2)[1]
