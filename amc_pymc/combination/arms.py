@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from collections.abc import Callable, Mapping, Sequence
@@ -252,30 +253,31 @@ def _checked_controls(arm: Arm, controls, n: int) -> np.ndarray | None:
 
 def _draw_singly(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sample:
     values, costs = np.full(n, np.nan), np.empty(n)
+    clock = time.thread_time if cost == "cpu" else _no_clock
+    lowest = -math.inf if arm.scale == "natural" else math.nan  # what may not be returned
     for i in range(n):
-        begin = time.thread_time()
+        begin = clock()
         try:
             value = float(arm.function(rng))
         except FailedPull:
-            costs[i] = _known_cost(arm, time.thread_time() - begin, cost)
+            costs[i] = _known_cost(arm, clock() - begin, cost)
             continue
         except Exception as error:
-            raise ArmError.of(
-                arm.name, i, f"raised {type(error).__name__}: {error}", _part(values, costs, i)
-            ) from error
-        seconds = time.thread_time() - begin
-        if np.isnan(value) or value == np.inf or (value == -np.inf and arm.scale == "natural"):
+            what = f"raised {type(error).__name__}: {error}"
+            raise ArmError.of(arm.name, i, what, _part(values, costs, i)) from error
+        seconds = clock() - begin
+        if not value < math.inf or value == lowest:
             raise ArmError.of(arm.name, i, f"returned {value}", _part(values, costs, i))
-        values[i] = value
-        costs[i] = float(cost(value)) if callable(cost) else _known_cost(arm, seconds, cost)
-        if not 0.0 < costs[i] < np.inf:
-            raise ArmError.of(
-                arm.name,
-                i,
-                f"has the cost {costs[i]}, which must be positive and finite",
-                _part(values, costs, i),
-            )
+        spent = float(cost(value)) if callable(cost) else _known_cost(arm, seconds, cost)
+        if not 0.0 < spent < math.inf:
+            what = f"has the cost {spent}, which must be positive and finite"
+            raise ArmError.of(arm.name, i, what, _part(values, costs, i))
+        values[i], costs[i] = value, spent
     return Sample(values, costs, None, np.isnan(values))
+
+
+def _no_clock() -> float:
+    return 0.0
 
 
 def _part(values: np.ndarray, costs: np.ndarray, n: int) -> Sample:

@@ -1,8 +1,8 @@
 """Rounds of draws, allocated by a bandit and combined without bias.
 
-Draws of a round are split into folds. The numbers of draws of a round depend on earlier rounds only;
+Draws of a round are split into two folds. The numbers of draws of a round depend on earlier rounds only;
 the weights of a fold, those of its arms, the coefficients of their controls and its share of the whole,
-on earlier rounds and on the other folds of its round. Given all that, each fold's weighted mean
+on earlier rounds and on the other fold of its round. Given all that, each fold's weighted mean
 
     sum_k v_k mean_k,    sum_k v_k = 1,
 
@@ -102,8 +102,6 @@ class Estimate:
 _HOPELESS = 20
 #: Draws from which on a variance counts as known when rounds are weighed against later ones.
 _KNOWN_DRAWS = 6
-#: Parts of a round's draws; more would know more of each other and take longer.
-N_FOLDS = 2
 
 
 class Combination:
@@ -286,16 +284,13 @@ class Combination:
 
     def _folds(self, decided: Round, samples: list[Sample | None]) -> list[Fold]:
         """Weigh each fold by what is known without it."""
-        assigned = [
-            np.zeros(0, int) if s is None else (np.arange(s.values.size) + k) % N_FOLDS
-            for k, s in enumerate(samples)
-        ]
+        halves = [[_half(s, (j + k) % 2) for k, s in enumerate(samples)] for j in range(2)]
         folds = []
-        for j in range(N_FOLDS):
-            mine = [_part(s, a == j) for s, a in zip(samples, assigned, strict=True)]
-            rest = [_part(s, a != j) for s, a in zip(samples, assigned, strict=True)]
-            size = self._planned_cost(np.array([0 if s is None else s.values.size for s in mine]))
+        for mine, rest in (halves, halves[::-1]):
             if any(s is not None and not s.failed.all() for s in mine):
+                size = self._planned_cost(
+                    np.array([0 if s is None else s.values.size for s in mine])
+                )
                 known = [_with(r, s) for r, s in zip(self.records, rest, strict=True)]
                 folds.append((mine, known, size))
         whole = sum(size for _, _, size in folds)
@@ -429,11 +424,14 @@ def _joined(pulls: list[Pulls]) -> Pulls:
     )
 
 
-def _part(sample: Sample | None, mask: np.ndarray) -> Sample | None:
+def _half(sample: Sample | None, first: int) -> Sample | None:
+    """Every other draw."""
     if sample is None:
         return None
-    controls = None if sample.controls is None else sample.controls[mask]
-    return Sample(sample.values[mask], sample.costs[mask], controls, sample.failed[mask])
+    controls = None if sample.controls is None else sample.controls[first::2]
+    return Sample(
+        sample.values[first::2], sample.costs[first::2], controls, sample.failed[first::2]
+    )
 
 
 def _with(record: ArmRecord, sample: Sample | None) -> ArmRecord:
