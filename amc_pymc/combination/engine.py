@@ -204,7 +204,8 @@ class Combination:
             counts = pulls.counts(n_arms) * self._group
             counts[pulls.arms[-1]] -= max(0, int(counts.sum() - size))
             return pulls, counts
-        asked, left = [], size * (1.0 + 1e-12)
+        asked: list[Pulls] = []
+        left = size * (1.0 + 1e-12)
         typical = float(np.median(costs))
         while True:
             pulls = self.policy.ask(rng, max(1, math.ceil(left / typical)))
