@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike
 
+from amc_pymc.arguments import positive_int
 from amc_pymc.bandits.rewards import (
     LOW,
     MEAN,
@@ -120,7 +121,7 @@ class Policy(ABC):
         rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
         extra_rows: int = 0,
     ):
-        self.n_arms = _number_of_arms(n_arms)
+        self.n_arms = positive_int("n_arms", n_arms)
         self.rewards = copy.deepcopy(as_reward_scale(rewards))
         self._table = np.zeros((N_ROWS + extra_rows, self.n_arms))
         self.rewards.begin(self._table)
@@ -318,18 +319,6 @@ class Policy(ABC):
     def copy(self) -> Self:
         """An independent copy."""
         return copy.deepcopy(self)
-
-
-def _number_of_arms(n_arms: int) -> int:
-    if isinstance(n_arms, bool | np.bool_):
-        raise TypeError(f"n_arms must be an int, got {n_arms!r}.")
-    try:
-        n = operator.index(n_arms)
-    except TypeError:
-        raise TypeError(f"n_arms must be an int, got {n_arms!r}.") from None
-    if n < 1:
-        raise ValueError(f"n_arms must be at least 1, got {n}.")
-    return n
 
 
 class IndexKernels(NamedTuple):

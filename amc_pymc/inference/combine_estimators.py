@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import warnings
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import xarray as xr
 
+from amc_pymc.arguments import positive_int
 from amc_pymc.bandits import LCB, LogLoss, Policy, RunningRange, make_policy
 from amc_pymc.combination import (
     Arm,
@@ -161,7 +161,7 @@ def combine_estimators(
     if weights not in get_args(Weights):
         raise ValueError(f"weights must be one of {', '.join(get_args(Weights))}, got {weights!r}.")
     if rounds != "doubling":
-        rounds = _positive_int("rounds", rounds)
+        rounds = positive_int("rounds", rounds)
     bandit, paid = _policy(policy, used, payoff, budget)
     group = 1 if paid is None else draws_per_reward(paid)
     plan = _plan(used, budget, group, rounds)
@@ -207,7 +207,7 @@ def _budget(arms: list[Arm], draws, max_cost, target_mcse, cost) -> _Budget:
         raise ValueError(f"draws={draws!r} and max_cost={max_cost!r} exclude each other.")
     target = None if target_mcse is None else _positive("target_mcse", target_mcse)
     if draws is not None:
-        n = _positive_int("draws", draws)
+        n = positive_int("draws", draws)
         if n < len(arms):
             raise ValueError(
                 f"draws={n} does not give each of {len(arms)} arms one draw; use at least {len(arms)}."
@@ -231,18 +231,6 @@ def _positive(name: str, value) -> float:
     if not 0.0 < value < math.inf:
         raise ValueError(f"{name} must be positive and finite, got {value!r}.")
     return float(value)
-
-
-def _positive_int(name: str, value) -> int:
-    if isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {value!r}.")
-    try:
-        n = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r}.") from None
-    if n < 1:
-        raise ValueError(f"{name} must be at least 1, got {n}.")
-    return n
 
 
 def _policy(policy, arms: list[Arm], payoff, budget: _Budget) -> tuple[Policy, Payoff | None]:

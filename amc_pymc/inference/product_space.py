@@ -19,6 +19,7 @@ from pytensor.graph.basic import Constant
 
 import amc_pymc.product_space as ps
 
+from amc_pymc.arguments import positive_int
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.execution import JobReport, number_of_cores, run_jobs
 from amc_pymc.extract.rows import choose_observed, interpreted_mode
@@ -30,7 +31,6 @@ from amc_pymc.rng import RandomSeed, spawn_generators
 from amc_pymc.step_methods import LangevinProposal, RacingMetropolis, TaylorProxy
 from amc_pymc.step_methods.chain import MetropolisChain, tune_metropolis
 from amc_pymc.step_methods.model_index import ModelSpace
-from amc_pymc.step_methods.racing_step import positive_int
 from amc_pymc.step_methods.settings import (
     Audits,
     Proposal,

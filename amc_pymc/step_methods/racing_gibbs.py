@@ -10,6 +10,7 @@ import numpy as np
 from pymc.model import modelcontext
 from pymc.util import get_value_vars_from_user_vars
 
+from amc_pymc.arguments import positive_int
 from amc_pymc.extract.native import entry_point
 from amc_pymc.extract.support import element_states
 from amc_pymc.proxies import DataProxy
@@ -27,7 +28,7 @@ from amc_pymc.step_methods.gibbs_kernel import (
     run_sweeps,
 )
 from amc_pymc.step_methods.preparation import Preparation
-from amc_pymc.step_methods.racing_step import RacingStep, positive_int, starting_point, stat_dtypes
+from amc_pymc.step_methods.racing_step import RacingStep, starting_point, stat_dtypes
 from amc_pymc.step_methods.settings import (
     Audits,
     ExactRace,

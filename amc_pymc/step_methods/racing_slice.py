@@ -11,6 +11,7 @@ import numpy as np
 
 from pymc.model import modelcontext
 
+from amc_pymc.arguments import positive_int
 from amc_pymc.extract.native import entry_point
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Population, RaceRule, make_population
@@ -22,7 +23,6 @@ from amc_pymc.step_methods.compiled import Densities
 from amc_pymc.step_methods.racing_step import (
     RacingStep,
     continuous_vars,
-    positive_int,
     starting_point,
     stat_dtypes,
 )

@@ -27,7 +27,7 @@ from amc_pymc.step_methods.preparation import (
 )
 from amc_pymc.step_methods.settings import Proxy
 
-__all__ = ["RacingStep", "continuous_vars", "positive_int", "starting_point", "stat_dtypes"]
+__all__ = ["RacingStep", "continuous_vars", "starting_point", "stat_dtypes"]
 
 
 def stat_dtypes(own: dict[str, tuple[type, str]]) -> dict[str, Any]:
@@ -254,15 +254,6 @@ class RacingStep(BlockedStep):
             "or TaylorProxy(exact_rows=)."
         )
         return SamplerWarning(WarningType.BAD_PARAMS, message, "warn")
-
-
-def positive_int(name: str, value) -> int:
-    """A count of at least one."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return int(value)
 
 
 def starting_point(model, initial_point) -> dict[str, np.ndarray]:

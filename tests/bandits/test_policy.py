@@ -247,7 +247,7 @@ def test_number_of_arms(name):
         with pytest.raises(ValueError, match=f"n_arms must be at least 1, got {bad}"):
             make(name, bad)
     for bad in (2.5, True, "3"):
-        with pytest.raises(TypeError, match="n_arms must be an int"):
+        with pytest.raises(TypeError, match="n_arms must be an integer"):
             make(name, bad)
 
 
