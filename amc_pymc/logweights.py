@@ -91,7 +91,7 @@ def summarise_log_weights(log_weights: ArrayLike) -> LogWeights:
     >>> from amc_pymc.logweights import summarise_log_weights
     >>> found = summarise_log_weights([-700.0, -701.0, -699.5])
     >>> round(found.log_mean, 3), round(found.relative_variance, 2), round(found.ess, 1)
-    (-699.953, 0.41, 2.4)
+    (-699.994, 0.41, 2.4)
     """
     x = np.asarray(log_weights, float)
     if x.ndim != 1 or x.size == 0:

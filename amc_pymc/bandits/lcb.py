@@ -25,6 +25,8 @@ FINITE, COST, TOP, WMEAN, WSQUARES, LOSS, SPREAD = range(N_ROWS, N_ROWS + 7)
 CUBES, FOURTHS = WMEAN, WSQUARES
 #: Pulls of a Gaussian that the kurtosis is shrunk with.
 KURTOSIS_PULLS = 10.0
+#: Pulls told from which on any number of an arm's may be pending.
+WELL_KNOWN = 30
 #: Relative rounding error of a value.
 ROUNDING = 2.0**-52
 
@@ -186,7 +188,7 @@ def choose(table, z, min_pulls, growth):
         if told < 2.0:
             continue
         value = lcb_index(told + pending, table[LOSS, k], table[SPREAD, k], z)
-        if pending < growth * told:
+        if pending < growth * told or told >= WELL_KNOWN:
             if best < 0 or value > largest:
                 best, largest = k, value
         elif crowded < 0 or value > crowded_largest:
@@ -266,8 +268,9 @@ class LCB(Policy):
     min_pulls : int, default 3
         Pulls of each arm before any is chosen, at least 2.
     growth : float, default 4.0
-        Pulls of an arm that may be pending, as a multiple of those told. Of many arms seen a few times
-        some look far better than they are; a batch is spread over those that look best.
+        Pulls of an arm that may be pending, as a multiple of those told, while fewer than 30 were told.
+        Of many arms seen a few times some look far better than they are; a batch is spread over
+        those that look best.
     prior_sd : float, optional
         Standard deviation that (log) values are thought to have; counts as one more pull of each arm.
 

@@ -420,7 +420,7 @@ def test_lcb_without_variance(values):
         values=values,
     )
     assert np.isfinite(policy.index()).all()
-    chosen = set(policy.ask(np.random.default_rng(0), 20).arms.tolist())
+    chosen = set(policy.ask(np.random.default_rng(0), 12).arms.tolist())
     assert chosen <= ({1, 2, 3} if values == "log" else {3})
     if values == "log":
         assert policy.index()[1:].min() > policy.index()[0]
@@ -430,7 +430,7 @@ def test_lcb_without_variance(values):
 def test_lcb_pending_and_first_pulls():
     rng = np.random.default_rng(10)
     policy = LCB(3, min_pulls=2)
-    assert policy.ask(rng, 9).arms.tolist() == [0, 0, 1, 1, 2, 2, 0, 1, 2]
+    assert policy.ask(rng, 9).arms.tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 2]
     policy = told_values([[0.0, 1.0, 0.4], [0.0, 1.1, 0.4]])
     alone = policy.index()
     pulls = policy.ask(rng, 10)
@@ -441,13 +441,22 @@ def test_lcb_pending_and_first_pulls():
     waiting = LCB(2)
     waiting.tell(waiting.ask(rng, 3), [0.0, 1.0, 2.0])
     lots = waiting.ask(rng, 20)
-    assert lots.counts(2).tolist() == [17, 3]  # of the second arm nothing is known yet
+    assert lots.counts(2).tolist() == [18, 2]  # of the second arm nothing is known yet
     assert waiting.index()[1] == -np.inf
+
+
+def test_lcb_spreads_a_batch_over_arms_seen_a_few_times():
+    """The best may have growth times as many pending as told, until it is well known."""
+    few = told_values([[0.0, 0.1, -0.1], [0.0, 1.0, -1.0], [0.0, 2.0, -2.0]])
+    counts = few.ask(np.random.default_rng(12), 20).counts(3)
+    assert counts.tolist() == [12, 8, 0]
+    known = told_values([np.tile([-0.1, 0.1], 15), [0.0, 1.0, -1.0], [0.0, 2.0, -2.0]])
+    assert known.ask(np.random.default_rng(12), 20).counts(3)[0] == 20
 
 
 def test_lcb_bad_costs():
     rng = np.random.default_rng(11)
-    policy = LCB(2)
+    policy = LCB(1)
     pulls = policy.ask(rng, 4)
     for bad in (-1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match=f"cost of pull 1 of arm 0 is {bad}"):
