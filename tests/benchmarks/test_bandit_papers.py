@@ -23,7 +23,8 @@ from amc_pymc.bandits.top_two import TopTwoThompsonSampling
 from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbcv import UCBCV
 from amc_pymc.bandits.ucbv import UCBV
-from benchmarks import bandit_papers as papers
+from benchmarks import bandit_neufeld as neufeld
+from benchmarks import bandit_verma as verma
 from benchmarks.bandit_runs import divergence, run
 from models.scaled_bernoulli import make_problem
 from models.ucb_cv_instances import make_instance
@@ -81,13 +82,13 @@ def test_same_decisions(name, n_arms, ranges):
 @pytest.mark.parametrize("estimator", ["regression", "jackknife", "splitting", "batching"])
 def test_same_decisions_with_controls(estimator):
     instance, rng = make_instance(2), np.random.default_rng(5)
-    draws = papers.draw(instance, N, 2, rng)
+    draws = verma.draw(instance, N, 2, rng)
     found = run(
-        papers.controlled(instance, estimator=estimator, n_batches=5),
+        verma.controlled(instance, estimator=estimator, n_batches=5),
         draws.rewards, np.arange(1, N + 1), rng, draws.controls,
     )  # fmt: skip
     for r in range(2):
-        policy = papers.controlled(instance, estimator=estimator, n_batches=5)
+        policy = verma.controlled(instance, estimator=estimator, n_batches=5)
         expected = asked(policy, draws.rewards[r], rng, draws.controls[r])
         np.testing.assert_array_equal(found[r], expected)
 
@@ -130,15 +131,15 @@ def test_used_policy_is_refused():
         run(policy, np.zeros((1, 2, 5)), np.array([5]), np.random.default_rng(1))
 
 
-@pytest.mark.parametrize("name", papers.PAPER_POLICIES)
+@pytest.mark.parametrize("name", neufeld.PAPER_POLICIES)
 def test_regret_identity(name):
     """Theorem 1 of Neufeld et al.: n^2 (MSE - V* / n) = sum_k E[T_k] (V_k - V*)."""
     problem, n, runs = make_problem([0.02, 0.2, 0.1]), 100, 20_000
     rng = np.random.default_rng(17)
     values = np.array([problem.sample(n, rng) for _ in range(runs)])
-    counts = run(papers.PAPER_POLICIES[name](3), 1.0 - values**2, np.array([n]), rng)
+    counts = run(neufeld.PAPER_POLICIES[name](3), 1.0 - values**2, np.array([n]), rng)
     best = problem.variances.min()
-    squares = papers.normalised_errors(
+    squares = neufeld.normalised_errors(
         np.cumsum(values, 2), counts, np.array([n]), problem.mean, best
     )[:, 0]
     exact = 1.0 + counts[:, 0] @ (problem.variances / best - 1.0) / n
@@ -148,7 +149,7 @@ def test_regret_identity(name):
 
 
 def test_pools_have_one_mean():
-    pools = papers.make_pools(500, np.random.default_rng(1))
+    pools = neufeld.make_pools(500, np.random.default_rng(1))
     for pool in pools:
         np.testing.assert_allclose(pool.values.mean(1), pool.mean, rtol=1e-12)
         np.testing.assert_allclose(pool.values.var(1), pool.variances, rtol=1e-9)
@@ -158,15 +159,15 @@ def test_pools_have_one_mean():
 def test_population_runs_are_martingales():
     """Mean squared deviation is what squared errors of the average are, on average."""
     strike, n, size, runs = 0.08, 60, 20, 1_500
-    mean = papers.make_pools(2**15, np.random.default_rng(2))[2].mean
-    by_values = papers.population_runs(
+    mean = neufeld.make_pools(2**15, np.random.default_rng(2))[2].mean
+    by_values = neufeld.population_runs(
         strike, "payoff", n, size, runs, mean, 1.0, np.random.default_rng(3)
     )[:, -1]
     rng = np.random.default_rng(3)
     errors = np.array(
         [
-            np.mean([p.values.mean() for p in papers.population_monte_carlo(
-                papers.Caplet(strike), n // size, size=size, rng=rng)]) - mean
+            np.mean([p.values.mean() for p in neufeld.population_monte_carlo(
+                neufeld.Caplet(strike), n // size, size=size, rng=rng)]) - mean
             for _ in range(runs)
         ]
     )  # fmt: skip
@@ -175,7 +176,7 @@ def test_population_runs_are_martingales():
 
 
 def test_squared_quantile():
-    assert papers.squared_quantile(1e9, 1e3, 1) == pytest.approx(4.753424**2, rel=1e-5)
+    assert verma.squared_quantile(1e9, 1e3, 1) == pytest.approx(4.753424**2, rel=1e-5)
 
 
 @pytest.mark.slow
