@@ -7,10 +7,13 @@ import textwrap
 import threading
 import time
 
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
-from amc_pymc.execution import number_of_cores, run_jobs
+from amc_pymc.execution import map_jobs, number_of_cores, run_jobs
 from amc_pymc.progress import progress
 from amc_pymc.rng import spawn_generators
 
@@ -258,7 +261,7 @@ SCRIPT = textwrap.dedent(
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
         method = None if sys.argv[2] == "none" else sys.argv[2]
         with progress("Waiting", None, enabled=False) as bar:
-            found = run_jobs(job, list(range(5)), cores=int(sys.argv[1]), bar=bar, mp_ctx=method)
+            found = run_jobs(job, list(range(9)), cores=int(sys.argv[1]), bar=bar, mp_ctx=method)
         print(found)
     """
 )
@@ -303,9 +306,59 @@ def test_interrupting_a_script(tmp_path, cores, method, begun, group):
     # Jobs handed to the workers in advance may still begin, and stop at once.
     assert [k for k, _ in found][:cores] == list(range(cores))
     assert all(stopped for _, stopped in found)
-    assert len(found) < 5
+    assert len(found) < 9
 
 
 def test_a_bar_of_the_package():
     with progress("Squares", 3, enabled=False) as bar:
         assert run_jobs(lambda job, report: job**2, [1, 2, 3], bar=bar) == [1, 4, 9]
+
+
+def late_square(k):
+    time.sleep(0.02 * (4 - k))
+    return k**2
+
+
+def fail_at_two(k):
+    if k == 2:
+        raise ZeroDivisionError("two")
+    return k
+
+
+@pytest.mark.parametrize("pool", [None, ThreadPoolExecutor, ProcessPoolExecutor])
+def test_mapped_jobs_come_in_order(pool):
+    with nullcontext() if pool is None else pool(2) as executor:
+        assert list(map_jobs(late_square, range(5), executor)) == [0, 1, 4, 9, 16]
+        assert list(map_jobs(late_square, [], executor)) == []
+
+
+@pytest.mark.parametrize("pool", [None, ThreadPoolExecutor])
+def test_an_error_of_a_mapped_job_comes_in_its_place(pool):
+    with nullcontext() if pool is None else pool(2) as executor:
+        results = map_jobs(fail_at_two, range(50), executor)
+        assert [next(results), next(results)] == [0, 1]
+        with pytest.raises(ZeroDivisionError, match="two"):
+            next(results)
+
+
+def test_mapped_jobs_not_begun_are_cancelled():
+    begun = []
+
+    def job(k):
+        begun.append(k)
+        time.sleep(0.05)
+
+    with ThreadPoolExecutor(1) as executor:
+        results = map_jobs(job, range(20), executor)
+        next(results)
+        results.close()
+    assert len(begun) < 5
+
+
+def call(function):
+    return function()
+
+
+def test_mapped_jobs_may_be_closures():
+    with ProcessPoolExecutor(1) as executor:
+        assert list(map_jobs(call, [lambda: 1, lambda: 2], executor)) == [1, 2]
