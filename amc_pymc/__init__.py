@@ -61,6 +61,7 @@ __all__ = [
     "sample_product_space",
 ]
 
+# Warnings are seen without any configuration, as PyMC's are.
 _log = logging.getLogger("amc_pymc")
-if not _log.handlers:
-    _log.addHandler(logging.NullHandler())
+if not logging.root.handlers and not _log.handlers:
+    _log.addHandler(logging.StreamHandler())
