@@ -109,7 +109,8 @@ def combine_estimators(
     payoff : {"auto", "squared", "paired", "triple"}
         What policies of the papers are paid: minus the squared value, which suits equal costs; minus
         the mean cost times half the squared difference of two draws; the same of three draws, for costs
-        that depend on values. "auto" is "squared" where all costs are one, else "paired".
+        that depend on values. "auto" is "squared" if `draws` are counted and no estimator has a known
+        cost but one, else "paired".
     rounds : "doubling" or int, default "doubling"
         An integer is the number of draws of each round after the first; 1 decides after each draw, as
         the papers do.
@@ -252,6 +253,12 @@ def _policy(policy, arms: list[Arm], payoff, budget: _Budget) -> tuple[Policy, P
                 f"policy is for values on the {bandit.values} scale, the arms return {scale} ones."
             )
         return bandit, None
+    if (scale == "log") != isinstance(bandit.rewards, LogLoss):
+        raise ValueError(
+            f"policy {bandit.name!r} is paid on the {scale} scale of the arms and takes rewards by "
+            f"{type(bandit.rewards).__name__}; on the log scale, and only there, use a policy made with "
+            "rewards=LogLoss()."
+        )
     if payoff == "auto":
         equal = all(a.cost in (None, 1.0) for a in arms) and budget.unit == "draws"
         payoff = "squared" if equal else "paired"
@@ -265,6 +272,11 @@ def _settings(policy, arms: list[Arm], budget: _Budget) -> dict[str, Any]:
     if name == "lcb":
         return {"values": scale}
     settings: dict[str, Any] = {}
+    if name == "robust":
+        raise ValueError(
+            "policy 'robust' needs a bound on moments of its rewards: pass "
+            "amc_pymc.bandits.RobustUCB(n_arms, moment_bound=...)."
+        )
     if name == "ucbcv":
         sizes = {0 if a.control_means is None else a.control_means.size for a in arms}
         if len(sizes) > 1:
@@ -278,7 +290,7 @@ def _settings(policy, arms: list[Arm], budget: _Budget) -> dict[str, Any]:
         if not math.isfinite(budget.total):
             raise ValueError("policy 'eucbv' needs to know the number of draws: pass draws.")
         settings["horizon"] = max(len(arms), int(budget.total))
-    if name in ("ucbcv", "robust"):
+    if name == "ucbcv":
         return settings
     settings["rewards"] = LogLoss() if scale == "log" else RunningRange()
     return settings

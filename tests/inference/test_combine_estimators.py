@@ -11,7 +11,7 @@ import xarray as xr
 
 import amc_pymc as amc
 
-from amc_pymc.bandits import UCB1, KnownRange
+from amc_pymc.bandits import UCB1, KnownRange, LogLoss
 
 
 class Normal:
@@ -385,6 +385,10 @@ def test_heavy_tails_are_told():
         (None, {"draws": 10, "rounds": "weekly"}, TypeError, "rounds must be an integer"),
         (None, {"draws": 10, "random_seed": -1}, ValueError, "random_seed"),
         (None, {"target_mcse": 0.1, "policy": "eucbv"}, ValueError, "pass draws"),
+        (None, {"draws": 10, "policy": "robust"}, ValueError, "RobustUCB"),
+        ({"a": LogNormal(1.0)}, {"draws": 10, "policy": "ucbcv"}, ValueError, "LogLoss"),
+        ({"a": LogNormal(1.0)}, {"draws": 10, "policy": UCB1(1)}, ValueError, "LogLoss"),
+        (None, {"draws": 10, "policy": UCB1(2, rewards=LogLoss())}, ValueError, "LogLoss"),
     ],
 )
 def test_bad_arguments(arms, arguments, error, match):
