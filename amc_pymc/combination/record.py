@@ -128,13 +128,13 @@ class ArmRecord:
             return self._no_coefficients
         return np.linalg.lstsq(self.comoment[1:, 1:], self.comoment[1:, 0], rcond=None)[0]
 
-    def centre(self, coefficients: np.ndarray | None = None) -> float:
+    def centre(self) -> float:
         """Mean of the values over exp(offset), shifted by the controls."""
         if self.q == 0:
             return float(self.mean[0])
-        beta = self.coefficients() if coefficients is None else coefficients
         assert self.arm.control_means is not None
-        return float(self.mean[0] - beta @ (self.mean[1:] - self.arm.control_means))
+        shift = self.mean[1:] - self.arm.control_means
+        return float(self.mean[0] - self.coefficients() @ shift)
 
     def variance(self) -> float:
         """Variance of a value over exp(2 offset), what the controls leave of it."""
