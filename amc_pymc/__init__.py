@@ -8,10 +8,13 @@ from amc_pymc.extract import NotRowFactorised
 from amc_pymc.inference import (
     RacingOutlook,
     combine_estimators,
+    compare_evidence,
+    estimate_evidence,
     racing_outlook,
+    sample_ais,
     sample_product_space,
 )
-from amc_pymc.plots import plot_allocation, plot_regret
+from amc_pymc.plots import plot_ais, plot_allocation, plot_evidence, plot_regret
 from amc_pymc.proxies import DataProxy
 from amc_pymc.step_methods import (
     Audits,
@@ -54,10 +57,15 @@ __all__ = [
     "TaylorProxy",
     "__version__",
     "combine_estimators",
+    "compare_evidence",
     "decision_error",
+    "estimate_evidence",
+    "plot_ais",
     "plot_allocation",
+    "plot_evidence",
     "plot_regret",
     "racing_outlook",
+    "sample_ais",
     "sample_product_space",
 ]
 

@@ -85,6 +85,8 @@ class Arm:
         Cost of one draw if it is known before it is made.
     control_means : array (q,) or None
         Means of the control variates that come with every value.
+    draws_per_job : int or None
+        Draws that are worth a job of their own where jobs go to workers.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Arm:
     scale: Scale = "natural"
     cost: float | None = None
     control_means: np.ndarray | None = None
+    draws_per_job: int | None = None
 
 
 def as_arms(arms: Mapping[str, Any] | Sequence[Any]) -> list[Arm]:
@@ -104,7 +107,7 @@ def as_arms(arms: Mapping[str, Any] | Sequence[Any]) -> list[Arm]:
         An estimator is a callable ``rng -> value``, or an object with ``sample(n, rng)`` that returns n
         values, or a tuple (values, costs), or (values, costs, controls); costs and controls may be
         None. Optional attributes of either: ``scale`` ("natural" or "log"), ``cost`` (of one draw, if
-        known in advance), ``control_means`` (q,).
+        known in advance), ``control_means`` (q,), ``draws_per_job`` (a small number if draws are dear).
 
     Raises
     ------
@@ -161,7 +164,9 @@ def _as_arm(name: str, estimator: Any) -> Arm:
         if means.ndim != 1 or not np.isfinite(means).all():
             raise ValueError(f"control_means of arm {name!r} must be finite and (q,), got {means}.")
     if callable(sample):
-        return Arm(name, sample, True, scale, cost, means)
+        return Arm(
+            name, sample, True, scale, cost, means, getattr(estimator, "draws_per_job", None)
+        )
     return Arm(name, estimator, False, scale, cost, means)
 
 

@@ -1,7 +1,18 @@
 """Functions that users call on a model."""
 
 from amc_pymc.inference.combine_estimators import combine_estimators
+from amc_pymc.inference.compare_evidence import compare_evidence
+from amc_pymc.inference.estimate_evidence import estimate_evidence
 from amc_pymc.inference.product_space import sample_product_space
 from amc_pymc.inference.racing_outlook import RacingOutlook, racing_outlook
+from amc_pymc.inference.sample_ais import sample_ais
 
-__all__ = ["RacingOutlook", "combine_estimators", "racing_outlook", "sample_product_space"]
+__all__ = [
+    "RacingOutlook",
+    "combine_estimators",
+    "compare_evidence",
+    "estimate_evidence",
+    "racing_outlook",
+    "sample_ais",
+    "sample_product_space",
+]

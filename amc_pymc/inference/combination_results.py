@@ -23,6 +23,8 @@ WEIGHTS = ("predictable", "inverse_variance", "uniform")
 _DISAGREE = 1e-4
 #: Generalised Pareto shape of the largest weights above which a few of them carry the sum.
 _LARGEST_K = 0.7
+#: Relative variance below which no few values can carry the sum, whatever k a few dozen of them have.
+_UNEVEN = 0.02
 
 
 class History:
@@ -262,7 +264,8 @@ def _warn(run: Combination, arms: xr.Dataset, estimate: xr.Dataset, target: floa
                 stacklevel=3,
             )
     if run.scale == "log":
-        heavy = (arms["pareto_k"].values > _LARGEST_K) & (arms["weight"].values > 0.1)
+        uneven = arms["relative_variance"].values > _UNEVEN
+        heavy = (arms["pareto_k"].values > _LARGEST_K) & (arms["weight"].values > 0.1) & uneven
         if heavy.any():
             worst = arms["arm"].values[
                 int(np.argmax(np.where(heavy, arms["pareto_k"].values, 0.0)))

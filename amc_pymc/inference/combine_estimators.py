@@ -327,7 +327,7 @@ class _Drawing:
         jobs = [
             (k, size)
             for k, arm in enumerate(self._arms)
-            for size in _job_sizes(int(decided.counts[k]), arm.batched)
+            for size in _job_sizes(int(decided.counts[k]), arm)
         ]
         rngs = spawn_generators(self._rng, len(jobs))
         packed = [(self._arms[k], n, g, self._cost) for (k, n), g in zip(jobs, rngs, strict=True)]
@@ -349,11 +349,11 @@ def _draw(job: tuple[Arm, int, np.random.Generator, Cost]) -> Sample | ArmError:
         return error
 
 
-def _job_sizes(n: int, batched: bool) -> list[int]:
+def _job_sizes(n: int, arm: Arm) -> list[int]:
     """Cut n draws into jobs, the same however many workers there are."""
     if n == 0:
         return []
-    least = 256 if batched else 1
+    least = arm.draws_per_job or (256 if arm.batched else 1)
     size = min(max(least, math.ceil(n / _JOBS)), _LARGEST_JOB)
     return [min(size, n - i) for i in range(0, n, size)]
 

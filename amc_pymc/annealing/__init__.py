@@ -1,0 +1,23 @@
+"""Paths of densities from a reference to the posterior, and what travels along them."""
+
+from amc_pymc.annealing.ais import Annealed, anneal, anneal_back, effective_shares
+from amc_pymc.annealing.ladder import Ladder, climb, cool
+from amc_pymc.annealing.paths import ReferencePath
+from amc_pymc.annealing.schedules import Schedule, make_schedule
+from amc_pymc.annealing.smc import Resampled, resample, sequential
+
+__all__ = [
+    "Annealed",
+    "Ladder",
+    "ReferencePath",
+    "Resampled",
+    "Schedule",
+    "anneal",
+    "anneal_back",
+    "climb",
+    "cool",
+    "effective_shares",
+    "make_schedule",
+    "resample",
+    "sequential",
+]

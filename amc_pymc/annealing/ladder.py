@@ -1,0 +1,284 @@
+"""A pilot run along a path: temperatures, tunings, rough draws."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from amc_pymc.kernels import Kernel, Particles, Path, Tuning, scale_of, start, tune
+from amc_pymc.logweights import log_mean_exp
+
+__all__ = ["Ladder", "climb", "cool", "resample", "taken"]
+
+#: Effective share of the particles that one step of a climb keeps.
+_KEPT = 0.6
+#: Largest number of coordinates whose correlations kernels are told of.
+_DENSE = 64
+#: Smallest step of a ladder; one that needs smaller ones has an infinite likelihood somewhere.
+_SMALLEST_STEP = 1e-12
+_MOST_STEPS = 500
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """What a pilot run learned of a path.
+
+    Attributes
+    ----------
+    betas : array (S,)
+        Inverse temperatures that it went through, from 0 to 1.
+    heights : array (S,)
+        Barrier up to each: the integral of the standard deviation of the slope.
+    tunings : tuple of Tuning (S,)
+        Of the kernel at each.
+    log_z : float
+        Rough logarithm of the normalising constant, biased.
+    particles : Particles
+        Rough draws from the end of the path.
+    evaluations, gradients : int
+        What the run took.
+    possible : float
+        Share of the draws from the base at which the density of the end is positive. The barrier is
+        that of these: no schedule helps the others.
+    per_move : tuple of float
+        Evaluations and gradients that one move of a particle took on the mean, tuning left out.
+    """
+
+    betas: np.ndarray
+    heights: np.ndarray
+    tunings: tuple[Tuning, ...]
+    log_z: float
+    particles: Particles
+    evaluations: int
+    gradients: int
+    possible: float
+    per_move: tuple[float, float]
+
+    @property
+    def barrier(self) -> float:
+        """Of the whole path; T steps of annealing leave a variance of log w of about its square / T."""
+        return float(self.heights[-1])
+
+    def at(self, beta: float) -> Tuning:
+        """Tuning of the next cooler step of the pilot run (of the last one beyond it)."""
+        k = int(np.searchsorted(self.betas, beta * (1.0 - 1e-12)))
+        return self.tunings[min(max(k, 1), len(self.tunings) - 1)]
+
+
+def resample(log_weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Systematic resampling: n indices (int), each particle as often as its weight asks, rounded.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.annealing import resample
+    >>> from amc_pymc.rng import as_generator
+    >>> resample(np.log([0.5, 0.25, 0.25]), 4, as_generator(1)).tolist()
+    [0, 0, 1, 2]
+    """
+    w = np.exp(log_weights - log_weights.max())
+    ends = np.cumsum(w)
+    at = (rng.random() + np.arange(n)) / n * ends[-1]
+    # Rounding may put the last of them at the very end, behind the last positive weight.
+    last = int(np.searchsorted(ends, ends[-1]))
+    return np.minimum(np.searchsorted(ends, at, side="right"), last)
+
+
+def climb(
+    path: Path,
+    x: np.ndarray,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    *,
+    n_moves: int = 4,
+    n_particles: int | None = None,
+    report: Callable[[], None] | None = None,
+) -> Ladder:
+    """Go from the base of a path to its end by adaptive sequential Monte Carlo.
+
+    Each step is as long as an effective share of 0.6 of the particles allows; then particles are
+    resampled, the kernel is given their covariance, tuned, and moves them. Nothing of this enters an
+    unbiased estimate: schedules, tunings and references taken from it must be frozen.
+
+    Parameters
+    ----------
+    path : Path
+    x : array (P, D)
+        Draws from the base.
+    kernel : Kernel
+    rng : numpy.random.Generator
+    n_moves : int, default 4
+        Moves at each step after tuning.
+    n_particles : int, optional
+        Particles after the first step, by default as many as there are draws.
+    report : callable, optional
+        Called after each step.
+
+    Returns
+    -------
+    Ladder
+
+    Raises
+    ------
+    ValueError
+        If the density at the end is zero at all points.
+    """
+    particles = start(path, x, with_gradient=kernel.needs_gradient)
+    evaluations, gradients = (0, len(x)) if kernel.needs_gradient else (len(x), 0)
+    possible = float((particles.terms[1] > -np.inf).mean())
+    if possible == 0.0:
+        raise ValueError(
+            f"The likelihood is zero at all of {len(x):,} draws from the reference: data and model do not "
+            "fit together, or the reference is far too wide."
+        )
+    betas, heights, log_z = [0.0], [0.0], 0.0
+    spent = np.zeros(2)
+    tunings = [Tuning(1.0, _scale(kernel, particles.x))]
+    while betas[-1] < 1.0:
+        slope = particles.terms[1]
+        step = _longest_step(slope, 1.0 - betas[-1])
+        if step < _SMALLEST_STEP or len(betas) > _MOST_STEPS:
+            raise ValueError(
+                "The likelihood is unbounded, or nearly so: annealing does not get beyond the inverse "
+                f"temperature {betas[-1]:.3g}."
+            )
+        beta = 1.0 if step >= 1.0 - betas[-1] else betas[-1] + step
+        log_w = step * slope
+        log_z += float(log_mean_exp(log_w))
+        betas.append(beta)
+        heights.append(heights[-1] + max(_rise(slope, step), 1e-8))
+        chosen = resample(log_w, n_particles or len(x), rng)
+        particles = taken(particles, chosen)
+        tuned = tune(
+            kernel, path, particles, beta, rng,
+            scale=_scale(kernel, particles.x), size=tunings[-1].size if len(betas) > 2 else None,
+            n_moves=4,
+        )  # fmt: skip
+        particles = tuned.particles
+        tunings.append(tuned.tuning)
+        evaluations += tuned.evaluations
+        gradients += tuned.gradients
+        for _ in range(n_moves):
+            particles, move = kernel.step(path, particles, beta, tuned.tuning, rng)
+            evaluations += move.evaluations
+            gradients += move.gradients
+            spent += move.evaluations, move.gradients
+        if report is not None:
+            report()
+    tunings[0] = tunings[1]
+    moves = max(n_moves * (len(betas) - 1) * len(particles.x), 1)
+    return Ladder(
+        np.array(betas),
+        np.array(heights),
+        tuple(tunings),
+        log_z,
+        particles,
+        evaluations,
+        gradients,
+        possible,
+        (float(spent[0]) / moves, float(spent[1]) / moves),
+    )
+
+
+def cool(
+    path: Path,
+    ladder: Ladder,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    *,
+    coldest: float = 64.0,
+    n_moves: int = 2,
+) -> tuple[np.ndarray, int, int]:
+    """Go on beyond the end of a path, to inverse temperatures above one, to find narrow peaks.
+
+    A narrow high peak may hold nearly all of the evidence and yet be missed on the way to the posterior,
+    because at no temperature up to one does it hold much more than a wide low one. Below, it wins.
+
+    Parameters
+    ----------
+    path : Path
+    ladder : Ladder
+        From :func:`climb`.
+    kernel : Kernel
+    rng : numpy.random.Generator
+    coldest : float, default 64
+    n_moves : int, default 2
+        Moves at each temperature after tuning.
+
+    Returns
+    -------
+    x : array (P, D)
+        Cold particles.
+    evaluations, gradients : int
+    """
+    particles, beta = ladder.particles, 1.0
+    evaluations = gradients = 0
+    size = ladder.tunings[-1].size
+    while beta < coldest:
+        step = _longest_step(particles.terms[1], 2.0 * beta, kept=0.2)
+        step = min(max(step, 0.05 * beta), coldest - beta)
+        beta += step
+        particles = taken(particles, resample(step * particles.terms[1], len(particles.x), rng))
+        scale = _scale(kernel, particles.x)
+        tuned = tune(kernel, path, particles, beta, rng, scale=scale, size=size, n_moves=2)
+        particles, size = tuned.particles, tuned.tuning.size
+        evaluations += tuned.evaluations
+        gradients += tuned.gradients
+        for _ in range(n_moves):
+            particles, move = kernel.step(path, particles, beta, tuned.tuning, rng)
+            evaluations += move.evaluations
+            gradients += move.gradients
+    return particles.x, evaluations, gradients
+
+
+def _scale(kernel: Kernel, x: np.ndarray) -> np.ndarray:
+    """Scale of the coordinates that a kernel moves."""
+    inner = getattr(kernel, "continuous", kernel)
+    coordinates = getattr(inner, "coordinates", None)
+    moved = x if coordinates is None else x[:, list(coordinates)]
+    return scale_of(moved, dense=moved.shape[1] <= _DENSE)
+
+
+def taken(particles: Particles, chosen: np.ndarray) -> Particles:
+    """Some of the particles."""
+    gradients = particles.gradients
+    return Particles(
+        particles.x[chosen],
+        particles.terms[:, chosen],
+        None if gradients is None else gradients[:, chosen],
+    )
+
+
+def _share(log_w: np.ndarray) -> float:
+    top = float(log_w.max())
+    w = np.exp(log_w - top)
+    return float(w.sum() ** 2 / (w @ w) / w.size)
+
+
+def _rise(slope: np.ndarray, step: float) -> float:
+    """Integral of the sd of the slope over a step, by the midpoint rule; zero weights do not count."""
+    finite = slope[slope > -np.inf]
+    w = np.exp(0.5 * step * (finite - finite.max()))
+    w /= w.sum()
+    return step * math.sqrt(w @ (finite - w @ finite) ** 2)
+
+
+def _longest_step(slope: np.ndarray, longest: float, kept: float = _KEPT) -> float:
+    """Largest step of the inverse temperature that keeps a share of the particles effective.
+
+    Zero weights do not count: no step is short enough to bring them back.
+    """
+    finite = slope[slope > -np.inf]
+    if _share(longest * finite) >= kept:
+        return longest
+    low, high = 0.0, longest
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _share(middle * finite) >= kept else (low, middle)
+        if high - low < 1e-3 * high:
+            break
+    return low

@@ -1,0 +1,217 @@
+"""Unbiased estimators of the evidence, in the form that combinations of estimators take.
+
+Each has ``sample(n, rng)``, which returns n logarithms of estimates and what each cost, in units of one
+evaluation of the model; a gradient counts for two.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from amc_pymc.annealing import Ladder, anneal, sequential
+from amc_pymc.annealing.paths import Reference
+from amc_pymc.evidence.pilot import DEFENSIVE_SHARE, PriorPath
+from amc_pymc.importance import StudentTMixture, log_mixture_density, scrambled_points
+from amc_pymc.kernels import HMC, Kernel, Langevin, Path, RandomWalk
+from amc_pymc.logweights import log_mean_exp
+
+__all__ = ["GRADIENT_COST", "AnnealingArm", "ImportanceArm", "QuasiArm", "SequentialArm"]
+
+#: Cost of a gradient in evaluations.
+GRADIENT_COST = 2.0
+#: Particles that are annealed at once.
+_BLOCK = 1024
+#: Points of one randomised net, and draws from the prior beside it.
+_NET = 256
+_BESIDE = round(_NET * DEFENSIVE_SHARE / (1.0 - DEFENSIVE_SHARE))
+
+
+class ImportanceArm:
+    r"""Importance sampling from a reference with a share of the prior.
+
+    .. math:: w = \frac{p(x) L(x)}{(1 - s) q(x) + s\, p(x)}, \qquad x \sim (1 - s) q + s\, p
+
+    (Hesterberg 1995, doi:10.1080/00401706.1995.10484303). No weight exceeds L / s.
+
+    Parameters
+    ----------
+    path : PriorPath
+    reference : StudentTMixture
+    share : float
+    """
+
+    scale: ClassVar[str] = "log"
+    cost = 1.0
+
+    def __init__(self, path: PriorPath, reference: StudentTMixture, share: float = DEFENSIVE_SHARE):
+        self.path, self.reference, self.share = path, reference, share
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Logarithms (n,) of weights, and costs."""
+        values, _ = self.weigh(n, rng)
+        return values, np.ones(n)
+
+    def weigh(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Log-weights (n,) and points (n, D), those from the prior among the others."""
+        k = int(rng.binomial(n, self.share)) if self.share > 0.0 else 0
+        parts = []
+        if k:
+            parts.append(self.path.draw_prior(k, rng))
+        if k < n:
+            parts.append(self.reference.sample(n - k, rng))
+        x = np.concatenate(parts)
+        log_w = _weights(self.path, self.reference, x, self.share)
+        order = rng.permutation(n)
+        return log_w[order], x[order]
+
+
+class QuasiArm:
+    """Importance sampling at randomised quasi-Monte Carlo points of the reference.
+
+    One estimate is the mean weight of a scrambled Sobol' net pushed through the reference and of a
+    few draws from the prior beside it, with weights as in :class:`ImportanceArm`.
+
+    Parameters
+    ----------
+    path : PriorPath
+    reference : StudentTMixture
+    """
+
+    scale: ClassVar[str] = "log"
+    draws_per_job: ClassVar[int] = 16
+    cost = float(_NET + _BESIDE)
+
+    def __init__(self, path: PriorPath, reference: StudentTMixture):
+        self.path, self.reference = path, reference
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Logarithms (n,) of mean weights, and costs."""
+        return np.array([self._one(rng) for _ in range(n)]), np.full(n, self.cost)
+
+    def _one(self, rng: np.random.Generator) -> float:
+        u = scrambled_points(_NET, self.path.n_dim + 2, rng)
+        x = np.concatenate([self.path.draw_prior(_BESIDE, rng), self.reference.from_uniforms(u)])
+        log_w = _weights(self.path, self.reference, x, _BESIDE / len(x))
+        top = log_w.max()
+        if top == -np.inf:
+            return -np.inf
+        return float(top + np.log(np.exp(log_w - top).mean()))
+
+
+class AnnealingArm:
+    """Annealed importance sampling along a path, from its base.
+
+    One estimate is the mean weight of a few particles, which cost hardly more time than one.
+
+    Parameters
+    ----------
+    path : Path
+    base : PriorPath or Reference
+        What draws x_0: the prior, or the reference of a reference path.
+    betas : array (T + 1,)
+    kernel : Kernel
+    ladder : Ladder
+        Frozen.
+    n_moves : int
+    n_particles : int
+        Particles of one estimate.
+    """
+
+    scale: ClassVar[str] = "log"
+    draws_per_job: ClassVar[int] = 8
+
+    def __init__(
+        self,
+        path: Path,
+        base,
+        betas: np.ndarray,
+        kernel: Kernel,
+        ladder: Ladder,
+        *,
+        n_moves: int = 1,
+        n_particles: int = 32,
+    ):
+        self.path, self.base, self.betas = path, base, betas
+        self.kernel, self.ladder, self.n_moves = kernel, ladder, n_moves
+        self.n_particles = n_particles
+        one = known_cost(kernel, len(betas) - 2, n_moves)
+        self.cost = None if one is None else one * n_particles
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Logarithms (n,) of weights, and costs."""
+        values, costs = [], []
+        at_once = max(1, _BLOCK // self.n_particles)
+        for i in range(0, n, at_once):
+            m = min(at_once, n - i)
+            x = draw_base(self.base, m * self.n_particles, rng)
+            run = anneal(
+                self.path, x, self.betas, self.kernel, self.ladder, rng, n_moves=self.n_moves
+            )
+            values.append(log_mean_exp(run.log_weights.reshape(m, -1), axis=1))
+            costs.append(np.full(m, (run.evaluations + GRADIENT_COST * run.gradients) / m))
+        return np.concatenate(values), np.concatenate(costs)
+
+
+class SequentialArm:
+    """Sequential Monte Carlo on a fixed schedule; one estimate takes a run of many particles.
+
+    Parameters
+    ----------
+    path, base, betas, kernel, ladder, n_moves
+        As for :class:`AnnealingArm`.
+    n_particles : int
+    """
+
+    scale: ClassVar[str] = "log"
+    draws_per_job: ClassVar[int] = 1
+
+    def __init__(self, path: Path, base, betas: np.ndarray, kernel: Kernel, ladder: Ladder, *,
+                 n_moves: int = 3, n_particles: int = 512):  # fmt: skip
+        self.path, self.base, self.betas = path, base, betas
+        self.kernel, self.ladder = kernel, ladder
+        self.n_moves, self.n_particles = n_moves, n_particles
+        one = known_cost(kernel, len(betas) - 2, n_moves)
+        self.cost = None if one is None else one * n_particles
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Logarithms (n,) of estimates, and costs."""
+        values, costs = np.empty(n), np.empty(n)
+        for i in range(n):
+            x = draw_base(self.base, self.n_particles, rng)
+            run = sequential(
+                self.path, x, self.betas, self.kernel, self.ladder, rng, n_moves=self.n_moves
+            )
+            values[i] = run.log_z
+            costs[i] = run.evaluations + GRADIENT_COST * run.gradients
+        return values, costs
+
+
+def draw_base(base: PriorPath | Reference, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Draws (n, D) from a prior or a reference."""
+    return base.draw_prior(n, rng) if hasattr(base, "draw_prior") else base.sample(n, rng)
+
+
+def known_cost(kernel: Kernel, n_steps: int, n_moves: int) -> float | None:
+    """Cost of a particle that is moved `n_moves` times at each of `n_steps` temperatures, if fixed."""
+    if isinstance(kernel, HMC):
+        per_move = GRADIENT_COST * kernel.n_leapfrog
+    elif isinstance(kernel, Langevin):
+        per_move = GRADIENT_COST
+    elif isinstance(kernel, RandomWalk):
+        per_move = float(kernel.n_steps)
+    else:
+        return None
+    first = GRADIENT_COST if kernel.needs_gradient else 1.0
+    return first + n_steps * n_moves * per_move
+
+
+def _weights(path: Path, reference: StudentTMixture, x: np.ndarray, share: float) -> np.ndarray:
+    """Log-weights (P,) under the reference with a share of the prior."""
+    terms = path.values(x)
+    log_g = log_mixture_density(reference.log_density(x), terms[0], share)
+    joint = terms.sum(axis=0)
+    possible = joint > -np.inf
+    joint[possible] -= log_g[possible]
+    return joint

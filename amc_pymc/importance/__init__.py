@@ -1,0 +1,40 @@
+"""Importance densities: Student t mixtures, where to put them and how to fit them."""
+
+from amc_pymc.importance.adapt import AdaptedMixture, adapt_mixture
+from amc_pymc.importance.defensive import log_mixture_density
+from amc_pymc.importance.fit import (
+    choose_mixture,
+    drop_component,
+    fit_student_t_mixture,
+    information_criterion,
+    split_component,
+    weighted_log_likelihood,
+)
+from amc_pymc.importance.modes import (
+    Maxima,
+    distinct_modes,
+    hessians,
+    laplace_components,
+    maximise,
+)
+from amc_pymc.importance.rqmc import scrambled_points
+from amc_pymc.importance.student_t import StudentTMixture
+
+__all__ = [
+    "AdaptedMixture",
+    "Maxima",
+    "StudentTMixture",
+    "adapt_mixture",
+    "choose_mixture",
+    "distinct_modes",
+    "drop_component",
+    "fit_student_t_mixture",
+    "hessians",
+    "information_criterion",
+    "laplace_components",
+    "log_mixture_density",
+    "maximise",
+    "scrambled_points",
+    "split_component",
+    "weighted_log_likelihood",
+]

@@ -1,0 +1,373 @@
+"""Adaptive multiple importance sampling: from a rough mixture to one that fits the posterior."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from scipy.special import logsumexp
+
+from amc_pymc.arguments import positive_int
+from amc_pymc.importance.defensive import log_mixture_density
+from amc_pymc.importance.fit import (
+    drop_component,
+    fit_student_t_mixture,
+    information_criterion,
+    split_component,
+)
+from amc_pymc.importance.student_t import StudentTMixture
+
+__all__ = ["AdaptedMixture", "adapt_mixture"]
+
+type LogDensity = Callable[[np.ndarray], np.ndarray]
+type Draws = Callable[[int, np.random.Generator], np.ndarray]
+
+#: Degrees of freedom a fit may choose from.
+_DOFS = (3.0, 5.0, 10.0, 20.0, 40.0)
+#: Effective draws, as a multiple of D + 1, below which weights are tempered.
+_LEAST = 2.0
+#: Strength of the shrinkage towards the last mixture.
+_RIDGE = 3.0
+#: Share of a round's draws that is spread evenly over the components.
+_EVEN = 0.3
+#: Mean log density, in nats, that a component may be worth and still be tried to do without.
+_MOST = 0.5
+#: Most iterations of one fit, and the gain in nats that is worth another.
+_FIT, _GAIN = 30, 5e-3
+#: Rounds without progress after which adaptation ends.
+_PATIENCE = 3
+#: Relative variance above which a lack of progress says nothing.
+_WILD = 5.0
+
+
+class AdaptedMixture(NamedTuple):
+    """What an adaptation ended with.
+
+    Attributes
+    ----------
+    mixture : StudentTMixture
+        The best of those that were drawn from.
+    relative_variance : float
+        Of one weight under the defensive mixture: the larger of what the draws of its own round say,
+        on which it was not fitted, and what all draws say. inf if no draw had positive density.
+    ess : float
+        Effective number of all draws.
+    n_evaluations : int
+        Points at which the target was evaluated.
+    log_mean : float
+        Estimate of log Z from all draws. Their densities were fitted to earlier ones: consistent, but
+        not unbiased.
+    relative_variances : array (rounds,)
+        Of the mixtures of all rounds, judged at the end.
+    """
+
+    mixture: StudentTMixture
+    relative_variance: float
+    ess: float
+    n_evaluations: int
+    log_mean: float
+    relative_variances: np.ndarray
+
+
+class _Record:
+    """All draws so far, and log densities there of the mixtures that were tested and drawn from.
+
+    A source is a tested mixture with a part of its weight evened out. Both are defensive: they have
+    their share of the prior.
+    """
+
+    def __init__(self, n_dim: int, share: float, prior_log_density: LogDensity):
+        self.share, self.prior_log_density = share, prior_log_density
+        self.tested: list[StudentTMixture] = []
+        self.sources: list[StudentTMixture] = []
+        self.counts: list[int] = []
+        self.own: list[float] = []
+        self.x = np.empty((0, n_dim))
+        self.log_target, self.log_prior = np.empty(0), np.empty(0)
+        self.log_tested, self.log_sources = np.empty((2, 0, 0))
+
+    def log_defensive(self, mixture: StudentTMixture, rows: slice = slice(None)) -> np.ndarray:
+        """Log density of a mixture with its share of the prior, at the draws."""
+        log_q = mixture.log_density(self.x[rows])
+        return log_mixture_density(log_q, self.log_prior[rows], self.share)
+
+    def add(
+        self,
+        tested: StudentTMixture,
+        source: StudentTMixture,
+        x: np.ndarray,
+        log_target: np.ndarray,
+    ) -> None:
+        """Take in draws of a source."""
+        old, new = slice(0, len(self.x)), slice(len(self.x), len(self.x) + len(x))
+        self.x = np.concatenate([self.x, x])
+        self.log_target = np.concatenate([self.log_target, log_target])
+        self.log_prior = np.concatenate([self.log_prior, self.prior_log_density(x)])
+        self.tested.append(tested)
+        self.sources.append(source)
+        self.counts.append(len(x))
+        rounds = len(self.counts)
+        log_tested, log_sources = np.empty((2, rounds, len(self.x)))
+        log_tested[:-1, old], log_sources[:-1, old] = self.log_tested, self.log_sources
+        for k in range(rounds):
+            rows = slice(None) if k == rounds - 1 else new
+            log_tested[k, rows] = self.log_defensive(self.tested[k], rows)
+            if self.sources[k] is self.tested[k]:
+                log_sources[k, rows] = log_tested[k, rows]
+            else:
+                log_sources[k, rows] = self.log_defensive(self.sources[k], rows)
+        self.log_tested, self.log_sources = log_tested, log_sources
+        self.own.append(
+            _relative_variance(log_target - log_sources[-1, new], log_target - log_tested[-1, new])
+        )
+
+    def log_drawn(self) -> np.ndarray:
+        """Log density of the mixture of all that was drawn from (N,): the balance heuristic."""
+        shares = np.array(self.counts)[:, None] / len(self.x)
+        return logsumexp(self.log_sources, axis=0, b=shares)
+
+    def relative_variances(self, log_weights: np.ndarray) -> np.ndarray:
+        """Of the mixtures tested (rounds,): by the draws of their own rounds or by all, if larger."""
+        by_all = [_relative_variance(log_weights, self.log_target - g) for g in self.log_tested]
+        if log_weights.max() == -math.inf:
+            return np.full(len(by_all), math.inf)
+        return np.maximum(by_all, np.where(np.isfinite(self.own), self.own, 0.0))
+
+
+def adapt_mixture(
+    log_target: LogDensity,
+    prior_log_density: LogDensity,
+    prior_draws: Draws,
+    mixture: StudentTMixture,
+    rng: np.random.Generator,
+    *,
+    rounds: int = 10,
+    n_per_round: int = 1000,
+    share: float = 0.1,
+    max_components: int = 6,
+    dof: float | Sequence[float] = _DOFS,
+    enough: float = 0.2,
+    tolerance: float = 0.1,
+) -> AdaptedMixture:
+    r"""Fit a Student t mixture to a posterior by drawing, weighting and fitting again.
+
+    Round t draws from :math:`g_t = (1 - s) q_t + s\,p`, the prior p for a share s. All draws of all
+    rounds are weighted by the mixture that they are a stratified sample of,
+
+    .. math:: w_i = f(x_i) \Big/ \sum_t \frac{n_t}{N}\, g_t(x_i),
+
+    (adaptive multiple importance sampling, Cornuet, Marin, Mira & Robert 2012, Scandinavian Journal of
+    Statistics 39:798-812, doi:10.1111/j.1467-9469.2011.00756.x; Owen & Zhou 2000). The next mixture is
+    fitted to them from the last one by :func:`fit_student_t_mixture`, weights truncated at
+    :math:`\sqrt N` times their mean (Ionides 2008, doi:10.1198/106186008X320456). While weights hold
+    fewer than 2 (D + 1) effective draws the fit is to :math:`f^\gamma q_t^{1 - \gamma}` instead, with
+    the largest gamma for which they do: far from the posterior the mixture walks there in steps. Once
+    gamma is one, components that the others can replace are dropped, and the one that adds most to the
+    variance is split, for as long as :func:`information_criterion` gains. Part of a round is spread
+    evenly over the components, so that one with far too little weight is noticed.
+
+    Parameters
+    ----------
+    log_target : callable
+        Points (n, D) to log f (n,), the natural logarithm of prior times likelihood; may be -inf.
+    prior_log_density : callable
+        Points (n, D) to the log density (n,) of the prior.
+    prior_draws : callable
+        ``(n, rng)`` to independent draws (n, D) from the prior; not used if `share` is zero.
+    mixture : StudentTMixture
+        Where to start, such as :func:`laplace_components`.
+    rng : numpy.random.Generator
+    rounds : int, default 10
+        Most rounds; the last one only checks.
+    n_per_round : int, default 1000
+        Draws per round. Above ten dimensions 100 D are better.
+    share : float, default 0.1
+        s, of the prior in each round and in the weights whose variance is judged; rounded to a number
+        of draws, at least one unless it is zero.
+    max_components : int, default 6
+        Most components that splits may lead to; a start may have more.
+    dof : float or sequence of float
+        Degrees of freedom to choose from, by default 3 to 40.
+    enough : float, default 0.2
+        Relative variance at which adaptation ends. Perfect q still have s / (1 - s).
+    tolerance : float, default 0.1
+        Adaptation ends too when three rounds in succession have not lowered the variance by this part.
+
+    Returns
+    -------
+    AdaptedMixture
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or the target is nan or inf somewhere.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.importance import StudentTMixture, adapt_mixture
+    >>> from amc_pymc.rng import as_generator
+    >>> prior = lambda x: -0.5 * (x[:, 0] / 10.0) ** 2 - np.log(10.0 * np.sqrt(2.0 * np.pi))
+    >>> likelihood = lambda x: 3.0 * x[:, 0] - np.exp(x[:, 0])
+    >>> start = StudentTMixture([1.0], [[3.0]], [[[1.0]]], 5.0)
+    >>> found = adapt_mixture(
+    ...     lambda x: prior(x) + likelihood(x),
+    ...     prior,
+    ...     lambda n, rng: 10.0 * rng.standard_normal((n, 1)),
+    ...     start,
+    ...     as_generator(1),
+    ... )
+    >>> bool(abs(found.mixture.means[0, 0] - 1.0) < 0.3), bool(found.relative_variance < 0.25)
+    (True, True)
+    """
+    rounds = positive_int("rounds", rounds)
+    n_per_round = positive_int("n_per_round", n_per_round)
+    max_components = positive_int("max_components", max_components)
+    if not 0.0 <= share < 1.0:
+        raise ValueError(f"share must be at least 0 and below 1, got {share!r}.")
+    dofs = tuple(np.atleast_1d(np.asarray(dof, float)).tolist())
+    if not dofs or not all(v > 0.0 for v in dofs):
+        raise ValueError(f"dof must be positive, got {dof!r}.")
+    if not 0.0 <= enough < math.inf:
+        raise ValueError(f"enough must be finite and not negative, got {enough!r}.")
+    if not 0.0 <= tolerance < 1.0:
+        raise ValueError(f"tolerance must be at least 0 and below 1, got {tolerance!r}.")
+    from_prior = min(max(round(share * n_per_round), 1), n_per_round - 1) if share > 0.0 else 0
+    record = _Record(mixture.n_dim, from_prior / n_per_round, prior_log_density)
+    waited = 0
+    for number in range(rounds):
+        source = _evened(mixture) if number < rounds - 1 else mixture
+        x = source.sample(n_per_round - from_prior, rng)
+        if from_prior:
+            x = np.concatenate([np.asarray(prior_draws(from_prior, rng), float), x])
+        record.add(mixture, source, x, _checked(log_target(x), x))
+        log_drawn = record.log_drawn()
+        log_weights = record.log_target - log_drawn
+        variances = record.relative_variances(log_weights)
+        best = float(variances.min())
+        if best > _WILD or variances[-1] < (1.0 - tolerance) * variances[:-1].min(initial=math.inf):
+            waited = 0
+        else:
+            waited += 1
+        if number == rounds - 1 or waited == _PATIENCE or best <= enough:
+            break
+        if best < math.inf:
+            mixture = _refitted(record, log_drawn, mixture, dofs, max_components, rng)
+    choice = record.tested[int(variances.argmin())]
+    n = len(log_weights)
+    if best == math.inf:
+        return AdaptedMixture(choice, math.inf, 0.0, n, -math.inf, variances)
+    log_mean = float(logsumexp(log_weights)) - math.log(n)
+    return AdaptedMixture(choice, best, _ess(log_weights), n, log_mean, variances)
+
+
+def _evened(mixture: StudentTMixture) -> StudentTMixture:
+    if mixture.components == 1:
+        return mixture
+    weights = (1.0 - _EVEN) * mixture.weights + _EVEN / mixture.components
+    return StudentTMixture(weights, mixture.means, mixture.choleskys, mixture.dof)
+
+
+def _checked(log_target: np.ndarray, x: np.ndarray) -> np.ndarray:
+    values = np.asarray(log_target, float)
+    if values.shape != (len(x),):
+        raise ValueError(f"log_target must give shape ({len(x)},), got {values.shape}.")
+    if np.isnan(values).any() or (values == math.inf).any():
+        bad = x[np.isnan(values) | (values == math.inf)][0]
+        raise ValueError(f"log_target must be a number or -inf, it is nan or inf at {bad}.")
+    return values
+
+
+def _relative_variance(log_weights: np.ndarray, log_ratio: np.ndarray) -> float:
+    """E_g[(f/g)^2] / Z^2 - 1 = E[w f/g] / E[w]^2 - 1, with w = f over what the draws came from."""
+    if log_weights.max() == -math.inf:
+        return math.inf
+    moment = float(logsumexp(log_weights + log_ratio)) + math.log(len(log_weights))
+    return math.expm1(min(moment - 2.0 * float(logsumexp(log_weights)), 700.0))
+
+
+def _refitted(
+    record: _Record,
+    log_drawn: np.ndarray,
+    mixture: StudentTMixture,
+    dofs: tuple[float, ...],
+    max_components: int,
+    rng: np.random.Generator,
+) -> StudentTMixture:
+    x = record.x
+    log_weights = record.log_target - log_drawn
+    least = min(_LEAST * (x.shape[1] + 1.0), 0.25 * np.count_nonzero(log_weights > -math.inf))
+    lw, gamma = _tempered(log_weights, record.log_sources[-1] - log_drawn, least)
+    if gamma < 1.0:
+        return _fitted(x, lw, mixture, None)
+    w = np.exp(lw - logsumexp(lw))
+    new = _thinned(_fitted(x, lw, mixture, dofs), x, lw, w, dofs)
+    while new.components < max_components:
+        gap = lw + np.where(lw > -math.inf, record.log_target - record.log_defensive(new), 0.0)
+        added = np.exp(gap - gap.max())
+        other = split_component(
+            new, x, lw, added, rng, dof=dofs, n_iter=_FIT, tolerance=_GAIN, ridge=_RIDGE
+        )
+        if information_criterion(other, x, w) <= information_criterion(new, x, w):
+            break
+        new = other
+    return new
+
+
+def _fitted(
+    x: np.ndarray, lw: np.ndarray, start: StudentTMixture, dofs: tuple[float, ...] | None
+) -> StudentTMixture:
+    return fit_student_t_mixture(
+        x, lw, start=start, dof=dofs, n_iter=_FIT, tolerance=_GAIN, ridge=_RIDGE
+    )
+
+
+def _thinned(
+    mixture: StudentTMixture, x: np.ndarray, lw: np.ndarray, w: np.ndarray, dofs: tuple[float, ...]
+) -> StudentTMixture:
+    """Without the components that the others can replace; small modes far away are not among them."""
+    while mixture.components > 1:
+        score = information_criterion(mixture, x, w)
+        fewer, loss = drop_component(mixture, x, w)
+        if loss > _MOST:
+            break
+        if information_criterion(fewer, x, w) <= score:
+            fewer = _fitted(x, lw, fewer, dofs)
+        if information_criterion(fewer, x, w) <= score:
+            break
+        mixture = fewer
+    return mixture
+
+
+def _tempered(
+    log_weights: np.ndarray, log_current: np.ndarray, least: float
+) -> tuple[np.ndarray, float]:
+    """Truncated weights (N,) towards f^gamma q^(1-gamma), and the largest gamma that leaves `least`.
+
+    `log_current` are the weights towards q, the density of the last round.
+    """
+    lw = _truncated(log_weights)
+    if _ess(lw) >= least:
+        return lw, 1.0
+    low, high = 0.0, 1.0
+    best = _truncated(log_current)
+    for _ in range(12):
+        gamma = 0.5 * (low + high)
+        lw = _truncated(gamma * log_weights + (1.0 - gamma) * log_current)
+        if _ess(lw) >= least:
+            low, best = gamma, lw
+        else:
+            high = gamma
+    return best, low
+
+
+def _truncated(log_weights: np.ndarray) -> np.ndarray:
+    return np.minimum(log_weights, logsumexp(log_weights) - 0.5 * math.log(len(log_weights)))
+
+
+def _ess(log_weights: np.ndarray) -> float:
+    return math.exp(2.0 * logsumexp(log_weights) - logsumexp(2.0 * log_weights))

@@ -1,0 +1,631 @@
+"""Student t mixtures fitted to weighted draws."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.special import logsumexp
+
+from amc_pymc.arguments import positive_int
+from amc_pymc.importance.student_t import StudentTMixture
+
+__all__ = [
+    "choose_mixture",
+    "drop_component",
+    "fit_student_t_mixture",
+    "information_criterion",
+    "split_component",
+    "weighted_log_likelihood",
+]
+
+#: Weight below which a component is dropped, however many draws it has.
+_LEAST_SHARE = 1e-6
+#: What a parameter costs, in nats.
+_PENALTY = 2.0
+#: Rounds of Lloyd's algorithm after seeding.
+_LLOYD = 5
+#: Candidates for each further centre.
+_CANDIDATES = 4
+
+
+class _Draws(NamedTuple):
+    """Distinct finite draws and their normalised weights."""
+
+    x: np.ndarray
+    w: np.ndarray
+
+    @property
+    def ess(self) -> float:
+        return 1.0 / float(self.w @ self.w)
+
+
+class _Shape(NamedTuple):
+    """What scale matrices are shrunk towards: factors (K, D, D), or None for the pooled matrix."""
+
+    factors: np.ndarray | None
+    strength: float
+    floor: np.ndarray
+
+
+def fit_student_t_mixture(
+    x: np.ndarray,
+    log_weights: np.ndarray | None = None,
+    *,
+    n_components: int | None = None,
+    start: StudentTMixture | None = None,
+    labels: np.ndarray | None = None,
+    rng: np.random.Generator | None = None,
+    dof: float | Sequence[float] | None = None,
+    n_iter: int = 50,
+    tolerance: float = 1e-3,
+    ridge: float = 1.0,
+    min_draws: float = 2.0,
+) -> StudentTMixture:
+    r"""Fit a mixture to weighted draws by expectation-maximisation.
+
+    With responsibilities :math:`r_{ik}` and precision factors
+    :math:`u_{ik} = (\nu + D) / (\nu + \delta_{ik})` at squared Mahalanobis distances :math:`\delta`,
+    an iteration sets
+
+    .. math::
+        \pi_k = \sum_i w_i r_{ik}, \quad
+        m_k = \frac{\sum_i w_i r_{ik} u_{ik} x_i}{\sum_i w_i r_{ik} u_{ik}}, \quad
+        S_k = \frac{\sum_i w_i r_{ik} u_{ik} (x_i - m_k)(x_i - m_k)^T}{\sum_i w_i r_{ik} u_{ik}}
+
+    (Peel & McLachlan 2000, Statistics and Computing 10:339-348, doi:10.1023/A:1008981510081; the
+    divisor of S is that of Kent, Tyler & Vardi 1994, which has the same fixed points and gets there
+    sooner). Then S is shrunk as if :math:`\rho (D + 1)` more draws had been seen, rho the `ridge`:
+    towards the start's scale matrix of the component, rescaled to its size, or without a start
+    towards the pooled one, itself shrunk to its diagonal. A component's draws are counted as
+    :math:`n_k = (\sum_i w_i r_{ik})^2 / \sum_i (w_i r_{ik})^2`.
+
+    Parameters
+    ----------
+    x : array (n, D)
+    log_weights : array (n,), optional
+        Natural logarithms, -inf for zero; by default all are equal. Only differences matter.
+    n_components : int, optional
+        K, for a start by weighted k-means++ (Arthur & Vassilvitskii 2007) in
+        coordinates scaled to unit variance.
+    start : StudentTMixture, optional
+        Where to start instead.
+    labels : array of int (n,), optional
+        Components 0, 1, ... of the draws to start from instead.
+    rng : numpy.random.Generator, optional
+        Seeds k-means++; needed for `n_components` above one only.
+    dof : float or sequence of float, optional
+        Degrees of freedom; of several, the one with the highest likelihood, looked for when the
+        iterations have converged. By default the start's, or 5.
+    n_iter : int, default 50
+        Most iterations.
+    tolerance : float, default 1e-3
+        Least gain of mean log density per draw to go on.
+    ridge : float, default 1.0
+        rho above. With zero the likelihood never falls, and only what would be singular is mended.
+    min_draws : float, default 2.0
+        A component is dropped, and its draws go to the others, if both n_k and its share of the effective
+        number of all draws are below.
+
+    Returns
+    -------
+    StudentTMixture
+        Of at most as many components as asked for.
+
+    Raises
+    ------
+    ValueError
+        If shapes or values are wrong, all weights are zero, or not exactly one start is given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.importance import StudentTMixture, fit_student_t_mixture
+    >>> from amc_pymc.rng import as_generator
+    >>> rng = as_generator(1)
+    >>> q = StudentTMixture([0.3, 0.7], [[-3.0], [3.0]], [[[1.0]], [[0.5]]], 5.0)
+    >>> fitted = fit_student_t_mixture(q.sample(4000, rng), n_components=2, rng=rng)
+    >>> order = np.argsort(fitted.means[:, 0])
+    >>> np.round(fitted.weights[order], 1), np.round(fitted.means[order, 0])
+    (array([0.3, 0.7]), array([-3.,  3.]))
+    """
+    draws = _checked(x, log_weights)
+    n_iter = positive_int("n_iter", n_iter)
+    if not 0.0 <= ridge < math.inf:
+        raise ValueError(f"ridge must be finite and not negative, got {ridge!r}.")
+    if sum(given is not None for given in (n_components, start, labels)) != 1:
+        raise ValueError("give one of n_components, start and labels.")
+    dofs = _dofs(dof, start)
+    d = draws.x.shape[1]
+    floor = _variance_floor(draws)
+    if start is not None:
+        if start.n_dim != d:
+            raise ValueError(f"start has {start.n_dim} dimensions, x has {d}.")
+        first = _with_dof(start, min(dofs, key=lambda v: abs(1.0 / v - 1.0 / start.dof)))
+        shape = _Shape(start.choleskys, ridge * (d + 1.0), floor)
+        return _iterate(draws, first, shape, dofs, n_iter, tolerance, min_draws)
+    shape = _Shape(None, ridge * (d + 1.0), floor)
+    if labels is not None:
+        found = np.asarray(labels)
+        if found.shape != (len(x),) or found.dtype.kind not in "iu" or found.min() < 0:
+            raise ValueError(f"labels must be {len(x)} integers from 0, got {labels!r}.")
+        found = found[_used(x, log_weights)]
+    else:
+        assert n_components is not None
+        n_components = positive_int("n_components", n_components)
+        if n_components > 1 and rng is None:
+            raise ValueError("rng is needed to seed several components.")
+        found = _seeded_labels(draws, n_components, rng)
+    first = _from_labels(draws, found, shape, dofs)
+    return _iterate(draws, first, shape, dofs, n_iter, tolerance, min_draws)
+
+
+def choose_mixture(
+    x: np.ndarray,
+    log_weights: np.ndarray | None,
+    rng: np.random.Generator,
+    *,
+    max_components: int = 6,
+    dof: float | Sequence[float] = 5.0,
+    n_iter: int = 30,
+    tolerance: float = 1e-3,
+    ridge: float = 1.0,
+    patience: int = 2,
+) -> StudentTMixture:
+    """Fit mixtures of one, two, ... components and keep the best by :func:`information_criterion`.
+
+    Parameters
+    ----------
+    x : array (n, D)
+    log_weights : array (n,) or None
+        Natural logarithms, -inf for zero; None if all are equal.
+    rng : numpy.random.Generator
+        Seeds k-means++.
+    max_components : int, default 6
+    dof, n_iter, tolerance, ridge
+        As in :func:`fit_student_t_mixture`.
+    patience : int, default 2
+        Numbers of components in succession that may fail to improve before the search ends.
+
+    Returns
+    -------
+    StudentTMixture
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.importance import StudentTMixture, choose_mixture
+    >>> from amc_pymc.rng import as_generator
+    >>> rng = as_generator(1)
+    >>> q = StudentTMixture([0.3, 0.7], [[-3.0], [3.0]], [[[1.0]], [[0.5]]], 5.0)
+    >>> choose_mixture(q.sample(1000, rng), None, rng).components
+    2
+    """
+    draws = _checked(x, log_weights)
+    max_components = positive_int("max_components", max_components)
+    patience = positive_int("patience", patience)
+    best, best_score, waited = None, -math.inf, 0
+    for k in range(1, max_components + 1):
+        fitted = fit_student_t_mixture(
+            draws.x,
+            np.log(draws.w),
+            n_components=k,
+            rng=rng,
+            dof=dof,
+            n_iter=n_iter,
+            tolerance=tolerance,
+            ridge=ridge,
+        )
+        score = information_criterion(fitted, draws.x, draws.w)
+        if best is None or score > best_score:
+            best, best_score, waited = fitted, score, 0
+        else:
+            waited += 1
+        if waited == patience:
+            break
+    assert best is not None
+    return best
+
+
+def split_component(
+    mixture: StudentTMixture,
+    x: np.ndarray,
+    log_weights: np.ndarray,
+    excess: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    dof: float | Sequence[float] = 5.0,
+    n_iter: int = 30,
+    tolerance: float = 1e-3,
+    ridge: float = 1.0,
+) -> StudentTMixture:
+    """Fit with one component more: the one with the largest sum of `excess` is split in two.
+
+    Draws belong to the component they most probably came from; those of the component to be split are
+    divided by k-means++.
+
+    Parameters
+    ----------
+    mixture : StudentTMixture
+    x : array (n, D)
+    log_weights : array (n,)
+        Natural logarithms, -inf for zero.
+    excess : array (n,)
+        What there is to gain at each draw, on the natural scale; not negative.
+    rng : numpy.random.Generator
+    dof, n_iter, tolerance, ridge
+        As in :func:`fit_student_t_mixture`.
+
+    Returns
+    -------
+    StudentTMixture
+        The same one if fewer than two draws belong to the component.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.importance import StudentTMixture, split_component
+    >>> from amc_pymc.rng import as_generator
+    >>> rng = as_generator(1)
+    >>> q = StudentTMixture([0.5, 0.5], [[-3.0], [3.0]], [[[1.0]], [[1.0]]], 5.0)
+    >>> one = StudentTMixture([1.0], [[0.0]], [[[3.0]]], 5.0)
+    >>> x, even = q.sample(1000, rng), np.zeros(1000)
+    >>> np.round(np.sort(split_component(one, x, even, even, rng).means[:, 0]))
+    array([-3.,  3.])
+    """
+    labels = mixture.log_terms(x)[0].argmax(axis=0)
+    worst = int(np.bincount(labels, excess, minlength=mixture.components).argmax())
+    rows = np.flatnonzero((labels == worst) & (log_weights > -math.inf))
+    if rows.size < 2:
+        return mixture
+    w = np.exp(log_weights[rows] - log_weights[rows].max())
+    halves = _seeded_labels(_Draws(x[rows], w / w.sum()), 2, rng)
+    labels[rows[halves == 1]] = mixture.components
+    return fit_student_t_mixture(
+        x, log_weights, labels=labels, dof=dof, n_iter=n_iter, tolerance=tolerance, ridge=ridge
+    )
+
+
+def drop_component(
+    mixture: StudentTMixture, x: np.ndarray, w: np.ndarray
+) -> tuple[StudentTMixture, float]:
+    r"""The mixture without the component that the others can best do without.
+
+    Without component j the weighted mean log density falls by
+
+    .. math:: \log(1 - \pi_j) - \sum_i w_i \log(1 - r_{ij})
+
+    with responsibilities r.
+
+    Parameters
+    ----------
+    mixture : StudentTMixture
+        Of at least two components.
+    x : array (n, D)
+    w : array (n,)
+        Weights on the natural scale, which sum to one.
+
+    Returns
+    -------
+    mixture : StudentTMixture
+        Of K - 1 components, otherwise as they were.
+    loss : float
+        The fall, in nats; inf where a draw would have no density left.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.importance import StudentTMixture, drop_component
+    >>> from amc_pymc.rng import as_generator
+    >>> q = StudentTMixture([0.3, 0.3, 0.4], [[0.0], [0.0], [5.0]], np.ones((3, 1, 1)), 5.0)
+    >>> x = q.sample(1000, as_generator(1))
+    >>> fewer, loss = drop_component(q, x, np.full(1000, 1e-3))
+    >>> fewer.means.ravel(), bool(loss < 0.1)
+    (array([0., 5.]), True)
+    """
+    terms, _ = mixture.log_terms(x)
+    used = (w > 0.0) & (terms.max(axis=0) > -math.inf)
+    terms, w = terms[:, used], w[used]
+    total = np.logaddexp.reduce(terms)
+    k = mixture.components
+    losses = np.full(k, math.inf)
+    for j in np.flatnonzero(mixture.weights < 1.0):
+        left = np.logaddexp.reduce(np.delete(terms, j, axis=0))
+        losses[j] = w @ (total - left) + math.log1p(-mixture.weights[j])
+    idle = int(losses.argmin())
+    return _subset(mixture, np.arange(k) != idle), float(losses[idle])
+
+
+def information_criterion(mixture: StudentTMixture, x: np.ndarray, w: np.ndarray) -> float:
+    r"""Log likelihood of the effective draws, less two for each parameter; the larger the better.
+
+    .. math::
+        n_\mathrm{eff} \sum_i w_i \log q(x_i) - 2 p, \qquad n_\mathrm{eff} = 1 / \textstyle\sum_i w_i^2,
+
+    with p = K (1 + D + D (D + 1) / 2) - 1. Akaike's criterion takes one for each parameter; twice that
+    because weighted draws are worth fewer than n_eff where weights go together with log q, and because a
+    density to draw from should be no more intricate than it must. The logarithm of BIC asks for more
+    draws in ten dimensions than a second component costs in variance.
+
+    Parameters
+    ----------
+    mixture : StudentTMixture
+    x : array (n, D)
+    w : array (n,)
+        Weights on the natural scale, which sum to one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.importance import StudentTMixture, information_criterion
+    >>> q = StudentTMixture([1.0], [[0.0]], [[[1.0]]], np.inf)
+    >>> round(information_criterion(q, np.zeros((10, 1)), np.full(10, 0.1)), 3)
+    -13.189
+    """
+    k, d = mixture.components, mixture.n_dim
+    parameters = k * (1.0 + d + 0.5 * d * (d + 1.0)) - 1.0
+    used = w > 0.0
+    return float(w[used] @ mixture.log_density(x[used])) / float(w @ w) - _PENALTY * parameters
+
+
+def weighted_log_likelihood(
+    mixture: StudentTMixture, x: np.ndarray, log_weights: np.ndarray | None = None
+) -> float:
+    """Weighted mean of log densities, what the fit increases.
+
+    Parameters
+    ----------
+    mixture : StudentTMixture
+    x : array (n, D)
+    log_weights : array (n,), optional
+        Natural logarithms; by default all are equal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.importance import StudentTMixture, weighted_log_likelihood
+    >>> q = StudentTMixture([1.0], [[0.0]], [[[1.0]]], np.inf)
+    >>> round(weighted_log_likelihood(q, np.array([[0.0], [1.0]]), np.array([0.0, -np.inf])), 3)
+    -0.919
+    """
+    draws = _checked(x, log_weights)
+    return float(draws.w @ mixture.log_density(draws.x))
+
+
+def _used(x: np.ndarray, log_weights: np.ndarray | None) -> np.ndarray:
+    """Draws whose weight is not negligible, (n,)."""
+    if log_weights is None:
+        return np.ones(len(x), bool)
+    lw = np.asarray(log_weights, float)
+    # All that is left out together weighs at most 1e-10 of the whole.
+    return lw > logsumexp(lw) + math.log(1e-10 / len(lw))
+
+
+def _checked(x: np.ndarray, log_weights: np.ndarray | None) -> _Draws:
+    x = np.asarray(x, float)
+    if x.ndim != 2 or x.size == 0:
+        raise ValueError(f"x must have shape (n, D), got {x.shape}.")
+    if log_weights is None:
+        if not np.isfinite(x).all():
+            raise ValueError("x must be finite.")
+        return _Draws(x, np.full(len(x), 1.0 / len(x)))
+    lw = np.asarray(log_weights, float)
+    if lw.shape != (len(x),):
+        raise ValueError(f"log_weights must have shape ({len(x)},), got {lw.shape}.")
+    if np.isnan(lw).any() or (lw == math.inf).any():
+        raise ValueError("log_weights must be numbers or -inf, got nan or inf.")
+    if not (lw > -math.inf).any():
+        raise ValueError("log_weights are all -inf: there is nothing to fit.")
+    used = _used(x, lw)
+    x, lw = x[used], lw[used]
+    if not np.isfinite(x).all():
+        raise ValueError("x must be finite where weights are positive.")
+    w = np.exp(lw - lw.max())
+    return _Draws(x, w / w.sum())
+
+
+def _dofs(dof: float | Sequence[float] | None, start: StudentTMixture | None) -> tuple[float, ...]:
+    if dof is None:
+        return (start.dof if start is not None else 5.0,)
+    found = tuple(float(v) for v in np.atleast_1d(np.asarray(dof, float)))
+    if not found or not all(v > 0.0 for v in found):
+        raise ValueError(f"dof must be positive, got {dof!r}.")
+    return found
+
+
+def _with_dof(mixture: StudentTMixture, dof: float) -> StudentTMixture:
+    return StudentTMixture(mixture.weights, mixture.means, mixture.choleskys, dof)
+
+
+def _variance_floor(draws: _Draws) -> np.ndarray:
+    """Variances (D,) that count as zero: the rounding error of a draw squared, or nearly so."""
+    mean = draws.w @ draws.x
+    spread = draws.w @ (draws.x - mean) ** 2
+    return np.where((mean != 0.0) | (spread > 0.0), 1e-18 * mean**2, 1e-18)
+
+
+def _seeded_labels(draws: _Draws, k: int, rng: np.random.Generator | None) -> np.ndarray:
+    """Components (n,) by weighted k-means++ and a few rounds of Lloyd's algorithm."""
+    x, w = draws
+    if k == 1:
+        return np.zeros(len(x), int)
+    assert rng is not None
+    spread = w @ (x - w @ x) ** 2
+    z = (x - w @ x) / np.sqrt(np.maximum(spread, _variance_floor(draws)))
+    centres = z[_draw(w, rng)][None]
+    nearest = _squares(z, centres)[0]
+    while len(centres) < k and (w @ nearest) > 0.0:
+        # Greedily: of a few candidates the one that leaves the least.
+        tries = z[[_draw(w * nearest, rng) for _ in range(_CANDIDATES)]]
+        left = np.minimum(nearest, _squares(z, tries))
+        best = (left @ w).argmin()
+        centres, nearest = np.vstack([centres, tries[best]]), left[best]
+    for _ in range(_LLOYD):
+        labels = _squares(z, centres).argmin(axis=0)
+        member = w * (labels == np.arange(len(centres))[:, None])
+        mass = member.sum(axis=1)
+        held = mass > 0.0
+        centres[held] = (member @ z)[held] / mass[held, None]
+    return _squares(z, centres).argmin(axis=0)
+
+
+def _squares(z: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """Squared distances (K, n) of points from centres."""
+    return np.array([np.einsum("nd,nd->n", y, y) for y in (z - c for c in centres)])
+
+
+def _draw(mass: np.ndarray, rng: np.random.Generator) -> int:
+    total = np.cumsum(mass)
+    found = np.searchsorted(total, rng.random() * total[-1], side="right")
+    return int(min(found, len(mass) - 1))
+
+
+def _from_labels(
+    draws: _Draws, labels: np.ndarray, shape: _Shape, dofs: tuple[float, ...]
+) -> StudentTMixture:
+    _, labels = np.unique(labels, return_inverse=True)
+    resp = (labels == np.arange(labels.max() + 1)[:, None]).astype(float)
+    return _maximised(draws, resp, resp, shape, dofs[len(dofs) // 2])
+
+
+def _iterate(
+    draws: _Draws,
+    mixture: StudentTMixture,
+    shape: _Shape,
+    dofs: tuple[float, ...],
+    n_iter: int,
+    tolerance: float,
+    min_draws: float,
+) -> StudentTMixture:
+    last = -math.inf
+    for _ in range(n_iter):
+        terms, distances = mixture.log_terms(draws.x)
+        top = terms.max(axis=0)
+        # A draw infinitely far from all components belongs to the one of highest weight.
+        lost = top == -math.inf
+        if lost.any():
+            nearest = np.where(mixture.weights == mixture.weights.max(), 0.0, -math.inf)
+            terms[:, lost], distances[:, lost], top[lost] = nearest[:, None], 1e300, 0.0
+        resp = np.exp(terms - top)
+        total = resp.sum(axis=0)
+        resp /= total
+        keep = _kept(draws, resp, min_draws)
+        if not keep.all():
+            mixture, shape = _subset(mixture, keep), _subset_shape(shape, keep)
+            last = -math.inf
+            continue
+        value = float(draws.w @ (np.log(total) + top))
+        if value - last < tolerance:
+            other = _likeliest_dof(draws, mixture, distances, dofs)
+            if other.dof == mixture.dof:
+                break
+            mixture, last = other, -math.inf
+            continue
+        last = value
+        mixture = _maximised(draws, resp, mixture.shrinkage(distances), shape, mixture.dof)
+    return mixture
+
+
+def _kept(draws: _Draws, resp: np.ndarray, min_draws: float) -> np.ndarray:
+    """Components that have draws enough, (K,); at least the heaviest."""
+    member = resp * draws.w
+    share = member.sum(axis=1)
+    squares = np.einsum("kn,kn->k", member, member)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own = np.where(squares > 0.0, share**2 / squares, 0.0)
+    keep = np.maximum(own, share * draws.ess) >= min_draws
+    keep &= share > _LEAST_SHARE
+    keep[share.argmax()] = True
+    return keep
+
+
+def _subset(mixture: StudentTMixture, keep: np.ndarray) -> StudentTMixture:
+    weights = mixture.weights[keep]
+    total = weights.sum()
+    weights = weights / total if total > 0.0 else np.full(len(weights), 1.0 / len(weights))
+    return StudentTMixture(weights, mixture.means[keep], mixture.choleskys[keep], mixture.dof)
+
+
+def _subset_shape(shape: _Shape, keep: np.ndarray) -> _Shape:
+    return shape if shape.factors is None else shape._replace(factors=shape.factors[keep])
+
+
+def _likeliest_dof(
+    draws: _Draws, mixture: StudentTMixture, distances: np.ndarray, dofs: tuple[float, ...]
+) -> StudentTMixture:
+    if len(dofs) == 1:
+        return mixture
+    best, best_value = mixture, -math.inf
+    for dof in dofs:
+        candidate = _with_dof(mixture, dof)
+        value = float(draws.w @ candidate.log_density_at(distances))
+        if value > best_value:
+            best, best_value = candidate, value
+    return best
+
+
+def _maximised(
+    draws: _Draws, resp: np.ndarray, precision: np.ndarray, shape: _Shape, dof: float
+) -> StudentTMixture:
+    """The M-step, from responsibilities and precision factors (K, n)."""
+    x, w = draws
+    k, d = len(resp), x.shape[1]
+    member = resp * w
+    weights = member.sum(axis=1)
+    counts = weights**2 / np.einsum("kn,kn->k", member, member)
+    member *= precision
+    mass = member.sum(axis=1)
+    means = (member @ x) / mass[:, None]
+    scatter = np.empty((k, d, d))
+    for j in range(k):
+        centred = x - means[j]
+        weighted = centred * np.sqrt(member[j] / mass[j])[:, None]
+        scatter[j] = weighted.T @ weighted
+    factors = _shrunk_factors(scatter, counts, weights, shape, draws.ess)
+    return StudentTMixture(weights / weights.sum(), means, factors, dof)
+
+
+def _shrunk_factors(
+    scatter: np.ndarray, counts: np.ndarray, weights: np.ndarray, shape: _Shape, ess: float
+) -> np.ndarray:
+    k, d, _ = scatter.shape
+    extra = shape.strength
+    if shape.factors is None:
+        pooled = np.tensordot(weights / weights.sum(), scatter, 1)
+        diagonal = np.diag(np.maximum(np.diagonal(pooled), shape.floor))
+        target = (ess * pooled + extra * diagonal) / (ess + extra)
+        target += np.diag(shape.floor)
+    out = np.empty_like(scatter)
+    for j in range(k):
+        n = counts[j]
+        if shape.factors is not None:
+            factor = shape.factors[j]
+            z = solve_triangular(factor, scatter[j], lower=True)
+            size = float(np.trace(solve_triangular(factor, z.T, lower=True))) / d
+            # All d coordinates tell the size: it is shrunk by one part of d + 1. One draw tells none.
+            few = extra / (d + 1.0)
+            size = (n * size + few) / (max(n - 1.0, 0.0) + few) if few > 0.0 else 1.0
+            target = size * (factor @ factor.T)
+        out[j] = _factor((n * scatter[j] + extra * target) / (n + extra), shape.floor)
+    return out
+
+
+def _factor(matrix: np.ndarray, floor: np.ndarray | None = None) -> np.ndarray:
+    """Cholesky factor; what is singular in unit-diagonal scale is lifted."""
+    diagonal = np.diagonal(matrix)
+    scale = np.sqrt(diagonal if floor is None else np.maximum(diagonal, floor))
+    unit = matrix / np.outer(scale, scale)
+    lift = 0.0
+    while True:
+        try:
+            found = cholesky(unit + lift * np.eye(len(unit)), lower=True, check_finite=False)
+            if found.diagonal().min() > 1e-8:
+                return scale[:, None] * found
+        except LinAlgError:
+            pass
+        lift = max(10.0 * lift, 1e-14)

@@ -1,0 +1,454 @@
+"""Modes of a log density, from many starts at once, and the mixture they suggest."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from amc_pymc.arguments import positive_int
+from amc_pymc.importance.student_t import StudentTMixture
+
+__all__ = ["Maxima", "distinct_modes", "hessians", "laplace_components", "maximise"]
+
+type ValueAndGradient = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+#: Share of the gain a linear function would have that a step must have, and share of the slope it
+#: may leave (weak Wolfe conditions).
+_GAIN, _SLOPE = 1e-4, 0.5
+#: Trials of a step length after which any gain will do, and after which the search gives up.
+_PATIENT, _HOPELESS = 15, 40
+#: Numbers that the curvatures of a group of searches may take.
+_GROUP = 2**23
+#: Relative rounding error of a log density.
+_ROUNDING = 1e-13
+
+
+class Maxima(NamedTuple):
+    """Where searches from P starts ended.
+
+    Attributes
+    ----------
+    x : array (P, D)
+    values : array (P,)
+        Log densities; -inf where the start itself was impossible.
+    gradients : array (P, D)
+    n_evaluations : int
+        Points at which value and gradient were taken.
+    converged : array of bool (P,)
+    """
+
+    x: np.ndarray
+    values: np.ndarray
+    gradients: np.ndarray
+    n_evaluations: int
+    converged: np.ndarray
+
+
+class _Search:
+    """State of P searches: points, inverse curvatures, directions and step lengths."""
+
+    def __init__(self, x: np.ndarray, values: np.ndarray, gradients: np.ndarray):
+        p, d = x.shape
+        self.x, self.values, self.gradients = x, values, gradients
+        self.inverse = np.broadcast_to(np.eye(d), (p, d, d)).copy()
+        self.fresh = np.ones(p, bool)
+        self.direction, self.slope = np.zeros((p, d)), np.zeros(p)
+        self.low, self.high, self.step = np.zeros(p), np.full(p, math.inf), np.ones(p)
+        self.trials = np.zeros(p, int)
+        self.quiet = np.zeros(p, int)
+        self.converged = np.zeros(p, bool)
+        self.active = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
+        self.aim(np.flatnonzero(self.active))
+
+    def aim(self, rows: np.ndarray) -> None:
+        """New directions, step length one; at most a unit's way while nothing is known."""
+        g = self.gradients[rows]
+        d = np.matmul(self.inverse[rows], g[:, :, None])[:, :, 0]
+        d[self.fresh[rows]] /= np.maximum(np.sqrt(_dot(g, g)), 1.0)[self.fresh[rows], None]
+        self.direction[rows], self.slope[rows] = d, _dot(g, d)
+        self.low[rows], self.high[rows], self.step[rows] = 0.0, math.inf, 1.0
+        self.trials[rows] = 0
+
+    def accept(
+        self, rows: np.ndarray, values: np.ndarray, gradients: np.ndarray, tolerance: float
+    ) -> None:
+        """Move, learn the curvature, and see whether there is anything left to gain."""
+        s = self.step[rows, None] * self.direction[rows]
+        self._learn(rows, s, self.gradients[rows] - gradients)
+        gained = values - self.values[rows]
+        self.x[rows] += s
+        self.values[rows], self.gradients[rows] = values, gradients
+        self.aim(rows)
+        small = np.maximum(gained, 0.5 * self.slope[rows]) < tolerance
+        self.quiet[rows] = np.where(small, self.quiet[rows] + 1, 0)
+        self._finish(rows[(self.quiet[rows] > 2) | (self.slope[rows] <= 0.0)])
+
+    def _learn(self, rows: np.ndarray, s: np.ndarray, y: np.ndarray) -> None:
+        """The BFGS update, left out where the step shows no curvature."""
+        sy = _dot(s, y)
+        curved = sy > 1e-12 * np.sqrt(_dot(s, s) * _dot(y, y))
+        rows, s, y, sy = rows[curved], s[curved], y[curved], sy[curved]
+        first = self.fresh[rows]
+        self.inverse[rows[first]] *= (sy / _dot(y, y))[first, None, None]
+        self.fresh[rows] = False
+        inverse = self.inverse[rows]
+        t = np.matmul(inverse, y[:, :, None])[:, :, 0]
+        left = s * (0.5 * (1.0 + _dot(y, t) / sy) / sy)[:, None] - t / sy[:, None]
+        update = left[:, :, None] * s[:, None, :]
+        inverse += update
+        inverse += update.transpose(0, 2, 1)
+        self.inverse[rows] = inverse
+
+    def give_up(self, rows: np.ndarray, tolerance: float) -> None:
+        """Forget the curvature and start again from steepest ascent, once; then stop."""
+        self._finish(rows[self.slope[rows] < tolerance])
+        self.active[rows[self.fresh[rows]]] = False
+        again = rows[self.active[rows]]
+        self.inverse[again] = np.eye(self.x.shape[1])
+        self.fresh[again] = True
+        self.aim(again)
+
+    def _finish(self, rows: np.ndarray) -> None:
+        self.active[rows] = False
+        self.converged[rows] = True
+
+
+def maximise(
+    value_and_gradient: ValueAndGradient,
+    starts: np.ndarray,
+    *,
+    max_iter: int = 300,
+    tolerance: float = 1e-6,
+) -> Maxima:
+    """Maximise a log density from P starts at once by BFGS.
+
+    Every search has its own curvature, direction and step length, which is found by bracketing until
+    the weak Wolfe conditions hold (Lewis & Overton 2013, Mathematical Programming 141:135-163,
+    doi:10.1007/s10107-012-0514-2); all that still run are evaluated together. In high dimensions
+    the starts are taken in groups, to hold the curvatures in memory.
+
+    Parameters
+    ----------
+    value_and_gradient : callable
+        Points (p, D) to log densities (p,) and gradients (p, D), p <= P. A value or gradient that is
+        not finite makes the step too long.
+    starts : array (P, D)
+    max_iter : int, default 300
+        Most evaluations per start.
+    tolerance : float, default 1e-6
+        A search has converged when three steps in succession gain less, in nats, and a quadratic model
+        expects no more either.
+
+    Returns
+    -------
+    Maxima
+
+    Raises
+    ------
+    ValueError
+        If starts are not finite or of the wrong shape.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.importance import maximise
+    >>> def two_peaks(x):
+    ...     return -((x[:, 0] ** 2 - 4.0) ** 2), -4.0 * x * (x**2 - 4.0)
+    >>> found = maximise(two_peaks, np.array([[-5.0], [0.3], [1.0]]))
+    >>> np.round(found.x[:, 0], 3), found.converged
+    (array([-2.,  2.,  2.]), array([ True,  True,  True]))
+    """
+    x = np.array(starts, float, order="C")
+    if x.ndim != 2 or x.size == 0 or not np.isfinite(x).all():
+        raise ValueError(f"starts must be finite and have shape (P, D), got {starts!r}.")
+    max_iter = positive_int("max_iter", max_iter)
+    if not 0.0 < tolerance < math.inf:
+        raise ValueError(f"tolerance must be positive and finite, got {tolerance!r}.")
+    size = max(_GROUP // x.shape[1] ** 2, 1)
+    groups = [
+        _maximise_group(value_and_gradient, x[i : i + size], max_iter, tolerance)
+        for i in range(0, len(x), size)
+    ]
+    return Maxima(
+        np.concatenate([g.x for g in groups]),
+        np.concatenate([g.values for g in groups]),
+        np.concatenate([g.gradients for g in groups]),
+        sum(g.n_evaluations for g in groups),
+        np.concatenate([g.converged for g in groups]),
+    )
+
+
+def _maximise_group(
+    value_and_gradient: ValueAndGradient, x: np.ndarray, max_iter: int, tolerance: float
+) -> Maxima:
+    values, gradients = (np.array(v, float) for v in value_and_gradient(x.copy()))
+    search = _Search(x, values, gradients)
+    n_evaluations = len(x)
+    for _ in range(max_iter - 1):
+        rows = np.flatnonzero(search.active)
+        if rows.size == 0:
+            break
+        trial = x[rows] + search.step[rows, None] * search.direction[rows]
+        new_values, new_gradients = value_and_gradient(trial)
+        n_evaluations += rows.size
+        _judge(search, rows, np.asarray(new_values), np.asarray(new_gradients), tolerance)
+    values[~np.isfinite(values)] = -math.inf
+    return Maxima(x, values, gradients, n_evaluations, search.converged)
+
+
+def _judge(
+    search: _Search,
+    rows: np.ndarray,
+    values: np.ndarray,
+    gradients: np.ndarray,
+    tolerance: float,
+) -> None:
+    """Accept steps that did well, and lengthen or shorten the others."""
+    t, slope, before = search.step[rows], search.slope[rows], search.values[rows]
+    finite = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
+    values = np.where(finite, values, -1e300)
+    gradients = np.where(finite[:, None], gradients, 0.0)
+    search.trials[rows] += 1
+    trials = search.trials[rows]
+    gained = values - before
+    left = _dot(gradients, search.direction[rows])
+    enough = finite & (gained >= _GAIN * t * slope - _ROUNDING * np.abs(before))
+    good = enough & ((left <= _SLOPE * slope) | (trials >= _PATIENT))
+    short, far = enough & ~good, ~enough
+    low, high = search.low[rows], search.high[rows]
+    low, high = np.where(short, t, low), np.where(far, t, high)
+    with np.errstate(over="ignore"):
+        secant = t * slope / np.maximum(slope - left, 1e-300)
+        vertex = 0.5 * t * slope / np.maximum(slope - gained / t, 1e-300)
+    longer = np.where(np.isinf(high), np.clip(secant, 2.0 * t, 10.0 * t), 0.5 * (low + high))
+    shorter = np.where(
+        low > 0.0, 0.5 * (low + high), np.where(finite, np.clip(vertex, 0.1 * t, 0.5 * t), 0.2 * t)
+    )
+    search.low[rows], search.high[rows] = low, high
+    search.step[rows] = np.where(good, t, np.where(short, longer, shorter))
+    search.accept(rows[good], values[good], gradients[good], tolerance)
+    search.give_up(rows[far & (trials >= _HOPELESS)], tolerance)
+
+
+def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.einsum("pd,pd->p", a, b)
+
+
+def hessians(
+    gradient: Callable[[np.ndarray], np.ndarray],
+    points: np.ndarray,
+    steps: float | np.ndarray | None = None,
+) -> np.ndarray:
+    """Hessians by central differences of gradients, all in one batch.
+
+    Parameters
+    ----------
+    gradient : callable
+        Points (p, D) to gradients (p, D).
+    points : array (M, D)
+    steps : float, or array broadcastable to (M, D), optional
+        Half widths of the differences. By default a thousandth of the standard deviation that a first
+        pass finds for each coordinate, in a second batch.
+
+    Returns
+    -------
+    array (M, D, D)
+        Symmetric; nan where a gradient was not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.importance import hessians
+    >>> precision = np.array([[2.0, 1.0], [1.0, 3.0]])
+    >>> np.round(hessians(lambda x: -x @ precision, np.zeros((1, 2))), 6)
+    array([[[-2., -1.],
+            [-1., -3.]]])
+    """
+    x = np.asarray(points, float)
+    if x.ndim != 2 or not np.isfinite(x).all():
+        raise ValueError(f"points must be finite and have shape (M, D), got {points!r}.")
+    if steps is not None:
+        h = np.broadcast_to(np.asarray(steps, float), x.shape)
+        if not (h > 0.0).all() or not np.isfinite(h).all():
+            raise ValueError(f"steps must be positive and finite, got {steps!r}.")
+        return _differences(gradient, x, h)
+    size = np.maximum(np.abs(x), 1.0)
+    first = np.diagonal(_differences(gradient, x, 1e-5 * size), axis1=1, axis2=2)
+    with np.errstate(divide="ignore"):
+        h = np.where(np.isfinite(first), 1e-3 / np.sqrt(np.abs(first)), 1e-7 * size)
+    return _differences(gradient, x, np.clip(h, 1e-9 * size, 1e-2 * size))
+
+
+def _differences(
+    gradient: Callable[[np.ndarray], np.ndarray], x: np.ndarray, h: np.ndarray
+) -> np.ndarray:
+    m, d = x.shape
+    moved = h[:, :, None] * np.eye(d)
+    points = np.stack([x[:, None] + moved, x[:, None] - moved])
+    g = np.asarray(gradient(points.reshape(-1, d)), float).reshape(2, m, d, d)
+    # The widths that were used, after rounding.
+    width = np.einsum("mjj->mj", points[0] - points[1])
+    with np.errstate(invalid="ignore"):
+        out = (g[0] - g[1]) / width[:, :, None]
+    return 0.5 * (out + out.transpose(0, 2, 1))
+
+
+def distinct_modes(
+    x: np.ndarray,
+    values: np.ndarray,
+    precisions: np.ndarray,
+    *,
+    gradients: np.ndarray | None = None,
+    radius: float = 0.5,
+) -> np.ndarray:
+    r"""Indices of maxima that are different modes, the highest first.
+
+    From the highest value down, a point is kept unless a kept one is the same mode: within `radius`
+    standard deviations by the curvature of both, not counting directions in which the density is
+    flat or curves upward. A search that was not quite finished has a gradient g left; by
+    :math:`(g^T P^{-1} g)^{1/2}` standard deviations it may be further away.
+
+    Parameters
+    ----------
+    x : array (P, D)
+    values : array (P,)
+        Log densities; points of -inf or nan are left out.
+    precisions : array (P, D, D), (D, D) or (D,)
+        Negative Hessians, one for all points, or inverse squared scales of the coordinates.
+    gradients : array (P, D), optional
+    radius : float, default 0.5
+
+    Returns
+    -------
+    array of int (M,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.importance import distinct_modes
+    >>> x = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 0.1], [0.0, 90.0]])
+    >>> distinct_modes(x, np.array([0.0, -1.0, -0.1, 0.0]), np.array([1.0, 1e-6]))
+    array([0, 1])
+    """
+    x, values = np.asarray(x, float), np.asarray(values, float)
+    if x.ndim != 2 or values.shape != (len(x),):
+        raise ValueError(f"x must be (P, D) and values (P,), got {x.shape} and {values.shape}.")
+    p, d = x.shape
+    given = np.asarray(precisions, float)
+    if given.shape not in ((d,), (d, d), (p, d, d)):
+        raise ValueError(
+            f"precisions must have shape ({d},), ({d}, {d}) or ({p}, {d}, {d}), got {given.shape}."
+        )
+    if not radius > 0.0:
+        raise ValueError(f"radius must be positive, got {radius!r}.")
+    full = np.broadcast_to(np.diag(given) if given.ndim == 1 else given, (p, d, d))
+    kept: list[int] = []
+    roots: dict[int, np.ndarray] = {}
+    for i in np.argsort(-values, kind="stable"):
+        if not np.isfinite(values[i]) or not np.isfinite(full[i]).all():
+            continue
+        root, inverse = _roots(full[i])
+        slack = 0.0 if gradients is None else float(np.linalg.norm(inverse @ gradients[i]))
+        for k in kept:
+            apart = x[i] - x[k]
+            if max(np.linalg.norm(r @ apart) for r in (root, roots[k])) <= radius + slack:
+                break
+        else:
+            kept.append(int(i))
+            roots[int(i)] = root
+    return np.array(kept, int)
+
+
+def _roots(precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """R with R^T R the precision without flat and upward directions, and its pseudo-inverse."""
+    scale = np.sqrt(np.abs(np.diagonal(precision)))
+    scale[scale == 0.0] = 1.0
+    values, vectors = np.linalg.eigh(precision / np.outer(scale, scale))
+    used = values > 1e-10 * max(values.max(), 0.0)
+    root = np.sqrt(np.where(used, values, 0.0))
+    inverse = np.divide(1.0, root, out=np.zeros_like(root), where=used)
+    return (root * vectors).T * scale, (inverse * vectors).T / scale
+
+
+def laplace_components(
+    value_and_gradient: ValueAndGradient,
+    modes: np.ndarray,
+    *,
+    curvatures: np.ndarray | None = None,
+    dof: float = 5.0,
+    floor: float = 1e-8,
+) -> StudentTMixture:
+    r"""A component at each mode, weighted by its Laplace evidence.
+
+    .. math:: \log Z_k = \log f(x_k) + \tfrac{D}{2} \log 2\pi - \tfrac12 \log |-H_k|,
+              \qquad \pi_k \propto Z_k, \quad S_k = (-H_k)^{-1} .
+
+    A Hessian that is not negative definite has its eigenvalues, in units that make the diagonal one,
+    replaced by their absolute values, and by `floor` times the largest if they are smaller.
+
+    Parameters
+    ----------
+    value_and_gradient : callable
+        As in :func:`maximise`.
+    modes : array (M, D)
+    curvatures : array (M, D, D), optional
+        Hessians, if they are known.
+    dof : float, default 5.0
+        Degrees of freedom of the components.
+    floor : float, default 1e-8
+
+    Returns
+    -------
+    StudentTMixture
+        Of the modes at which value and Hessian are finite.
+
+    Raises
+    ------
+    ValueError
+        If there are none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.importance import laplace_components
+    >>> def gaussian(x):
+    ...     return -2.0 * (x[:, 0] - 1.0) ** 2, -4.0 * (x - 1.0)
+    >>> found = laplace_components(gaussian, np.array([[1.0]]))
+    >>> np.round(found.choleskys[0], 3)
+    array([[0.5]])
+    """
+    x = np.asarray(modes, float)
+    if x.ndim != 2 or x.size == 0:
+        raise ValueError(f"modes must have shape (M, D), got {x.shape}.")
+    if not 0.0 < floor < 1.0:
+        raise ValueError(f"floor must be between 0 and 1, got {floor!r}.")
+    values = np.asarray(value_and_gradient(x)[0], float)
+    if curvatures is None:
+        curvatures = hessians(lambda y: value_and_gradient(y)[1], x)
+    factors, evidence = np.empty(curvatures.shape), np.full(len(x), -math.inf)
+    for k, hessian in enumerate(curvatures):
+        if np.isfinite(values[k]) and np.isfinite(hessian).all() and hessian.any():
+            factors[k], log_det = _inverse_factor(-hessian, floor)
+            evidence[k] = values[k] + 0.5 * x.shape[1] * math.log(2.0 * math.pi) + log_det
+    good = evidence > -math.inf
+    if not good.any():
+        raise ValueError("no mode has a finite value and a finite Hessian that is not zero.")
+    weights = np.exp(evidence[good] - evidence[good].max())
+    return StudentTMixture(weights / weights.sum(), x[good], factors[good], dof)
+
+
+def _inverse_factor(precision: np.ndarray, floor: float) -> tuple[np.ndarray, float]:
+    """Lower factor of the inverse of a mended precision, and the log of its determinant."""
+    diagonal = np.abs(np.diagonal(precision))
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, diagonal.max() or 1.0))
+    values, vectors = np.linalg.eigh(precision * np.outer(scale, scale))
+    values = np.maximum(np.abs(values), floor * np.abs(values).max())
+    # L L^T = (V / sqrt(values)) (...)^T without forming the product.
+    upper = np.linalg.qr((vectors / np.sqrt(values)).T, mode="r")
+    lower = np.tril(upper.T * np.sign(np.diagonal(upper)))
+    factor = scale[:, None] * lower
+    return factor, float(np.log(np.diagonal(factor)).sum())

@@ -1,0 +1,334 @@
+"""Mixtures of multivariate Student t densities: what importance sampling draws from."""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from scipy.linalg import solve_triangular
+from scipy.special import betaln, gammaincinv, gammaln, ndtri
+
+from amc_pymc.arguments import positive_int
+
+__all__ = ["StudentTMixture"]
+
+#: Numbers of a block of points: two blocks fit the second-level cache.
+_BLOCK = 32_768
+
+
+@dataclass(frozen=True, eq=False)
+class StudentTMixture:
+    r"""A mixture of K multivariate Student t densities on R^D with common degrees of freedom.
+
+    .. math::
+        q(x) = \sum_k \pi_k\, t_\nu(x; m_k, L_k L_k^T), \qquad
+        t_\nu(x; m, S) = \frac{\Gamma((\nu + D)/2)}{\Gamma(\nu/2)\,(\nu\pi)^{D/2}\,|S|^{1/2}}
+        \Big(1 + \frac{(x - m)^T S^{-1} (x - m)}{\nu}\Big)^{-(\nu + D)/2} .
+
+    Parameters
+    ----------
+    weights : array (K,)
+        Not negative, sum to one.
+    means : array (K, D)
+    choleskys : array (K, D, D)
+        Lower Cholesky factors of the scale matrices; a component's covariance is its scale matrix
+        times :math:`\nu / (\nu - 2)`.
+    dof : float
+        Degrees of freedom; infinite for Gaussians.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not agree, a number is not finite, weights do not sum to one, a factor is not
+        lower triangular with a positive diagonal, or `dof` is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.importance import StudentTMixture
+    >>> from amc_pymc.rng import as_generator
+    >>> q = StudentTMixture([0.3, 0.7], [[-2.0], [2.0]], [[[0.5]], [[0.5]]], 5.0)
+    >>> x = q.sample(1000, as_generator(1))
+    >>> x.shape, bool(abs(np.mean(x > 0.0) - 0.7) < 0.05)
+    ((1000, 1), True)
+    >>> np.round(q.log_density(np.array([[2.0], [1e6]])), 3)
+    array([ -0.632, -82.499])
+    """
+
+    weights: np.ndarray
+    means: np.ndarray
+    choleskys: np.ndarray
+    dof: float
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "means", "choleskys"):
+            value = np.array(getattr(self, name), float, order="C")
+            if not np.isfinite(value).all():
+                raise ValueError(f"{name} must be finite, got {value!r}.")
+            object.__setattr__(self, name, value)
+        if self.means.ndim != 2 or self.means.size == 0:
+            raise ValueError(f"means must have shape (K, D), got {self.means.shape}.")
+        k, d = self.means.shape
+        if self.weights.shape != (k,):
+            raise ValueError(f"weights must have shape ({k},), got {self.weights.shape}.")
+        if self.choleskys.shape != (k, d, d):
+            raise ValueError(
+                f"choleskys must have shape ({k}, {d}, {d}), got {self.choleskys.shape}."
+            )
+        total = float(self.weights.sum())
+        if (self.weights < 0.0).any() or abs(total - 1.0) > 1e-6:
+            raise ValueError(
+                f"weights must not be negative and must sum to one, got {self.weights}."
+            )
+        diagonals = np.diagonal(self.choleskys, axis1=1, axis2=2)
+        if (diagonals <= 0.0).any() or np.triu(self.choleskys, 1).any():
+            raise ValueError("choleskys must be lower triangular with positive diagonals.")
+        if not self.dof > 0.0:
+            raise ValueError(f"dof must be positive, got {self.dof!r}.")
+        object.__setattr__(self, "weights", self.weights / total)
+        object.__setattr__(self, "dof", float(self.dof))
+        for name in ("weights", "means", "choleskys"):
+            getattr(self, name).flags.writeable = False
+
+    @property
+    def components(self) -> int:
+        """K."""
+        return self.means.shape[0]
+
+    @property
+    def n_dim(self) -> int:
+        """D."""
+        return self.means.shape[1]
+
+    @property
+    def scale_matrices(self) -> np.ndarray:
+        """L L^T of all components, (K, D, D)."""
+        return self.choleskys @ self.choleskys.transpose(0, 2, 1)
+
+    @cached_property
+    def _inverses(self) -> np.ndarray:
+        """Inverses of the Cholesky factors, (K, D, D)."""
+        identity = np.eye(self.n_dim)
+        return np.array([solve_triangular(c, identity, lower=True) for c in self.choleskys])
+
+    @cached_property
+    def _whiteners(self) -> np.ndarray:
+        """Their transposes, laid out for products with points in rows."""
+        return np.ascontiguousarray(self._inverses.transpose(0, 2, 1))
+
+    @cached_property
+    def _constants(self) -> np.ndarray:
+        """Log weight plus log density at the mean, (K,)."""
+        d, dof = self.n_dim, self.dof
+        if math.isinf(dof):
+            constant = -0.5 * d * math.log(2.0 * math.pi)
+        else:
+            constant = float(gammaln(0.5 * d) - betaln(0.5 * dof, 0.5 * d))
+            constant -= 0.5 * d * (math.log(dof) + math.log(math.pi))
+        diagonals = np.diagonal(self.choleskys, axis1=1, axis2=2)
+        with np.errstate(divide="ignore"):
+            return constant + np.log(self.weights) - np.log(diagonals).sum(axis=1)
+
+    @cached_property
+    def _edges(self) -> np.ndarray:
+        """Cumulative weights but the last, (K - 1,)."""
+        return np.cumsum(self.weights)[:-1]
+
+    def log_density(self, x: np.ndarray) -> np.ndarray:
+        """Log density at points.
+
+        Parameters
+        ----------
+        x : array (P, D)
+
+        Returns
+        -------
+        array (P,)
+            Natural logarithms; -inf at points that are not finite or as good as infinitely far.
+        """
+        x = self._points(x)
+        out = np.empty(len(x))
+        for rows in self._blocks(len(x)):
+            terms = self._log_terms(self._distances(x[rows]))
+            out[rows] = _log_sum(terms)
+        return out
+
+    def log_density_and_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log density and its gradient at points.
+
+        Parameters
+        ----------
+        x : array (P, D)
+
+        Returns
+        -------
+        values : array (P,)
+        gradients : array (P, D)
+            Zero where the value is -inf.
+        """
+        x = self._points(x)
+        values, gradients = np.empty(len(x)), np.zeros(x.shape)
+        for rows in self._blocks(len(x)):
+            z = np.empty((self.components, *x[rows].shape))
+            distances = self._distances(x[rows], z)
+            terms = self._log_terms(distances)
+            values[rows] = total = _log_sum(terms)
+            terms -= np.where(total > -math.inf, total, math.inf)
+            pull = np.exp(terms, out=terms)
+            pull *= self.shrinkage(distances)
+            for k in range(self.components):
+                if self.components > 1 or math.isfinite(self.dof):
+                    z[k] *= pull[k][:, None]
+                gradients[rows] -= z[k] @ self._inverses[k]
+        bad = values == -math.inf
+        if bad.any():
+            gradients[bad] = 0.0
+        return values, gradients
+
+    def log_terms(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log of weight times density of each component, and squared Mahalanobis distances.
+
+        Parameters
+        ----------
+        x : array (P, D)
+
+        Returns
+        -------
+        terms : array (K, P)
+        distances : array (K, P)
+        """
+        x = self._points(x)
+        distances = np.empty((self.components, len(x)))
+        for rows in self._blocks(len(x)):
+            distances[:, rows] = self._distances(x[rows])
+        return self._log_terms(distances), distances
+
+    def log_density_at(self, distances: np.ndarray) -> np.ndarray:
+        """Log density (P,) at points of given squared Mahalanobis distances (K, P)."""
+        return _log_sum(self._log_terms(distances))
+
+    def shrinkage(self, distances: np.ndarray) -> np.ndarray:
+        r"""Expected precision factor :math:`(\nu + D) / (\nu + \delta)` at squared distances delta."""
+        if math.isinf(self.dof):
+            return np.ones_like(distances)
+        return (self.dof + self.n_dim) / (self.dof + distances)
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Independent draws.
+
+        Parameters
+        ----------
+        n : int
+            May be zero.
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        array (n, D)
+        """
+        n = positive_int("n", n) if n else 0
+        labels = np.searchsorted(self._edges, rng.random(n), side="right")
+        z = rng.standard_normal((n, self.n_dim))
+        if math.isfinite(self.dof):
+            z *= np.sqrt(self.dof / rng.chisquare(self.dof, n))[:, None]
+        return self._placed(labels, z)
+
+    def from_uniforms(self, u: np.ndarray) -> np.ndarray:
+        """Map points of the unit cube to draws; uniform points give exact draws.
+
+        The first coordinate picks the component, the last gives the chi-square variable of Student's
+        t (not used for Gaussians), the others become normals by the inverse distribution function.
+
+        Parameters
+        ----------
+        u : array (n, D + 2)
+            In the open interval (0, 1).
+
+        Returns
+        -------
+        array (n, D)
+
+        Raises
+        ------
+        ValueError
+            If the shape is wrong or a number is not inside (0, 1).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from amc_pymc.importance import StudentTMixture, scrambled_points
+        >>> from amc_pymc.rng import as_generator
+        >>> q = StudentTMixture([1.0], [[1.0, 2.0]], [np.eye(2)], np.inf)
+        >>> x = q.from_uniforms(scrambled_points(256, 4, as_generator(1)))
+        >>> np.round(x.mean(axis=0), 2)
+        array([1., 2.])
+        """
+        u = np.asarray(u, float)
+        if u.ndim != 2 or u.shape[1] != self.n_dim + 2:
+            raise ValueError(f"u must have shape (n, {self.n_dim + 2}), got {u.shape}.")
+        if u.size and not (u.min() > 0.0 and u.max() < 1.0):
+            raise ValueError("u must lie strictly between 0 and 1.")
+        labels = np.searchsorted(self._edges, u[:, 0], side="right")
+        z = ndtri(u[:, 1:-1])
+        if math.isfinite(self.dof):
+            gamma = gammaincinv(0.5 * self.dof, u[:, -1])
+            z *= np.sqrt(0.5 * self.dof / gamma)[:, None]
+        return self._placed(labels, z)
+
+    def _placed(self, labels: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """Shift and scale standard draws (n, D), which are overwritten, to their components."""
+        if self.components == 1:
+            return z @ self.choleskys[0].T + self.means[0]
+        for k in range(self.components):
+            rows = np.flatnonzero(labels == k)
+            z[rows] = z[rows] @ self.choleskys[k].T + self.means[k]
+        return z
+
+    def _points(self, x: np.ndarray) -> np.ndarray:
+        x = np.asarray(x, float)
+        if x.ndim != 2 or x.shape[1] != self.n_dim:
+            raise ValueError(f"x must have shape (P, {self.n_dim}), got {x.shape}.")
+        return x
+
+    def _blocks(self, n: int) -> list[slice]:
+        size = max(_BLOCK // self.n_dim, 64)
+        return [slice(i, min(i + size, n)) for i in range(0, n, size)]
+
+    def _distances(self, x: np.ndarray, z: np.ndarray | None = None) -> np.ndarray:
+        """Squared Mahalanobis distances (K, P); nan is infinitely far. Fills z (K, P, D) if given."""
+        out = np.empty((self.components, len(x)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for k in range(self.components):
+                zk = np.matmul(
+                    x - self.means[k], self._whiteners[k], out=None if z is None else z[k]
+                )
+                np.einsum("pd,pd->p", zk, zk, out=out[k])
+        if not np.isfinite(out).all():
+            out[np.isnan(out)] = math.inf
+            if z is not None:
+                z[~np.isfinite(out)] = 0.0
+        return out
+
+    def _log_terms(self, distances: np.ndarray) -> np.ndarray:
+        if math.isinf(self.dof):
+            out = -0.5 * distances
+        else:
+            out = distances / self.dof
+            np.log1p(out, out=out)
+            out *= -0.5 * (self.dof + self.n_dim)
+        out += self._constants[:, None]
+        return out
+
+
+def _log_sum(terms: np.ndarray) -> np.ndarray:
+    """Log of the sum of exponentials over the first axis of (K, P)."""
+    if len(terms) == 1:
+        return terms[0].copy()
+    top = terms.max(axis=0)
+    top[top == -math.inf] = 0.0
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(terms - top).sum(axis=0)) + top

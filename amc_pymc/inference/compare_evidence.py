@@ -1,0 +1,342 @@
+"""Models compared by their evidence."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from amc_pymc.logweights import summarise_log_weights
+
+__all__ = ["compare_evidence"]
+
+#: Fewer chains than this say little about the error of their mean.
+_FEW_CHAINS = 4
+#: Standard error of a log evidence, in nats, above which first-order errors are rough.
+_ROUGH = 1.0
+
+
+def compare_evidence(
+    compare_dict: Mapping[str, xr.DataTree | tuple[float, float]],
+    *,
+    prior_probs: Mapping[str, float] | Sequence[float] | None = None,
+    random_seed=None,
+) -> pd.DataFrame:
+    r"""Compare models by their evidence: Bayes factors and posterior probabilities with their errors.
+
+    Parameters
+    ----------
+    compare_dict : mapping of {str : DataTree or (float, float)}
+        Of each model what :func:`amc_pymc.sample_ais`, :func:`amc_pymc.estimate_evidence` or
+        :func:`pymc.sample_smc` returned, or its natural log evidence and the standard error of that
+        (nan if unknown). The estimates must be independent of each other.
+    prior_probs : mapping of {str : float} or sequence of float, optional
+        Prior probabilities of the models, by name or in the order of `compare_dict`. They must be
+        positive and need not sum to one. Uniform by default.
+    random_seed : optional
+        Not used, since nothing is simulated.
+
+    Returns
+    -------
+    DataFrame
+        One row per model, the largest evidence first, with the columns
+
+        * rank : 0 for the largest evidence.
+        * log_evidence, log_evidence_mcse : natural log of the evidence :math:`Z_k`, and its Monte
+          Carlo standard error :math:`s_k`.
+        * log_bf : :math:`\log Z_k - \log Z_\text{best}`, the log Bayes factor against the first row.
+        * log_bf_mcse : :math:`(s_k^2 + s_\text{best}^2)^{1/2}`, 0 in the first row.
+        * prob : posterior probability :math:`p_k \propto \pi_k Z_k`, with prior probabilities
+          :math:`\pi_k`. Unless these are uniform, another row than the first can have the largest.
+        * prob_mcse : Monte Carlo standard error of it.
+        * flags : what to know before believing the row, separated by "; ".
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there are no models, something is neither a result nor a pair of numbers, a group is
+        missing, a log evidence is not finite, or `prior_probs` do not match.
+
+    Warns
+    -----
+    UserWarning
+        If two models were given different observed data: their evidences cannot be compared. Only the
+        values are looked at, not names or order, and only of results with a group ``observed_data``.
+
+    Notes
+    -----
+    The errors of the probabilities are those of the delta method,
+
+    .. math:: \operatorname{se}(p_i)^2 = \sum_j \Bigl(\frac{\partial p_i}{\partial \log Z_j} s_j\Bigr)^2,
+        \qquad \frac{\partial p_i}{\partial \log Z_j} = p_i (\delta_{ij} - p_j).
+
+    To simulate log evidences around their estimates instead would give the same to first order, and
+    add noise of its own. The two differ once errors of log evidences are no longer small compared with
+    one; but such errors are those of heavy-tailed weights, of which neither the size nor the normal
+    distribution that a simulation needs can be trusted. These rows are flagged.
+
+    Of :func:`pymc.sample_smc` the evidence is the mean over chains (not of their logarithms), and the
+    error comes from the spread between chains: with few chains it is rough, and with one unknown.
+    Tempering that misses a mode misses it in all chains, and no spread between chains shows that.
+
+    A row is flagged as not separated from the best if the log Bayes factor is within two standard
+    errors of zero.
+
+    The picture for predictive accuracies, :func:`arviz_plots.plot_compare`, draws the table if its
+    columns carry the names that it knows, either for differences from the best (with bars of one
+    standard error)::
+
+        names = {"log_bf": "elpd_diff", "log_bf_mcse": "dse"}
+        az.plot_compare(table.rename(columns=names), visuals={"labels": False})
+
+    or for the log evidences themselves::
+
+        names = {"log_evidence": "elpd", "log_evidence_mcse": "se"}
+        az.plot_compare(
+            table.rename(columns=names), relative_scale=False, visuals={"labels": False}
+        )
+
+    ``"labels": False`` leaves out the name of the axis, which would be ELPD.
+
+    See Also
+    --------
+    amc_pymc.plot_evidence : the picture of this table.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from amc_pymc.inference.compare_evidence import compare_evidence
+    >>> found = xr.Dataset({"log_evidence": -12.0, "log_evidence_mcse": 0.03}, attrs={"flags": ""})
+    >>> table = compare_evidence(
+    ...     {"linear": (-14.1, 0.04), "quadratic": xr.DataTree.from_dict({"evidence": found})}
+    ... )
+    >>> table[["rank", "log_bf", "log_bf_mcse", "prob", "prob_mcse"]].round(4)
+               rank  log_bf  log_bf_mcse    prob  prob_mcse
+    quadratic     0     0.0         0.00  0.8909     0.0049
+    linear        1    -2.1         0.05  0.1091     0.0049
+    """
+    if not isinstance(compare_dict, Mapping) or isinstance(compare_dict, xr.DataTree):
+        raise TypeError(
+            "compare_dict must be a mapping of names to results, such as {'linear': dt}, got "
+            f"{type(compare_dict).__name__}."
+        )
+    if not compare_dict:
+        raise ValueError("compare_dict must hold at least one model, got an empty mapping.")
+    given = {name: _read(name, result) for name, result in compare_dict.items()}
+    priors = _prior_probs(prior_probs, list(given))
+
+    names = sorted(given, key=lambda name: -given[name].log_evidence)
+    log_evidence = np.array([given[name].log_evidence for name in names])
+    mcse = np.array([given[name].mcse for name in names])
+    log_bf = log_evidence - log_evidence[0]
+    log_bf_mcse = np.hypot(mcse, mcse[0])
+    log_bf_mcse[0] = 0.0
+    prob, prob_mcse = _probabilities(log_bf + np.log([priors[name] for name in names]), mcse)
+
+    flags = {name: list(given[name].flags) for name in names}
+    for name, bf, error in zip(names[1:], log_bf[1:], log_bf_mcse[1:], strict=True):
+        if abs(bf) <= 2.0 * error:
+            flags[name].append(f"not separated from {names[0]}")
+    _check_data({name: given[name].observed for name in names}, flags)
+    return pd.DataFrame(
+        {
+            "rank": np.arange(len(names)),
+            "log_evidence": log_evidence,
+            "log_evidence_mcse": mcse,
+            "log_bf": log_bf,
+            "log_bf_mcse": log_bf_mcse,
+            "prob": prob,
+            "prob_mcse": prob_mcse,
+            "flags": ["; ".join(flags[name]) for name in names],
+        },
+        index=names,
+    )
+
+
+class _Evidence(NamedTuple):
+    """Log evidence, its standard error (nan if unknown), flags, and the sorted data of the model."""
+
+    log_evidence: float
+    mcse: float
+    flags: list[str]
+    observed: np.ndarray | None
+
+
+def _read(name: str, result: xr.DataTree | tuple[float, float]) -> _Evidence:
+    """What a result says, checked."""
+    flags: list[str] = []
+    observed = None
+    if isinstance(result, xr.DataTree):
+        observed = _observed(result)
+        if "evidence" in result.children:
+            log_evidence, mcse, text = _of_group(name, result)
+            flags += [flag for flag in map(str.strip, text.split(";")) if flag]
+        else:
+            log_evidence, mcse, flags = _of_smc(name, result)
+    else:
+        log_evidence, mcse = _of_pair(name, result)
+    if not math.isfinite(log_evidence):
+        raise ValueError(f"The log evidence of {name!r} must be finite, got {log_evidence}.")
+    if mcse < 0.0:
+        raise ValueError(
+            f"The standard error of the log evidence of {name!r} must not be negative, got {mcse}."
+        )
+    if not math.isfinite(mcse):
+        mcse = math.nan
+        flags.append("error unknown")
+    elif mcse > _ROUGH:
+        flags.append(f"error above {_ROUGH:g} nat")
+    return _Evidence(log_evidence, mcse, flags, observed)
+
+
+def _of_pair(name: str, result: object) -> tuple[float, float]:
+    wrong = TypeError(
+        f"Model {name!r} must be a result of amc_pymc.sample_ais, amc_pymc.estimate_evidence or "
+        "pymc.sample_smc, or a tuple (log_evidence, mcse) of numbers, got "
+        f"{result!r}."[:400]
+    )
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise wrong
+    try:
+        log_evidence, mcse = (float(value) for value in result)
+    except (TypeError, ValueError):
+        raise wrong from None
+    return log_evidence, mcse
+
+
+def _of_group(name: str, dt: xr.DataTree) -> tuple[float, float, str]:
+    """Log evidence, its error and the flags in the group ``evidence``."""
+    group = dt["evidence"].to_dataset()
+    values = []
+    for variable in ("log_evidence", "log_evidence_mcse"):
+        if variable not in group:
+            raise ValueError(f"Group 'evidence' of model {name!r} has no {variable}.")
+        if group[variable].size != 1:
+            raise ValueError(
+                f"{variable} of model {name!r} must be one number, got the shape "
+                f"{group[variable].shape}."
+            )
+        values.append(float(group[variable].item()))
+    return values[0], values[1], str(group.attrs.get("flags", dt.attrs.get("flags", "")))
+
+
+def _of_smc(name: str, dt: xr.DataTree) -> tuple[float, float, list[str]]:
+    """Log of the mean evidence over the chains of pymc.sample_smc."""
+    stats = dt.children.get("sample_stats")
+    if stats is None or "log_marginal_likelihood" not in stats.data_vars:
+        raise ValueError(
+            f"Model {name!r} has no group 'evidence', and no log_marginal_likelihood in "
+            f"'sample_stats'; its groups are {sorted(map(str, dt.children))}. Draws from the posterior "
+            "alone do not tell the evidence: pass what amc_pymc.sample_ais, "
+            "amc_pymc.estimate_evidence or pymc.sample_smc returned."
+        )
+    last = []
+    for number, stages in enumerate(_stages(dt)):
+        values = np.asarray(stages, float)
+        values = values[np.isfinite(values)]
+        if values.size == 0:
+            raise ValueError(
+                f"Chain {number} of model {name!r} has no finite log_marginal_likelihood."
+            )
+        last.append(values[-1])
+    found = summarise_log_weights(last)
+    n = len(last)
+    if n == 1:
+        return found.log_mean, math.nan, ["one chain"]
+    flags = [f"error from {n} chains"] if n < _FEW_CHAINS else []
+    spread = max(last) - min(last)
+    if spread > _ROUGH:
+        flags.append(f"chains differ by {spread:.1f} nats")
+    return found.log_mean, math.sqrt(found.relative_variance / n), flags
+
+
+def _stages(dt: xr.DataTree) -> list[np.ndarray]:
+    """Log marginal likelihoods of the stages of each chain; only the last stage has a finite one.
+
+    PyMC stores several chains as rows of one array, or as lists if their numbers of stages differ. Of
+    one chain alone it stores the stages where the chains should be.
+    """
+    values = np.atleast_1d(dt["sample_stats"].to_dataset()["log_marginal_likelihood"].values)
+    if values.ndim > 1 or any(np.ndim(v) for v in values):
+        return [np.ravel(row) for row in values]
+    n_chains = dt["posterior"].sizes.get("chain") if "posterior" in dt.children else None
+    return list(values[:, None]) if n_chains == values.size else [values]
+
+
+def _prior_probs(
+    prior_probs: Mapping[str, float] | Sequence[float] | None, names: list[str]
+) -> dict[str, float]:
+    """Prior probability of each model."""
+    if prior_probs is None:
+        return dict.fromkeys(names, 1.0 / len(names))
+    if isinstance(prior_probs, pd.Series):
+        prior_probs = prior_probs.to_dict()
+    if isinstance(prior_probs, Mapping):
+        if set(prior_probs) != set(names):
+            raise ValueError(f"prior_probs must name the models {names}, got {list(prior_probs)}.")
+        values = [prior_probs[name] for name in names]
+    else:
+        values = np.atleast_1d(prior_probs).tolist()
+        if len(values) != len(names):
+            raise ValueError(
+                f"prior_probs must have one value for each of {len(names)} models, got {len(values)}."
+            )
+    for name, value in zip(names, values, strict=True):
+        if isinstance(value, str) or not 0.0 < value < math.inf:
+            raise ValueError(
+                f"prior_probs must be positive and finite, got {value!r} for {name!r}."
+            )
+    total = math.fsum(values)
+    return {name: value / total for name, value in zip(names, values, strict=True)}
+
+
+def _probabilities(log_weights: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised exp(log_weights) (K,), and their standard errors by the delta method."""
+    p = np.exp(log_weights - log_weights.max())
+    p /= p.sum()
+    slopes = -np.outer(p, p)
+    # 1 - p as the sum of the others, which does not cancel.
+    others = (~np.eye(p.size, dtype=bool)) @ p
+    np.fill_diagonal(slopes, p * others)
+    # Where an evidence has no influence, it does not matter that its error is unknown.
+    parts = np.where(slopes == 0.0, 0.0, slopes * errors)
+    return p, np.sqrt(np.sum(parts**2, axis=1))
+
+
+def _observed(dt: xr.DataTree) -> np.ndarray | None:
+    """All observed values of a result, sorted; None if it does not say."""
+    if "observed_data" not in dt.children:
+        return None
+    arrays = [v.values.ravel() for v in dt["observed_data"].to_dataset().data_vars.values()]
+    try:
+        return np.sort(np.concatenate([np.asarray(a, float) for a in arrays])) if arrays else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _check_data(observed: Mapping[str, np.ndarray | None], flags: dict[str, list[str]]) -> None:
+    """Warn of models with other data than the best of those that tell theirs, and flag them."""
+    known = {name: values for name, values in observed.items() if values is not None}
+    if len(known) < 2:
+        return
+    first, *others = known
+    differ = [name for name in others if not _same(known[first], known[name])]
+    for name in differ:
+        flags[name].append(f"other data than {first}")
+    if differ:
+        warnings.warn(
+            f"The observed data of {', '.join(map(repr, differ))} differ from those of {first!r}. "
+            "Evidences of different data, or of transformed data, cannot be compared.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.size == b.size and np.allclose(a, b, rtol=1e-6, atol=0.0, equal_nan=True)

@@ -1,0 +1,329 @@
+"""Model evidence to a wanted error, by a bandit over estimators."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+
+from amc_pymc.annealing import resample
+from amc_pymc.arguments import positive_int
+from amc_pymc.bandits import Policy
+from amc_pymc.combination import Cost
+from amc_pymc.evidence import (
+    ARMS,
+    GRADIENT_COST,
+    ImportanceArm,
+    Pilot,
+    Portfolio,
+    explore,
+    make_portfolio,
+)
+from amc_pymc.extract.particles import ParticleDensities, extract_particles
+from amc_pymc.inference.combine_estimators import Weights, combine_estimators
+from amc_pymc.inference.evidence_model import (
+    context_model,
+    one_blas_thread,
+    particle_kernel,
+    seed_words,
+)
+from amc_pymc.inference.evidence_results import (
+    Evidence,
+    add_data_groups,
+    disagreements,
+    draws_group,
+    evidence_group,
+    warn,
+)
+from amc_pymc.kernels import Kernel
+from amc_pymc.rng import RandomSeed, spawn_generators
+
+__all__ = ["estimate_evidence"]
+
+#: Relative variance of weights up to which posterior draws are taken from importance sampling.
+_USABLE = 20.0
+#: Share of the posterior that a reference may miss without a flag.
+_UNCOVERED = 0.1
+#: Errors by which the two combined estimates may differ.
+_APART = 5.0
+
+
+def estimate_evidence(
+    *,
+    target_mcse: float | None = 0.05,
+    max_cost: float | None = None,
+    arms: Literal["default"] | Sequence[Any] | Mapping[str, Any] = "default",
+    policy: str | Policy | type[Policy] = "lcb",
+    cost: Cost = "count",
+    weights: Weights = "predictable",
+    kernel: str | Kernel = "hmc",
+    draws: int = 500,
+    chains: int = 4,
+    model=None,
+    random_seed: RandomSeed = None,
+    executor: Executor | None = None,
+    progressbar: bool = True,
+) -> xr.DataTree:
+    r"""Estimate the logarithm of the evidence of a model to a wanted error.
+
+    A pilot run finds the posterior, its modes and a mixture of Student t distributions close to it. From these
+    a portfolio of unbiased estimators of :math:`Z = \int p(x) L(x) dx` is made: importance sampling from the
+    mixture with a tenth of the prior, plain and at randomised quasi-Monte Carlo points; annealed importance sampling and
+    sequential Monte Carlo from the prior and from the mixture. A bandit learns which reaches the error at
+    the least cost (:func:`combine_estimators`); the last, certifying round has a size fixed before it
+    begins, so that its estimate of Z is exactly unbiased.
+
+    Parameters
+    ----------
+    target_mcse : float or None, default 0.05
+        Standard error of log Z to stop at, in nats. None spends `max_cost`.
+    max_cost : float, optional
+        Most that may be spent, the pilot run included, in units of `cost`.
+    arms : "default", sequence or mapping
+        Estimators: names, of "importance_rqmc", "importance", "ais_reference", "smc_reference", "smc",
+        "ais_400", "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and
+        ``sample(n, rng)`` (as for :func:`combine_estimators`). "default" is all of the named ones
+        that the pilot run does not show to be hopeless.
+    policy : str, Policy or class, default "lcb"
+        As for :func:`combine_estimators`.
+    cost : "count", "cpu" or callable, default "count"
+        "count": evaluations of the model, a gradient counting for two; then a seed reproduces the run.
+        "cpu": seconds.
+    weights : {"predictable", "inverse_variance", "uniform"}
+        Which combined estimate is the headline.
+    kernel : {"hmc", "langevin", "random_walk", "slice"} or Kernel, default "hmc"
+        Moves of annealing estimators; discrete variables are moved by Metropolis.
+    draws, chains : int
+        Posterior draws per chain in the result. They take a part of the importance weights' accuracy,
+        not of the evidence's.
+    model : pm.Model, optional
+        Default: that of the context. A ``pm.Potential`` counts as likelihood.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+    executor : concurrent.futures.Executor, optional
+        Where draws of the estimators are made.
+    progressbar : bool, default True
+
+    Returns
+    -------
+    xarray.DataTree
+        ``evidence``: ``log_evidence``, ``log_evidence_mcse``, 95 % interval, ``log_evidence_iv`` with its error (all
+        draws weighted by inverse variance: a second opinion), ``ess`` (draws of relative variance one that
+        would give the same error), ``pareto_k``, ``n_likelihood``, ``n_gradient`` (evaluations, the pilot run included),
+        ``n_nan``, ``cpu_seconds``; attribute ``flags``. ``arms``: every estimator's own ``log_evidence`` and error,
+        draws, cost, weight; those left out with the reason. ``estimate``, ``rounds``, ``pulls``: as from
+        :func:`combine_estimators`. ``posterior``: draws by sampling importance resampling, or from the pilot
+        run where weights are too uneven (its attribute ``source``). ``observed_data``, ``constant_data``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Before any work: for arguments that cannot be used, models without likelihood or with an improper
+        prior.
+
+    Warns
+    -----
+    UserWarning
+        For every flag: estimators that disagree, heavy tails, a target missed, evidence that the pilot run saw
+        and the estimate misses, nan.
+
+    References
+    ----------
+    Neufeld, György, Schuurmans & Szepesvári (2014), Adaptive Monte Carlo via bandit allocation, ICML.
+    Neal (2001), Annealed importance sampling, doi:10.1023/A:1008923215028.
+    Hesterberg (1995), Weighted average importance sampling and defensive mixture distributions,
+    doi:10.1080/00401706.1995.10484303.
+
+    Examples
+    --------
+    >>> import amc_pymc as amc
+    >>> import pymc as pm
+    >>> with pm.Model():
+    ...     mu = pm.Normal("mu", 0.0, 1.0)
+    ...     y = pm.Normal("y", mu, 1.0, observed=[3.0])
+    ...     found = amc.estimate_evidence(target_mcse=0.01, random_seed=1, progressbar=False)
+    >>> bool(abs(found["evidence"]["log_evidence"] + 3.5155) < 0.05)
+    True
+    """
+    _check(target_mcse, max_cost)
+    draws, chains = positive_int("draws", draws), positive_int("chains", chains)
+    names, own = _named(arms)
+    model = context_model(model)
+    begin = time.process_time()
+    densities = extract_particles(model)
+    moves = particle_kernel(model, densities, kernel)
+    words = seed_words(random_seed)
+    pilot_rng, combine_rng, posterior_rng = spawn_generators(words, 3)
+    with one_blas_thread():
+        pilot = explore(densities, moves, pilot_rng, fitted=not densities.discrete.any())
+        portfolio = make_portfolio(
+            densities, pilot, moves, pilot_rng, names=names, target=target_mcse,
+            budget=math.inf if max_cost is None else max_cost,
+        )  # fmt: skip
+        portfolio.arms.update(own)
+        spent = _spent(pilot, portfolio) if cost != "cpu" else time.process_time() - begin
+        left, flags = _left(max_cost, spent, portfolio, cost)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            tree = combine_estimators(
+                portfolio.arms,
+                policy=policy,
+                target_mcse=target_mcse,
+                max_cost=left,
+                cost=cost,
+                weights=weights,
+                random_seed=combine_rng,
+                executor=executor,
+                progressbar=progressbar,
+            )
+        flags += [str(w.message).removesuffix(".") for w in caught]
+        numbers = _numbers(tree, weights, pilot, portfolio, densities)
+        flags += _flags(numbers, pilot, tree)
+        _add_posterior(tree, model, densities, pilot, draws, chains, posterior_rng)
+    numbers["cpu_seconds"] = time.process_time() - begin
+    _finish_arms(tree, portfolio)
+    tree["evidence"] = xr.DataTree(
+        evidence_group(
+            numbers, flags, weights=weights, kernel=moves.name, unbiased=tree.attrs["unbiased"]
+        )
+    )
+    add_data_groups(tree, model)
+    tree.attrs["sampling_method"] = "estimate_evidence"
+    warn(flags)
+    return tree
+
+
+def _check(target, budget) -> None:
+    if target is None and budget is None:
+        raise ValueError("One of target_mcse and max_cost is needed.")
+    for name, value in (("target_mcse", target), ("max_cost", budget)):
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            raise TypeError(f"{name} must be a number, got {value!r}.")
+        if not 0.0 < value < math.inf:
+            raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+
+
+def _named(arms: Any) -> tuple[list[str] | None, dict[str, Any]]:
+    """Names of arms to be made (None for the default ones) and arms that are brought along."""
+    if isinstance(arms, str):
+        if arms == "default":
+            return None, {}
+        raise ValueError(f"arms must be 'default' or a list, got {arms!r}; write arms=[{arms!r}].")
+    if isinstance(arms, Mapping):
+        return [], dict(arms)
+    if not isinstance(arms, Sequence):
+        raise TypeError(f"arms must be 'default', a list or a mapping, got {arms!r}.")
+    names = [a for a in arms if isinstance(a, str)]
+    own = {
+        str(getattr(a, "name", f"arm_{i}")): a for i, a in enumerate(arms) if not isinstance(a, str)
+    }
+    if not names and not own:
+        raise ValueError("arms is empty: there is nothing to estimate with.")
+    for name in names:
+        if name not in ARMS:
+            raise ValueError(f"arms must be among {', '.join(ARMS)}, got {name!r}.")
+    return names, own
+
+
+def _spent(pilot: Pilot, portfolio: Portfolio) -> float:
+    """Evaluations of the pilot runs, gradients counting for two."""
+    evaluations = pilot.evaluations + portfolio.evaluations
+    return evaluations + GRADIENT_COST * (pilot.gradients + portfolio.gradients)
+
+
+def _left(max_cost, spent: float, portfolio: Portfolio, cost) -> tuple[float | None, list[str]]:
+    """What is left to spend after the pilot run: at least something."""
+    if max_cost is None:
+        return None, []
+    least = sum(getattr(a, "cost", None) or 1.0 for a in portfolio.arms.values())
+    least = 3.0 * least if cost == "count" else 0.1 * spent
+    if max_cost - spent >= least:
+        return max_cost - spent, []
+    return least, [
+        f"max_cost={max_cost:g} is hardly more than the pilot run cost ({spent:.3g}); {least:.3g} were spent "
+        "beyond that"
+    ]
+
+
+def _numbers(tree, weights, pilot, portfolio, densities: ParticleDensities) -> Evidence:
+    estimate, arms = tree["estimate"].to_dataset(), tree["arms"].to_dataset()
+    headline = estimate.sel(weights=weights)
+    z = float(headline["log_mean"])
+    error = float(headline["log_mean_mcse"])
+    other = estimate.sel(weights="inverse_variance")
+    used = arms["weight"].values > 0.1
+    k = arms["pareto_k"].values[used]
+    counts = densities.counts
+    return Evidence(
+        log_evidence=z,
+        log_evidence_mcse=error,
+        log_evidence_iv=float(other["log_mean"]),
+        log_evidence_iv_mcse=float(other["log_mean_mcse"]),
+        ess=1.0 / error**2 if error > 0.0 else math.inf,
+        pareto_k=float(np.nanmax(k)) if np.isfinite(k).any() else math.nan,
+        n_likelihood=counts.values + counts.gradients,
+        n_gradient=counts.gradients,
+        n_nan=counts.nan,
+    )
+
+
+def _flags(numbers: Evidence, pilot: Pilot, tree) -> list[str]:
+    flags = []
+    z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
+    if tree.attrs["stopped"]:
+        flags.append(str(tree.attrs["stopped"]).removesuffix("."))
+    if z == -math.inf:
+        flags.append("all weights are zero")
+    if abs(z - numbers["log_evidence_iv"]) > _APART * error:
+        flags.append(
+            f"the estimate that weights all draws by inverse variance is {numbers['log_evidence_iv']:.2f}"
+        )
+    if pilot.uncovered > _UNCOVERED:
+        flags.append(
+            f"the fitted reference misses about {pilot.uncovered:.0%} of the posterior, which only draws from "
+            "the prior reach; errors may be larger than stated"
+        )
+    if numbers["n_nan"]:
+        flags.append(
+            f"the density was nan at {numbers['n_nan']:,} points, which count as impossible"
+        )
+    return flags + disagreements(numbers, pilot)
+
+
+def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:
+    """Names as those of evidence, and what was left out."""
+    arms = tree["arms"].to_dataset()
+    arms = arms.rename(log_mean="log_evidence", log_mean_mcse="log_evidence_mcse")
+    arms["cost"] = arms["draws"] * arms["cost_per_draw"]
+    arms.attrs["left_out"] = "; ".join(f"{k}: {v}" for k, v in portfolio.left_out.items())
+    tree["arms"] = xr.DataTree(arms)
+
+
+def _add_posterior(tree, model, densities, pilot: Pilot, draws, chains, rng) -> None:
+    """Draws of equal weight from the posterior."""
+    n = draws * chains
+    adapted = pilot.adapted
+    if adapted is not None and adapted.relative_variance < _USABLE:
+        arm = ImportanceArm(densities, adapted.mixture)
+        log_w, x = arm.weigh(2 * n, rng)
+        x = x[resample(log_w, n, rng)]
+        source = "sampling importance resampling from the fitted reference"
+    else:
+        x = pilot.ladder.particles.x
+        x = x[np.arange(n) % len(x)]
+        source = "particles of the pilot run, adaptive sequential Monte Carlo"
+    x = rng.permutation(x)
+    posterior = draws_group(model, densities.constrain(x), n_chains=chains)
+    posterior.attrs["source"] = source
+    terms = densities.values(x)
+    stats = {"log_prior": terms[0], "log_likelihood": terms[1], "lp": terms.sum(axis=0)}
+    tree["posterior"] = xr.DataTree(posterior)
+    tree["sample_stats"] = xr.DataTree(draws_group(model, stats, n_chains=chains))

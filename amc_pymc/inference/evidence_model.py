@@ -1,0 +1,70 @@
+"""What evidence estimators take from a model and its user: densities, kernels, seeds."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import cache
+
+import numpy as np
+
+from threadpoolctl import ThreadpoolController
+
+from amc_pymc.extract.particles import ParticleDensities
+from amc_pymc.extract.support import element_states
+from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
+from amc_pymc.rng import RandomSeed, as_generator
+
+__all__ = ["context_model", "one_blas_thread", "particle_kernel", "seed_words"]
+
+
+def context_model(model):
+    """The given model, or that of the context."""
+    from pymc.model.core import modelcontext
+
+    return modelcontext(model)
+
+
+def particle_kernel(model, densities: ParticleDensities, kernel: str | Kernel) -> Kernel:
+    """A kernel that moves all coordinates, the discrete ones by Metropolis."""
+    continuous = make_kernel(kernel)
+    if not densities.discrete.any():
+        return continuous
+    coordinates: list[int] = []
+    states: list = []
+    for variable in model.value_vars:
+        place = densities.layout.slices[variable.name]
+        if densities.layout.is_continuous(variable.name):
+            continue
+        coordinates += range(place.start, place.stop)
+        states += _states(model, variable, place.stop - place.start)
+    discrete = DiscreteMetropolis(tuple(coordinates), tuple(states))
+    rest = tuple(np.flatnonzero(~densities.discrete).tolist())
+    if not rest:
+        return discrete
+    if getattr(continuous, "coordinates", None) is not None:
+        raise ValueError(
+            f"kernel must leave its coordinates open where variables are discrete, got {kernel!r}."
+        )
+    return Mixed(type(continuous)(**{**continuous.__dict__, "coordinates": rest}), discrete)  # type: ignore[arg-type]
+
+
+def _states(model, variable, size: int) -> list:
+    try:
+        return element_states(model, variable)
+    except ValueError:
+        return [None] * size  # without end, or too many to be drawn evenly
+
+
+def seed_words(random_seed: RandomSeed) -> list[int]:
+    """Four words from which everything else is spawned."""
+    return as_generator(random_seed).integers(2**32, size=4).tolist()
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> AbstractContextManager:
+    """Keep BLAS to one thread: matrices are small, and more would wait for each other."""
+    return _controller().limit(limits=1, user_api="blas")

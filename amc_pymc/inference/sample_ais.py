@@ -1,0 +1,457 @@
+"""Annealed importance sampling of a PyMC model."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from pathlib import Path as FilePath
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from amc_pymc.annealing import (
+    Annealed,
+    Ladder,
+    ReferencePath,
+    Schedule,
+    anneal,
+    anneal_back,
+    climb,
+    effective_shares,
+    make_schedule,
+    resample,
+)
+from amc_pymc.arguments import positive_int
+from amc_pymc.evidence import Pilot, explore
+from amc_pymc.evidence.arms import draw_base
+from amc_pymc.execution import map_jobs
+from amc_pymc.extract.particles import ParticleDensities, extract_particles
+from amc_pymc.extract.unconstrain import unconstrain
+from amc_pymc.importance import StudentTMixture
+from amc_pymc.inference.checkpoint import Checkpoint
+from amc_pymc.inference.evidence_model import (
+    context_model,
+    one_blas_thread,
+    particle_kernel,
+    seed_words,
+)
+from amc_pymc.inference.evidence_results import (
+    LARGEST_K,
+    Evidence,
+    add_data_groups,
+    disagreements,
+    draws_group,
+    evidence_group,
+    from_log_weights,
+    warn,
+)
+from amc_pymc.kernels import Kernel
+from amc_pymc.progress import progress
+from amc_pymc.rng import RandomSeed, spawn_generators
+
+__all__ = ["sample_ais"]
+
+ReferenceName = Literal["auto", "prior", "laplace", "student_t"]
+
+#: Particles annealed at once: the unit of parallel work and of checkpoints.
+_BLOCK = 250
+#: Particles whose cumulative weights are kept for pictures.
+_PATHS = 100
+#: Relative variance of weights up to which a fitted reference is preferred to the prior.
+_USABLE = 100.0
+
+
+def sample_ais(
+    draws: int = 1000,
+    *,
+    n_steps: int = 400,
+    schedule: Schedule = ("power", 4.0),
+    kernel: str | Kernel = "hmc",
+    n_moves: int = 1,
+    reference: ReferenceName | Callable[[np.ndarray], Any] = "auto",
+    reverse_draws: Any = None,
+    chains: int = 4,
+    model=None,
+    random_seed: RandomSeed = None,
+    progressbar: bool = True,
+    executor: Executor | None = None,
+    checkpoint: str | FilePath | None = None,
+) -> xr.DataTree:
+    r"""Estimate the evidence of a model, and draw from its posterior, by annealed importance sampling.
+
+    Particles start as independent draws of a reference q and are moved along the path
+    :math:`q^{1-\beta} (p L)^{\beta}` from q to prior times likelihood; the mean of their weights is an unbiased
+    estimate of the evidence :math:`Z = \int p(x) L(x) dx` of the model as written (Neal 2001). Step sizes, scales,
+    references and adaptive schedules come from a pilot run and are frozen before. For an error that
+    you name, rather than a number of draws, use :func:`estimate_evidence`.
+
+    Parameters
+    ----------
+    draws : int, default 1000
+        Particles per chain. All are independent of each other.
+    n_steps : int, default 400
+        T, steps of the inverse temperature from 0 to 1. The variance of a log-weight falls like 1 / T.
+    schedule : str, tuple or sequence, default ("power", 4)
+        Inverse temperatures: "linear", "power", "geometric", "sigmoid", a pair of such a name and its
+        number, "adaptive" (from the pilot run), or T + 1 numbers; see
+        :func:`amc_pymc.annealing.make_schedule`.
+    kernel : {"hmc", "langevin", "random_walk", "slice"} or Kernel, default "hmc"
+        Moves of continuous variables; discrete ones are moved by Metropolis.
+    n_moves : int, default 1
+        Moves at each temperature.
+    reference : {"auto", "prior", "laplace", "student_t"} or callable, default "auto"
+        Where to start: the prior, normal distributions at all modes, or a mixture of Student t
+        distributions adapted in the pilot run. "auto" is the last one if its importance weights
+        have a relative variance below 100, else the prior. A callable is given rough posterior draws
+        (P, D) on the unconstrained scale and returns an object with ``sample(n, rng)``,
+        ``log_density(x)`` and ``log_density_and_gradient(x)``, of a normalised density.
+    reverse_draws : DataTree, mapping or array, optional
+        Exact draws from the posterior, or those of another sampler, to anneal back from: minus the
+        logarithm of their mean weight is above log Z on the mean, if the draws are exact. A
+        DataTree's group ``posterior``, a mapping of names to arrays (P, ...), or unconstrained
+        vectors (P, D).
+    chains : int, default 4
+        Groups that the particles are reported in.
+    model : pm.Model, optional
+        Default: that of the context. A ``pm.Potential`` counts as likelihood.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        Reproduces everything but ``cpu_seconds``, with any `executor`.
+    progressbar : bool, default True
+    executor : concurrent.futures.Executor, optional
+        Where particles are annealed, 250 at a time.
+    checkpoint : str or Path, optional
+        netCDF file that is brought up to date after every 250 particles. A run that is killed goes on
+        from it when called again with the same arguments, to the same numbers.
+
+    Returns
+    -------
+    xarray.DataTree
+        ``posterior``: draws (chain, draw) of equal weight, resampled from the particles of their chain.
+        ``weighted_posterior``: the particles, with ``log_weight`` (natural logarithm). ``sample_stats``: for the
+        draws of ``posterior`` log likelihood, log prior (unconstrained, with Jacobians), the particle each
+        is a copy of. ``evidence``: ``log_evidence``, ``log_evidence_mcse``, 95 % interval, effective particles ``ess``,
+        ``pareto_k`` of the largest weights, ``n_likelihood`` and ``n_gradient`` (evaluations, the pilot run
+        included), ``n_nan``, ``cpu_seconds``, and with `reverse_draws` ``reverse_log_evidence`` with its error;
+        attribute ``flags``. ``annealing``: by temperature. ``observed_data``, ``constant_data``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Before any work: for arguments that cannot be used, models without likelihood or with an improper prior.
+
+    Warns
+    -----
+    UserWarning
+        For every flag: few particles carry the sum, densities were nan, the pilot run found evidence that the
+        estimate misses, an interrupted run.
+
+    References
+    ----------
+    Neal (2001), Annealed importance sampling, Statistics and Computing 11:125-139, doi:10.1023/A:1008923215028.
+    Sohl-Dickstein & Culpepper (2012), Hamiltonian annealed importance sampling, arXiv:1205.1925.
+    Grosse, Ghahramani & Adams (2015), Sandwiching the marginal likelihood, arXiv:1511.02543.
+
+    Examples
+    --------
+    >>> import amc_pymc as amc
+    >>> import pymc as pm
+    >>> with pm.Model():
+    ...     mu = pm.Normal("mu", 0.0, 1.0)
+    ...     y = pm.Normal("y", mu, 1.0, observed=[3.0])
+    ...     found = amc.sample_ais(200, n_steps=50, random_seed=1, progressbar=False)
+    >>> bool(abs(found["evidence"]["log_evidence"] + 3.5155) < 0.1)
+    True
+    """
+    settings = _Settings(
+        positive_int("draws", draws),
+        positive_int("chains", chains),
+        positive_int("n_moves", n_moves),
+        schedule,
+        positive_int("n_steps", n_steps),
+    )
+    if schedule != "adaptive":
+        make_schedule(schedule, n_steps)
+    if not callable(reference) and reference not in ("auto", "prior", "laplace", "student_t"):
+        raise ValueError(
+            "reference must be 'auto', 'prior', 'laplace', 'student_t' or a callable, got "
+            f"{reference!r}."
+        )
+    model = context_model(model)
+    begin = time.process_time()
+    densities = extract_particles(model)
+    moves = particle_kernel(model, densities, kernel)
+    back = None if reverse_draws is None else _unconstrained(model, densities, reverse_draws)
+    asked = (settings, moves, getattr(reference, "__qualname__", reference), _print_of(densities))
+    saved = Checkpoint.open(checkpoint, settings=repr(asked), seed=random_seed)
+    words = seed_words(random_seed) if saved.words is None else saved.words
+    saved.begin(words)
+    blocks = _blocks(settings.draws, settings.chains)
+    pilot_rng, resampling_rng, back_rng, *rngs = spawn_generators(words, 3 + len(blocks))
+    with progress("Annealing", len(blocks) + 1, enabled=progressbar) as bar, one_blas_thread():
+        pilot = explore(densities, moves, pilot_rng, fitted=not densities.discrete.any())
+        plan = _plan(densities, pilot, moves, reference, settings, pilot_rng)
+        bar.advance()
+        apart, nan = time.process_time() - begin, densities.counts.nan
+        todo = [i for i in range(len(blocks)) if i not in saved.done]
+        jobs = [(plan, blocks[i][1], rngs[i]) for i in todo]
+        interrupted = False
+        try:
+            for i, run in zip(todo, map_jobs(_anneal, jobs, executor), strict=True):
+                saved.add(i, run)
+                bar.advance()
+        except KeyboardInterrupt:
+            if not saved.done:
+                raise
+            interrupted = True
+        reverse = None
+        if back is not None and not interrupted:
+            reverse = anneal_back(plan.path, back, plan.betas, moves, plan.ladder, back_rng)
+    numbers = {"cpu_seconds": apart + saved.seconds, "n_nan": nan + saved.nan}
+    done = saved.in_order()
+    return _results(
+        model, densities, pilot, plan, blocks, done, reverse, resampling_rng, interrupted, numbers
+    )
+
+
+class _Settings(NamedTuple):
+    draws: int
+    chains: int
+    n_moves: int
+    schedule: Any
+    n_steps: int
+
+
+class _Plan(NamedTuple):
+    """Everything that is frozen before particles are annealed."""
+
+    path: Any
+    base: Any
+    betas: np.ndarray
+    kernel: Kernel
+    ladder: Ladder
+    n_moves: int
+    reference: str
+    evaluations: int
+    gradients: int
+
+
+def _blocks(draws: int, chains: int) -> list[tuple[int, int]]:
+    """Chain and size of each block of particles."""
+    sizes = [min(_BLOCK, draws - i) for i in range(0, draws, _BLOCK)]
+    return [(chain, size) for chain in range(chains) for size in sizes]
+
+
+def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> tuple[Annealed, float, int]:
+    """Anneal one block: the run, its CPU seconds and the number of nan met."""
+    plan, n, rng = job
+    with one_blas_thread():
+        begin = time.process_time()
+        before = _nan(plan.path)
+        x = draw_base(plan.base, n, rng)
+        run = anneal(
+            plan.path, x, plan.betas, plan.kernel, plan.ladder, rng,
+            n_paths=_PATHS, n_moves=plan.n_moves,
+        )  # fmt: skip
+        return run, time.process_time() - begin, _nan(plan.path) - before
+
+
+def _print_of(densities: ParticleDensities) -> tuple:
+    """What tells a model and its data from others: densities at a few points."""
+    x = densities.draw_prior(3, spawn_generators(0, 1)[0])
+    return densities.layout, densities.values(x).round(6).tolist()
+
+
+def _nan(path) -> int:
+    return getattr(path, "joint", path).counts.nan
+
+
+def _plan(densities, pilot: Pilot, kernel, reference, settings: _Settings, rng) -> _Plan:
+    """Reference, schedule and tunings."""
+    name = reference if isinstance(reference, str) else "callable"
+    if name == "auto":
+        usable = pilot.adapted is not None and pilot.adapted.relative_variance < _USABLE
+        name = "student_t" if usable else "prior"
+    if name != "prior" and densities.discrete.any():
+        raise ValueError(
+            f"reference={name!r} is for continuous variables, the model has discrete ones; use 'prior'."
+        )
+    evaluations, gradients = pilot.evaluations, pilot.gradients
+    if name == "prior":
+        path, base, ladder = densities, densities, pilot.ladder
+    else:
+        if name == "callable":
+            base = reference(pilot.ladder.particles.x)
+        else:
+            base = pilot.reference if name == "student_t" else _normals(pilot)
+        path = ReferencePath(densities, base)
+        n = len(pilot.ladder.particles.x)
+        ladder = climb(path, base.sample(n, rng), kernel, rng)
+        evaluations += ladder.evaluations
+        gradients += ladder.gradients
+    betas = make_schedule(
+        settings.schedule, settings.n_steps, barrier=(ladder.betas, ladder.heights)
+    )
+    return _Plan(path, base, betas, kernel, ladder, settings.n_moves, name, evaluations, gradients)
+
+
+def _normals(pilot: Pilot) -> StudentTMixture:
+    """Normal distributions at the modes."""
+    if pilot.laplace is None:
+        raise ValueError("reference='laplace': no mode was found; use 'prior' or 'student_t'.")
+    m = pilot.laplace
+    return StudentTMixture(m.weights, m.means, m.choleskys, math.inf)
+
+
+def _unconstrained(model, densities: ParticleDensities, draws: Any) -> np.ndarray:
+    """Unconstrained vectors (P, D) of the draws to anneal back from."""
+    if isinstance(draws, xr.DataTree):
+        if "posterior" not in draws.children:
+            raise ValueError("reverse_draws has no group 'posterior'.")
+        stacked = draws["posterior"].to_dataset().stack(sample=("chain", "draw"))
+        draws = {str(k): v.transpose("sample", ...).values for k, v in stacked.data_vars.items()}
+    if isinstance(draws, np.ndarray):
+        if draws.ndim != 2 or draws.shape[1] != densities.n_dim:
+            raise ValueError(
+                f"reverse_draws must have shape (P, {densities.n_dim}), got {draws.shape}."
+            )
+        out = np.asarray(draws, float)
+    else:
+        try:
+            out = unconstrain(model, densities.layout, draws)
+        except ValueError as error:
+            raise ValueError(f"reverse_draws: {error}") from error
+    if not np.isfinite(out).all() or not len(out):
+        raise ValueError("reverse_draws must be finite, and at least one.")
+    return out
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+def _results(
+    model, densities, pilot, plan, blocks, done, reverse, rng, interrupted, counted
+) -> xr.DataTree:
+    log_weights = np.concatenate([run.log_weights for run in done.values()])
+    numbers = from_log_weights(log_weights)
+    gradients = plan.gradients + sum(run.gradients for run in done.values())
+    evaluations = plan.evaluations + sum(run.evaluations for run in done.values())
+    numbers |= {
+        "n_likelihood": evaluations + gradients,
+        "n_gradient": gradients,
+        **counted,
+    }
+    flags = _flags(numbers, pilot, len(log_weights))
+    if interrupted:
+        flags.insert(0, f"interrupted after {len(done)} of {len(blocks)} blocks of particles")
+    if reverse is not None:
+        numbers |= _reversed(reverse)
+    tree = xr.DataTree()
+    chains = _whole_chains(blocks, done)
+    if chains:
+        _add_draws(tree, model, densities, chains, rng)
+    tree["evidence"] = xr.DataTree(
+        evidence_group(
+            numbers,
+            flags,
+            reference=plan.reference,
+            kernel=plan.kernel.name,
+            unbiased="of the evidence, not of its logarithm",
+        )
+    )
+    tree["annealing"] = xr.DataTree(_annealing(plan, done))
+    add_data_groups(tree, model)
+    tree.attrs = {"inference_library": "amc_pymc", "sampling_method": "sample_ais"}
+    warn(flags)
+    return tree
+
+
+def _flags(numbers: Evidence, pilot: Pilot, n: int) -> list[str]:
+    flags = []
+    if numbers["log_evidence"] == -math.inf:
+        flags.append("all weights are zero: the likelihood is zero wherever particles ended")
+    if numbers["pareto_k"] > LARGEST_K:
+        flags.append(
+            f"a few weights carry the sum (Pareto k = {numbers['pareto_k']:.2f}); use more steps or another "
+            "reference"
+        )
+    elif numbers["ess"] < min(50.0, 0.5 * n):
+        flags.append(f"only {numbers['ess']:.0f} of {n:,} particles are effective; use more steps")
+    if numbers["n_nan"]:
+        flags.append(
+            f"the density was nan at {numbers['n_nan']:,} points, which count as impossible"
+        )
+    return flags + disagreements(numbers, pilot)
+
+
+def _reversed(run: Annealed) -> dict[str, float]:
+    back = from_log_weights(run.log_weights)
+    return {
+        "reverse_log_evidence": -back["log_evidence"],
+        "reverse_log_evidence_mcse": back["log_evidence_mcse"],
+    }
+
+
+def _whole_chains(blocks, done: dict[int, Annealed]) -> list[tuple[np.ndarray, ...]]:
+    """Particles of each chain that has any, cut to the same number."""
+    found: dict[int, list[Annealed]] = {}
+    for i, run in done.items():
+        found.setdefault(blocks[i][0], []).append(run)
+    joined = [_join(runs) for runs in found.values()]
+    shortest = min((len(x) for x, _, _ in joined), default=0)
+    return [tuple(a[:shortest] for a in parts) for parts in joined]
+
+
+def _join(runs: Sequence[Annealed]) -> tuple[np.ndarray, ...]:
+    return (
+        np.concatenate([r.x for r in runs]),
+        np.concatenate([r.log_weights for r in runs]),
+        np.concatenate([r.log_likelihood for r in runs]),
+    )
+
+
+def _add_draws(tree, model, densities: ParticleDensities, chains, rng) -> None:
+    """Particles with their weights, and draws of equal weight."""
+    x = np.concatenate([c[0] for c in chains])
+    log_w = np.stack([c[1] for c in chains])
+    n_chains, n_draws = log_w.shape
+    index = np.stack(
+        [resample(w, n_draws, rng) if w.max() > -np.inf else np.arange(n_draws) for w in log_w]
+    )
+    for row in index:
+        rng.shuffle(row)
+    chosen = (index + n_draws * np.arange(n_chains)[:, None]).ravel()
+    values = densities.constrain(x)
+    terms = densities.values(x)
+    posterior = draws_group(model, {k: v[chosen] for k, v in values.items()}, n_chains=n_chains)
+    weighted = draws_group(model, values, n_chains=n_chains)
+    weighted["log_weight"] = ("chain", "draw"), log_w
+    stats = {
+        "log_prior": terms[0][chosen],
+        "log_likelihood": terms[1][chosen],
+        "particle": index.ravel(),
+    }
+    stats["lp"] = stats["log_prior"] + stats["log_likelihood"]
+    tree["posterior"] = xr.DataTree(posterior)
+    tree["sample_stats"] = xr.DataTree(draws_group(model, stats, n_chains=n_chains))
+    tree["weighted_posterior"] = xr.DataTree(weighted)
+
+
+def _annealing(plan: _Plan, done: dict[int, Annealed]) -> xr.Dataset:
+    runs = list(done.values())
+    n = sum(len(r.x) for r in runs)
+    sums = np.logaddexp.reduce([r.log_sums for r in runs])
+    acceptance = np.average([r.acceptance for r in runs], axis=0, weights=[len(r.x) for r in runs])
+    paths = np.concatenate([r.paths for r in runs])[:_PATHS]
+    return xr.Dataset(
+        {
+            "beta": ("temperature", plan.betas[1:]),
+            "log_weight_path": (("path", "temperature"), paths),
+            "log_mean_weight": ("temperature", sums[0] - math.log(n)),
+            "ess": ("temperature", effective_shares(sums, n)),
+            "accept": ("temperature", np.append(acceptance, np.nan)),
+        }
+    )

@@ -1,0 +1,280 @@
+"""Where the weights of annealed importance sampling come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import numpy as np
+import xarray as xr
+
+from amc_pymc.logweights import log_mean_exp
+from amc_pymc.plots.combinations import (
+    colour_by,
+    log_axis,
+    plot_backend,
+    side_by_side,
+    visual_options,
+)
+from amc_pymc.plots.evidence import evidence_group, number_with_error
+
+__all__ = ["plot_ais"]
+
+Against = Literal["step", "beta"]
+
+_VISUALS = (
+    "paths", "mean", "level", "final", "final_interval", "shares", "ticks", "title", "xlabel",
+    "ylabel", "legend",
+)  # fmt: skip
+_SHARES = ("effective draws", "acceptance")
+#: More temperatures than this are not drawn.
+_MOST_POINTS = 400
+#: Effective draws below this share are shown on a log axis.
+_SMALL = 0.1
+_SOURCE = "amc_pymc.sample_ais"
+
+
+def plot_ais(
+    dt: xr.DataTree,
+    *,
+    against: Against = "step",
+    plot_collection=None,
+    backend: str | None = None,
+    visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
+    **pc_kwargs,
+):
+    """Plot how the weights of annealed importance sampling grow along the temperatures.
+
+    The first plot shows cumulative log-weights of some particles, with the logarithm of their mean as a
+    thick line, and the final log evidence, of all particles, with its 95 % interval. That line should
+    run within the paths; where it hugs the highest, few particles carry the estimate. The second plot
+    shows the effective share of the draws that is left, and how many moves were accepted.
+
+    Parameters
+    ----------
+    dt : DataTree
+        What :func:`amc_pymc.sample_ais` returned.
+    against : {"step", "beta"}, default "step"
+        The horizontal axis: temperatures at equal distances, labelled with their values, which shows
+        all of a schedule that crowds near zero; or to scale.
+    plot_collection : PlotCollection, optional
+        Where to draw, with plots for the variables "log_weight" and "share".
+    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+        By default ``rcParams["plot.backend"]`` of ArviZ.
+    visuals : mapping of {str : mapping or bool}, optional
+        Options of the parts, or False to leave one out:
+
+        * paths -> passed to :func:`~arviz_plots.visuals.multiple_lines`
+        * mean, the logarithm of the mean weight of these paths
+          -> passed to :func:`~arviz_plots.visuals.line_xy`
+        * level, a line at the log evidence -> passed to :func:`~arviz_plots.visuals.hline`
+        * final -> passed to :func:`~arviz_plots.visuals.scatter_xy`
+        * final_interval -> passed to :func:`~arviz_plots.visuals.ci_line_y`
+        * shares, effective draws and acceptance -> passed to :func:`~arviz_plots.visuals.line_xy`
+        * ticks -> passed to :func:`~arviz_plots.visuals.set_xticks`
+        * title -> passed to :func:`~arviz_plots.visuals.labelled_title`
+        * xlabel, ylabel -> passed to :func:`~arviz_plots.visuals.labelled_x` and
+          :func:`~arviz_plots.visuals.labelled_y`
+        * legend -> passed to :meth:`arviz_plots.PlotCollection.add_legend`
+
+    **pc_kwargs
+        Passed to :meth:`arviz_plots.PlotCollection.wrap`.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `dt` is no such result or lacks a group, or an option is unknown.
+
+    Notes
+    -----
+    At temperature :math:`t` the mean weight estimates the normalising constant of the annealed density,
+    so the thick line is an estimate of its whole path, if a poor one where few draws are effective.
+    Paths of weight zero end where they fall to it, and the lowest twentieth of the others may leave the
+    plot. Of very many temperatures evenly spaced ones are drawn.
+
+    See Also
+    --------
+    amc_pymc.plot_evidence : estimates with their intervals.
+
+    Examples
+    --------
+    Paths of a Gaussian whose weights were not moved, so that the effective draws decline:
+
+    >>> import numpy as np, xarray as xr
+    >>> from amc_pymc.plots.ais import plot_ais
+    >>> from amc_pymc.rng import as_generator
+    >>> beta = np.linspace(0.0, 1.0, 11) ** 4
+    >>> paths = -np.outer(as_generator(1).normal(size=20) ** 2, beta)
+    >>> dt = xr.DataTree.from_dict(
+    ...     {
+    ...         "evidence": xr.Dataset({"log_evidence": -0.55, "log_evidence_mcse": 0.1}),
+    ...         "annealing": xr.Dataset(
+    ...             {
+    ...                 "beta": ("temperature", beta),
+    ...                 "log_weight_path": (("path", "temperature"), paths),
+    ...                 "ess": ("temperature", 1.0 - 0.4 * beta),
+    ...                 "accept": ("temperature", np.full(11, 0.8)),
+    ...             }
+    ...         ),
+    ...     }
+    ... )
+    >>> pc = plot_ais(dt, backend="none")
+    >>> pc.get_viz("title", "share")["string"]
+    'Effective draws 60 %, acceptance 0.80'
+    """
+    from arviz_plots import PlotCollection
+    from arviz_plots import visuals as draw
+
+    options = visual_options(visuals, _VISUALS)
+    if against not in get_args(Against):
+        raise ValueError(f"against must be one of {', '.join(get_args(Against))}, got {against!r}.")
+    annealing = evidence_group(
+        dt, "annealing", ("beta", "log_weight_path", "ess", "accept"), "dt", _SOURCE
+    )
+    found = evidence_group(dt, "evidence", ("log_evidence", "log_evidence_mcse"), "dt", _SOURCE)
+    flags = str(found.attrs.get("flags", dt.attrs.get("flags", "")))
+    kept = _thinned(annealing.sizes["temperature"])
+    beta = annealing["beta"].values
+    x = (np.arange(beta.size) if against == "step" else beta).astype(float)
+    paths, mean = _weights(annealing, kept)
+    shares = _shares(annealing, x, kept)
+    backend = plot_backend(backend, plot_collection)
+
+    if plot_collection is None:
+        pc_kwargs = side_by_side(pc_kwargs, backend, 2, legend=options["legend"] is not False)
+        layout = xr.Dataset({"log_weight": paths, "share": shares})
+        plot_collection = PlotCollection.wrap(layout, backend=backend, **pc_kwargs)
+    if "color" not in plot_collection.aes_set:
+        colour_by(plot_collection, "quantity", list(_SHARES))
+
+    def paint(visual, key: str, data: xr.Dataset, ignore_aes: Any = "all", **defaults) -> None:
+        if options[key] is not False:
+            plot_collection.map(
+                visual, key, data=data, ignore_aes=ignore_aes, **{**defaults, **options[key]}
+            )
+
+    paint(draw.multiple_lines, "paths", xr.Dataset({"log_weight": paths}),
+          x_dim="temperature", xvalues=x[kept], color="#888888", alpha=0.35, width=0.7)  # fmt: skip
+    paint(draw.line_xy, "mean", xr.Dataset({"log_weight": _line(x[kept], mean)}),
+          color="C0", width=2.5)  # fmt: skip
+    final = _final(found, float(x[-1]))
+    level = final.sel(plot_axis="y", drop=True)
+    paint(draw.hline, "level", xr.Dataset({"log_weight": level}), color="#888888", width=1)
+    paint(draw.ci_line_y, "final_interval", xr.Dataset({"log_weight": final}), color="B1")
+    paint(draw.scatter_xy, "final", xr.Dataset({"log_weight": final}), color="B1", size=20)
+    limits = _limits(paths.values, mean, final.values[1:, 0])
+    if limits is not None:
+        plot_collection.map(
+            draw.set_ylim, data=xr.Dataset({"log_weight": 0.0}), ignore_aes="all",
+            store_artist=False, limits=limits,
+        )  # fmt: skip
+
+    effective = annealing["ess"].values
+    if (effective < _SMALL).any():
+        plot_collection.map(
+            log_axis, data=xr.Dataset({"share": shares}), ignore_aes="all", store_artist=False,
+            axis="y",
+        )  # fmt: skip
+        shares = shares.where(shares.sel(plot_axis="y", drop=True) > 0.0)
+    paint(draw.line_xy, "shares", xr.Dataset({"share": shares}), frozenset())
+
+    for name, texts in _texts(found, annealing, against, flags).items():
+        one = xr.Dataset({name: 0.0})
+        if against == "step":
+            steps = np.unique(np.linspace(0, beta.size - 1, min(6, beta.size)).round().astype(int))
+            paint(draw.set_xticks, "ticks", one, store_artist=False, values=x[steps],
+                  labels=[f"{beta[i]:.2g}" for i in steps])  # fmt: skip
+        for key, visual in (
+            ("title", draw.labelled_title),
+            ("xlabel", draw.labelled_x),
+            ("ylabel", draw.labelled_y),
+        ):
+            paint(visual, key, one, text=texts[key])
+    mapped = plot_collection.aes["color"].dataset if "color" in plot_collection.aes_set else {}
+    if options["legend"] is not False and "quantity" in getattr(mapped, "dims", ()):
+        plot_collection.add_legend("quantity", **options["legend"])
+    return plot_collection
+
+
+def _thinned(n: int) -> np.ndarray:
+    """Numbers of the temperatures that are drawn, the first and the last among them."""
+    return np.unique(np.linspace(0, n - 1, min(n, _MOST_POINTS)).round().astype(int))
+
+
+def _weights(annealing: xr.Dataset, kept: np.ndarray) -> tuple[xr.DataArray, np.ndarray]:
+    """Log-weights of the paths (path, temperature), nan for weight zero, and log of their mean."""
+    paths = annealing["log_weight_path"].transpose("path", "temperature").isel(temperature=kept)
+    paths = paths.drop_vars(list(paths.coords)).astype(float)
+    usable = np.where(np.isnan(paths.values), -np.inf, paths.values)
+    mean = np.asarray(log_mean_exp(usable, axis=0))
+    return paths.where(np.isfinite(paths)), np.where(np.isfinite(mean), mean, np.nan)
+
+
+def _line(x: np.ndarray, y: np.ndarray) -> xr.DataArray:
+    return xr.DataArray(
+        np.stack([x, y]), dims=("plot_axis", "point"), coords={"plot_axis": ["x", "y"]}
+    )
+
+
+def _shares(annealing: xr.Dataset, x: np.ndarray, kept: np.ndarray) -> xr.DataArray:
+    """Effective draws and acceptance against temperature, (quantity, plot_axis, point)."""
+    lines = [_line(x[kept], annealing[key].values[kept]) for key in ("ess", "accept")]
+    return xr.concat(lines, "quantity").assign_coords(quantity=list(_SHARES))
+
+
+def _final(found: xr.Dataset, x: float) -> xr.DataArray:
+    """Log evidence and its 95 % interval at the last temperature."""
+    centre, error = float(found["log_evidence"]), float(found["log_evidence_mcse"])
+    low = float(found.get("log_evidence_lower", centre - 1.96 * error))
+    high = float(found.get("log_evidence_upper", centre + 1.96 * error))
+    return xr.DataArray(
+        [[x], [centre], [low], [high]],
+        dims=("plot_axis", "point"),
+        coords={"plot_axis": ["x", "y", "y_bottom", "y_top"]},
+    )
+
+
+def _limits(paths: np.ndarray, mean: np.ndarray, final: np.ndarray) -> tuple[float, float] | None:
+    """Ends of the axis of log-weights: everything but the lowest twentieth of the paths."""
+    known = paths[np.isfinite(paths)]
+    shown = np.concatenate([mean, final, np.quantile(known, [0.05, 1.0]) if known.size else []])
+    shown = shown[np.isfinite(shown)]
+    if shown.size == 0 or shown.min() == shown.max():
+        return None
+    margin = 0.05 * (shown.max() - shown.min())
+    return float(shown.min() - margin), float(shown.max() + margin)
+
+
+def _texts(
+    found: xr.Dataset, annealing: xr.Dataset, against: Against, flags: str
+) -> dict[str, dict[str, str]]:
+    """Title and labels of each plot."""
+    title = "Log evidence " + number_with_error(
+        float(found["log_evidence"]), float(found["log_evidence_mcse"])
+    )
+    if flags.strip():
+        title += ", flagged"
+    if "reverse_log_evidence" in found:
+        title += "\nreverse " + number_with_error(
+            float(found["reverse_log_evidence"]),
+            float(found.get("reverse_log_evidence_mcse", np.nan)),
+        )
+    shares = f"Effective draws {_percent(float(annealing['ess'][-1]))}"
+    accept = annealing["accept"].values
+    if np.isfinite(accept).any():
+        shares += f", acceptance {np.nanmean(accept):.2f}"
+    xlabel = "inverse temperature" + (", steps evenly spaced" if against == "step" else "")
+    return {
+        "log_weight": {"title": title, "xlabel": xlabel, "ylabel": "cumulative log-weight"},
+        "share": {"title": shares, "xlabel": xlabel, "ylabel": "share"},
+    }
+
+
+def _percent(share: float) -> str:
+    if not np.isfinite(share):
+        return "unknown"
+    return f"{100.0 * share:.0f} %" if share >= 0.1 else f"{100.0 * share:.2g} %"

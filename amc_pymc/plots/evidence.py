@@ -1,0 +1,548 @@
+"""Evidence of several models, or of the arms of one estimate."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from amc_pymc.plots.combinations import plot_backend, side_by_side, visual_options
+
+__all__ = ["evidence_group", "number_with_error", "plot_evidence"]
+
+_VISUALS = (
+    "bar", "band", "reference", "interval", "point", "value", "names", "ticks", "title", "xlabel",
+)  # fmt: skip
+#: Half a 95 % interval in standard errors.
+_Z95 = 1.96
+#: Differences in nats beyond which the axis becomes logarithmic.
+_LINEAR_RANGE = 20.0
+#: Place of the figures beside probabilities.
+_NOTES = 1.08
+#: An interval shorter than the axis by more than this factor is not seen.
+_SHORT = 60.0
+#: Above this shape of their tail a few weights carry the sum.
+_LARGEST_K = 0.7
+#: The flag of compare_evidence that says nothing against an estimate.
+_NO_WARNING = "not separated from "
+
+
+def plot_evidence(
+    data: pd.DataFrame | xr.DataTree | Mapping[str, xr.DataTree],
+    *,
+    plot_collection=None,
+    backend: str | None = None,
+    visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
+    **pc_kwargs,
+):
+    """Plot the evidence of several models, or what the arms of one estimate say of it.
+
+    Of several models the first plot shows log evidences with 95 % intervals, as differences from the
+    best, and in figures with standard errors. The second shows posterior probabilities.
+
+    Of one result with several arms the first plot shows the estimate of each arm alone, with the 95 %
+    interval of the combined estimate as a band; the second shows the weights of the arms.
+
+    Where a linear axis would hide what is close to zero, it is linear near zero and logarithmic beyond:
+    for models beyond one nat if differences exceed 20 nats, for arms beyond about three times the
+    shortest interval if it would be too short to be seen.
+
+    Parameters
+    ----------
+    data : DataFrame, mapping of {str : DataTree} or DataTree
+        A table of :func:`amc_pymc.compare_evidence`, whose order of rows is kept; or what
+        :func:`amc_pymc.sample_ais` or :func:`amc_pymc.estimate_evidence` returned of several models,
+        equally probable in advance and sorted here; or of one. A table shows intervals of 1.96
+        standard errors, results their own.
+    plot_collection : PlotCollection, optional
+        Where to draw, with plots for the variables "log_evidence" and, for several rows, "prob" or
+        "weight".
+    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+        By default ``rcParams["plot.backend"]`` of ArviZ.
+    visuals : mapping of {str : mapping or bool}, optional
+        Options of the parts, or False to leave one out:
+
+        * bar, from zero to a probability or weight
+          -> passed to :func:`~arviz_plots.visuals.fill_between_y`
+        * band -> passed to :func:`~arviz_plots.visuals.vspan`
+        * reference, a line at the best model or combined estimate
+          -> passed to :func:`~arviz_plots.visuals.vline`
+        * interval -> passed to :func:`~arviz_plots.visuals.line_x`
+        * point -> passed to :func:`~arviz_plots.visuals.scatter_x`
+        * value, the figures -> passed to :func:`~arviz_plots.visuals.annotate_xy`
+        * names, of the rows, and ticks -> passed to functions ``yticks`` and ``xticks`` of the library
+        * title -> passed to :func:`~arviz_plots.visuals.labelled_title`
+        * xlabel -> passed to :func:`~arviz_plots.visuals.labelled_x`
+
+    **pc_kwargs
+        Passed to :meth:`arviz_plots.PlotCollection.wrap`.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `data` is none of these or lacks a group or column, or an option is unknown.
+
+    Notes
+    -----
+    A name followed by (!) belongs to an estimate that is flagged, or to an arm of whose weights a few
+    carry the sum (Pareto k above 0.7). Its interval should not be trusted.
+
+    Other results, and models with prior probabilities, are compared by
+    :func:`amc_pymc.compare_evidence`, which also checks that the data are the same.
+
+    See Also
+    --------
+    amc_pymc.compare_evidence : the table.
+    amc_pymc.plot_ais : where the weights of annealed importance sampling come from.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from amc_pymc.plots.evidence import plot_evidence
+    >>> found = {
+    ...     name: xr.DataTree.from_dict(
+    ...         {"evidence": xr.Dataset({"log_evidence": value, "log_evidence_mcse": 0.1})}
+    ...     )
+    ...     for name, value in {"linear": -14.1, "quadratic": -12.0}.items()
+    ... }
+    >>> pc = plot_evidence(found, backend="none")
+    >>> pc.get_viz("value", "log_evidence", model="linear")["string"]
+    '−14.10 ± 0.10'
+    """
+    from arviz_plots import PlotCollection
+    from arviz_plots import visuals as draw
+
+    options = visual_options(visuals, _VISUALS)
+    rows = _rows(data)
+    backend = plot_backend(backend, plot_collection)
+    scale = _scale(rows)
+    points, intervals, texts, text_x = _layers(rows, scale)
+    labels = [
+        f"{name} (!)" if bad else name for name, bad in zip(rows.names, rows.bad, strict=True)
+    ]
+
+    if plot_collection is None:
+        pc_kwargs = _sized(pc_kwargs, backend, labels, two=len(points) > 1)
+        pc_kwargs = side_by_side(pc_kwargs, backend, len(points), legend=False)
+        plot_collection = PlotCollection.wrap(points, backend=backend, **pc_kwargs)
+    heights = np.arange(len(labels))[::-1].astype(float)
+    plot_collection.update_aes_from_dataset(
+        "y", xr.Dataset({"mapping": (rows.dim, heights)}, {rows.dim: rows.names})
+    )
+
+    def paint(visual, key: str, data: xr.Dataset, ignore_aes: Any = "all", **defaults) -> None:
+        if options[key] is not False:
+            plot_collection.map(
+                visual, key, data=data, ignore_aes=ignore_aes, **{**defaults, **options[key]}
+            )
+
+    each: frozenset[str] = frozenset(plot_collection.aes_set - {"y"})
+    if rows.band is not None:
+        band = xr.Dataset({"log_evidence": ("bound", scale(np.array(rows.band)))})
+        paint(draw.vspan, "band", band, color="C0", alpha=0.2)
+    paint(draw.vline, "reference", xr.Dataset({"log_evidence": 0.0}), color="#888888", width=1)
+    if rows.share is not None:
+        paint(draw.fill_between_y, "bar", _bars(rows, rows.share), each, color="C0", alpha=0.35)
+    paint(draw.line_x, "interval", intervals, each, color="C0", width=2)
+    paint(draw.scatter_x, "point", points, each, color="C0")
+    paint(_write, "value", points.fillna(0.0), each, text=texts, x=text_x, horizontal_align="left")
+
+    limits = {"log_evidence": _limits(rows, scale, texts)}
+    ticks = {"log_evidence": _ticks(rows, scale, limits["log_evidence"])}
+    if rows.share_name in points:
+        letters = max(map(len, rows.notes))
+        limits[rows.share_name] = (-0.03, _NOTES + 0.04 * letters)
+        ticks[rows.share_name] = (np.array([0.0, 0.5, 1.0]), ["0", "0.5", "1"])
+    for column, name in enumerate(map(str, points)):
+        one = xr.Dataset({name: 0.0})
+        set_up = {"ignore_aes": "all", "store_artist": False, "data": one}
+        plot_collection.map(draw.set_xlim, limits=limits[name], **set_up)
+        plot_collection.map(draw.set_ylim, limits=(-0.7, len(labels) - 0.3), **set_up)
+        for key, visual, (places, words) in (
+            ("names", _y_ticks, (heights, [""] * len(labels) if column else labels)),
+            ("ticks", draw.set_xticks, ticks[name]),
+        ):
+            paint(visual, key, one, store_artist=False, values=places, labels=words)
+        paint(draw.labelled_title, "title", one, text=rows.titles[name])
+        log = scale.unit is not None and not column
+        suffix = f" (log beyond {scale.unit:g})" if log else ""
+        paint(draw.labelled_x, "xlabel", one, text=rows.xlabels[name] + suffix)
+    return plot_collection
+
+
+def evidence_group(
+    dt: xr.DataTree, group: str, variables: tuple[str, ...], name: str, source: str
+) -> xr.Dataset:
+    """A group of a result, after checking that it holds what is needed."""
+    if not isinstance(dt, xr.DataTree):
+        raise TypeError(
+            f"{name} must be the xarray.DataTree that {source} returns, got {type(dt).__name__}."
+        )
+    if group not in dt.children:
+        raise ValueError(
+            f"{name} has no group {group!r}, only {sorted(map(str, dt.children))}; pass what "
+            f"{source} returned."
+        )
+    data = dt[group].to_dataset()
+    missing = [v for v in variables if v not in data]
+    if missing:
+        raise ValueError(
+            f"Group {group!r} of {name} has no {', '.join(missing)}; pass what {source} returned."
+        )
+    return data
+
+
+def number_with_error(centre: float, error: float) -> str:
+    """A number and its standard error to two digits.
+
+    Examples
+    --------
+    >>> number_with_error(-1234.5678, 0.0321), number_with_error(-2.5, float("nan"))
+    ('−1234.568 ± 0.032', '−2.500 ± ?')
+    """
+    if not math.isfinite(centre):
+        return "no estimate"
+    if not math.isfinite(error):
+        return f"{centre:.3f} ± ?".replace("-", "−")
+    digits = 3 if error <= 0.0 else min(max(1 - math.floor(math.log10(error)), 0), 6)
+    return f"{centre:.{digits}f} ± {error:.{digits}f}".replace("-", "−")
+
+
+class _Rows(NamedTuple):
+    """What is drawn: rows from top to bottom.
+
+    Attributes
+    ----------
+    dim : str
+    names : list of str (R,)
+    centre, error : array (R,)
+        Log evidences relative to `reference`, and standard errors.
+    bounds : array (R, 2)
+        Intervals, relative to `reference`.
+    bad : list of bool (R,)
+        Whether an estimate is flagged.
+    reference : float
+        The log evidence at zero.
+    band : (float, float) or None
+        Interval of the combined estimate, relative to `reference`.
+    share_name : str
+    share, share_error : array (R,) or None
+        Probabilities or weights.
+    notes : list of str (R,)
+        What to write beside them.
+    titles, xlabels : dict of {str : str}
+    """
+
+    dim: str
+    names: list[str]
+    centre: np.ndarray
+    error: np.ndarray
+    bounds: np.ndarray
+    bad: list[bool]
+    reference: float
+    band: tuple[float, float] | None
+    share_name: str
+    share: np.ndarray | None
+    share_error: np.ndarray | None
+    notes: list[str]
+    titles: dict[str, str]
+    xlabels: dict[str, str]
+
+
+def _rows(data: pd.DataFrame | xr.DataTree | Mapping[str, xr.DataTree]) -> _Rows:
+    if isinstance(data, pd.DataFrame):
+        return _of_models(data)
+    if isinstance(data, xr.DataTree):
+        return _of_arms(data) if "arms" in data.children else _of_runs(data)
+    if isinstance(data, Mapping):
+        if not data:
+            raise ValueError("data must hold at least one model, got an empty mapping.")
+        return _of_models(_table(cast(Mapping[str, xr.DataTree], data)))
+    raise TypeError(
+        "data must be a table of amc_pymc.compare_evidence, a result of amc_pymc.sample_ais or "
+        f"amc_pymc.estimate_evidence, or a mapping of names to results, got {type(data).__name__}."
+    )
+
+
+def _table(results: Mapping[str, xr.DataTree]) -> pd.DataFrame:
+    """The columns needed of several results, the best first; all are equally probable in advance."""
+    found = {name: _own(dt, f"data[{name!r}]") for name, dt in results.items()}
+    table = pd.DataFrame(found.values(), index=list(found), columns=[*_Own._fields])
+    table = table.sort_values("log_evidence", ascending=False, kind="stable")
+    p = np.exp((table["log_evidence"] - table["log_evidence"].max()).to_numpy())
+    p /= p.sum()
+    slopes = np.diag(p) - np.outer(p, p)
+    mcse = table["log_evidence_mcse"].to_numpy()
+    parts = np.where(slopes == 0.0, 0.0, slopes * mcse)
+    return table.assign(prob=p, prob_mcse=np.sqrt(np.sum(parts**2, axis=1)))
+
+
+class _Own(NamedTuple):
+    """What one result says of its evidence."""
+
+    log_evidence: float
+    log_evidence_mcse: float
+    lower: float
+    upper: float
+    flags: str
+
+
+def _own(dt: xr.DataTree, name: str) -> _Own:
+    source = "amc_pymc.sample_ais or amc_pymc.estimate_evidence"
+    if isinstance(dt, xr.DataTree) and "evidence" not in dt.children:
+        source += ", or the table that amc_pymc.compare_evidence makes of other results,"
+    group = evidence_group(dt, "evidence", ("log_evidence", "log_evidence_mcse"), name, source)
+    centre, error = float(group["log_evidence"]), float(group["log_evidence_mcse"])
+    if not math.isfinite(centre):
+        raise ValueError(f"The log evidence of {name} must be finite, got {centre}.")
+    lower = float(group.get("log_evidence_lower", centre - _Z95 * error))
+    upper = float(group.get("log_evidence_upper", centre + _Z95 * error))
+    return _Own(
+        centre, error, lower, upper, str(group.attrs.get("flags", dt.attrs.get("flags", "")))
+    )
+
+
+def _of_models(table: pd.DataFrame) -> _Rows:
+    needed = ["log_evidence", "log_evidence_mcse", "prob", "prob_mcse"]
+    missing = [column for column in needed if column not in table]
+    if missing:
+        raise ValueError(
+            f"data has no column {', '.join(missing)}; pass the table of amc_pymc.compare_evidence."
+        )
+    if table.empty:
+        raise ValueError("data must hold at least one model, got an empty table.")
+    centre, error, share, share_error = (table[column].to_numpy(float) for column in needed)
+    reference = float(centre.max())
+    half = _Z95 * error
+    bounds = np.stack([centre - half, centre + half], axis=1)
+    if "lower" in table:
+        bounds = table[["lower", "upper"]].to_numpy(float)
+    flags = table["flags"] if "flags" in table else [""] * len(table)
+    bad = [
+        any(flag.strip() and not flag.strip().startswith(_NO_WARNING) for flag in text.split(";"))
+        for text in flags
+    ]
+    several = len(table) > 1
+    return _Rows(
+        "model", list(map(str, table.index)), centre - reference, error, bounds - reference, bad,
+        reference, None, "prob", share if several else None, share_error if several else None,
+        [_probability(p, e) for p, e in zip(share, share_error, strict=True)],
+        {"log_evidence": _title("Log evidence ± standard error", bad),
+         "prob": "Posterior probability"},
+        {"log_evidence": f"difference from the {'best' if several else 'estimate'}, 95 % intervals", "prob": "probability"},
+    )  # fmt: skip
+
+
+def _of_arms(dt: xr.DataTree) -> _Rows:
+    source = "amc_pymc.estimate_evidence"
+    combined = _own(dt, "data")
+    arms = evidence_group(dt, "arms", ("log_evidence", "log_evidence_mcse"), "data", source)
+    names = list(map(str, arms["arm"].values))
+    centre, error = arms["log_evidence"].values, arms["log_evidence_mcse"].values
+    reference = combined.log_evidence
+    centre = np.where(np.isfinite(centre), centre, np.nan) - reference
+    half = _Z95 * error
+    nothing = np.full(len(names), np.nan)
+    k = arms["pareto_k"].values if "pareto_k" in arms else nothing
+    share = arms["weight"].values.astype(float) if "weight" in arms else None
+    notes = [""] * len(names) if share is None else [f"{w:.3f}" for w in share]
+    if "draws" in arms:
+        notes = [f"{w}, {n:,.0f} draws" for w, n in zip(notes, arms["draws"].values, strict=True)]
+    bad = [bool(x > _LARGEST_K) for x in k]
+    title = f"Log evidence: {number_with_error(reference, combined.log_evidence_mcse)}"
+    if combined.flags.strip():
+        title += ", flagged"
+    return _Rows(
+        "arm", names, centre, error, np.stack([centre - half, centre + half], axis=1), bad,
+        reference, (combined.lower - reference, combined.upper - reference),
+        "weight", share, nothing if share is not None else None, notes,
+        {"log_evidence": _title(title, bad, "heavy tail"), "weight": "Weight of the arm"},
+        {"log_evidence": "difference from combined, 95 % intervals",
+         "weight": "weight"},
+    )  # fmt: skip
+
+
+def _of_runs(dt: xr.DataTree) -> _Rows:
+    """One result without arms: its estimate, and that of reverse runs if there are any."""
+    own = _own(dt, "data")
+    group = dt["evidence"].to_dataset()
+    names, centre, error = ["estimate"], [own.log_evidence], [own.log_evidence_mcse]
+    bounds = [[own.lower, own.upper]]
+    if "reverse_log_evidence" in group:
+        names = ["forward", "reverse"]
+        centre.append(float(group["reverse_log_evidence"]))
+        error.append(float(group.get("reverse_log_evidence_mcse", math.nan)))
+        bounds.append([centre[1] - _Z95 * error[1], centre[1] + _Z95 * error[1]])
+    bad = [bool(own.flags.strip())] + [False] * (len(names) - 1)
+    reference = own.log_evidence
+    return _Rows(
+        "run", names, np.array(centre) - reference, np.array(error), np.array(bounds) - reference,
+        bad, reference, None, "weight", None, None, [],
+        {"log_evidence": _title("Log evidence ± standard error", bad)},
+        {"log_evidence": "difference from the estimate, 95 % intervals"},
+    )  # fmt: skip
+
+
+def _title(text: str, bad: list[bool], why: str = "flagged") -> str:
+    return f"{text}; (!) {why}" if any(bad) else text
+
+
+def _probability(p: float, error: float) -> str:
+    if p < 1e-4:
+        return "< 0.0001"
+    if p > 1.0 - 1e-4:
+        return "> 0.9999"
+    if not math.isfinite(error):
+        return f"{p:.4f} ± ?"
+    if error < 1e-5:
+        return f"{p:.4f}"
+    digits = min(max(1 - math.floor(math.log10(error)), 2), 5)
+    return f"{p:.{digits}f} ± {error:.{digits}f}"
+
+
+class _Scale(NamedTuple):
+    """Places on the axis of differences: linear, or linear up to a unit and logarithmic beyond."""
+
+    unit: float | None
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        x = np.asarray(x, float)
+        return x if self.unit is None else np.sign(x) * np.log10(1.0 + np.abs(x) / self.unit)
+
+
+def _scale(rows: _Rows) -> _Scale:
+    low, high = _extremes(rows)
+    if rows.dim == "model":
+        return _Scale(1.0 if high - low > _LINEAR_RANGE else None)
+    half = 0.5 * (rows.bounds[:, 1] - rows.bounds[:, 0])
+    half = half[half > 0.0]
+    if half.size == 0 or high - low < _SHORT * half.min():
+        return _Scale(None)
+    return _Scale(10.0 ** round(math.log10(3.0 * half.min())))
+
+
+def _extremes(rows: _Rows) -> tuple[float, float]:
+    shown = [rows.centre, rows.bounds.ravel(), np.array([0.0])]
+    if rows.band is not None:
+        shown.append(np.array(rows.band))
+    values = np.concatenate(shown)
+    values = values[np.isfinite(values)]
+    return float(values.min()), float(values.max())
+
+
+def _layers(rows: _Rows, scale: _Scale) -> tuple[xr.Dataset, xr.Dataset, xr.Dataset, xr.Dataset]:
+    """Points, intervals, texts and the places of the texts on the axis, of each plot."""
+    low, high = (float(scale(np.array(x))) for x in _extremes(rows))
+    points = {"log_evidence": scale(rows.centre)}
+    bounds = {"log_evidence": scale(rows.bounds)}
+    texts = {
+        "log_evidence": [
+            number_with_error(c + rows.reference, e)
+            for c, e in zip(rows.centre, rows.error, strict=True)
+        ]
+    }
+    places = {"log_evidence": high + 0.05 * _width(low, high)}
+    if rows.share is not None and rows.share_error is not None:
+        half = _Z95 * rows.share_error[:, None] * [-1.0, 1.0]
+        points[rows.share_name] = rows.share
+        bounds[rows.share_name] = np.clip(rows.share[:, None] + half, 0.0, 1.0)
+        texts[rows.share_name] = rows.notes
+        places[rows.share_name] = _NOTES
+
+    def dataset(columns: Mapping[str, Any], *dims: str) -> xr.Dataset:
+        return xr.Dataset(
+            {k: (dims, v) for k, v in columns.items()}, {rows.dim: rows.names} if dims else None
+        )
+
+    return (
+        dataset(points, rows.dim), dataset(bounds, rows.dim, "bound"), dataset(texts, rows.dim),
+        dataset(places),
+    )  # fmt: skip
+
+
+def _width(low: float, high: float) -> float:
+    return high - low if high > low else 1.0
+
+
+def _limits(rows: _Rows, scale: _Scale, texts: xr.Dataset) -> tuple[float, float]:
+    """Ends of the axis of differences, with room for the figures to the right."""
+    low, high = (float(scale(np.array(x))) for x in _extremes(rows))
+    width = _width(low, high)
+    letters = max(len(text) for text in texts["log_evidence"].values)
+    return low - 0.06 * width, high + (0.05 + 0.028 * letters) * width
+
+
+def _ticks(rows: _Rows, scale: _Scale, limits: tuple[float, float]) -> tuple[np.ndarray, list[str]]:
+    """Places of ticks and their labels, none in the room for the figures."""
+    low, high = _extremes(rows)
+    if scale.unit is None:
+        step = _width(low, high) / 5.0
+        power = 10.0 ** math.floor(math.log10(step))
+        step = power * next(m for m in (1.0, 2.0, 5.0, 10.0) if m * power >= step * (1 - 1e-9))
+        values = step * np.arange(math.ceil(low / step), math.floor(high / step) + 1)
+    else:
+        decades = math.floor(math.log10(max(-low, high) / scale.unit))
+        powers = scale.unit * np.power(10.0, np.arange(decades, -1, -1))
+        sizes = np.concatenate([powers, 3.0 * powers])
+        values = np.concatenate([[0.0], np.stack([-sizes, sizes], axis=1).ravel()])
+    values = values[(values >= low) & (values <= high)]
+    # Of the more important ticks first, those that leave room for each other's labels.
+    letter = 0.016 * (limits[1] - limits[0])
+    places: list[float] = []
+    labels: list[str] = []
+    for place, value in zip(scale(values).tolist(), values.tolist(), strict=True):
+        label = f"{value:,.6g}".replace("-", "−")
+        if all(
+            abs(place - p) > 0.5 * letter * (len(label) + len(other) + 1)
+            for p, other in zip(places, labels, strict=True)
+        ):
+            places.append(place)
+            labels.append(label)
+    return np.array(places), labels
+
+
+def _bars(rows: _Rows, share: np.ndarray) -> xr.Dataset:
+    """Bars from zero to the shares, as areas around height zero."""
+    ends = np.stack([np.zeros_like(share), share], axis=1)
+    half = np.full_like(ends, 0.14)
+    return xr.Dataset(
+        {rows.share_name: ((rows.dim, "kwarg", "end"), np.stack([ends, -half, half], axis=1))},
+        {rows.dim: rows.names, "kwarg": ["x", "y_bottom", "y_top"]},
+    )
+
+
+def _sized(pc_kwargs: dict, backend: str, labels: list[str], *, two: bool) -> dict:
+    """Options of the collection with a figure as high as there are rows."""
+    figure = dict(pc_kwargs.get("figure_kwargs", {}))
+    if "figsize" not in figure:
+        names = 0.08 * max(map(len, labels))
+        inches = np.array([5.2 + names + 4.0 * two, 1.3 + 0.38 * max(len(labels), 2)])
+        dots = backend != "matplotlib"
+        figure["figsize"] = tuple((100.0 * inches if dots else inches).tolist())
+        figure["figsize_units"] = "dots" if dots else "inches"
+    if two:
+        figure.setdefault("width_ratios", [1.4, 1.0])
+    return {**pc_kwargs, "figure_kwargs": figure}
+
+
+def _write(da, target, *, text, x, y, **kwargs):
+    """A visual that writes the text of a row."""
+    from arviz_plots.plot_collection import backend_from_object
+
+    return backend_from_object(target).text(float(x), float(y), str(text.item()), target, **kwargs)
+
+
+def _y_ticks(da, target, *, values, labels, **kwargs):
+    """A visual that names the rows."""
+    from arviz_plots.plot_collection import backend_from_object
+
+    return backend_from_object(target).yticks(values, labels, target, **kwargs)

@@ -1,0 +1,95 @@
+r"""k successes of n, and an unknown chance: the smallest evidence there is.
+
+.. math:: \theta \sim \text{Beta}(a, b), \quad k \sim \text{Binomial}(n, \theta), \qquad
+          Z = \binom{n}{k} \frac{B(a + k, b + n - k)}{B(a, b)} .
+
+Under the uniform prior all of 0, ..., n successes are equally likely and Z = 1 / (n + 1). It is the
+example of Gronau et al. (2017), *A tutorial on bridge sampling*, Journal of Mathematical Psychology
+81, 80-97 (doi:10.1016/j.jmp.2017.09.005), with k = 2 and n = 10.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pymc as pm
+
+from scipy.integrate import quad
+from scipy.special import betaincinv, betaln, gammaln, xlog1py, xlogy
+
+from amc_pymc.arguments import positive_int
+from models.evidence_problem import EvidenceProblem, check_positive
+
+
+def log_choose(n: int, k: int) -> float:
+    """Logarithm of the binomial coefficient."""
+    return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+
+
+def log_evidence(successes: int, trials: int, a: float, b: float) -> float:
+    """Log Z in closed form."""
+    coefficient = log_choose(trials, successes)
+    return float(coefficient + betaln(a + successes, b + trials - successes) - betaln(a, b))
+
+
+def log_evidence_by_quadrature(successes: int, trials: int, a: float, b: float) -> float:
+    """Log Z by adaptive quadrature over theta, for a and b of at least one."""
+
+    def density(theta: float) -> float:
+        powers = xlogy(a - 1.0 + successes, theta)
+        powers += xlog1py(b - 1.0 + trials - successes, -theta)
+        return math.exp(powers - betaln(a, b) + log_choose(trials, successes))
+
+    return math.log(quad(density, 0.0, 1.0, epsabs=0.0, epsrel=1e-12, limit=200)[0])
+
+
+def beta_binomial(
+    successes: int = 2, trials: int = 10, *, a: float = 1.0, b: float = 1.0
+) -> EvidenceProblem:
+    """One chance, one count.
+
+    Parameters
+    ----------
+    successes, trials : int
+        k and n.
+    a, b : float
+        Of the beta prior.
+
+    Examples
+    --------
+    >>> import math
+    >>> bool(abs(beta_binomial().log_evidence + math.log(11)) < 1e-12)
+    True
+    """
+    positive_int("trials", trials)
+    if not 0 <= successes <= trials:
+        raise ValueError(f"successes must be between 0 and trials = {trials}, got {successes}")
+    check_positive(a=a, b=b)
+    a, b = np.float64(a), np.float64(b)
+    coefficient = log_choose(trials, successes)
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            theta = pm.Beta("theta", a, b)
+            pm.Binomial("successes", n=trials, p=theta, observed=successes)
+        return model
+
+    def prior_transform(u: np.ndarray) -> np.ndarray:
+        return betaincinv(a, b, u)
+
+    def log_likelihood(theta: np.ndarray) -> float:
+        failures = trials - successes
+        return float(coefficient + xlogy(successes, theta[0]) + xlog1py(failures, -theta[0]))
+
+    return EvidenceProblem(
+        name="beta_binomial",
+        build=build,
+        log_evidence=log_evidence(successes, trials, a, b),
+        error=0.0,
+        source="closed form",
+        n_dim=1,
+        easy=True,
+        prior_transform=prior_transform,
+        log_likelihood=log_likelihood,
+    )

@@ -1,0 +1,97 @@
+r"""Good measurements and bad ones, with a label each: a mixture before its labels are summed out.
+
+.. math:: z_i \sim \text{Bernoulli}(\pi), \quad m \sim N(0, s^2), \quad
+          y_i \sim N(m, \sigma_{z_i}^2), \qquad
+          Z = \sum_z \pi^{|z|} (1 - \pi)^{n - |z|}\, N(y; 0, \text{diag}(\sigma_z^2) + s^2 1 1^\top) .
+
+Eight labels have 256 states; given them m integrates in closed form, and given m the labels are
+independent, which leaves a one-dimensional integral for a second opinion. A model with outliers of
+Box & Tiao (1968), *A Bayesian approach to some outlier problems*, Biometrika 55, 119-129
+(doi:10.1093/biomet/55.1.119).
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Sequence
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal, norm
+
+from models.evidence_problem import EvidenceProblem, check_positive
+
+MEASUREMENTS = (0.6, 1.3, 0.9, 7.2, 1.1, -3.8, 1.7, 0.2)
+_MOST_ROWS = 12
+
+
+def log_evidence(y: np.ndarray, share: float, sigmas: tuple[float, float], scale: float) -> float:
+    """Log Z by enumeration of the labels."""
+    logs = []
+    for code in range(2**y.size):
+        z = (code >> np.arange(y.size)) & 1
+        prior = z.sum() * math.log(share) + (1 - z).sum() * math.log1p(-share)
+        cov = np.diag(np.where(z, sigmas[1], sigmas[0]) ** 2) + scale**2
+        logs.append(prior + multivariate_normal.logpdf(y, cov=cov))
+    return float(logsumexp(logs))
+
+
+def log_evidence_by_quadrature(
+    y: np.ndarray, share: float, sigmas: tuple[float, float], scale: float
+) -> float:
+    """Log Z by the trapezoidal rule over m."""
+    m = np.linspace(-12.0 * scale, 12.0 * scale, 20_001)
+    good, bad = (norm.logpdf(y, m[:, None], s) for s in sigmas)
+    rows = np.logaddexp(math.log1p(-share) + good, math.log(share) + bad).sum(axis=1)
+    return float(logsumexp(rows + norm.logpdf(m, 0.0, scale)) + math.log(m[1] - m[0]))
+
+
+def contamination(
+    y: Sequence[float] = MEASUREMENTS,
+    *,
+    share: float = 0.2,
+    sigmas: tuple[float, float] = (0.5, 5.0),
+    scale: float = 10.0,
+) -> EvidenceProblem:
+    """An unknown mean, and for each measurement whether it is a bad one.
+
+    Parameters
+    ----------
+    y : sequence of float
+        At most twelve measurements.
+    share : float
+        Prior probability of a bad one.
+    sigmas : (float, float)
+        Standard deviations of the good and the bad ones.
+    scale : float
+        Prior standard deviation of the mean.
+    """
+    data = np.asarray(y, dtype=float)
+    if data.ndim != 1 or not 1 <= data.size <= _MOST_ROWS or not np.isfinite(data).all():
+        raise ValueError(f"y must be one to {_MOST_ROWS} finite measurements, got {y!r}")
+    if not 0.0 < share < 1.0:
+        raise ValueError(f"share must lie between 0 and 1, got {share}")
+    good, bad = np.float64(sigmas[0]), np.float64(sigmas[1])
+    check_positive(good=good, bad=bad, scale=scale)
+    share, scale = np.float64(share), np.float64(scale)
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            m = pm.Normal("m", 0.0, scale)
+            outlier = pm.Bernoulli("outlier", share, shape=data.size)
+            pm.Normal("y", m, pt.where(pt.eq(outlier, 1), bad, good), observed=data)
+        return model
+
+    return EvidenceProblem(
+        name="contamination",
+        build=build,
+        log_evidence=log_evidence(data, share, (good, bad), scale),
+        error=0.0,
+        source="enumeration of the labels",
+        n_dim=1 + data.size,
+        easy=True,
+    )

@@ -1,0 +1,98 @@
+r"""A correlated normal likelihood in a wide box: one mode, whose volume alone makes the evidence.
+
+.. math:: x \sim U[-W, W]^d, \quad y \sim N(x, C), \quad
+          C_{ij} = \rho + (1 - \rho)\,1\{i = j\}, \qquad Z = (2W)^{-d}
+
+up to what the box cuts off, which is below rounding: every y is at least eight standard deviations
+from its faces. Nested samplers are often tested with y = 0; here y is not centred, so that no symmetry
+helps.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pymc as pm
+
+from scipy.stats import multivariate_normal
+
+from amc_pymc.arguments import positive_int
+from amc_pymc.rng import as_generator
+from models.evidence_problem import EvidenceProblem, check_positive
+from models.student_importance import Reference, average
+
+
+def covariance(d: int, rho: float) -> np.ndarray:
+    """C (d, d)."""
+    return np.where(np.eye(d, dtype=bool), 1.0, rho)
+
+
+def measurements(d: int) -> np.ndarray:
+    """What is measured, y (d,), from -2 to 1."""
+    return np.linspace(-2.0, 1.0, d)
+
+
+def log_evidence(d: int, box: float) -> float:
+    """Log Z in closed form."""
+    return -d * math.log(2.0 * box)
+
+
+def log_evidence_by_importance(
+    d: int, rho: float, box: float, *, n: int = 20_000, seed: int = 0
+) -> Reference:
+    """Log Z by importance sampling from a normal distribution of twice the covariance."""
+    y, C = measurements(d), covariance(d, rho)
+    proposal = multivariate_normal(y, 2.0 * C)
+    x = np.atleast_2d(proposal.rvs(n, random_state=as_generator(seed)).reshape(n, d))
+    logs = multivariate_normal(y, C).logpdf(x) - d * math.log(2.0 * box) - proposal.logpdf(x)
+    return average(np.where((np.abs(x) < box).all(axis=1), logs, -np.inf))
+
+
+def correlated_gaussian(d: int = 10, *, rho: float = 0.95, box: float = 10.0) -> EvidenceProblem:
+    """A uniform prior and one multivariate normal measurement.
+
+    Parameters
+    ----------
+    d : int
+        Coordinates.
+    rho : float
+        Correlation of any two coordinates, at least 0 and below 1.
+    box : float
+        W, at least 10.
+    """
+    positive_int("d", d)
+    if not 0.0 <= rho < 1.0:
+        raise ValueError(f"rho must lie in [0, 1), got {rho}")
+    check_positive(box=box)
+    if box < 10.0:
+        raise ValueError(f"box must be at least 10, or it cuts off some evidence; got {box}")
+    box = np.float64(box)
+    y, C = measurements(d), covariance(d, rho)
+    precision = np.linalg.inv(C)
+    constant = -0.5 * (d * math.log(2.0 * math.pi) + np.linalg.slogdet(C)[1])
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            x = pm.Uniform("x", -box, box, shape=d)
+            pm.MvNormal("y", x, cov=C, observed=y)
+        return model
+
+    def prior_transform(u: np.ndarray) -> np.ndarray:
+        return box * (2.0 * u - 1.0)
+
+    def log_likelihood(x: np.ndarray) -> float:
+        residuals = y - x
+        return float(constant - 0.5 * residuals @ precision @ residuals)
+
+    return EvidenceProblem(
+        name=f"correlated_gaussian_{d}",
+        build=build,
+        log_evidence=log_evidence(d, box),
+        error=0.0,
+        source="closed form",
+        n_dim=d,
+        easy=True,
+        prior_transform=prior_transform,
+        log_likelihood=log_likelihood,
+    )

@@ -1,0 +1,79 @@
+r"""The eggbox: as many equal peaks as a box for eggs has holes.
+
+.. math:: x \sim U[0, 10\pi]^2, \qquad
+          \log L(x) = \left(2 + \cos\tfrac{x_1}{2} \cos\tfrac{x_2}{2}\right)^5 .
+
+Feroz & Hobson (2008), *Multimodal nested sampling*, MNRAS 384, 449-463
+(doi:10.1111/j.1365-2966.2007.12353.x). With u = x / 2 the box is five half periods wide in each
+direction, and adding half a period to one coordinate changes nothing but the sign of the product, which
+a reflection of the other changes back: Z is the average of L over one cell :math:`u \in [0, \pi]^2`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from scipy.special import logsumexp
+
+from amc_pymc.arguments import positive_int
+from models.evidence_problem import EvidenceProblem, check_positive
+
+
+def log_evidence(power: float = 5.0, *, points: int = 2000) -> float:
+    """Log Z by the midpoint rule on one cell, which for a periodic function is spectral."""
+    cosines = np.cos(np.pi * (np.arange(points) + 0.5) / points)
+    return float(logsumexp((2.0 + np.outer(cosines, cosines)) ** power) - 2.0 * math.log(points))
+
+
+def log_evidence_on_the_box(cells: int = 5, power: float = 5.0, *, panels: int = 100) -> float:
+    """Log Z by Gauss-Legendre quadrature over the whole box."""
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    side = 2.0 * math.pi * cells / panels
+    x = (side * (np.arange(panels)[:, None] + 0.5 + 0.5 * nodes)).ravel()
+    log_weights = np.tile(np.log(0.5 * weights / panels), panels)
+    cosines = np.cos(0.5 * x)
+    log_likelihood = (2.0 + np.outer(cosines, cosines)) ** power
+    return float(logsumexp(log_likelihood + log_weights[:, None] + log_weights))
+
+
+def eggbox(cells: int = 5, *, power: float = 5.0) -> EvidenceProblem:
+    """A uniform prior, and the likelihood as a potential.
+
+    Parameters
+    ----------
+    cells : int
+        Half periods of the cosine along each side; the evidence does not depend on it.
+    power : float
+        5 of the formula above.
+    """
+    positive_int("cells", cells)
+    check_positive(power=power)
+    side = 2.0 * math.pi * cells
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            x = pm.Uniform("x", 0.0, side, shape=2)
+            pm.Potential("likelihood", (2.0 + pt.cos(x[0] / 2.0) * pt.cos(x[1] / 2.0)) ** power)
+        return model
+
+    def prior_transform(u: np.ndarray) -> np.ndarray:
+        return side * u
+
+    def log_likelihood(x: np.ndarray) -> float:
+        return float((2.0 + math.cos(0.5 * x[0]) * math.cos(0.5 * x[1])) ** power)
+
+    return EvidenceProblem(
+        name="eggbox",
+        build=build,
+        log_evidence=log_evidence(power),
+        error=0.0,
+        source="two-dimensional quadrature",
+        n_dim=2,
+        easy=False,
+        prior_transform=prior_transform,
+        log_likelihood=log_likelihood,
+    )

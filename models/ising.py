@@ -1,0 +1,90 @@
+r"""A small Ising model: discrete variables only, and every state can be visited.
+
+.. math:: s_i \in \{-1, 1\} \text{ with equal chances}, \qquad
+          \log L(s) = J \sum_{i \sim j} s_i s_j + h \sum_i s_i, \qquad
+          Z = 2^{-n} \sum_s L(s)
+
+on a grid of r rows and c columns with free edges. The same sum comes from transfer matrices, a row at a time.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from scipy.special import logsumexp
+
+from amc_pymc.arguments import positive_int
+from models.evidence_problem import EvidenceProblem
+
+_MOST_SPINS = 20
+
+
+def all_spins(n: int) -> np.ndarray:
+    """All 2^n vectors of n spins, (2^n, n)."""
+    return 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1) - 1.0
+
+
+def log_likelihood(spins: np.ndarray, coupling: float, field: float) -> np.ndarray:
+    """Log of L of grids of spins (..., r, c)."""
+    pairs = (spins[..., 1:, :] * spins[..., :-1, :]).sum(axis=(-2, -1))
+    pairs += (spins[..., 1:] * spins[..., :-1]).sum(axis=(-2, -1))
+    return coupling * pairs + field * spins.sum(axis=(-2, -1))
+
+
+def log_evidence(rows: int, columns: int, coupling: float, field: float) -> float:
+    """Log Z by enumeration."""
+    n = rows * columns
+    spins = all_spins(n).reshape(-1, rows, columns)
+    return float(logsumexp(log_likelihood(spins, coupling, field)) - n * math.log(2.0))
+
+
+def log_evidence_by_transfer(rows: int, columns: int, coupling: float, field: float) -> float:
+    """Log Z by summing out one row after the other."""
+    states = all_spins(columns)
+    within = log_likelihood(states[:, None, :], coupling, field)
+    between = coupling * states @ states.T
+    total = within
+    for _ in range(rows - 1):
+        total = within + logsumexp(total + between, axis=1)
+    return float(logsumexp(total) - rows * columns * math.log(2.0))
+
+
+def ising(
+    rows: int = 4, columns: int = 4, *, coupling: float = 0.3, field: float = 0.1
+) -> EvidenceProblem:
+    """Spins as Bernoulli variables, their energy as a potential.
+
+    Parameters
+    ----------
+    rows, columns : int
+        At most 20 spins.
+    coupling, field : float
+        J and h. The defaults are weak enough for one mode.
+    """
+    n = positive_int("rows", rows) * positive_int("columns", columns)
+    if n > _MOST_SPINS:
+        raise ValueError(f"{n} spins have too many states to enumerate, at most {_MOST_SPINS}")
+    if not (math.isfinite(coupling) and math.isfinite(field)):
+        raise ValueError(f"coupling and field must be finite, got {coupling} and {field}")
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            up = pm.Bernoulli("up", np.float64(0.5), shape=(rows, columns))
+            s = 2 * up - 1
+            pairs = pt.sum(s[1:, :] * s[:-1, :]) + pt.sum(s[:, 1:] * s[:, :-1])
+            pm.Potential("energy", coupling * pairs + field * pt.sum(s))
+        return model
+
+    return EvidenceProblem(
+        name="ising",
+        build=build,
+        log_evidence=log_evidence(rows, columns, coupling, field),
+        error=0.0,
+        source="enumeration",
+        n_dim=n,
+        easy=abs(coupling) <= 0.3,
+    )

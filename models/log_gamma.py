@@ -1,0 +1,133 @@
+r"""Log-gamma and normal factors: skewed tails and four modes, as a product over coordinates.
+
+.. math:: x \sim U[-30, 30]^d, \qquad L(x) = \prod_i g_i(x_i), \qquad
+          \text{LG}(x | l) = \exp(x - l - e^{x - l}), \\
+          g_1 = \tfrac12 \text{LG}(10) + \tfrac12 \text{LG}(-10), \quad
+          g_2 = \tfrac12 N(10, 1) + \tfrac12 N(-10, 1), \\
+          g_i = \text{LG}(10) \text{ for } 3 \le i \le (d + 2) / 2, \quad
+          g_i = N(10, 1) \text{ after that} .
+
+The logarithm of a standard exponential variable has the density LG(0), with a heavy tail on the left. Every
+factor integrates to one but for what the box cuts off, :math:`10^{-9}` of :math:`g_1`, so
+:math:`Z = 60^{-d}`. Beaujean & Caldwell (2013), *Initializing adaptive importance sampling with Markov
+chains*, arXiv:1304.7808.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from scipy.integrate import quad
+from scipy.special import ndtr
+
+from amc_pymc.arguments import positive_int
+from models.evidence_problem import EvidenceProblem
+
+BOX = np.float64(30.0)
+PLACE = np.float64(10.0)
+LOG_2PI = math.log(2.0 * math.pi)
+
+
+def n_skewed(d: int) -> int:
+    """How many coordinates after the second are log-gamma."""
+    return (d + 2) // 2 - 2
+
+
+def log_evidence(d: int) -> float:
+    """Log Z, with what the box cuts off."""
+
+    def skewed(place: float) -> float:
+        return math.exp(-math.exp(-BOX - place)) - math.exp(-math.exp(BOX - place))
+
+    def normal(place: float) -> float:
+        return float(ndtr(BOX - place) - ndtr(-BOX - place))
+
+    factors = [
+        0.5 * (skewed(PLACE) + skewed(-PLACE)),
+        0.5 * (normal(PLACE) + normal(-PLACE)),
+        *[skewed(PLACE)] * n_skewed(d),
+        *[normal(PLACE)] * (d - 2 - n_skewed(d)),
+    ]
+    return sum(map(math.log, factors)) - d * math.log(2.0 * BOX)
+
+
+def log_evidence_by_quadrature(d: int) -> float:
+    """Log Z by adaptive quadrature over each coordinate of the likelihood itself."""
+    start = np.full(d, PLACE)
+    peak = log_likelihood(start)
+    logs = []
+    for i in range(d):
+
+        def along(value: float, i: int = i) -> float:
+            x = start.copy()
+            x[i] = value
+            return math.exp(log_likelihood(x) - peak)
+
+        area = quad(along, -BOX, BOX, points=[-PLACE, PLACE], epsabs=0, epsrel=1e-11, limit=500)[0]
+        logs.append(math.log(area))
+    return peak + sum(logs) - d * math.log(2.0 * BOX)
+
+
+def log_likelihood(x: np.ndarray) -> float:
+    """Log of L at x (d,)."""
+    first, second, rest = x[0], x[1], x[2:] - PLACE
+    with np.errstate(over="ignore"):
+        ends = np.array([first - PLACE, first + PLACE])
+        total = np.logaddexp(*(ends - np.exp(ends))) - 2.0 * math.log(2.0)
+        squares = np.array([second - PLACE, second + PLACE]) ** 2
+        total += np.logaddexp(*(-0.5 * squares)) - 0.5 * LOG_2PI
+        k = n_skewed(x.size)
+        total += (rest[:k] - np.exp(rest[:k])).sum()
+        total -= 0.5 * (np.square(rest[k:]).sum() + rest[k:].size * LOG_2PI)
+    return float(total)
+
+
+def log_gamma(d: int = 10) -> EvidenceProblem:
+    """A uniform prior, and the likelihood as a custom distribution.
+
+    Parameters
+    ----------
+    d : int
+        Coordinates, at least two.
+    """
+    if positive_int("d", d) < 2:
+        raise ValueError(f"d must be at least 2, got {d}")
+    k = 2 + n_skewed(d)
+
+    def log_density(value, x):
+        def skewed(place, t):
+            return t - place - pt.exp(t - place)
+
+        def normal(place, t):
+            return pm.logp(pm.Normal.dist(place, 1.0), t)
+
+        def either(law, t):
+            return pt.logaddexp(law(PLACE, t), law(-PLACE, t)) - math.log(2.0)
+
+        total = either(skewed, x[0]) + either(normal, x[1])
+        return total + skewed(PLACE, x[2:k]).sum() + normal(PLACE, x[k:]).sum()
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            x = pm.Uniform("x", -BOX, BOX, shape=d)
+            pm.CustomDist("likelihood", x, logp=log_density, signature="(d)->()", observed=0.0)
+        return model
+
+    def prior_transform(u: np.ndarray) -> np.ndarray:
+        return BOX * (2.0 * u - 1.0)
+
+    return EvidenceProblem(
+        name=f"log_gamma_{d}",
+        build=build,
+        log_evidence=log_evidence(d),
+        error=0.0,
+        source="closed form",
+        n_dim=d,
+        easy=False,
+        prior_transform=prior_transform,
+        log_likelihood=log_likelihood,
+    )

@@ -1,0 +1,353 @@
+r"""Logistic regression with a normal prior: simulated, breast cancer, and two uses of Pima.
+
+.. math:: \theta_j \sim N(0, s_j^2), \qquad y_i \sim \text{Bernoulli}(\text{expit}(x_i^\top\theta)) .
+
+The log posterior is concave, so a Student distribution at its mode with the inverse Hessian for a
+scale matrix is a good proposal in moderate dimensions, and importance sampling on quasi-random points
+of it gives the reference (:func:`reference`). What needs no file is computed once and kept in
+``FROZEN``; ``python -m models.logistic_regression`` computes it again.
+
+The Pima Indians diabetes data are not included: pass the path of a CSV file of 768 rows with the eight
+covariates and the class, or let scikit-learn download them from OpenML (data set 37).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pymc as pm
+
+from scipy.special import expit, ndtri
+
+from amc_pymc.arguments import positive_int
+from amc_pymc.rng import as_generator
+from models.evidence_problem import EvidenceProblem, check_positive
+from models.student_importance import Component, Reference, importance_evidence
+
+PIMA_NAMES = (
+    "pregnancies", "glucose", "pressure", "skin", "insulin", "bmi", "pedigree", "age",
+)  # fmt: skip
+FRIEL_WYSE_1 = ("pregnancies", "glucose", "bmi", "pedigree")
+FRIEL_WYSE_2 = (*FRIEL_WYSE_1, "age")
+
+FROZEN: dict[tuple | None, Reference] = {
+    ("simulated", 50, 8, 2.5, 1): Reference(-34.82040, 0.00018),
+    ("breast cancer", 8, 2.5, 5.0): Reference(-92.64701, 0.00021),
+}
+
+
+class BinaryData(NamedTuple):
+    """Covariates (N, p) and outcomes (N,), 0 or 1."""
+
+    X: np.ndarray
+    y: np.ndarray
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+def simulate(n: int, p: int, *, seed: int = 1) -> BinaryData:
+    """Standard normal covariates and coefficients."""
+    positive_int("n", n)
+    positive_int("p", p)
+    rng = as_generator(seed)
+    X = rng.standard_normal((n, p))
+    return BinaryData(X, (rng.random(n) < expit(X @ rng.standard_normal(p))).astype(np.int64))
+
+
+def load_breast_cancer(n_covariates: int = 8) -> BinaryData:
+    """The first covariates of the Wisconsin data, standardised, and whether a tumour is malignant."""
+    from sklearn.datasets import load_breast_cancer as load
+
+    X, benign = load(return_X_y=True)
+    if not 1 <= positive_int("n_covariates", n_covariates) <= X.shape[1]:
+        raise ValueError(f"n_covariates must be between 1 and {X.shape[1]}, got {n_covariates}")
+    return BinaryData(standardise(X[:, :n_covariates]), 1 - benign)
+
+
+def load_pima(path: str | Path | None = None) -> BinaryData:
+    """All 768 rows of the Pima data as they are, zeros for missing values included.
+
+    Parameters
+    ----------
+    path : str, Path or None
+        A CSV file of nine columns, the class 0 or 1 last; a line of column names is skipped. None
+        downloads the data through scikit-learn.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file is not the Pima data.
+    """
+    if path is None:
+        from sklearn.datasets import fetch_openml
+
+        bunch = fetch_openml(data_id=37, as_frame=False)
+        table = np.column_stack([bunch.data, bunch.target == "tested_positive"]).astype(float)
+    else:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        rows = [line.split(",") for line in lines if line.strip()]
+        if rows and not _is_number(rows[0][0]):
+            rows = rows[1:]
+        try:
+            table = np.array(rows, dtype=float)
+        except ValueError as error:
+            raise ValueError(f"{path} is not a table of numbers separated by commas") from error
+    if table.shape != (768, 9) or not np.isin(table[:, 8], (0.0, 1.0)).all():
+        raise ValueError(
+            "the Pima data have 768 rows of eight covariates and a class of 0 or 1; "
+            f"{path or 'OpenML'} has shape {table.shape}"
+        )
+    return BinaryData(table[:, :8], table[:, 8].astype(np.int64))
+
+
+def complete_pima(data: BinaryData) -> BinaryData:
+    """The 532 rows without a missing glucose, blood pressure, skin fold or body mass index."""
+    measured = data.X[:, [PIMA_NAMES.index(n) for n in ("glucose", "pressure", "skin", "bmi")]]
+    keep = (measured > 0.0).all(axis=1)
+    return BinaryData(data.X[keep], data.y[keep])
+
+
+def standardise(X: np.ndarray, ddof: int = 0) -> np.ndarray:
+    """Columns of mean zero and standard deviation one."""
+    return (X - X.mean(axis=0)) / X.std(axis=0, ddof=ddof)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# --- reference -----------------------------------------------------------------------------------
+
+
+def log_likelihoods(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Log likelihood of each row of theta (n, D)."""
+    signed = (1 - 2 * y)[:, None] * (X @ theta.T)
+    return -np.logaddexp(0.0, signed, out=signed).sum(axis=0)
+
+
+def laplace(
+    X: np.ndarray, y: np.ndarray, scales: np.ndarray, *, tolerance: float = 1e-10
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mode (D,) of the posterior and the inverse (D, D) of the negative Hessian there."""
+    theta = np.zeros(X.shape[1])
+    precision = np.diag(scales**-2.0)
+
+    def log_posterior(theta: np.ndarray) -> float:
+        return log_likelihoods(theta[None], X, y)[0] - 0.5 * np.square(theta / scales).sum()
+
+    for _ in range(100):
+        p = expit(X @ theta)
+        hessian = (X * (p * (1.0 - p))[:, None]).T @ X + precision
+        step = np.linalg.solve(hessian, X.T @ (y - p) - precision @ theta)
+        if np.abs(step).max() < tolerance:
+            break
+        here = log_posterior(theta)
+        while log_posterior(theta + step) < here and np.abs(step).max() > tolerance:
+            step *= 0.5
+        theta = theta + step
+    return theta, np.linalg.inv(hessian)
+
+
+def reference(
+    X: np.ndarray,
+    y: np.ndarray,
+    scales: np.ndarray,
+    *,
+    log2_points: int = 12,
+    replicates: int = 16,
+    seed: int = 0,
+) -> Reference:
+    """Log evidence by quasi-random importance sampling from the Laplace approximation's Student.
+
+    Parameters
+    ----------
+    X, y : array (N, D), (N,)
+        The intercept's column of ones included.
+    scales : array (D,)
+        Prior standard deviations.
+    log2_points, replicates, seed : int
+        See :func:`models.student_importance.importance_evidence`.
+    """
+    mode, covariance = laplace(X, y, scales)
+    constant = -np.log(scales).sum() - 0.5 * scales.size * np.log(2.0 * np.pi)
+    rows = max(1, 2**20 // y.size)
+
+    def log_joint(theta: np.ndarray) -> np.ndarray:
+        blocks = np.array_split(theta, -(-len(theta) // rows))
+        log_likelihood = np.concatenate([log_likelihoods(block, X, y) for block in blocks])
+        return log_likelihood + constant - 0.5 * np.square(theta / scales).sum(axis=1)
+
+    return importance_evidence(
+        log_joint,
+        [Component(1.0, mode, covariance)],
+        log2_points=log2_points,
+        replicates=replicates,
+        seed=seed,
+    )
+
+
+# --- problems ------------------------------------------------------------------------------------
+
+
+def logistic_regression(
+    n: int = 50, p: int = 8, *, scale: float = 2.5, seed: int = 1
+) -> EvidenceProblem:
+    """Simulated rows, no intercept.
+
+    Parameters
+    ----------
+    n, p : int
+        Rows and covariates. Beyond some 30 covariates the reference loses its precision; look at
+        the problem's `error`.
+    scale : float
+        Prior standard deviation of a coefficient.
+    seed : int
+        Of the data.
+    """
+    check_positive(scale=scale)
+    X, y = simulate(n, p, seed=seed)
+    key = ("simulated", n, p, scale, seed)
+    return _problem("logistic_regression", X, y, scale=scale, key=key)
+
+
+def breast_cancer(
+    n_covariates: int = 8, *, scale: float = 2.5, intercept_scale: float = 5.0
+) -> EvidenceProblem:
+    """Malignant or benign, from the first covariates of the Wisconsin data and an intercept.
+
+    The 569 rows come with scikit-learn. Radius, perimeter and area of a tumour are nearly one
+    covariate, so the posterior is long and narrow, but it has one mode.
+
+    Parameters
+    ----------
+    n_covariates : int
+        At most 30.
+    scale, intercept_scale : float
+        Prior standard deviations of a coefficient and of the intercept.
+    """
+    check_positive(scale=scale, intercept_scale=intercept_scale)
+    X, y = load_breast_cancer(n_covariates)
+    key = ("breast cancer", n_covariates, scale, intercept_scale)
+    return _problem("breast_cancer", X, y, scale=scale, intercept_scale=intercept_scale, key=key)
+
+
+def pima(
+    path: str | Path | None = None,
+    covariates: Sequence[str] = FRIEL_WYSE_1,
+    *,
+    precision: float = 0.01,
+) -> EvidenceProblem:
+    """Diabetes of 532 women, the model choice of Friel & Wyse (2012).
+
+    The rows are those of the 768 without missing values, each covariate standardised (with n - 1);
+    intercept and coefficients have the same prior, N(0, 1 / precision). Friel & Wyse, *Estimating
+    the evidence: a review*, Statistica Neerlandica 66, 288-308
+    (doi:10.1111/j.1467-9574.2011.00515.x), compare ``FRIEL_WYSE_1`` with ``FRIEL_WYSE_2``, at
+    precision 0.01 and 1.
+
+    Parameters
+    ----------
+    path : str, Path or None
+        See :func:`load_pima`.
+    covariates : sequence of str
+        Of ``PIMA_NAMES``.
+    precision : float
+        Of the prior.
+    """
+    check_positive(precision=precision)
+    unknown = [name for name in covariates if name not in PIMA_NAMES]
+    if unknown or isinstance(covariates, str) or len(covariates) == 0:
+        raise ValueError(f"covariates must be some of {PIMA_NAMES}, got {covariates!r}")
+    data = complete_pima(load_pima(path))
+    X = standardise(data.X, ddof=1)[:, [PIMA_NAMES.index(name) for name in covariates]]
+    scale = precision**-0.5
+    return _problem("pima", X, data.y, scale=scale, intercept_scale=scale)
+
+
+def neufeld(path: str | Path | None = None, n_rows: int = 50) -> EvidenceProblem:
+    """The first rows of the Pima data, as in section 6.3 of Neufeld et al. (2014).
+
+    All eight covariates, standardised over all 768 rows (with n); no intercept; prior N(0, 0.05 I).
+    The paper's experiment has 5, 10 and 50 rows.
+
+    Parameters
+    ----------
+    path : str, Path or None
+        See :func:`load_pima`.
+    n_rows : int
+    """
+    X, y = load_pima(path)
+    if positive_int("n_rows", n_rows) > y.size:
+        raise ValueError(f"n_rows must be at most {y.size}, got {n_rows}")
+    return _problem("neufeld", standardise(X)[:n_rows], y[:n_rows], scale=0.05**0.5)
+
+
+def _problem(
+    name: str,
+    X: np.ndarray,
+    y: np.ndarray,
+    *,
+    scale: float,
+    intercept_scale: float | None = None,
+    key: tuple | None = None,
+) -> EvidenceProblem:
+    p, scale = X.shape[1], np.float64(scale)
+    design, scales = X, np.full(p, scale)
+    if intercept_scale is not None:
+        intercept_scale = np.float64(intercept_scale)
+        design, scales = np.column_stack([np.ones(y.size), X]), np.append(intercept_scale, scales)
+    found = FROZEN.get(key) or reference(design, y, scales)
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            if intercept_scale is None:
+                beta = pm.Normal("beta", 0.0, scale, shape=p)
+                logit = X @ beta
+            else:
+                intercept = pm.Normal("intercept", 0.0, intercept_scale)
+                beta = pm.Normal("beta", 0.0, scale, shape=p)
+                logit = intercept + X @ beta
+            pm.Bernoulli("y", logit_p=logit, observed=y)
+        return model
+
+    def prior_transform(u: np.ndarray) -> np.ndarray:
+        return scales * ndtri(u)
+
+    def log_likelihood(theta: np.ndarray) -> float:
+        return float(log_likelihoods(theta[None], design, y)[0])
+
+    return EvidenceProblem(
+        name=name,
+        build=build,
+        log_evidence=found.log_evidence,
+        error=found.error,
+        source="quasi-random importance sampling from a Student distribution at the mode",
+        n_dim=scales.size,
+        easy=True,
+        prior_transform=prior_transform,
+        log_likelihood=log_likelihood,
+    )
+
+
+def main() -> None:
+    """Compute the frozen references again."""
+    X, y = simulate(50, 8)
+    print("simulated", reference(X, y, np.full(8, 2.5), log2_points=16, replicates=32))
+    X, y = load_breast_cancer()
+    design = np.column_stack([np.ones(y.size), X])
+    scales = np.append(5.0, np.full(8, 2.5))
+    print("breast cancer", reference(design, y, scales, log2_points=14, replicates=32))
+
+
+if __name__ == "__main__":
+    main()

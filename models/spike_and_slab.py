@@ -1,0 +1,113 @@
+r"""A spike inside a slab: annealing sees the slab and never the hundredfold spike.
+
+.. math:: x \sim U[-\tfrac12, \tfrac12]^d, \qquad
+          L(x) = N(x; 0, u^2 I) + w\, N(x; c, v^2 I), \qquad
+          Z = m(0, u) + w\, m(c, v)
+
+with u = 0.1, v = 0.01, c = (0.031, ..., 0.031), w = 100 and d = 20; m is the mass inside the
+box, and Z is 101 up to a part in ten million. The tempered posteriors go through a phase transition of
+first order: at temperature one the spike has nearly all the mass, in a volume too small to be found
+from the slab. Brewer, Partay & Csanyi (2011), *Diffusive nested sampling*, Statistics and Computing
+21, 649-656 (doi:10.1007/s11222-010-9198-8), after Skilling (2006), Bayesian Analysis 1, 833-859
+(doi:10.1214/06-BA127).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from scipy.integrate import quad
+from scipy.special import ndtr
+
+from amc_pymc.arguments import positive_int
+from models.evidence_problem import EvidenceProblem, check_positive
+
+
+def log_mass(mean: float, sd: float) -> float:
+    """Log probability that a N(mean, sd^2) variable lies in [-1/2, 1/2]."""
+    return math.log1p(-float(ndtr((-0.5 - mean) / sd) + ndtr((mean - 0.5) / sd)))
+
+
+def log_evidence(d: int, slab: float, spike: float, shift: float, weight: float) -> float:
+    """Log Z, with what the box cuts off."""
+    return float(
+        np.logaddexp(d * log_mass(0.0, slab), math.log(weight) + d * log_mass(shift, spike))
+    )
+
+
+def log_evidence_by_quadrature(
+    d: int, slab: float, spike: float, shift: float, weight: float
+) -> float:
+    """Log Z by adaptive quadrature over one coordinate."""
+
+    def mass(mean: float, sd: float) -> float:
+        def density(x: float) -> float:
+            return math.exp(-0.5 * ((x - mean) / sd) ** 2) / (sd * math.sqrt(2.0 * math.pi))
+
+        cuts = [mean - 6.0 * sd, mean, mean + 6.0 * sd]
+        inside = [x for x in cuts if abs(x) < 0.5]
+        return quad(density, -0.5, 0.5, points=inside, epsabs=0.0, epsrel=1e-12, limit=200)[0]
+
+    return math.log(mass(0.0, slab) ** d + weight * mass(shift, spike) ** d)
+
+
+def spike_and_slab(
+    d: int = 20,
+    *,
+    slab: float = 0.1,
+    spike: float = 0.01,
+    shift: float = 0.031,
+    weight: float = 100.0,
+) -> EvidenceProblem:
+    """A uniform prior, and the likelihood as a potential.
+
+    Parameters
+    ----------
+    d : int
+        Coordinates.
+    slab, spike : float
+        Standard deviations u and v.
+    shift : float
+        Of the spike's mean, in every coordinate.
+    weight : float
+        w, the evidence of the spike relative to the slab.
+    """
+    positive_int("d", d)
+    check_positive(slab=slab, spike=spike, weight=weight)
+    if not abs(shift) < 0.5:
+        raise ValueError(f"shift must lie in the box (-1/2, 1/2), got {shift}")
+    slab, spike, shift = np.float64(slab), np.float64(spike), np.float64(shift)
+    log_weight = math.log(weight)
+    constant = -0.5 * d * math.log(2.0 * math.pi)
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            x = pm.Uniform("x", -0.5, 0.5, shape=d)
+            broad = pm.logp(pm.Normal.dist(0.0, slab), x).sum()
+            narrow = pm.logp(pm.Normal.dist(shift, spike), x).sum()
+            pm.Potential("likelihood", pt.logaddexp(broad, log_weight + narrow))
+        return model
+
+    def prior_transform(u: np.ndarray) -> np.ndarray:
+        return u - 0.5
+
+    def log_likelihood(x: np.ndarray) -> float:
+        broad = constant - d * math.log(slab) - 0.5 * np.square(x / slab).sum()
+        narrow = constant - d * math.log(spike) - 0.5 * np.square((x - shift) / spike).sum()
+        return float(np.logaddexp(broad, log_weight + narrow))
+
+    return EvidenceProblem(
+        name=f"spike_and_slab_{d}",
+        build=build,
+        log_evidence=log_evidence(d, slab, spike, shift, weight),
+        error=0.0,
+        source="closed form",
+        n_dim=d,
+        easy=False,
+        prior_transform=prior_transform,
+        log_likelihood=log_likelihood,
+    )

@@ -1,0 +1,104 @@
+r"""Two modes of unequal weight, far from each other: a measurement whose sign may be wrong.
+
+.. math:: x \sim N(0, s^2 I), \qquad
+          L(x) = \alpha N(y; -x, \sigma^2 I) + (1 - \alpha) N(y; x, \sigma^2 I), \qquad
+          Z = N(y; 0, (s^2 + \sigma^2) I)
+
+with y = (2, ..., 2): the posterior has a mode near y and a smaller one near -y, and by symmetry of
+the prior both signs have the same evidence.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from scipy.special import logsumexp, ndtri
+from scipy.stats import norm
+
+from amc_pymc.arguments import positive_int
+from models.evidence_problem import EvidenceProblem, check_positive
+
+
+def log_evidence(d: int, share: float, distance: float, sigma: float, scale: float) -> float:
+    """Log Z in closed form; `share` cancels."""
+    variance = scale**2 + sigma**2
+    return -0.5 * d * (math.log(2.0 * math.pi * variance) + distance**2 / variance)
+
+
+def log_evidence_by_quadrature(
+    d: int, share: float, distance: float, sigma: float, scale: float
+) -> float:
+    """Log Z by the trapezoidal rule: each mode is a product over coordinates."""
+    x = np.linspace(-10.0 * scale, 10.0 * scale, 200_001)
+    prior = norm.logpdf(x, 0.0, scale) + math.log(x[1] - x[0])
+    flipped = logsumexp(prior + norm.logpdf(distance, -x, sigma))
+    upright = logsumexp(prior + norm.logpdf(distance, x, sigma))
+    return float(np.logaddexp(math.log(share) + d * flipped, math.log1p(-share) + d * upright))
+
+
+def two_modes(
+    d: int = 10,
+    *,
+    share: float = 0.3,
+    distance: float = 2.0,
+    sigma: float = 0.5,
+    scale: float = 3.0,
+) -> EvidenceProblem:
+    """A normal prior and two normal modes, written as a custom distribution of the measurement.
+
+    Parameters
+    ----------
+    d : int
+        Coordinates.
+    share : float
+        Posterior probability of the mode near -y.
+    distance : float
+        Of every coordinate of a mode of the likelihood from zero.
+    sigma : float
+        Standard deviation of the measurement.
+    scale : float
+        Prior standard deviation.
+    """
+    positive_int("d", d)
+    check_positive(distance=distance, sigma=sigma, scale=scale)
+    if not 0.0 < share < 1.0:
+        raise ValueError(f"share must lie between 0 and 1, got {share}")
+    sigma, scale = np.float64(sigma), np.float64(scale)
+    y = np.full(d, distance)
+    log_shares = math.log(share), math.log1p(-share)
+    constant = -0.5 * d * math.log(2.0 * math.pi * sigma**2)
+
+    def log_either_sign(value, x):
+        flipped = pm.logp(pm.Normal.dist(-x, sigma), value).sum(axis=-1)
+        upright = pm.logp(pm.Normal.dist(x, sigma), value).sum(axis=-1)
+        return pt.logaddexp(log_shares[0] + flipped, log_shares[1] + upright)
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            x = pm.Normal("x", 0.0, scale, shape=d)
+            pm.CustomDist("y", x, logp=log_either_sign, signature="(d)->(d)", observed=y)
+        return model
+
+    def prior_transform(u: np.ndarray) -> np.ndarray:
+        return scale * ndtri(u)
+
+    def log_likelihood(x: np.ndarray) -> float:
+        flipped = constant - 0.5 * np.square((y + x) / sigma).sum()
+        upright = constant - 0.5 * np.square((y - x) / sigma).sum()
+        return float(np.logaddexp(log_shares[0] + flipped, log_shares[1] + upright))
+
+    return EvidenceProblem(
+        name=f"two_modes_{d}",
+        build=build,
+        log_evidence=log_evidence(d, share, distance, sigma, scale),
+        error=0.0,
+        source="closed form",
+        n_dim=d,
+        easy=False,
+        prior_transform=prior_transform,
+        log_likelihood=log_likelihood,
+    )

@@ -1,0 +1,243 @@
+"""Every problem with known evidence: its PyMC model and its NumPy functions are the same model."""
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+
+from pymc.model.transform.conditioning import remove_value_transforms
+from scipy.special import logsumexp
+from scipy.stats import ks_2samp, qmc
+
+from models.beta_binomial import beta_binomial
+from models.contamination import contamination
+from models.correlated_gaussian import correlated_gaussian
+from models.eggbox import eggbox
+from models.evidence_problem import EvidenceProblem
+from models.evidence_suite import PROBLEMS, suite
+from models.funnel import funnel
+from models.galaxies import galaxies
+from models.ising import ising
+from models.linear_regression import linear_regression, linear_regression_unknown_variance
+from models.log_gamma import log_gamma
+from models.logistic_regression import logistic_regression
+from models.radiata_pine import radiata_pine
+from models.shells import shells
+from models.spike_and_slab import spike_and_slab
+from models.two_modes import two_modes
+
+SUITE = suite()
+CONTINUOUS = [name for name, problem in SUITE.items() if problem.prior_transform is not None]
+
+
+def on_its_own_scale(problem):
+    """The model without transforms of its free variables."""
+    return remove_value_transforms(problem.build())
+
+
+def compiled(model, variables):
+    # Without stabilising rewrites, the logarithm of one minus an inverse logit is minus infinity.
+    mode = pytensor.compile.get_mode("FAST_COMPILE").including("stabilize")
+    with pytensor.config.change_flags(mode=mode):
+        return model.compile_logp(vars=variables, jacobian=False)
+
+
+def to_point(problem, parameters):
+    """The values of variables by name, from a parameter vector in the problems' convention."""
+    model = problem.build()
+    point, start = {}, 0
+    for variable in model.free_RVs:
+        shape = tuple(variable.shape.eval())
+        simplex = variable.owner.op.name == "dirichlet"
+        size = math.prod(shape) - simplex
+        values = parameters[start : start + size]
+        if simplex:
+            values = np.append(values, 1.0 - values.sum())
+        point[variable.name] = values.reshape(shape)
+        start += size
+    assert start == len(parameters)
+    return point
+
+
+def uniforms(problem, n=5, seed=1):
+    return np.random.default_rng(seed).uniform(0.02, 0.98, (n, problem.n_dim))
+
+
+def test_suite():
+    assert list(SUITE) == list(PROBLEMS)
+    for name, problem in SUITE.items():
+        assert isinstance(problem, EvidenceProblem)
+        assert problem.name == name and problem.source
+        assert 0.0 <= problem.error < 5e-4
+    values = [problem.log_evidence for problem in SUITE.values()]
+    assert min(values) < -1000.0 < 0.0 < max(values)
+    assert {problem.easy for problem in SUITE.values()} == {True, False}
+
+
+@pytest.mark.parametrize("name", SUITE)
+def test_models_are_fresh_and_of_the_stated_size(name):
+    problem = SUITE[name]
+    first, second = problem.build(), problem.build()
+    assert isinstance(first, pm.Model) and first is not second
+    assert len(first.observed_RVs) + len(first.potentials) == 1
+    sizes = [np.size(value) for value in first.initial_point().values()]
+    assert sum(sizes) == problem.n_dim
+    assert (problem.prior_transform is None) == bool(first.discrete_value_vars)
+
+
+def test_potentials_and_custom_distributions_both_occur():
+    models = [SUITE[name].build() for name in ("shells_10", "log_gamma_10", "two_modes_10")]
+    assert [len(model.potentials) for model in models] == [1, 0, 0]
+    assert [len(model.observed_RVs) for model in models] == [0, 1, 1]
+
+
+# Points where a prior draw hardly ever is, and where most of the evidence comes from.
+BUMPS = 0.01 * np.sin(np.arange(30.0))
+HEAVY = {
+    "spike_and_slab_20": [0.031 + BUMPS[:20], 10.0 * BUMPS[:20]],
+    "shells_10": [np.append(5.5, BUMPS[:9]), np.append(-1.5, BUMPS[:9]), 0.1 * BUMPS[:10]],
+    "shells_30": [np.append(5.5, BUMPS[:29]), np.append(-1.6, BUMPS[:29])],
+    "two_modes_10": [2.0 + BUMPS[:10], -2.0 + BUMPS[:10], BUMPS[:10]],
+    "galaxies_2": [np.array([0.1, 10.0, 22.0, 9.0])],
+    "galaxies_3": [np.array([0.88, 0.04, 21.4, 33.0, 9.7, 4.5])],
+    "galaxies_3_unequal": [np.array([0.08, 0.88, 9.7, 21.4, 33.0, 0.4, 5.0, 0.9])],
+    "log_gamma_10": [10.0 + BUMPS[:10], np.append([-10.5, -9.0], 10.0 + BUMPS[:8])],
+}
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_numpy_and_pymc_agree_where_the_evidence_is(name):
+    problem = SUITE[name]
+    model = on_its_own_scale(problem)
+    likelihood = compiled(model, model.observed_RVs + model.potentials)
+    for parameters in HEAVY[name]:
+        found = problem.log_likelihood(parameters)
+        expected = likelihood(to_point(problem, parameters))
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_numpy_and_pymc_agree(name):
+    """The likelihoods are equal, and the prior's density is what the transform's volume says."""
+    problem = SUITE[name]
+    model = on_its_own_scale(problem)
+    likelihood = compiled(model, model.observed_RVs + model.potentials)
+    prior = compiled(model, model.free_RVs)
+    for u in uniforms(problem):
+        parameters = problem.prior_transform(u)
+        assert parameters.shape == (problem.n_dim,)
+        found = problem.log_likelihood(parameters)
+        assert isinstance(found, float)
+        point = to_point(problem, parameters)
+        np.testing.assert_allclose(found, likelihood(point), rtol=1e-10, atol=1e-10)
+        step = 1e-6 * np.eye(problem.n_dim)
+        columns = [
+            (problem.prior_transform(u + e) - problem.prior_transform(u - e)) / 2e-6 for e in step
+        ]
+        sign, log_volume = np.linalg.slogdet(np.array(columns))
+        assert sign != 0.0
+        np.testing.assert_allclose(prior(point), -log_volume, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        beta_binomial(3, 7, a=2.5, b=0.7),
+        linear_regression_unknown_variance(10, 2),
+        radiata_pine(2),
+        funnel(2),
+        galaxies(3, equal=False),
+    ],
+    ids=lambda problem: problem.name,
+)
+def test_transforms_have_the_distribution_of_prior_draws(problem):
+    model = problem.build()
+    n = 1000
+    drawn = pm.draw(model.free_RVs, draws=n, random_seed=1, mode="FAST_COMPILE")
+    drawn = [d.reshape(n, -1) for d in drawn]
+    columns = [
+        d[:, :-1] if rv.owner.op.name == "dirichlet" else d
+        for d, rv in zip(drawn, model.free_RVs, strict=True)
+    ]
+    u = np.random.default_rng(2).random((n, problem.n_dim))
+    transformed = np.array([problem.prior_transform(row) for row in u])
+    for here, there in zip(transformed.T, np.column_stack(columns).T, strict=True):
+        assert ks_2samp(here, there).pvalue > 1e-3
+
+
+SMALL = [
+    beta_binomial(3, 7, a=2.0, b=1.5),
+    linear_regression(10, 2),
+    linear_regression_unknown_variance(10, 2),
+    logistic_regression(12, 2),
+    correlated_gaussian(2, rho=0.5),
+    funnel(3, y=(0.5, -1.0, 2.0)),
+    two_modes(2),
+    eggbox(1, power=2.0),
+    shells(2, width=0.3),
+    log_gamma(2),
+    spike_and_slab(2, spike=0.05, weight=3.0),
+]
+
+
+@pytest.mark.parametrize("problem", SMALL, ids=lambda problem: problem.name)
+def test_evidence_is_the_average_likelihood_over_the_prior(problem):
+    replicates = []
+    for seed in range(8):
+        cube = qmc.Sobol(problem.n_dim, scramble=True, seed=seed).random_base2(10)
+        logs = [problem.log_likelihood(problem.prior_transform(u)) for u in cube]
+        replicates.append(logsumexp(logs) - math.log(len(logs)))
+    ratios = np.exp(np.array(replicates) - problem.log_evidence)
+    error = ratios.std(ddof=1) / math.sqrt(len(ratios))
+    assert error < 0.05
+    assert abs(ratios.mean() - 1.0) < 4.0 * error + 4.0 * problem.error
+
+
+def test_evidence_of_discrete_models_is_the_sum_over_their_states():
+    problem = ising(2, 3, coupling=-0.7, field=0.4)
+    model = on_its_own_scale(problem)
+    log_joint = compiled(model, None)
+    states = (np.arange(64)[:, None] >> np.arange(6)) & 1
+    logs = [log_joint({"up": state.reshape(2, 3)}) for state in states]
+    np.testing.assert_allclose(logsumexp(logs), problem.log_evidence, rtol=1e-10)
+
+    problem = contamination((0.3, 5.0, 1.1), share=0.3, sigmas=(1.0, 4.0), scale=3.0)
+    model = on_its_own_scale(problem)
+    log_joint = compiled(model, None)
+    grid = np.linspace(-15.0, 15.0, 121)
+    logs = [
+        log_joint({"m": m, "outlier": (code >> np.arange(3)) & 1})
+        for m in grid
+        for code in range(8)
+    ]
+    found = logsumexp(logs) + math.log(grid[1] - grid[0])
+    # The prior beyond five standard deviations, under a likelihood that falls as well, is lost.
+    np.testing.assert_allclose(found, problem.log_evidence, rtol=1e-7)
+
+
+def good(**changes):
+    arguments = {
+        "name": "x", "build": pm.Model, "log_evidence": 0.0, "error": 0.0, "source": "none",
+        "n_dim": 1, "easy": True, "prior_transform": None, "log_likelihood": None,
+    }  # fmt: skip
+    return EvidenceProblem(**(arguments | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "match"),
+    [
+        ({"log_evidence": math.nan}, ValueError, "log_evidence must be finite"),
+        ({"log_evidence": -math.inf}, ValueError, "log_evidence must be finite"),
+        ({"error": -0.1}, ValueError, "error must be a standard error"),
+        ({"error": math.nan}, ValueError, "error must be a standard error"),
+        ({"n_dim": 0}, ValueError, "n_dim must be at least 1"),
+        ({"n_dim": 2.0}, TypeError, "n_dim must be an integer"),
+        ({"prior_transform": np.sin}, ValueError, "both, or neither"),
+    ],
+)
+def test_bad_problem(changes, error, match):
+    assert good().n_dim == 1
+    with pytest.raises(error, match=match):
+        good(**changes)
