@@ -96,7 +96,7 @@ def explore(
     rng: np.random.Generator,
     *,
     n_particles: int = 512,
-    n_moves: int = 4,
+    n_moves: int = 3,
     fitted: bool = True,
     report: Callable[[], None] | None = None,
 ) -> Pilot:

@@ -39,11 +39,13 @@ _FITTED = {"importance_rqmc", "importance", "ais_reference", "smc_reference"}
 #: Relative variance of weights up to which no annealing from the reference is tried.
 _GOOD = 3.0
 #: An arm is left out if it is expected to need this many times the cost of the best one, or if three
-#: of its draws would cost more than this share of what the target is expected to take.
-_HOPELESS, _AFFORDABLE = 30.0, 0.5
+#: of its draws would cost more than this share of the budget.
+_HOPELESS, _AFFORDABLE = 10.0, 0.5
 #: Relative variance of one weight beyond which importance sampling is not expected to work at all.
 _WILD = 1e3
-_SMC_MOVES, _SMC_PARTICLES = 3, 512
+_SMC_MOVES, _SMC_PARTICLES = 3, (128, 1024)
+#: Runs of sequential Monte Carlo that a target is expected to take: so many particles each has.
+_RUNS = 20
 #: Barrier crossed by one step of sequential Monte Carlo.
 _SMC_STEP = 0.7
 
@@ -90,8 +92,8 @@ def make_portfolio(
     names : sequence of str, optional
         Arms to make, whatever the pilot says. By default all those that it does not show to be hopeless:
         the cost of an arm times the variance expected of it (of annealing: from the barrier of the
-        path) must not be thirty times that of the best, nor three of its draws half of what
-        there is to spend.
+        path) to the target's precision, and at least three draws, must not be ten times what the best
+        one needs, nor three of its draws half of the budget.
     target : float, optional
         Error aimed at; tells how much there is to spend.
     budget : float
@@ -119,7 +121,7 @@ def make_portfolio(
     reference = _reference_path(path, pilot, kernel, rng, out, chosen, forced=names is not None)
     prices: dict[str, tuple[float, float]] = {}
     for name in chosen:
-        made = _arm(name, path, pilot, kernel, reference)
+        made = _arm(name, path, pilot, kernel, reference, target)
         if made is None:
             reason = "importance sampling from the reference is good enough"
             if pilot.reference is None:
@@ -153,7 +155,9 @@ def _reference_path(path, pilot, kernel, rng, out, chosen, forced) -> tuple[Any,
     return bridge, ladder
 
 
-def _arm(name, path, pilot: Pilot, kernel, reference) -> tuple[Any, tuple[float, float]] | None:
+def _arm(
+    name, path, pilot: Pilot, kernel, reference, target
+) -> tuple[Any, tuple[float, float]] | None:
     """An arm, its expected cost times variance and the cost of one draw; None if it cannot be."""
     if name in ("importance", "importance_rqmc"):
         if pilot.adapted is None:
@@ -173,12 +177,11 @@ def _arm(name, path, pilot: Pilot, kernel, reference) -> tuple[Any, tuple[float,
     if name.startswith("smc"):
         n_steps = max(3, math.ceil(ladder.barrier / _SMC_STEP))
         betas = _betas("adaptive", n_steps, ladder)
-        arm = SequentialArm(
-            bridge, base, betas, kernel, ladder, n_moves=_SMC_MOVES, n_particles=_SMC_PARTICLES
-        )
         one = _per_particle(kernel, ladder, n_steps - 1, _SMC_MOVES)
         variance = n_steps * math.expm1(_SMC_STEP**2) + 1.0 / ladder.possible - 1.0
-        return arm, (one * variance, one * _SMC_PARTICLES)
+        n = _particles(variance, target)
+        arm = SequentialArm(bridge, base, betas, kernel, ladder, n_moves=_SMC_MOVES, n_particles=n)
+        return arm, (one * variance, one * n)
     if name == "ais_reference":
         n_steps = max(10, math.ceil(2.0 * ladder.barrier**2))
         betas = _betas("adaptive", n_steps, ladder)
@@ -190,6 +193,13 @@ def _arm(name, path, pilot: Pilot, kernel, reference) -> tuple[Any, tuple[float,
     s2 = 2.0 * ladder.barrier**2 / n_steps - math.log(ladder.possible)
     variance = math.expm1(s2) if s2 < 700.0 else math.inf
     return arm, (cost * variance, cost * arm.n_particles)
+
+
+def _particles(variance: float, target: float | None) -> int:
+    """Particles of a run: so many that the target takes a few runs."""
+    least, most = _SMC_PARTICLES
+    wanted = least if target is None else math.ceil(variance / (_RUNS * target**2))
+    return min(max(wanted, least), most)
 
 
 def _wild(variance: float) -> float:
@@ -214,17 +224,19 @@ def _screen(
     out: Portfolio, prices: dict[str, tuple[float, float]], target: float | None, budget: float
 ) -> None:
     """Take out arms that are not expected to be of any use."""
-    best = min(price for price, _ in prices.values())
-    to_spend = budget if target is None else min(budget, best / target**2)
-    cheapest = min(prices, key=lambda name: prices[name][0])
-    for name, (price, cost) in prices.items():
-        if name == cheapest:
+    precision = 0.0 if target is None else target**-2
+    needs = {name: max(price * precision, 3.0 * cost) for name, (price, cost) in prices.items()}
+    if target is None:
+        needs = {name: price for name, (price, _) in prices.items()}
+    best = min(needs, key=lambda name: needs[name])
+    for name, (_, cost) in prices.items():
+        if name == best:
             continue
-        if price > _HOPELESS * best:
-            factor = price / best if best > 0.0 else math.inf
-            reason = f"expected to need {factor:.3g} times the cost of {cheapest!r}"
-        elif 3.0 * cost > _AFFORDABLE * to_spend:
-            reason = f"one draw costs {cost:,.0f} evaluations, too much for the target"
+        if needs[name] > _HOPELESS * needs[best]:
+            factor = needs[name] / needs[best]
+            reason = f"expected to need {factor:.3g} times the cost of {best!r}"
+        elif 3.0 * cost > _AFFORDABLE * budget:
+            reason = f"one draw costs {cost:,.0f} evaluations, too much for max_cost"
         else:
             continue
         del out.arms[name]

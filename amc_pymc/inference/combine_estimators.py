@@ -43,6 +43,8 @@ _FIRST_SHARE = 0.2
 #: With a target error: rounds explore until they have cost this share of the certification round,
 #: and until the arm chosen for it has been drawn this often.
 _EXPLORED_SHARE, _EXPLORED_DRAWS = 0.25, 30
+#: Size of the certification round, at least, in draws of the best arm so far.
+_CERTIFYING = 0.5
 #: Draws that one job makes at most, and the number of jobs that a round of one arm is cut into.
 _LARGEST_JOB, _JOBS = 65_536, 16
 
@@ -397,6 +399,8 @@ def _certifying_counts(run: Combination, budget: _Budget) -> np.ndarray | None:
     n_best = run.records[best].n
     margin = 1.0 + 2.0 * math.sqrt(2.0 / n_best)
     wanted = max(2, math.ceil(margin * float(variances[best]) / budget.target**2))
+    # Where few draws would do, those that told so outnumber them: some more make it worth the trouble.
+    wanted = max(wanted, math.ceil(_CERTIFYING * n_best))
     left = budget.total - (
         run.spent if budget.unit == "cost" else sum(r.n + r.failed for r in run.records)
     )

@@ -26,9 +26,10 @@ from amc_pymc.evidence import (
     explore,
     make_portfolio,
 )
-from amc_pymc.extract.particles import ParticleDensities, extract_particles
+from amc_pymc.extract.particles import ParticleDensities
 from amc_pymc.inference.combine_estimators import Weights, combine_estimators
 from amc_pymc.inference.evidence_model import (
+    compiled_particles,
     context_model,
     one_blas_thread,
     particle_kernel,
@@ -116,7 +117,7 @@ def estimate_evidence(
         ``evidence``: ``log_evidence``, ``log_evidence_mcse``, 95 % interval, ``log_evidence_iv`` with its error (all
         draws weighted by inverse variance: a second opinion), ``ess`` (draws of relative variance one that
         would give the same error), ``pareto_k``, ``n_likelihood``, ``n_gradient`` (evaluations, the pilot run included),
-        ``n_nan``, ``cpu_seconds``; attribute ``flags``. ``arms``: every estimator's own ``log_evidence`` and error,
+        ``n_nan``, ``cpu_seconds`` after ``compile_seconds``; attribute ``flags``. ``arms``: every estimator's own ``log_evidence`` and error,
         draws, cost, weight; those left out with the reason. ``estimate``, ``rounds``, ``pulls``: as from
         :func:`combine_estimators`. ``posterior``: draws by sampling importance resampling, or from the pilot
         run where weights are too uneven (its attribute ``source``). ``observed_data``, ``constant_data``.
@@ -155,8 +156,8 @@ def estimate_evidence(
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
     names, own = _named(arms)
     model = context_model(model)
+    densities, compiling = compiled_particles(model)
     begin = time.process_time()
-    densities = extract_particles(model)
     moves = particle_kernel(model, densities, kernel)
     words = seed_words(random_seed)
     pilot_rng, combine_rng, posterior_rng = spawn_generators(words, 3)
@@ -186,6 +187,7 @@ def estimate_evidence(
         numbers = _numbers(tree, weights, pilot, portfolio, densities)
         flags += _flags(numbers, pilot, tree)
         _add_posterior(tree, model, densities, pilot, draws, chains, posterior_rng)
+    numbers["compile_seconds"] = compiling
     numbers["cpu_seconds"] = time.process_time() - begin
     _finish_arms(tree, portfolio)
     tree["evidence"] = xr.DataTree(

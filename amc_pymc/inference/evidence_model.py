@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from contextlib import AbstractContextManager
 from functools import cache
 
@@ -9,12 +11,18 @@ import numpy as np
 
 from threadpoolctl import ThreadpoolController
 
-from amc_pymc.extract.particles import ParticleDensities
+from amc_pymc.extract.particles import ParticleDensities, extract_particles
 from amc_pymc.extract.support import element_states
 from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
-from amc_pymc.rng import RandomSeed, as_generator
+from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
 
-__all__ = ["context_model", "one_blas_thread", "particle_kernel", "seed_words"]
+__all__ = [
+    "compiled_particles",
+    "context_model",
+    "one_blas_thread",
+    "particle_kernel",
+    "seed_words",
+]
 
 
 def context_model(model):
@@ -22,6 +30,16 @@ def context_model(model):
     from pymc.model.core import modelcontext
 
     return modelcontext(model)
+
+
+def compiled_particles(model) -> tuple[ParticleDensities, float]:
+    """Densities of a model, compiled, and the CPU seconds that took."""
+    begin = time.process_time()
+    densities = extract_particles(model)
+    x = densities.draw_prior(1, spawn_generators(0, 1)[0])
+    densities.values(x)
+    densities.gradients(x)
+    return densities, time.process_time() - begin
 
 
 def particle_kernel(model, densities: ParticleDensities, kernel: str | Kernel) -> Kernel:

@@ -29,11 +29,12 @@ from amc_pymc.arguments import positive_int
 from amc_pymc.evidence import Pilot, explore
 from amc_pymc.evidence.arms import draw_base
 from amc_pymc.execution import map_jobs
-from amc_pymc.extract.particles import ParticleDensities, extract_particles
+from amc_pymc.extract.particles import ParticleDensities
 from amc_pymc.extract.unconstrain import unconstrain
 from amc_pymc.importance import StudentTMixture
 from amc_pymc.inference.checkpoint import Checkpoint
 from amc_pymc.inference.evidence_model import (
+    compiled_particles,
     context_model,
     one_blas_thread,
     particle_kernel,
@@ -135,7 +136,7 @@ def sample_ais(
         draws of ``posterior`` log likelihood, log prior (unconstrained, with Jacobians), the particle each
         is a copy of. ``evidence``: ``log_evidence``, ``log_evidence_mcse``, 95 % interval, effective particles ``ess``,
         ``pareto_k`` of the largest weights, ``n_likelihood`` and ``n_gradient`` (evaluations, the pilot run
-        included), ``n_nan``, ``cpu_seconds``, and with `reverse_draws` ``reverse_log_evidence`` with its error;
+        included), ``n_nan``, ``cpu_seconds`` after ``compile_seconds``, and with `reverse_draws` ``reverse_log_evidence`` with its error;
         attribute ``flags``. ``annealing``: by temperature. ``observed_data``, ``constant_data``.
 
     Raises
@@ -181,8 +182,8 @@ def sample_ais(
             f"{reference!r}."
         )
     model = context_model(model)
+    densities, compiling = compiled_particles(model)
     begin = time.process_time()
-    densities = extract_particles(model)
     moves = particle_kernel(model, densities, kernel)
     back = None if reverse_draws is None else _unconstrained(model, densities, reverse_draws)
     asked = (settings, moves, getattr(reference, "__qualname__", reference), _print_of(densities))
@@ -210,7 +211,11 @@ def sample_ais(
         reverse = None
         if back is not None and not interrupted:
             reverse = anneal_back(plan.path, back, plan.betas, moves, plan.ladder, back_rng)
-    numbers = {"cpu_seconds": apart + saved.seconds, "n_nan": nan + saved.nan}
+    numbers = {
+        "compile_seconds": compiling,
+        "cpu_seconds": apart + saved.seconds,
+        "n_nan": nan + saved.nan,
+    }
     done = saved.in_order()
     return _results(
         model, densities, pilot, plan, blocks, done, reverse, resampling_rng, interrupted, numbers

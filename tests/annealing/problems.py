@@ -61,11 +61,11 @@ class Counts(FromPrior):
     """Logarithms of gamma variables, and Poisson counts: the posterior is of the same kind."""
 
     shape, rate = np.array([2.0, 1.0]), np.array([1.0, 0.5])
-    count, exposure = np.array([3.0, 1.0]), np.array([0.5, 2.0])
     n_dim = 2
 
-    def __init__(self):
+    def __init__(self, count=(3.0, 1.0), exposure=(0.5, 2.0)):
         super().__init__()
+        self.count, self.exposure = np.array(count), np.array(exposure)
         self._constant = float(np.sum(self.shape * np.log(self.rate) - gammaln(self.shape)))
         shape, rate = self.shape + self.count, self.rate + self.exposure
         self.log_z = self._constant + float(np.sum(gammaln(shape) - shape * np.log(rate)))
@@ -85,29 +85,29 @@ class Counts(FromPrior):
 
 
 class HalfPlane(FromPrior):
-    """x ~ N(0, I); the likelihood is exp(-x0) N(x1; 1, 1/2^2) where x0 > 0, else zero."""
+    """x ~ N(0, I); the likelihood is exp(-x0) N(x1; 1, sd^2) where x0 > 0, else zero."""
 
     n_dim = 2
+    #: Prior probability of what is possible.
+    possible = 0.5
 
-    def __init__(self):
+    def __init__(self, sd=0.5):
         super().__init__()
-        self.log_z = 0.5 + norm.logcdf(-1.0) + norm.logpdf(1.0, 0.0, math.sqrt(1.25))
-        #: Prior probability of what is possible.
-        self.possible = 0.5
+        self.sd = sd
+        self.log_z = 0.5 + norm.logcdf(-1.0) + norm.logpdf(1.0, 0.0, math.hypot(1.0, sd))
 
     def terms(self, x):
-        slope = log_normal(x[:, 1:], 1.0, 0.5) - x[:, 0]
+        slope = log_normal(x[:, 1:], 1.0, self.sd) - x[:, 0]
         return np.array([log_normal(x, 0.0, 1.0), np.where(x[:, 0] > 0.0, slope, -np.inf)])
 
     def slopes(self, x):
-        slope = np.column_stack([-np.ones(len(x)), 4.0 * (1.0 - x[:, 1])])
+        slope = np.column_stack([-np.ones(len(x)), (1.0 - x[:, 1]) / self.sd**2])
         slope[x[:, 0] <= 0.0] = np.nan
         return np.array([-x, slope])
 
     def draw(self, n, beta, rng):
-        second = (4.0 * beta + math.sqrt(1.0 + 4.0 * beta) * rng.standard_normal(n)) / (
-            1.0 + 4.0 * beta
-        )
+        precision = 1.0 + beta / self.sd**2
+        second = (precision - 1.0) / precision + rng.standard_normal(n) / math.sqrt(precision)
         first = rng.standard_normal(n)
         if beta > 0.0:
             first = truncnorm.rvs(beta, np.inf, -beta, 1.0, n, random_state=rng)
