@@ -23,6 +23,8 @@ __all__ = ["GRADIENT_COST", "AnnealingArm", "ImportanceArm", "QuasiArm", "Sequen
 GRADIENT_COST = 2.0
 #: Particles that are annealed at once.
 _BLOCK = 1024
+#: Weights that one estimate of importance sampling is the mean of.
+_FEW = 64
 #: Points of one randomised net, and draws from the prior beside it.
 _NET = 256
 _BESIDE = round(_NET * DEFENSIVE_SHARE / (1.0 - DEFENSIVE_SHARE))
@@ -33,7 +35,8 @@ class ImportanceArm:
 
     .. math:: w = \frac{p(x) L(x)}{(1 - s) q(x) + s\, p(x)}, \qquad x \sim (1 - s) q + s\, p
 
-    (Hesterberg 1995, doi:10.1080/00401706.1995.10484303). No weight exceeds L / s.
+    (Hesterberg 1995, doi:10.1080/00401706.1995.10484303). No weight exceeds L / s. One estimate is the mean of
+    64 weights: single ones may be as small as they like, which says nothing of their mean.
 
     Parameters
     ----------
@@ -43,15 +46,16 @@ class ImportanceArm:
     """
 
     scale: ClassVar[str] = "log"
-    cost = 1.0
+    cost: ClassVar[float] = float(_FEW)
 
     def __init__(self, path: PriorPath, reference: StudentTMixture, share: float = DEFENSIVE_SHARE):
         self.path, self.reference, self.share = path, reference, share
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Logarithms (n,) of weights, and costs."""
-        values, _ = self.weigh(n, rng)
-        return values, np.ones(n)
+        """Logarithms (n,) of mean weights, and costs."""
+        values, _ = self.weigh(n * _FEW, rng)
+        means = np.asarray(log_mean_exp(values.reshape(n, _FEW), axis=1))
+        return means, np.full(n, self.cost)
 
     def weigh(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Log-weights (n,) and points (n, D), those from the prior among the others."""

@@ -6,6 +6,7 @@ import math
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -33,7 +34,7 @@ DEFENSIVE_SHARE = 0.1
 #: number of particles may be drawn to find them.
 _POSSIBLE, _MOST_DRAWN = 0.25, 128
 #: Points from each source that optimisation starts from, and the most modes that are kept.
-_STARTS, _MODES = 32, 24
+_STARTS, _MODES = 32, 32
 #: Standard deviations within which two searches have ended at the same place.
 _SAME = 0.05
 #: Points scattered about modes, and on which fractions of their scales.
@@ -41,10 +42,14 @@ _SCANNED, _SCAN_SCALES = 32_768, (0.5, 0.35, 0.25, 0.18)
 #: Prior draws by which a mixture is checked, the share of the posterior it may miss, and how often it
 #: is mended.
 _CHECKED, _COVERED, _ATTEMPTS = 4096, 0.01, 3
+#: Share of the reference on a wider scale, and how much wider: by this over the root of D.
+_WIDE_SHARE, _WIDER = 0.15, 1.5
+#: Logarithm of posterior over proposal beyond which the proposal is too thin.
+_THIN = math.log(20.0)
 #: Components that a reference has at most.
-_COMPONENTS = 32
+_COMPONENTS = 40
 #: Modes whose Laplace evidence is below this many nats under the largest one are left out.
-_NEGLIGIBLE = 20.0
+_NEGLIGIBLE = 10.0
 
 
 class PriorPath(Path, Protocol):
@@ -84,10 +89,10 @@ class Pilot:
     evaluations: int
     gradients: int
 
-    @property
+    @cached_property
     def reference(self) -> StudentTMixture | None:
-        """The fitted mixture."""
-        return None if self.adapted is None else self.adapted.mixture
+        """The fitted mixture, a part of it on a wider scale: posteriors have longer tails than fits."""
+        return None if self.adapted is None else _widened(self.adapted.mixture)
 
 
 def explore(
@@ -133,8 +138,12 @@ def explore(
     cold, evaluated, differentiated = cool(path, ladder, kernel, rng)
     evaluations += evaluated
     gradients += differentiated
-    sources = (ladder.particles.x, cold, path.draw_prior(4 * _STARTS, rng))
-    starts = np.concatenate([_spread(s, _STARTS, rng) for s in sources])
+    sources = (
+        _spread(ladder.particles.x, 3 * _STARTS, rng),
+        _spread(cold, _STARTS, rng),
+        _spread(path.draw_prior(4 * _STARTS, rng), 2 * _STARTS, rng),
+    )
+    starts = np.concatenate(sources)
     mixture, modes, log_evidence = _modes_and_mixture(joint, starts)
     if mixture is not None:
         odd = _scan(joint, mixture, log_evidence, rng)
@@ -155,9 +164,11 @@ def explore(
             enough=0.5,
             max_components=min(both.components + 4, _COMPONENTS),
         )
-        uncovered, missed = _uncovered(joint, path, adapted, rng)
-        if uncovered < _COVERED or attempt == _ATTEMPTS - 1:
+        uncovered, alone = _uncovered(joint, path, adapted, rng)
+        thin = _thin(joint, ladder.particles.x, adapted)
+        if (uncovered < _COVERED and not len(thin)) or attempt == _ATTEMPTS - 1:
             break
+        missed = np.concatenate([alone if uncovered >= _COVERED else alone[:0], thin])
         mixture, modes, log_evidence = _modes_and_mixture(joint, np.concatenate([modes, missed]))
         both = _joined(adapted.mixture, mixture)
     return Pilot(
@@ -307,6 +318,27 @@ def _uncovered(
     log_share = math.log(DEFENSIVE_SHARE) + float(log_mean_exp(log_alone)) - adapted.log_mean
     order = np.argsort(-log_alone)[: min(_STARTS, int(alone.sum()))]
     return math.exp(min(log_share, 0.0)), x[order]
+
+
+def _widened(mixture: StudentTMixture) -> StudentTMixture:
+    """Each component once more, wider, for a share of its weight."""
+    factor = 1.0 + _WIDER / math.sqrt(mixture.n_dim)
+    return StudentTMixture(
+        np.concatenate([(1.0 - _WIDE_SHARE) * mixture.weights, _WIDE_SHARE * mixture.weights]),
+        np.concatenate([mixture.means, mixture.means]),
+        np.concatenate([mixture.choleskys, factor * mixture.choleskys]),
+        mixture.dof,
+    )
+
+
+def _thin(joint: _Joint, x: np.ndarray, adapted: AdaptedMixture) -> np.ndarray:
+    """Those of some rough posterior draws where the proposal is far below the posterior."""
+    x = np.unique(x, axis=0)
+    log_f = joint.log_density(x)
+    log_prior, log_q = joint.log_prior(x), adapted.mixture.log_density(x)
+    log_w = log_f - log_mixture_density(log_q, log_prior, DEFENSIVE_SHARE) - adapted.log_mean
+    order = np.argsort(-log_w)[:_STARTS]
+    return x[order[log_w[order] > _THIN]]
 
 
 def _log_volumes(mixture: StudentTMixture) -> np.ndarray:

@@ -141,7 +141,7 @@ def _reference_path(path, pilot, kernel, rng, out, chosen, forced) -> tuple[Any,
         return None
     if not forced and pilot.adapted.relative_variance < _GOOD:
         return None
-    bridge = ReferencePath(path, pilot.adapted.mixture)
+    bridge = ReferencePath(path, pilot.reference)
     n = len(pilot.ladder.particles.x)
     try:
         ladder = climb(bridge, bridge.reference.sample(n, rng), kernel, rng)
@@ -160,11 +160,11 @@ def _arm(
 ) -> tuple[Any, tuple[float, float]] | None:
     """An arm, its expected cost times variance and the cost of one draw; None if it cannot be."""
     if name in ("importance", "importance_rqmc"):
-        if pilot.adapted is None:
+        if pilot.adapted is None or pilot.reference is None:
             return None
-        mixture, price = pilot.adapted.mixture, _wild(pilot.adapted.relative_variance)
+        mixture, price = pilot.reference, _wild(pilot.adapted.relative_variance)
         if name == "importance":
-            return ImportanceArm(path, mixture), (price, 1.0)
+            return ImportanceArm(path, mixture), (price, ImportanceArm.cost)
         return QuasiArm(path, mixture), (price, QuasiArm.cost)
     arm: SequentialArm | AnnealingArm
     if name in ("ais_reference", "smc_reference"):

@@ -6,10 +6,14 @@ the prior. The likelihood is everything observed and every ``pm.Potential``. All
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import math
 import threading
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -19,28 +23,43 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
+from pymc.distributions.censored import CensoredRV
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pymc.distributions.distribution import DiracDeltaRV, PartialObservedRV
+from pymc.distributions.multivariate import ICARRV
+from pymc.distributions.simulator import SimulatorRV
+from pymc.logprob.transforms import CircularTransform
 from pymc.logprob.utils import CheckParameterValue
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.scan.op import Scan
 from pytensor.tensor.random.type import RandomType
 
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph
-from amc_pymc.extract.prior import PriorDraws
+from amc_pymc.extract.prior import PriorDraws, lowered, rebuilt
 from amc_pymc.extract.rows import interpreted_mode
 
-__all__ = ["Counts", "ParticleDensities", "extract_particles"]
+__all__ = ["Counts", "ParticleDensities", "counted", "extract_particles"]
 
 _log = logging.getLogger("amc_pymc")
 
-#: Numbers a chunk of particles may hold at once in one array with a column per observed value.
-_CHUNK_NUMBERS = 2**17
+#: Numbers that the largest array of a chunk of particles should hold, and the most it may hold where
+#: that would leave too few particles for matrix products to be worth while.
+_CHUNK_NUMBERS, _MOST_NUMBERS = 2**17, 2**23
 _SMALLEST_CHUNK, _LARGEST_CHUNK = 64, 4096
-#: Points at which batched graphs are compared with the model's own.
-_CHECKED = 3
+#: Prior draws that are looked at, how many of them may be nan, and at how many of them batched graphs
+#: are compared with the model's own.
+_DRAWN, _LOST, _CHECKED = 64, 4, 3
+#: Priors that have no density, or not one that integrates to one.
+_IMPROPER = (FlatRV, HalfFlatRV, ICARRV)
+_LUMPED = (CensoredRV, DiracDeltaRV)
 
 
 class Counts(NamedTuple):
@@ -49,6 +68,25 @@ class Counts(NamedTuple):
     values: int
     gradients: int
     nan: int
+
+
+_here = threading.local()
+
+
+@contextmanager
+def counted() -> Iterator[np.ndarray]:
+    """Count what this thread evaluates, of whatever model: an array (3,) in the order of :class:`Counts`.
+
+    Where jobs share compiled functions or run in other processes, this alone tells what a job took.
+    """
+    outer = getattr(_here, "counts", None)
+    _here.counts = counts = np.zeros(3, np.int64)
+    try:
+        yield counts
+    finally:
+        _here.counts = outer
+        if outer is not None:
+            outer += counts
 
 
 class ParticleDensities:
@@ -67,6 +105,7 @@ class ParticleDensities:
         Observed values.
     chunk : int
         Points evaluated at once; memory is proportional to it and to the number of observed values.
+        Results do not depend on it.
     fallback : str or None
         Why points are evaluated one after the other, if they are.
 
@@ -81,8 +120,7 @@ class ParticleDensities:
         self.layout = layout
         self.discrete = np.repeat([not layout.is_continuous(n) for n in layout.names], layout.sizes)
         self.n_observed = n_observed
-        share = _CHUNK_NUMBERS // max(n_observed, 1)
-        self.chunk = int(np.clip(share, _SMALLEST_CHUNK, _LARGEST_CHUNK))
+        self.chunk = _chunk(_widest(terms, x, n_observed))
         self.fallback: str | None = None
         self._x, self._terms = x, terms
         self._prior, self._outputs = prior, outputs
@@ -107,7 +145,7 @@ class ParticleDensities:
         with self._lock:
             for s in self._chunks(len(x)):
                 out[0, s], out[1, s] = self._values(x[s])
-            self._counts[0] += len(x)
+            self._count(0, len(x))
             self._clean(out)
         return out
 
@@ -118,7 +156,7 @@ class ParticleDensities:
         with self._lock:
             for s in self._chunks(len(x)):
                 out[0, s], out[1, s], grad[0, s], grad[1, s] = self._gradients(x[s])
-            self._counts[1] += len(x)
+            self._count(1, len(x))
             self._clean(out)
         return out, grad
 
@@ -131,7 +169,14 @@ class ParticleDensities:
         """Free variables and deterministics, in the model's own terms, at points (P, D)."""
         x = _points(x, self.n_dim)
         with self._lock:
-            return dict(zip(self._outputs.names, self._outputs.call(x), strict=True))
+            parts = [self._outputs.call(x[s]) for s in self._chunks(len(x)) or [slice(0)]]
+        arrays = [np.concatenate(p) for p in zip(*parts, strict=True)]
+        return dict(zip(self._outputs.names, arrays, strict=True))
+
+    def _give_up(self, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        _log.warning("The model cannot be evaluated for many points at once (%s); slower.", reason)
+        self.one_by_one(reason)
 
     def one_by_one(self, reason: str) -> None:
         """Evaluate points one after the other from now on."""
@@ -143,18 +188,24 @@ class ParticleDensities:
         state = {
             k: v for k, v in self.__dict__.items() if k not in ("_values", "_gradients", "_lock")
         }
-        return _load, (self._token, cloudpickle.dumps({**state, "_counts": np.zeros(3, np.int64)}))
+        token = (self._token, self.chunk, self.fallback, _fingerprint(self._terms))
+        return _load, (token, cloudpickle.dumps({**state, "_counts": np.zeros(3, np.int64)}))
 
     # --- compiled -----------------------------------------------------------------------------------
 
     def _chunks(self, n: int):
-        return (slice(i, min(i + self.chunk, n)) for i in range(0, n, self.chunk))
+        return [slice(i, min(i + self.chunk, n)) for i in range(0, n, self.chunk)]
+
+    def _count(self, kind: int, n: int) -> None:
+        self._counts[kind] += n
+        if (here := getattr(_here, "counts", None)) is not None:
+            here[kind] += n
 
     def _clean(self, terms: np.ndarray) -> None:
         """Let nan and +inf count as impossible."""
         bad = ~(terms < np.inf)
         if bad.any():
-            self._counts[2] += int(bad.any(axis=0).sum())
+            self._count(2, int(bad.any(axis=0).sum()))
             terms[bad] = -np.inf
 
     def _batched(self):
@@ -174,8 +225,13 @@ class ParticleDensities:
     def _gradients(self):
         if self.fallback is not None:
             return self._gradients_one_by_one()
-        xs, terms = self._batched()
-        return compile_graph([xs], [*terms, *(_gradient(t.sum(), xs) for t in terms)])
+        try:
+            xs, terms = self._batched()
+            return compile_graph([xs], [*terms, *(_gradient(t.sum(), xs) for t in terms)])
+        except Exception as error:
+            found = self._gradients_one_by_one()  # if there are any
+            self._give_up(error)
+            return found
 
     def _gradients_one_by_one(self):
         terms = [t.astype("float64") for t in self._terms]
@@ -193,31 +249,35 @@ class _Outputs:
 
     def __init__(self, names: list[str], graphs, x):
         self.names, self._graphs, self._x = names, graphs, x
+        self._singly = False
 
     def __getstate__(self):
-        return {k: v for k, v in self.__dict__.items() if k != "_call"}
+        return {k: v for k, v in self.__dict__.items() if k not in ("_many", "_one")}
 
     def call(self, xs: np.ndarray) -> list[np.ndarray]:
         """Values (P, ...) of all variables."""
-        return self._call(xs)
+        if not self._singly:
+            try:
+                return [
+                    np.broadcast_to(v, (len(xs), *v.shape[v.ndim - g.ndim :]))
+                    for v, g in zip(self._many(xs), self._graphs, strict=True)
+                ]
+            except Exception:
+                self._singly = True
+        return [np.stack(v) for v in zip(*(self._one(x) for x in xs), strict=True)]
 
     @cached_property
-    def _call(self):
-        batch = pt.matrix("xs", shape=(None, *self._x.type.shape), dtype="float64")
-        try:
-            graphs = vectorize_graph(self._graphs, {self._x: batch})
-            fn = pytensor.function(
-                [batch], graphs, mode=interpreted_mode(), on_unused_input="ignore"
-            )
-            return lambda xs: [
-                np.broadcast_to(v, (len(xs), *np.shape(v))) if g.ndim == o.ndim else v
-                for v, g, o in zip(fn(xs), graphs, self._graphs, strict=True)
-            ]
-        except (NotImplementedError, TypeError, ValueError):
-            fn = pytensor.function(
-                [self._x], self._graphs, mode=interpreted_mode(), on_unused_input="ignore"
-            )
-            return lambda xs: [np.stack(v) for v in zip(*(fn(x) for x in xs), strict=True)]
+    def _many(self):
+        xs = pt.matrix("xs", shape=(None, *self._x.type.shape), dtype="float64")
+        return self._compiled(xs, vectorize_graph(self._graphs, {self._x: xs}))
+
+    @cached_property
+    def _one(self):
+        return self._compiled(self._x, self._graphs)
+
+    @staticmethod
+    def _compiled(x, graphs):
+        return pytensor.function([x], graphs, mode=interpreted_mode(), on_unused_input="ignore")
 
 
 def extract_particles(model) -> ParticleDensities:
@@ -253,17 +313,20 @@ def extract_particles(model) -> ParticleDensities:
     """
     _refuse(model)
     layout = _layout(model)
+    draws = PriorDraws.from_model(model, layout)
     x = pt.tensor("x", shape=(layout.size,), dtype="float64")
     values = model.value_vars
-    prior, likelihood = (_without_checks(model_logp(model, v)) for v in _split(model))
-    terms = layout.substitute([prior, likelihood], values, x)
+    prior, likelihood = (model_logp(model, v) for v in _split(model))
+    for rv, value in zip(model.free_RVs, values, strict=True):
+        if isinstance(model.rvs_to_transforms[rv], CircularTransform):
+            prior += pt.switch(pt.all(pt.abs(value) <= np.pi), 0.0, -np.inf)
     shown = model.free_RVs + model.deterministics
-    graphs = layout.substitute(model.replace_rvs_by_values(shown), values, x)
-    outputs = _Outputs([v.name for v in shown], graphs, x)
+    graphs = [prior + draws.log_constant, likelihood, *model.replace_rvs_by_values(shown)]
+    graphs = [getattr(g, "values", g) for g in graphs]
+    graphs = layout.substitute(_without_checks(lowered(graphs)), values, x)
+    outputs = _Outputs([v.name for v in shown], graphs[2:], x)
     sizes = [int(np.size(v)) for v in _observed_values(model)]
-    found = ParticleDensities(
-        layout, terms, x, PriorDraws.from_model(model, layout), outputs, sum(sizes)
-    )
+    found = ParticleDensities(layout, graphs[:2], x, draws, outputs, sum(sizes))
     _verify(found)
     return found
 
@@ -271,6 +334,12 @@ def extract_particles(model) -> ParticleDensities:
 def model_logp(model, variables):
     """Summed log density of some variables, Jacobians included, and of no others."""
     parts = model.logp(vars=variables, sum=False, jacobian=True)
+    for variable, part in zip(variables, parts, strict=True):
+        if any(isinstance(v.type, RandomType) for v in ancestors([part])):
+            raise ValueError(
+                f"the density of {variable.name!r} is random: it draws numbers, or rows by pm.Minibatch. "
+                "Pass all rows, and name all random variables."
+            )
     return sum((p.sum() for p in parts), start=pt.zeros((), "float64"))
 
 
@@ -280,9 +349,6 @@ def _split(model) -> tuple[list, list]:
 
 def _refuse(model) -> None:
     """Models whose evidence is not defined, or not the one they would have as written."""
-    from pymc.distributions.simulator import SimulatorRV
-    from pymc.variational.minibatch_rv import MinibatchRandomVariable
-
     if not model.free_RVs:
         raise ValueError("model has no free variable: its evidence is its likelihood.")
     if not model.observed_RVs and not model.potentials:
@@ -290,20 +356,51 @@ def _refuse(model) -> None:
             "model has no likelihood: give a variable observed=, or add a pm.Potential, which counts as "
             "likelihood."
         )
-    for rv in model.observed_RVs:
+    for rv in model.basic_RVs:
         if isinstance(rv.owner.op, SimulatorRV):
             raise ValueError(
                 f"{rv.name!r} is a pm.Simulator, which has no likelihood; pm.sample_smc approximates its "
                 "evidence."
             )
-        if isinstance(rv.owner.op, MinibatchRandomVariable):
+    for rv in model.observed_RVs:
+        observed = model.rvs_to_values[rv]
+        if isinstance(rv.owner.op, MinibatchRandomVariable) or any(
+            isinstance(v.type, RandomType) for v in ancestors([observed])
+        ):
             raise ValueError(
                 f"{rv.name!r} has total_size or pm.Minibatch data: its likelihood is scaled from a few "
                 "rows. Give it all rows and no total_size."
             )
-        observed = model.rvs_to_values[rv]
-        if any(isinstance(v.type, RandomType) for v in ancestors([observed])):
-            raise ValueError(f"the data of {rv.name!r} are drawn at random; pass all rows.")
+    for rv in model.free_RVs:
+        _refuse_prior(rv, [other for other in model.basic_RVs if other is not rv])
+
+
+def _refuse_prior(rv, others: list) -> None:
+    for op in _ops(toposort([rv], blockers=others)):
+        kind = type(op).__name__.removesuffix("RV")
+        if isinstance(op, _IMPROPER):
+            raise ValueError(
+                f"{rv.name!r} has an improper prior ({kind}): the evidence is not defined. Give it a "
+                "proper distribution."
+            )
+        if isinstance(op, _LUMPED) and rv.dtype.startswith("float"):
+            raise ValueError(
+                f"{rv.name!r} has a prior with single values of positive probability ({kind}), which has "
+                "no density. Introduce a discrete variable for them."
+            )
+    if isinstance(rv.owner.op, PartialObservedRV) and rv.owner.op.ndim_supp:
+        raise ValueError(
+            f"{rv.name!r} are missing values of a multivariate variable, whose density PyMC does not tell "
+            "from that of the others. Leave rows with missing values out."
+        )
+
+
+def _ops(nodes):
+    """Operators of some nodes and of their inner graphs."""
+    for node in nodes:
+        yield getattr(node.op, "core_op", node.op)
+        if isinstance(node.op, OpFromGraph):
+            yield from _ops(node.op.fgraph.toposort())
 
 
 def _layout(model) -> FlatLayout:
@@ -324,41 +421,56 @@ def _observed_values(model) -> list:
     return pytensor.function([], values, mode=interpreted_mode())()
 
 
-def _without_checks(graph):
+def _without_checks(graphs: list) -> list:
     """Impossible parameters give -inf at their point, instead of an error for all points."""
-    return _rewritten([graph], {})[0]
+    return rebuilt(graphs, _unchecked)
 
 
-def _rewritten(outputs, memo: dict) -> list:
-    """Rebuild a graph without ``CheckParameterValue``, opening inner graphs that hold one."""
-    for node in toposort(outputs, blockers=list(memo)):
-        if all(o in memo for o in node.outputs):
-            continue
-        inputs = [memo.get(i, i) for i in node.inputs]
-        if isinstance(node.op, CheckParameterValue):
-            value, *conditions = inputs
-            new = [pt.switch(pt.all([pt.all(c) for c in conditions]), value, -np.inf)]
-        elif isinstance(node.op, OpFromGraph) and _has_checks(node.op):
-            new = _rewritten(inline_ofg_node(node), dict(zip(node.inputs, inputs)))
-        elif all(a is b for a, b in zip(inputs, node.inputs)):
-            continue
-        else:
-            new = node.op.make_node(*inputs).outputs
-        memo.update(zip(node.outputs, new))
-    return [memo.get(o, o) for o in outputs]
+def _unchecked(node, inputs):
+    """What stands for a parameter check, or for an inner graph with some."""
+    op = node.op
+    if isinstance(op, CheckParameterValue):
+        value, *conditions = inputs
+        possible = pt.all([pt.all(c) for c in conditions])
+        return [pt.switch(possible, value, -np.inf if op.can_be_replaced_by_ninf else np.nan)]
+    if not (isinstance(op, OpFromGraph | Scan) and _has_checks(op)):
+        return None
+    if isinstance(op, OpFromGraph):
+        replace = dict(zip(node.inputs, inputs, strict=True))
+        return rebuilt(inline_ofg_node(node), _unchecked, replace)
+    inner = FunctionGraph(op.inner_inputs, _without_checks(op.inner_outputs), clone=True)
+    return op.clone_with_inner_graph(inner).make_node(*inputs).outputs
 
 
-def _has_checks(op: OpFromGraph) -> bool:
+def _has_checks(op) -> bool:
     return any(
         isinstance(n.op, CheckParameterValue)
-        or (isinstance(n.op, OpFromGraph) and _has_checks(n.op))
-        for n in toposort(op.inner_outputs)
+        or (isinstance(n.op, OpFromGraph | Scan) and _has_checks(n.op))
+        for n in op.fgraph.toposort()
     )
 
 
 def _gradient(scalar, x):
     gradient = pt.grad(scalar, x, disconnected_inputs="ignore")
     return (pt.zeros_like(x) + gradient).astype("float64")
+
+
+def _widest(terms, x, n_observed: int) -> int:
+    """Numbers in the largest array that there is for each particle; unknown lengths are guessed."""
+    reached, widest = {x}, max(x.type.shape[0], n_observed, 1)
+    for node in toposort(terms):
+        if reached.isdisjoint(node.inputs):
+            continue
+        reached.update(node.outputs)
+        for out in node.outputs:
+            shape = getattr(out.type, "shape", ())
+            widest = max(widest, math.prod(n_observed if n is None else n for n in shape))
+    return widest
+
+
+def _chunk(widest: int) -> int:
+    chunk = int(np.clip(_CHUNK_NUMBERS // widest, _SMALLEST_CHUNK, _LARGEST_CHUNK))
+    return max(1, min(chunk, _MOST_NUMBERS // widest))
 
 
 def _points(x: np.ndarray, n_dim: int) -> np.ndarray:
@@ -370,10 +482,18 @@ def _points(x: np.ndarray, n_dim: int) -> np.ndarray:
 
 def _verify(densities: ParticleDensities) -> None:
     """Compare batched graphs with the model's own, and go one by one where they differ."""
-    rng = np.random.Generator(np.random.PCG64(7))
-    xs = densities.draw_prior(_CHECKED, rng)
+    xs = densities.draw_prior(_DRAWN, np.random.Generator(np.random.PCG64(7)))
+    for name, s in densities.layout.slices.items():
+        if np.isnan(xs[:, s]).any(axis=1).sum() > _LOST:
+            raise ValueError(
+                f"many prior draws of {name!r} are nan: its transform cannot reach all values that its prior "
+                "has, and leaves a prior that is not normalised. Use the transform that PyMC chooses, or "
+                "pm.Truncated."
+            )
+    xs = xs[:_CHECKED]
     # All rewrites: without them a logistic likelihood underflows where the compiled one does not.
-    mode = Mode(linker="py", optimizer="fast_run").excluding("fusion", "BlasOpt", "cxx_only")
+    mode = Mode(linker="py", optimizer="fast_run")
+    mode = mode.excluding("fusion", "add_mul_fusion", "BlasOpt", "cxx_only")
     one = pytensor.function([densities._x], densities._terms, mode=mode, on_unused_input="ignore")
     wanted = np.array([one(x) for x in xs], float).T
     try:
@@ -381,22 +501,31 @@ def _verify(densities: ParticleDensities) -> None:
         if not np.allclose(found, wanted, rtol=1e-8, atol=1e-8, equal_nan=True):
             raise ValueError("the batched graph gives other values than the model")
     except Exception as error:
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        _log.warning("The model cannot be evaluated for many points at once (%s); slower.", reason)
-        densities.one_by_one(reason)
+        densities._give_up(error)
 
 
-_LOADED: OrderedDict[str, ParticleDensities] = OrderedDict()
+def _fingerprint(graphs) -> str:
+    """What pm.Data and the like hold now: where it changes, workers need the densities anew."""
+    found = hashlib.blake2b(digest_size=16)
+    for v in ancestors(graphs):
+        if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType):
+            found.update(cloudpickle.dumps(v.get_value(borrow=True)))
+    return found.hexdigest()
+
+
+_LOADED: OrderedDict[tuple, ParticleDensities] = OrderedDict()
 _MOST_LOADED = 4
+_LOADING = threading.Lock()
 
 
-def _load(token: str, state: bytes) -> Any:
+def _load(token: tuple, state: bytes) -> Any:
     """The densities that a worker already has, or new ones."""
-    if token not in _LOADED:
-        found = ParticleDensities.__new__(ParticleDensities)
-        found.__dict__.update(cloudpickle.loads(state), _lock=threading.Lock())
-        _LOADED[token] = found
-        while len(_LOADED) > _MOST_LOADED:
-            _LOADED.popitem(last=False)
-    _LOADED.move_to_end(token)
-    return _LOADED[token]
+    with _LOADING:
+        if token not in _LOADED:
+            found = ParticleDensities.__new__(ParticleDensities)
+            found.__dict__.update(cloudpickle.loads(state), _lock=threading.Lock())
+            _LOADED[token] = found
+            while len(_LOADED) > _MOST_LOADED:
+                _LOADED.popitem(last=False)
+        _LOADED.move_to_end(token)
+        return _LOADED[token]

@@ -5,27 +5,37 @@ Nothing here looks at initial values.
 
 from __future__ import annotations
 
+import math
+
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pymc.distributions.custom import CustomSymbolicDistRV
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.shape_utils import change_dist_size
+from pymc.distributions.transforms import Ordered
+from pymc.logprob.transforms import ChainedTransform
 from pymc.pytensorf import collect_default_updates, reseed_rngs
 from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.scan.op import Scan
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.type_other import NoneTypeT
+from pytensor.xtensor.type import XTensorType
 
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.rows import interpreted_mode
 
-__all__ = ["PriorDraws"]
+__all__ = ["PriorDraws", "lowered", "rebuilt"]
 
 
 class PriorDraws:
@@ -33,11 +43,13 @@ class PriorDraws:
 
     Parameters
     ----------
-    free : list of variables
+    names : list of str
         Free random variables of the model.
-    values : list of variables
-        The same after their transforms.
+    free, values : list of variables
+        Their graphs, before and after their transforms.
     layout : FlatLayout
+    log_constant : float
+        What the log density of the values lacks to be normalised.
 
     Attributes
     ----------
@@ -45,112 +57,205 @@ class PriorDraws:
         Why draws are made one after the other, if they are.
     """
 
-    def __init__(self, free, values, layout: FlatLayout):
-        self._free, self._values, self.layout = free, values, layout
+    def __init__(self, names, free, values, layout: FlatLayout, log_constant: float):
+        self.names, self._free, self._values = names, free, values
+        self.layout, self.log_constant = layout, log_constant
         self.fallback: str | None = None
 
     @classmethod
     def from_model(cls, model, layout: FlatLayout) -> PriorDraws:
         """Prior of a model; the order of its value variables is the layout's."""
-        values = []
-        for rv in model.free_RVs:
-            if isinstance(rv.owner.op, FlatRV | HalfFlatRV):
-                raise ValueError(
-                    f"{rv.name!r} has an improper prior ({type(rv.owner.op).__name__[:-2]}): the evidence "
-                    "is not defined. Give it a proper distribution."
-                )
-            transform = model.rvs_to_transforms[rv]
-            values.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
-        return cls(list(model.free_RVs), values, layout)
+        values, log_constant = [], 0.0
+        for rv, shape in zip(model.free_RVs, layout.shapes, strict=True):
+            value, transform = rv, model.rvs_to_transforms[rv]
+            steps = _steps(transform)
+            if any(isinstance(t, Ordered) for t in steps):
+                value = _sorted(rv, all(getattr(t, "ascending", True) for t in steps))
+                log_constant += math.prod(shape[:-1]) * math.lgamma(shape[-1] + 1)
+            if transform is not None:
+                value = transform.forward(value, *rv.owner.inputs)
+            values.append(value)
+        data = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+        graphs = rebuilt([*model.free_RVs, *values], lambda node, inputs: None, data)
+        graphs = lowered([getattr(g, "values", g) for g in graphs])
+        names = [rv.name for rv in model.free_RVs]
+        return cls(names, graphs[: len(names)], graphs[len(names) :], layout, log_constant)
 
     def __getstate__(self):
         return {k: v for k, v in self.__dict__.items() if k not in ("_many", "_one")}
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw n points (n, D)."""
-        if self.fallback is None:
+        """Draw n points (n, D); nan where a transform cannot reach."""
+        seed = rng.integers(2**32, size=4).tolist()
+        with np.errstate(all="ignore"):
+            if self.fallback is None:
+                try:
+                    fn, rngs = self._many
+                    reseed_rngs(rngs, seed)
+                    return self._flat(fn(n), n)
+                except Exception as error:
+                    self.fallback = f"{type(error).__name__}: {error}"
             try:
-                return self._batched(n, rng)
-            except (NotImplementedError, TypeError, ValueError, IndexError) as error:
-                self.fallback = f"{type(error).__name__}: {error}"
-        fn, rngs = self._one
-        reseed_rngs(rngs, rng.integers(2**32, size=4).tolist())
-        return np.stack([self._flat(fn(), 1)[0] for _ in range(n)]) if n else self._none()
+                fn, rngs = self._one
+                reseed_rngs(rngs, seed)
+                return np.concatenate(
+                    [np.empty((0, self.layout.size)), *(self._flat(fn(), 1) for _ in range(n))]
+                )
+            except Exception as error:
+                raise ValueError(
+                    f"the prior of {self._culprit()} cannot be drawn: {error}"
+                ) from error
 
-    def _batched(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        fn, rngs = self._many
-        reseed_rngs(rngs, rng.integers(2**32, size=4).tolist())
-        return self._flat(fn(n), n)
-
-    def _none(self) -> np.ndarray:
-        return np.empty((0, self.layout.size))
+    def _culprit(self) -> str:
+        """The first variable that cannot be drawn, as far as one draw tells."""
+        for name, value in zip(self.names, self._values, strict=True):
+            try:
+                _compiled([], [value])[0]()
+            except Exception:
+                return repr(name)
+        return "some variable"
 
     def _flat(self, arrays, n: int) -> np.ndarray:
         columns = [
-            np.asarray(a, float).reshape(n, size)
-            for a, size in zip(arrays, self.layout.sizes, strict=True)
+            np.broadcast_to(np.asarray(a, float), (n, *shape)).reshape(n, size)
+            for a, shape, size in zip(arrays, self.layout.shapes, self.layout.sizes, strict=True)
         ]
-        return np.concatenate(columns, axis=1) if columns else self._none()
+        return np.concatenate(columns, axis=1)
 
     @cached_property
     def _one(self):
-        return self._compile([], self._values)
+        return _compiled([], self._values)
 
     @cached_property
     def _many(self):
         n = pt.lscalar("n")
-        free = set(self._free)
-        roots = [rv for rv in self._free if not (set(ancestors([rv])) - {rv}) & free]
-        self._refuse_shared_noise(roots)
-        replace = {rv: change_dist_size(rv, (n,), expand=True) for rv in roots}
-        return self._compile(
-            [n], vectorize_graph(_sizes_in_parameters(self._values, roots), replace)
-        )
-
-    def _refuse_shared_noise(self, roots: list) -> None:
-        """Random variables inside of others would give all draws the same noise."""
-        known = set(self._free)
-        for node in toposort(self._values, blockers=roots):
-            if not isinstance(node.op, RandomVariable | OpFromGraph):
-                continue
-            named = known & set(node.outputs)
-            random = any(isinstance(i.type, RandomType) for i in node.inputs)
-            if random and not (named and isinstance(node.op, RandomVariable)):
-                name = named.pop().name if named else str(node.op)
-                raise NotImplementedError(f"{name!r} is made of other random variables")
-
-    def _compile(self, inputs, outputs):
-        updates = collect_default_updates(outputs=outputs, inputs=inputs)
-        fn = pytensor.function(
-            inputs, outputs, updates=updates, mode=interpreted_mode(), on_unused_input="ignore"
-        )
-        rngs = [
-            v
-            for v in fn.get_shared()
-            if isinstance(v, SharedVariable) and isinstance(v.type, RandomType)
-        ]
-        return fn, rngs
+        return _compiled([n], _drawn_often(self._values, self._free, n))
 
 
-def _sizes_in_parameters(outputs: list, roots: list) -> list:
-    """Say the size of dependent random variables by the shapes of their parameters.
+def _compiled(inputs, outputs):
+    updates = collect_default_updates(outputs=outputs, inputs=inputs)
+    fn = pytensor.function(
+        inputs, outputs, updates=updates, mode=interpreted_mode(), on_unused_input="ignore"
+    )
+    rngs = [
+        v
+        for v in fn.get_shared()
+        if isinstance(v, SharedVariable) and isinstance(v.type, RandomType)
+    ]
+    return fn, rngs
 
-    ``vectorize_graph`` extends an explicit size only if the first parameter gets new dimensions.
+
+def _drawn_often(outputs: list, free: list, n) -> list:
+    """The same graphs with every random variable drawn n times, along a new first axis.
+
+    Random variables hidden in inner graphs (components of mixtures, steps of random walks) are brought
+    out first: expanding the inner graph as a whole may give all draws the same noise.
     """
-    memo = {rv: rv for rv in roots}
-    for node in toposort(outputs, blockers=roots):
-        inputs = [memo.get(i, i) for i in node.inputs]
-        op = node.op
-        if isinstance(op, RandomVariable) and not isinstance(op.size_param(node).type, NoneTypeT):
-            rng, size, *parameters = inputs
-            spread = [
-                p + pt.zeros([*size, *[1] * core], dtype=p.dtype)
-                for p, core in zip(parameters, op.ndims_params, strict=True)
-            ]
-            new = op.make_node(rng, None, *spread).outputs
-        elif all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
+    graphs = rebuilt([*free, *outputs], _opened)
+    named, outputs = set(graphs[: len(free)]), graphs[len(free) :]
+    drawn: dict = {}
+    for node in toposort(outputs):
+        if isinstance(node.op, RandomVariable):
+            drawn[node.outputs[1]] = _drawn(node, n, drawn)
+        elif _is_random(node):
+            *_, rv = node.outputs
+            if not _knows_sizes(node.op) or named & set(ancestors([rv])) - {rv}:
+                raise NotImplementedError(f"random numbers are drawn in a loop inside of {node.op}")
+            drawn[rv] = change_dist_size(rv, (n,), expand=True)
+    return vectorize_graph(outputs, drawn)
+
+
+def _drawn(node, n, drawn: dict):
+    """A random variable drawn n times, given n draws of those before it."""
+    op, (_, size, *parameters) = node.op, node.inputs
+    shape = tuple(op._infer_shape(size, parameters))
+    batch = [pt.cast(length, "int64") for length in shape[: len(shape) - op.ndim_supp]]
+    aligned = [
+        pt.shape_padleft(p, len(batch) + core - p.type.ndim)
+        for p, core in zip(parameters, op.ndims_params, strict=True)
+    ]
+    many = vectorize_graph(aligned, drawn) if drawn else aligned
+    rng = pt.random.shared_rng(seed=0)
+    return op.make_node(rng, pt.stack([n, *batch]), *many).outputs[1]
+
+
+def _is_random(node) -> bool:
+    return any(isinstance(i.type, RandomType) for i in node.inputs)
+
+
+def _opened(node, inputs):
+    """Inner graph of a node that draws random numbers, unless it does so in a loop."""
+    if not isinstance(node.op, OpFromGraph) or not _is_random(node) or _loops(node.op):
+        return None
+    return rebuilt(inline_ofg_node(node), _opened, dict(zip(node.inputs, inputs, strict=True)))
+
+
+def _loops(op: OpFromGraph) -> bool:
+    return any(isinstance(node.op, Scan) and _is_random(node) for node in op.fgraph.toposort())
+
+
+def _knows_sizes(op) -> bool:
+    """Whether PyMC itself has written how the variable is drawn at any size."""
+    own = type(op).__module__.startswith("pymc.distributions")
+    return (
+        own and isinstance(op, SymbolicRandomVariable) and not isinstance(op, CustomSymbolicDistRV)
+    )
+
+
+def rebuilt(outputs: list, change: Callable, replace: dict | None = None) -> list:
+    """Graphs in which ``change(node, inputs)`` has given some nodes other outputs.
+
+    It returns None for nodes that stay as they are but for their inputs.
+    """
+    memo = dict(replace or {})
+    for node in toposort(outputs, blockers=list(memo)):
+        if all(o in memo for o in node.outputs):
             continue
-        else:
-            new = op.make_node(*inputs).outputs
-        memo.update(zip(node.outputs, new, strict=True))
+        inputs = [memo.get(i, i) for i in node.inputs]
+        new = change(node, inputs)
+        if new is None:
+            if all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
+                continue
+            new = node.op.make_node(*inputs).outputs
+        for old, out in zip(node.outputs, new, strict=True):
+            memo.setdefault(old, out)
     return [memo.get(o, o) for o in outputs]
+
+
+def lowered(graphs: list) -> list:
+    """Graphs without named dimensions, which cannot be vectorised over particles."""
+    if not any(isinstance(v.type, XTensorType) for v in ancestors(graphs)):
+        return graphs
+    return rewrite_graph(graphs, include=("lower_xtensor",), clone=True)
+
+
+def _steps(transform) -> list:
+    """A transform, or those that it is a chain of."""
+    if isinstance(transform, ChainedTransform):
+        return [step for t in transform.transform_list for step in _steps(t)]
+    return [transform]
+
+
+def _sorted(rv, ascending: bool):
+    """Order statistics of a variable, which an ordering transform stands for.
+
+    The transform cuts off all other orders. Its density lacks the factor k! that makes up for them
+    if the k elements are independent and identically distributed; otherwise nobody knows the factor.
+    """
+    op = rv.owner.op
+    alike = isinstance(op, RandomVariable) and op.ndim_supp == 0
+    if not (alike and all(_constant_along_last_axis(p) for p in op.dist_params(rv.owner))):
+        raise ValueError(
+            f"{rv.name!r} is ordered by its transform, which cuts its prior off by an unknown factor, for "
+            "its elements are not identically distributed. Give them one distribution, or build ordered "
+            "values from positive differences (pt.cumsum)."
+        )
+    return pt.sort(rv, axis=-1) if ascending else pt.sort(rv, axis=-1)[..., ::-1]
+
+
+def _constant_along_last_axis(parameter) -> bool:
+    if parameter.type.ndim == 0 or parameter.type.broadcastable[-1]:
+        return True
+    return isinstance(parameter, Constant) and bool(
+        (parameter.data == parameter.data[..., :1]).all()
+    )

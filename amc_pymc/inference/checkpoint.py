@@ -8,12 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from amc_pymc.annealing import Annealed
-from amc_pymc.inference.evidence_model import seed_words
-from amc_pymc.rng import RandomSeed
 
 __all__ = ["Checkpoint"]
 
@@ -38,14 +35,25 @@ class Checkpoint:
         self.extra: dict[int, tuple[float, int]] = {}
 
     @classmethod
-    def open(cls, path: str | Path | None, *, settings: str, seed: RandomSeed) -> Checkpoint:
+    def open(cls, path: str | Path | None, *, settings: str, words: list[int] | None) -> Checkpoint:
         """Read what a file holds, if there is one.
+
+        Parameters
+        ----------
+        path : str, Path or None
+        settings : str
+            All that the numbers depend on, but for the seed.
+        words : list of int or None
+            Seed, if it must be that of the file.
 
         Raises
         ------
-        ValueError
-            If the file is of a run with other settings or another seed, or no checkpoint.
+        TypeError, ValueError
+            If the path is none, its folder does not exist, or the file is of a run with other settings
+            or another seed, or no checkpoint.
         """
+        if not isinstance(path, str | os.PathLike | None):
+            raise TypeError(f"checkpoint must be a path, got {path!r}.")
         out = cls(None if path is None else Path(path), settings)
         if out.path is None:
             return out
@@ -53,19 +61,21 @@ class Checkpoint:
             raise ValueError(f"checkpoint={str(path)!r} is in a folder that does not exist.")
         if out.path.exists():
             out._read()
-            if seed is not None and not isinstance(seed, np.random.Generator):
-                if seed_words(seed) != out.words:
-                    raise ValueError(
-                        f"checkpoint={str(path)!r} is of a run with another random_seed; delete it or name "
-                        "another file."
-                    )
+            if out.done and words not in (None, out.words):
+                raise ValueError(
+                    f"checkpoint={str(path)!r} is of a run with another random_seed; delete it or name "
+                    "another file."
+                )
         return out
 
-    def begin(self, words: list[int]) -> None:
-        """Remember the seed."""
-        self.words = words
-        if self.path is not None and not self.done:
-            self._write()
+    def begin(self, words: list[int]) -> list[int]:
+        """The seed to go on with: that of the blocks in the file, else `words`."""
+        if not self.done:
+            self.words = words
+            if self.path is not None:
+                self._write()
+        assert self.words is not None
+        return self.words
 
     def add(self, block: int, found: tuple[Annealed, float, int]) -> None:
         """Take in a finished block, with its CPU seconds and the number of nan met."""
@@ -114,19 +124,18 @@ class Checkpoint:
         try:
             with xr.open_dataset(self.path, engine="scipy") as data:
                 data.load()
-            settings, words = data.attrs["settings"], json.loads(data.attrs["words"])
-            numbers = json.loads(data.attrs["blocks"])
+            settings, self.words = data.attrs["settings"], json.loads(data.attrs["words"])
+            for key, (evaluations, gradients, *extra) in json.loads(data.attrs["blocks"]).items():
+                arrays = {name: data[f"{name}_{key}"].values.astype(float) for name in _ARRAYS}
+                run = Annealed(**arrays, evaluations=evaluations, gradients=gradients)
+                self.done[int(key)], self.extra[int(key)] = run, tuple(extra)
         except Exception as error:
             raise ValueError(
                 f"checkpoint={str(self.path)!r} is no checkpoint of sample_ais: {error}"
             ) from error
-        if settings != self.settings:
+        # Nothing is lost with a run that was killed before its first block.
+        if self.done and settings != self.settings:
             raise ValueError(
                 f"checkpoint={str(self.path)!r} is of a run with other arguments or another model; delete "
                 "it or name another file."
             )
-        self.words = words
-        for key, (evaluations, gradients, seconds, nan) in numbers.items():
-            arrays = {name: data[f"{name}_{key}"].values.astype(float) for name in _ARRAYS}
-            self.done[int(key)] = Annealed(**arrays, evaluations=evaluations, gradients=gradients)
-            self.extra[int(key)] = seconds, nan

@@ -32,7 +32,7 @@ from amc_pymc.inference.combination_results import History, combination_tree
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.rng import RandomSeed, spawn_generators
 
-__all__ = ["Weights", "combine_estimators"]
+__all__ = ["Weights", "check_choices", "combine_estimators"]
 
 Weights = Literal["predictable", "inverse_variance", "uniform"]
 
@@ -45,6 +45,8 @@ _FIRST_SHARE = 0.2
 _EXPLORED_SHARE, _EXPLORED_DRAWS = 0.25, 30
 #: Size of the certification round, at least, in draws of the best arm so far.
 _CERTIFYING = 0.5
+#: Draws without a positive one after which no target is reached any more.
+_ALL_ZERO = 10_000
 #: Draws that one job makes at most, and the number of jobs that a round of one arm is cut into.
 _LARGEST_JOB, _JOBS = 65_536, 16
 
@@ -161,8 +163,7 @@ def combine_estimators(
     """
     used = as_arms(arms)
     budget = _budget(used, draws, max_cost, target_mcse, cost)
-    if weights not in get_args(Weights):
-        raise ValueError(f"weights must be one of {', '.join(get_args(Weights))}, got {weights!r}.")
+    _check_weights(weights)
     if rounds != "doubling":
         rounds = positive_int("rounds", rounds)
     bandit, paid = _policy(policy, used, payoff, budget)
@@ -202,8 +203,7 @@ class _Budget(NamedTuple):
 
 
 def _budget(arms: list[Arm], draws, max_cost, target_mcse, cost) -> _Budget:
-    if not (cost in ("count", "cpu") or callable(cost)):
-        raise ValueError(f"cost must be 'count', 'cpu' or a callable, got {cost!r}.")
+    _check_cost(cost)
     if draws is None and max_cost is None and target_mcse is None:
         raise ValueError("One of draws, max_cost and target_mcse is needed.")
     if draws is not None and max_cost is not None:
@@ -226,6 +226,25 @@ def _budget(arms: list[Arm], draws, max_cost, target_mcse, cost) -> _Budget:
                 f"max_cost={total:g} does not pay for one draw of each arm, which costs {least:g}."
             )
     return _Budget(total, "cost", target)
+
+
+def check_choices(policy, cost, weights, *, scale: Literal["natural", "log"]) -> None:
+    """Raise what :func:`combine_estimators` would of a policy, cost and weights, whatever the arms."""
+    _check_cost(cost)
+    _check_weights(weights)
+    n_arms = policy.n_arms if isinstance(policy, Policy) else 2
+    arms = [Arm(f"arm_{i}", math.exp, scale=scale) for i in range(n_arms)]
+    _policy(policy, arms, "auto", _Budget(math.inf, "cost", None))
+
+
+def _check_cost(cost) -> None:
+    if not (callable(cost) or (isinstance(cost, str) and cost in ("count", "cpu"))):
+        raise ValueError(f"cost must be 'count', 'cpu' or a callable, got {cost!r}.")
+
+
+def _check_weights(weights) -> None:
+    if weights not in get_args(Weights):
+        raise ValueError(f"weights must be one of {', '.join(get_args(Weights))}, got {weights!r}.")
 
 
 def _positive(name: str, value) -> float:
@@ -370,6 +389,16 @@ def _run_rounds(run: Combination, history: History, drawing: _Drawing, rng, budg
                 _draw_round(run, history, drawing, run.certify(counts))
                 history.certified = True
                 return
+            if _all_zero(run):
+                history.stopped = "All draws so far are zero."
+                return
+
+
+def _all_zero(run: Combination) -> bool:
+    """Whether no arm has shown a positive value in so many draws that none is to be expected."""
+    return run.scale == "log" and all(
+        r.offset == -math.inf and r.n + r.failed >= _ALL_ZERO for r in run.records
+    )
 
 
 def _draw_round(run: Combination, history: History, drawing: _Drawing, decided: Round) -> None:

@@ -8,6 +8,7 @@ import warnings
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ import xarray as xr
 from amc_pymc.annealing import resample
 from amc_pymc.arguments import positive_int
 from amc_pymc.bandits import Policy
-from amc_pymc.combination import Cost
+from amc_pymc.combination import Cost, as_arms
 from amc_pymc.evidence import (
     ARMS,
     GRADIENT_COST,
@@ -26,9 +27,10 @@ from amc_pymc.evidence import (
     explore,
     make_portfolio,
 )
-from amc_pymc.extract.particles import ParticleDensities
-from amc_pymc.inference.combine_estimators import Weights, combine_estimators
+from amc_pymc.extract.particles import counted
+from amc_pymc.inference.combine_estimators import Weights, check_choices, combine_estimators
 from amc_pymc.inference.evidence_model import (
+    Elsewhere,
     compiled_particles,
     context_model,
     one_blas_thread,
@@ -43,7 +45,7 @@ from amc_pymc.inference.evidence_results import (
     evidence_group,
     warn,
 )
-from amc_pymc.kernels import Kernel
+from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.rng import RandomSeed, spawn_generators
 
 __all__ = ["estimate_evidence"]
@@ -86,7 +88,7 @@ def estimate_evidence(
     target_mcse : float or None, default 0.05
         Standard error of log Z to stop at, in nats. None spends `max_cost`.
     max_cost : float, optional
-        Most that may be spent, the pilot run included, in units of `cost`.
+        Most that may be spent, in units of `cost`; the pilot run included, unless `cost` is a callable.
     arms : "default", sequence or mapping
         Estimators: names, of "importance_rqmc", "importance", "ais_reference", "smc_reference", "smc",
         "ais_400", "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and
@@ -153,42 +155,55 @@ def estimate_evidence(
     True
     """
     _check(target_mcse, max_cost)
+    check_choices(policy, cost, weights, scale="log")
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
     names, own = _named(arms)
+    kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
     densities, compiling = compiled_particles(model)
     begin = time.process_time()
     moves = particle_kernel(model, densities, kernel)
-    words = seed_words(random_seed)
     pilot_rng, combine_rng, posterior_rng = spawn_generators(words, 3)
+    elsewhere = None if executor is None else Elsewhere(executor)
     with one_blas_thread():
-        pilot = explore(densities, moves, pilot_rng, fitted=not densities.discrete.any())
-        portfolio = make_portfolio(
-            densities, pilot, moves, pilot_rng, names=names, target=target_mcse,
-            budget=math.inf if max_cost is None else max_cost,
-        )  # fmt: skip
-        portfolio.arms.update(own)
-        spent = _spent(pilot, portfolio) if cost != "cpu" else time.process_time() - begin
-        left, flags = _left(max_cost, spent, portfolio, cost)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            tree = combine_estimators(
-                portfolio.arms,
-                policy=policy,
-                target_mcse=target_mcse,
-                max_cost=left,
-                cost=cost,
-                weights=weights,
-                random_seed=combine_rng,
-                executor=executor,
-                progressbar=progressbar,
+        with counted() as counts:
+            pilot = explore(densities, moves, pilot_rng, fitted=not densities.discrete.any())
+            price = _price(cost, pilot, time.process_time() - begin)
+            portfolio = make_portfolio(
+                densities, pilot, moves, pilot_rng, names=names, target=target_mcse,
+                budget=math.inf if max_cost is None or price is None else max_cost / price,
+            )  # fmt: skip
+            portfolio.arms = _priced(portfolio.arms, price) | own
+            left, flags = _left(
+                max_cost, _spent(pilot, portfolio) * (price or 0.0), portfolio, cost
             )
-        flags += [str(w.message).removesuffix(".") for w in caught]
-        numbers = _numbers(tree, weights, pilot, portfolio, densities)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                tree = combine_estimators(
+                    portfolio.arms,
+                    policy=policy,
+                    target_mcse=target_mcse,
+                    max_cost=left,
+                    cost=cost,
+                    weights=weights,
+                    random_seed=combine_rng,
+                    executor=elsewhere,  # type: ignore[arg-type]
+                    progressbar=progressbar,
+                )
+        flags += _said(caught)
+        numbers = _numbers(tree, weights)
+        if elsewhere is not None:
+            counts += elsewhere.counts
+        n_values, n_gradients, n_nan = counts.tolist()
+        numbers |= {
+            "n_likelihood": n_values + n_gradients, "n_gradient": n_gradients, "n_nan": n_nan,
+        }  # fmt: skip
         flags += _flags(numbers, pilot, tree)
         _add_posterior(tree, model, densities, pilot, draws, chains, posterior_rng)
     numbers["compile_seconds"] = compiling
     numbers["cpu_seconds"] = time.process_time() - begin
+    if elsewhere is not None:
+        numbers["cpu_seconds"] += elsewhere.seconds
     _finish_arms(tree, portfolio)
     tree["evidence"] = xr.DataTree(
         evidence_group(
@@ -220,18 +235,26 @@ def _named(arms: Any) -> tuple[list[str] | None, dict[str, Any]]:
             return None, {}
         raise ValueError(f"arms must be 'default' or a list, got {arms!r}; write arms=[{arms!r}].")
     if isinstance(arms, Mapping):
-        return [], dict(arms)
-    if not isinstance(arms, Sequence):
+        names, own = [], dict(arms)
+    elif isinstance(arms, Sequence):
+        names = [a for a in arms if isinstance(a, str)]
+        own = {}
+        if others := [a for a in arms if not isinstance(a, str)]:
+            own = {a.name: a for a in as_arms(others)}
+    else:
         raise TypeError(f"arms must be 'default', a list or a mapping, got {arms!r}.")
-    names = [a for a in arms if isinstance(a, str)]
-    own = {
-        str(getattr(a, "name", f"arm_{i}")): a for i, a in enumerate(arms) if not isinstance(a, str)
-    }
     if not names and not own:
         raise ValueError("arms is empty: there is nothing to estimate with.")
     for name in names:
         if name not in ARMS:
             raise ValueError(f"arms must be among {', '.join(ARMS)}, got {name!r}.")
+    if repeated := [n for i, n in enumerate(names) if n in own or n in names[:i]]:
+        raise ValueError(f"arms must have different names, {repeated[0]!r} is there twice.")
+    for arm in as_arms(own) if own else []:
+        if arm.scale != "log":
+            raise ValueError(
+                f"arm {arm.name!r} must return logarithms of estimates, and say so by scale = 'log'."
+            )
     return names, own
 
 
@@ -239,6 +262,34 @@ def _spent(pilot: Pilot, portfolio: Portfolio) -> float:
     """Evaluations of the pilot runs, gradients counting for two."""
     evaluations = pilot.evaluations + portfolio.evaluations
     return evaluations + GRADIENT_COST * (pilot.gradients + portfolio.gradients)
+
+
+def _price(cost: Cost, pilot: Pilot, seconds: float) -> float | None:
+    """Cost of an evaluation of the model, in the units asked for; None if nobody knows."""
+    if cost == "count":
+        return 1.0
+    return seconds / _spent(pilot, Portfolio()) if cost == "cpu" else None
+
+
+def _priced(arms: dict[str, Any], price: float | None) -> dict[str, Any]:
+    """Arms with their costs, as far as known in advance, in the units asked for."""
+    if price == 1.0 or not arms:
+        return arms
+    return {
+        a.name: replace(a, cost=None if a.cost is None or price is None else a.cost * price)
+        for a in as_arms(arms)
+    }
+
+
+def _said(caught: list[warnings.WarningMessage]) -> list[str]:
+    """What users were to be warned of, each once; other warnings are passed on."""
+    said = []
+    for w in caught:
+        if issubclass(w.category, UserWarning):
+            said.append(str(w.message).removesuffix("."))
+        else:
+            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+    return list(dict.fromkeys(said))
 
 
 def _left(max_cost, spent: float, portfolio: Portfolio, cost) -> tuple[float | None, list[str]]:
@@ -255,7 +306,7 @@ def _left(max_cost, spent: float, portfolio: Portfolio, cost) -> tuple[float | N
     ]
 
 
-def _numbers(tree, weights, pilot, portfolio, densities: ParticleDensities) -> Evidence:
+def _numbers(tree, weights) -> Evidence:
     estimate, arms = tree["estimate"].to_dataset(), tree["arms"].to_dataset()
     headline = estimate.sel(weights=weights)
     z = float(headline["log_mean"])
@@ -263,17 +314,13 @@ def _numbers(tree, weights, pilot, portfolio, densities: ParticleDensities) -> E
     other = estimate.sel(weights="inverse_variance")
     used = arms["weight"].values > 0.1
     k = arms["pareto_k"].values[used]
-    counts = densities.counts
     return Evidence(
         log_evidence=z,
         log_evidence_mcse=error,
         log_evidence_iv=float(other["log_mean"]),
         log_evidence_iv_mcse=float(other["log_mean_mcse"]),
-        ess=1.0 / error**2 if error > 0.0 else math.inf,
+        ess=0.0 if z == -math.inf else 1.0 / error**2 if error > 0.0 else math.inf,
         pareto_k=float(np.nanmax(k)) if np.isfinite(k).any() else math.nan,
-        n_likelihood=counts.values + counts.gradients,
-        n_gradient=counts.gradients,
-        n_nan=counts.nan,
     )
 
 
@@ -313,8 +360,9 @@ def _add_posterior(tree, model, densities, pilot: Pilot, draws, chains, rng) -> 
     """Draws of equal weight from the posterior."""
     n = draws * chains
     adapted = pilot.adapted
-    if adapted is not None and adapted.relative_variance < _USABLE:
-        arm = ImportanceArm(densities, adapted.mixture)
+    reference = pilot.reference
+    if adapted is not None and reference is not None and adapted.relative_variance < _USABLE:
+        arm = ImportanceArm(densities, reference)
         log_w, x = arm.weigh(2 * n, rng)
         x = x[resample(log_w, n, rng)]
         source = "sampling importance resampling from the fitted reference"

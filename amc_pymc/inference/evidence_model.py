@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import time
 
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from threadpoolctl import ThreadpoolController
 
-from amc_pymc.extract.particles import ParticleDensities, extract_particles
+from amc_pymc.extract.particles import ParticleDensities, counted, extract_particles
 from amc_pymc.extract.support import element_states
 from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
 
 __all__ = [
+    "Elsewhere",
     "compiled_particles",
     "context_model",
     "one_blas_thread",
@@ -27,9 +32,15 @@ __all__ = [
 
 def context_model(model):
     """The given model, or that of the context."""
-    from pymc.model.core import modelcontext
+    from pymc.model.core import Model, modelcontext
 
-    return modelcontext(model)
+    try:
+        found = modelcontext(model)
+    except TypeError:
+        raise TypeError("model is missing: pass model=, or call within 'with model:'.") from None
+    if not isinstance(found, Model):
+        raise TypeError(f"model must be a pm.Model, got {model!r}.")
+    return found
 
 
 def compiled_particles(model) -> tuple[ParticleDensities, float]:
@@ -86,3 +97,49 @@ def _controller() -> ThreadpoolController:
 def one_blas_thread() -> AbstractContextManager:
     """Keep BLAS to one thread: matrices are small, and more would wait for each other."""
     return _controller().limit(limits=1, user_api="blas")
+
+
+class Elsewhere:
+    """An executor that keeps count of what its jobs evaluate where they run.
+
+    Attributes
+    ----------
+    counts : array (3,)
+        Of jobs whose results were asked for, in the order of :class:`amc_pymc.extract.particles.Counts`.
+    seconds : float
+        CPU time of those that ran in other processes.
+    """
+
+    def __init__(self, executor: Executor):
+        self._executor = executor
+        self.counts, self.seconds = np.zeros(3, np.int64), 0.0
+
+    def submit(self, function: Callable, *args: Any) -> _Job:
+        """Hand on a job."""
+        return _Job(self._executor.submit(_measured, function, *args), self)
+
+
+class _Job:
+    """A job of :class:`Elsewhere`, with as much of a Future as is asked of it."""
+
+    def __init__(self, future: Future, kept: Elsewhere):
+        self._future, self._kept = future, kept
+
+    def result(self) -> Any:
+        """What the job returned; to be asked for once."""
+        found, counts, seconds, process = self._future.result()
+        self._kept.counts += counts
+        if process != os.getpid():
+            self._kept.seconds += seconds
+        return found
+
+    def cancel(self) -> bool:
+        """Call it off, if it has not begun."""
+        return self._future.cancel()
+
+
+def _measured(function: Callable, *args: Any) -> tuple[Any, np.ndarray, float, int]:
+    with one_blas_thread(), counted() as counts:
+        begin = time.thread_time()
+        found = function(*args)
+        return found, counts, time.thread_time() - begin, os.getpid()

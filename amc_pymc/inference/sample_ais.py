@@ -29,7 +29,7 @@ from amc_pymc.arguments import positive_int
 from amc_pymc.evidence import Pilot, explore
 from amc_pymc.evidence.arms import draw_base
 from amc_pymc.execution import map_jobs
-from amc_pymc.extract.particles import ParticleDensities
+from amc_pymc.extract.particles import ParticleDensities, counted
 from amc_pymc.extract.unconstrain import unconstrain
 from amc_pymc.importance import StudentTMixture
 from amc_pymc.inference.checkpoint import Checkpoint
@@ -50,7 +50,7 @@ from amc_pymc.inference.evidence_results import (
     from_log_weights,
     warn,
 )
-from amc_pymc.kernels import Kernel
+from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
 
@@ -62,6 +62,8 @@ ReferenceName = Literal["auto", "prior", "laplace", "student_t"]
 _BLOCK = 250
 #: Particles whose cumulative weights are kept for pictures.
 _PATHS = 100
+#: Relative variance of weights below which no few of them can carry the sum.
+_UNEVEN = 0.02
 #: Relative variance of weights up to which a fitted reference is preferred to the prior.
 _USABLE = 100.0
 
@@ -171,32 +173,33 @@ def sample_ais(
         positive_int("draws", draws),
         positive_int("chains", chains),
         positive_int("n_moves", n_moves),
-        schedule,
-        positive_int("n_steps", n_steps),
+        _temperatures(schedule, positive_int("n_steps", n_steps)),
+        n_steps,
     )
-    if schedule != "adaptive":
-        make_schedule(schedule, n_steps)
     if not callable(reference) and reference not in ("auto", "prior", "laplace", "student_t"):
         raise ValueError(
             "reference must be 'auto', 'prior', 'laplace', 'student_t' or a callable, got "
             f"{reference!r}."
         )
+    kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
     densities, compiling = compiled_particles(model)
     begin = time.process_time()
     moves = particle_kernel(model, densities, kernel)
+    _check_reference(reference, densities)
     back = None if reverse_draws is None else _unconstrained(model, densities, reverse_draws)
-    asked = (settings, moves, getattr(reference, "__qualname__", reference), _print_of(densities))
-    saved = Checkpoint.open(checkpoint, settings=repr(asked), seed=random_seed)
-    words = seed_words(random_seed) if saved.words is None else saved.words
-    saved.begin(words)
+    asked = (settings, moves, _name_of(reference), _print_of(densities))
+    any_seed = random_seed is None or isinstance(random_seed, np.random.Generator)
+    saved = Checkpoint.open(checkpoint, settings=repr(asked), words=None if any_seed else words)
+    words = saved.begin(words)
     blocks = _blocks(settings.draws, settings.chains)
     pilot_rng, resampling_rng, back_rng, *rngs = spawn_generators(words, 3 + len(blocks))
     with progress("Annealing", len(blocks) + 1, enabled=progressbar) as bar, one_blas_thread():
-        pilot = explore(densities, moves, pilot_rng, fitted=not densities.discrete.any())
-        plan = _plan(densities, pilot, moves, reference, settings, pilot_rng)
+        with counted() as looked:
+            pilot = explore(densities, moves, pilot_rng, fitted=not densities.discrete.any())
+            plan = _plan(densities, pilot, moves, reference, settings, pilot_rng)
         bar.advance()
-        apart, nan = time.process_time() - begin, densities.counts.nan
+        apart = time.process_time() - begin
         todo = [i for i in range(len(blocks)) if i not in saved.done]
         jobs = [(plan, blocks[i][1], rngs[i]) for i in todo]
         interrupted = False
@@ -208,13 +211,14 @@ def sample_ais(
             if not saved.done:
                 raise
             interrupted = True
-        reverse = None
+        begin, reverse = time.process_time(), None
         if back is not None and not interrupted:
             reverse = anneal_back(plan.path, back, plan.betas, moves, plan.ladder, back_rng)
+        apart += time.process_time() - begin
     numbers = {
         "compile_seconds": compiling,
         "cpu_seconds": apart + saved.seconds,
-        "n_nan": nan + saved.nan,
+        "n_nan": int(looked[2]) + saved.nan,
     }
     done = saved.in_order()
     return _results(
@@ -250,18 +254,40 @@ def _blocks(draws: int, chains: int) -> list[tuple[int, int]]:
     return [(chain, size) for chain in range(chains) for size in sizes]
 
 
+def _temperatures(schedule: Any, n_steps: int) -> Any:
+    """Inverse temperatures as they will be, but for "adaptive"."""
+    if isinstance(schedule, str) and schedule == "adaptive":
+        return schedule
+    return make_schedule(schedule, n_steps).tolist()
+
+
+def _check_reference(reference: Any, densities: ParticleDensities) -> None:
+    if densities.discrete.any() and reference not in ("auto", "prior"):
+        raise ValueError(
+            f"reference={_name_of(reference)!r} is for continuous variables, the model has discrete ones; "
+            "use 'prior'."
+        )
+
+
 def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> tuple[Annealed, float, int]:
     """Anneal one block: the run, its CPU seconds and the number of nan met."""
     plan, n, rng = job
-    with one_blas_thread():
-        begin = time.process_time()
-        before = _nan(plan.path)
+    with one_blas_thread(), counted() as counts:
+        begin = time.thread_time()
         x = draw_base(plan.base, n, rng)
         run = anneal(
             plan.path, x, plan.betas, plan.kernel, plan.ladder, rng,
             n_paths=_PATHS, n_moves=plan.n_moves,
         )  # fmt: skip
-        return run, time.process_time() - begin, _nan(plan.path) - before
+        return run, time.thread_time() - begin, int(counts[2])
+
+
+def _name_of(reference: Any) -> str:
+    """What a reference is called, the same in another process."""
+    if isinstance(reference, str):
+        return reference
+    made = reference if hasattr(reference, "__qualname__") else type(reference)
+    return f"{made.__module__}.{made.__qualname__}"
 
 
 def _print_of(densities: ParticleDensities) -> tuple:
@@ -270,20 +296,12 @@ def _print_of(densities: ParticleDensities) -> tuple:
     return densities.layout, densities.values(x).round(6).tolist()
 
 
-def _nan(path) -> int:
-    return getattr(path, "joint", path).counts.nan
-
-
 def _plan(densities, pilot: Pilot, kernel, reference, settings: _Settings, rng) -> _Plan:
     """Reference, schedule and tunings."""
     name = reference if isinstance(reference, str) else "callable"
     if name == "auto":
         usable = pilot.adapted is not None and pilot.adapted.relative_variance < _USABLE
         name = "student_t" if usable else "prior"
-    if name != "prior" and densities.discrete.any():
-        raise ValueError(
-            f"reference={name!r} is for continuous variables, the model has discrete ones; use 'prior'."
-        )
     evaluations, gradients = pilot.evaluations, pilot.gradients
     if name == "prior":
         path, base, ladder = densities, densities, pilot.ladder
@@ -342,8 +360,9 @@ def _results(
 ) -> xr.DataTree:
     log_weights = np.concatenate([run.log_weights for run in done.values()])
     numbers = from_log_weights(log_weights)
-    gradients = plan.gradients + sum(run.gradients for run in done.values())
-    evaluations = plan.evaluations + sum(run.evaluations for run in done.values())
+    runs = [*done.values(), *([] if reverse is None else [reverse])]
+    gradients = plan.gradients + sum(run.gradients for run in runs)
+    evaluations = plan.evaluations + sum(run.evaluations for run in runs)
     numbers |= {
         "n_likelihood": evaluations + gradients,
         "n_gradient": gradients,
@@ -378,7 +397,8 @@ def _flags(numbers: Evidence, pilot: Pilot, n: int) -> list[str]:
     flags = []
     if numbers["log_evidence"] == -math.inf:
         flags.append("all weights are zero: the likelihood is zero wherever particles ended")
-    if numbers["pareto_k"] > LARGEST_K:
+    uneven = numbers["ess"] * (1.0 + _UNEVEN) < n
+    if numbers["pareto_k"] > LARGEST_K and uneven:
         flags.append(
             f"a few weights carry the sum (Pareto k = {numbers['pareto_k']:.2f}); use more steps or another "
             "reference"

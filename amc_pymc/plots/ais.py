@@ -38,6 +38,7 @@ def plot_ais(
     dt: xr.DataTree,
     *,
     against: Against = "step",
+    relative: bool = True,
     plot_collection=None,
     backend: str | None = None,
     visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
@@ -45,10 +46,11 @@ def plot_ais(
 ):
     """Plot how the weights of annealed importance sampling grow along the temperatures.
 
-    The first plot shows cumulative log-weights of some particles, with the logarithm of their mean as a
-    thick line, and the final log evidence, of all particles, with its 95 % interval. That line should
-    run within the paths; where it hugs the highest, few particles carry the estimate. The second plot
-    shows the effective share of the draws that is left, and how many moves were accepted.
+    The first plot shows cumulative log-weights of some particles as paths, the logarithm of the mean
+    weight of all particles as a thick line, and the log evidence, at which that line ends, with its
+    95 % interval. The line should run within the paths; where it runs along the highest, few particles
+    carry the estimate. The second plot shows the effective share of the draws that is left, and how
+    many moves were accepted.
 
     Parameters
     ----------
@@ -57,6 +59,9 @@ def plot_ais(
     against : {"step", "beta"}, default "step"
         The horizontal axis: temperatures at equal distances, labelled with their values, which shows
         all of a schedule that crowds near zero; or to scale.
+    relative : bool, default True
+        Show log-weights as differences from the thick line, which makes their spread visible; or as
+        they are, which shows how the line falls to the log evidence.
     plot_collection : PlotCollection, optional
         Where to draw, with plots for the variables "log_weight" and "share".
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
@@ -65,8 +70,7 @@ def plot_ais(
         Options of the parts, or False to leave one out:
 
         * paths -> passed to :func:`~arviz_plots.visuals.multiple_lines`
-        * mean, the logarithm of the mean weight of these paths
-          -> passed to :func:`~arviz_plots.visuals.line_xy`
+        * mean, the thick line -> passed to :func:`~arviz_plots.visuals.line_xy`
         * level, a line at the log evidence -> passed to :func:`~arviz_plots.visuals.hline`
         * final -> passed to :func:`~arviz_plots.visuals.scatter_xy`
         * final_interval -> passed to :func:`~arviz_plots.visuals.ci_line_y`
@@ -92,9 +96,11 @@ def plot_ais(
     Notes
     -----
     At temperature :math:`t` the mean weight estimates the normalising constant of the annealed density,
-    so the thick line is an estimate of its whole path, if a poor one where few draws are effective.
-    Paths of weight zero end where they fall to it, and the lowest twentieth of the others may leave the
-    plot. Of very many temperatures evenly spaced ones are drawn.
+    so the thick line is an estimate of its whole path, if a poor one where few draws are effective. In
+    results without ``log_mean_weight`` it is the mean of the stored paths, and need not end at the
+    log evidence. Paths of weight zero end where they fall to it, the lowest twentieth of the others may
+    leave the plot, and so may an interval longer than the rest of it. Of very many temperatures evenly
+    spaced ones are drawn.
 
     See Also
     --------
@@ -141,6 +147,9 @@ def plot_ais(
     beta = annealing["beta"].values
     x = (np.arange(beta.size) if against == "step" else beta).astype(float)
     paths, mean = _weights(annealing, kept)
+    final = _final(found, float(x[-1]))
+    if relative:
+        paths, mean, final = _relative(paths, mean, final)
     shares = _shares(annealing, x, kept)
     backend = plot_backend(backend, plot_collection)
 
@@ -159,22 +168,18 @@ def plot_ais(
 
     paint(draw.multiple_lines, "paths", xr.Dataset({"log_weight": paths}),
           x_dim="temperature", xvalues=x[kept], color="#888888", alpha=0.35, width=0.7)  # fmt: skip
-    paint(draw.line_xy, "mean", xr.Dataset({"log_weight": _line(x[kept], mean)}),
-          color="C0", width=2.5)  # fmt: skip
-    final = _final(found, float(x[-1]))
     level = final.sel(plot_axis="y", drop=True)
     paint(draw.hline, "level", xr.Dataset({"log_weight": level}), color="#888888", width=1)
+    paint(draw.line_xy, "mean", xr.Dataset({"log_weight": _line(x[kept], mean)}),
+          color="C0", width=2.5)  # fmt: skip
+    limits = {"log_weight": _limits(paths.values, mean, final.values[1:, 0]), "share": (0.0, 1.05)}
+    if limits["log_weight"] is not None:
+        final = xr.where(final["plot_axis"] == "x", final, final.clip(*limits["log_weight"]))
     paint(draw.ci_line_y, "final_interval", xr.Dataset({"log_weight": final}), color="B1")
     paint(draw.scatter_xy, "final", xr.Dataset({"log_weight": final}), color="B1", size=20)
-    limits = _limits(paths.values, mean, final.values[1:, 0])
-    if limits is not None:
-        plot_collection.map(
-            draw.set_ylim, data=xr.Dataset({"log_weight": 0.0}), ignore_aes="all",
-            store_artist=False, limits=limits,
-        )  # fmt: skip
 
-    effective = annealing["ess"].values
-    if (effective < _SMALL).any():
+    if (annealing["ess"].values < _SMALL).any():
+        limits["share"] = None
         plot_collection.map(
             log_axis, data=xr.Dataset({"share": shares}), ignore_aes="all", store_artist=False,
             axis="y",
@@ -182,8 +187,12 @@ def plot_ais(
         shares = shares.where(shares.sel(plot_axis="y", drop=True) > 0.0)
     paint(draw.line_xy, "shares", xr.Dataset({"share": shares}), frozenset())
 
-    for name, texts in _texts(found, annealing, against, flags).items():
+    for name, texts in _texts(found, annealing, against, relative, flags).items():
         one = xr.Dataset({name: 0.0})
+        if limits[name] is not None:
+            plot_collection.map(
+                draw.set_ylim, data=one, ignore_aes="all", store_artist=False, limits=limits[name]
+            )
         if against == "step":
             steps = np.unique(np.linspace(0, beta.size - 1, min(6, beta.size)).round().astype(int))
             paint(draw.set_xticks, "ticks", one, store_artist=False, values=x[steps],
@@ -206,12 +215,23 @@ def _thinned(n: int) -> np.ndarray:
 
 
 def _weights(annealing: xr.Dataset, kept: np.ndarray) -> tuple[xr.DataArray, np.ndarray]:
-    """Log-weights of the paths (path, temperature), nan for weight zero, and log of their mean."""
-    paths = annealing["log_weight_path"].transpose("path", "temperature").isel(temperature=kept)
-    paths = paths.drop_vars(list(paths.coords)).astype(float)
-    usable = np.where(np.isnan(paths.values), -np.inf, paths.values)
-    mean = np.asarray(log_mean_exp(usable, axis=0))
+    """Log-weights of the paths (path, temperature), nan for weight zero, and log of the mean weight."""
+    annealing = annealing.isel(temperature=kept)
+    paths = annealing["log_weight_path"].transpose("path", "temperature").astype(float)
+    paths = paths.drop_vars(list(paths.coords))
+    if "log_mean_weight" in annealing:
+        mean = annealing["log_mean_weight"].values
+    else:
+        mean = np.asarray(log_mean_exp(paths.fillna(-np.inf).values, axis=0))
     return paths.where(np.isfinite(paths)), np.where(np.isfinite(mean), mean, np.nan)
+
+
+def _relative(
+    paths: xr.DataArray, mean: np.ndarray, final: xr.DataArray
+) -> tuple[xr.DataArray, np.ndarray, xr.DataArray]:
+    """Paths, their mean and the final estimate as differences from the mean."""
+    shift = xr.where(final["plot_axis"] == "x", 0.0, mean[-1])
+    return paths - mean, mean - mean, final - shift
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> xr.DataArray:
@@ -239,18 +259,28 @@ def _final(found: xr.Dataset, x: float) -> xr.DataArray:
 
 
 def _limits(paths: np.ndarray, mean: np.ndarray, final: np.ndarray) -> tuple[float, float] | None:
-    """Ends of the axis of log-weights: everything but the lowest twentieth of the paths."""
+    """Ends of the axis of log-weights: everything but the lowest twentieth of the paths.
+
+    Of an interval, `final[1:]`, no more is shown than thrice the range of the rest.
+    """
     known = paths[np.isfinite(paths)]
-    shown = np.concatenate([mean, final, np.quantile(known, [0.05, 1.0]) if known.size else []])
-    shown = shown[np.isfinite(shown)]
-    if shown.size == 0 or shown.min() == shown.max():
+    rest = np.r_[mean, final[0], np.quantile(known, [0.05, 1.0]) if known.size else []]
+    rest = rest[np.isfinite(rest)]
+    if rest.size == 0:
         return None
-    margin = 0.05 * (shown.max() - shown.min())
-    return float(shown.min() - margin), float(shown.max() + margin)
+    low, high = rest.min(), rest.max()
+    bounds = final[1:][np.isfinite(final[1:])]
+    if high > low:
+        bounds = bounds.clip(2.0 * low - high, 2.0 * high - low)
+    low, high = min([low, *bounds]), max([high, *bounds])
+    if low == high:
+        return None
+    margin = 0.05 * (high - low)
+    return float(low - margin), float(high + margin)
 
 
 def _texts(
-    found: xr.Dataset, annealing: xr.Dataset, against: Against, flags: str
+    found: xr.Dataset, annealing: xr.Dataset, against: Against, relative: bool, flags: str
 ) -> dict[str, dict[str, str]]:
     """Title and labels of each plot."""
     title = "Log evidence " + number_with_error(
@@ -268,8 +298,9 @@ def _texts(
     if np.isfinite(accept).any():
         shares += f", acceptance {np.nanmean(accept):.2f}"
     xlabel = "inverse temperature" + (", steps evenly spaced" if against == "step" else "")
+    ylabel = "log of weight / mean weight" if relative else "cumulative log-weight"
     return {
-        "log_weight": {"title": title, "xlabel": xlabel, "ylabel": "cumulative log-weight"},
+        "log_weight": {"title": title, "xlabel": xlabel, "ylabel": ylabel},
         "share": {"title": shares, "xlabel": xlabel, "ylabel": "share"},
     }
 

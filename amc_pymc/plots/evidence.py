@@ -28,6 +28,8 @@ _NOTES = 1.08
 _SHORT = 60.0
 #: Above this shape of their tail a few weights carry the sum.
 _LARGEST_K = 0.7
+#: Errors above this, in nats, are flagged, as compare_evidence flags them.
+_ROUGH = 1.0
 #: The flag of compare_evidence that says nothing against an estimate.
 _NO_WARNING = "not separated from "
 
@@ -93,8 +95,9 @@ def plot_evidence(
 
     Notes
     -----
-    A name followed by (!) belongs to an estimate that is flagged, or to an arm of whose weights a few
-    carry the sum (Pareto k above 0.7). Its interval should not be trusted.
+    A name followed by (!) belongs to an estimate that is flagged or has an error that is unknown or
+    above one nat, or to an arm of whose weights a few carry the sum (Pareto k above 0.7). Its interval
+    should not be trusted.
 
     Other results, and models with prior probabilities, are compared by
     :func:`amc_pymc.compare_evidence`, which also checks that the data are the same.
@@ -214,7 +217,8 @@ def number_with_error(centre: float, error: float) -> str:
     if not math.isfinite(error):
         return f"{centre:.3f} ± ?".replace("-", "−")
     digits = 3 if error <= 0.0 else min(max(1 - math.floor(math.log10(error)), 0), 6)
-    return f"{centre:.{digits}f} ± {error:.{digits}f}".replace("-", "−")
+    size = f"{error:.{digits}f}" if error < 1e4 else f"{error:.1e}"
+    return f"{centre:.{digits}f} ± {size}".replace("-", "−")
 
 
 class _Rows(NamedTuple):
@@ -304,11 +308,14 @@ def _own(dt: xr.DataTree, name: str) -> _Own:
     centre, error = float(group["log_evidence"]), float(group["log_evidence_mcse"])
     if not math.isfinite(centre):
         raise ValueError(f"The log evidence of {name} must be finite, got {centre}.")
+    flags = str(group.attrs.get("flags", dt.attrs.get("flags", "")))
+    if not error <= _ROUGH:
+        flags = f"{flags}; error unknown or above {_ROUGH:g} nat".removeprefix("; ")
+    if not math.isfinite(error):
+        return _Own(centre, math.nan, math.nan, math.nan, flags)
     lower = float(group.get("log_evidence_lower", centre - _Z95 * error))
     upper = float(group.get("log_evidence_upper", centre + _Z95 * error))
-    return _Own(
-        centre, error, lower, upper, str(group.attrs.get("flags", dt.attrs.get("flags", "")))
-    )
+    return _Own(centre, error, lower, upper, flags)
 
 
 def _of_models(table: pd.DataFrame) -> _Rows:
@@ -350,7 +357,7 @@ def _of_arms(dt: xr.DataTree) -> _Rows:
     centre, error = arms["log_evidence"].values, arms["log_evidence_mcse"].values
     reference = combined.log_evidence
     centre = np.where(np.isfinite(centre), centre, np.nan) - reference
-    half = _Z95 * error
+    half = _Z95 * np.where(np.isfinite(error), error, np.nan)
     nothing = np.full(len(names), np.nan)
     k = arms["pareto_k"].values if "pareto_k" in arms else nothing
     share = arms["weight"].values.astype(float) if "weight" in arms else None

@@ -70,5 +70,5 @@ def test_mean_of_small_runs():
     joint, kernel, rng = Counts(), make_kernel("hmc"), np.random.default_rng(4)
     path = ReferencePath(joint, Q)
     ladder = climb(path, Q.sample(400, rng), kernel, rng)
-    found = [sequential(path, Q.sample(16, rng), BETAS, kernel, ladder, rng) for _ in range(400)]
+    found = [sequential(path, Q.sample(64, rng), BETAS, kernel, ladder, rng) for _ in range(150)]
     assert_mean(np.array([r.log_z for r in found]), joint.log_z, precision=0.015)

@@ -17,7 +17,9 @@ def close():
     plt.close("all")
 
 
-def result(n=11, n_paths=30, *, spread=1.0, paths=None, flags="", accept=None, **evidence):
+def result(
+    n=11, n_paths=30, *, spread=1.0, paths=None, stored=None, flags="", accept=None, **evidence
+):
     """A result as sample_ais returns it, of weights exp(-beta x^2 / 2), x normal, without moves."""
     beta = np.linspace(0.0, 1.0, n) ** 4
     if paths is None:
@@ -26,6 +28,8 @@ def result(n=11, n_paths=30, *, spread=1.0, paths=None, flags="", accept=None, *
     weights = np.exp(paths)
     with np.errstate(invalid="ignore"):
         ess = weights.mean(axis=0) ** 2 / (weights**2).mean(axis=0)
+    usable = np.where(np.isnan(paths), -np.inf, paths)
+    log_mean = logsumexp(usable, axis=0) - np.log(len(paths))
     accept = np.append(np.nan, np.full(n - 1, 0.8)) if accept is None else accept
     found = {
         "log_evidence": logsumexp(paths[:, -1]) - np.log(len(paths)), "log_evidence_mcse": 0.02,
@@ -37,7 +41,8 @@ def result(n=11, n_paths=30, *, spread=1.0, paths=None, flags="", accept=None, *
             "annealing": xr.Dataset(
                 {
                     "beta": ("temperature", beta),
-                    "log_weight_path": (("path", "temperature"), paths),
+                    "log_weight_path": (("path", "temperature"), paths[:stored]),
+                    "log_mean_weight": ("temperature", log_mean),
                     "ess": ("temperature", ess),
                     "accept": ("temperature", accept),
                 }
@@ -52,12 +57,25 @@ def setting(pc, function, name):
     return calls[-1] if calls else None
 
 
-def test_the_mean_of_the_paths_ends_at_the_log_evidence():
-    dt = result()
-    pc = plot_ais(dt, backend="none")
+def absolute(dt, **options):
+    return plot_ais(dt, relative=False, backend="none", **options)
+
+
+def without_mean(dt):
+    """A result that says nothing of particles whose paths are not stored."""
+    kept = {k: v.to_dataset() for k, v in dt.children.items()}
+    return xr.DataTree.from_dict(
+        {**kept, "annealing": kept["annealing"].drop_vars("log_mean_weight")}
+    )
+
+
+def test_the_mean_of_all_particles_ends_at_the_log_evidence():
+    all_paths = result()["annealing"]["log_weight_path"].values
+    dt = result(stored=4)
+    assert dt["annealing"].sizes["path"] == 4
+    pc = absolute(dt)
     line = pc.get_viz("mean", "log_weight")
-    paths = dt["annealing"]["log_weight_path"].values
-    np.testing.assert_allclose(line["y"], logsumexp(paths, axis=0) - np.log(30))
+    np.testing.assert_allclose(line["y"], logsumexp(all_paths, axis=0) - np.log(30))
     np.testing.assert_allclose(line["x"], np.arange(11))
     end = dt["evidence"]["log_evidence"].item()
     assert line["y"][-1] == pytest.approx(end)
@@ -70,16 +88,60 @@ def test_the_mean_of_the_paths_ends_at_the_log_evidence():
     )
 
 
+def test_without_that_the_mean_is_that_of_the_stored_paths():
+    dt = without_mean(result(stored=4))
+    paths = dt["annealing"]["log_weight_path"].values
+    line = absolute(dt).get_viz("mean", "log_weight")
+    np.testing.assert_allclose(line["y"], logsumexp(paths, axis=0) - np.log(4))
+
+
+@pytest.mark.parametrize("strip", [lambda dt: dt, without_mean], ids=["all", "stored"])
+def test_log_weights_are_shown_relative_to_the_mean(strip):
+    dt = strip(result(stored=4))
+    found, plain = plot_ais(dt, backend="none"), absolute(dt)
+    mean = np.asarray(plain.get_viz("mean", "log_weight")["y"])
+    assert np.all(np.asarray(found.get_viz("mean", "log_weight")["y"]) == 0.0)
+    np.testing.assert_allclose(
+        found.get_viz("paths", "log_weight")["y"],
+        np.asarray(plain.get_viz("paths", "log_weight")["y"]) - mean[:, None],
+    )
+    for visual, key in (
+        ("final", "y"), ("level", "y"), ("final_interval", "y_bottom"), ("final_interval", "y_top"),
+    ):  # fmt: skip
+        assert np.ravel(found.get_viz(visual, "log_weight")[key]) == pytest.approx(
+            np.ravel(plain.get_viz(visual, "log_weight")[key]) - mean[-1]
+        )
+    for pc, text in ((found, "log of weight / mean weight"), (plain, "cumulative log-weight")):
+        assert pc.get_viz("ylabel", "log_weight")["string"] == text
+
+
+def test_a_spread_that_is_small_beside_the_evidence_fills_the_plot():
+    paths = np.outer(np.random.default_rng(1).normal(-1000.0, 0.5, 30), np.linspace(0, 1, 11))
+    pc = plot_ais(result(paths=paths, log_evidence=-999.9), backend="none")
+    low, high = setting(pc, "ylim", "log_weight")["lims"]
+    assert -3.0 < low < -0.5 and 0.3 < high < 3.0
+
+
 def test_own_intervals_are_kept():
-    pc = plot_ais(result(log_evidence_lower=-1.0, log_evidence_upper=-0.1), backend="none")
+    pc = absolute(result(log_evidence_lower=-0.3, log_evidence_upper=-0.1))
     interval = pc.get_viz("final_interval", "log_weight")
-    assert np.ravel([interval["y_bottom"], interval["y_top"]]).tolist() == [-1.0, -0.1]
+    assert np.ravel([interval["y_bottom"], interval["y_top"]]).tolist() == [-0.3, -0.1]
 
 
-def test_all_paths_are_drawn():
+@pytest.mark.parametrize("error", [1e12, np.inf])
+def test_an_interval_that_says_nothing_is_cut_off(error):
+    dt = result(log_evidence_mcse=error)
+    pc = absolute(dt)
+    paths = dt["annealing"]["log_weight_path"].values
+    low, high = setting(pc, "ylim", "log_weight")["lims"]
+    assert high - low < 4.0 * np.ptp(paths)
+    interval = pc.get_viz("final_interval", "log_weight")
+    assert np.ravel([interval["y_bottom"], interval["y_top"]]).tolist() == [low, high]
+
+
+def test_all_stored_paths_are_drawn():
     dt = result()
-    pc = plot_ais(dt, backend="none")
-    drawn = pc.get_viz("paths", "log_weight")
+    drawn = absolute(dt).get_viz("paths", "log_weight")
     np.testing.assert_array_equal(
         np.asarray(drawn["y"]), dt["annealing"]["log_weight_path"].values.T
     )
@@ -99,6 +161,7 @@ def test_shares_are_effective_draws_and_acceptance():
         f"Effective draws {percent:.0f} %, acceptance 0.80"
     )
     assert setting(pc, "yscale", "share") is None
+    assert list(setting(pc, "ylim", "share")["lims"]) == [0.0, 1.05]
 
 
 def test_few_effective_draws_are_drawn_on_a_log_axis():
@@ -106,6 +169,7 @@ def test_few_effective_draws_are_drawn_on_a_log_axis():
     assert dt["annealing"]["ess"].values[-1] < 0.1
     pc = plot_ais(dt, backend="none")
     assert setting(pc, "yscale", "share")["scale"] == "log"
+    assert setting(pc, "ylim", "share") is None
     stuck = result(spread=30.0, n_paths=500, accept=np.r_[np.nan, np.zeros(10)])
     accept = plot_ais(stuck, backend="none").viz["shares"]["share"].sel(quantity="acceptance")
     assert accept.item() is None
@@ -118,32 +182,33 @@ def test_the_axis_shows_steps_or_temperatures():
     ticks = setting(pc, "xticks", "share")
     assert list(ticks["ticks"]) == [0, 2, 4, 6, 8, 10]
     assert list(ticks["labels"]) == ["0", "0.0016", "0.026", "0.13", "0.41", "1"]
-    pc = plot_ais(dt, against="beta", backend="none")
+    pc = absolute(dt, against="beta")
     assert setting(pc, "xticks", "share") is None
     np.testing.assert_array_equal(pc.get_viz("mean", "log_weight")["x"], beta)
     assert pc.get_viz("level", "log_weight")["y"] == dt["evidence"]["log_evidence"].item()
 
 
-def test_paths_of_weight_zero_end_and_count_as_zero():
+@pytest.mark.parametrize("strip", [lambda dt: dt, without_mean], ids=["all", "stored"])
+def test_paths_of_weight_zero_end_and_count_as_zero(strip):
     paths = np.zeros((4, 5))
     paths[:2, 2:] = -np.inf
     paths[1, 2:] = np.nan
-    dt = result(5, paths=paths)
+    dt = strip(result(5, paths=paths))
     dt["evidence"]["log_evidence"] = -np.log(2.0)
-    pc = plot_ais(dt, backend="none")
+    pc = absolute(dt)
     np.testing.assert_allclose(pc.get_viz("mean", "log_weight")["y"], [0, 0, *[-np.log(2.0)] * 3])
     drawn = np.asarray(pc.get_viz("paths", "log_weight")["y"])
     assert np.isnan(drawn[2:, :2]).all() and np.isfinite(drawn[:2]).all()
     none = result(5, paths=np.where(np.arange(5) > 2, -np.inf, np.zeros((4, 5))))
     none["evidence"]["log_evidence"] = -np.inf
-    pc = plot_ais(none, backend="none")
+    pc = plot_ais(strip(none), backend="none")
     assert pc.get_viz("title", "log_weight")["string"] == "Log evidence no estimate"
     assert pc.get_viz("title", "share")["string"] == "Effective draws unknown, acceptance 0.80"
 
 
 def test_a_hopeless_path_does_not_set_the_axis():
     x = np.r_[np.linspace(0.5, 2.0, 99), 1e4]
-    pc = plot_ais(result(paths=-0.5 * np.outer(x**2, np.linspace(0, 1, 11))), backend="none")
+    pc = absolute(result(paths=-0.5 * np.outer(x**2, np.linspace(0, 1, 11))))
     low, high = setting(pc, "ylim", "log_weight")["lims"]
     assert -5.0 < low < -1.0 and 0.0 < high < 1.0
 
@@ -178,7 +243,8 @@ def test_a_given_collection_is_drawn_into():
     pc = plot_ais(result(), backend="none", visuals={"legend": False})
     again = plot_ais(result(log_evidence=-9.0), plot_collection=pc, visuals={"legend": False})
     assert again is pc
-    assert pc.get_viz("level", "log_weight")["y"] == -9.0
+    mean = result()["annealing"]["log_mean_weight"].values
+    assert pc.get_viz("level", "log_weight")["y"] == pytest.approx(-9.0 - mean[-1])
 
 
 def test_the_picture_in_matplotlib():
@@ -189,9 +255,11 @@ def test_the_picture_in_matplotlib():
     figure.canvas.draw()
     left, right = figure.axes
     end = dt["evidence"]["log_evidence"].item()
-    assert pc.get_viz("mean", "log_weight").get_ydata()[-1] == pytest.approx(end)
+    left_end = plot_ais(dt, relative=False, backend="matplotlib").get_viz("mean", "log_weight")
+    assert left_end.get_ydata()[-1] == pytest.approx(end)
+    assert pc.get_viz("mean", "log_weight").get_ydata()[-1] == 0.0
     low, high = left.get_ylim()
-    assert low < end - 0.04 < end + 0.04 < high
+    assert low < -0.04 < 0.04 < high
     assert len(left.collections[0].get_segments()) == 30
     assert [text.get_text() for text in left.get_xticklabels()][-1] == "1"
     legend = figure.legends[0]

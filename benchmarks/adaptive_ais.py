@@ -1,0 +1,141 @@
+"""Adaptive annealed importance sampling: section 6.3, figure 3 and appendix G of Neufeld et al. (2014).
+
+    python benchmarks/adaptive_ais.py --data pima.csv            # some 15 CPU minutes
+    python benchmarks/adaptive_ais.py --data pima.csv --quick
+    python benchmarks/adaptive_ais.py --load results/adaptive_ais_bank.npz   # without new draws
+
+Without ``--data`` scikit-learn downloads the Pima data. Three estimators of the evidence of a Bayesian
+logistic regression on the first T = 5, 10 and 50 rows anneal from the prior N(0, 0.05 I) with 400,
+2,000 and 8,000 steps, temperatures u^4 and one sweep of slice sampling at each; which of them to draw
+from is left to bandits. The paper does not say how covariates were scaled: "standardised" is
+``models.logistic_regression.neufeld``, "raw" leaves them as they are. It gives no width of slices
+either, here 2 prior standard deviations at all temperatures.
+
+Particles are annealed together (``amc_pymc.annealing.anneal``, ``amc_pymc.kernels.Slice``) along a path
+written in NumPy, which takes 0.1 to 0.4 microseconds per point where the densities that
+``amc_pymc.extract`` compiles from the PyMC model take 0.3 to 2.8 (5 and 50 rows). Evaluations of the
+likelihood are counted for each draw. Its CPU seconds are its part, by evaluations, of those of its
+batch: drawn one by one every draw would pay NumPy's overhead, some hundred times the work.
+
+A bank of independent draws with their costs is made once for each arm and T and saved; replays of the
+policies draw from it. They draw with replacement, and weights are divided by the mean of their bank.
+So the arms of a replay are unbiased with variances and costs known exactly, draws are independent, and
+thousands of runs are as good as their number; without replacement the finite banks would lend the
+longer arms a smaller variance than they have. What replays say depends on the bank's variances, whose
+intervals are in the table of arms, and on whether live runs, which anneal afresh, look the same: see the
+last part.
+
+As in the paper a decision makes two draws, with the payoff -(D + D') (X - X')^2 / 4 and the range of the
+arm's payoffs known (appendix B there); LCB is told each draw. At time t only what is complete counts.
+All policies of a run get the same draws of an arm in the same order. Times are in mean draws of the
+dearest arm. Losses are mean squared errors relative to the squared evidence, and regret is t^2 times
+the loss beyond that of the arm that is best at t. "By pulls" is what the error would be if numbers of
+draws and values were independent: sum_k n_k V_k / n^2, and 1 / sum_k n_k / V_k with inverse-variance
+weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks import common
+from benchmarks.adaptive_ais_bank import COVARIATES, load_banks, make_banks, save_banks
+from benchmarks.adaptive_ais_figure import figure
+from benchmarks.adaptive_ais_kernels import kernels
+from benchmarks.adaptive_ais_live import engine
+from benchmarks.bandit_statements import Part
+
+QUICK = {
+    "rows": [5, 50],
+    "steps": [20, 100, 400],
+    "bank": [400, 200, 100],
+    "raw_bank": [200, 100, 100],
+    "runs": 50,
+    "budget": 40.0,
+    "kernel_draws": 100,
+    "engine_runs": 20,
+    "live_runs": 3,
+    "live_rows": 5,
+    "live_budget": 10.0,
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of this script."""
+    p = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    p.add_argument("--data", help="CSV file of the Pima data; downloaded if not given")
+    p.add_argument("--load", help="banks of an earlier run, instead of new ones")
+    p.add_argument("--covariates", nargs="+", default=list(COVARIATES), choices=COVARIATES)
+    p.add_argument("--rows", type=int, nargs="+", default=[5, 10, 50], help="T")
+    p.add_argument("--steps", type=int, nargs="+", default=[400, 2_000, 8_000], help="of the arms")
+    p.add_argument("--bank", type=int, nargs="+", default=[2_000, 800, 400], help="draws of each")
+    p.add_argument("--raw-bank", type=int, nargs="+", default=[1_200, 400, 400])
+    p.add_argument("--runs", type=int, default=200, help="replays of each policy")
+    p.add_argument("--budget", type=float, default=200.0, help="in draws of the dearest arm")
+    p.add_argument("--kernel-draws", type=int, default=800, help="of appendix G, at most")
+    p.add_argument("--engine-runs", type=int, default=100)
+    p.add_argument("--live-runs", type=int, default=8)
+    p.add_argument("--live-rows", type=int, default=10)
+    p.add_argument("--live-budget", type=float, default=15.0)
+    p.add_argument("--parts", nargs="+", default=["figure", "kernels", "engine"],
+                   choices=("figure", "kernels", "engine"))  # fmt: skip
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--name", default="adaptive_ais", help="of the files with the results")
+    p.add_argument("--out", default=str(common.RESULTS), help="folder of the results")
+    p.add_argument("--quick", action="store_true", help="a small run that shows that it works")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Draw, replay, print, draw pictures, save."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    chosen = parser()
+    if "--quick" in arguments:
+        chosen.set_defaults(**QUICK)
+    options = chosen.parse_args(arguments)
+    options.pictures = Path(options.out)
+    options.pictures.mkdir(parents=True, exist_ok=True)
+    begun = time.process_time()
+    if options.load:
+        banks = [b for b in load_banks(options.load) if b.problem.covariates in options.covariates]
+        options.rows = list(dict.fromkeys(b.problem.rows for b in banks))
+    else:
+        banks = make_banks(options)
+        save_banks(options.pictures / f"{options.name}_bank.npz", banks)
+    seconds, parts = {"bank": round(time.process_time() - begun, 1)}, []
+
+    def add(title: str, make: Callable[[], Part]) -> None:
+        begun = time.process_time()
+        parts.append(make())
+        seconds[title] = round(time.process_time() - begun, 1)
+        print(f"{parts[-1].text}\n", flush=True)
+
+    if "figure" in options.parts:
+        for covariates in options.covariates:
+            add(f"figure, {covariates}", lambda c=covariates: figure(options, banks, c))
+    if "kernels" in options.parts:
+        add("kernels", lambda: kernels(options, banks))
+    if "engine" in options.parts:
+        add("engine and live runs", lambda: engine(options, banks))
+    lines = [s.line() for part in parts for s in part.statements]
+    titles = ["source", "statement", "holds", "evidence, 95 %", "why not"]
+    table = "## Statements\n\n" + common.markdown(titles, lines)
+    table += "\n\nCPU seconds: " + ", ".join(f"{k} {s:g}" for k, s in seconds.items())
+    print(table)
+    text = "\n\n".join([*(part.text for part in parts), table])
+    meta = {k: v for k, v in vars(options).items() if k not in ("pictures", "data", "load")}
+    rows = [row for part in parts for row in part.rows]
+    heads = ("source", "statement", "holds", "evidence", "cause")
+    rows += [{"figure": "statements", **dict(zip(heads, line, strict=True))} for line in lines]
+    common.save(Path(options.out), options.name, rows, text, meta | {"seconds": seconds})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""Estimators of evidence: exact means, exact costs, and what a combination of estimators asks of them."""
+
+import math
+
+import cloudpickle
+import numpy as np
+import pytest
+
+from amc_pymc.annealing import ReferencePath, climb, make_schedule
+from amc_pymc.combination.arms import as_arms, draw
+from amc_pymc.evidence import AnnealingArm, ImportanceArm, QuasiArm, SequentialArm
+from amc_pymc.importance import StudentTMixture
+from amc_pymc.kernels import KERNELS, DiscreteMetropolis, Mixed, make_kernel
+from tests.annealing.problems import Counts, HalfPlane, LabelAndNumber, assert_mean, frozen
+
+#: Too narrow and off the centre of the posterior of `Counts`, so that the prior's share matters.
+NARROW = StudentTMixture(
+    [0.6, 0.4], [[1.3, -0.4], [0.9, -0.1]], np.broadcast_to(0.3 * np.eye(2), (2, 2, 2)), 20.0
+)
+WIDE = StudentTMixture([1.0], [[1.0, -0.3]], [0.8 * np.eye(2)], 5.0)
+COARSE = make_schedule(("power", 2), 3)
+
+
+def importance(path=None):
+    return ImportanceArm(path or Counts(), NARROW)
+
+
+def quasi(path=None):
+    return QuasiArm(path or Counts(), NARROW)
+
+
+def from_prior(path=None, name="hmc"):
+    path = path or Counts()
+    ladder = frozen(0.7, np.full(2, 0.7))
+    return AnnealingArm(path, path, COARSE, make_kernel(name), ladder, n_particles=4)
+
+
+def from_reference(path=None):
+    path, kernel, rng = path or Counts(), make_kernel("hmc"), np.random.default_rng(1)
+    bridge = ReferencePath(path, WIDE)
+    ladder = climb(bridge, WIDE.sample(300, rng), kernel, rng)
+    return AnnealingArm(bridge, WIDE, COARSE, kernel, ladder, n_moves=2)
+
+
+def sequential(path=None, name="hmc"):
+    path = path or Counts()
+    ladder = frozen(0.7, np.full(2, 0.7))
+    return SequentialArm(path, path, COARSE, make_kernel(name), ladder, n_moves=2, n_particles=256)
+
+
+def sequential_from_reference(path=None):
+    path = path or Counts()
+    ladder = frozen(0.7, np.full(2, 0.7))
+    bridge = ReferencePath(path, WIDE)
+    return SequentialArm(bridge, WIDE, COARSE, make_kernel("hmc"), ladder, n_particles=256)
+
+
+ALL = {
+    f.__name__: f
+    for f in (importance, quasi, from_prior, from_reference, sequential, sequential_from_reference)
+}
+DRAWS = {
+    "importance": 50_000,
+    "quasi": 150,
+    "from_prior": 10_000,
+    "from_reference": 1200,
+    "sequential": 80,
+    "sequential_from_reference": 80,
+}
+each = pytest.mark.parametrize("make", ALL.values(), ids=list(ALL))
+
+
+@each
+def test_mean(make):
+    path = Counts()
+    values, _ = make(path).sample(DRAWS[make.__name__], np.random.default_rng(2))
+    assert_mean(values, path.log_z)
+
+
+@each
+def test_mean_where_half_of_the_prior_is_impossible(make):
+    path = HalfPlane(2.0)
+    values, _ = make(path).sample(3 * DRAWS[make.__name__], np.random.default_rng(3))
+    assert not np.isnan(values).any()
+    assert_mean(values, path.log_z)
+
+
+@pytest.mark.parametrize("make", [from_prior, sequential])
+@pytest.mark.parametrize("name", ["slice", "random_walk", "langevin"])
+def test_mean_with_other_kernels(make, name):
+    path = Counts()
+    values, _ = make(path, name).sample(DRAWS[make.__name__], np.random.default_rng(4))
+    assert_mean(values, path.log_z)
+
+
+@pytest.mark.parametrize("cls", [AnnealingArm, SequentialArm])
+def test_mean_with_a_discrete_coordinate(cls):
+    path, rng = LabelAndNumber(), np.random.default_rng(5)
+    kernel = Mixed(KERNELS["hmc"](coordinates=(1,)), DiscreteMetropolis((0,), ([0, 1, 2],)))
+    ladder = climb(path, path.draw_prior(300, rng), kernel, rng)
+    arm = cls(path, path, COARSE, kernel, ladder, n_moves=1, n_particles=64)
+    assert arm.cost is None
+    path.evaluated = path.differentiated = 0
+    values, costs = arm.sample(150, rng)
+    assert_mean(values, path.log_z, precision=0.015)
+    assert costs.sum() == pytest.approx(path.evaluated + 2 * path.differentiated)
+
+
+@each
+@pytest.mark.parametrize("n", [1, 2, 33])
+def test_costs_are_what_was_evaluated(make, n):
+    path = Counts()
+    arm = make(path)
+    for seed in range(3):
+        path.evaluated = path.differentiated = 0
+        values, costs = arm.sample(n, np.random.default_rng(seed))
+        assert values.shape == costs.shape == (n,)
+        assert costs.sum() == pytest.approx(path.evaluated + 2 * path.differentiated)
+        np.testing.assert_allclose(costs, arm.cost)
+
+
+@pytest.mark.parametrize("make", [from_prior, sequential])
+def test_costs_of_slices_are_only_known_afterwards(make):
+    path = Counts()
+    arm = make(path, "slice")
+    assert arm.cost is None
+    path.evaluated = 0
+    _, costs = arm.sample(5, np.random.default_rng(6))
+    assert costs.sum() == pytest.approx(path.evaluated)
+
+
+def test_known_costs():
+    """One gradient counts for two, at the start and in every move between the ends."""
+    assert importance().cost == 1.0
+    assert quasi().cost == 256 + 28
+    assert from_prior().cost == 4 * 2 * (1 + 2 * 3)
+    assert from_reference().cost == 32 * 2 * (1 + 2 * 2 * 3)
+    assert sequential().cost == 256 * 2 * (1 + 2 * 2 * 3)
+    assert from_prior(name="langevin").cost == 4 * 2 * (1 + 2)
+    assert from_prior(name="random_walk").cost == 4 * (1 + 2)
+
+
+@each
+def test_in_the_form_that_combinations_take(make):
+    (arm,) = as_arms({"it": make()})
+    assert (arm.scale, arm.batched, arm.cost) == ("log", True, make().cost)
+    found = draw(arm, 3, np.random.default_rng(7))
+    assert not found.failed.any()
+    assert (found.values < 0.0).all()
+
+
+@each
+def test_a_generator_decides_everything(make):
+    arm = make()
+    (one, costs), (two, _), (other, _) = (
+        arm.sample(20, np.random.default_rng(s)) for s in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one, two)
+    assert (one != other).all()
+    sent = cloudpickle.loads(cloudpickle.dumps(arm))
+    there, costs_there = sent.sample(20, np.random.default_rng(1))
+    np.testing.assert_array_equal(there, one)
+    np.testing.assert_array_equal(costs_there, costs)
+    assert (sent.scale, sent.cost) == (arm.scale, arm.cost)
+
+
+@each
+def test_single_draws(make):
+    """Whether they come from the prior or from the reference."""
+    path = Counts()
+    arm = make(path)
+    n = 2000 if make is importance else 20
+    values = np.array([arm.sample(1, np.random.default_rng(s))[0][0] for s in range(n)])
+    assert np.isfinite(values).all()
+    assert_mean(values, path.log_z, precision=0.3)
+
+
+def test_annealed_particles_are_held_in_blocks():
+    path, largest = Counts(), []
+
+    class Watched(Counts):
+        def gradients(self, x):
+            largest.append(len(x))
+            return super().gradients(x)
+
+    arm = from_prior(Watched())
+    values, costs = arm.sample(600, np.random.default_rng(8))
+    assert values.shape == costs.shape == (600,)
+    assert sum(largest) == 600 * 4 * (1 + 2 * 3)
+    assert max(largest) <= 1024
+    assert_mean(values, path.log_z, precision=0.05)
+    few = from_prior(Watched())
+    few.n_particles = 5000  # more than a block: one estimate at a time
+    largest.clear()
+    assert few.sample(2, np.random.default_rng(8))[0] == pytest.approx(path.log_z, abs=0.1)
+    assert max(largest) == 5000
+
+
+def test_an_estimate_is_a_mean_over_particles():
+    one, many = from_prior(), from_prior()
+    one.n_particles, many.n_particles = 1, 16
+    values, _ = one.sample(64, np.random.default_rng(9))
+    means, _ = many.sample(4, np.random.default_rng(9))
+    np.testing.assert_allclose(means, np.log(np.exp(values).reshape(4, 16).mean(axis=1)))
+
+
+def test_importance_weights_belong_to_their_points():
+    path = Counts()
+    log_w, x = ImportanceArm(path, NARROW).weigh(500, np.random.default_rng(10))
+    assert x.shape == (500, 2)
+    terms = path.terms(x)
+    density = 0.9 * np.exp(NARROW.log_density(x)) + 0.1 * np.exp(terms[0])
+    np.testing.assert_allclose(np.exp(log_w), np.exp(terms.sum(axis=0)) / density)
+    assert log_w.max() < path.terms(np.log([path.count / path.exposure]))[1] + math.log(10.0)
+
+
+@pytest.mark.parametrize("n", [4, 30])
+def test_importance_draws_are_exchangeable(n):
+    """The first of a batch has the mean of all: it comes from the prior as often as any other."""
+    path, rng = Counts(), np.random.default_rng(11)
+    arm = ImportanceArm(path, NARROW)
+    batches = np.array([arm.sample(n, rng)[0] for _ in range(2000)])
+    assert_mean(batches[:, 0], path.log_z, precision=0.06)
+    assert_mean(batches.ravel(), path.log_z, precision=0.04)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_other_shares_of_the_prior(share):
+    path = Counts()
+    values, _ = ImportanceArm(path, WIDE, share).sample(60_000, np.random.default_rng(12))
+    assert_mean(values, path.log_z)
+
+
+def test_random_quasi_monte_carlo_is_worth_its_cost():
+    path, rng = Counts(), np.random.default_rng(13)
+    sd = {
+        cls: np.exp(cls(path, WIDE).sample(n, rng)[0] - path.log_z).std()
+        for cls, n in ((ImportanceArm, 20_000), (QuasiArm, 100))
+    }
+    assert sd[QuasiArm] ** 2 * QuasiArm.cost < 0.5 * sd[ImportanceArm] ** 2
+
+
+def test_no_likelihood_anywhere():
+    class Impossible(Counts):
+        def terms(self, x):
+            terms = super().terms(x)
+            terms[1] = -np.inf
+            return terms
+
+    path = Impossible()
+    for make in (importance, quasi, from_prior, sequential, sequential_from_reference):
+        values, costs = make(path).sample(3, np.random.default_rng(14))
+        np.testing.assert_array_equal(values, -np.inf)
+        assert (costs > 0.0).all()
+
+
+def test_a_reference_where_the_prior_cannot_be():
+    """Points without prior density weigh nothing, even where the reference underflows as well."""
+
+    class Box(Counts):
+        def terms(self, x):
+            terms = super().terms(x)
+            terms[0, np.abs(x).max(axis=1) > 3.0] = -np.inf
+            return terms
+
+        def draw_prior(self, n, rng):
+            return np.full((n, 2), 1e200)  # as good as infinitely far from anything
+
+    with np.errstate(over="ignore"):
+        values, _ = ImportanceArm(Box(), NARROW, 0.5).sample(200, np.random.default_rng(15))
+    assert 60 < (values == -np.inf).sum() < 140
+    assert not np.isnan(values).any()

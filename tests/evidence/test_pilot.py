@@ -1,0 +1,280 @@
+"""What a pilot run finds, and what it says it has missed."""
+
+import math
+
+import numpy as np
+import pytest
+
+from scipy.stats import norm
+
+from amc_pymc.evidence import ImportanceArm, explore, pilot
+from amc_pymc.importance import AdaptedMixture, StudentTMixture
+from amc_pymc.kernels import DiscreteMetropolis, Mixed, RandomWalk, make_kernel
+from tests.annealing.problems import (
+    Counts,
+    FromPrior,
+    Gaussian,
+    HalfPlane,
+    LabelAndNumber,
+    SpikeAndSlab,
+    TwoModes,
+    assert_mean,
+    log_normal,
+)
+
+HMC = make_kernel("hmc")
+
+
+def look(path, seed=0, kernel=HMC, **settings):
+    return explore(path, kernel, np.random.default_rng(seed), **settings)
+
+
+def weights(path, found, n=20_000):
+    """Logarithms of weights from the frozen reference."""
+    return ImportanceArm(path, found.reference).sample(n, np.random.default_rng(99))[0]
+
+
+class Tail(FromPrior):
+    """Nothing was counted: the logarithm of a gamma variable has a long tail to the left."""
+
+    n_dim = 1
+
+    def __init__(self):
+        super().__init__()
+        self.log_z = -0.4 * math.log1p(3.0)
+
+    def terms(self, x):
+        e = np.exp(np.minimum(x[:, 0], 300.0))
+        return np.array([0.4 * x[:, 0] - e - math.lgamma(0.4), -3.0 * e])
+
+    def slopes(self, x):
+        e = np.exp(np.minimum(x, 300.0))
+        return np.array([0.4 - e, -3.0 * e])
+
+    def draw_prior(self, n, rng):
+        return np.log(rng.gamma(0.4, 1.0, (n, 1)) + 1e-300)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("path", "modes"),
+    [
+        (Gaussian([1.0, -2.0, 0.5, 0.0, 3.0], 0.5), 1),
+        (Gaussian(np.linspace(-1.0, 1.0, 20), 0.3), 1),
+        (Counts(), 1),
+        (Tail(), 1),
+        (TwoModes(10), 2),
+        (HalfPlane(), 0),  # the best point is on the edge, where no derivative is zero
+    ],
+    ids=["gaussian5", "gaussian20", "counts", "tail", "two_modes10", "half_plane"],
+)
+def test_a_reference_good_for_importance_sampling(path, modes, seed):
+    path.evaluated = path.differentiated = 0
+    found = look(path, seed)
+    assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
+    assert found.modes.shape == (modes, path.n_dim)
+    assert found.mode_log_evidence.shape == (modes,)
+    assert found.uncovered < 0.01
+    assert found.adapted.relative_variance < 1.0
+    assert found.adapted.log_mean == pytest.approx(path.log_z, abs=0.3)
+    log_w = weights(path, found)
+    assert_mean(log_w, path.log_z, precision=0.015)
+    assert np.exp(log_w - path.log_z).var() < 1.5
+
+
+def test_laplace_is_exact_for_a_gaussian():
+    path = Gaussian([1.0, -2.0, 0.5], 0.5)
+    found = look(path)
+    np.testing.assert_allclose(found.modes, [path.moments(1.0)[0]], atol=1e-4)
+    np.testing.assert_allclose(found.mode_log_evidence, path.log_z, atol=1e-5)
+    covariance = path.moments(1.0)[1] ** 2 * np.eye(3)
+    np.testing.assert_allclose(found.laplace.scale_matrices, [covariance], atol=1e-5)
+
+
+def test_shares_of_two_modes():
+    path = TwoModes(10)
+    found = look(path, 3)
+    heavy, light = found.mode_log_evidence
+    assert heavy - light == pytest.approx(math.log(7 / 3), abs=1e-3)
+    assert found.modes[0] == pytest.approx(2.0 / 1.01, abs=1e-3)
+    assert found.modes[1] == pytest.approx(-2.0 / 1.01, abs=1e-3)
+    q = found.reference
+    left = q.weights[q.means[:, 0] < 0.0].sum()
+    assert left == pytest.approx(0.3, abs=0.1)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_spike_in_a_slab(seed):
+    """It holds 100 parts in 101 of the evidence, and no tempered posterior knows of it."""
+    path = SpikeAndSlab()
+    found = look(path, seed)
+    assert np.abs(found.ladder.particles.x).std() > 0.2  # the particles are in the slab
+    assert found.mode_log_evidence[0] == pytest.approx(math.log(100.0), abs=0.1)
+    assert_mean(weights(path, found), path.log_z)
+
+
+@pytest.mark.parametrize("kernel", ["slice", "random_walk", "langevin"])
+def test_other_kernels(kernel):
+    path = Counts()
+    found = look(path, kernel=make_kernel(kernel), n_particles=200, n_moves=2)
+    assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
+    assert found.ladder.particles.x.shape == (200, 2)
+    assert_mean(weights(path, found), path.log_z)
+
+
+@pytest.mark.parametrize("discrete_only", [False, True])
+def test_nothing_is_fitted_where_coordinates_are_discrete(discrete_only):
+    path, discrete = LabelAndNumber(), DiscreteMetropolis((0,), ([0, 1, 2],))
+    kernel = discrete if discrete_only else Mixed(RandomWalk(coordinates=(1,)), discrete)
+    found = look(path, kernel=kernel, fitted=False)
+    assert found.adapted is None
+    assert found.laplace is None
+    assert found.reference is None
+    assert found.modes.shape == (0, 2)
+    assert found.mode_log_evidence.shape == (0,)
+    assert found.uncovered == 0.0
+    assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
+    assert found.ladder.particles.x.shape == (512, 2)
+
+
+def test_a_generator_decides_everything():
+    reports = []
+    one, two, other = (look(Counts(), s, report=lambda: reports.append(1)) for s in (5, 5, 6))
+    assert len(reports) >= 6
+    np.testing.assert_array_equal(one.reference.means, two.reference.means)
+    assert one.adapted.log_mean == two.adapted.log_mean != other.adapted.log_mean
+    assert one.uncovered == two.uncovered
+
+
+class Far(FromPrior):
+    """x ~ N(0, I), y = 1 seen of the second coordinate; the likelihood is zero where x0 < edge."""
+
+    n_dim = 2
+
+    def __init__(self, edge):
+        super().__init__()
+        self.edge = edge
+        self.log_z = norm.logsf(edge) + norm.logpdf(1.0, 0.0, math.hypot(1.0, 0.5))
+
+    def terms(self, x):
+        slope = np.where(x[:, 0] > self.edge, log_normal(x[:, 1:], 1.0, 0.5), -np.inf)
+        return np.array([log_normal(x, 0.0, 1.0), slope])
+
+    def slopes(self, x):
+        return np.array([-x, np.column_stack([np.zeros(len(x)), 4.0 * (1.0 - x[:, 1])])])
+
+    def draw_prior(self, n, rng):
+        return rng.standard_normal((n, 2))
+
+
+@pytest.mark.parametrize("edge", [1.0, 2.5, 3.0])
+def test_more_is_drawn_where_the_likelihood_is_mostly_zero(edge):
+    """At 3 one draw of 740 is possible: often none of the 512 particles of a climb."""
+    path = Far(edge)
+    found = look(path)
+    assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
+    assert found.ladder.possible == pytest.approx(norm.sf(edge), rel=0.5)
+    assert found.ladder.particles.x.shape == (512, 2)
+    assert found.ladder.log_z == pytest.approx(path.log_z, abs=0.5)
+    assert_mean(weights(path, found), path.log_z, precision=0.02)
+
+
+def test_no_likelihood_within_reach():
+    with pytest.raises(ValueError, match="zero at all of 65,536 draws"):
+        look(Far(9.0))
+
+
+class Box(FromPrior):
+    """Uniform prior, constant likelihood: no gradient and no curvature anywhere."""
+
+    n_dim = 2
+    log_z = 3.0
+
+    def terms(self, x):
+        inside = np.abs(x).max(axis=1) < 1.0
+        return np.array([np.where(inside, -math.log(4.0), -np.inf), np.full(len(x), 3.0)])
+
+    def slopes(self, x):
+        return np.zeros((2, *x.shape))
+
+    def draw_prior(self, n, rng):
+        return rng.uniform(-1.0, 1.0, (n, 2))
+
+
+def test_a_plateau():
+    path = Box()
+    found = look(path)
+    assert len(found.modes) == 0
+    assert_mean(weights(path, found), 3.0)
+
+
+def covered(mixture, path, log_mean):
+    joint = pilot._Joint(path)
+    adapted = AdaptedMixture(mixture, 1.0, 1.0, 1, log_mean, np.ones(1))
+    return pilot._uncovered(joint, path, adapted, np.random.default_rng(7))
+
+
+def test_what_the_mixture_misses_and_prior_draws_see():
+    path = TwoModes(2, sd=0.5)
+    sd = 0.5 / math.hypot(1.0, 0.5 / 3.0)
+    both, left, right = (
+        StudentTMixture(
+            np.full(len(at), 1.0 / len(at)),
+            [np.full(2, m) for m in at],
+            [1.1 * sd * np.eye(2)] * len(at),
+            5.0,
+        )
+        for at in ((-1.95, 1.95), (-1.95,), (1.95,))
+    )
+    missing, _ = covered(both, path, path.log_z)
+    assert missing < 0.01
+    for mixture, share, side in ((right, 0.3, -1.0), (left, 0.7, 1.0)):
+        missing, points = covered(mixture, path, path.log_z)
+        assert missing == pytest.approx(share, rel=0.2)
+        assert (side * points[:8] > 0.0).all()
+    # Where the fit knew of less than there is, or of nothing, all of it may be missing.
+    assert covered(left, path, path.log_z - 5.0)[0] == 1.0
+    assert covered(left, path, -math.inf)[0] == 1.0
+
+
+def test_a_reference_that_missed_a_mode_is_mended(monkeypatch):
+    """Nothing but the right mode is found at first; draws from the prior see the left one."""
+    path, calls = TwoModes(3, sd=0.5), []
+    known = pilot._modes_and_mixture
+
+    def blind(joint, starts):
+        calls.append(len(starts))
+        return known(joint, starts[starts.sum(axis=1) > 0.0] if len(calls) < 3 else starts)
+
+    def on_the_right(particles, *args, **settings):
+        return pilot_choice(particles[particles.sum(axis=1) > 0.0], *args, **settings)
+
+    pilot_choice = pilot.choose_mixture
+    monkeypatch.setattr(pilot, "_modes_and_mixture", blind)
+    monkeypatch.setattr(pilot, "choose_mixture", on_the_right)
+    found = look(path)
+    assert found.uncovered < 0.01
+    assert_mean(weights(path, found), path.log_z, precision=0.02)
+
+
+def test_a_lower_mode_is_not_crowded_out():
+    """A hundred searches end at the higher mode and one at the lower."""
+    path = TwoModes(3)
+    starts = np.vstack([np.full((100, 3), 2.0), np.full((1, 3), -2.0)])
+    starts += 0.1 * np.random.default_rng(8).standard_normal(starts.shape)
+    joint = pilot._Joint(path)
+    mixture, modes, log_evidence = pilot._modes_and_mixture(joint, starts)
+    assert modes.shape == (2, 3)
+    np.testing.assert_allclose(mixture.weights, [0.7, 0.3], atol=1e-3)
+    assert log_evidence[0] - log_evidence[1] == pytest.approx(math.log(7 / 3), abs=1e-3)
+    assert joint.gradients == path.differentiated < 101 * 30  # few curvatures are looked at
+
+
+def test_points_far_from_each_other():
+    rng = np.random.default_rng(9)
+    x = np.vstack([rng.standard_normal((500, 2)), [[30.0, 0.0], [np.nan, 0.0], [0.0, -30.0]]])
+    found = pilot._spread(x, 10, rng)
+    assert found.shape == (10, 2)
+    assert {(30.0, 0.0), (0.0, -30.0)} < set(map(tuple, found))
+    assert len(np.unique(found, axis=0)) == 10
+    assert pilot._spread(np.ones((50, 2)), 10, rng).shape == (1, 2)

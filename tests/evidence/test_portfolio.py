@@ -1,0 +1,252 @@
+"""Which arms are made, which are left out, and why."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from amc_pymc.evidence import (
+    ARMS,
+    AnnealingArm,
+    ImportanceArm,
+    QuasiArm,
+    SequentialArm,
+    explore,
+    make_portfolio,
+    portfolio,
+)
+from amc_pymc.importance import StudentTMixture
+from amc_pymc.kernels import DiscreteMetropolis, Mixed, RandomWalk, make_kernel
+from tests.annealing.problems import Counts, Gaussian, HalfPlane, LabelAndNumber, assert_mean
+
+HMC = make_kernel("hmc")
+FITTED = ("importance_rqmc", "importance", "ais_reference", "smc_reference")
+NOT_FITTED = ("smc", "ais_400", "ais_2000", "ais_8000")
+
+
+@pytest.fixture(scope="module")
+def counts():
+    path = Counts((6.0, 3.0), (1.0, 4.0))
+    return path, explore(path, HMC, np.random.default_rng(1))
+
+
+@pytest.fixture(scope="module")
+def discrete():
+    kernel = Mixed(RandomWalk(coordinates=(1,)), DiscreteMetropolis((0,), ([0, 1, 2],)))
+    path = LabelAndNumber()
+    return path, explore(path, kernel, np.random.default_rng(2), fitted=False), kernel
+
+
+def fitted_with(pilot, **changes):
+    """A pilot run whose mixture is said to be another."""
+    return dataclasses.replace(pilot, adapted=pilot.adapted._replace(**changes))
+
+
+def make(path, pilot, kernel=HMC, seed=3, **settings):
+    return make_portfolio(path, pilot, kernel, np.random.default_rng(seed), **settings)
+
+
+def test_names():
+    assert set(ARMS) == {*FITTED, *NOT_FITTED}
+    assert len(ARMS) == 8
+
+
+def test_all_arms_when_they_are_asked_for(counts):
+    path, pilot = counts
+    path.evaluated = path.differentiated = 0
+    found = make(path, pilot, names=ARMS[::-1], target=10.0, budget=1.0)
+    assert list(found.arms) == list(ARMS[::-1])
+    assert found.left_out == {}
+    assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
+    assert found.gradients > 0  # of the path from the reference
+    kinds = {name: type(arm) for name, arm in found.arms.items()}
+    assert kinds == {
+        "importance_rqmc": QuasiArm,
+        "importance": ImportanceArm,
+        "smc": SequentialArm,
+        "smc_reference": SequentialArm,
+        **dict.fromkeys(("ais_reference", "ais_400", "ais_2000", "ais_8000"), AnnealingArm),
+    }
+    for name in ("ais_400", "ais_2000", "ais_8000"):
+        steps = int(name[4:])
+        np.testing.assert_allclose(found.arms[name].betas, (np.arange(steps + 1) / steps) ** 4)
+        assert found.arms[name].base is path
+        assert found.arms[name].ladder is pilot.ladder
+    for name in ("ais_reference", "smc_reference"):
+        arm = found.arms[name]
+        assert arm.path.joint is path
+        assert arm.path.reference is arm.base
+        assert arm.ladder is not pilot.ladder
+    for name in ("smc", "ais_reference", "smc_reference"):
+        arm = found.arms[name]
+        heights = np.interp(arm.betas, arm.ladder.betas, arm.ladder.heights)
+        np.testing.assert_allclose(np.diff(heights), heights[-1] / (len(arm.betas) - 1))
+    assert len(found.arms["smc"].betas) - 1 >= pilot.ladder.barrier
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_each_arm_alone(counts, name):
+    """Draws of its own have the right mean."""
+    path, pilot = counts
+    found = make(path, pilot, names=[name])
+    assert list(found.arms) == [name]
+    arm = found.arms[name]
+    n = {"importance": 30_000, "importance_rqmc": 100, "ais_400": 40, "ais_reference": 400}.get(
+        name, 8
+    )
+    if name in ("ais_2000", "ais_8000"):
+        arm.betas, n = arm.betas[:: int(name[4:]) // 50], 40
+    values, costs = arm.sample(n, np.random.default_rng(4))
+    assert_mean(values, path.log_z, precision=0.05)
+    if name not in ("ais_2000", "ais_8000"):
+        np.testing.assert_allclose(costs, arm.cost)
+
+
+def test_a_path_from_the_reference_is_only_made_when_it_is_needed(counts, monkeypatch):
+    path, pilot = counts
+    climbed = []
+    climb = portfolio.climb
+    monkeypatch.setattr(portfolio, "climb", lambda *a, **k: climbed.append(1) or climb(*a, **k))
+    for settings in (
+        {"names": ["smc", "importance"]},
+        {"names": []},
+        {},  # the reference is good
+    ):
+        found = make(path, pilot, **settings)
+        assert (found.evaluations, found.gradients) == (0, 0)
+    assert not climbed
+    assert "good enough" in found.left_out["ais_reference"]
+    make(path, pilot, names=["ais_reference", "smc_reference"])
+    assert len(climbed) == 1  # one for both
+    found = make(path, fitted_with(pilot, relative_variance=10.0))
+    assert len(climbed) == 2
+    assert found.gradients > 0
+
+
+def test_a_good_reference_leaves_little_to_anneal(counts):
+    path, pilot = counts
+    found = make(path, pilot)
+    assert list(found.arms)[:2] == ["importance_rqmc", "importance"]
+    assert {*found.arms, *found.left_out} == set(ARMS)
+    assert not {*found.arms} & {*found.left_out}
+    assert "expected to need" in found.left_out["ais_8000"]
+    for reason in found.left_out.values():
+        assert "nan" not in reason
+
+
+@pytest.mark.parametrize("variance", [1e4, math.inf])
+def test_a_bad_reference_is_not_drawn_from(counts, variance):
+    path, pilot = counts
+    found = make(path, fitted_with(pilot, relative_variance=variance))
+    assert not {"importance", "importance_rqmc"} & {*found.arms}
+    assert {"ais_reference", "smc_reference"} & {*found.arms}
+    assert {*found.arms, *found.left_out} == set(ARMS)
+
+
+def test_expensive_arms_are_left_out_when_the_target_is_loose(counts):
+    """Three draws of theirs cost far more than the best arm needs altogether."""
+    path, pilot = counts
+    bad = fitted_with(pilot, relative_variance=10.0)
+    loose, strict = (make(path, bad, target=t) for t in (0.3, 1e-4))
+    assert "ais_8000" in loose.left_out
+    assert set(loose.arms) <= set(strict.arms)
+    assert "importance" in loose.arms
+    assert list(make(path, bad, target=0.3, names=["ais_8000"]).arms) == ["ais_8000"]
+
+
+def test_expensive_arms_are_left_out_when_the_budget_is_small(counts, monkeypatch):
+    path, pilot = counts
+    monkeypatch.setattr(portfolio, "_HOPELESS", math.inf)
+    bad = fitted_with(pilot, relative_variance=10.0)
+    rich, poor = (make(path, bad, budget=b) for b in (math.inf, 2e4))
+    assert set(rich.arms) == set(ARMS)
+    assert {"importance"} <= set(poor.arms) < set(ARMS)
+    assert any("too much for max_cost" in reason for reason in poor.left_out.values())
+    assert make(path, bad, budget=1e-3).arms  # one is always left
+
+
+def test_annealing_from_the_prior_pays_for_what_is_impossible(counts):
+    """However short the path: of 1000 weights 999 are zero."""
+    path, pilot = counts
+    ladder = dataclasses.replace(pilot.ladder, heights=pilot.ladder.heights * 1e-9, possible=0.001)
+    found = make(path, dataclasses.replace(pilot, ladder=ladder))
+    assert list(found.arms)[:2] == ["importance_rqmc", "importance"]
+    assert {"ais_400", "ais_2000", "ais_8000", "smc"} <= set(found.left_out)
+
+
+def test_discrete_coordinates(discrete):
+    path, pilot, kernel = discrete
+    found = make(path, pilot, kernel)
+    assert {*found.arms} <= {*NOT_FITTED}
+    assert {*found.arms} & {"smc", "ais_400"}
+    for name in FITTED:
+        assert found.left_out[name] == "no reference: some variables are discrete"
+    assert (found.evaluations, found.gradients) == (0, 0)
+    forced = make(path, pilot, kernel, names=NOT_FITTED)
+    assert tuple(forced.arms) == NOT_FITTED
+    # The expected cost of a draw is about what it turns out to be.
+    for name in ("smc", "ais_400"):
+        arm = forced.arms[name]
+        _, costs = arm.sample(2, np.random.default_rng(5))
+        one = portfolio._per_particle(kernel, pilot.ladder, len(arm.betas) - 2, arm.n_moves)
+        assert one * arm.n_particles == pytest.approx(costs.mean(), rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["slice", "random_walk"])
+def test_expected_costs_of_a_draw(name):
+    path, kernel = Counts((6.0, 3.0), (1.0, 4.0)), make_kernel(name)
+    pilot = explore(path, kernel, np.random.default_rng(6), fitted=False)
+    arm = make(path, pilot, kernel, names=["smc"]).arms["smc"]
+    _, costs = arm.sample(2, np.random.default_rng(7))
+    one = portfolio._per_particle(kernel, pilot.ladder, len(arm.betas) - 2, arm.n_moves)
+    assert one * arm.n_particles == pytest.approx(costs.mean(), rel=0.15)
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_no_fitted_arm_for_discrete_coordinates(discrete, name):
+    path, pilot, kernel = discrete
+    with pytest.raises(ValueError, match=f"arm '{name}' needs a reference"):
+        make(path, pilot, kernel, names=["smc", name])
+
+
+@pytest.mark.parametrize("names", [["smc", "nested"], ["SMC"], [3], "smc"])
+def test_unknown_names(counts, names):
+    path, pilot = counts
+    path.evaluated = path.differentiated = 0
+    with pytest.raises(ValueError, match=r"arms must be among importance_rqmc, .*ais_8000, got"):
+        make(path, pilot, names=names)
+    assert path.evaluated == path.differentiated == 0
+
+
+def test_a_reference_that_cannot_be_annealed_from(counts):
+    """All of it is where the likelihood is zero: left out, unless asked for."""
+    path = HalfPlane()
+    pilot = explore(path, HMC, np.random.default_rng(8))
+    far = StudentTMixture([1.0], [[-50.0, 0.0]], [np.eye(2)], math.inf)
+    bad = fitted_with(pilot, mixture=far, relative_variance=math.inf)
+    found = make(path, bad)
+    for name in ("ais_reference", "smc_reference"):
+        assert "likelihood is zero at all of 512 draws" in found.left_out[name]
+    assert "smc" in found.arms
+    with pytest.raises(ValueError, match="likelihood is zero at all"):
+        make(path, bad, names=["ais_reference"])
+
+
+def test_a_generator_decides_everything(counts):
+    path, pilot = counts
+    one, two, other = (
+        make(path, pilot, seed=s, names=["ais_reference"]).arms["ais_reference"] for s in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one.betas, two.betas)
+    assert one.ladder.log_z == two.ladder.log_z != other.ladder.log_z
+
+
+def test_a_long_way():
+    """Two hundred observations of ten coordinates: everything is finite and something is left."""
+    path = Gaussian(np.linspace(-3.0, 3.0, 10), 0.07)
+    pilot = explore(path, HMC, np.random.default_rng(9))
+    for settings in ({}, {"target": 0.01}, {"target": 0.01, "budget": 1e6}):
+        found = make(path, pilot, **settings)
+        assert found.arms
+        assert all("nan" not in reason for reason in found.left_out.values())

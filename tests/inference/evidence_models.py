@@ -1,0 +1,170 @@
+"""Small models whose evidence is known, each compiled once for all tests of a session."""
+
+import functools
+import importlib
+import math
+
+from typing import NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from scipy.special import logsumexp
+
+from amc_pymc.inference.evidence_model import compiled_particles
+from models.contamination import contamination
+from models.linear_regression import linear_regression
+from models.spike_and_slab import spike_and_slab
+
+LOG_2PI = math.log(2.0 * math.pi)
+DATA = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+SCHOOLS = list("ABCDEFGH")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once():
+    """Inference functions find the compiled densities of a model that they have seen before."""
+    patch, cached = pytest.MonkeyPatch(), functools.cache(compiled_particles)
+    for name in ("sample_ais", "estimate_evidence"):
+        module = importlib.import_module(f"amc_pymc.inference.{name}")
+        patch.setattr(module, "compiled_particles", cached)
+    yield
+    patch.undo()
+
+
+class Known(NamedTuple):
+    """A model and its log evidence."""
+
+    model: pm.Model
+    log_evidence: float
+
+
+def normal_log(x, mean, sd):
+    return -0.5 * ((x - mean) / sd) ** 2 - np.log(sd) - 0.5 * LOG_2PI
+
+
+def by_quadrature(log_f, low, high, n=20_001):
+    """Log of the integral of exp(log_f) by the trapezoidal rule, where f is zero at both ends."""
+    x = np.linspace(low, high, n)
+    return float(logsumexp(log_f(x)) + math.log(x[1] - x[0]))
+
+
+def normal_model(y=3.0, initval=None):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.0, 1.0, initval=initval)
+        pm.Normal("y", mu, 1.0, observed=[y])
+    return model
+
+
+@functools.cache
+def one():
+    """A standard normal mean and one observation at 3: the posterior is N(1.5, 1/2)."""
+    return Known(normal_model(), float(normal_log(3.0, 0.0, math.sqrt(2.0))))
+
+
+@functools.cache
+def regression():
+    problem = linear_regression(20, 2)
+    return Known(problem.build(), problem.log_evidence)
+
+
+@functools.cache
+def several():
+    """Two observed variables and a potential."""
+    y, z = np.array([0.3, 1.4, 0.9]), np.array([2.5, 3.1])
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.0, 2.0)
+        pm.Normal("y", mu, 1.0, observed=y)
+        pm.Normal("z", 2.0 * mu, 0.5, observed=z)
+        pm.Potential("pull", -3.0 * pt.abs(mu - 1.0))
+
+    def log_f(x):
+        rows = normal_log(y, x[:, None], 1.0).sum(axis=1)
+        rows += normal_log(z, 2.0 * x[:, None], 0.5).sum(axis=1)
+        return rows + normal_log(x, 0.0, 2.0) - 3.0 * np.abs(x - 1.0)
+
+    return Known(model, by_quadrature(log_f, -20.0, 20.0))
+
+
+@functools.cache
+def schools():
+    """Eight schools without their effects: two dimensions, a skewed posterior, names for everything."""
+    with pm.Model(coords={"school": SCHOOLS}) as model:
+        sd = pm.Data("sd", ERRORS, dims="school")
+        mu = pm.Normal("mu", 5.0, 10.0)
+        tau = pm.HalfNormal("tau", 10.0)
+        pm.Deterministic("total", pt.sqrt(tau**2 + sd**2), dims="school")
+        pm.Normal("y", mu, pt.sqrt(tau**2 + sd**2), observed=DATA, dims="school")
+    tau, t_step = np.linspace(0.0, 100.0, 1001, retstep=True)
+    mu, m_step = np.linspace(-80.0, 90.0, 681, retstep=True)
+    log_f = normal_log(mu, 5.0, 10.0) + (math.log(2.0) + normal_log(tau, 0.0, 10.0))[:, None]
+    for y, sd in zip(DATA, ERRORS, strict=True):
+        log_f += normal_log(y, mu, np.sqrt(tau**2 + sd**2)[:, None])
+    log_f[0] -= math.log(2.0)
+    return Known(model, float(logsumexp(log_f) + math.log(t_step * m_step)))
+
+
+@functools.cache
+def labels():
+    """Three measurements, each good or bad: continuous and discrete variables."""
+    problem = contamination([0.6, 7.2, 1.1])
+    return Known(problem.build(), problem.log_evidence)
+
+
+@functools.cache
+def far_down():
+    """A likelihood of about exp(-10^4)."""
+    y = np.array([100.5, -99.0])
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.0, 1.0)
+        pm.Normal("y", mu, 1.0, observed=y)
+    return Known(
+        model,
+        by_quadrature(
+            lambda x: normal_log(x, 0.0, 1.0) + normal_log(y, x[:, None], 1.0).sum(1), -9, 9
+        ),
+    )
+
+
+def potential(function):
+    """A standard normal variable and a potential of it."""
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 1.0)
+        pm.Potential("likelihood", function(x))
+    return model
+
+
+@functools.cache
+def half():
+    """A likelihood of zero on half of the prior."""
+    model = potential(lambda x: pt.switch(x > 0.0, -2.0 * x, -np.inf))
+    return Known(model, by_quadrature(lambda x: normal_log(x, 0.0, 1.0) - 2.0 * x, 0.0, 12.0))
+
+
+@functools.cache
+def partly_nan():
+    """A likelihood x on the positive half of the prior, and the logarithm of a negative number elsewhere."""
+    return Known(potential(pt.log), -0.5 * LOG_2PI)
+
+
+@functools.cache
+def nan_gradient():
+    """A likelihood exp(-sqrt(x)), one below zero: known everywhere, with a gradient of nan below."""
+    model = potential(lambda x: pt.switch(x > 0.0, -pt.sqrt(x), 0.0))
+
+    def log_f(x):
+        return normal_log(x, 0.0, 1.0) - np.sqrt(np.maximum(x, 0.0))
+
+    return Known(model, by_quadrature(log_f, -12.0, 12.0, 400_001))
+
+
+@functools.cache
+def peak():
+    problem = spike_and_slab()
+    return Known(problem.build(), problem.log_evidence)
+
+
+EASY = (one, regression, several, schools, labels, far_down)
