@@ -136,7 +136,7 @@ class Draws(NamedTuple):
     @property
     def cautious_variance(self) -> float:
         """The larger of that and what log-normal weights would have; n draws never show more than n."""
-        return max(self.relative_variance, math.expm1(min(self.log_weights.var(ddof=1), 700.0)))
+        return max(self.relative_variance, math.expm1(min(self.log_weights.var(ddof=1), 600.0)))
 
     def some(self, i) -> Draws:
         """Of some draws."""

@@ -15,7 +15,7 @@ from amc_pymc.bandits import LogLoss, make_policy
 from amc_pymc.combination import Combination, Sample, as_arms, plan_rounds, run_here
 from benchmarks import common
 from benchmarks.adaptive_ais_bank import Bank, Draws, draw
-from benchmarks.adaptive_ais_replays import Law
+from benchmarks.adaptive_ais_replays import Law, choose
 from benchmarks.bandit_statements import Part, Statement, interval
 
 WEIGHTS = ("predictable", "inverse_variance", "uniform")
@@ -23,16 +23,20 @@ ENGINE = ("lcb", "thompson", "ucb1", "round_robin")
 
 
 class BankArm:
-    """An arm that draws from a law, as logarithms."""
+    """An arm that draws from a law, as logarithms, for one run."""
 
     scale = "log"
 
     def __init__(self, law: Law, arm: int, cost: float):
         self.log_values, self.costs, self.cost = np.log(law.values[arm]), law.costs[arm], cost
+        self.chosen = np.empty(0, np.int64)
 
     def sample(self, n, rng):
-        """Any entries, with their costs."""
-        i = rng.integers(0, self.costs.size, n)
+        """The next n entries, with their costs."""
+        if self.chosen.size < n:
+            more = choose(self.costs.size, n + 10_000, rng)
+            self.chosen = np.concatenate([self.chosen, more])
+        i, self.chosen = self.chosen[:n], self.chosen[n:]
         return self.log_values[i], self.costs[i]
 
 

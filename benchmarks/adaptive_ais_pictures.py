@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from benchmarks.adaptive_ais_bank import KINDS
 from benchmarks.adaptive_ais_replays import Law, arm_names
@@ -30,8 +31,16 @@ def _panels(found):
     for i, kind in enumerate(KINDS):
         for j, (T, of) in enumerate(found.items()):
             axes[i, j].set(xscale="log", title=f"T = {T}, cost: {_TITLES[kind]}")
+            axes[i, j].xaxis.set_minor_formatter(NullFormatter())
             axes[i, j].set_xlabel(f"time in draws of the dearest arm, {_unit(of[kind].law, kind)}")
             yield fig, axes, axes[i, j], of[kind]
+
+
+def _legend(fig, axes) -> None:
+    """One for all panels; arms may be missing from some."""
+    lines = {line.get_label(): line for ax in axes.flat for line in ax.get_lines()}
+    named = {k: v for k, v in sorted(lines.items()) if not k.startswith("_")}
+    fig.legend(named.values(), named.keys(), loc="outside right center", frameon=False, fontsize=8)
 
 
 def _unit(law: Law, kind: str) -> str:
@@ -56,8 +65,8 @@ def regrets(path: Path, found, covariates: str) -> None:
                     label=None if dashed else name,
                 )  # fmt: skip
         ax.set_yscale("log")
-        ax.set_ylabel("regret" if ax is axes[0, 0] or ax is axes[1, 0] else "")
-    axes[0, 0].legend(frameon=False, fontsize=7, ncols=2)
+        ax.set_ylabel("regret" if ax in axes[:, 0] else "")
+    _legend(fig, axes)
     fig.suptitle(
         f"{covariates} covariates; solid: uniform average, dashed: inverse-variance weights"
     )
@@ -77,8 +86,8 @@ def losses(path: Path, found, covariates: str) -> None:
                 ax.plot(of.times, loss, **style, label=None if dashed else name)
         ax.axhline(1.0, color="0.8", lw=0.8, zorder=0)
         ax.set_yscale("log")
-    axes[0, 0].set_ylabel("loss over that of the best arm")
-    axes[0, 0].legend(frameon=False, fontsize=7, ncols=2)
+        ax.set_ylabel("loss over that of the best arm" if ax in axes[:, 0] else "")
+    _legend(fig, axes)
     fig.suptitle(
         f"{covariates} covariates, by pulls; solid: uniform average, dashed: inverse-variance weights"
     )
@@ -117,6 +126,10 @@ def kernels(path: Path, tried) -> None:
                     title=f"{covariates}, tuned by a pilot run, slices not")  # fmt: skip
         left[1].set(xscale="log", yscale="log", xlabel="size in prior standard deviations",
                     title=f"{covariates}, one size at all temperatures")  # fmt: skip
+        for ax in left:
+            low = min(line.get_ydata().min() for line in ax.get_lines())
+            ax.set_ylim(0.5 * low, 1e6 * low)
+            ax.xaxis.set_minor_formatter(NullFormatter())
         left[0].legend(frameon=False, fontsize=6, ncols=2)
         left[1].legend(frameon=False, fontsize=8)
     fig.savefig(path, dpi=130)

@@ -29,6 +29,8 @@ from benchmarks.bandit_statements import batches
 
 #: Runs that are replayed together.
 _TOGETHER = 50
+#: First draws of an arm in a run, all different: two of the same would look like an exact arm.
+_DIFFERENT = 30
 
 PAIRED: dict[str, Callable[[int, KnownRange, int], Policy]] = {
     "UCB1": lambda k, scale, n: UCB1(k, rewards=scale),
@@ -82,9 +84,17 @@ class Law(NamedTuple):
         return np.array([d.mean() for d in self.costs])
 
     def payoff_range(self) -> KnownRange:
-        """Of the payoffs of pairs."""
+        """Of the payoffs of pairs: half the largest cost times the largest squared difference."""
         low = [0.5 * d.max() * np.ptp(x) ** 2 for x, d in zip(self.values, self.costs, strict=True)]
         return KnownRange(-np.array(low), 0.0)
+
+
+def choose(size: int, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Numbers (n,) of the entries that a run draws: with replacement, but for the first ones."""
+    out = rng.integers(0, size, n)
+    first = min(n, size, _DIFFERENT)
+    out[:first] = rng.permutation(size)[:first]
+    return out
 
 
 class Replays(NamedTuple):
@@ -204,7 +214,7 @@ def replay(bank: Bank, runs: int, budget: float, rng: np.random.Generator) -> di
     for size in batches(runs, _TOGETHER):
         values, chosen = [], []
         for x in laws["cpu"].values:
-            chosen.append(rng.integers(0, x.size, (size, 2 * n_pairs)))
+            chosen.append(np.stack([choose(x.size, 2 * n_pairs, rng) for _ in range(size)]))
             values.append(x[chosen[-1]])
         x = np.stack(values, axis=1)
         sums, squares = _cumulated(x - 1.0), _cumulated((x - 1.0) ** 2)

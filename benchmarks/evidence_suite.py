@@ -66,7 +66,7 @@ _AIM_TARGET = 0.01
 _AIM_STARTS = 3
 _QUICK: dict[str, Any] = {
     "problems": list(_AIM_PROBLEMS),
-    "methods": ["estimate_evidence", "sample_smc", "dynesty:100"],
+    "methods": ["estimate_evidence", "sample_smc", "dynesty:50"],
     "targets": [0.01],
     "seeds": 3,
 }

@@ -22,7 +22,7 @@ class Annealed(NamedTuple):
     x : array (P, D)
         Last points.
     log_weights : array (P,)
-        Natural logarithms; of zero mean weight -inf.
+        Natural logarithms, -inf for zero.
     log_likelihood : array (P,)
         Slope at the last points.
     paths : array (n, T)

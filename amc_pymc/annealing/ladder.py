@@ -60,7 +60,7 @@ class Ladder:
 
     @property
     def barrier(self) -> float:
-        """Of the whole path; T steps of annealing leave a variance of log w of about its square / T."""
+        """Of the whole path; T steps of annealing leave a variance of log w of its square / T or twice that."""
         return float(self.heights[-1])
 
     def at(self, beta: float) -> Tuning:

@@ -59,8 +59,8 @@ def make_schedule(
     >>> from amc_pymc.annealing import make_schedule
     >>> make_schedule(("power", 2), 4)
     array([0.    , 0.0625, 0.25  , 0.5625, 1.    ])
-    >>> make_schedule("geometric", 4)
-    array([0.00e+00, 1.00e-04, 2.15e-03, 4.64e-02, 1.00e+00])
+    >>> make_schedule(("geometric", 0.01), 3)
+    array([0.  , 0.01, 0.1 , 1.  ])
     """
     name, number = _parsed(schedule)
     if name is None:

@@ -21,7 +21,7 @@ __all__ = ["GRADIENT_COST", "AnnealingArm", "ImportanceArm", "QuasiArm", "Sequen
 
 #: Cost of a gradient in evaluations.
 GRADIENT_COST = 2.0
-#: Particles that are annealed at once.
+#: Particles that are annealed, or means of importance weights that are taken, at once.
 _BLOCK = 1024
 #: Weights that one estimate of importance sampling is the mean of.
 _FEW = 64
@@ -53,9 +53,11 @@ class ImportanceArm:
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Logarithms (n,) of mean weights, and costs."""
-        values, _ = self.weigh(n * _FEW, rng)
-        means = np.asarray(log_mean_exp(values.reshape(n, _FEW), axis=1))
-        return means, np.full(n, self.cost)
+        means = []
+        for i in range(0, n, _BLOCK):
+            log_w, _ = self.weigh(min(_BLOCK, n - i) * _FEW, rng)
+            means.append(log_mean_exp(log_w.reshape(-1, _FEW), axis=1))
+        return np.concatenate(means), np.full(n, self.cost)
 
     def weigh(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Log-weights (n,) and points (n, D), those from the prior among the others."""

@@ -322,8 +322,7 @@ def extract_particles(model) -> ParticleDensities:
             prior += pt.switch(pt.all(pt.abs(value) <= np.pi), 0.0, -np.inf)
     shown = model.free_RVs + model.deterministics
     graphs = [prior + draws.log_constant, likelihood, *model.replace_rvs_by_values(shown)]
-    graphs = [getattr(g, "values", g) for g in graphs]
-    graphs = layout.substitute(_without_checks(lowered(graphs)), values, x)
+    graphs = _without_checks(lowered(layout.substitute(graphs, values, x)))
     outputs = _Outputs([v.name for v in shown], graphs[2:], x)
     sizes = [int(np.size(v)) for v in _observed_values(model)]
     found = ParticleDensities(layout, graphs[:2], x, draws, outputs, sum(sizes))
@@ -491,17 +490,28 @@ def _verify(densities: ParticleDensities) -> None:
                 "pm.Truncated."
             )
     xs = xs[:_CHECKED]
-    # All rewrites: without them a logistic likelihood underflows where the compiled one does not.
-    mode = Mode(linker="py", optimizer="fast_run")
-    mode = mode.excluding("fusion", "add_mul_fusion", "BlasOpt", "cxx_only")
-    one = pytensor.function([densities._x], densities._terms, mode=mode, on_unused_input="ignore")
-    wanted = np.array([one(x) for x in xs], float).T
+    wanted = _values_of_model(densities, xs)
     try:
         found = np.array(densities._values(xs))
         if not np.allclose(found, wanted, rtol=1e-8, atol=1e-8, equal_nan=True):
             raise ValueError("the batched graph gives other values than the model")
     except Exception as error:
         densities._give_up(error)
+
+
+def _values_of_model(densities: ParticleDensities, xs: np.ndarray) -> np.ndarray:
+    """Log prior and log likelihood (2, P), one point after the other and without compiling."""
+    x, terms = densities._x, densities._terms
+    # All rewrites: without them a logistic likelihood underflows where the compiled one does not. But
+    # for those that put many terms into one sum: NumPy's functions take at most 32 arrays.
+    mode = Mode(linker="py", optimizer="fast_run").excluding("fusion", "BlasOpt", "cxx_only")
+    mode = mode.excluding("add_mul_fusion", "local_add_canonizer")
+    try:
+        fn = pytensor.function([x], terms, mode=mode, on_unused_input="ignore")
+        return np.array([fn(p) for p in xs], float).T
+    except NotImplementedError:
+        fn = compile_graph([x], terms)
+        return np.array([fn(p) for p in xs], float).T
 
 
 def _fingerprint(graphs) -> str:

@@ -24,7 +24,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
-from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.scan.op import Scan
@@ -36,6 +36,9 @@ from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.rows import interpreted_mode
 
 __all__ = ["PriorDraws", "lowered", "rebuilt"]
+
+#: Draws by which a variable that cannot be drawn is looked for.
+_TRIALS = 100
 
 
 class PriorDraws:
@@ -77,7 +80,7 @@ class PriorDraws:
             values.append(value)
         data = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
         graphs = rebuilt([*model.free_RVs, *values], lambda node, inputs: None, data)
-        graphs = lowered([getattr(g, "values", g) for g in graphs])
+        graphs = lowered(graphs)
         names = [rv.name for rv in model.free_RVs]
         return cls(names, graphs[: len(names)], graphs[len(names) :], layout, log_constant)
 
@@ -107,10 +110,12 @@ class PriorDraws:
                 ) from error
 
     def _culprit(self) -> str:
-        """The first variable that cannot be drawn, as far as one draw tells."""
+        """The first variable that cannot be drawn, as far as some draws tell."""
         for name, value in zip(self.names, self._values, strict=True):
             try:
-                _compiled([], [value])[0]()
+                fn, _ = _compiled([], [value])
+                for _ in range(_TRIALS):
+                    fn()
             except Exception:
                 return repr(name)
         return "some variable"
@@ -223,10 +228,11 @@ def rebuilt(outputs: list, change: Callable, replace: dict | None = None) -> lis
 
 
 def lowered(graphs: list) -> list:
-    """Graphs without named dimensions, which cannot be vectorised over particles."""
+    """Copies of graphs without named dimensions, which cannot be vectorised over particles."""
     if not any(isinstance(v.type, XTensorType) for v in ancestors(graphs)):
         return graphs
-    return rewrite_graph(graphs, include=("lower_xtensor",), clone=True)
+    graphs = clone_replace([getattr(g, "values", g) for g in graphs])
+    return list(rewrite_graph(graphs, include=("lower_xtensor",), clone=False))
 
 
 def _steps(transform) -> list:

@@ -24,7 +24,6 @@ from amc_pymc.evidence import (
     ImportanceArm,
     Pilot,
     Portfolio,
-    explore,
     make_portfolio,
 )
 from amc_pymc.extract.particles import counted
@@ -33,8 +32,10 @@ from amc_pymc.inference.evidence_model import (
     Elsewhere,
     compiled_particles,
     context_model,
+    explored,
     one_blas_thread,
     particle_kernel,
+    running_off,
     seed_words,
 )
 from amc_pymc.inference.evidence_results import (
@@ -167,7 +168,7 @@ def estimate_evidence(
     elsewhere = None if executor is None else Elsewhere(executor)
     with one_blas_thread():
         with counted() as counts:
-            pilot = explore(densities, moves, pilot_rng, fitted=not densities.discrete.any())
+            pilot = explored(model, densities, moves, pilot_rng)
             price = _price(cost, pilot, time.process_time() - begin)
             portfolio = make_portfolio(
                 densities, pilot, moves, pilot_rng, names=names, target=target_mcse,
@@ -199,7 +200,8 @@ def estimate_evidence(
             "n_likelihood": n_values + n_gradients, "n_gradient": n_gradients, "n_nan": n_nan,
         }  # fmt: skip
         flags += _flags(numbers, pilot, tree)
-        _add_posterior(tree, model, densities, pilot, draws, chains, posterior_rng)
+        found = _add_posterior(tree, model, densities, pilot, draws, chains, posterior_rng)
+        flags += running_off(model, densities, found)
     numbers["compile_seconds"] = compiling
     numbers["cpu_seconds"] = time.process_time() - begin
     if elsewhere is not None:
@@ -356,8 +358,10 @@ def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:
     tree["arms"] = xr.DataTree(arms)
 
 
-def _add_posterior(tree, model, densities, pilot: Pilot, draws, chains, rng) -> None:
-    """Draws of equal weight from the posterior."""
+def _add_posterior(
+    tree, model, densities, pilot: Pilot, draws, chains, rng
+) -> dict[str, np.ndarray]:
+    """Add draws of equal weight from the posterior, and return them."""
     n = draws * chains
     adapted = pilot.adapted
     reference = pilot.reference
@@ -371,9 +375,11 @@ def _add_posterior(tree, model, densities, pilot: Pilot, draws, chains, rng) -> 
         x = x[np.arange(n) % len(x)]
         source = "particles of the pilot run, adaptive sequential Monte Carlo"
     x = rng.permutation(x)
-    posterior = draws_group(model, densities.constrain(x), n_chains=chains)
+    values = densities.constrain(x)
+    posterior = draws_group(model, values, n_chains=chains)
     posterior.attrs["source"] = source
     terms = densities.values(x)
     stats = {"log_prior": terms[0], "log_likelihood": terms[1], "lp": terms.sum(axis=0)}
     tree["posterior"] = xr.DataTree(posterior)
     tree["sample_stats"] = xr.DataTree(draws_group(model, stats, n_chains=chains))
+    return values

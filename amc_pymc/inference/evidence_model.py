@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
 from functools import cache
@@ -15,6 +15,7 @@ import numpy as np
 
 from threadpoolctl import ThreadpoolController
 
+from amc_pymc.evidence import Pilot, explore
 from amc_pymc.extract.particles import ParticleDensities, counted, extract_particles
 from amc_pymc.extract.support import element_states
 from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
@@ -24,10 +25,17 @@ __all__ = [
     "Elsewhere",
     "compiled_particles",
     "context_model",
+    "explored",
     "one_blas_thread",
     "particle_kernel",
+    "running_off",
     "seed_words",
 ]
+
+
+#: Numbers this small, or as large as one over it, are close to the end of what doubles can hold; the
+#: share of draws there that is too many, and the prior draws it is compared with.
+_TINY, _EDGE, _CHECKED = 1e-250, 0.05, 1000
 
 
 def context_model(model):
@@ -51,6 +59,22 @@ def compiled_particles(model) -> tuple[ParticleDensities, float]:
     densities.values(x)
     densities.gradients(x)
     return densities, time.process_time() - begin
+
+
+def explored(
+    model, densities: ParticleDensities, kernel: Kernel, rng: np.random.Generator
+) -> Pilot:
+    """A pilot run.
+
+    Raises
+    ------
+    ValueError
+        If the likelihood is zero wherever it was looked at, or unbounded.
+    """
+    pilot = explore(densities, kernel, rng, fitted=not densities.discrete.any())
+    if wrong := running_off(model, densities, densities.constrain(pilot.ladder.particles.x)):
+        raise ValueError(f"{wrong[0]}.")
+    return pilot
 
 
 def particle_kernel(model, densities: ParticleDensities, kernel: str | Kernel) -> Kernel:
@@ -82,6 +106,28 @@ def _states(model, variable, size: int) -> list:
         return element_states(model, variable)
     except ValueError:
         return [None] * size  # without end, or too many to be drawn evenly
+
+
+def running_off(model, densities: ParticleDensities, values: Mapping[str, np.ndarray]) -> list[str]:
+    """Say which continuous variables have draws (P, ...) where floating-point numbers end.
+
+    There a likelihood without bound, such as that of a scale that may be zero, stops growing, and an
+    infinite evidence looks finite. Priors that reach so far are taken for what they are.
+    """
+    prior = densities.constrain(densities.draw_prior(_CHECKED, spawn_generators(0, 1)[0]))
+    return [
+        f"{share:.0%} of the posterior draws of {rv.name!r} are as small or large as floating-point numbers "
+        "get: the likelihood or the posterior is unbounded, and the evidence not defined"
+        for rv in model.free_RVs
+        if rv.dtype.startswith("float")
+        and (share := _at_the_end(values[rv.name])) > _EDGE + _at_the_end(prior[rv.name])
+    ]
+
+
+def _at_the_end(values: np.ndarray) -> float:
+    """Share of draws (P, ...) with an element of which doubles hardly hold a smaller or larger one."""
+    size = np.abs(values).reshape(len(values), -1)
+    return float(((size < _TINY) | (size > 1.0 / _TINY)).any(axis=1).mean())
 
 
 def seed_words(random_seed: RandomSeed) -> list[int]:

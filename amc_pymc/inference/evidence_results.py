@@ -14,10 +14,8 @@ import xarray as xr
 
 from arviz_stats.base import array_stats
 
-from amc_pymc.combination import Arm, Sample
-from amc_pymc.combination.record import ArmRecord
 from amc_pymc.evidence import Pilot
-from amc_pymc.logweights import summarise_log_weights
+from amc_pymc.logweights import LogWeights, summarise_log_weights
 
 __all__ = [
     "Evidence",
@@ -46,26 +44,46 @@ class Evidence(dict):
 
 def from_log_weights(log_weights: np.ndarray) -> Evidence:
     """Log evidence, its error, effective draws and Pareto k of independent weights."""
-    n = log_weights.size
-    record = ArmRecord(Arm("weights", lambda rng: 0.0, scale="log"))
-    record.add(Sample(log_weights, np.ones(n), None, np.zeros(n, bool)))
     summary = summarise_log_weights(log_weights)
-    variance = record.reported_variance() if n > 1 else math.inf
-    mcse = math.sqrt(variance / n) if summary.log_mean > -math.inf else math.inf
     return Evidence(
         log_evidence=summary.log_mean,
-        log_evidence_mcse=mcse,
+        log_evidence_mcse=math.sqrt(_reported_variance(summary, log_weights) / summary.n),
         ess=summary.ess,
         pareto_k=pareto_k(log_weights),
     )
 
 
-def pareto_k(log_weights: np.ndarray) -> float:
-    """Generalised Pareto shape of the largest weights; nan for fewer than 25."""
+def _reported_variance(found: LogWeights, log_weights: np.ndarray) -> float:
+    r"""Relative variance of weights to report errors with.
+
+    Between the empirical one and, for few weights, the larger one that log-normal weights with this variance
+    s^2 of their logarithms would have: the empirical one takes about exp(4 s^2) draws to be seen. Logarithms
+    further below the median than the largest is above it count as just as far: weights may be as
+    small as they like, which says nothing of the large ones.
+    """
+    if found.n < 2 or found.log_mean == -math.inf:
+        return math.inf
     logs = log_weights[log_weights > -np.inf]
-    if logs.size < 25 or np.ptp(logs) == 0.0:
+    s2 = float(
+        np.var(np.maximum(logs, 2.0 * np.median(logs) - logs.max()), ddof=min(logs.size, 2) - 1)
+    )
+    empirical = found.relative_variance
+    cautious = max(empirical, found._replace(log_variance=s2).surrogate)
+    if empirical <= 0.0 or not math.isfinite(cautious):
+        return cautious
+    trust = found.n / (found.n + math.exp(min(4.0 * s2, 700.0)))
+    return empirical**trust * cautious ** (1.0 - trust)
+
+
+def pareto_k(log_weights: np.ndarray) -> float:
+    """Generalised Pareto shape of the largest weights; nan for fewer than 25, or if they are equal."""
+    logs = log_weights[log_weights > -np.inf]
+    if logs.size < 25:
         return math.nan
-    return float(np.squeeze(array_stats.psislw(-logs)[1]))
+    try:
+        return float(np.squeeze(array_stats.psislw(-logs)[1]))
+    except ValueError:  # all in the tail are the same
+        return math.nan
 
 
 def evidence_group(numbers: Evidence, flags: Sequence[str], **attrs: Any) -> xr.Dataset:
@@ -125,6 +143,7 @@ def draws_group(model, values: dict[str, np.ndarray], *, n_chains: int) -> xr.Da
         coords=coords,
         dims=dims,
         sample_dims=["chain", "draw"],
+        check_conventions=False,  # more chains than draws are what was asked for
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path as FilePath
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import xarray as xr
@@ -26,7 +26,7 @@ from amc_pymc.annealing import (
     resample,
 )
 from amc_pymc.arguments import positive_int
-from amc_pymc.evidence import Pilot, explore
+from amc_pymc.evidence import Pilot
 from amc_pymc.evidence.arms import draw_base
 from amc_pymc.execution import map_jobs
 from amc_pymc.extract.particles import ParticleDensities, counted
@@ -36,8 +36,10 @@ from amc_pymc.inference.checkpoint import Checkpoint
 from amc_pymc.inference.evidence_model import (
     compiled_particles,
     context_model,
+    explored,
     one_blas_thread,
     particle_kernel,
+    running_off,
     seed_words,
 )
 from amc_pymc.inference.evidence_results import (
@@ -57,6 +59,7 @@ from amc_pymc.rng import RandomSeed, spawn_generators
 __all__ = ["sample_ais"]
 
 ReferenceName = Literal["auto", "prior", "laplace", "student_t"]
+_REFERENCES = get_args(ReferenceName)
 
 #: Particles annealed at once: the unit of parallel work and of checkpoints.
 _BLOCK = 250
@@ -176,7 +179,8 @@ def sample_ais(
         _temperatures(schedule, positive_int("n_steps", n_steps)),
         n_steps,
     )
-    if not callable(reference) and reference not in ("auto", "prior", "laplace", "student_t"):
+    named = isinstance(reference, str) and reference in _REFERENCES
+    if not named and not callable(reference):
         raise ValueError(
             "reference must be 'auto', 'prior', 'laplace', 'student_t' or a callable, got "
             f"{reference!r}."
@@ -196,7 +200,7 @@ def sample_ais(
     pilot_rng, resampling_rng, back_rng, *rngs = spawn_generators(words, 3 + len(blocks))
     with progress("Annealing", len(blocks) + 1, enabled=progressbar) as bar, one_blas_thread():
         with counted() as looked:
-            pilot = explore(densities, moves, pilot_rng, fitted=not densities.discrete.any())
+            pilot = explored(model, densities, moves, pilot_rng)
             plan = _plan(densities, pilot, moves, reference, settings, pilot_rng)
         bar.advance()
         apart = time.process_time() - begin
@@ -336,6 +340,10 @@ def _unconstrained(model, densities: ParticleDensities, draws: Any) -> np.ndarra
             raise ValueError("reverse_draws has no group 'posterior'.")
         stacked = draws["posterior"].to_dataset().stack(sample=("chain", "draw"))
         draws = {str(k): v.transpose("sample", ...).values for k, v in stacked.data_vars.items()}
+    if not isinstance(draws, np.ndarray | Mapping):
+        raise TypeError(
+            f"reverse_draws must be a DataTree, a mapping of names to arrays or an array, got {draws!r}."
+        )
     if isinstance(draws, np.ndarray):
         if draws.ndim != 2 or draws.shape[1] != densities.n_dim:
             raise ValueError(
@@ -376,7 +384,8 @@ def _results(
     tree = xr.DataTree()
     chains = _whole_chains(blocks, done)
     if chains:
-        _add_draws(tree, model, densities, chains, rng)
+        draws = _add_draws(tree, model, densities, chains, rng)
+        flags += running_off(model, densities, draws)
     tree["evidence"] = xr.DataTree(
         evidence_group(
             numbers,
@@ -438,8 +447,8 @@ def _join(runs: Sequence[Annealed]) -> tuple[np.ndarray, ...]:
     )
 
 
-def _add_draws(tree, model, densities: ParticleDensities, chains, rng) -> None:
-    """Particles with their weights, and draws of equal weight."""
+def _add_draws(tree, model, densities: ParticleDensities, chains, rng) -> dict[str, np.ndarray]:
+    """Add particles with their weights, and draws of equal weight; return these."""
     x = np.concatenate([c[0] for c in chains])
     log_w = np.stack([c[1] for c in chains])
     n_chains, n_draws = log_w.shape
@@ -451,7 +460,7 @@ def _add_draws(tree, model, densities: ParticleDensities, chains, rng) -> None:
     chosen = (index + n_draws * np.arange(n_chains)[:, None]).ravel()
     values = densities.constrain(x)
     terms = densities.values(x)
-    posterior = draws_group(model, {k: v[chosen] for k, v in values.items()}, n_chains=n_chains)
+    draws = {k: v[chosen] for k, v in values.items()}
     weighted = draws_group(model, values, n_chains=n_chains)
     weighted["log_weight"] = ("chain", "draw"), log_w
     stats = {
@@ -460,9 +469,10 @@ def _add_draws(tree, model, densities: ParticleDensities, chains, rng) -> None:
         "particle": index.ravel(),
     }
     stats["lp"] = stats["log_prior"] + stats["log_likelihood"]
-    tree["posterior"] = xr.DataTree(posterior)
+    tree["posterior"] = xr.DataTree(draws_group(model, draws, n_chains=n_chains))
     tree["sample_stats"] = xr.DataTree(draws_group(model, stats, n_chains=n_chains))
     tree["weighted_posterior"] = xr.DataTree(weighted)
+    return draws
 
 
 def _annealing(plan: _Plan, done: dict[int, Annealed]) -> xr.Dataset:

@@ -16,7 +16,7 @@ from amc_pymc.plots.combinations import (
     side_by_side,
     visual_options,
 )
-from amc_pymc.plots.evidence import evidence_group, number_with_error
+from amc_pymc.plots.evidence import LARGEST_ERROR, evidence_group, number_with_error
 
 __all__ = ["plot_ais"]
 
@@ -99,8 +99,8 @@ def plot_ais(
     so the thick line is an estimate of its whole path, if a poor one where few draws are effective. In
     results without ``log_mean_weight`` it is the mean of the stored paths, and need not end at the
     log evidence. Paths of weight zero end where they fall to it, the lowest twentieth of the others may
-    leave the plot, and so may an interval longer than the rest of it. Of very many temperatures evenly
-    spaced ones are drawn.
+    leave the plot, and so may an interval much longer than the rest of it; one across the whole plot is
+    that of an unknown error. Of very many temperatures evenly spaced ones are drawn.
 
     See Also
     --------
@@ -247,10 +247,12 @@ def _shares(annealing: xr.Dataset, x: np.ndarray, kept: np.ndarray) -> xr.DataAr
 
 
 def _final(found: xr.Dataset, x: float) -> xr.DataArray:
-    """Log evidence and its 95 % interval at the last temperature."""
+    """Log evidence and its 95 % interval, without ends if unknown, at the last temperature."""
     centre, error = float(found["log_evidence"]), float(found["log_evidence_mcse"])
-    low = float(found.get("log_evidence_lower", centre - 1.96 * error))
-    high = float(found.get("log_evidence_upper", centre + 1.96 * error))
+    low, high = -np.inf, np.inf
+    if error <= LARGEST_ERROR:
+        low = float(found.get("log_evidence_lower", centre - 1.96 * error))
+        high = float(found.get("log_evidence_upper", centre + 1.96 * error))
     return xr.DataArray(
         [[x], [centre], [low], [high]],
         dims=("plot_axis", "point"),

@@ -13,7 +13,7 @@ import xarray as xr
 
 from amc_pymc.plots.combinations import plot_backend, side_by_side, visual_options
 
-__all__ = ["evidence_group", "number_with_error", "plot_evidence"]
+__all__ = ["LARGEST_ERROR", "evidence_group", "number_with_error", "plot_evidence"]
 
 _VISUALS = (
     "bar", "band", "reference", "interval", "point", "value", "names", "ticks", "title", "xlabel",
@@ -30,6 +30,8 @@ _SHORT = 60.0
 _LARGEST_K = 0.7
 #: Errors above this, in nats, are flagged, as compare_evidence flags them.
 _ROUGH = 1.0
+#: Errors above this, in nats, are those of weights that tell nothing: they are shown as unknown.
+LARGEST_ERROR = 100.0
 #: The flag of compare_evidence that says nothing against an estimate.
 _NO_WARNING = "not separated from "
 
@@ -205,7 +207,7 @@ def evidence_group(
 
 
 def number_with_error(centre: float, error: float) -> str:
-    """A number and its standard error to two digits.
+    """A number and its standard error to two digits; errors above 100 nats are as good as unknown.
 
     Examples
     --------
@@ -214,11 +216,10 @@ def number_with_error(centre: float, error: float) -> str:
     """
     if not math.isfinite(centre):
         return "no estimate"
-    if not math.isfinite(error):
+    if not error <= LARGEST_ERROR:
         return f"{centre:.3f} ± ?".replace("-", "−")
     digits = 3 if error <= 0.0 else min(max(1 - math.floor(math.log10(error)), 0), 6)
-    size = f"{error:.{digits}f}" if error < 1e4 else f"{error:.1e}"
-    return f"{centre:.{digits}f} ± {size}".replace("-", "−")
+    return f"{centre:.{digits}f} ± {error:.{digits}f}".replace("-", "−")
 
 
 class _Rows(NamedTuple):
@@ -311,7 +312,7 @@ def _own(dt: xr.DataTree, name: str) -> _Own:
     flags = str(group.attrs.get("flags", dt.attrs.get("flags", "")))
     if not error <= _ROUGH:
         flags = f"{flags}; error unknown or above {_ROUGH:g} nat".removeprefix("; ")
-    if not math.isfinite(error):
+    if not error <= LARGEST_ERROR:
         return _Own(centre, math.nan, math.nan, math.nan, flags)
     lower = float(group.get("log_evidence_lower", centre - _Z95 * error))
     upper = float(group.get("log_evidence_upper", centre + _Z95 * error))
@@ -329,7 +330,7 @@ def _of_models(table: pd.DataFrame) -> _Rows:
         raise ValueError("data must hold at least one model, got an empty table.")
     centre, error, share, share_error = (table[column].to_numpy(float) for column in needed)
     reference = float(centre.max())
-    half = _Z95 * error
+    half = _Z95 * np.where(error <= LARGEST_ERROR, error, np.nan)
     bounds = np.stack([centre - half, centre + half], axis=1)
     if "lower" in table:
         bounds = table[["lower", "upper"]].to_numpy(float)
@@ -357,7 +358,7 @@ def _of_arms(dt: xr.DataTree) -> _Rows:
     centre, error = arms["log_evidence"].values, arms["log_evidence_mcse"].values
     reference = combined.log_evidence
     centre = np.where(np.isfinite(centre), centre, np.nan) - reference
-    half = _Z95 * np.where(np.isfinite(error), error, np.nan)
+    half = _Z95 * np.where(error <= LARGEST_ERROR, error, np.nan)
     nothing = np.full(len(names), np.nan)
     k = arms["pareto_k"].values if "pareto_k" in arms else nothing
     share = arms["weight"].values.astype(float) if "weight" in arms else None
@@ -408,7 +409,7 @@ def _probability(p: float, error: float) -> str:
         return "< 0.0001"
     if p > 1.0 - 1e-4:
         return "> 0.9999"
-    if not math.isfinite(error):
+    if not error <= 0.5:
         return f"{p:.4f} ± ?"
     if error < 1e-5:
         return f"{p:.4f}"
@@ -492,7 +493,7 @@ def _ticks(rows: _Rows, scale: _Scale, limits: tuple[float, float]) -> tuple[np.
     """Places of ticks and their labels, none in the room for the figures."""
     low, high = _extremes(rows)
     if scale.unit is None:
-        step = _width(low, high) / 5.0
+        step = _width(low, high) / 6.0
         power = 10.0 ** math.floor(math.log10(step))
         step = power * next(m for m in (1.0, 2.0, 5.0, 10.0) if m * power >= step * (1 - 1e-9))
         values = step * np.arange(math.ceil(low / step), math.floor(high / step) + 1)

@@ -60,7 +60,7 @@ ALL = {
     for f in (importance, quasi, from_prior, from_reference, sequential, sequential_from_reference)
 }
 DRAWS = {
-    "importance": 50_000,
+    "importance": 900,
     "quasi": 150,
     "from_prior": 10_000,
     "from_reference": 1200,
@@ -131,7 +131,7 @@ def test_costs_of_slices_are_only_known_afterwards(make):
 
 def test_known_costs():
     """One gradient counts for two, at the start and in every move between the ends."""
-    assert importance().cost == 1.0
+    assert importance().cost == 64
     assert quasi().cost == 256 + 28
     assert from_prior().cost == 4 * 2 * (1 + 2 * 3)
     assert from_reference().cost == 32 * 2 * (1 + 2 * 2 * 3)
@@ -166,13 +166,25 @@ def test_a_generator_decides_everything(make):
 
 @each
 def test_single_draws(make):
-    """Whether they come from the prior or from the reference."""
     path = Counts()
     arm = make(path)
-    n = 2000 if make is importance else 20
+    n = 20
     values = np.array([arm.sample(1, np.random.default_rng(s))[0][0] for s in range(n)])
     assert np.isfinite(values).all()
     assert_mean(values, path.log_z, precision=0.3)
+
+
+def test_importance_weights_are_held_in_blocks():
+    largest = []
+
+    class Watched(Counts):
+        def values(self, x):
+            largest.append(len(x))
+            return super().values(x)
+
+    values, _ = ImportanceArm(Watched(), NARROW).sample(2500, np.random.default_rng(8))
+    assert values.shape == (2500,)
+    assert largest == [1024 * 64, 1024 * 64, 452 * 64]
 
 
 def test_annealed_particles_are_held_in_blocks():
@@ -214,12 +226,12 @@ def test_importance_weights_belong_to_their_points():
     assert log_w.max() < path.terms(np.log([path.count / path.exposure]))[1] + math.log(10.0)
 
 
-@pytest.mark.parametrize("n", [4, 30])
+@pytest.mark.parametrize("n", [1, 4, 30])
 def test_importance_draws_are_exchangeable(n):
     """The first of a batch has the mean of all: it comes from the prior as often as any other."""
     path, rng = Counts(), np.random.default_rng(11)
     arm = ImportanceArm(path, NARROW)
-    batches = np.array([arm.sample(n, rng)[0] for _ in range(2000)])
+    batches = np.array([arm.weigh(n, rng)[0] for _ in range(2000)])
     assert_mean(batches[:, 0], path.log_z, precision=0.06)
     assert_mean(batches.ravel(), path.log_z, precision=0.04)
 
@@ -227,7 +239,7 @@ def test_importance_draws_are_exchangeable(n):
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_other_shares_of_the_prior(share):
     path = Counts()
-    values, _ = ImportanceArm(path, WIDE, share).sample(60_000, np.random.default_rng(12))
+    values, _ = ImportanceArm(path, WIDE, share).sample(1000, np.random.default_rng(12))
     assert_mean(values, path.log_z)
 
 
@@ -235,9 +247,9 @@ def test_random_quasi_monte_carlo_is_worth_its_cost():
     path, rng = Counts(), np.random.default_rng(13)
     sd = {
         cls: np.exp(cls(path, WIDE).sample(n, rng)[0] - path.log_z).std()
-        for cls, n in ((ImportanceArm, 20_000), (QuasiArm, 100))
+        for cls, n in ((ImportanceArm, 300), (QuasiArm, 100))
     }
-    assert sd[QuasiArm] ** 2 * QuasiArm.cost < 0.5 * sd[ImportanceArm] ** 2
+    assert sd[QuasiArm] ** 2 * QuasiArm.cost < 0.5 * sd[ImportanceArm] ** 2 * ImportanceArm.cost
 
 
 def test_no_likelihood_anywhere():
@@ -267,6 +279,6 @@ def test_a_reference_where_the_prior_cannot_be():
             return np.full((n, 2), 1e200)  # as good as infinitely far from anything
 
     with np.errstate(over="ignore"):
-        values, _ = ImportanceArm(Box(), NARROW, 0.5).sample(200, np.random.default_rng(15))
-    assert 60 < (values == -np.inf).sum() < 140
-    assert not np.isnan(values).any()
+        log_w, _ = ImportanceArm(Box(), NARROW, 0.5).weigh(200, np.random.default_rng(15))
+    assert 60 < (log_w == -np.inf).sum() < 140
+    assert not np.isnan(log_w).any()

@@ -31,7 +31,7 @@ def look(path, seed=0, kernel=HMC, **settings):
 
 def weights(path, found, n=20_000):
     """Logarithms of weights from the frozen reference."""
-    return ImportanceArm(path, found.reference).sample(n, np.random.default_rng(99))[0]
+    return ImportanceArm(path, found.reference).weigh(n, np.random.default_rng(99))[0]
 
 
 class Tail(FromPrior):

@@ -92,7 +92,7 @@ def test_each_arm_alone(counts, name):
     found = make(path, pilot, names=[name])
     assert list(found.arms) == [name]
     arm = found.arms[name]
-    n = {"importance": 30_000, "importance_rqmc": 100, "ais_400": 40, "ais_reference": 400}.get(
+    n = {"importance": 300, "importance_rqmc": 100, "ais_400": 40, "ais_reference": 400}.get(
         name, 8
     )
     if name in ("ais_2000", "ais_8000"):

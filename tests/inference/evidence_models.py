@@ -4,12 +4,14 @@ import functools
 import importlib
 import math
 
+from concurrent.futures import Executor, Future
 from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 
 from scipy.special import logsumexp
 
@@ -153,7 +155,7 @@ def partly_nan():
 @functools.cache
 def nan_gradient():
     """A likelihood exp(-sqrt(x)), one below zero: known everywhere, with a gradient of nan below."""
-    model = potential(lambda x: pt.switch(x > 0.0, -pt.sqrt(x), 0.0))
+    model = potential(lambda x: -pt.sqrt(pt.maximum(x, 0.0)))
 
     def log_f(x):
         return normal_log(x, 0.0, 1.0) - np.sqrt(np.maximum(x, 0.0))
@@ -167,4 +169,63 @@ def peak():
     return Known(problem.build(), problem.log_evidence)
 
 
+@functools.cache
+def far_off():
+    """A posterior four standard deviations off the prior, and a tenth as wide."""
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu", 0.0, 1.0), 0.1, observed=[4.0])
+    return Known(model, float(normal_log(4.0, 0.0, math.sqrt(1.01))))
+
+
+@functools.cache
+def impossible():
+    """A likelihood of zero wherever anyone looks."""
+    return potential(lambda x: pt.switch(x > 1e3, 0.0, -np.inf))
+
+
+@functools.cache
+def unbounded(n=3):
+    """Data that are exactly their mean: the likelihood of a standard deviation of zero is infinite."""
+    with pm.Model() as model:
+        pm.Normal("y", 0.0, pm.HalfNormal("sigma", 1.0), observed=np.zeros(n))
+    return model
+
+
 EASY = (one, regression, several, schools, labels, far_down)
+
+
+def assert_same(one, two):
+    """All groups of two results hold the same, but for what was timed."""
+    assert set(one.groups) == set(two.groups)
+    for group in one.groups:
+        left, right = (
+            tree[group].to_dataset().drop_vars(["cpu_seconds", "compile_seconds"], errors="ignore")
+            for tree in (one, two)
+        )
+        xr.testing.assert_equal(left, right)
+
+
+def flags_of(tree):
+    return tree["evidence"].attrs["flags"]
+
+
+def error_of(tree, known):
+    """Error of log Z, and what it should be about."""
+    found = tree["evidence"]
+    return float(found["log_evidence"]) - known.log_evidence, float(found["log_evidence_mcse"])
+
+
+class Stopping(Executor):
+    """Runs jobs here, and is interrupted instead of handing over the result after some."""
+
+    def __init__(self, after):
+        self.after, self.handed = after, 0
+
+    def submit(self, function, /, *args):
+        future = Future()
+        if self.handed == self.after:
+            future.set_exception(KeyboardInterrupt())
+        else:
+            future.set_result(function(*args))
+        self.handed += 1
+        return future

@@ -128,7 +128,7 @@ def test_own_intervals_are_kept():
     assert np.ravel([interval["y_bottom"], interval["y_top"]]).tolist() == [-0.3, -0.1]
 
 
-@pytest.mark.parametrize("error", [1e12, np.inf])
+@pytest.mark.parametrize("error", [50.0, 1e12, np.inf, np.nan])
 def test_an_interval_that_says_nothing_is_cut_off(error):
     dt = result(log_evidence_mcse=error)
     pc = absolute(dt)
@@ -136,7 +136,10 @@ def test_an_interval_that_says_nothing_is_cut_off(error):
     low, high = setting(pc, "ylim", "log_weight")["lims"]
     assert high - low < 4.0 * np.ptp(paths)
     interval = pc.get_viz("final_interval", "log_weight")
-    assert np.ravel([interval["y_bottom"], interval["y_top"]]).tolist() == [low, high]
+    shown = np.ravel([interval["y_bottom"], interval["y_top"]])
+    np.testing.assert_allclose(shown, [low, high])
+    if error > 100.0:
+        assert high - low < 1.2 * np.ptp(paths)
 
 
 def test_all_stored_paths_are_drawn():

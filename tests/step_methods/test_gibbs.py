@@ -150,6 +150,20 @@ def test_draws_come_from_the_exact_conditional(step, race):
         assert found["race_rows"].mean() < 0.9 * N_ROWS
 
 
+def test_states_that_the_prior_excludes_are_never_drawn():
+    """The race is among the others; its winner is a state, not a place in their list."""
+    prior = np.array([0.0, 0.3, 0.0, 0.4, 0.3])
+    with pm.Model() as out:
+        k = pm.Categorical("k", p=prior, initval=1)
+        pm.Normal("y", pt.as_tensor(MEANS)[k], pt.as_tensor(SDS)[k], observed=data())
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(prior) + row_logps().sum(axis=1)
+    weights = np.exp(log_weights - log_weights.max())
+    step = amc.RacingGibbs(model=out, delta=0.01, audits=0)
+    values, _ = walk(step, out.initial_point(), 2_000)
+    assert_frequencies(values[:, 0], weights / weights.sum())
+
+
 @without_proxy
 def test_draws_without_a_control_variate(step):
     step.race, step._native = amc.ExactRace(), None
