@@ -12,18 +12,18 @@ from is left to bandits. The paper does not say how covariates were scaled: "sta
 either, here 2 prior standard deviations at all temperatures.
 
 Particles are annealed together (``amc_pymc.annealing.anneal``, ``amc_pymc.kernels.Slice``) along a path
-written in NumPy, which takes 0.1 to 0.4 microseconds per point where the densities that
-``amc_pymc.extract`` compiles from the PyMC model take 0.3 to 2.8 (5 and 50 rows). Evaluations of the
-likelihood are counted for each draw. Its CPU seconds are its part, by evaluations, of those of its
-batch: drawn one by one every draw would pay NumPy's overhead, some hundred times the work.
+compiled by Numba, which takes 0.1 to 0.6 microseconds per point (5 to 50 rows); the densities that
+``amc_pymc.extract`` compiles from the PyMC model take 0.3 to 2.8. Evaluations of the likelihood are
+counted for each draw. Its CPU seconds are its part, by evaluations, of those of its batch of 300: drawn
+one by one every draw would pay NumPy's overhead, some hundred times the work.
 
 A bank of independent draws with their costs is made once for each arm and T and saved; replays of the
 policies draw from it. They draw with replacement (but for an arm's first 30 draws in a run), and weights
 are divided by the mean of their bank. So the arms of a replay are unbiased with variances and costs known
-exactly and draws are independent; without replacement a run that uses half of a bank would have half the
-error. What replays say depends on the bank's variances, whose
-intervals are in the table of arms, and on whether live runs, which anneal afresh, look the same: see the
-last part.
+exactly, and draws are independent; without replacement a run that uses half of a bank would have half
+the mean squared error that it should. What replays say depends on the bank's variances, whose intervals
+are in the table of arms, and on whether live runs, which anneal afresh, look the same: see the last
+part.
 
 As in the paper a decision makes two draws, with the payoff -(D + D') (X - X')^2 / 4 and the range of the
 arm's payoffs known (appendix B there); LCB is told each draw. At time t only what is complete counts.
@@ -75,8 +75,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--covariates", nargs="+", default=list(COVARIATES), choices=COVARIATES)
     p.add_argument("--rows", type=int, nargs="+", default=[5, 10, 50], help="T")
     p.add_argument("--steps", type=int, nargs="+", default=[400, 2_000, 8_000], help="of the arms")
-    p.add_argument("--bank", type=int, nargs="+", default=[2_000, 800, 400], help="draws of each")
-    p.add_argument("--raw-bank", type=int, nargs="+", default=[1_200, 400, 400])
+    p.add_argument("--bank", type=int, nargs="+", default=[1_500, 500, 300], help="draws of each")
+    p.add_argument("--raw-bank", type=int, nargs="+", default=[900, 300, 300])
     p.add_argument("--runs", type=int, default=200, help="replays of each policy")
     p.add_argument("--budget", type=float, default=200.0, help="in draws of the dearest arm")
     p.add_argument("--kernel-draws", type=int, default=800, help="of appendix G, at most")

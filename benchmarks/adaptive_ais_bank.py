@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scipy.special import expit
+from numba import njit
 
 from amc_pymc.annealing import Ladder, anneal, make_schedule
 from amc_pymc.kernels import Kernel, Particles, Slice, Tuning
@@ -23,9 +23,7 @@ VARIANCE = 0.05
 COVARIATES = ("standardised", "raw")
 KINDS = ("cpu", "counted")
 #: Particles that are annealed together, the same for all arms, for the seconds depend on it.
-_BATCH = 400
-#: Points that a path looks at together.
-_BLOCK = 1_000
+_BATCH = 300
 #: Widths of slices in prior standard deviations.
 _WIDTH = 2.0
 #: Samples of a bootstrap.
@@ -61,6 +59,44 @@ def make_problem(path: str | None, covariates: str, rows: int) -> Problem:
     return Problem(covariates, rows, X[:rows], y[:rows], *found)
 
 
+@njit(cache=True, fastmath=True)
+def add_values(x, signed, constant, counts, out):
+    """Log prior and log likelihood (2, P) at points that end with the number of their particle."""
+    n_rows, n_dim = signed.shape
+    for p in range(x.shape[0]):
+        squares = positive = 0.0
+        for d in range(n_dim):
+            squares += x[p, d] ** 2
+        # sum of log(1 + e^z) = sum of max(z, 0) + log of the product of 1 + e^-|z|
+        product = 1.0
+        for i in range(n_rows):
+            z = 0.0
+            for d in range(n_dim):
+                z += signed[i, d] * x[p, d]
+            positive += max(z, 0.0)
+            product *= 1.0 + math.exp(-abs(z))
+        out[0, p] = constant - 0.5 / VARIANCE * squares
+        out[1, p] = -positive - math.log(product)
+        counts[int(x[p, n_dim])] += 1
+
+
+@njit(cache=True, fastmath=True)
+def add_gradients(x, signed, out):
+    """Gradients (2, P, D + 1) of both; those by the number of a particle stay as they are."""
+    n_rows, n_dim = signed.shape
+    for p in range(x.shape[0]):
+        for d in range(n_dim):
+            out[0, p, d] = -x[p, d] / VARIANCE
+        for i in range(n_rows):
+            z = 0.0
+            for d in range(n_dim):
+                z += signed[i, d] * x[p, d]
+            e = math.exp(-abs(z))
+            share = (1.0 if z > 0.0 else e) / (1.0 + e)
+            for d in range(n_dim):
+                out[1, p, d] -= share * signed[i, d]
+
+
 class LogisticPath:
     """From the prior to the posterior of a logistic regression of at most 1,000 rows.
 
@@ -69,8 +105,7 @@ class LogisticPath:
     """
 
     def __init__(self, problem: Problem, n_particles: int):
-        self.signed = (1.0 - 2.0 * problem.y)[:, None] * problem.X
-        self.total = self.signed.sum(axis=0)
+        self.signed = np.ascontiguousarray((1.0 - 2.0 * problem.y)[:, None] * problem.X)
         self.evaluations = np.zeros(n_particles, np.int64)
         self.constant = -0.5 * problem.n_dim * math.log(2.0 * math.pi * VARIANCE)
 
@@ -81,28 +116,14 @@ class LogisticPath:
 
     def values(self, x: np.ndarray) -> np.ndarray:
         """Log prior and log likelihood (2, P)."""
-        numbers = x[:, -1].astype(np.int64)
-        self.evaluations += np.bincount(numbers, minlength=self.evaluations.size)
         out = np.empty((2, len(x)))
-        for start in range(0, len(x), _BLOCK):
-            theta = x[start : start + _BLOCK, :-1]
-            # sum of log(1 + e^z) = sum of max(z, 0) + log of the product of 1 + e^-|z|
-            z = np.abs(self.signed @ theta.T)
-            out[1, start : start + _BLOCK] = -0.5 * (z.sum(axis=0) + theta @ self.total)
-            np.negative(z, out=z)
-            np.exp(z, out=z)
-            z += 1.0
-            out[1, start : start + _BLOCK] -= np.log(np.multiply.reduce(z, axis=0))
-            out[0, start : start + _BLOCK] = np.vecdot(theta, theta)
-        out[0] *= -0.5 / VARIANCE
-        out[0] += self.constant
+        add_values(x, self.signed, self.constant, self.evaluations, out)
         return out
 
     def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The same, and gradients (2, P, D + 1)."""
         gradients = np.zeros((2, *x.shape))
-        gradients[0, :, :-1] = x[:, :-1] / -VARIANCE
-        gradients[1, :, :-1] = -expit(self.signed @ x[:, :-1].T).T @ self.signed
+        add_gradients(x, self.signed, gradients)
         return self.values(x), gradients
 
 

@@ -659,6 +659,7 @@ class Book:
 # --- summaries -----------------------------------------------------------------------------------
 
 
+@np.errstate(divide="ignore", invalid="ignore")  # an estimate may be minus infinity
 def summarise(rows: Sequence[Result]) -> Result:
     """What the runs of one method on one problem come to."""
     done = [r for r in rows if r["status"] == "finished"]
@@ -677,8 +678,7 @@ def summarise(rows: Sequence[Result]) -> Result:
     cpu = np.array([r["cpu_s"] for r in done])
     flagged = np.array([bool(r["flags"]) for r in done])
     errors = np.hypot(mcse, done[0]["reference_error"])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        z = np.where(off == 0.0, 0.0, off / errors)
+    z = np.where(off == 0.0, 0.0, off / errors)
     squares = off**2
     rmse = math.sqrt(squares.mean())
     root = math.sqrt(len(done))
@@ -751,6 +751,7 @@ def _family(row: Result) -> str:
     return row["method"].partition(":")[0]
 
 
+@np.errstate(divide="ignore", invalid="ignore")
 def coverage(rows: Sequence[Result]) -> list[Result]:
     """Coverage of our 95 % intervals, their width, and the mean of Z over its true value."""
     out = []
@@ -843,7 +844,7 @@ def comparison_table(found: dict[tuple[str, str], Result]) -> str:
             number(row["cpu_median_s"]),
             number(row.get("cold_start_s")),
             evaluations(row),
-            f"{row['fom']:.2e}",
+            scientific(row["fom"]),
             number(row.get("ratio")),
             number(row["largest_z"]),
             str(row["failures"]),
@@ -863,8 +864,13 @@ def ordered(found: dict[tuple[str, str], Result]) -> list[Result]:
 
 
 def signed(value: float) -> str:
-    """Three digits and a sign."""
-    return f"{value:+.2g}"
+    """Two digits and a sign."""
+    return f"{value:+.2g}" if math.isfinite(value) else "-"
+
+
+def scientific(value: float) -> str:
+    """Three digits and a power of ten."""
+    return f"{value:.2e}" if math.isfinite(value) else "-"
 
 
 def evaluations(row: Result) -> str:
@@ -1002,7 +1008,7 @@ def aim_table(found: dict[tuple[str, str], Result]) -> str:
             needed = reached if row is ours else row["fom"] / _AIM_TARGET**2
             lines.append([
                 problem, row["method"], str(row["runs"]), number(row["cpu_s"]),
-                f"{number(row['rmse'])} ± {number(row['rmse_error'], 2)}", f"{row['fom']:.2e}",
+                f"{number(row['rmse'])} ± {number(row['rmse_error'], 2)}", scientific(row["fom"]),
                 number(needed), number(needed / reached), number(row.get("warm_start_s")),
             ])  # fmt: skip
     return common.markdown(headers, lines)
@@ -1142,7 +1148,9 @@ class Runner:
             problem=task.problem, family=task.family, wanted=wanted, rows=str(self.book.path.resolve()),
             cap=runs * o.cap, run_cap=o.cap, seed=o.seed if seed is None else seed, caches=caches,
         )  # fmt: skip
-        what = f"{task.problem} {task.family}" + (f", {caches} start" if runs == 1 < len(wanted) + 1 else "")
+        what = f"{task.problem} {task.family}" + (
+            f", {caches} start" if runs == 1 < len(wanted) + 1 else ""
+        )
         begin = time.perf_counter()
         result = common.run_job(_MODULE, job, self.caches if caches == "warm" else None)  # type: ignore[arg-type]
         took = time.perf_counter() - begin

@@ -26,20 +26,27 @@ import pytensor.tensor as pt
 from pymc.distributions.censored import CensoredRV
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.distribution import DiracDeltaRV, PartialObservedRV
-from pymc.distributions.multivariate import ICARRV
+from pymc.distributions.multivariate import CARRV, ICARRV
 from pymc.distributions.simulator import SimulatorRV
 from pymc.logprob.transforms import CircularTransform
 from pymc.logprob.utils import CheckParameterValue
+from pymc.util import get_transformed_name
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.scalar.basic import abs as absolute
+from pytensor.scalar.basic import exp, ge, le, log, sqr, sub, switch
+from pytensor.scalar.math import sigmoid, softplus
 from pytensor.scan.op import Scan
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.variable import TensorConstant
 
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph
@@ -57,6 +64,11 @@ _SMALLEST_CHUNK, _LARGEST_CHUNK = 64, 4096
 #: Prior draws that are looked at, how many of them may be nan, and at how many of them batched graphs
 #: are compared with the model's own.
 _DRAWN, _LOST, _CHECKED = 64, 4, 3
+#: Values that functions can take, rounding included.
+_RANGES = {
+    **dict.fromkeys((exp, softplus, sqr, absolute), (0.0, np.inf)),
+    sigmoid: (0.0, 1.0),
+}
 #: Priors that have no density, or not one that integrates to one.
 _IMPROPER = (FlatRV, HalfFlatRV, ICARRV)
 _LUMPED = (CensoredRV, DiracDeltaRV)
@@ -339,7 +351,17 @@ def model_logp(model, variables):
                 f"the density of {variable.name!r} is random: it draws numbers, or rows by pm.Minibatch. "
                 "Pass all rows, and name all random variables."
             )
-    return sum((p.sum() for p in parts), start=pt.zeros((), "float64"))
+    left_out = (_left_out(v, model.rvs_to_values[v]) for v in variables if v in model.basic_RVs)
+    return sum((p.sum() for p in [*parts, *left_out]), start=pt.zeros((), "float64"))
+
+
+def _left_out(rv, value):
+    """What PyMC leaves out of a log density because it does not depend on parameters."""
+    if not isinstance(rv.owner.op, CARRV):
+        return pt.zeros(())
+    _, neighbours, *_ = rv.owner.op.dist_params(rv.owner)
+    counts = neighbours.sum(axis=neighbours.type.ndim - 2)
+    return pt.zeros_like(value) + 0.5 * pt.log(counts / (2.0 * np.pi))
 
 
 def _split(model) -> tuple[list, list]:
@@ -405,12 +427,13 @@ def _ops(nodes):
 def _layout(model) -> FlatLayout:
     """Names, shapes and dtypes of the value variables, without looking at any initial value."""
     shapes = model.eval_rv_shapes()
-    names = tuple(v.name for v in model.value_vars)
-    return FlatLayout(
-        names,
-        tuple(tuple(int(n) for n in shapes[name]) for name in names),
-        tuple(v.dtype for v in model.value_vars),
-    )
+    found = []
+    for rv in model.free_RVs:  # a pm.Potential may have renamed it, but not its value
+        transform = model.rvs_to_transforms[rv]
+        name = rv.name if transform is None else get_transformed_name(rv.name, transform)
+        found.append(tuple(int(n) for n in shapes[name]))
+    values = model.value_vars
+    return FlatLayout(tuple(v.name for v in values), tuple(found), tuple(v.dtype for v in values))
 
 
 def _observed_values(model) -> list:
@@ -421,8 +444,17 @@ def _observed_values(model) -> list:
 
 
 def _without_checks(graphs: list) -> list:
-    """Impossible parameters give -inf at their point, instead of an error for all points."""
-    return rebuilt(graphs, _unchecked)
+    """Impossible parameters give -inf at their point, instead of an error for all points.
+
+    Numbers that single precision holds exactly are put in double precision on the way: PyTensor
+    takes their logarithms in single precision, which 100,000 observations make 0.003 nat of.
+    """
+    single = {v: v.astype("float64") for v in ancestors(graphs) if _is_single(v)}
+    return rebuilt(graphs, _unchecked, single)
+
+
+def _is_single(v) -> bool:
+    return isinstance(v, TensorConstant) and v.dtype == "float32"
 
 
 def _unchecked(node, inputs):
@@ -430,20 +462,62 @@ def _unchecked(node, inputs):
     op = node.op
     if isinstance(op, CheckParameterValue):
         value, *conditions = inputs
-        possible = pt.all([pt.all(c) for c in conditions])
+        possible = pt.all([pt.all(c) for c in rebuilt(conditions, _certain)])
         return [pt.switch(possible, value, -np.inf if op.can_be_replaced_by_ninf else np.nan)]
+    if _scalar_op(node) is switch:
+        return _log_logistic(*inputs)
     if not (isinstance(op, OpFromGraph | Scan) and _has_checks(op)):
         return None
     if isinstance(op, OpFromGraph):
         replace = dict(zip(node.inputs, inputs, strict=True))
-        return rebuilt(inline_ofg_node(node), _unchecked, replace)
-    inner = FunctionGraph(op.inner_inputs, _without_checks(op.inner_outputs), clone=True)
-    return op.clone_with_inner_graph(inner).make_node(*inputs).outputs
+        outputs = inline_ofg_node(node)
+        single = {v: v.astype("float64") for v in ancestors(outputs) if _is_single(v)}
+        return rebuilt(outputs, _unchecked, single | replace)
+    loop = op.fgraph.unfreeze()
+    loop = FunctionGraph(loop.inputs, _without_checks(loop.outputs), clone=True)
+    return op.clone_with_inner_graph(loop).make_node(*inputs).outputs
+
+
+def _scalar_op(node):
+    return getattr(getattr(node, "op", None), "scalar_op", None)
+
+
+def _certain(node, inputs):
+    """True for conditions that hold by construction, which would be tried for every row otherwise."""
+    op = _scalar_op(node)
+    if op not in (ge, le):
+        return None
+    low, high = _RANGES.get(_scalar_op(inputs[0].owner), (-np.inf, np.inf))
+    bound = _number(inputs[1])
+    if (op is ge and low >= bound) or (op is le and high <= bound):
+        return [pt.constant(np.ones((1,) * node.outputs[0].type.ndim, bool))]
+    return None
+
+
+def _log_logistic(condition, yes, no):
+    """Log probabilities of an event or its complement by one logistic function instead of two."""
+    if _scalar_op(yes.owner) is not log or _scalar_op(no.owner) is not log:
+        return None
+    p, rest = yes.owner.inputs[0], no.owner.inputs[0]
+    if _scalar_op(p.owner) is not sigmoid or _scalar_op(rest.owner) is not sub:
+        return None
+    one, same = rest.owner.inputs
+    if same is not p or _number(one) != 1.0:
+        return None
+    (x,) = p.owner.inputs
+    return [-pt.softplus(pt.switch(condition, -x, x))]
+
+
+def _number(variable) -> float:
+    """Value of a constant, whatever its shape; nan if it is none, or has several."""
+    value = get_underlying_scalar_constant_value(variable, raise_not_constant=False)
+    return np.nan if isinstance(value, Variable) else float(value)
 
 
 def _has_checks(op) -> bool:
     return any(
         isinstance(n.op, CheckParameterValue)
+        or any(_is_single(i) for i in n.inputs)
         or (isinstance(n.op, OpFromGraph | Scan) and _has_checks(n.op))
         for n in op.fgraph.toposort()
     )

@@ -44,6 +44,7 @@ from amc_pymc.inference.evidence_results import (
     disagreements,
     draws_group,
     evidence_group,
+    uncertain,
     warn,
 )
 from amc_pymc.kernels import Kernel, make_kernel
@@ -346,7 +347,7 @@ def _flags(numbers: Evidence, pilot: Pilot, tree) -> list[str]:
         flags.append(
             f"the density was nan at {numbers['n_nan']:,} points, which count as impossible"
         )
-    return flags + disagreements(numbers, pilot)
+    return flags + uncertain(numbers) + disagreements(numbers, pilot)
 
 
 def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:

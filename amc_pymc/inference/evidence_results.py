@@ -25,6 +25,7 @@ __all__ = [
     "evidence_group",
     "from_log_weights",
     "pareto_k",
+    "uncertain",
     "warn",
 ]
 
@@ -56,17 +57,18 @@ def from_log_weights(log_weights: np.ndarray) -> Evidence:
 def _reported_variance(found: LogWeights, log_weights: np.ndarray) -> float:
     r"""Relative variance of weights to report errors with.
 
-    Between the empirical one and, for few weights, the larger one that log-normal weights with this variance
-    s^2 of their logarithms would have: the empirical one takes about exp(4 s^2) draws to be seen. Logarithms
-    further below the median than the largest is above it count as just as far: weights may be as
-    small as they like, which says nothing of the large ones.
+    Between the empirical one and, for few weights, the larger one of log-normal weights with the variance
+    s^2 of logarithms seen in proportion to the roots of the weights. Of log-normal weights that
+    is the variance of their logarithms; of others it leaves out how small the small ones are, which says
+    nothing of the large ones. The empirical one takes about exp(4 s^2) draws to be seen.
     """
     if found.n < 2 or found.log_mean == -math.inf:
         return math.inf
     logs = log_weights[log_weights > -np.inf]
-    s2 = float(
-        np.var(np.maximum(logs, 2.0 * np.median(logs) - logs.max()), ddof=min(logs.size, 2) - 1)
-    )
+    share = np.exp(0.5 * (logs - logs.max()))
+    share /= share.sum()
+    seen = 1.0 - float(share @ share)
+    s2 = float(share @ (logs - share @ logs) ** 2) / seen if seen > 0.0 else math.inf
     empirical = found.relative_variance
     cautious = max(empirical, found._replace(log_variance=s2).surrogate)
     if empirical <= 0.0 or not math.isfinite(cautious):
@@ -99,6 +101,14 @@ def evidence_group(numbers: Evidence, flags: Sequence[str], **attrs: Any) -> xr.
     )
     out.attrs = {"flags": "; ".join(flags), **attrs}
     return out
+
+
+def uncertain(numbers: Evidence) -> list[str]:
+    """A flag if the error is so large that the number means little."""
+    error = numbers["log_evidence_mcse"]
+    if numbers["log_evidence"] == -math.inf or error < 1.0:
+        return []
+    return [f"the standard error is {error:.3g} nats: too few draws, or far too uneven ones"]
 
 
 def disagreements(numbers: Evidence, pilot: Pilot) -> list[str]:

