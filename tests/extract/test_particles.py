@@ -209,7 +209,9 @@ def scaled():
 def simulator():
     with pm.Model() as model:
         a = pm.Normal("a", 0.0, 1.0)
-        pm.Simulator("y", lambda rng, a, size=None: rng.normal(a, 1.0, size=2), a, observed=[1.0, 2.0])
+        pm.Simulator(
+            "y", lambda rng, a, size=None: rng.normal(a, 1.0, size=2), a, observed=[1.0, 2.0]
+        )
     return model
 
 
