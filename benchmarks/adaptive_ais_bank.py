@@ -229,13 +229,18 @@ def make_banks(options) -> list[Bank]:
         sizes = options.bank if covariates == "standardised" else options.raw_bank
         for rows in options.rows:
             problem = make_problem(options.data, covariates, rows)
-            rng = np.random.default_rng([options.seed, COVARIATES.index(covariates), rows])
             draws = tuple(
-                draw(problem, s, n, rng) for s, n in zip(options.steps, sizes, strict=True)
+                draw(problem, s, n, bank_generator(options.seed, problem, k))
+                for k, (s, n) in enumerate(zip(options.steps, sizes, strict=True))
             )
             banks.append(Bank(problem, tuple(options.steps), draws))
             print(f"drawn: {covariates}, T = {rows}", file=sys.stderr, flush=True)
     return banks
+
+
+def bank_generator(seed: int, problem: Problem, arm: int) -> np.random.Generator:
+    """Of the draws of one arm."""
+    return np.random.default_rng([seed, COVARIATES.index(problem.covariates), problem.rows, arm])
 
 
 def save_banks(path: Path, banks: Sequence[Bank]) -> None:

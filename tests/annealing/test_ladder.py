@@ -38,14 +38,14 @@ def pilot(path, name="hmc", n=1000, seed=0, **settings):
 )
 def test_barrier_of_a_gaussian(name, data, sd):
     path = Gaussian(data, sd)
-    found = pilot(path, name, n=500)
+    found = pilot(path, name, n=400 if path.n_dim > 9 else 2000)
     barrier = quad(path.slope_sd, 0.0, 1.0, points=[1e-3, 1e-2, 0.1])[0]
     assert found.barrier == found.heights[-1]
-    assert found.barrier == pytest.approx(barrier, rel=0.12)
-    assert found.log_z == pytest.approx(path.log_z, abs=1.5)
+    assert found.barrier == pytest.approx(barrier, rel=0.15)
+    assert found.log_z == pytest.approx(path.log_z, abs=0.5 * barrier + 0.5)  # a rough one
     for beta, height in zip(found.betas, found.heights, strict=True):
         part = quad(path.slope_sd, 0.0, beta, points=[b for b in (1e-3, 1e-2, 0.1) if b < beta])[0]
-        assert height == pytest.approx(part, rel=0.12, abs=1e-6)
+        assert height == pytest.approx(part, rel=0.15, abs=1e-6)
 
 
 @each

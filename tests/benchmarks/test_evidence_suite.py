@@ -102,7 +102,13 @@ def test_figure_of_merit_over_ours():
 
 def test_starts():
     start = {"kind": "start", "problem": "p", "method": "sample_smc:1000", "status": "finished"}
-    parts = {"import_s": 1.0, "build_s": 0.5, "first_s": 2.0, "first_cpu_s": 3.0}
+    parts = {
+        "import_s": 1.0,
+        "build_s": 0.5,
+        "first_s": 2.0,
+        "first_cpu_s": 3.0,
+        "start_cpu_s": 4.0,
+    }
     rows = [
         row(0.1, method="sample_smc:1000"),
         {**start, **parts, "caches": "warm", "seed": 1},
@@ -112,6 +118,7 @@ def test_starts():
     ]
     found = bench.summaries(rows)["p", "sample_smc:1000"]
     assert (found["warm_start_s"], found["cold_start_s"]) == (3.5, 21.5)
+    assert found["warm_start_cpu_s"] == 4.0
     assert (found["warm_compile_s"], found["cold_compile_s"]) == (2.25, 18.25)
 
 

