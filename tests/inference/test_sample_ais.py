@@ -33,6 +33,7 @@ from tests.inference.evidence_models import (
     Known,
     Stopping,
     assert_same,
+    compile_before,
     compiled_once,  # noqa: F401
     error_of,
     far_off,
@@ -88,10 +89,12 @@ def test_spread_of_errors():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Model evidence")
 @pytest.mark.parametrize("reference", ["prior", "auto"])
 def test_coverage(reference):
     runs = [ais(one(), 50, seed=s, reference=reference, n_steps=40) for s in range(200)]
     found = [r["evidence"].to_dataset() for r in runs]
+    assert np.mean([e.attrs["flags"] != "" for e in found]) <= 0.05
     inside = [
         float(e["log_evidence_lower"]) < one().log_evidence < float(e["log_evidence_upper"])
         for e in found
@@ -398,8 +401,8 @@ def test_one_step():
     amc.plot_ais(tree, backend="none")
 
 
-@pytest.mark.xfail(reason="the count of the pilot run is off since its last change", strict=False)
 def test_evaluations_are_counted():
+    compile_before(regression().model)
     with counted() as counts:
         tree = ais(regression(), 60)
     values, gradients, _ = counts.tolist()
