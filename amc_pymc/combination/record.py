@@ -60,6 +60,7 @@ class ArmRecord:
         self.comoment = np.zeros((1 + self.q, 1 + self.q))
         self._no_coefficients = np.zeros(self.q)
         self._logs = np.zeros(3)  # number of positive values, mean and squares of their logarithms
+        self._high = np.zeros(2)  # sums of third and fourth powers of deviations of values
 
     def add(self, sample: Sample) -> None:
         """Take in more draws."""
@@ -71,6 +72,8 @@ class ArmRecord:
         if n == 0:
             return
         x = self._relative(values)
+        if self.arm.scale == "log":
+            self._add_high(x)
         if self.q == 0:
             self._add_alone(x)
             return
@@ -81,6 +84,24 @@ class ArmRecord:
         self.comoment += centred.T @ centred + np.outer(d, d) * (self.n * n / total)
         self.mean += d * (n / total)
         self.n = total
+
+    def _add_high(self, x: np.ndarray) -> None:
+        """Third and fourth powers; Pébay (2008), Sandia report SAND2008-6212, equations 2.2 to 2.4."""
+        a, b = self.n, x.size
+        n, ours, mean = a + b, float(self.comoment[0, 0]), float(x.sum()) / b
+        z = x - mean
+        squares = z * z
+        theirs, cubes, fourths = float(squares.sum()), float(squares @ z), float(squares @ squares)
+        d = mean - float(self.mean[0])
+        third, fourth = self._high
+        self._high[:] = (
+            third + cubes + d**3 * a * b * (a - b) / n**2 + 3.0 * d * (a * theirs - b * ours) / n,
+            fourth
+            + fourths
+            + d**4 * a * b * (a * a - a * b + b * b) / n**3
+            + 6.0 * d**2 * (a * a * theirs + b * b * ours) / n**2
+            + 4.0 * d * (a * cubes - b * third) / n,
+        )
 
     def _add_alone(self, x: np.ndarray) -> None:
         """Values without controls."""
@@ -105,6 +126,7 @@ class ArmRecord:
                 self.mean[0] *= shrink
                 self.comoment[0] *= shrink
                 self.comoment[:, 0] *= shrink
+                self._high *= shrink**3, shrink**4
                 self.offset = top
         return np.exp(values - self.offset) if self.offset > -math.inf else np.zeros(values.size)
 
@@ -199,18 +221,22 @@ class ArmRecord:
         """An independent copy."""
         out = ArmRecord.__new__(ArmRecord)
         out.__dict__.update(self.__dict__)
-        out.mean, out.comoment, out._logs = (
-            self.mean.copy(),
-            self.comoment.copy(),
-            self._logs.copy(),
-        )
+        for name in ("mean", "comoment", "_logs", "_high"):
+            setattr(out, name, getattr(self, name).copy())
         return out
+
+    def kurtosis(self) -> float:
+        """Fourth central moment over squared variance, on the log scale; nan if all values are equal."""
+        squares = float(self.comoment[0, 0])
+        return self.n * float(self._high[1]) / squares**2 if squares > 0.0 else math.nan
 
     def reported_variance(self) -> float:
         """Variance to report errors with, in the units of :meth:`cautious_variance`.
 
         On the log scale the cautious one until about exp(4 s^2) draws have been made, which is what the
-        empirical variance of log-normal values takes.
+        empirical variance of log-normal values takes. That is raised by its own standard error: positive
+        values are skewed, and where few of them make up the variance it is too small as often as the
+        mean is.
         """
         if self.arm.scale == "natural" or self.n < 2:
             return self.variance()
@@ -218,5 +244,7 @@ class ArmRecord:
         cautious = max(empirical, self.surrogate())
         if not math.isfinite(cautious) or empirical <= 0.0:
             return cautious
+        empirical *= 1.0 + math.sqrt(max(self.kurtosis() - 1.0, 0.0) / self.n)
+        cautious = max(empirical, cautious)
         trust = self.n / (self.n + math.exp(min(4.0 * self.log_variance(), 700.0)))
         return empirical**trust * cautious ** (1.0 - trust)

@@ -48,6 +48,14 @@ _WIDE_SHARE, _WIDER = 0.15, 1.5
 _THIN = math.log(20.0)
 #: Components that a reference has at most.
 _COMPONENTS = 40
+#: Relative variance at which a mixture is good enough, and at which Laplace's need not be adapted.
+_ENOUGH, _LAPLACE_ENOUGH = 0.5, 0.3
+#: Degrees of freedom that Laplace's mixture is tried with: many dimensions need many.
+_LAPLACE_DOFS = (20.0, 100.0, 300.0)
+#: Relative variance at the first of these beyond which the others are not tried.
+_HOPELESS = 5.0
+#: Rounds of adaptation, and of those where fits are dear because there are more dimensions than this.
+_ROUNDS, _FEWER_ROUNDS, _MANY = 10, 5, 60
 #: Modes whose Laplace evidence is below this many nats under the largest one are left out.
 _NEGLIGIBLE = 10.0
 
@@ -148,29 +156,24 @@ def explore(
     if mixture is not None:
         odd = _scan(joint, mixture, log_evidence, rng)
         mixture, modes, log_evidence = _modes_and_mixture(joint, np.concatenate([modes, odd]))
-    rough = choose_mixture(ladder.particles.x, None, rng, max_components=6)
-    both = _joined(rough, mixture)
     if report is not None:
         report()
-    for attempt in range(_ATTEMPTS):
-        adapted = adapt_mixture(
-            joint.log_density,
-            joint.log_prior,
-            path.draw_prior,
-            both,
-            rng,
-            n_per_round=max(500, 100 * path.n_dim),
-            share=DEFENSIVE_SHARE,
-            enough=0.5,
-            max_components=min(both.components + 4, _COMPONENTS),
-        )
-        uncovered, alone = _uncovered(joint, path, adapted, rng)
-        thin = _thin(joint, ladder.particles.x, adapted)
-        if (uncovered < _COVERED and not len(thin)) or attempt == _ATTEMPTS - 1:
-            break
-        missed = np.concatenate([alone if uncovered >= _COVERED else alone[:0], thin])
-        mixture, modes, log_evidence = _modes_and_mixture(joint, np.concatenate([modes, missed]))
-        both = _joined(adapted.mixture, mixture)
+    rough = ladder.particles.x
+    adapted = None if mixture is None else _laplace(joint, path, mixture, rng)
+    uncovered, missed = 0.0, none
+    if adapted is not None:
+        uncovered, missed = _missed(joint, path, rough, adapted, rng)
+    if adapted is None or len(missed):
+        current = choose_mixture(rough, None, rng, max_components=6)
+        for _ in range(_ATTEMPTS):
+            if len(missed):
+                starts = np.concatenate([modes, missed])
+                mixture, modes, log_evidence = _modes_and_mixture(joint, starts)
+            adapted = _adapted(joint, path, _joined(current, mixture), rng)
+            current = adapted.mixture
+            uncovered, missed = _missed(joint, path, rough, adapted, rng)
+            if not len(missed):
+                break
     return Pilot(
         ladder,
         adapted,
@@ -181,6 +184,45 @@ def explore(
         evaluations + joint.evaluations,
         gradients + joint.gradients,
     )
+
+
+def _adapted(
+    joint: _Joint,
+    path: PriorPath,
+    mixture: StudentTMixture,
+    rng: np.random.Generator,
+    rounds: int | None = None,
+) -> AdaptedMixture:
+    """A mixture adapted by importance sampling; with one round it is only judged."""
+    if rounds is None:
+        rounds = _ROUNDS if path.n_dim <= _MANY else _FEWER_ROUNDS
+    return adapt_mixture(
+        joint.log_density,
+        joint.log_prior,
+        path.draw_prior,
+        mixture,
+        rng,
+        rounds=rounds,
+        n_per_round=max(500, 100 * path.n_dim),
+        share=DEFENSIVE_SHARE,
+        enough=_ENOUGH,
+        max_components=min(mixture.components + 4, _COMPONENTS),
+    )
+
+
+def _laplace(
+    joint: _Joint, path: PriorPath, mixture: StudentTMixture, rng: np.random.Generator
+) -> AdaptedMixture | None:
+    """Laplace's mixture, where the posterior is so close to it that nothing better need be fitted."""
+    important = _important(mixture)
+    for dof in _LAPLACE_DOFS:
+        other = StudentTMixture(important.weights, important.means, important.choleskys, dof)
+        found = _adapted(joint, path, other, rng, rounds=1)
+        if found.relative_variance <= _LAPLACE_ENOUGH:
+            return found
+        if found.relative_variance > _HOPELESS:
+            return None
+    return None
 
 
 class _Joint:
@@ -302,6 +344,15 @@ def _scan(
     return np.concatenate(x)[order]
 
 
+def _missed(
+    joint: _Joint, path: PriorPath, rough: np.ndarray, adapted: AdaptedMixture, rng
+) -> tuple[float, np.ndarray]:
+    """Share of the posterior that a mixture misses, and points there; none if it is good enough."""
+    uncovered, alone = _uncovered(joint, path, adapted, rng)
+    thin = _thin(joint, rough, adapted)
+    return uncovered, np.concatenate([alone if uncovered >= _COVERED else alone[:0], thin])
+
+
 def _uncovered(
     joint: _Joint, path: PriorPath, adapted: AdaptedMixture, rng: np.random.Generator
 ) -> tuple[float, np.ndarray]:
@@ -347,15 +398,21 @@ def _log_volumes(mixture: StudentTMixture) -> np.ndarray:
     return np.log(diagonals).sum(axis=1) + 0.5 * mixture.n_dim * math.log(2.0 * math.pi)
 
 
+def _important(mixture: StudentTMixture) -> StudentTMixture:
+    """Without components of no weight."""
+    keep = mixture.weights > mixture.weights.max() * math.exp(-_NEGLIGIBLE)
+    weights = mixture.weights[keep] / mixture.weights[keep].sum()
+    return StudentTMixture(weights, mixture.means[keep], mixture.choleskys[keep], mixture.dof)
+
+
 def _joined(rough: StudentTMixture, modes: StudentTMixture | None) -> StudentTMixture:
     """Half of the particles' mixture, half of the modes'."""
     if modes is None:
         return rough
-    keep = modes.weights > modes.weights.max() * math.exp(-_NEGLIGIBLE)
-    weights = modes.weights[keep] / modes.weights[keep].sum()
+    modes = _important(modes)
     return StudentTMixture(
-        np.concatenate([0.5 * rough.weights, 0.5 * weights]),
-        np.concatenate([rough.means, modes.means[keep]]),
-        np.concatenate([rough.choleskys, modes.choleskys[keep]]),
+        np.concatenate([0.5 * rough.weights, 0.5 * modes.weights]),
+        np.concatenate([rough.means, modes.means]),
+        np.concatenate([rough.choleskys, modes.choleskys]),
         rough.dof,
     )

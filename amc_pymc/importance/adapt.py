@@ -306,7 +306,8 @@ def _refitted(
         return _fitted(x, lw, mixture, None)
     w = np.exp(lw - logsumexp(lw))
     new = _thinned(_fitted(x, lw, mixture, dofs), x, lw, w, dofs)
-    while new.components < max_components:
+    most = min(max_components, _known_components(x.shape[1], _ess(lw)))
+    while new.components < most:
         gap = lw + np.where(lw > -math.inf, record.log_target - record.log_defensive(new), 0.0)
         added = np.exp(gap - gap.max())
         other = split_component(
@@ -316,6 +317,11 @@ def _refitted(
             break
         new = other
     return new
+
+
+def _known_components(d: int, ess: float) -> int:
+    """Components of which so many effective draws can tell the covariances."""
+    return int(ess / (0.5 * (d + 1) * (d + 2)))
 
 
 def _fitted(

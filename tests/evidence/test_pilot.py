@@ -248,7 +248,7 @@ def test_a_reference_that_missed_a_mode_is_mended(monkeypatch):
 
     monkeypatch.setattr(pilot, "_modes_and_mixture", blind)
     monkeypatch.setattr(pilot, "choose_mixture", lambda x, *a, **k: choose(x[x[:, 0] > 0], *a, **k))
-    monkeypatch.setattr(pilot, "adapt_mixture", lambda *a, **k: adapt(*a, **k, rounds=1))
+    monkeypatch.setattr(pilot, "adapt_mixture", lambda *a, **k: adapt(*a, **k | {"rounds": 1}))
     found = look(path)
     assert len(calls) >= 3
     assert len(found.modes) == 2
