@@ -26,7 +26,6 @@ def compare_evidence(
     compare_dict: Mapping[str, xr.DataTree | tuple[float, float]],
     *,
     prior_probs: Mapping[str, float] | Sequence[float] | None = None,
-    random_seed=None,
 ) -> pd.DataFrame:
     r"""Compare models by their evidence: Bayes factors and posterior probabilities with their errors.
 
@@ -39,8 +38,6 @@ def compare_evidence(
     prior_probs : mapping of {str : float} or sequence of float, optional
         Prior probabilities of the models, by name or in the order of `compare_dict`. They must be
         positive and need not sum to one. Uniform by default.
-    random_seed : optional
-        Not used, since nothing is simulated.
 
     Returns
     -------
