@@ -188,6 +188,14 @@ class ParticleDensities:
         arrays = [np.concatenate(p) for p in zip(*parts, strict=True)]
         return dict(zip(self._outputs.names, arrays, strict=True))
 
+    def fingerprint(self) -> str:
+        """What pm.Data and the like hold now, as a hash."""
+        found = hashlib.blake2b(digest_size=16)
+        for v in ancestors(self._terms):
+            if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType):
+                found.update(cloudpickle.dumps(v.get_value(borrow=True)))
+        return found.hexdigest()
+
     def _give_up(self, error: Exception) -> None:
         reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         _log.warning("The model cannot be evaluated for many points at once (%s); slower.", reason)
@@ -203,7 +211,7 @@ class ParticleDensities:
         state = {
             k: v for k, v in self.__dict__.items() if k not in ("_values", "_gradients", "_lock")
         }
-        token = (self._token, self.chunk, self.fallback, _fingerprint(self._terms))
+        token = (self._token, self.chunk, self.fallback, self.fingerprint())
         return _load, (token, cloudpickle.dumps({**state, "_counts": np.zeros(3, np.int64)}))
 
     # --- compiled -----------------------------------------------------------------------------------
@@ -596,15 +604,6 @@ def _values_of_model(densities: ParticleDensities, xs: np.ndarray) -> np.ndarray
     except NotImplementedError:
         fn = compile_graph([x], terms)
         return np.array([fn(p) for p in xs], float).T
-
-
-def _fingerprint(graphs) -> str:
-    """What pm.Data and the like hold now: where it changes, workers need the densities anew."""
-    found = hashlib.blake2b(digest_size=16)
-    for v in ancestors(graphs):
-        if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType):
-            found.update(cloudpickle.dumps(v.get_value(borrow=True)))
-    return found.hexdigest()
 
 
 _LOADED: OrderedDict[tuple, ParticleDensities] = OrderedDict()
