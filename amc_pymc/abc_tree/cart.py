@@ -1,0 +1,102 @@
+"""Boxes from regression trees that tell where the simulator comes close to the data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amc_pymc.abc_tree.partition import Partition
+
+__all__ = ["fit_cart"]
+
+#: Boxes narrower than this are not cut any more.
+_NARROWEST = 1e-9
+
+
+def fit_cart(
+    u: np.ndarray,
+    closeness: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    max_leaves: int = 1000,
+    min_samples: int = 10,
+    random_cuts: bool = False,
+) -> Partition:
+    """Fit a regression tree to how close simulations came to the data.
+
+    Parameters
+    ----------
+    u : array (n, D)
+        Points of the unit cube.
+    closeness : array (n,)
+        1 where the simulation was accepted, else 0, or numbers between.
+    rng : numpy.random.Generator
+        Breaks ties, and makes random cuts.
+    max_leaves : int
+    min_samples : int
+        Least simulations in a box.
+    random_cuts : bool
+        Try one random cut of each coordinate instead of all cuts (extremely randomised trees; Geurts,
+        Ernst & Wehenkel 2006, doi:10.1007/s10994-006-6226-1).
+
+    Returns
+    -------
+    Partition
+        In double precision; the boxes are those of the fitted tree but for cuts that would leave boxes
+        too narrow to draw from.
+
+    Examples
+    --------
+    >>> from amc_pymc.abc_tree import fit_cart
+    >>> from amc_pymc.rng import as_generator
+    >>> rng = as_generator(1)
+    >>> u = rng.random((1000, 2))
+    >>> fitted = fit_cart(u, (u[:, 0] < 0.3).astype(float), rng, max_leaves=2)
+    >>> fitted.boxes, fitted.volumes.round(2)
+    (2, array([0.3, 0.7]))
+    """
+    from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
+
+    if max_leaves < 2 or len(u) < 2 * min_samples:
+        max_leaves = 2
+        min_samples = max(len(u), 1)
+    kind = ExtraTreeRegressor if random_cuts else DecisionTreeRegressor
+    tree = kind(
+        max_leaf_nodes=max_leaves,
+        min_samples_leaf=min_samples,
+        max_features=None,
+        random_state=int(rng.integers(2**31)),
+    )
+    tree.fit(u, closeness)
+    return _in_double(tree.tree_, u.shape[1])
+
+
+def _in_double(tree, n_dim: int) -> Partition:
+    """The tree with children after parents, without cuts on or too near to the edge of a box."""
+    feature, threshold, left, right = [-1], [0.0], [-1], [-1]
+    lower, upper = [np.zeros(n_dim)], [np.ones(n_dim)]
+    waiting = [(0, 0)]
+    while waiting:
+        theirs, ours = waiting.pop()
+        while tree.children_left[theirs] >= 0:
+            along, at = int(tree.feature[theirs]), float(tree.threshold[theirs])
+            if at - lower[ours][along] < _NARROWEST:
+                theirs = tree.children_right[theirs]
+            elif upper[ours][along] - at < _NARROWEST:
+                theirs = tree.children_left[theirs]
+            else:
+                break
+        if tree.children_left[theirs] < 0:
+            continue
+        feature[ours], threshold[ours] = along, at
+        left[ours], right[ours] = len(feature), len(feature) + 1
+        for child in (tree.children_left[theirs], tree.children_right[theirs]):
+            waiting.append((int(child), len(feature)))
+            feature.append(-1)
+            threshold.append(0.0)
+            left.append(-1)
+            right.append(-1)
+            lower.append(lower[ours].copy())
+            upper.append(upper[ours].copy())
+        upper[left[ours]][along] = at
+        lower[right[ours]][along] = at
+    return Partition(np.array(feature), np.array(threshold), np.array(left), np.array(right), n_dim)

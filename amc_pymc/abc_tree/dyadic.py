@@ -1,0 +1,89 @@
+"""Boxes halved again and again, where the posterior is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amc_pymc.abc_tree.partition import Partition
+
+__all__ = ["halve"]
+
+#: Boxes narrower than this are not cut any more.
+_NARROWEST = 1e-9
+
+
+def halve(
+    partition: Partition,
+    worth: np.ndarray,
+    *,
+    n_cuts: int,
+    closeness: np.ndarray | None = None,
+    u: np.ndarray | None = None,
+) -> Partition:
+    """Halve the boxes that are worth most.
+
+    Parameters
+    ----------
+    partition : Partition
+    worth : array (K,)
+        What there is to gain in each box, for example its posterior mass; boxes of worth zero stay.
+    n_cuts : int
+        Boxes to halve.
+    closeness, u : arrays (n,) and (n, D), optional
+        Outcomes and where they were simulated. With them each box is cut along the coordinate whose
+        halves differ most in mean closeness; without, along its widest side, the first of those.
+
+    Returns
+    -------
+    Partition
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree import halve, whole_cube
+    >>> once = halve(whole_cube(2), np.ones(1), n_cuts=1)
+    >>> halve(once, np.array([0.1, 0.9]), n_cuts=1).volumes
+    array([0.5 , 0.25, 0.25])
+    """
+    lower, upper = partition.lower, partition.upper
+    widths = upper - lower
+    open_to = (worth > 0.0) & (widths.max(axis=1) > 2.0 * _NARROWEST)
+    order = np.argsort(-np.where(open_to, worth, -np.inf), kind="stable")
+    chosen = order[: min(n_cuts, int(open_to.sum()))]
+    along = widths[chosen].argmax(axis=1)
+    if closeness is not None and u is not None:
+        along = _best_separation(partition, chosen, along, u, closeness)
+    middle = 0.5 * (lower[chosen, along] + upper[chosen, along])
+    m, nodes = len(partition.feature), partition.leaves[chosen]
+    new = np.full(2 * len(chosen), -1)
+    feature, left, right = (
+        np.concatenate([a, new]) for a in (partition.feature, partition.left, partition.right)
+    )
+    threshold = np.concatenate([partition.threshold, np.zeros(len(new))])
+    feature[nodes], threshold[nodes] = along, middle
+    left[nodes] = m + 2 * np.arange(len(chosen))
+    right[nodes] = left[nodes] + 1
+    return Partition(feature, threshold, left, right, partition.n_dim)
+
+
+def _best_separation(partition, chosen, widest, u, closeness) -> np.ndarray:
+    """The coordinate of each chosen box whose halves differ most; the widest where none can be told."""
+    place = np.full(partition.boxes, -1)
+    place[chosen] = np.arange(len(chosen))
+    at = place[partition.find(u)]
+    inside = at >= 0
+    at, u, closeness = at[inside], u[inside], closeness[inside]
+    middle = 0.5 * (partition.lower + partition.upper)[chosen]
+    widths = (partition.upper - partition.lower)[chosen]
+    gaps = np.full(middle.shape, -np.inf)
+    for d in range(partition.n_dim):
+        above = u[:, d] >= middle[at, d]
+        halves = [np.bincount(at[side], minlength=len(chosen)) for side in (~above, above)]
+        sums = [np.bincount(at[s], closeness[s], minlength=len(chosen)) for s in (~above, above)]
+        both = (halves[0] > 0) & (halves[1] > 0) & (widths[:, d] > 2.0 * _NARROWEST)
+        low, high = (
+            np.divide(s, n, where=both, out=np.zeros(len(n)))
+            for s, n in zip(sums, halves, strict=True)
+        )
+        gaps[:, d] = np.where(both, np.abs(high - low), -np.inf)
+    return np.where(gaps.max(axis=1) > 0.0, gaps.argmax(axis=1), widest)

@@ -1,0 +1,166 @@
+"""Boxes that fill the unit cube, the leaves of a binary tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numba
+import numpy as np
+
+__all__ = ["Partition", "whole_cube"]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A binary tree that cuts the unit cube into half-open boxes [lower, upper).
+
+    Everything is double precision: a point drawn in a box is found in that box again.
+
+    Attributes
+    ----------
+    feature : array of int (M,)
+        Coordinate that each of M nodes is cut along, -1 at leaves. Node 0 is the cube; children come after
+        their parents.
+    threshold : array (M,)
+        Where it is cut: points below belong to the left child.
+    left, right : arrays of int (M,)
+        Children, -1 at leaves.
+    n_dim : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree import Partition
+    >>> halves = Partition(
+    ...     np.array([0, -1, -1]),
+    ...     np.array([0.25, 0, 0]),
+    ...     np.array([1, -1, -1]),
+    ...     np.array([2, -1, -1]),
+    ...     n_dim=2,
+    ... )
+    >>> halves.volumes, halves.find(np.array([[0.25, 0.5], [0.1, 0.9]]))
+    (array([0.25, 0.75]), array([1, 0]))
+    """
+
+    feature: np.ndarray
+    threshold: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    n_dim: int
+
+    @cached_property
+    def leaves(self) -> np.ndarray:
+        """Nodes (K,) that are boxes; boxes are numbered in this order."""
+        return np.flatnonzero(self.feature < 0)
+
+    @property
+    def boxes(self) -> int:
+        """K."""
+        return len(self.leaves)
+
+    @cached_property
+    def parent(self) -> np.ndarray:
+        """Parent of each node (M,), -1 of the first."""
+        out = np.full(len(self.feature), -1)
+        inner = np.flatnonzero(self.feature >= 0)
+        out[self.left[inner]] = inner
+        out[self.right[inner]] = inner
+        return out
+
+    @cached_property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        return _bounds(self.feature, self.threshold, self.left, self.right, self.n_dim)
+
+    @property
+    def lower(self) -> np.ndarray:
+        """Lower corners of the boxes (K, D)."""
+        return self._bounds[0][self.leaves]
+
+    @property
+    def upper(self) -> np.ndarray:
+        """Upper corners (K, D)."""
+        return self._bounds[1][self.leaves]
+
+    @cached_property
+    def volumes(self) -> np.ndarray:
+        """Volumes of the boxes (K,), which are their prior masses where the prior is uniform."""
+        return np.prod(self.upper - self.lower, axis=1)
+
+    def find(self, u: np.ndarray) -> np.ndarray:
+        """Boxes (n,) that points (n, D) of the cube are in; 1.0 counts as inside."""
+        return self._box_of_node[self.find_nodes(u)]
+
+    @cached_property
+    def _box_of_node(self) -> np.ndarray:
+        out = np.full(len(self.feature), -1)
+        out[self.leaves] = np.arange(self.boxes)
+        return out
+
+    def find_nodes(self, u: np.ndarray) -> np.ndarray:
+        """Leaves (n,) as numbers of nodes."""
+        u = np.ascontiguousarray(u, dtype=float)
+        return _descend(u, self.feature, self.threshold, self.left, self.right)
+
+    def sums(self, u: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
+        """Sums of values (n,) over the points (n, D) in each node (M,), inner ones included."""
+        nodes = self.find_nodes(u)
+        out = [np.bincount(nodes, v, minlength=len(self.feature)) for v in values]
+        for total in out:
+            _add_up(total, self.parent)
+        return out
+
+    def draw(self, boxes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Uniform points (n, D), one in each of some boxes (n,)."""
+        lower, upper = self.lower[boxes], self.upper[boxes]
+        u = lower + (upper - lower) * rng.random(lower.shape)
+        return np.minimum(u, np.nextafter(upper, lower))
+
+
+def whole_cube(n_dim: int) -> Partition:
+    """One box."""
+    leaf = np.array([-1])
+    return Partition(leaf, np.zeros(1), leaf, leaf, n_dim)
+
+
+def from_cuts(cuts: Sequence[tuple[int, int, float]], n_dim: int) -> Partition:
+    """Cut boxes one after the other: (node, coordinate, threshold); new nodes get the next two numbers."""
+    m = 1 + 2 * len(cuts)
+    feature, left, right = (np.full(m, -1) for _ in range(3))
+    threshold = np.zeros(m)
+    for i, (node, along, at) in enumerate(cuts):
+        feature[node], threshold[node] = along, at
+        left[node], right[node] = 2 * i + 1, 2 * i + 2
+    return Partition(feature, threshold, left, right, n_dim)
+
+
+@numba.njit(cache=True)
+def _descend(u, feature, threshold, left, right):
+    out = np.empty(len(u), np.int64)
+    for i in range(len(u)):
+        node = 0
+        while feature[node] >= 0:
+            node = left[node] if u[i, feature[node]] < threshold[node] else right[node]
+        out[i] = node
+    return out
+
+
+@numba.njit(cache=True)
+def _add_up(totals, parent):
+    """Add children to parents, which come before them."""
+    for node in range(len(totals) - 1, 0, -1):
+        totals[parent[node]] += totals[node]
+
+
+@numba.njit(cache=True)
+def _bounds(feature, threshold, left, right, n_dim):
+    lower, upper = np.zeros((len(feature), n_dim)), np.ones((len(feature), n_dim))
+    for node in range(len(feature)):
+        if feature[node] < 0:
+            continue
+        for child in (left[node], right[node]):
+            lower[child], upper[child] = lower[node], upper[node]
+        upper[left[node], feature[node]] = threshold[node]
+        lower[right[node], feature[node]] = threshold[node]
+    return lower, upper

@@ -1,0 +1,62 @@
+"""Acceptance rates of boxes, each drawn towards that of the box it was cut from."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from amc_pymc.abc_tree.partition import Partition
+
+__all__ = ["shrunk_rates"]
+
+
+def shrunk_rates(
+    partition: Partition, u: np.ndarray, accepted: np.ndarray, *, strength: float = 2.0
+) -> np.ndarray:
+    r"""Posterior means of acceptance rates under Beta priors centred at the parents' rates.
+
+    .. math:: \eta_k = \frac{A_k + c\, \eta_{\mathrm{parent}(k)}}{N_k + c}
+
+    from the root down. With a flat prior in each of a thousand boxes, those without a single acceptance
+    would hold most of the posterior.
+
+    Parameters
+    ----------
+    partition : Partition
+    u : array (n, D)
+        Where the simulator was run.
+    accepted : array (n,)
+        Whether the outcome was accepted, or how nearly: numbers from 0 to 1.
+    strength : float
+        c, simulations that the parent's rate counts for.
+
+    Returns
+    -------
+    array (K,)
+        Rates of the boxes, positive unless nothing was accepted at all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree import shrunk_rates
+    >>> from amc_pymc.abc_tree.partition import from_cuts
+    >>> halves = from_cuts([(0, 0, 0.5)], n_dim=1)
+    >>> u = np.array([[0.1], [0.2], [0.7], [0.9]])
+    >>> shrunk_rates(halves, u, np.array([0, 0, 1, 1]))
+    array([0.25, 0.75])
+    """
+    if not strength > 0.0:
+        raise ValueError(f"strength must be positive, got {strength!r}.")
+    accepts, totals = partition.sums(u, np.asarray(accepted, float), np.ones(len(u)))
+    rates = _shrunk(accepts, totals, partition.parent, float(strength))
+    return rates[partition.leaves]
+
+
+@numba.njit(cache=True)
+def _shrunk(accepts, totals, parent, strength):
+    rates = np.empty(len(accepts))
+    rates[0] = accepts[0] / totals[0] if totals[0] > 0.0 else 0.5
+    for node in range(1, len(accepts)):
+        above = rates[parent[node]]
+        rates[node] = (accepts[node] + strength * above) / (totals[node] + strength)
+    return rates

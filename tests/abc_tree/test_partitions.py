@@ -1,0 +1,144 @@
+"""Boxes fill the cube without overlap, points drawn in a box are found there, rates follow counts."""
+
+import numpy as np
+import pytest
+
+from sklearn.tree import DecisionTreeRegressor
+
+from amc_pymc.abc_tree import fit_cart, halve, shrunk_rates, whole_cube
+from amc_pymc.abc_tree.partition import from_cuts
+
+
+def crescent(n, d, seed=1):
+    rng = np.random.default_rng(seed)
+    u = rng.random((n, d))
+    return u, (np.abs(np.linalg.norm(u[:, :2], axis=1) - 0.8) < 0.05).astype(float)
+
+
+def cart(d=2, **settings):
+    u, near = crescent(4000, d)
+    return fit_cart(u, near, np.random.default_rng(2), **settings)
+
+
+def dyadic(d=2, *, separated=False):
+    u, near = crescent(4000, d)
+    found = whole_cube(d)
+    for _ in range(7):
+        worth = found.volumes * shrunk_rates(found, u, near)
+        told = {"closeness": near, "u": u} if separated else {}
+        found = halve(found, worth, n_cuts=5, **told)
+    return found
+
+
+PARTITIONS = {
+    "cube": lambda d: whole_cube(d),
+    "cart": lambda d: cart(d),
+    "random cuts": lambda d: cart(d, random_cuts=True),
+    "dyadic": lambda d: dyadic(d),
+    "dyadic, best separation": lambda d: dyadic(d, separated=True),
+}
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_boxes_fill_the_cube(kind, d):
+    if d == 1 and kind != "cube":
+        u = np.random.default_rng(1).random((500, 1))
+        found = fit_cart(u, (u[:, 0] > 0.5).astype(float), np.random.default_rng(2))
+    else:
+        found = PARTITIONS[kind](d)
+    assert found.volumes.sum() == pytest.approx(1.0, abs=1e-12)
+    assert (found.upper - found.lower > 0.0).all()
+    rng = np.random.default_rng(3)
+    u = rng.random((500, d))
+    inside = ((found.lower <= u[:, None]) & (u[:, None] < found.upper)).all(axis=2)
+    assert (inside.sum(axis=1) == 1).all()
+    np.testing.assert_array_equal(inside.argmax(axis=1), found.find(u))
+    boxes = np.repeat(np.arange(found.boxes), 50)
+    np.testing.assert_array_equal(found.find(found.draw(boxes, rng)), boxes)
+    corners = np.vstack([found.lower, np.ones((1, d))])
+    np.testing.assert_array_equal(found.find(corners)[:-1], np.arange(found.boxes))
+
+
+def test_draws_are_uniform_in_their_box():
+    found = from_cuts([(0, 1, 0.25), (2, 0, 0.5)], 2)
+    u = found.draw(np.full(20_000, 2), np.random.default_rng(4))
+    lower, upper = found.lower[2], found.upper[2]
+    z = (u.mean(axis=0) - 0.5 * (lower + upper)) / ((upper - lower) / np.sqrt(12 * 20_000))
+    assert (np.abs(z) < 4.0).all()
+
+
+def test_draws_stay_below_the_upper_edge():
+    class Top:
+        def random(self, shape):
+            return np.full(shape, np.nextafter(1.0, 0.0))
+
+    found = from_cuts([(0, 0, 0.1), (2, 0, np.nextafter(0.1, 1.0))], 1)
+    boxes = np.arange(3)
+    np.testing.assert_array_equal(found.find(found.draw(boxes, Top())), boxes)
+
+
+def test_boxes_are_those_of_scikit_learn():
+    u, near = crescent(3000, 3)
+    rng = np.random.default_rng(5)
+    found = fit_cart(u, near, rng, max_leaves=50, min_samples=5)
+    seed = int(np.random.default_rng(5).integers(2**31))
+    theirs = DecisionTreeRegressor(max_leaf_nodes=50, min_samples_leaf=5, random_state=seed).fit(
+        u, near
+    )
+    assert found.boxes == theirs.get_n_leaves()
+    other = np.random.default_rng(6).random((2000, 3)).astype(np.float32).astype(float)
+    pairs = {*zip(found.find(other).tolist(), theirs.apply(other).tolist(), strict=True)}
+    assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
+
+
+def test_boxes_hold_enough_simulations():
+    u, near = crescent(2000, 2)
+    for random_cuts in (False, True):
+        found = fit_cart(u, near, np.random.default_rng(1), min_samples=40, random_cuts=random_cuts)
+        assert np.bincount(found.find(u)).min() >= 39  # one may lie on a cut in single precision
+        assert found.boxes > 5
+    assert fit_cart(u[:10], near[:10], np.random.default_rng(1), min_samples=40).boxes == 1
+    assert fit_cart(u, np.zeros(2000), np.random.default_rng(1)).boxes == 1
+
+
+def test_no_box_is_too_narrow():
+    u = np.vstack([np.full((50, 1), 1e-12), np.full((50, 1), 3e-12), np.full((50, 1), 1.0)])
+    near = np.repeat([1.0, 0.0, 1.0], 50)
+    found = fit_cart(u, near, np.random.default_rng(1))
+    assert (found.upper - found.lower).min() >= 1e-9
+
+
+def test_the_best_separating_side_is_halved():
+    u = np.random.default_rng(7).random((1000, 3))
+    near = (u[:, 2] > 0.5).astype(float)
+    found = halve(whole_cube(3), np.ones(1), n_cuts=1, closeness=near, u=u)
+    assert found.feature[0] == 2
+    assert halve(whole_cube(3), np.ones(1), n_cuts=1).feature[0] == 0
+    again = halve(found, np.array([0.0, 1.0]), n_cuts=5)
+    np.testing.assert_allclose(again.volumes, [0.5, 0.25, 0.25])
+    assert halve(found, np.zeros(2), n_cuts=5).boxes == 2
+
+
+def test_rates_of_a_chain_of_boxes():
+    found = from_cuts([(0, 0, 0.5), (2, 0, 0.75)], 1)
+    u = np.array([[0.1], [0.2], [0.6], [0.8], [0.9]])
+    near = np.array([0, 0, 1, 1, 0])
+    root = 2 / 5
+    low, high = (0 + 3 * root) / (2 + 3), (2 + 3 * root) / (3 + 3)
+    wanted = [low, (1 + 3 * high) / (1 + 3), (1 + 3 * high) / (2 + 3)]
+    np.testing.assert_allclose(shrunk_rates(found, u, near, strength=3.0), wanted)
+    with pytest.raises(ValueError, match="strength must be positive, got 0"):
+        shrunk_rates(found, u, near, strength=0)
+
+
+def test_empty_boxes_do_not_hold_the_posterior():
+    """Flat priors in each of a thousand boxes would put nine tenths of the mass where there is none."""
+    found = whole_cube(1)
+    for _ in range(10):
+        found = halve(found, np.ones(found.boxes), n_cuts=found.boxes)
+    assert found.boxes == 1024
+    u = np.random.default_rng(8).random((20_000, 1))
+    near = (u[:, 0] < 5 / 1024) & (np.random.default_rng(9).random(20_000) < 0.2)
+    p = found.volumes * shrunk_rates(found, u, near)
+    assert p[found.upper[:, 0] > 5 / 1024].sum() < 0.1 * p.sum()
