@@ -1,0 +1,98 @@
+"""Where the next batch of parameters is drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from amc_pymc.abc_tree.partition import Partition, whole_cube
+
+__all__ = ["Boxes", "Drawn", "Proposal", "prior_proposal"]
+
+
+class Boxes(NamedTuple):
+    """A partition with the probabilities (K,) that its boxes are drawn with."""
+
+    partition: Partition
+    q: np.ndarray
+
+
+class Drawn(NamedTuple):
+    """A batch.
+
+    Attributes
+    ----------
+    u : array (n, D)
+        In the unit cube.
+    log_ratio : array (n,)
+        Natural logarithm of prior over proposal; the mean of its exponential is one.
+    box : array of int (n,)
+        Box of the first partition.
+    """
+
+    u: np.ndarray
+    log_ratio: np.ndarray
+    box: np.ndarray
+
+
+@dataclass(frozen=True)
+class Proposal:
+    r"""A share of the prior and boxes of one or several partitions, frozen for a batch.
+
+    .. math:: q(u) = s + (1 - s) \frac{1}{T} \sum_t \frac{q_{t,k_t(u)}}{|\Omega_{t,k_t(u)}|}
+
+    is the density relative to the prior, which is uniform in the unit cube.
+
+    Attributes
+    ----------
+    members : tuple of Boxes
+    share : float
+        s, of draws from the prior; no weight exceeds 1 / s.
+    gain : float
+        Effective draws per simulation expected, over those of rejection.
+    """
+
+    members: tuple[Boxes, ...]
+    share: float
+    gain: float = 1.0
+
+    def draw(self, n: int, rng: np.random.Generator) -> Drawn:
+        """Draw n parameters: a fixed number from the prior, the others by systematic sampling of boxes."""
+        from_prior = min(max(round(self.share * n), 1 if self.share > 0.0 else 0), n)
+        t, left = len(self.members), n - from_prior
+        sizes = [left // t + (i < left % t) for i in range(t)]
+        parts = [rng.random((from_prior, self.members[0].partition.n_dim))]
+        parts += [
+            m.partition.draw(_systematic(m.q, size, rng), rng)
+            for m, size in zip(self.members, sizes, strict=True)
+        ]
+        u = rng.permutation(np.concatenate(parts))
+        density = self._density(u, from_prior / n, [size / n for size in sizes])
+        return Drawn(u, -np.log(density), self.members[0].partition.find(u))
+
+    def density(self, u: np.ndarray) -> np.ndarray:
+        """Density (n,) at points (n, D), relative to the prior."""
+        each = (1.0 - self.share) / len(self.members)
+        return self._density(u, self.share, [each] * len(self.members))
+
+    def _density(self, u: np.ndarray, share: float, shares: Sequence[float]) -> np.ndarray:
+        out = np.full(len(u), share)
+        for (partition, q), part in zip(self.members, shares, strict=True):
+            out += part * (q / partition.volumes)[partition.find(u)]
+        return out
+
+
+def prior_proposal(n_dim: int) -> Proposal:
+    """The prior itself."""
+    return Proposal((Boxes(whole_cube(n_dim), np.ones(1)),), share=1.0)
+
+
+def _systematic(q: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Boxes (n,), each as often as q asks, rounded up or down at random."""
+    ends = np.cumsum(q)
+    at = (rng.random() + np.arange(n)) / max(n, 1) * ends[-1]
+    last = int(np.searchsorted(ends, ends[-1]))
+    return np.minimum(np.searchsorted(ends, at, side="right"), last)
