@@ -123,10 +123,8 @@ PARTITIONERS = {
 
 CASES = [
     ("cart", "ess"),
-    ("cart", "efficiency"),
-    ("cart", "posterior"),
     ("dyadic", "ess"),
-    pytest.param("cart", "kl", marks=pytest.mark.slow),
+    *(pytest.param("cart", u, marks=pytest.mark.slow) for u in ("efficiency", "posterior", "kl")),
     *(
         pytest.param(kind, utility, marks=pytest.mark.slow)
         for kind in ("forest", "dyadic, widest")

@@ -167,6 +167,7 @@ def test_first_entries_are_different():
     assert abs(counts - 1_000).max() < 5.0 * math.sqrt(1_000)
 
 
+@pytest.mark.slow
 def test_lcb_decides_as_the_policy():
     rng = np.random.default_rng(9)
     logs, costs = rng.normal(0.0, [[0.5], [1.0], [0.7]], (2, 3, 200)), rng.random((2, 3, 200))
@@ -222,6 +223,7 @@ def test_squared_errors():
     assert inverse[0, 3] == pytest.approx(expected**2)
 
 
+@pytest.mark.slow
 def test_replays_are_what_the_numbers_of_draws_say():
     bank = fake_bank()
     found = replay(bank, 200, 15.0, np.random.default_rng(12))

@@ -112,7 +112,13 @@ class OwnWeights(Combination):
         return super()._fold(decided, mine, known, portion)
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+EVERY_POLICY = [
+    name if name in ("lcb", "thompson") else pytest.param(name, marks=pytest.mark.slow)
+    for name in sorted(POLICIES)
+]
+
+
+@pytest.mark.parametrize("name", EVERY_POLICY)
 def test_every_policy_with_failing_pulls(name):
     values = estimates(lambda: combination(name), RUNS, [11, sorted(POLICIES).index(name)])
     assert_mean_one(values)
@@ -125,6 +131,7 @@ def test_every_policy_in_many_runs(name):
     assert_mean_one(values, 0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("payoff", ["paired", "triple"])
 def test_groups_of_draws(payoff):
     assert_mean_one(estimates(lambda: combination("ucb1", payoff), 12_000, 13))
