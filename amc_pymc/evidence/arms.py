@@ -25,9 +25,8 @@ GRADIENT_COST = 2.0
 _BLOCK = 1024
 #: Weights that one estimate of importance sampling is the mean of.
 _FEW = 64
-#: Points of one randomised net, and draws from the prior beside it.
+#: Points of one randomised net.
 _NET = 256
-_BESIDE = round(_NET * DEFENSIVE_SHARE / (1.0 - DEFENSIVE_SHARE))
 
 
 class ImportanceArm:
@@ -83,14 +82,17 @@ class QuasiArm:
     ----------
     path : PriorPath
     reference : StudentTMixture
+    share : float
+        Of draws from the prior, rounded to a number of them.
     """
 
     scale: ClassVar[str] = "log"
     draws_per_job: ClassVar[int] = 16
-    cost = float(_NET + _BESIDE)
 
-    def __init__(self, path: PriorPath, reference: StudentTMixture):
+    def __init__(self, path: PriorPath, reference: StudentTMixture, share: float = DEFENSIVE_SHARE):
         self.path, self.reference = path, reference
+        self.beside = round(_NET * share / (1.0 - share))
+        self.cost = float(_NET + self.beside)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Logarithms (n,) of mean weights, and costs."""
@@ -98,8 +100,9 @@ class QuasiArm:
 
     def _one(self, rng: np.random.Generator) -> float:
         u = scrambled_points(_NET, self.path.n_dim + 2, rng)
-        x = np.concatenate([self.path.draw_prior(_BESIDE, rng), self.reference.from_uniforms(u)])
-        log_w = _weights(self.path, self.reference, x, _BESIDE / len(x))
+        beside = self.path.draw_prior(self.beside, rng)
+        x = np.concatenate([beside, self.reference.from_uniforms(u)])
+        log_w = _weights(self.path, self.reference, x, self.beside / len(x))
         top = log_w.max()
         if top == -np.inf:
             return -np.inf

@@ -37,6 +37,10 @@ _POSSIBLE, _MOST_DRAWN = 0.25, 128
 _STARTS, _MODES = 32, 32
 #: Standard deviations within which two searches have ended at the same place.
 _SAME = 0.05
+#: Share of the prior that is tried beside this, taken if the variance falls below this part.
+_LARGER_SHARE, _GAIN = 0.5, 0.7
+#: Second moment of the likelihood over the prior below which a mixture need not cover every tail.
+_CLOSE = 5.0
 #: Points scattered about modes, and on which fractions of their scales.
 _SCANNED, _SCAN_SCALES = 32_768, (0.5, 0.35, 0.25, 0.18)
 #: Prior draws by which a mixture is checked, the share of the posterior it may miss, and how often it
@@ -86,6 +90,10 @@ class Pilot:
         Share of the posterior where the prior's tenth of the proposal is more than the mixture's nine
         tenths: what the mixture has missed and prior draws have seen.
     evaluations, gradients : int
+    share : float
+        Of the prior in proposals of importance sampling.
+    relative_variance : float
+        Expected of their weights.
     """
 
     ladder: Ladder
@@ -96,6 +104,8 @@ class Pilot:
     uncovered: float
     evaluations: int
     gradients: int
+    share: float = DEFENSIVE_SHARE
+    relative_variance: float = math.inf
 
     @cached_property
     def reference(self) -> StudentTMixture | None:
@@ -165,7 +175,8 @@ def explore(
         uncovered, missed = _missed(joint, path, rough, adapted, rng)
     if adapted is None or len(missed):
         current = choose_mixture(rough, None, rng, max_components=6)
-        for _ in range(_ATTEMPTS):
+        close = _moment(joint, rough, None, 1.0, ladder.log_z) < _CLOSE
+        for _ in range(1 if close else _ATTEMPTS):
             if len(missed):
                 starts = np.concatenate([modes, missed])
                 mixture, modes, log_evidence = _modes_and_mixture(joint, starts)
@@ -174,6 +185,8 @@ def explore(
             uncovered, missed = _missed(joint, path, rough, adapted, rng)
             if not len(missed):
                 break
+    assert adapted is not None
+    share, variance = _best_share(joint, rough, adapted)
     return Pilot(
         ladder,
         adapted,
@@ -183,7 +196,32 @@ def explore(
         uncovered,
         evaluations + joint.evaluations,
         gradients + joint.gradients,
+        share,
+        variance,
     )
+
+
+def _best_share(
+    joint: _Joint, rough: np.ndarray, adapted: AdaptedMixture
+) -> tuple[float, float]:
+    """Share of the prior beside the mixture, and relative variance of the weights."""
+    usual, larger = (
+        _moment(joint, rough, adapted.mixture, share, adapted.log_mean) - 1.0
+        for share in (DEFENSIVE_SHARE, _LARGER_SHARE)
+    )
+    if larger < _GAIN * usual:
+        return _LARGER_SHARE, larger
+    return DEFENSIVE_SHARE, adapted.relative_variance
+
+
+def _moment(
+    joint: _Joint, x: np.ndarray, mixture: StudentTMixture | None, share: float, log_z: float
+) -> float:
+    """Second moment of weights over the square of their mean, from posterior draws: E[f / g] / Z."""
+    log_f, log_g = joint.log_density(x), joint.log_prior(x)
+    if mixture is not None:
+        log_g = log_mixture_density(mixture.log_density(x), log_g, share)
+    return math.exp(min(float(log_mean_exp(log_f - log_g)) - log_z, 700.0))
 
 
 def _adapted(

@@ -139,7 +139,7 @@ def _reference_path(path, pilot, kernel, rng, out, chosen, forced) -> tuple[Any,
     wanted = {"ais_reference", "smc_reference"} & set(chosen)
     if pilot.adapted is None or not wanted:
         return None
-    if not forced and pilot.adapted.relative_variance < _GOOD:
+    if not forced and pilot.relative_variance < _GOOD:
         return None
     bridge = ReferencePath(path, pilot.reference)
     n = len(pilot.ladder.particles.x)
@@ -162,10 +162,9 @@ def _arm(
     if name in ("importance", "importance_rqmc"):
         if pilot.adapted is None or pilot.reference is None:
             return None
-        mixture, price = pilot.reference, _wild(pilot.adapted.relative_variance)
-        if name == "importance":
-            return ImportanceArm(path, mixture), (price, ImportanceArm.cost)
-        return QuasiArm(path, mixture), (price, QuasiArm.cost)
+        kind = ImportanceArm if name == "importance" else QuasiArm
+        made = kind(path, pilot.reference, pilot.share)
+        return made, (_wild(pilot.relative_variance), made.cost)
     arm: SequentialArm | AnnealingArm
     if name in ("ais_reference", "smc_reference"):
         if reference is None:

@@ -277,3 +277,33 @@ def test_points_far_from_each_other():
     assert {(30.0, 0.0), (0.0, -30.0)} < set(map(tuple, found))
     assert len(np.unique(found, axis=0)) == 10
     assert pilot._spread(np.ones((50, 2)), 10, rng).shape == (1, 2)
+
+
+class Funnel(FromPrior):
+    """v ~ N(0, 9), x_i ~ N(0, e^v), observations at zero with unit variance: the prior's neck stays."""
+
+    n_dim = 5
+
+    def terms(self, x):
+        v, rest = np.clip(x[:, :1], -60.0, 60.0), x[:, 1:]
+        spread = norm.logpdf(rest, 0.0, np.exp(0.5 * v)).sum(axis=1)
+        return np.array([log_normal(v, 0.0, 3.0) + spread, log_normal(rest, 0.0, 1.0)])
+
+    def slopes(self, x):
+        v, rest = np.clip(x[:, :1], -60.0, 60.0), x[:, 1:]
+        of_v = -v / 9.0 + 0.5 * (rest**2 * np.exp(-v) - 1.0).sum(axis=1, keepdims=True)
+        prior = np.column_stack([of_v, -rest * np.exp(-v)])
+        return np.array([prior, np.column_stack([0.0 * v, -rest])])
+
+    def draw(self, n, beta, rng):
+        v = 3.0 * rng.standard_normal((n, 1))
+        return np.column_stack([v, np.exp(0.5 * v) * rng.standard_normal((n, self.n_dim - 1))])
+
+
+def test_a_posterior_close_to_the_prior_gets_more_draws_from_it():
+    found = look(Funnel())
+    assert found.share == 0.5
+    assert found.relative_variance < found.adapted.relative_variance
+    other = look(Gaussian([1.0, -2.0, 0.5], 0.5))
+    assert other.share == 0.1
+    assert other.relative_variance == other.adapted.relative_variance

@@ -40,7 +40,8 @@ def discrete():
 
 def fitted_with(pilot, **changes):
     """A pilot run whose mixture is said to be another."""
-    return dataclasses.replace(pilot, adapted=pilot.adapted._replace(**changes))
+    adapted = pilot.adapted._replace(**changes)
+    return dataclasses.replace(pilot, adapted=adapted, relative_variance=adapted.relative_variance)
 
 
 def make(path, pilot, kernel=HMC, seed=3, **settings):
