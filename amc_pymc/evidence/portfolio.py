@@ -41,6 +41,9 @@ _GOOD = 3.0
 #: An arm is left out if it is expected to need this many times the cost of the best one, or if three
 #: of its draws would cost more than this share of the budget.
 _HOPELESS, _AFFORDABLE = 10.0, 0.5
+#: Draws that an arm is given at least before its variance is believed. Arms from the fitted reference are
+#: kept for fewer: what is expected of it may be wrong.
+_LEAST_DRAWS = 30.0
 #: Relative variance of one weight beyond which importance sampling is not expected to work at all.
 _WILD = 1e3
 _SMC_MOVES, _SMC_PARTICLES = 3, (128, 1024)
@@ -92,8 +95,8 @@ def make_portfolio(
     names : sequence of str, optional
         Arms to make, whatever the pilot says. By default all those that it does not show to be hopeless:
         the cost of an arm times the variance expected of it (of annealing: from the barrier of the
-        path) to the target's precision, and at least three draws, must not be ten times what the best
-        one needs, nor three of its draws half of the budget.
+        path) to the target's precision, and at least thirty draws (three from a fitted reference), must
+        not be ten times what the best one needs, nor three of its draws half of the budget.
     target : float, optional
         Error aimed at; tells how much there is to spend.
     budget : float
@@ -224,7 +227,10 @@ def _screen(
 ) -> None:
     """Take out arms that are not expected to be of any use."""
     precision = 0.0 if target is None else target**-2
-    needs = {name: max(price * precision, 3.0 * cost) for name, (price, cost) in prices.items()}
+    needs = {
+        name: max(price * precision, (3.0 if name in _FITTED else _LEAST_DRAWS) * cost)
+        for name, (price, cost) in prices.items()
+    }
     if target is None:
         needs = {name: price for name, (price, _) in prices.items()}
     best = min(needs, key=lambda name: needs[name])

@@ -113,7 +113,7 @@ class OwnWeights(Combination):
 
 
 EVERY_POLICY = [
-    name if name in ("lcb", "thompson") else pytest.param(name, marks=pytest.mark.slow)
+    name if name == "lcb" else pytest.param(name, marks=pytest.mark.slow)
     for name in sorted(POLICIES)
 ]
 
@@ -137,11 +137,12 @@ def test_groups_of_draws(payoff):
     assert_mean_one(estimates(lambda: combination("ucb1", payoff), 12_000, 13))
 
 
-@pytest.mark.parametrize("name", ["lcb", "ucb1"])
+@pytest.mark.parametrize("name", ["lcb", pytest.param("ucb1", marks=pytest.mark.slow)])
 def test_delayed_tells(name):
     assert_mean_one(estimates(lambda: combination(name, kind=Late), 12_000, 14))
 
 
+@pytest.mark.slow
 def test_random_costs_that_depend_on_values():
     """Rounds are planned by mean costs of earlier rounds and always finished."""
 
