@@ -41,8 +41,9 @@ _SAME = 0.05
 _LARGER_SHARE, _GAIN = 0.5, 0.7
 #: Second moment of the likelihood over the prior below which a mixture need not cover every tail.
 _CLOSE = 5.0
-#: Points scattered about modes, and on which fractions of their scales.
-_SCANNED, _SCAN_SCALES = 32_768, (0.5, 0.35, 0.25, 0.18)
+#: Points scattered about modes, in up to so many dimensions (in proportion to them in more), and on which
+#: fractions of their scales.
+_SCANNED, _SCANNED_DIMENSIONS, _SCAN_SCALES = 32_768, 10, (0.5, 0.35, 0.25, 0.18)
 #: Prior draws by which a mixture is checked, the share of the posterior it may miss, and how often it
 #: is mended.
 _CHECKED, _COVERED, _ATTEMPTS = 4096, 0.01, 3
@@ -201,9 +202,7 @@ def explore(
     )
 
 
-def _best_share(
-    joint: _Joint, rough: np.ndarray, adapted: AdaptedMixture
-) -> tuple[float, float]:
+def _best_share(joint: _Joint, rough: np.ndarray, adapted: AdaptedMixture) -> tuple[float, float]:
     """Share of the prior beside the mixture, and relative variance of the weights."""
     usual, larger = (
         _moment(joint, rough, adapted.mixture, share, adapted.log_mean) - 1.0
@@ -370,7 +369,8 @@ def _scan(
     on a fraction of its scale, where those close to the peak are least rare.
     """
     x, residual = [], []
-    n = _SCANNED // (mixture.components * len(_SCAN_SCALES))
+    scanned = _SCANNED * max(mixture.n_dim, _SCANNED_DIMENSIONS) // _SCANNED_DIMENSIONS
+    n = scanned // (mixture.components * len(_SCAN_SCALES))
     tops = log_evidence - _log_volumes(mixture)
     for top, mean, chol in zip(tops, mixture.means, mixture.choleskys, strict=True):
         for scale in _SCAN_SCALES:
