@@ -12,7 +12,7 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-__all__ = ["LogWeights", "log_mean_exp", "summarise_log_weights"]
+__all__ = ["LogWeights", "log_mean_exp", "summarise_log_weights", "systematic"]
 
 
 def log_mean_exp(log_weights: ArrayLike, axis: int | None = None) -> np.ndarray | float:
@@ -110,3 +110,21 @@ def summarise_log_weights(log_weights: ArrayLike) -> LogWeights:
     return LogWeights(
         n, top + math.log(mean), spread, s2, 1.0 - positive.size / n, total**2 / squares
     )
+
+
+def systematic(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Systematic sampling: n indices (int), each as often as its weight asks, rounded up or down.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.logweights import systematic
+    >>> from amc_pymc.rng import as_generator
+    >>> systematic(np.array([0.5, 0.25, 0.25]), 4, as_generator(1)).tolist()
+    [0, 0, 1, 2]
+    """
+    ends = np.cumsum(weights)
+    at = (rng.random() + np.arange(n)) / max(n, 1) * ends[-1]
+    # Rounding may put the last of them at the very end, behind the last positive weight.
+    last = int(np.searchsorted(ends, ends[-1]))
+    return np.minimum(np.searchsorted(ends, at, side="right"), last)

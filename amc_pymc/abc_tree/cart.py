@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from amc_pymc.abc_tree.partition import Partition
+from amc_pymc.abc_tree.partition import NARROWEST, Partition, whole_cube
 
 __all__ = ["fit_cart"]
-
-#: Boxes narrower than this are not cut any more.
-_NARROWEST = 1e-9
 
 
 def fit_cart(
@@ -57,8 +54,7 @@ def fit_cart(
     from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
 
     if max_leaves < 2 or len(u) < 2 * min_samples:
-        max_leaves = 2
-        min_samples = max(len(u), 1)
+        return whole_cube(u.shape[1])
     kind = ExtraTreeRegressor if random_cuts else DecisionTreeRegressor
     tree = kind(
         max_leaf_nodes=max_leaves,
@@ -79,9 +75,9 @@ def _in_double(tree, n_dim: int) -> Partition:
         theirs, ours = waiting.pop()
         while tree.children_left[theirs] >= 0:
             along, at = int(tree.feature[theirs]), float(tree.threshold[theirs])
-            if at - lower[ours][along] < _NARROWEST:
+            if at - lower[ours][along] < NARROWEST:
                 theirs = tree.children_right[theirs]
-            elif upper[ours][along] - at < _NARROWEST:
+            elif upper[ours][along] - at < NARROWEST:
                 theirs = tree.children_left[theirs]
             else:
                 break

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from amc_pymc.abc_tree.partition import Partition
+from amc_pymc.abc_tree.partition import NARROWEST, Partition
 
 __all__ = ["halve"]
-
-#: Boxes narrower than this are not cut any more.
-_NARROWEST = 1e-9
 
 
 def halve(
@@ -47,7 +44,7 @@ def halve(
     """
     lower, upper = partition.lower, partition.upper
     widths = upper - lower
-    open_to = (worth > 0.0) & (widths.max(axis=1) > 2.0 * _NARROWEST)
+    open_to = (worth > 0.0) & (widths.max(axis=1) > 2.0 * NARROWEST)
     order = np.argsort(-np.where(open_to, worth, -np.inf), kind="stable")
     chosen = order[: min(n_cuts, int(open_to.sum()))]
     along = widths[chosen].argmax(axis=1)
@@ -80,7 +77,7 @@ def _best_separation(partition, chosen, widest, u, closeness) -> np.ndarray:
         above = u[:, d] >= middle[at, d]
         halves = [np.bincount(at[side], minlength=len(chosen)) for side in (~above, above)]
         sums = [np.bincount(at[s], closeness[s], minlength=len(chosen)) for s in (~above, above)]
-        both = (halves[0] > 0) & (halves[1] > 0) & (widths[:, d] > 2.0 * _NARROWEST)
+        both = (halves[0] > 0) & (halves[1] > 0) & (widths[:, d] > 2.0 * NARROWEST)
         low, high = (
             np.divide(s, n, where=both, out=np.zeros(len(n)))
             for s, n in zip(sums, halves, strict=True)

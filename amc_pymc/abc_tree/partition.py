@@ -9,7 +9,10 @@ from functools import cached_property
 import numba
 import numpy as np
 
-__all__ = ["Partition", "whole_cube"]
+__all__ = ["NARROWEST", "Partition", "whole_cube"]
+
+#: Boxes narrower than this are not cut any more.
+NARROWEST = 1e-9
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.abc_tree.partition import Partition, whole_cube
+from amc_pymc.logweights import systematic
 
 __all__ = ["Boxes", "Drawn", "Proposal", "prior_proposal"]
 
@@ -66,7 +67,7 @@ class Proposal:
         sizes = [left // t + (i < left % t) for i in range(t)]
         parts = [rng.random((from_prior, self.members[0].partition.n_dim))]
         parts += [
-            m.partition.draw(_systematic(m.q, size, rng), rng)
+            m.partition.draw(systematic(m.q, size, rng), rng)
             for m, size in zip(self.members, sizes, strict=True)
         ]
         u = rng.permutation(np.concatenate(parts))
@@ -88,11 +89,3 @@ class Proposal:
 def prior_proposal(n_dim: int) -> Proposal:
     """The prior itself."""
     return Proposal((Boxes(whole_cube(n_dim), np.ones(1)),), share=1.0)
-
-
-def _systematic(q: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Boxes (n,), each as often as q asks, rounded up or down at random."""
-    ends = np.cumsum(q)
-    at = (rng.random() + np.arange(n)) / max(n, 1) * ends[-1]
-    last = int(np.searchsorted(ends, ends[-1]))
-    return np.minimum(np.searchsorted(ends, at, side="right"), last)

@@ -12,7 +12,7 @@ import numpy as np
 
 from amc_pymc.abc_tree.cart import fit_cart
 from amc_pymc.abc_tree.dyadic import halve
-from amc_pymc.abc_tree.partition import Partition, whole_cube
+from amc_pymc.abc_tree.partition import Partition
 from amc_pymc.abc_tree.proposal import Boxes, Proposal, prior_proposal
 from amc_pymc.abc_tree.rates import shrunk_rates
 from amc_pymc.abc_tree.utilities import best_proposal, draws_per_simulation
@@ -29,9 +29,13 @@ class Partitioner(Protocol):
     """Makes boxes from simulations."""
 
     def __call__(
-        self, u: np.ndarray, closeness: np.ndarray, rng: np.random.Generator
+        self,
+        u: np.ndarray,
+        closeness: np.ndarray,
+        before: Sequence[Partition],
+        rng: np.random.Generator,
     ) -> Sequence[Partition]:
-        """Partitions, from points (n, D) and how close (n,) they came."""
+        """Partitions, from points (n, D), how close (n,) they came, and the partitions of the last batch."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +212,8 @@ def next_proposal(
     if not near.any():
         return prior_proposal(u.shape[1])
     members, gains = [], []
-    for partition in settings.partitioner(u, near, rng):
+    before = [m.partition for m in history.rounds[-1].proposal.members]
+    for partition in settings.partitioner(u, near, before, rng):
         rates = shrunk_rates(partition, u, near)
         p = partition.volumes * rates
         q = best_proposal(p, partition.volumes, settings.utility)
@@ -244,9 +249,7 @@ class Cart:
     trees: int = 1
     random_cuts: bool = False
 
-    def __call__(
-        self, u: np.ndarray, closeness: np.ndarray, rng: np.random.Generator
-    ) -> list[Partition]:
+    def __call__(self, u, closeness, before, rng) -> list[Partition]:
         """One partition for each tree."""
         leaves = int(min(self.max_leaves, max(4.0, closeness.sum() / self.accepts_per_leaf)))
         return [
@@ -258,7 +261,7 @@ class Cart:
         ]  # fmt: skip
 
 
-@dataclass
+@dataclass(frozen=True)
 class Dyadic:
     """Halves the boxes with most of the posterior, some each round.
 
@@ -272,16 +275,12 @@ class Dyadic:
 
     cuts: int = 20
     separate: bool = True
-    partition: Partition | None = None
 
-    def __call__(
-        self, u: np.ndarray, closeness: np.ndarray, rng: np.random.Generator
-    ) -> list[Partition]:
-        """The partition of the last round, cut further."""
-        before = self.partition if self.partition is not None else whole_cube(u.shape[1])
+    def __call__(self, u, closeness, before, rng) -> list[Partition]:
+        """The partition of the last batch, cut further."""
+        (found,) = before
         for _ in range(self.cuts):
-            worth = before.volumes * shrunk_rates(before, u, closeness)
+            worth = found.volumes * shrunk_rates(found, u, closeness)
             told = {"closeness": closeness, "u": u} if self.separate else {}
-            before = halve(before, worth, n_cuts=1, **told)
-        self.partition = before
-        return [before]
+            found = halve(found, worth, n_cuts=1, **told)
+        return [found]

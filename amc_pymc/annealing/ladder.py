@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from amc_pymc.kernels import Kernel, Particles, Path, Tuning, scale_of, start, tune
-from amc_pymc.logweights import log_mean_exp
+from amc_pymc.logweights import log_mean_exp, systematic
 
 __all__ = ["Ladder", "climb", "cool", "resample", "taken"]
 
@@ -80,12 +80,7 @@ def resample(log_weights: np.ndarray, n: int, rng: np.random.Generator) -> np.nd
     >>> resample(np.log([0.5, 0.25, 0.25]), 4, as_generator(1)).tolist()
     [0, 0, 1, 2]
     """
-    w = np.exp(log_weights - log_weights.max())
-    ends = np.cumsum(w)
-    at = (rng.random() + np.arange(n)) / n * ends[-1]
-    # Rounding may put the last of them at the very end, behind the last positive weight.
-    last = int(np.searchsorted(ends, ends[-1]))
-    return np.minimum(np.searchsorted(ends, at, side="right"), last)
+    return systematic(np.exp(log_weights - log_weights.max()), n, rng)
 
 
 def climb(

@@ -23,7 +23,7 @@ from amc_pymc.importance import (
     log_mixture_density,
     maximise,
 )
-from amc_pymc.kernels import Kernel, Path
+from amc_pymc.kernels import Kernel, Particles, Path
 from amc_pymc.logweights import log_mean_exp
 
 __all__ = ["DEFENSIVE_SHARE", "Pilot", "PriorPath", "explore"]
@@ -169,14 +169,14 @@ def explore(
         mixture, modes, log_evidence = _modes_and_mixture(joint, np.concatenate([modes, odd]))
     if report is not None:
         report()
-    rough = ladder.particles.x
+    rough = ladder.particles
     adapted = None if mixture is None else _laplace(joint, path, mixture, rng)
     uncovered, missed = 0.0, none
     if adapted is not None:
         uncovered, missed = _missed(joint, path, rough, adapted, rng)
     if adapted is None or len(missed):
-        current = choose_mixture(rough, None, rng, max_components=6)
-        close = _moment(joint, rough, None, 1.0, ladder.log_z) < _CLOSE
+        current = choose_mixture(rough.x, None, rng, max_components=6)
+        close = _moment(rough, None, 1.0, ladder.log_z) < _CLOSE
         for _ in range(1 if close else _ATTEMPTS):
             if len(missed):
                 starts = np.concatenate([modes, missed])
@@ -187,7 +187,7 @@ def explore(
             if not len(missed):
                 break
     assert adapted is not None
-    share, variance = _best_share(joint, rough, adapted)
+    share, variance = _best_share(rough, adapted)
     return Pilot(
         ladder,
         adapted,
@@ -202,10 +202,10 @@ def explore(
     )
 
 
-def _best_share(joint: _Joint, rough: np.ndarray, adapted: AdaptedMixture) -> tuple[float, float]:
+def _best_share(rough: Particles, adapted: AdaptedMixture) -> tuple[float, float]:
     """Share of the prior beside the mixture, and relative variance of the weights."""
     usual, larger = (
-        _moment(joint, rough, adapted.mixture, share, adapted.log_mean) - 1.0
+        _moment(rough, adapted.mixture, share, adapted.log_mean) - 1.0
         for share in (DEFENSIVE_SHARE, _LARGER_SHARE)
     )
     if larger < _GAIN * usual:
@@ -213,13 +213,11 @@ def _best_share(joint: _Joint, rough: np.ndarray, adapted: AdaptedMixture) -> tu
     return DEFENSIVE_SHARE, adapted.relative_variance
 
 
-def _moment(
-    joint: _Joint, x: np.ndarray, mixture: StudentTMixture | None, share: float, log_z: float
-) -> float:
+def _moment(rough: Particles, mixture: StudentTMixture | None, share: float, log_z: float) -> float:
     """Second moment of weights over the square of their mean, from posterior draws: E[f / g] / Z."""
-    log_f, log_g = joint.log_density(x), joint.log_prior(x)
+    log_f, log_g = rough.terms.sum(axis=0), rough.terms[0]
     if mixture is not None:
-        log_g = log_mixture_density(mixture.log_density(x), log_g, share)
+        log_g = log_mixture_density(mixture.log_density(rough.x), log_g, share)
     return math.exp(min(float(log_mean_exp(log_f - log_g)) - log_z, 700.0))
 
 
@@ -383,11 +381,11 @@ def _scan(
 
 
 def _missed(
-    joint: _Joint, path: PriorPath, rough: np.ndarray, adapted: AdaptedMixture, rng
+    joint: _Joint, path: PriorPath, rough: Particles, adapted: AdaptedMixture, rng
 ) -> tuple[float, np.ndarray]:
     """Share of the posterior that a mixture misses, and points there; none if it is good enough."""
     uncovered, alone = _uncovered(joint, path, adapted, rng)
-    thin = _thin(joint, rough, adapted)
+    thin = _thin(rough, adapted)
     return uncovered, np.concatenate([alone if uncovered >= _COVERED else alone[:0], thin])
 
 
@@ -420,11 +418,11 @@ def _widened(mixture: StudentTMixture) -> StudentTMixture:
     )
 
 
-def _thin(joint: _Joint, x: np.ndarray, adapted: AdaptedMixture) -> np.ndarray:
+def _thin(rough: Particles, adapted: AdaptedMixture) -> np.ndarray:
     """Those of some rough posterior draws where the proposal is far below the posterior."""
-    x = np.unique(x, axis=0)
-    log_f = joint.log_density(x)
-    log_prior, log_q = joint.log_prior(x), adapted.mixture.log_density(x)
+    x, first = np.unique(rough.x, axis=0, return_index=True)
+    log_f, log_prior = rough.terms.sum(axis=0)[first], rough.terms[0, first]
+    log_q = adapted.mixture.log_density(x)
     log_w = log_f - log_mixture_density(log_q, log_prior, DEFENSIVE_SHARE) - adapted.log_mean
     order = np.argsort(-log_w)[:_STARTS]
     return x[order[log_w[order] > _THIN]]

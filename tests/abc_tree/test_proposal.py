@@ -153,7 +153,7 @@ def test_the_posterior_at_a_tolerance(kind, utility):
 
 
 def test_a_bounded_run_of_the_prior_is_rejection():
-    settings = Settings(lambda u, near, rng: [whole_cube(1)], tolerance=0.05)
+    settings = Settings(lambda u, near, before, rng: [whole_cube(1)], tolerance=0.05)
     history = run(3000, settings, 1)
     np.testing.assert_allclose(history.log_weight, 0.0, atol=1e-12)
 
