@@ -7,7 +7,7 @@ import pytest
 
 from scipy.special import logsumexp
 
-from amc_pymc.logweights import log_mean_exp, summarise_log_weights
+from amc_pymc.logweights import log_mean_exp, summarise_log_weights, trusted_variance
 
 
 def test_log_mean_exp():
@@ -52,3 +52,8 @@ def test_zeros_and_single_weights():
 def test_bad_weights(bad):
     with pytest.raises(ValueError, match="log_weights must"):
         summarise_log_weights(bad)
+
+
+def test_equal_weights_have_no_kurtosis():
+    """Rounding may leave them a variance all the same."""
+    assert trusted_variance(100, 1e-16, 0.0, 0.0, math.nan) == pytest.approx(1e-16)

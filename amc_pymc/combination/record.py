@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from amc_pymc.combination.arms import Arm, Sample
+from amc_pymc.logweights import trusted_variance
 
 __all__ = ["ArmRecord", "controls_pay"]
 
@@ -233,18 +234,10 @@ class ArmRecord:
     def reported_variance(self) -> float:
         """Variance to report errors with, in the units of :meth:`cautious_variance`.
 
-        On the log scale the cautious one until about exp(4 s^2) draws have been made, which is what the
-        empirical variance of log-normal values takes. That is raised by its own standard error: positive
-        values are skewed, and where few of them make up the variance it is too small as often as the
-        mean is.
+        On the log scale by :func:`amc_pymc.logweights.trusted_variance`.
         """
         if self.arm.scale == "natural" or self.n < 2:
             return self.variance()
-        empirical = self.relative_variance()
-        cautious = max(empirical, self.surrogate())
-        if not math.isfinite(cautious) or empirical <= 0.0:
-            return cautious
-        empirical *= 1.0 + math.sqrt(max(self.kurtosis() - 1.0, 0.0) / self.n)
-        cautious = max(empirical, cautious)
-        trust = self.n / (self.n + math.exp(min(4.0 * self.log_variance(), 700.0)))
-        return empirical**trust * cautious ** (1.0 - trust)
+        return trusted_variance(
+            self.n, self.relative_variance(), self.surrogate(), self.log_variance(), self.kurtosis()
+        )

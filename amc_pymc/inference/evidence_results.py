@@ -15,7 +15,7 @@ import xarray as xr
 from arviz_stats.base import array_stats
 
 from amc_pymc.evidence import Pilot
-from amc_pymc.logweights import LogWeights, summarise_log_weights
+from amc_pymc.logweights import LogWeights, summarise_log_weights, trusted_variance
 
 __all__ = [
     "Evidence",
@@ -60,9 +60,7 @@ def _reported_variance(found: LogWeights, log_weights: np.ndarray) -> float:
     Between the empirical one and, for few weights, the larger one of log-normal weights with the variance
     s^2 of logarithms seen in proportion to the roots of the weights. Of log-normal weights that
     is the variance of their logarithms; of others it leaves out how small the small ones are, which says
-    nothing of the large ones. The empirical one takes about exp(4 s^2) draws to be seen, and is raised by
-    its own standard error: where few weights make it up, it is too small when the mean is too large, and
-    the other way round.
+    nothing of the large ones.
     """
     if found.n < 2 or found.log_mean == -math.inf:
         return math.inf
@@ -71,22 +69,17 @@ def _reported_variance(found: LogWeights, log_weights: np.ndarray) -> float:
     share /= share.sum()
     seen = 1.0 - float(share @ share)
     s2 = float(share @ (logs - share @ logs) ** 2) / seen if seen > 0.0 else math.inf
-    empirical = found.relative_variance * (1.0 + _relative_error_of_variance(log_weights))
-    cautious = max(empirical, found._replace(log_variance=s2).surrogate)
-    if empirical <= 0.0 or not math.isfinite(cautious):
-        return cautious
-    trust = found.n / (found.n + math.exp(min(4.0 * s2, 700.0)))
-    return empirical**trust * cautious ** (1.0 - trust)
+    surrogate = found._replace(log_variance=s2).surrogate
+    kurtosis = _kurtosis(log_weights)
+    return trusted_variance(found.n, found.relative_variance, surrogate, s2, kurtosis)
 
 
-def _relative_error_of_variance(log_weights: np.ndarray) -> float:
-    """Standard error of the empirical variance of weights over that variance, from the kurtosis."""
+def _kurtosis(log_weights: np.ndarray) -> float:
+    """Fourth central moment of weights over their squared variance; nan if they are all equal."""
     w = np.exp(log_weights - log_weights.max())
     squares = (w - w.mean()) ** 2
     variance = float(squares.mean())
-    if variance <= 0.0:
-        return 0.0
-    return math.sqrt(max(float(squares @ squares) / len(w) / variance**2 - 1.0, 0.0) / len(w))
+    return float(squares @ squares) / len(w) / variance**2 if variance > 0.0 else math.nan
 
 
 def pareto_k(log_weights: np.ndarray) -> float:
