@@ -2,6 +2,7 @@
 
 import logging
 
+from amc_pymc.abc_tree import SimulatorProblem
 from amc_pymc.combination import ArmError, FailedPull
 from amc_pymc.diagnostics import decision_error
 from amc_pymc.extract import NotRowFactorised
@@ -11,6 +12,8 @@ from amc_pymc.inference import (
     compare_evidence,
     estimate_evidence,
     racing_outlook,
+    sample_abc_rejection,
+    sample_abc_tree,
     sample_ais,
     sample_product_space,
 )
@@ -53,6 +56,7 @@ __all__ = [
     "RacingOutlook",
     "RacingSlice",
     "RandomWalkProposal",
+    "SimulatorProblem",
     "TTestRace",
     "TaylorProxy",
     "__version__",
@@ -65,6 +69,8 @@ __all__ = [
     "plot_evidence",
     "plot_regret",
     "racing_outlook",
+    "sample_abc_rejection",
+    "sample_abc_tree",
     "sample_ais",
     "sample_product_space",
 ]

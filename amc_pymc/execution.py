@@ -6,21 +6,38 @@ are returned in the order of the jobs. Ctrl-C asks running jobs to stop and retu
 
 import multiprocessing
 import os
+import pickle
 import signal
+import time
+import traceback
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, wait
+from multiprocessing.connection import wait as wait_for_connections
 from multiprocessing.context import BaseContext
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
+from threadpoolctl import threadpool_limits
+
 from amc_pymc.progress import ProgressReport
 
-__all__ = ["JobReport", "map_jobs", "number_of_cores", "run_jobs"]
+__all__ = [
+    "JobReport",
+    "Worker",
+    "WorkerDied",
+    "heard",
+    "map_jobs",
+    "number_of_cores",
+    "run_jobs",
+    "stop_workers",
+]
 
 _POLL_SECONDS = 0.2
+#: Workers that do not stop by themselves in this time are killed.
+_STOP_SECONDS = 1.0
 
 
 class JobReport:
@@ -217,3 +234,153 @@ def map_jobs(
 
 def _call(function: Callable[[Any], Any], job: bytes) -> Any:
     return function(cloudpickle.loads(job))
+
+
+# --- workers that may die -------------------------------------------------------------------------
+
+
+class WorkerDied(RuntimeError):
+    """A worker process ended by itself; the text says of what."""
+
+
+class Worker:
+    """A process that does one job after the other and tells of each piece that is done.
+
+    Unlike those of an executor it may be killed, or kill itself, without harm to others, and it is known
+    what it was doing. It ignores Ctrl-C and ends when this process does. Who gives a job knows from its
+    pieces when it is done.
+
+    Parameters
+    ----------
+    function : callable or bytes
+        Yields the pieces of a job. As bytes, by cloudpickle; a callable itself can only be given to a
+        process that is forked.
+    context : multiprocessing context
+
+    Examples
+    --------
+    >>> import multiprocessing
+    >>> from amc_pymc.execution import Worker, heard, stop_workers
+    >>> worker = Worker(range, multiprocessing.get_context("fork"))
+    >>> worker.begin(2)
+    >>> [worker.receive() for _ in range(3)]
+    [('ready', None), ('piece', 0), ('piece', 1)]
+    >>> stop_workers([worker])
+    """
+
+    def __init__(self, function: Callable[[Any], Iterator[Any]] | bytes, context: BaseContext):
+        self._connection, there = context.Pipe()
+        self._process = context.Process(  # type: ignore[attr-defined]
+            target=_serve, args=(function, self._connection, there)
+        )
+        # Inherited; until the worker is up, Ctrl-C in a terminal would end it.
+        before = _on_interrupt(signal.SIG_IGN)
+        try:
+            self._process.start()
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGINT, before)
+            there.close()
+
+    def begin(self, job: Any) -> None:
+        """Hand over a job. That the worker is dead is only known by :meth:`receive`."""
+        try:
+            self._connection.send(job)
+        except OSError:
+            pass
+
+    def receive(self) -> tuple[str, Any]:
+        """The next message: "ready", "piece" and its value, or "error" and the exception.
+
+        Raises
+        ------
+        WorkerDied
+            There will be no more.
+        """
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError):
+            self._process.join(_STOP_SECONDS)
+            code = self._process.exitcode
+            self.kill()
+            raise WorkerDied(_cause_of_death(code)) from None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.exitcode is None
+
+    def kill(self) -> None:
+        """End the process at once, whatever it does."""
+        self._process.kill()
+        self._process.join()
+        self._connection.close()
+
+
+def heard(workers: Sequence[Worker], seconds: float) -> list[Worker]:
+    """Workers with a message, or dead, waiting for the first no longer than so many seconds."""
+    by_connection: dict[Any, Worker] = {w._connection: w for w in workers}
+    ready = [by_connection[c] for c in wait_for_connections(list(by_connection), seconds)]
+    # What a worker has started may keep its end of the pipe open.
+    return ready or [w for w in workers if not w.alive]
+
+
+def stop_workers(workers: Sequence[Worker], *, busy: Sequence[Worker] = ()) -> None:
+    """End processes: those that wait for a job by asking them, those that are `busy` by a signal."""
+    before = _on_interrupt(signal.SIG_IGN)
+    try:
+        for worker in workers:
+            worker.begin(None)
+        for worker in busy:
+            worker._process.terminate()
+        until = time.monotonic() + _STOP_SECONDS
+        for worker in workers:
+            worker._process.join(max(0.0, until - time.monotonic()))
+        for worker in workers:
+            worker.kill()
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+def _serve(function, parents_end, connection) -> None:
+    parents_end.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with threadpool_limits(1, "blas"):
+            work = cloudpickle.loads(function) if isinstance(function, bytes) else function
+            connection.send(("ready", None))
+            while (job := connection.recv()) is not None:
+                for message in _messages(work, job):
+                    connection.send(message)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # nobody is listening any more
+    except Exception as error:
+        connection.send(("error", _portable(error)))
+
+
+def _messages(work, job) -> Iterator[tuple[str, Any]]:
+    try:
+        for piece in work(job):
+            yield "piece", piece
+    except Exception as error:
+        yield "error", _portable(error)
+
+
+def _portable(error: Exception) -> Exception:
+    """An exception that can be sent, with the place where it was raised."""
+    error.add_note("In a worker process:\n" + "".join(traceback.format_tb(error.__traceback__)))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+def _cause_of_death(code: int | None) -> str:
+    if code is None:
+        return "no longer answering"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"exit code {code}"

@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from amc_pymc.abc_tree.partition import NARROWEST, Partition, whole_cube
 
-__all__ = ["fit_cart"]
+#: Quantiles of the costs of complexity that are tried, and folds of the cross-validation.
+_PRUNING, _FOLDS = (0.0, 0.5, 0.75, 0.9, 0.97), 5
+
+__all__ = ["Cart", "fit_cart"]
+
+
+@dataclass(frozen=True)
+class Cart:
+    """Partitions by :func:`fit_cart`.
+
+    Attributes
+    ----------
+    max_leaves, min_samples : int
+    random_cuts, prune : bool
+    """
+
+    max_leaves: int = 1000
+    min_samples: int = 15
+    random_cuts: bool = False
+    prune: bool = False
+
+    def __call__(self, u, closeness, before, rng) -> Partition:
+        """A new partition; `before` plays no part."""
+        return fit_cart(
+            u, closeness, rng, max_leaves=self.max_leaves, min_samples=self.min_samples,
+            random_cuts=self.random_cuts, prune=self.prune,
+        )  # fmt: skip
 
 
 def fit_cart(
@@ -17,6 +45,7 @@ def fit_cart(
     max_leaves: int = 1000,
     min_samples: int = 10,
     random_cuts: bool = False,
+    prune: bool = False,
 ) -> Partition:
     """Fit a regression tree to how close simulations came to the data.
 
@@ -34,6 +63,9 @@ def fit_cart(
     random_cuts : bool
         Try one random cut of each coordinate instead of all cuts (extremely randomised trees; Geurts,
         Ernst & Wehenkel 2006, doi:10.1007/s10994-006-6226-1).
+    prune : bool
+        Prune the tree at the cost of complexity that five-fold cross-validation chooses (Breiman et al.
+        1984, doi:10.1201/9781315139470); takes some thirty fits.
 
     Returns
     -------
@@ -55,15 +87,29 @@ def fit_cart(
 
     if max_leaves < 2 or len(u) < 2 * min_samples:
         return whole_cube(u.shape[1])
-    kind = ExtraTreeRegressor if random_cuts else DecisionTreeRegressor
-    tree = kind(
+    tree = (ExtraTreeRegressor if random_cuts else DecisionTreeRegressor)(
         max_leaf_nodes=max_leaves,
         min_samples_leaf=min_samples,
         max_features=None,
         random_state=int(rng.integers(2**31)),
     )
+    if prune:
+        tree = _pruned(tree, u, closeness)
     tree.fit(u, closeness)
     return _in_double(tree.tree_, u.shape[1])
+
+
+def _pruned(tree, u, closeness):
+    """The tree with the cost of complexity of least squared error under cross-validation."""
+    from sklearn.model_selection import GridSearchCV, KFold
+
+    costs = tree.cost_complexity_pruning_path(u, closeness).ccp_alphas
+    costs = np.unique(np.maximum(np.quantile(costs, _PRUNING), 0.0))
+    folds = KFold(_FOLDS, shuffle=True, random_state=tree.random_state)
+    search = GridSearchCV(
+        tree, {"ccp_alpha": costs}, cv=folds, scoring="neg_mean_squared_error", refit=False
+    )
+    return tree.set_params(**search.fit(u, closeness).best_params_)
 
 
 def _in_double(tree, n_dim: int) -> Partition:

@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from amc_pymc.abc_tree.partition import NARROWEST, Partition
+from amc_pymc.abc_tree.partition import NARROWEST, Partition, whole_cube
+from amc_pymc.abc_tree.rates import shrunk_rates
 
-__all__ = ["halve"]
+__all__ = ["Dyadic", "halve"]
+
+
+@dataclass(frozen=True)
+class Dyadic:
+    """Halves the boxes with most of the posterior, some each round.
+
+    Attributes
+    ----------
+    cuts : int
+        r, boxes halved a round.
+    separate : bool
+        Cut along the side that tells most; else along the widest.
+    """
+
+    cuts: int = 20
+    separate: bool = True
+
+    def __call__(self, u, closeness, before, rng) -> Partition:
+        """The partition of the last batch, cut further."""
+        found = whole_cube(u.shape[1]) if before is None else before
+        for _ in range(self.cuts):
+            worth = found.volumes * shrunk_rates(found, u, closeness)
+            told = {"closeness": closeness, "u": u} if self.separate else {}
+            found = halve(found, worth, n_cuts=1, **told)
+        return found
 
 
 def halve(

@@ -8,17 +8,41 @@ from typing import NamedTuple
 
 import numpy as np
 
+from amc_pymc.abc_tree.axes import to_axes, to_cube
 from amc_pymc.abc_tree.partition import Partition, whole_cube
 from amc_pymc.logweights import systematic
 
 __all__ = ["Boxes", "Drawn", "Proposal", "prior_proposal"]
 
 
-class Boxes(NamedTuple):
-    """A partition with the probabilities (K,) that its boxes are drawn with."""
+@dataclass(frozen=True)
+class Boxes:
+    """A partition with the probabilities that its boxes are drawn with.
+
+    Attributes
+    ----------
+    partition : Partition
+    q : array (K,)
+    axes : array (D, D) or None
+        Axes of :func:`amc_pymc.abc_tree.axes.principal_axes` that it cuts along.
+    """
 
     partition: Partition
     q: np.ndarray
+    axes: np.ndarray | None = None
+
+    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Points (n, D) of the cube, with systematic sampling of boxes."""
+        v = self.partition.draw(systematic(self.q, n, rng), rng)
+        return v if self.axes is None else to_cube(v, self.axes)
+
+    def find(self, u: np.ndarray) -> np.ndarray:
+        """Boxes (n,) of points (n, D)."""
+        return self.partition.find(u if self.axes is None else to_axes(u, self.axes))
+
+    def density(self, u: np.ndarray) -> np.ndarray:
+        """Density (n,) at points (n, D), relative to the prior."""
+        return (self.q / self.partition.volumes)[self.find(u)]
 
 
 class Drawn(NamedTuple):
@@ -61,18 +85,15 @@ class Proposal:
     gain: float = 1.0
 
     def draw(self, n: int, rng: np.random.Generator) -> Drawn:
-        """Draw n parameters: a fixed number from the prior, the others by systematic sampling of boxes."""
+        """Draw n parameters: fixed numbers from the prior and from each partition."""
         from_prior = min(max(round(self.share * n), 1 if self.share > 0.0 else 0), n)
         t, left = len(self.members), n - from_prior
         sizes = [left // t + (i < left % t) for i in range(t)]
         parts = [rng.random((from_prior, self.members[0].partition.n_dim))]
-        parts += [
-            m.partition.draw(systematic(m.q, size, rng), rng)
-            for m, size in zip(self.members, sizes, strict=True)
-        ]
+        parts += [m.draw(size, rng) for m, size in zip(self.members, sizes, strict=True)]
         u = rng.permutation(np.concatenate(parts))
         density = self._density(u, from_prior / n, [size / n for size in sizes])
-        return Drawn(u, -np.log(density), self.members[0].partition.find(u))
+        return Drawn(u, -np.log(density), self.members[0].find(u))
 
     def density(self, u: np.ndarray) -> np.ndarray:
         """Density (n,) at points (n, D), relative to the prior."""
@@ -81,8 +102,8 @@ class Proposal:
 
     def _density(self, u: np.ndarray, share: float, shares: Sequence[float]) -> np.ndarray:
         out = np.full(len(u), share)
-        for (partition, q), part in zip(self.members, shares, strict=True):
-            out += part * (q / partition.volumes)[partition.find(u)]
+        for member, part in zip(self.members, shares, strict=True):
+            out += part * member.density(u)
         return out
 
 

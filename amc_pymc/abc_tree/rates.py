@@ -7,11 +7,11 @@ import numpy as np
 
 from amc_pymc.abc_tree.partition import Partition
 
-__all__ = ["shrunk_rates"]
+__all__ = ["drawn_rates", "shrunk_rates"]
 
 
 def shrunk_rates(
-    partition: Partition, u: np.ndarray, accepted: np.ndarray, *, strength: float = 2.0
+    partition: Partition, u: np.ndarray, accepted: np.ndarray, *, strength: float = 1.0
 ) -> np.ndarray:
     r"""Posterior means of acceptance rates under Beta priors centred at the parents' rates.
 
@@ -43,13 +43,58 @@ def shrunk_rates(
     >>> halves = from_cuts([(0, 0, 0.5)], n_dim=1)
     >>> u = np.array([[0.1], [0.2], [0.7], [0.9]])
     >>> shrunk_rates(halves, u, np.array([0, 0, 1, 1]))
-    array([0.25, 0.75])
+    array([0.16666667, 0.83333333])
     """
+    return _rates(partition, u, accepted, strength)[0]
+
+
+def drawn_rates(
+    partition: Partition,
+    u: np.ndarray,
+    accepted: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    strength: float = 1.0,
+) -> np.ndarray:
+    r"""Draws of acceptance rates from the Beta distributions whose means are :func:`shrunk_rates`.
+
+    .. math:: \mu_k \sim \mathrm{Beta}(\eta_k (N_k + c), (1 - \eta_k) (N_k + c))
+
+    Parameters
+    ----------
+    partition, u, accepted, strength
+        As for :func:`shrunk_rates`.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    array (K,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree import whole_cube
+    >>> from amc_pymc.abc_tree.rates import drawn_rates
+    >>> from amc_pymc.rng import as_generator
+    >>> u = np.linspace(0.0, 0.999, 1000)[:, None]
+    >>> drawn_rates(whole_cube(1), u, u[:, 0] < 0.3, as_generator(1)).round(2)
+    array([0.3])
+    """
+    rates, totals = _rates(partition, u, accepted, strength)
+    n = totals + strength
+    drawable = (rates > 0.0) & (rates < 1.0)
+    out = rates.copy()
+    out[drawable] = rng.beta((rates * n)[drawable], ((1.0 - rates) * n)[drawable])
+    return out
+
+
+def _rates(partition, u, accepted, strength) -> tuple[np.ndarray, np.ndarray]:
+    """Rates of boxes, and how many points are in them."""
     if not strength > 0.0:
         raise ValueError(f"strength must be positive, got {strength!r}.")
     accepts, totals = partition.sums(u, np.asarray(accepted, float), np.ones(len(u)))
     rates = _shrunk(accepts, totals, partition.parent, float(strength))
-    return rates[partition.leaves]
+    return rates[partition.leaves], totals[partition.leaves]
 
 
 @numba.njit(cache=True)

@@ -7,8 +7,9 @@ from amc_pymc.evidence.arms import (
     QuasiArm,
     SequentialArm,
 )
-from amc_pymc.evidence.pilot import Pilot, explore
+from amc_pymc.evidence.pilot import Pilot, explore, overlooked
 from amc_pymc.evidence.portfolio import ARMS, Portfolio, make_portfolio
+from amc_pymc.evidence.watch import Watch
 
 __all__ = [
     "ARMS",
@@ -19,6 +20,8 @@ __all__ = [
     "Portfolio",
     "QuasiArm",
     "SequentialArm",
+    "Watch",
     "explore",
     "make_portfolio",
+    "overlooked",
 ]

@@ -12,6 +12,7 @@ import numpy as np
 
 from amc_pymc.annealing import Ladder, anneal, sequential
 from amc_pymc.annealing.paths import Reference
+from amc_pymc.evidence.conditionals import Conditionals
 from amc_pymc.evidence.pilot import DEFENSIVE_SHARE, PriorPath
 from amc_pymc.importance import StudentTMixture, log_mixture_density, scrambled_points
 from amc_pymc.kernels import HMC, Kernel, Langevin, Path, RandomWalk
@@ -40,14 +41,19 @@ class ImportanceArm:
     Parameters
     ----------
     path : PriorPath
-    reference : StudentTMixture
+    reference : StudentTMixture or Conditionals
     share : float
     """
 
     scale: ClassVar[str] = "log"
     cost: ClassVar[float] = float(_FEW)
 
-    def __init__(self, path: PriorPath, reference: StudentTMixture, share: float = DEFENSIVE_SHARE):
+    def __init__(
+        self,
+        path: PriorPath,
+        reference: StudentTMixture | Conditionals,
+        share: float = DEFENSIVE_SHARE,
+    ):
         self.path, self.reference, self.share = path, reference, share
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -216,7 +222,9 @@ def known_cost(kernel: Kernel, n_steps: int, n_moves: int) -> float | None:
     return first + n_steps * n_moves * per_move
 
 
-def _weights(path: Path, reference: StudentTMixture, x: np.ndarray, share: float) -> np.ndarray:
+def _weights(
+    path: Path, reference: StudentTMixture | Conditionals, x: np.ndarray, share: float
+) -> np.ndarray:
     """Log-weights (P,) under the reference with a share of the prior."""
     terms = path.values(x)
     log_g = log_mixture_density(reference.log_density(x), terms[0], share)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from amc_pymc.annealing import Ladder, climb, cool
+from amc_pymc.evidence.conditionals import AdaptedConditionals, Conditionals, adapt_conditionals
+from amc_pymc.evidence.watch import Watch
 from amc_pymc.importance import (
     AdaptedMixture,
     StudentTMixture,
@@ -23,10 +25,10 @@ from amc_pymc.importance import (
     log_mixture_density,
     maximise,
 )
-from amc_pymc.kernels import Kernel, Particles, Path
+from amc_pymc.kernels import DiscreteMetropolis, Kernel, Particles, Path
 from amc_pymc.logweights import log_mean_exp
 
-__all__ = ["DEFENSIVE_SHARE", "Pilot", "PriorPath", "explore"]
+__all__ = ["DEFENSIVE_SHARE", "Pilot", "PriorPath", "explore", "overlooked"]
 
 #: Share of the prior in every fitted proposal: it bounds weights by ten times the largest likelihood.
 DEFENSIVE_SHARE = 0.1
@@ -43,7 +45,14 @@ _LARGER_SHARE, _GAIN = 0.5, 0.7
 _CLOSE = 5.0
 #: Points scattered about modes, in up to so many dimensions (in proportion to them in more), and on which
 #: fractions of their scales.
-_SCANNED, _SCANNED_DIMENSIONS, _SCAN_SCALES = 32_768, 10, (0.5, 0.35, 0.25, 0.18)
+_SCANNED, _SCANNED_DIMENSIONS, _SCAN_SCALES = 24_576, 10, (0.5, 0.35, 0.25, 0.18)
+#: Points of these looked at together, and the residual that is noise beside what attracts a search.
+_SCAN_BLOCK, _FAINT = 16_384, 0.02
+#: Points scattered about components of the reference in a second look (as above), the range of scales,
+#: and the share of them that are prior draws moved towards the components.
+_SECOND, _SECOND_SCALES, _SECOND_PRIOR = 8192, (0.1, 0.7), 0.25
+#: Draws by which the mass of modes that a second look finds is estimated, for each dimension and at least.
+_WEIGHED, _WEIGHED_LEAST = 50, 1000
 #: Prior draws by which a mixture is checked, the share of the posterior it may miss, and how often it
 #: is mended.
 _CHECKED, _COVERED, _ATTEMPTS = 4096, 0.01, 3
@@ -95,6 +104,11 @@ class Pilot:
         Of the prior in proposals of importance sampling.
     relative_variance : float
         Expected of their weights.
+    missed : float
+        Log evidence of modes that a second look found and the mixture does not cover.
+    conditionals : Conditionals or None
+        Where some coordinates are discrete, a density that draws one after the other; the proposal of
+        importance sampling there.
     """
 
     ladder: Ladder
@@ -107,6 +121,8 @@ class Pilot:
     gradients: int
     share: float = DEFENSIVE_SHARE
     relative_variance: float = math.inf
+    missed: float = -math.inf
+    conditionals: Conditionals | None = None
 
     @cached_property
     def reference(self) -> StudentTMixture | None:
@@ -129,7 +145,8 @@ def explore(
     Particles climb from the prior to the posterior by adaptive sequential Monte Carlo and are then
     cooled further, in search of narrow peaks. Where they end, and from prior draws, modes are
     searched for; a mixture of Student t distributions at the modes and of the particles is then
-    adapted by importance sampling.
+    adapted by importance sampling. Where coordinates are discrete, regressions of each on those before
+    it are fitted to the particles and adapted instead.
 
     Parameters
     ----------
@@ -148,19 +165,25 @@ def explore(
     Pilot
     """
     x = _enough_draws(path, n_particles, rng)
-    ladder = climb(path, x, kernel, rng, n_moves=n_moves, n_particles=n_particles, report=report)
+    seen = Watch(path)
+    ladder = climb(
+        seen if fitted else path, x, kernel, rng,
+        n_moves=n_moves, n_particles=n_particles, report=report,
+    )  # fmt: skip
     evaluations, gradients = ladder.evaluations + len(x), ladder.gradients
     none = np.empty((0, path.n_dim))
     if not fitted:
-        return Pilot(ladder, None, None, none, np.empty(0), 0.0, evaluations, gradients)
-    joint = _Joint(path)
-    cold, evaluated, differentiated = cool(path, ladder, kernel, rng)
+        nothing = Pilot(ladder, None, None, none, np.empty(0), 0.0, evaluations, gradients)
+        return _with_conditionals(nothing, path, kernel, rng)
+    joint = _Joint(seen)
+    cold, evaluated, differentiated = cool(seen, ladder, kernel, rng)
     evaluations += evaluated
     gradients += differentiated
     sources = (
         _spread(ladder.particles.x, 3 * _STARTS, rng),
         _spread(cold, _STARTS, rng),
         _spread(path.draw_prior(4 * _STARTS, rng), 2 * _STARTS, rng),
+        seen.highest(_STARTS // 2)[0],
     )
     starts = np.concatenate(sources)
     mixture, modes, log_evidence = _modes_and_mixture(joint, starts)
@@ -171,21 +194,26 @@ def explore(
         report()
     rough = ladder.particles
     adapted = None if mixture is None else _laplace(joint, path, mixture, rng)
-    uncovered, missed = 0.0, none
+    uncovered, unseen, missed = 0.0, -math.inf, none
     if adapted is not None:
         uncovered, missed = _missed(joint, path, rough, adapted, rng)
+        if not len(missed):
+            unseen, missed = _second_look(joint, seen, adapted, mixture, rng)
     if adapted is None or len(missed):
         current = choose_mixture(rough.x, None, rng, max_components=6)
         close = _moment(rough, None, 1.0, ladder.log_z) < _CLOSE
-        for _ in range(1 if close else _ATTEMPTS):
+        attempts = 1 if close else _ATTEMPTS
+        # One attempt more is left for what the second look finds at the last one.
+        while adapted is None or (attempts >= 0 and len(missed)):
+            attempts -= 1
             if len(missed):
                 starts = np.concatenate([modes, missed])
                 mixture, modes, log_evidence = _modes_and_mixture(joint, starts)
             adapted = _adapted(joint, path, _joined(current, mixture), rng)
             current = adapted.mixture
             uncovered, missed = _missed(joint, path, rough, adapted, rng)
-            if not len(missed):
-                break
+            if attempts <= 0 or not len(missed):
+                unseen, missed = _second_look(joint, seen, adapted, mixture, rng)
     assert adapted is not None
     share, variance = _best_share(rough, adapted)
     return Pilot(
@@ -199,10 +227,61 @@ def explore(
         gradients + joint.gradients,
         share,
         variance,
+        unseen,
     )
 
 
-def _best_share(rough: Particles, adapted: AdaptedMixture) -> tuple[float, float]:
+def overlooked(seen: Watch, found: Pilot, rng: np.random.Generator) -> float:
+    """Log evidence of modes that evaluations after a pilot run came across and it does not cover.
+
+    Searches start from the highest of these points, where they are far above the fitted mixture, and from
+    prior draws.
+
+    Parameters
+    ----------
+    seen : Watch
+        What evaluated the points.
+    found : Pilot
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    float
+        -inf if there are none, or they hold less than a hundredth of the evidence.
+    """
+    if found.adapted is None or found.adapted.log_mean == -math.inf:
+        return -math.inf
+    x, terms = seen.highest()
+    return _search_again(_Joint(seen), seen, found.adapted, found.laplace, x, terms, rng)[0]
+
+
+def _with_conditionals(
+    found: Pilot, path: PriorPath, kernel: Kernel, rng: np.random.Generator
+) -> Pilot:
+    """A proposal for discrete coordinates beside what was found, if the kernel moves some."""
+    discrete = getattr(kernel, "discrete", kernel)
+    if not isinstance(discrete, DiscreteMetropolis):
+        return found
+    rough = found.ladder.particles
+    adapted = adapt_conditionals(
+        path, rough.x, discrete.coordinates, discrete.states, rng, share=DEFENSIVE_SHARE
+    )
+    share, variance = _best_share(rough, adapted)
+    if share == DEFENSIVE_SHARE:  # rough draws know of what the last fit may have lost
+        seen = _moment(rough, adapted.mixture, share, adapted.log_mean) - 1.0
+        variance = max(variance, seen)
+    return replace(
+        found,
+        conditionals=adapted.mixture,
+        evaluations=found.evaluations + adapted.evaluations,
+        share=share,
+        relative_variance=variance,
+    )
+
+
+def _best_share(
+    rough: Particles, adapted: AdaptedMixture | AdaptedConditionals
+) -> tuple[float, float]:
     """Share of the prior beside the mixture, and relative variance of the weights."""
     usual, larger = (
         _moment(rough, adapted.mixture, share, adapted.log_mean) - 1.0
@@ -213,7 +292,9 @@ def _best_share(rough: Particles, adapted: AdaptedMixture) -> tuple[float, float
     return DEFENSIVE_SHARE, adapted.relative_variance
 
 
-def _moment(rough: Particles, mixture: StudentTMixture | None, share: float, log_z: float) -> float:
+def _moment(
+    rough: Particles, mixture: StudentTMixture | Conditionals | None, share: float, log_z: float
+) -> float:
     """Second moment of weights over the square of their mean, from posterior draws: E[f / g] / Z."""
     log_f, log_g = rough.terms.sum(axis=0), rough.terms[0]
     if mixture is not None:
@@ -268,9 +349,16 @@ class _Joint:
         self._last: tuple[np.ndarray, np.ndarray] | None = None
         self.evaluations = self.gradients = 0
 
-    def log_density(self, x: np.ndarray) -> np.ndarray:
+    @property
+    def n_dim(self) -> int:
+        return self._path.n_dim
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
         self.evaluations += len(x)
-        terms = self._path.values(x)
+        return self._path.values(x)
+
+    def log_density(self, x: np.ndarray) -> np.ndarray:
+        terms = self.terms(x)
         self._last = x, terms[0]
         return terms.sum(axis=0)
 
@@ -319,11 +407,7 @@ def _modes_and_mixture(
 ) -> tuple[StudentTMixture | None, np.ndarray, np.ndarray]:
     """Modes reached from the starts, the important ones as components, Laplace evidences of these."""
     none = None, np.empty((0, starts.shape[1])), np.empty(0)
-    found = maximise(joint.with_gradient, starts, max_iter=100)
-    good = np.isfinite(found.values) & np.isfinite(found.x).all(axis=1)
-    if not good.any():
-        return none
-    x, values, curvature = _ends(joint, found.x[good], found.values[good])
+    x, values, curvature = _ends(joint, *_searched(joint, starts))
     if not len(x):
         return none
     keep = distinct_modes(x, values, -curvature)[:_MODES]
@@ -331,6 +415,13 @@ def _modes_and_mixture(
     # Laplace evidence of a component: log f at its centre over its share of the mixture's density.
     log_evidence = values[keep] + _log_volumes(mixture)
     return mixture, x[keep], log_evidence
+
+
+def _searched(joint: _Joint, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where searches ended, and values."""
+    found = maximise(joint.with_gradient, starts, max_iter=100)
+    good = np.isfinite(found.values) & np.isfinite(found.x).all(axis=1)
+    return found.x[good], found.values[good]
 
 
 def _ends(
@@ -364,20 +455,157 @@ def _scan(
     """Points near modes where the density is far above its Gaussian approximation: another mode's.
 
     A narrow peak close to a wide mode is on no search's way up. Points are scattered about each mode
-    on a fraction of its scale, where those close to the peak are least rare.
+    on a fraction of its scale, where those close to the peak are least rare. Half of those returned are
+    the highest above the approximation, half of them above a polynomial fitted to what it leaves.
     """
-    x, residual = [], []
+    parts, residual, excess = [], [], []
     scanned = _SCANNED * max(mixture.n_dim, _SCANNED_DIMENSIONS) // _SCANNED_DIMENSIONS
     n = scanned // (mixture.components * len(_SCAN_SCALES))
     tops = log_evidence - _log_volumes(mixture)
     for top, mean, chol in zip(tops, mixture.means, mixture.choleskys, strict=True):
         for scale in _SCAN_SCALES:
-            z = scale * rng.standard_normal((n, mixture.n_dim))
-            near = mean + z @ chol.T
-            x.append(near)
-            residual.append(joint.log_density(near) - top + 0.5 * np.vecdot(z, z))
-    order = np.argsort(-np.concatenate(residual))[:_STARTS]
-    return np.concatenate(x)[order]
+            for i in range(0, n, _SCAN_BLOCK):
+                z = scale * rng.standard_normal((min(_SCAN_BLOCK, n - i), mixture.n_dim))
+                near = mean + z @ chol.T
+                above = joint.log_density(near) - top + 0.5 * np.vecdot(z, z)
+                odd = _unexplained(z, above)
+                best = _best_of_both(above, odd)
+                parts.append(near[best])
+                residual.append(above[best])
+                excess.append(odd[best])
+    x = np.concatenate(parts)
+    return x[_best_of_both(np.concatenate(residual), np.concatenate(excess))]
+
+
+def _best_of_both(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Indices of the largest of two kinds, each once."""
+    half = _STARTS // 2
+    return np.union1d(np.argsort(-one)[:half], np.argsort(-other)[:half])
+
+
+def _unexplained(z: np.ndarray, residual: np.ndarray) -> np.ndarray:
+    """Residuals (n,) less a polynomial in the coordinates z (n, D), over their usual size.
+
+    A log density that is smooth but not quadratic has residuals that hide those of a peak. Points without
+    density have -inf; so have all where there are too few points for a fit.
+    """
+    good = np.flatnonzero(residual > -np.inf)
+    out = np.full(len(z), -np.inf)
+    n_terms = 3 * z.shape[1] + 2
+    low, high = np.quantile(residual[good], [0.01, 0.99]) if good.size else (0.0, 0.0)
+    usual = good[(residual[good] >= low) & (residual[good] <= high)][: 10 * n_terms]
+    if usual.size < 4 * n_terms:
+        return out
+    terms = _polynomial(z)
+    fitted = terms[usual]
+    scale = np.maximum(np.sqrt(np.vecdot(fitted.T, fitted.T)), 1e-300)
+    fitted = fitted / scale
+    coefficients = np.linalg.lstsq(fitted.T @ fitted, fitted.T @ residual[usual])[0] / scale
+    left = residual[good] - terms[good] @ coefficients
+    out[good] = left / (_FAINT + np.quantile(np.abs(left), 0.9))
+    return out
+
+
+def _polynomial(z: np.ndarray) -> np.ndarray:
+    """Powers of the coordinates and of the radius (n, 3 D + 2)."""
+    squares = z * z
+    radius = squares.mean(axis=1, keepdims=True)
+    return np.hstack([np.ones_like(radius), squares, squares * z, squares**2, radius**2])
+
+
+def _second_look(
+    joint: _Joint,
+    seen: Watch,
+    adapted: AdaptedMixture,
+    laplace: StudentTMixture | None,
+    rng: np.random.Generator,
+) -> tuple[float, np.ndarray]:
+    """Log evidence of modes that a mixture does not cover, and these, by all points seen and new ones."""
+    if adapted.log_mean == -math.inf:
+        return -math.inf, np.empty((0, joint.n_dim))
+    near = _scattered(seen, adapted.mixture, rng)
+    blocks = [near[i : i + _SCAN_BLOCK] for i in range(0, len(near), _SCAN_BLOCK)]
+    x, terms = seen.highest()
+    x = np.concatenate([x, near])
+    terms = np.concatenate([terms, *(joint.terms(block) for block in blocks)], axis=1)
+    return _search_again(joint, seen, adapted, laplace, x, terms, rng)
+
+
+def _scattered(path: PriorPath, mixture: StudentTMixture, rng: np.random.Generator) -> np.ndarray:
+    """Points about the components, each on a part of its scale or of the prior's, (n, D)."""
+    d = mixture.n_dim
+    n = _SECOND * max(d, _SCANNED_DIMENSIONS) // (_SCANNED_DIMENSIONS * mixture.components)
+    from_prior = round(_SECOND_PRIOR * n)
+    parts = []
+    for mean, chol in zip(mixture.means, mixture.choleskys, strict=True):
+        away = rng.standard_normal((n, d)) @ chol.T
+        if from_prior:
+            away[:from_prior] = path.draw_prior(from_prior, rng) - mean
+        scale = np.exp(rng.uniform(*np.log(_SECOND_SCALES), (n, 1)))
+        parts.append(mean + scale * away)
+    return np.concatenate(parts)
+
+
+def _search_again(
+    joint: _Joint,
+    path: PriorPath,
+    adapted: AdaptedMixture,
+    laplace: StudentTMixture | None,
+    x: np.ndarray,
+    terms: np.ndarray,
+    rng: np.random.Generator,
+) -> tuple[float, np.ndarray]:
+    """Log evidence of modes that are neither known nor covered, and these (M, D); none if negligible.
+
+    Searches start at points x where a weight would be large, and from prior draws. Of the modes that they
+    find, those count where the weight is large too; what the region around them holds where weights are
+    large is estimated by importance sampling from Laplace's approximation.
+    """
+    none = -math.inf, np.empty((0, joint.n_dim))
+    log_w = _log_weights(adapted, x, terms)
+    order = np.argsort(-log_w)[:_STARTS]
+    starts = np.concatenate([x[order[log_w[order] > _THIN]], path.draw_prior(_STARTS, rng)])
+    ends, values = _searched(joint, starts)
+    if not len(ends):
+        return none
+    thin = _log_weights(adapted, ends, joint.terms(ends)) > _THIN
+    ends, values, curvatures = _ends(joint, ends[thin], values[thin])
+    if laplace is not None and len(ends):
+        new = _unknown(laplace, ends, curvatures)
+        ends, values, curvatures = ends[new], values[new], curvatures[new]
+    if not len(ends):
+        return none
+    mixture = laplace_components(joint.with_gradient, ends, curvatures=curvatures)
+    weights = 0.5 * mixture.weights + 0.5 / mixture.components
+    mixture = StudentTMixture(weights, mixture.means, mixture.choleskys, mixture.dof)
+    y = mixture.sample(max(_WEIGHED_LEAST, _WEIGHED * joint.n_dim), rng)
+    terms = joint.terms(y)
+    thin = _log_weights(adapted, y, terms) > _THIN
+    log_mass = log_mean_exp(np.where(thin, terms.sum(axis=0) - mixture.log_density(y), -np.inf))
+    if log_mass - adapted.log_mean < math.log(_COVERED):
+        return none
+    return float(log_mass), mixture.means
+
+
+def _log_weights(adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """Logarithms of weights over the evidence, under a mixture with its share of the prior."""
+    log_q = adapted.mixture.log_density(x)
+    log_f = terms.sum(axis=0)
+    possible = log_f > -np.inf
+    log_w = np.full(len(x), -np.inf)
+    log_g = log_mixture_density(log_q, terms[0], DEFENSIVE_SHARE)
+    log_w[possible] = log_f[possible] - log_g[possible] - adapted.log_mean
+    return log_w
+
+
+def _unknown(known: StudentTMixture, x: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
+    """Indices of maxima that are none of the known ones."""
+    inverse = np.linalg.inv(known.choleskys)
+    precisions = np.concatenate([inverse.transpose(0, 2, 1) @ inverse, -curvatures])
+    first = np.zeros(known.components + len(x))
+    first[: known.components] = 1.0
+    distinct = distinct_modes(np.concatenate([known.means, x]), first, precisions)
+    return distinct[distinct >= known.components] - known.components
 
 
 def _missed(

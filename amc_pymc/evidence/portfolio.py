@@ -116,10 +116,11 @@ def make_portfolio(
     for name in chosen:
         if name not in ARMS:
             raise ValueError(f"arms must be among {', '.join(ARMS)}, got {name!r}.")
-        if names is not None and pilot.reference is None and name in _FITTED:
+        fitted = pilot.reference or (name == "importance" and pilot.conditionals)
+        if names is not None and not fitted and name in _FITTED:
             raise ValueError(
-                f"arm {name!r} needs a reference fitted to continuous variables; use 'smc' or 'ais_400', "
-                "'ais_2000', 'ais_8000' for models with discrete ones."
+                f"arm {name!r} needs a reference fitted to continuous variables; use 'importance', 'smc' or "
+                "'ais_400', 'ais_2000', 'ais_8000' for models with discrete ones."
             )
     reference = _reference_path(path, pilot, kernel, rng, out, chosen, forced=names is not None)
     prices: dict[str, tuple[float, float]] = {}
@@ -162,6 +163,9 @@ def _arm(
     name, path, pilot: Pilot, kernel, reference, target
 ) -> tuple[Any, tuple[float, float]] | None:
     """An arm, its expected cost times variance and the cost of one draw; None if it cannot be."""
+    if name == "importance" and pilot.conditionals is not None:
+        alone = ImportanceArm(path, pilot.conditionals, pilot.share)
+        return alone, (_wild(pilot.relative_variance), alone.cost)
     if name in ("importance", "importance_rqmc"):
         if pilot.adapted is None or pilot.reference is None:
             return None

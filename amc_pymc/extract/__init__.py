@@ -2,5 +2,6 @@
 
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.rows import NotRowFactorised, RowLogp, extract_rows
+from amc_pymc.extract.simulator import ModelProblem
 
-__all__ = ["FlatLayout", "NotRowFactorised", "RowLogp", "extract_rows"]
+__all__ = ["FlatLayout", "ModelProblem", "NotRowFactorised", "RowLogp", "extract_rows"]

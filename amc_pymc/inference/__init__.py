@@ -5,6 +5,7 @@ from amc_pymc.inference.compare_evidence import compare_evidence
 from amc_pymc.inference.estimate_evidence import estimate_evidence
 from amc_pymc.inference.product_space import sample_product_space
 from amc_pymc.inference.racing_outlook import RacingOutlook, racing_outlook
+from amc_pymc.inference.sample_abc_tree import sample_abc_rejection, sample_abc_tree
 from amc_pymc.inference.sample_ais import sample_ais
 
 __all__ = [
@@ -13,6 +14,8 @@ __all__ = [
     "compare_evidence",
     "estimate_evidence",
     "racing_outlook",
+    "sample_abc_rejection",
+    "sample_abc_tree",
     "sample_ais",
     "sample_product_space",
 ]

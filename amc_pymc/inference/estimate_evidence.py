@@ -24,7 +24,9 @@ from amc_pymc.evidence import (
     ImportanceArm,
     Pilot,
     Portfolio,
+    Watch,
     make_portfolio,
+    overlooked,
 )
 from amc_pymc.extract.particles import counted
 from amc_pymc.inference.combine_estimators import Weights, check_choices, combine_estimators
@@ -44,6 +46,7 @@ from amc_pymc.inference.evidence_results import (
     disagreements,
     draws_group,
     evidence_group,
+    missed_mode,
     uncertain,
     warn,
 )
@@ -136,7 +139,7 @@ def estimate_evidence(
     -----
     UserWarning
         For every flag: estimators that disagree, heavy tails, a target missed, evidence that the pilot run saw
-        and the estimate misses, nan.
+        and the estimate misses, a mode that only a last search found, nan.
 
     References
     ----------
@@ -165,14 +168,15 @@ def estimate_evidence(
     densities, compiling = compiled_particles(model)
     begin = time.process_time()
     moves = particle_kernel(model, densities, kernel)
-    pilot_rng, combine_rng, posterior_rng = spawn_generators(words, 3)
+    pilot_rng, combine_rng, posterior_rng, last_rng = spawn_generators(words, 4)
     elsewhere = None if executor is None else Elsewhere(executor)
     with one_blas_thread():
         with counted() as counts:
             pilot = explored(model, densities, moves, pilot_rng)
             price = _price(cost, pilot, time.process_time() - begin)
+            seen = Watch(densities)
             portfolio = make_portfolio(
-                densities, pilot, moves, pilot_rng, names=names, target=target_mcse,
+                densities if pilot.adapted is None else seen, pilot, moves, pilot_rng, names=names, target=target_mcse,
                 budget=math.inf if max_cost is None or price is None else max_cost / price,
             )  # fmt: skip
             portfolio.arms = _priced(portfolio.arms, price) | own
@@ -194,13 +198,14 @@ def estimate_evidence(
                 )
         flags += _said(caught)
         numbers = _numbers(tree, weights)
+        missed = max(pilot.missed, overlooked(seen, pilot, last_rng))
         if elsewhere is not None:
             counts += elsewhere.counts
         n_values, n_gradients, n_nan = counts.tolist()
         numbers |= {
             "n_likelihood": n_values + n_gradients, "n_gradient": n_gradients, "n_nan": n_nan,
         }  # fmt: skip
-        flags += _flags(numbers, pilot, tree)
+        flags += _flags(numbers, pilot, tree) + missed_mode(numbers, pilot, missed)
         found = _add_posterior(tree, model, densities, pilot, draws, chains, posterior_rng)
         flags += running_off(model, densities, found)
     numbers["compile_seconds"] = compiling

@@ -24,6 +24,7 @@ __all__ = [
     "draws_group",
     "evidence_group",
     "from_log_weights",
+    "missed_mode",
     "pareto_k",
     "uncertain",
     "warn",
@@ -137,6 +138,24 @@ def disagreements(numbers: Evidence, pilot: Pilot) -> list[str]:
                 "part of the posterior is missing, perhaps a narrow peak"
             )
     return flags
+
+
+def missed_mode(numbers: Evidence, pilot: Pilot, log_mass: float) -> list[str]:
+    """A flag if modes beside the fitted mixture, of so much log evidence, are more than the error."""
+    z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
+    adapted = pilot.adapted
+    if adapted is None or adapted.ess <= 0.0 or log_mass == -math.inf:
+        return []
+    if not math.isfinite(z) or not math.isfinite(error):
+        return []
+    total = float(np.logaddexp(adapted.log_mean, log_mass))
+    rough = 1.0 / math.sqrt(adapted.ess)
+    if total - z <= _ERRORS * math.hypot(error, rough) + _NATS:
+        return []
+    return [
+        f"missed_mode: a last search found a mode that the fitted reference does not cover, and with it "
+        f"the log evidence is about {total:.2f}"
+    ]
 
 
 def warn(flags: Sequence[str], *, stacklevel: int = 3) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from amc_pymc.kernels.metropolis import acceptance, settle
+from amc_pymc.kernels.metropolis import acceptance
 from amc_pymc.kernels.scaling import checked_coordinates, checked_particles
 from amc_pymc.kernels.target import Move, Particles, Path, Tuning, log_target
 
@@ -95,23 +95,24 @@ class DiscreteMetropolis:
         """
         checked_particles(particles, self.coordinates)
         n = len(particles.x)
-        now = Particles(particles.x.copy(), particles.terms.copy())
-        log_now = log_target(now.terms, beta)
+        x, terms = particles.x.copy(), particles.terms.copy()
+        log_now = log_target(terms, beta)
         total, moved = np.zeros(n), 0
         for d, states in zip(self.coordinates, self.states, strict=True):
             if states is not None and len(states) == 1:
                 continue
-            x = now.x.copy()
-            x[:, d] = _propose(x[:, d], states, d, rng)
-            proposed = Particles(x, path.values(x))
-            log_new = log_target(proposed.terms, beta)
+            here = x[:, d].copy()
+            x[:, d] = there = _propose(here, states, d, rng)
+            proposed = path.values(x)
+            log_new = log_target(proposed, beta)
             probability = acceptance(log_new, log_now)
             accepted = rng.random(n) < probability
-            now = settle(proposed, now, accepted)
+            x[:, d] = np.where(accepted, there, here)
+            terms = np.where(accepted, proposed, terms)
             log_now = np.where(accepted, log_new, log_now)
             total += probability
             moved += 1
-        return now, Move(total / moved if moved else np.ones(n), n * moved, 0)
+        return Particles(x, terms), Move(total / moved if moved else np.ones(n), n * moved, 0)
 
 
 def _checked_states(states: Sequence[int] | np.ndarray | None) -> tuple[int, ...] | None:
@@ -140,9 +141,12 @@ def _propose(
     known = np.array(states)
     where = np.searchsorted(known, now)
     where[where == known.size] = 0
-    wrong = np.flatnonzero(known[where] != now)
-    if wrong.size:
+    wrong = known[where] != now
+    if wrong.any():
+        first = int(wrong.argmax())
         raise ValueError(
-            f"coordinate {d} of particle {wrong[0]} is {now[wrong[0]]}, which is none of its states"
+            f"coordinate {d} of particle {first} is {now[first]}, which is none of its states"
         )
+    if known.size == 2:
+        return known[1 - where]
     return known[(where + rng.integers(1, known.size, now.size)) % known.size]

@@ -7,6 +7,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from amc_pymc.abc_tree import fit_cart, halve, shrunk_rates, whole_cube
 from amc_pymc.abc_tree.partition import from_cuts
+from amc_pymc.abc_tree.rates import drawn_rates
 
 
 def crescent(n, d, seed=1):
@@ -142,3 +143,25 @@ def test_empty_boxes_do_not_hold_the_posterior():
     near = (u[:, 0] < 5 / 1024) & (np.random.default_rng(9).random(20_000) < 0.2)
     p = found.volumes * shrunk_rates(found, u, near)
     assert p[found.upper[:, 0] > 5 / 1024].sum() < 0.1 * p.sum()
+
+
+def test_drawn_rates_have_the_beta_distribution():
+    u = np.linspace(0.0, 0.999, 40)[:, None]
+    near = (u[:, 0] < 0.25).astype(float)
+    rng = np.random.default_rng(1)
+    found = np.array([drawn_rates(whole_cube(1), u, near, rng)[0] for _ in range(4000)])
+    mean, n = shrunk_rates(whole_cube(1), u, near)[0], 41.0
+    sd = np.sqrt(mean * (1.0 - mean) / (n + 1.0))
+    assert abs(found.mean() - mean) < 4.0 * sd / np.sqrt(4000)
+    assert abs(found.std() / sd - 1.0) < 4.0 / np.sqrt(8000)
+    assert drawn_rates(whole_cube(1), u, 0.0 * near, rng)[0] == 0.0
+
+
+def test_pruning_removes_cuts_in_noise():
+    rng = np.random.default_rng(1)
+    u = rng.random((2000, 2))
+    near = ((u[:, 0] < 0.3) ^ (rng.random(2000) < 0.2)).astype(float)
+    full, pruned = (fit_cart(u, near, np.random.default_rng(2), prune=p) for p in (False, True))
+    assert 2 <= pruned.boxes < 0.2 * full.boxes
+    rates = shrunk_rates(pruned, u, near)[pruned.find(np.array([[0.1, 0.5], [0.6, 0.5]]))]
+    np.testing.assert_allclose(rates, [0.8, 0.2], atol=0.06)

@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from scipy.special import expit
 from scipy.stats import norm
 
 from amc_pymc.evidence import ImportanceArm, explore, pilot
+from amc_pymc.evidence.conditionals import AdaptedConditionals, fit_conditionals
 from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from amc_pymc.kernels import DiscreteMetropolis, Mixed, RandomWalk, make_kernel
 from tests.annealing.problems import (
@@ -123,7 +125,7 @@ def test_other_kernels(kernel):
 
 
 @pytest.mark.parametrize("discrete_only", [False, True])
-def test_nothing_is_fitted_where_coordinates_are_discrete(discrete_only):
+def test_conditionals_alone_are_fitted_where_coordinates_are_discrete(discrete_only):
     path, discrete = LabelAndNumber(), DiscreteMetropolis((0,), ([0, 1, 2],))
     kernel = discrete if discrete_only else Mixed(RandomWalk(coordinates=(1,)), discrete)
     found = look(path, kernel=kernel, fitted=False)
@@ -135,6 +137,23 @@ def test_nothing_is_fitted_where_coordinates_are_discrete(discrete_only):
     assert found.uncovered == 0.0
     assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
     assert found.ladder.particles.x.shape == (512, 2)
+    assert found.conditionals.discrete == list(discrete.coordinates)
+    if not discrete_only:  # the label alone does not take the number anywhere
+        assert found.relative_variance < 1.0
+
+
+def test_rough_draws_count_where_conditionals_are_judged(monkeypatch):
+    """Whatever the last fit's own draws say."""
+    path, discrete = LabelAndNumber(), DiscreteMetropolis((0,), ([0, 1, 2],))
+
+    def adapted(path, x, coordinates, states, rng, *, share):
+        q = fit_conditionals(x, np.ones(len(x)), coordinates, states, rng)
+        return AdaptedConditionals(q, 1e-3, path.log_z, 0)
+
+    monkeypatch.setattr(pilot, "adapt_conditionals", adapted)
+    found = look(path, kernel=Mixed(RandomWalk(coordinates=(1,)), discrete), fitted=False)
+    assert found.share == 0.1
+    assert found.relative_variance > 0.01
 
 
 def test_a_generator_decides_everything():
@@ -307,3 +326,117 @@ def test_a_posterior_close_to_the_prior_gets_more_draws_from_it():
     other = look(Gaussian([1.0, -2.0, 0.5], 0.5))
     assert other.share == 0.1
     assert other.relative_variance == other.adapted.relative_variance
+
+
+def has_spike(modes):
+    return bool((np.abs(expit(modes) - 0.531).max(axis=1) < 0.01).any())
+
+
+def test_a_spike_that_trajectories_have_crossed(monkeypatch):
+    """Refused by Metropolis, its points are the highest of all; 498 of 500 pilots found it by them."""
+    monkeypatch.setattr(pilot, "_scan", lambda joint, mixture, *_: mixture.means)
+    monkeypatch.setattr(pilot, "_scattered", lambda path, mixture, rng: mixture.means)
+    found = [look(SpikeAndSlab(), seed) for seed in range(4)]
+    assert all(has_spike(f.modes) for f in found)
+    for f in found:
+        assert f.adapted.log_mean == pytest.approx(math.log(101.0), abs=0.3)
+        assert f.missed == -math.inf
+
+
+def test_a_spike_that_only_the_second_look_finds(monkeypatch):
+    """The mixture is adapted again with it."""
+    highest, search, calls = pilot.Watch.highest, pilot._modes_and_mixture, []
+
+    def blind(joint, starts):
+        calls.append(len(starts))
+        return search(joint, starts[:1] * 0.0 if len(calls) < 3 else starts)
+
+    monkeypatch.setattr(pilot, "_modes_and_mixture", blind)
+    monkeypatch.setattr(pilot, "_scan", lambda joint, mixture, *_: mixture.means)
+    monkeypatch.setattr(pilot.Watch, "highest", lambda self, n=None: highest(self, 0))
+    path = SpikeAndSlab(8)
+    found = look(path)
+    assert has_spike(found.modes)
+    assert found.missed == -math.inf
+    assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
+    assert_mean(weights(path, found), path.log_z, precision=0.02)
+
+
+def one_sided(path, side, log_z):
+    """A pilot run that knows the mode on one side only."""
+    sd = 0.5 / math.hypot(1.0, 0.5 / 3.0)
+    mean = np.full((1, path.n_dim), side * 1.95)
+    q = StudentTMixture([1.0], mean, [1.1 * sd * np.eye(path.n_dim)], 5.0)
+    adapted = AdaptedMixture(q, 1.0, 100.0, 100, log_z, np.ones(1))
+    none = np.empty((0, path.n_dim))
+    return pilot.Pilot(None, adapted, q, none, np.empty(0), 0.0, 0, 0)
+
+
+@pytest.mark.parametrize(("side", "share"), [(1.0, 0.3), (-1.0, 0.7)])
+def test_evidence_of_an_overlooked_mode(side, share):
+    path = TwoModes(8, sd=0.5)
+    seen = pilot.Watch(path)
+    found = one_sided(path, side, path.log_z + math.log1p(-share))
+    seen.values(np.full((1, 8), -1.5 * side))
+    log_mass = pilot.overlooked(seen, found, np.random.default_rng(5))
+    assert log_mass == pytest.approx(path.log_z + math.log(share), abs=0.2)
+
+
+def test_nothing_was_overlooked():
+    path = TwoModes(8, sd=0.5)
+    sd = 0.5 / math.hypot(1.0, 0.5 / 3.0)
+    seen, means = pilot.Watch(path), [np.full(8, m) for m in (-1.95, 1.95)]
+    q = StudentTMixture([0.3, 0.7], means, [1.1 * sd * np.eye(8)] * 2, 5.0)
+    seen.values(np.full((1, 8), -1.5))
+    for mixture, log_mean in ((q, path.log_z), (q, -math.inf)):
+        adapted = AdaptedMixture(mixture, 1.0, 100.0, 100, log_mean, np.ones(1))
+        found = pilot.Pilot(None, adapted, q, q.means, np.zeros(2), 0.0, 0, 0)
+        assert pilot.overlooked(seen, found, np.random.default_rng(5)) == -math.inf
+    nothing = pilot.Pilot(None, None, None, q.means[:0], np.empty(0), 0.0, 0, 0)
+    assert pilot.overlooked(seen, nothing, np.random.default_rng(5)) == -math.inf
+
+
+def test_a_mode_of_no_mass_is_not_overlooked():
+    """A higher peak beside the known mode that holds e^-12 of the evidence."""
+
+    class Needle(Gaussian):
+        def terms(self, x):
+            base, slope = super().terms(x)
+            needle = self.log_z - 12.0 + log_normal(x, 1.0, 1e-3) - base
+            return np.array([base, np.logaddexp(slope, needle)])
+
+        def slopes(self, x):
+            base, slope = super().slopes(x)
+            parts = Gaussian.terms(self, x)
+            needle = self.log_z - 12.0 + log_normal(x, 1.0, 1e-3) - parts[0]
+            share = np.exp(needle - np.logaddexp(parts[1], needle))[:, None]
+            return np.array([base, (1 - share) * slope + share * ((1.0 - x) * 1e6 - base)])
+
+    path = Needle([0.0, 0.0, 0.0], 0.5)
+    mean, sd = path.moments(1.0)
+    q = StudentTMixture([1.0], [mean], [1.1 * sd * np.eye(3)], 5.0)
+    seen = pilot.Watch(path)
+    seen.values(np.full((1, 3), 1.0))
+    adapted = AdaptedMixture(q, 1.0, 100.0, 100, path.log_z, np.ones(1))
+    found = pilot.Pilot(None, adapted, q, q.means, np.zeros(1), 0.0, 0, 0)
+    highest = pilot._log_weights(adapted, *seen.highest())
+    assert highest > math.log(20.0)  # it is looked at
+    assert pilot.overlooked(seen, found, np.random.default_rng(5)) == -math.inf
+
+
+def test_what_a_polynomial_leaves():
+    rng = np.random.default_rng(6)
+    z = 0.3 * rng.standard_normal((4000, 5))
+    smooth = 0.4 * (z**3).sum(axis=1) - 0.2 * (z**4).sum(axis=1)
+    bump = 0.1 * np.exp(-0.5 * ((z - z[17]) ** 2).sum(axis=1) / 0.02**2)
+    assert smooth.argmax() != 17
+    odd = pilot._unexplained(z, smooth + bump)
+    assert odd.argmax() == 17
+    assert odd[17] > 4.0
+    impossible = np.arange(4000) % 7 == 0
+    odd = pilot._unexplained(z, np.where(impossible, -np.inf, smooth))
+    assert (odd[impossible] == -np.inf).all()
+    assert np.abs(odd[~impossible]).max() < 1e-6
+    for few in (z[:20], z[:1]):
+        assert (pilot._unexplained(few, smooth[: len(few)]) == -np.inf).all()
+    assert (pilot._unexplained(z, np.full(4000, -np.inf)) == -np.inf).all()

@@ -22,6 +22,7 @@ from tests.annealing.problems import Counts, Gaussian, HalfPlane, LabelAndNumber
 
 HMC = make_kernel("hmc")
 FITTED = ("importance_rqmc", "importance", "ais_reference", "smc_reference")
+FITTED_CONTINUOUS = ("importance_rqmc", "ais_reference", "smc_reference")
 NOT_FITTED = ("smc", "ais_400", "ais_2000", "ais_8000")
 
 
@@ -179,9 +180,10 @@ def test_annealing_from_the_prior_pays_for_what_is_impossible(counts):
 def test_discrete_coordinates(discrete):
     path, pilot, kernel = discrete
     found = make(path, pilot, kernel)
-    assert {*found.arms} <= {*NOT_FITTED}
-    assert {*found.arms} & {"smc", "ais_400"}
-    for name in FITTED:
+    assert {"importance"} <= {*found.arms} <= {"importance", *NOT_FITTED}
+    assert found.arms["importance"].reference is pilot.conditionals
+    assert found.arms["importance"].share == pilot.share
+    for name in FITTED_CONTINUOUS:
         assert found.left_out[name] == "no reference: some variables are discrete"
     assert (found.evaluations, found.gradients) == (0, 0)
     forced = make(path, pilot, kernel, names=NOT_FITTED)
@@ -204,11 +206,34 @@ def test_expected_costs_of_a_draw(name):
     assert one * arm.n_particles == pytest.approx(costs.mean(), rel=0.15)
 
 
-@pytest.mark.parametrize("name", FITTED)
-def test_no_fitted_arm_for_discrete_coordinates(discrete, name):
+@pytest.mark.parametrize("name", FITTED_CONTINUOUS)
+def test_no_arm_from_a_mixture_for_discrete_coordinates(discrete, name):
     path, pilot, kernel = discrete
-    with pytest.raises(ValueError, match=f"arm '{name}' needs a reference"):
+    with pytest.raises(
+        ValueError, match=f"arm '{name}' needs a reference.*use 'importance', 'smc'"
+    ):
         make(path, pilot, kernel, names=["smc", name])
+
+
+def test_importance_sampling_of_discrete_coordinates(discrete):
+    """As good as the pilot run says, and left out where this is hopeless."""
+    path, pilot, kernel = discrete
+    found = make(path, pilot, kernel, names=["importance"])
+    log_w, _ = found.arms["importance"].weigh(50_000, np.random.default_rng(6))
+    assert_mean(log_w, path.log_z)
+    variance = np.exp(log_w - path.log_z).var()
+    assert 0.0 < variance < 1.0
+    assert pilot.relative_variance == pytest.approx(variance, rel=0.5)
+    hopeless = dataclasses.replace(pilot, relative_variance=1e4)
+    assert "importance" in make(path, hopeless, kernel).left_out
+
+
+def test_nothing_fitted_at_all():
+    path = Counts((6.0, 3.0), (1.0, 4.0))
+    pilot = explore(path, HMC, np.random.default_rng(6), fitted=False)
+    assert "importance" in make(path, pilot).left_out
+    with pytest.raises(ValueError, match="arm 'importance' needs a reference"):
+        make(path, pilot, names=["importance"])
 
 
 @pytest.mark.parametrize("names", [["smc", "nested"], ["SMC"], [3], "smc"])

@@ -1,5 +1,6 @@
 """Evidence to a wanted error: small models, own estimators, budgets, refusals."""
 
+import math
 import multiprocessing
 import sys
 import warnings
@@ -10,8 +11,12 @@ from pathlib import Path
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
+
+from scipy import stats
+from scipy.special import logsumexp
 
 import amc_pymc as amc
 
@@ -179,10 +184,33 @@ def test_several_arms_and_what_was_left_out():
 
 
 def test_left_out_where_variables_are_discrete():
-    tree = estimate(labels(), **easily(labels))
-    assert "importance: no reference: some variables are discrete" in tree["arms"].attrs["left_out"]
+    tree = estimate(labels())
+    left_out = tree["arms"].attrs["left_out"]
+    for name in ("importance_rqmc", "ais_reference", "smc_reference"):
+        assert f"{name}: no reference: some variables are discrete" in left_out
+    assert_right(tree, labels())
+    assert tree["arms"]["arm"].values[0] == "importance"
     assert tree["posterior"].attrs["source"].startswith("particles of the pilot run")
     assert tree["posterior"]["outlier"].dtype.kind == "i"
+
+
+def test_discrete_variables_of_all_kinds():
+    """A label of three states, a number of twenty, a count without end; states index an array."""
+    shift, table = np.array([0.0, 2.0, 5.0]), np.linspace(0.0, 1.0, 20)
+    with pm.Model() as model:
+        label = pm.Categorical("label", np.array([0.2, 0.5, 0.3]))
+        number = pm.DiscreteUniform("number", 0, 19)
+        count = pm.Poisson("count", 4.0)
+        mean = pt.as_tensor(shift)[label] + pt.as_tensor(table)[number] + count
+        pm.Normal("y", mean, 1.0, observed=[7.0, 8.5])
+    means = shift[:, None, None] + table[:, None] + np.arange(60.0)
+    log_f = sum(stats.norm.logpdf(y, means) for y in (7.0, 8.5))
+    log_f += np.log([0.2, 0.5, 0.3])[:, None, None] - math.log(20.0)
+    log_f += stats.poisson.logpmf(np.arange(60), 4.0)
+    known = Known(model, float(logsumexp(log_f)))
+    tree = estimate(known, target_mcse=0.02)
+    assert_right(tree, known, target=0.02)
+    assert tree["arms"]["arm"].values.tolist() == ["importance"]
 
 
 def test_own_arms():
@@ -542,9 +570,10 @@ def test_bad_arguments(settings, error, message, no_work):
         estimate(one(), **settings)
 
 
-def test_fitted_arms_want_continuous_variables():
-    with pytest.raises(ValueError, match=r"arm 'importance' needs a reference.*'smc'"):
-        estimate(labels(), arms=["importance"])
+def test_arms_from_a_mixture_want_continuous_variables():
+    match = r"arm 'importance_rqmc' needs a reference.*'importance', 'smc'"
+    with pytest.raises(ValueError, match=match):
+        estimate(labels(), arms=["importance_rqmc"])
 
 
 def test_models_without_an_evidence(no_work):

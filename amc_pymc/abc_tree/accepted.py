@@ -1,0 +1,130 @@
+"""What is made of all simulations in the end: the accepted ones, with weights, dealt to chains."""
+
+from __future__ import annotations
+
+import math
+
+from typing import NamedTuple
+
+import numpy as np
+
+from amc_pymc.abc_tree.closeness import accepted
+from amc_pymc.logweights import systematic
+
+__all__ = ["Accepted", "accept", "deal", "effective", "final_tolerance"]
+
+#: Effective draws to accept: this share of all simulations, but so many at least.
+_SHARE, _FEWEST = 0.015, 30
+
+
+class Accepted(NamedTuple):
+    """Accepted simulations.
+
+    Attributes
+    ----------
+    tolerance : float
+    index : array of int (A,)
+        Among all simulations.
+    log_weight : array (A,)
+        Natural logarithms.
+    """
+
+    tolerance: float
+    index: np.ndarray
+    log_weight: np.ndarray
+
+    @property
+    def weight(self) -> np.ndarray:
+        """Weights (A,), which sum to one."""
+        w = np.exp(self.log_weight - self.log_weight.max())
+        return w / w.sum()
+
+    @property
+    def effective(self) -> float:
+        """Effective draws."""
+        return effective(self.log_weight)
+
+
+def effective(log_weight: np.ndarray) -> float:
+    """Effective draws of Kish, (sum w)^2 / sum w^2; zero without any."""
+    top = log_weight.max(initial=-math.inf)
+    if top == -math.inf:
+        return 0.0
+    w = np.exp(log_weight - top)
+    return float(w.sum() ** 2 / (w @ w))
+
+
+def final_tolerance(
+    distance: np.ndarray,
+    log_weight: np.ndarray,
+    *,
+    accepts: int = 1000,
+    lowest: float | None = None,
+) -> float:
+    """The least tolerance that leaves enough effective draws.
+
+    Enough is half of `accepts`, or 1.5 % of all simulations if that is less, or 30 if that is more; all
+    that has a distance is accepted where even that is not enough.
+
+    Parameters
+    ----------
+    distance, log_weight : arrays (N,)
+    accepts : int
+    lowest : float, optional
+        Below which nobody wants to go.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree.accepted import final_tolerance
+    >>> final_tolerance(np.arange(10_000.0), np.zeros(10_000))
+    149.0
+    """
+    enough = max(_FEWEST, min(0.5 * accepts, _SHARE * len(distance)))
+    order = np.argsort(distance, kind="stable")
+    order = order[np.isfinite(distance[order])]
+    if not len(order):
+        return math.inf
+    w = np.exp(log_weight[order] - log_weight[order].max())
+    squares = np.cumsum(w**2)
+    found = np.divide(np.cumsum(w) ** 2, squares, out=np.zeros(len(w)), where=squares > 0.0)
+    reached = np.flatnonzero(found >= enough - 1e-9)
+    last = int(reached[0]) if len(reached) else len(order) - 1
+    return max(float(distance[order[last]]), 0.0 if lowest is None else lowest)
+
+
+def accept(distance: np.ndarray, log_weight: np.ndarray, tolerance: float) -> Accepted:
+    """Simulations within the tolerance that have a weight."""
+    index = np.flatnonzero(accepted(distance, tolerance) & (log_weight > -math.inf))
+    return Accepted(tolerance, index, log_weight[index])
+
+
+def deal(
+    found: Accepted, chains: int, draws: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws of equal weight: chains share no simulation.
+
+    Parameters
+    ----------
+    found : Accepted
+        At least one simulation.
+    chains, draws : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    array of int (chains, draws)
+        Positions among the accepted. Each chain is resampled from its own part of them, by systematic
+        sampling, in random order. With fewer accepted simulations than chains some are shared.
+    array (A,)
+        Chain of each accepted simulation.
+    """
+    n, weight = len(found.index), found.weight
+    chain = rng.permutation(np.arange(n) % chains)
+    out = np.empty((chains, draws), np.int64)
+    for c in range(chains):
+        own = np.flatnonzero(chain == c)
+        if not len(own) or not weight[own].sum() > 0.0:
+            own = np.arange(n)
+        out[c] = rng.permutation(own[systematic(weight[own], draws, rng)])
+    return out, chain

@@ -1,0 +1,279 @@
+"""Simulators whose errors, endless loops and nan do not end a run."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from amc_pymc.abc_tree.problem import Failure, Problem, Simulated
+
+__all__ = [
+    "NegativeDistance",
+    "check_simulations",
+    "check_timeout",
+    "clipped",
+    "run_batch",
+    "run_each",
+]
+
+#: Simulated numbers that are kept before their distances are taken.
+_KEPT_NUMBERS = 2**18
+#: Points at which a simulator may fail before a run is refused, and points in a batch tried.
+_TRIALS, _TRIAL_BATCH = 10, 3
+#: The cube without its faces, where quantiles may be infinite.
+_LOWEST, _HIGHEST = 2.0**-53, 1.0 - 2.0**-53
+
+
+class NegativeDistance(ValueError):
+    """A distance below zero: no simulation is wrong, the distance is."""
+
+
+def clipped(u: np.ndarray, n_dim: int) -> np.ndarray:
+    """Points (n, D) of the open unit cube, or an error that tells what is wrong with them."""
+    u = np.asarray(u, dtype=float)
+    if u.ndim != 2 or u.shape[1] != n_dim:
+        raise ValueError(f"u must have shape (n, {n_dim}), got {u.shape}.")
+    if not np.all((u >= 0.0) & (u <= 1.0)):
+        raise ValueError(f"u must lie in the unit cube, got values from {u.min()} to {u.max()}.")
+    return np.clip(u, _LOWEST, _HIGHEST)
+
+
+def check_timeout(timeout: float | None, batched: bool = False) -> None:
+    """Raise a ValueError where a limit in seconds makes no sense or cannot be kept."""
+    if timeout is None:
+        return
+    if (
+        isinstance(timeout, bool)
+        or not isinstance(timeout, int | float | np.number)
+        or not 0.0 < timeout < math.inf
+    ):
+        raise ValueError(f"timeout must be a positive number of seconds or None, got {timeout!r}.")
+    if batched:
+        raise ValueError(
+            f"timeout={timeout!r} is for simulations one by one; in a batch none can be stopped without "
+            "the others. Use timeout=None or batched=False."
+        )
+    if not hasattr(signal, "setitimer"):
+        raise ValueError(f"timeout={timeout!r} needs signals, which this system has not; use None.")
+    if threading.current_thread() is not threading.main_thread():
+        raise ValueError(
+            f"timeout={timeout!r} works in the main thread of a process only, for it needs signals; use "
+            "processes instead of threads, or timeout=None."
+        )
+
+
+def run_each(
+    call: Callable[[int], Sequence[Any]],
+    distance: Callable[[list[np.ndarray]], np.ndarray],
+    rows: np.ndarray,
+    n: int,
+    shapes: Sequence[tuple[int, ...]],
+    timeout: float | None = None,
+) -> Simulated:
+    """Simulate one by one.
+
+    Parameters
+    ----------
+    call : callable
+        Row to its simulations, one array for each of `shapes`.
+    distance : callable
+        Simulations of m rows, arrays (m, *shape), to distances (m,). May raise
+        :class:`NegativeDistance`, which is not caught.
+    rows : array of int
+        Those that are possible; the others of the n count as failed.
+    n : int
+    shapes : sequence of tuple
+        Of the observed data.
+    timeout : float, optional
+        Seconds that each row may take. Code in C is stopped when it returns to Python.
+
+    Returns
+    -------
+    Simulated
+
+    Raises
+    ------
+    ValueError
+        If `timeout` cannot be kept here.
+    """
+    check_timeout(timeout)
+    out, failures = _impossible(rows, n)
+    size = sum(math.prod(s) for s in shapes)
+    per = max(1, _KEPT_NUMBERS // max(1, size))
+    with _limited(timeout) as call_one:
+        for start in range(0, len(rows), per):
+            chunk = rows[start : start + per].tolist()
+            kept = [np.empty((len(chunk), *s)) for s in shapes]
+            done: list[int] = []
+            for i in chunk:
+                try:
+                    _keep(call_one(call, i), kept, len(done), shapes)
+                except _TimedOut:
+                    failures.append(Failure(i, "timeout", f"longer than {timeout} seconds"))
+                except Exception as error:
+                    failures.append(Failure(i, "error", _told(error)))
+                else:
+                    done.append(i)
+            _measure(distance, [k[: len(done)] for k in kept], np.array(done, int), out, failures)
+    return Simulated(out, sorted(failures))
+
+
+def run_batch(
+    call: Callable[[np.ndarray], Sequence[Any]],
+    distance: Callable[[list[np.ndarray]], np.ndarray],
+    rows: np.ndarray,
+    n: int,
+    shapes: Sequence[tuple[int, ...]],
+) -> Simulated:
+    """Simulate all rows in one call, as :func:`run_each`; an error in it fails them all.
+
+    Such an error is told once, as a failure of the first row.
+    """
+    out, failures = _impossible(rows, n)
+    if not len(rows):
+        return Simulated(out, failures)
+    kept = [np.empty((1, len(rows), *s)) for s in shapes]
+    try:
+        _keep(call(rows), kept, 0, [(len(rows), *s) for s in shapes])
+    except Exception as error:
+        failures.append(Failure(int(rows[0]), "error", _told(error)))
+    else:
+        _measure(distance, [k[0] for k in kept], rows, out, failures)
+    return Simulated(out, sorted(failures))
+
+
+def check_simulations(
+    problem: Problem,
+    rng: np.random.Generator,
+    *,
+    batched: bool = False,
+    timeout: float | None = None,
+) -> None:
+    """Simulate at draws from the prior until one gives a distance.
+
+    Raises
+    ------
+    ValueError
+        If none of ten does, with what happened to the first; if a distance is negative; if
+        `timeout` cannot be kept.
+    """
+    check_timeout(timeout, batched)
+    told = None
+    for _ in range(_TRIALS):
+        u = rng.uniform(size=(_TRIAL_BATCH if batched else 1, problem.n_dim))
+        found = problem.simulate(u, rng, batched=batched, timeout=timeout)
+        if len(found.failures) < len(u) and np.isfinite(found.distance).any():
+            return
+        told = told or next((f for f in found.failures), None)
+    why = "all distances are infinite" if told is None else f"{told.kind}: {told.message}"
+    hint = " It is called with batched=True." if batched else ""
+    raise ValueError(
+        f"the simulator gave no distance at {_TRIALS} draws from the prior; at the first: {why}.{hint}"
+    )
+
+
+def _impossible(rows: np.ndarray, n: int) -> tuple[np.ndarray, list[Failure]]:
+    left_out = np.setdiff1d(np.arange(n), rows, assume_unique=True)
+    message = "the prior has no value here: parameters of a distribution are impossible"
+    return np.full(n, np.inf), [Failure(i, "nan", message) for i in left_out.tolist()]
+
+
+def _keep(found, kept: list[np.ndarray], k: int, shapes) -> None:
+    for array, held, shape in zip(found, kept, shapes, strict=True):
+        array = np.asarray(array)
+        if array.shape != tuple(shape):
+            raise ValueError(f"simulation of shape {array.shape}, the data call for {tuple(shape)}")
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"simulation of dtype {array.dtype}, it must be numbers")
+        held[k] = array
+
+
+def _measure(distance, simulations, rows: np.ndarray, out: np.ndarray, failures: list) -> None:
+    """Write distances of some rows to `out`."""
+    if not len(rows):
+        return
+    good = np.ones(len(rows), bool)
+    for array in simulations:
+        good &= ~np.isnan(array).any(axis=tuple(range(1, array.ndim)))
+    failures += [Failure(i, "nan", "the simulation has nan") for i in rows[~good].tolist()]
+    if not good.any():
+        return
+    if not good.all():
+        rows, simulations = rows[good], [s[good] for s in simulations]
+    try:
+        out[rows] = _checked(distance(simulations), len(rows))
+    except NegativeDistance:
+        raise
+    except Exception:
+        for k, i in enumerate(rows.tolist()):
+            try:
+                out[i] = _checked(distance([s[k : k + 1] for s in simulations]), 1)[0]
+            except NegativeDistance:
+                raise
+            except Exception as error:
+                failures.append(Failure(i, "error", _told(error)))
+    lost = rows[np.isnan(out[rows])]
+    failures += [Failure(i, "nan", "the distance is nan") for i in lost.tolist()]
+    out[lost] = np.inf
+
+
+def _checked(distance, n: int) -> np.ndarray:
+    distance = np.asarray(distance, dtype=float)
+    if distance.shape != (n,):
+        raise ValueError(f"distances of shape {distance.shape} for {n} simulations")
+    return distance
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _limited(seconds: float | None) -> AbstractContextManager:
+    return nullcontext(lambda call, i: call(i)) if seconds is None else _TimeLimit(seconds)
+
+
+class _TimedOut(BaseException):
+    """Not an Exception, which a simulator might catch."""
+
+
+class _TimeLimit:
+    """Calls within so many seconds each."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._armed = False
+
+    def __enter__(self):
+        self._before = signal.signal(signal.SIGALRM, self._ring)
+        self._left, self._began = signal.setitimer(signal.ITIMER_REAL, 0.0), time.monotonic()
+        return self._limited
+
+    def __exit__(self, *error):
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if self._before is None else self._before)
+        delay, interval = self._left
+        if delay > 0.0:  # somebody else's clock was running
+            left = max(1e-6, delay - (time.monotonic() - self._began))
+            signal.setitimer(signal.ITIMER_REAL, left, interval)
+
+    def _ring(self, signum, frame):
+        if self._armed:
+            raise _TimedOut
+
+    def _limited(self, call, i):
+        self._armed = True
+        try:
+            # Again and again, should the simulator catch whatever is raised in it.
+            signal.setitimer(signal.ITIMER_REAL, self._seconds, self._seconds)
+            return call(i)
+        finally:
+            self._armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0.0)

@@ -1,0 +1,139 @@
+"""Which boxes to simulate in next, to find out which one has the largest density."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from amc_pymc.abc_tree.partition import Partition
+from amc_pymc.abc_tree.rates import shrunk_rates
+from amc_pymc.bandits import thompson, top_two
+from amc_pymc.bandits.policy import index_kernels
+from amc_pymc.bandits.rewards import MEAN, N_ROWS, TOLD, WIDTH
+from amc_pymc.bandits.ucb1 import ucb1_index
+
+__all__ = ["POLICIES", "Beliefs", "beliefs", "choose_boxes"]
+
+#: Names of policies over boxes, and one that grows its own tree.
+POLICIES = ("top_two", "thompson", "ucb", "hoo")
+#: Draws made in search of a challenger.
+_TRIES = 10
+#: Least parameter of a Beta distribution.
+_LEAST = 1e-6
+
+_ucb = index_kernels(ucb1_index)
+
+
+class Beliefs(NamedTuple):
+    """What is believed of K boxes.
+
+    Attributes
+    ----------
+    rate : array (K,)
+        Mean closeness, shrunk towards that of the box it was cut from.
+    counts : array (K,)
+        Simulations that the belief is worth.
+    prior : array (K,)
+        Prior density or mass at the centre, on the scale of the parameters, relative to the largest.
+    """
+
+    rate: np.ndarray
+    counts: np.ndarray
+    prior: np.ndarray
+
+    @property
+    def value(self) -> np.ndarray:
+        """Posterior densities (K,), up to a factor."""
+        return self.rate * self.prior
+
+    @property
+    def error(self) -> np.ndarray:
+        """Their standard deviations (K,)."""
+        return self.prior * np.sqrt(self.rate * (1.0 - self.rate) / (self.counts + 1.0))
+
+
+def beliefs(
+    partition: Partition,
+    u: np.ndarray,
+    closeness: np.ndarray,
+    log_prior: np.ndarray,
+    *,
+    strength: float = 2.0,
+) -> Beliefs:
+    """Sum up simulations in boxes.
+
+    Parameters
+    ----------
+    partition : Partition
+    u : array (n, D)
+    closeness : array (n,)
+        From 0 to 1.
+    log_prior : array (K,)
+        Natural logarithm of the prior's density or mass at the centres of boxes, on the scale of the
+        parameters.
+    strength : float
+        Simulations that the rate of the box it was cut from counts for.
+
+    Returns
+    -------
+    Beliefs
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree.map_choice import beliefs
+    >>> from amc_pymc.abc_tree.partition import from_cuts
+    >>> halves = from_cuts([(0, 0, 0.5)], n_dim=1)
+    >>> u = np.array([[0.1], [0.2], [0.7], [0.9]])
+    >>> beliefs(halves, u, np.array([0, 0, 1, 1]), np.log([4.0, 1.0])).value
+    array([0.25  , 0.1875])
+    """
+    rate = shrunk_rates(partition, u, closeness, strength=strength)
+    counts = np.bincount(partition.find(u), minlength=partition.boxes) + strength
+    top = log_prior.max()
+    prior = np.exp(log_prior - top) if np.isfinite(top) else np.ones(len(log_prior))
+    return Beliefs(np.clip(rate, 0.0, 1.0), counts, prior)
+
+
+def choose_boxes(
+    believed: Beliefs, n: int, rng: np.random.Generator, *, policy: str = "top_two", b: float = 0.5
+) -> np.ndarray:
+    """Choose boxes for a batch, one after the other without hearing of any in between.
+
+    Parameters
+    ----------
+    believed : Beliefs
+    n : int
+    rng : numpy.random.Generator
+    policy : {"top_two", "thompson", "ucb"}
+        Draw all densities and take the largest ("thompson"); do so with probability `b`, else draw until
+        another box has the largest ("top_two"); or take the largest upper confidence bound.
+    b : float
+        Of "top_two".
+
+    Returns
+    -------
+    array of int (n,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree.map_choice import Beliefs, choose_boxes
+    >>> from amc_pymc.rng import as_generator
+    >>> two = Beliefs(np.array([0.2, 0.3]), np.array([5000, 5000]), np.ones(2))
+    >>> np.bincount(choose_boxes(two, 100, as_generator(1), policy="thompson"))
+    array([  0, 100])
+    """
+    table = np.zeros((N_ROWS + 2, len(believed.rate)))
+    table[WIDTH] = believed.prior
+    if policy == "ucb":
+        table[TOLD], table[MEAN] = believed.counts, believed.value
+        start = int(believed.counts.sum()) + 1
+        return _ucb.choose_many(table, start, np.array([2.0]), n)
+    hits = believed.rate * believed.counts
+    table[thompson.SUCCESSES] = np.maximum(hits, _LEAST)
+    table[thompson.FAILURES] = np.maximum(believed.counts - hits, _LEAST)
+    if policy == "thompson":
+        return thompson.choose_many(table, 0.0, 0.0, rng.random(), n)
+    return top_two.choose_many(table, 0.0, 0.0, b, _TRIES, rng.random(), n)

@@ -1,0 +1,182 @@
+"""Point estimates from the simulations of a search for a mode."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from scipy.special import ndtri
+
+from amc_pymc.abc_tree.map_tree import MapHistory
+from amc_pymc.abc_tree.mode import Mode, Surface, find_mode, soft_labels
+
+__all__ = ["ESTIMATES", "estimate_mode", "flat"]
+
+ESTIMATES = ("kde", "box")
+#: Lower confidence bounds are so many standard deviations below.
+_ERRORS = 1.0
+#: Combinations of discrete parameters that are looked into.
+_COMBINATIONS = 5
+#: Step in the cube by which coordinates of continuous parameters are recognised.
+_STEP = 1e-6
+
+Parameters = Callable[[np.ndarray], Mapping[str, np.ndarray]]
+
+
+def flat(values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Parameters (n, *shape) as columns (n, P), and which columns (P,) are discrete."""
+    columns = [np.asarray(v).reshape(len(v), -1) for v in values.values()]
+    discrete = [np.full(c.shape[1], c.dtype.kind in "iub") for c in columns]
+    return np.concatenate(columns, axis=1).astype(float), np.concatenate(discrete)
+
+
+def estimate_mode(
+    history: MapHistory,
+    parameters: Parameters,
+    log_prior: Callable[[np.ndarray], np.ndarray],
+    *,
+    estimate: str = "kde",
+    lowest: float = 0.0,
+) -> Mode:
+    """Estimate the mode of the posterior density, or mass of discrete parameters.
+
+    Parameters
+    ----------
+    history : MapHistory
+    parameters : callable
+        Points (n, D) of the cube to parameters (n, *shape) by name; integers are discrete.
+    log_prior : callable
+        Points (n, D) to natural logarithms (n,) of the prior's density or mass.
+    estimate : {"kde", "box"}
+        "kde": maximum of the local fit of :func:`amc_pymc.abc_tree.mode.find_mode`; discrete parameters by
+        the largest mass. "box": centre of the box with the largest lower confidence bound.
+    lowest : float
+        No lower tolerance is of interest.
+
+    Returns
+    -------
+    Mode
+        Standard errors of discrete parameters are zero.
+
+    Raises
+    ------
+    ValueError
+        If no simulation came close.
+    """
+    if estimate == "box":
+        return _box(history, parameters)
+    u = history.u
+    x, discrete = flat(parameters(u))
+    if not discrete.any():
+        surface = Surface(_positions(parameters, x.shape[1], u.shape[1]), log_prior)
+        return _spelt_out(
+            find_mode(u, history.distance, history.tolerance, surface, lowest=lowest), x, discrete
+        )
+    found = [
+        _of_combination(history, x, discrete, rows, rate, parameters, log_prior, lowest)
+        for rows, rate in _combinations(history, x[:, discrete], log_prior)
+    ]
+    return max(found, key=lambda mode: mode.log_density)
+
+
+def _positions(parameters: Parameters, n_columns: int, n_dim: int):
+    """Coordinates to fit in: the parameters, or normal quantiles where there are not as many."""
+    if n_columns == n_dim:
+        return lambda u: flat(parameters(u))[0]
+    return ndtri
+
+
+def _spelt_out(mode: Mode, x: np.ndarray, discrete: np.ndarray) -> Mode:
+    """Standard errors of all columns."""
+    se = np.where(discrete, 0.0, np.nan)
+    if len(mode.se) == (~discrete).sum():
+        se[~discrete] = mode.se
+    return mode._replace(se=se)
+
+
+def _box(history: MapHistory, parameters: Parameters) -> Mode:
+    best = history.best_box(errors=_ERRORS)
+    believed, u = history.believed, history.centres[best]
+    assert believed is not None
+    if not believed.rate[best] > 0.0:
+        raise ValueError("No simulation came close to the data: no box is better than others.")
+    value = float(believed.value[best])
+    _, discrete = flat(parameters(u[None]))
+    return Mode(
+        u,
+        np.full(len(discrete), np.nan),
+        history.log_value(best),
+        float(believed.error[best]) / value if value > 0.0 else math.nan,
+        history.tolerance,
+        float(believed.rate[best] * believed.counts[best]),
+    )
+
+
+def _combinations(history: MapHistory, values: np.ndarray, log_prior):
+    """Rows with the combinations of values (n, d) that are likely, best first, with rate and error."""
+    _, which, counts = np.unique(values, axis=0, return_inverse=True, return_counts=True)
+    which = which.reshape(-1)
+    labels = soft_labels(history.distance, history.tolerance)
+    if not (labels > 0.0).any():
+        raise ValueError("No simulation came close to the data: there is nothing to find a mode of.")
+    strength = 2.0
+    rate = np.bincount(which, labels, minlength=len(counts)) + strength * labels.mean()
+    rate = rate / (counts + strength)
+    error = np.sqrt(rate * (1.0 - rate) / (counts + strength + 1.0))
+    first = np.zeros(len(counts), int)
+    first[which[::-1]] = np.arange(len(which))[::-1]
+    with np.errstate(divide="ignore"):
+        bound = np.log(np.maximum(rate - _ERRORS * error, 0.0)) + log_prior(history.u[first])
+    order = np.argsort(-bound, kind="stable")[:_COMBINATIONS]
+    return [(np.flatnonzero(which == k), (float(rate[k]), float(error[k]))) for k in order]
+
+
+def _of_combination(history, x, discrete, rows, rate, parameters, log_prior, lowest) -> Mode:
+    """The mode among simulations that share the values of discrete parameters."""
+    u = history.u[rows]
+    labels = soft_labels(history.distance[rows], history.tolerance)
+    at = u[int(labels.argmax())]
+    mean, error = rate
+    alone = Mode(
+        at,
+        np.where(discrete, 0.0, np.nan),
+        float(math.log(mean) + log_prior(at[None])[0]) if mean > 0.0 else -math.inf,
+        error / mean if mean > 0.0 else math.nan,
+        history.tolerance,
+        float(labels.sum()),
+    )
+    moving = _continuous_coordinates(at, discrete, parameters)
+    if discrete.all() or not moving.any() or not (labels > 0.0).any():
+        return alone
+    same = x[rows[0], discrete]
+
+    def whole(part):
+        out = np.tile(at, (len(part), 1))
+        out[:, moving] = part
+        return out
+
+    def positions(part):
+        if int(moving.sum()) != int((~discrete).sum()):
+            return ndtri(part)
+        return flat(parameters(whole(part)))[0][:, ~discrete]
+
+    def prior(part):
+        full = whole(part)
+        kept = (flat(parameters(full))[0][:, discrete] == same).all(axis=1)
+        return np.where(kept, log_prior(full), -np.inf)
+
+    mode = find_mode(
+        u[:, moving], history.distance[rows], history.tolerance, Surface(positions, prior),
+        lowest=lowest,
+    )  # fmt: skip
+    return _spelt_out(mode._replace(u=whole(mode.u[None])[0]), x, discrete)
+
+
+def _continuous_coordinates(u: np.ndarray, discrete: np.ndarray, parameters) -> np.ndarray:
+    """Coordinates (D,) of the cube that continuous parameters move with."""
+    towards = np.where(u < 0.5, _STEP, -_STEP)
+    moved = flat(parameters(np.concatenate([u[None], u + np.diag(towards)])))[0][:, ~discrete]
+    return (moved[1:] != moved[0]).any(axis=1)

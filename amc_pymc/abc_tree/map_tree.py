@@ -1,0 +1,309 @@
+"""Simulate where the posterior density is largest, to find its mode."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from amc_pymc.abc_tree.map_boxes import refine
+from amc_pymc.abc_tree.map_choice import POLICIES, Beliefs, beliefs, choose_boxes
+from amc_pymc.abc_tree.mode import soft_labels
+from amc_pymc.abc_tree.partition import Partition, whole_cube
+from amc_pymc.bandits.hoo import HOO
+
+__all__ = ["MapHistory", "MapRound", "MapSettings", "lowered", "map_batches", "map_rounds"]
+
+#: Batches that a budget is cut into.
+_BATCHES = 20
+#: Halvings of the interval in which a tolerance is sought.
+_HALVINGS = 60
+
+
+@dataclass(frozen=True)
+class MapSettings:
+    """How to look for a mode.
+
+    Attributes
+    ----------
+    policy : {"top_two", "thompson", "ucb", "hoo"}
+    b : float
+        Of "top_two": share of draws in the box that seems best.
+    share : float
+        Of each batch that is drawn from the whole cube.
+    closeness : float
+        Mean label :math:`\\exp(-d^2 / 2 h^2)` in a batch that the tolerance h is lowered to.
+    tolerance : float or None
+        At which lowering ends.
+    least, significance : float
+        When boxes are cut, see :func:`amc_pymc.abc_tree.map_boxes.refine`.
+    strength : float
+        Simulations that the rate of the box a box was cut from counts for.
+
+    Raises
+    ------
+    ValueError
+    """
+
+    policy: str = "top_two"
+    b: float = 0.5
+    share: float = 0.05
+    closeness: float = 0.1
+    tolerance: float | None = None
+    least: float = 20.0
+    significance: float = 3.0
+    strength: float = 2.0
+
+    def __post_init__(self):
+        if self.policy not in POLICIES:
+            names = ", ".join(map(repr, POLICIES))
+            raise ValueError(f"policy must be one of {names}, got {self.policy!r}.")
+        for name in ("b", "share", "closeness"):
+            if not 0.0 < getattr(self, name) < 1.0:
+                raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)!r}.")
+        for name in ("least", "significance", "strength"):
+            if not 0.0 < getattr(self, name) < math.inf:
+                raise ValueError(
+                    f"{name} must be positive and finite, got {getattr(self, name)!r}."
+                )
+        if self.tolerance is not None and not 0.0 <= self.tolerance < math.inf:
+            raise ValueError(
+                f"tolerance must not be negative, and finite, got {self.tolerance!r}."
+            )
+
+
+class MapRound(NamedTuple):
+    """One batch, and what was known after it.
+
+    Attributes
+    ----------
+    u : array (n, D)
+    distance : array (n,)
+        inf where the simulation failed.
+    tolerance : float
+        h.
+    accepts : int
+        Simulations so far with a distance of at most h.
+    boxes : int
+    incumbent : array (D,)
+        Centre of the box with the largest density.
+    value : float
+        Its natural logarithm, of prior density times mean label.
+    """
+
+    u: np.ndarray
+    distance: np.ndarray
+    tolerance: float
+    accepts: int
+    boxes: int
+    incumbent: np.ndarray
+    value: float
+
+
+@dataclass
+class MapHistory:
+    """All simulations so far.
+
+    Attributes
+    ----------
+    rounds : list of MapRound
+    partition : Partition
+        Boxes after the last batch.
+    believed : Beliefs or None
+        Of these boxes.
+    log_prior : array (K,)
+        At their centres.
+    """
+
+    partition: Partition
+    rounds: list[MapRound] = field(default_factory=list)
+    believed: Beliefs | None = None
+    log_prior: np.ndarray = field(default_factory=lambda: np.zeros(1))
+
+    @property
+    def u(self) -> np.ndarray:
+        """Points (N, D) of the unit cube."""
+        return np.concatenate([np.empty((0, self.partition.n_dim)), *(r.u for r in self.rounds)])
+
+    @property
+    def distance(self) -> np.ndarray:
+        """Distances (N,)."""
+        return np.concatenate([np.empty(0), *(r.distance for r in self.rounds)])
+
+    @property
+    def tolerance(self) -> float:
+        """The last one."""
+        return self.rounds[-1].tolerance if self.rounds else math.inf
+
+    @property
+    def centres(self) -> np.ndarray:
+        """Of the boxes (K, D)."""
+        return 0.5 * (self.partition.lower + self.partition.upper)
+
+    def best_box(self, *, errors: float = 0.0) -> int:
+        """The box with the largest density, or density less so many standard deviations."""
+        assert self.believed is not None
+        return int((self.believed.value - errors * self.believed.error).argmax())
+
+    def log_value(self, box: int) -> float:
+        """Natural logarithm of prior density times mean label in a box."""
+        assert self.believed is not None
+        with np.errstate(divide="ignore"):
+            return float(np.log(self.believed.rate[box]) + self.log_prior[box])
+
+
+def map_batches(max_simulations: int, batch_size: int | None = None) -> list[int]:
+    """Sizes of batches, fixed before anything is simulated.
+
+    Examples
+    --------
+    >>> from amc_pymc.abc_tree.map_tree import map_batches
+    >>> map_batches(10, 4), len(map_batches(1000))
+    ([4, 4, 2], 20)
+    """
+    if batch_size is None:
+        batch_size = math.ceil(max_simulations / _BATCHES)
+    full, rest = divmod(max_simulations, batch_size)
+    return [batch_size] * full + ([rest] if rest else [])
+
+
+def lowered(
+    distance: np.ndarray, last: float, *, closeness: float, lowest: float | None = None
+) -> float:
+    """The tolerance at which labels of a batch have some mean, but not above the last tolerance.
+
+    Examples
+    --------
+    >>> import math
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree.map_tree import lowered
+    >>> round(lowered(np.array([1.0, 2.0, np.inf]), math.inf, closeness=0.1), 3)
+    0.838
+    """
+    finite, floor = distance[np.isfinite(distance)], 0.0 if lowest is None else lowest
+    if len(finite) == 0:
+        return last
+    wanted = closeness * len(distance)
+    low, high = 0.0, min(last, 1e3 * float(finite.max()))
+    if soft_labels(finite, high).sum() <= wanted:
+        return max(min(last, high) if math.isfinite(last) else high, floor)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if soft_labels(finite, middle).sum() > wanted:
+            high = middle
+        else:
+            low = middle
+    return max(high, floor)
+
+
+def map_rounds(
+    simulate: Callable[[np.ndarray, int], np.ndarray],
+    log_prior: Callable[[np.ndarray], np.ndarray],
+    n_dim: int,
+    sizes: Sequence[int],
+    settings: MapSettings,
+    generators: Sequence[np.random.Generator],
+    start: np.ndarray | None = None,
+) -> Iterator[MapHistory]:
+    r"""Spend a budget batch by batch on finding the box with the largest posterior density.
+
+    The density of a box is the prior's density on the scale of the parameters, at its centre, times
+    the mean label :math:`\exp(-d^2 / 2 h^2)` of simulations in it. Boxes of a batch are chosen by
+    :func:`amc_pymc.abc_tree.map_choice.choose_boxes` from what was known before. After it the tolerance h is
+    lowered, all labels are made anew, and boxes whose parts differ are cut.
+
+    Parameters
+    ----------
+    simulate : callable
+        Points (n, D) of the unit cube and the number of the batch, to distances (n,).
+    log_prior : callable
+        Points (n, D) to natural logarithms (n,) of the prior's density or mass on the scale of the
+        parameters.
+    n_dim : int
+    sizes : sequence of int
+        Of the batches.
+    settings : MapSettings
+    generators : sequence of numpy.random.Generator
+        One for each batch.
+    start : array (m, D), optional
+        Points to simulate at first.
+
+    Yields
+    ------
+    MapHistory
+        The same object, grown by a batch each time.
+    """
+    history, hoo = MapHistory(whole_cube(n_dim)), None
+    for b, (size, rng) in enumerate(zip(sizes, generators, strict=True)):
+        if b == 0:
+            given = np.empty((0, n_dim)) if start is None else start[:size]
+            u = np.concatenate([given, rng.random((size - len(given), n_dim))])
+        elif settings.policy == "hoo":
+            hoo = hoo or _Hoo(history, log_prior, sum(sizes))
+            u = hoo.ask(size, rng)
+        else:
+            u = _from_boxes(history, size, settings, rng)
+        distance = simulate(u, b)
+        tolerance = history.tolerance
+        if hoo is None:
+            tolerance = lowered(
+                distance, tolerance, closeness=settings.closeness, lowest=settings.tolerance
+            )
+        else:
+            hoo.tell(distance)
+        _take_in(history, u, distance, tolerance, log_prior, settings)
+        yield history
+
+
+def _from_boxes(history: MapHistory, size: int, settings: MapSettings, rng) -> np.ndarray:
+    assert history.believed is not None
+    anywhere = min(size, max(1, round(settings.share * size)))
+    boxes = choose_boxes(
+        history.believed, size - anywhere, rng, policy=settings.policy, b=settings.b
+    )
+    whole = rng.random((anywhere, history.partition.n_dim))
+    return np.concatenate([whole, history.partition.draw(boxes, rng)])
+
+
+def _take_in(history: MapHistory, u, distance, tolerance, log_prior, settings) -> None:
+    history.rounds.append(MapRound(u, distance, tolerance, 0, 0, u[0], 0.0))
+    all_u, all_distances = history.u, history.distance
+    labels = soft_labels(all_distances, tolerance)
+    history.partition = refine(
+        history.partition, all_u, labels, least=settings.least, significance=settings.significance
+    )
+    history.log_prior = log_prior(history.centres)
+    history.believed = beliefs(
+        history.partition, all_u, labels, history.log_prior, strength=settings.strength
+    )
+    best = history.best_box()
+    history.rounds[-1] = history.rounds[-1]._replace(
+        accepts=int((all_distances <= min(tolerance, np.finfo(float).max)).sum()),
+        boxes=history.partition.boxes,
+        incumbent=history.centres[best],
+        value=history.log_value(best),
+    )
+
+
+class _Hoo:
+    """Hierarchical optimistic optimisation at the tolerance of the first batch."""
+
+    def __init__(self, history: MapHistory, log_prior, horizon: int):
+        n_dim = history.partition.n_dim
+        self._hoo = HOO(np.tile([0.0, 1.0], (n_dim, 1)), horizon=horizon)
+        self._log_prior, self._tolerance = log_prior, history.tolerance
+        found = log_prior(history.u)
+        self._top = float(found[np.isfinite(found)].max(initial=-np.inf))
+
+    def ask(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        self._pulls = self._hoo.ask(rng, n)
+        return np.array([p.point for p in self._pulls])
+
+    def tell(self, distance: np.ndarray) -> None:
+        u = np.array([p.point for p in self._pulls])
+        prior = np.exp(np.minimum(self._log_prior(u) - self._top, 0.0))
+        self._hoo.tell(self._pulls, prior * soft_labels(distance, self._tolerance))

@@ -1,0 +1,89 @@
+"""What a sampler without a likelihood needs to know of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+__all__ = ["Failure", "Problem", "Simulated"]
+
+
+class Failure(NamedTuple):
+    """A simulation that gave no distance.
+
+    Attributes
+    ----------
+    index : int
+        Row of the parameters.
+    kind : {"error", "nan", "timeout"}
+    message : str
+        The error's type and text, or what else went wrong.
+    """
+
+    index: int
+    kind: str
+    message: str
+
+
+class Simulated(NamedTuple):
+    """Distances of some simulations.
+
+    Attributes
+    ----------
+    distance : array (n,)
+        Not negative; inf where a simulation failed.
+    failures : list of Failure
+    summaries : array (n, S) or None
+        Summary statistics, if they were asked for; nan where a simulation failed.
+    """
+
+    distance: np.ndarray
+    failures: list[Failure]
+    summaries: np.ndarray | None = None
+
+
+class Problem(Protocol):
+    """A prior on the unit cube, a simulator and a distance to the data.
+
+    Attributes
+    ----------
+    shapes : mapping of str to tuple of int
+        Parameters, in order.
+    n_dim : int
+        D, coordinates of the unit cube.
+    tolerance : float or None
+        Below which nobody wants to go, in units of the distance.
+    """
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of parameters by name."""
+
+    @property
+    def n_dim(self) -> int:
+        """D."""
+
+    @property
+    def tolerance(self) -> float | None:
+        """Smallest tolerance that is of interest."""
+
+    def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
+        """Parameters (n, *shape) on their own scale, at points (n, D) of the unit cube."""
+
+    def log_density(self, u: np.ndarray) -> np.ndarray | None:
+        """Natural logarithm (n,) of the prior's density in the cube; None where it is uniform."""
+
+    def log_prior(self, u: np.ndarray) -> np.ndarray:
+        """Natural logarithm (n,) of the prior's density or mass on the scale of the parameters."""
+
+    def simulate(
+        self,
+        u: np.ndarray,
+        rng: np.random.Generator,
+        *,
+        batched: bool = False,
+        timeout: float | None = None,
+    ) -> Simulated:
+        """Simulate at points (n, D), one by one, within so many seconds each, or all in one call."""

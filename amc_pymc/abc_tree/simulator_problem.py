@@ -1,0 +1,253 @@
+"""Likelihood-free problems in plain NumPy and SciPy."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from amc_pymc.abc_tree.guard import (
+    NegativeDistance,
+    check_simulations,
+    check_timeout,
+    clipped,
+    run_batch,
+    run_each,
+)
+from amc_pymc.abc_tree.problem import Simulated
+
+__all__ = ["SimulatorProblem"]
+
+
+class SimulatorProblem:
+    """Independent priors of SciPy, a simulator in Python and a distance.
+
+    Parameters
+    ----------
+    prior : mapping of str to frozen distribution, or to (frozen distribution, shape)
+        With methods ``ppf`` and ``logpdf`` or ``logpmf``, as in ``scipy.stats``. All elements of an array
+        are independent.
+    simulator : callable
+        ``simulator(rng, **parameters)`` returns an array of the shape of `observed`. To be called with
+        ``batched=True`` it must take parameters (n, *shape) and return (n, *observed.shape).
+    observed : array
+        Without nan.
+    distance : {"euclidean", "manhattan"} or callable
+        ``distance(simulated, observed)``: not negative; for a batch from (n, *observed.shape) to (n,).
+    tolerance : float, optional
+        Below which nobody wants to go.
+
+    Attributes
+    ----------
+    shapes : dict of str to tuple of int
+    n_dim : int
+        D, as many as there are numbers in all parameters.
+    tolerance : float or None
+    observed : array
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy import stats
+    >>> from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
+    >>> def simulator(rng, mu, sigma):
+    ...     return rng.normal(mu, sigma, size=3)
+    >>> prior = {"mu": stats.norm(0.0, 2.0), "sigma": stats.halfnorm()}
+    >>> problem = SimulatorProblem(prior, simulator, observed=[1.0, 2.0, 1.5])
+    >>> problem.parameters(np.array([[0.5, 0.5]]))["mu"]
+    array([0.])
+    >>> problem.simulate(np.full((4, 2), 0.5), np.random.default_rng(1)).distance.shape
+    (4,)
+    """
+
+    def __init__(
+        self,
+        prior: Mapping[str, Any],
+        simulator: Callable[..., Any],
+        observed: Any,
+        distance: str | Callable[[np.ndarray, np.ndarray], Any] = "euclidean",
+        *,
+        tolerance: float | None = None,
+    ):
+        if not isinstance(prior, Mapping) or not prior:
+            raise TypeError(f"prior must map names to distributions, got {prior!r}.")
+        if not callable(simulator):
+            raise TypeError(f"simulator must be callable, got {simulator!r}.")
+        if not callable(distance) and distance not in _DISTANCES:
+            raise ValueError(
+                f"distance must be one of {', '.join(map(repr, _DISTANCES))} or a callable, got {distance!r}."
+            )
+        self._prior, self.shapes = {}, {}
+        for name, given in prior.items():
+            self._prior[name], self.shapes[name] = _distribution(name, given)
+        self.n_dim = sum(math.prod(s) for s in self.shapes.values())
+        if self.n_dim == 0:
+            raise ValueError(f"prior has no numbers in it: shapes are {self.shapes}.")
+        self.observed = _data(observed)
+        self.tolerance = _tolerance(tolerance)
+        self._simulator, self._distance = simulator, distance
+
+    def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
+        """Quantiles (n, *shape) of each parameter at points (n, D) of the unit cube."""
+        u = clipped(u, self.n_dim)
+        out, start = {}, 0
+        for name, shape in self.shapes.items():
+            stop = start + math.prod(shape)
+            values = np.asarray(self._prior[name].ppf(u[:, start:stop].reshape(len(u), *shape)))
+            out[name] = values.astype(int) if _is_discrete(self._prior[name]) else values
+            start = stop
+        return out
+
+    def log_density(self, u: np.ndarray) -> None:
+        """None: the prior is uniform in the cube."""
+
+    def log_prior(self, u: np.ndarray) -> np.ndarray:
+        """Natural logarithm (n,) of the prior's density or mass."""
+        out = np.zeros(len(u))
+        for name, values in self.parameters(u).items():
+            frozen = self._prior[name]
+            log = frozen.logpmf if _is_discrete(frozen) else frozen.logpdf
+            out += _rows(np.asarray(log(values))).sum(axis=1)
+        return out
+
+    def check(
+        self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
+    ) -> None:
+        """Simulate at draws from the prior, and raise a ValueError if nothing comes of it."""
+        check_simulations(self, rng, batched=batched, timeout=timeout)
+
+    def simulate(
+        self,
+        u: np.ndarray,
+        rng: np.random.Generator,
+        *,
+        batched: bool = False,
+        timeout: float | None = None,
+    ) -> Simulated:
+        """Simulate at points (n, D), one by one, within so many seconds each, or all in one call.
+
+        Raises
+        ------
+        ValueError
+            If a distance is negative, or `timeout` cannot be kept.
+        """
+        check_timeout(timeout, batched)
+        values = self.parameters(u)
+        n, shapes = len(u), [self.observed.shape]
+        if batched:
+            return run_batch(
+                lambda rows: [self._simulator(rng, **values)],
+                lambda simulations: self._distances(simulations[0]),
+                np.arange(n),
+                n,
+                shapes,
+            )
+        return run_each(
+            lambda i: [self._simulator(rng, **{k: v[i] for k, v in values.items()})],
+            lambda simulations: self._each_distance(simulations[0]),
+            np.arange(n),
+            n,
+            shapes,
+            timeout,
+        )
+
+    def _distances(self, simulated: np.ndarray) -> np.ndarray:
+        distance = self._distance
+        found = distance if callable(distance) else _DISTANCES[distance]
+        return _not_negative(np.asarray(found(simulated, self.observed), dtype=float))
+
+    def _each_distance(self, simulated: np.ndarray) -> np.ndarray:
+        if not callable(self._distance):
+            return self._distances(simulated)
+        found = [float(self._distance(s, self.observed)) for s in simulated]
+        return _not_negative(np.array(found))
+
+
+def _rows(x: np.ndarray) -> np.ndarray:
+    return x.reshape(len(x), math.prod(x.shape[1:]))
+
+
+def _euclidean(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    gap = _rows(simulated - observed)
+    with np.errstate(over="ignore"):
+        return np.sqrt(np.einsum("ij,ij->i", gap, gap))
+
+
+def _manhattan(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    return np.abs(_rows(simulated - observed)).sum(axis=1)
+
+
+_DISTANCES = {"euclidean": _euclidean, "manhattan": _manhattan}
+
+
+def _not_negative(distance: np.ndarray) -> np.ndarray:
+    if (distance < 0.0).any():
+        raise NegativeDistance(f"distance must not be negative, got {distance.min()}.")
+    return distance
+
+
+def _distribution(name: str, given) -> tuple[Any, tuple[int, ...]]:
+    frozen, shape = given if isinstance(given, tuple) else (given, None)
+    median = _median(frozen)
+    if median is None:
+        raise TypeError(
+            f"prior[{name!r}] must be a frozen distribution with ppf and logpdf or logpmf, as "
+            f"scipy.stats.norm(0, 1), or a pair of one and a shape; got {given!r}."
+        )
+    if np.isnan(median).any():
+        raise ValueError(f"prior[{name!r}] has no median: its parameters are impossible.")
+    own = np.shape(median)
+    shape = own if shape is None else np.atleast_1d(np.asarray(shape, dtype=object)).tolist()
+    if any(not isinstance(s, int | np.integer) or isinstance(s, bool) or s < 0 for s in shape):
+        raise ValueError(f"prior[{name!r}]: shape must be whole numbers, got {given[1]!r}.")
+    shape = tuple(int(s) for s in shape)
+    try:
+        np.broadcast_to(median, shape)
+    except ValueError:
+        raise ValueError(
+            f"prior[{name!r}]: parameters of shape {own} do not fit into {shape}."
+        ) from None
+    return frozen, shape
+
+
+def _median(frozen):
+    """Median of a frozen distribution; None if it is none."""
+    if not any(callable(getattr(frozen, log, None)) for log in ("logpdf", "logpmf")):
+        return None
+    try:
+        return np.asarray(frozen.ppf(0.5), dtype=float)
+    except (AttributeError, TypeError):
+        return None
+
+
+def _is_discrete(frozen) -> bool:
+    return not callable(getattr(frozen, "logpdf", None))
+
+
+def _data(observed) -> np.ndarray:
+    data = np.asarray(observed)
+    if data.dtype.kind not in "biuf":
+        raise TypeError(f"observed must be numbers, got dtype {data.dtype}.")
+    if data.size == 0:
+        raise ValueError(f"observed is empty, its shape is {data.shape}.")
+    if np.isnan(data).any():
+        raise ValueError(f"observed has {np.isnan(data).sum()} nan among {data.size} values.")
+    return data.astype(float)
+
+
+def _tolerance(tolerance) -> float | None:
+    if tolerance is None:
+        return None
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | np.number):
+        raise TypeError(f"tolerance must be a number or None, got {tolerance!r}.")
+    if not 0.0 < tolerance < math.inf:
+        raise ValueError(f"tolerance must be positive and finite, got {tolerance!r}.")
+    return float(tolerance)

@@ -1,0 +1,489 @@
+"""Proposals for models with discrete variables: continuous ones first, then one discrete after the other."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from scipy.special import expit, log_expit, logit
+
+from amc_pymc.importance import (
+    StudentTMixture,
+    choose_mixture,
+    fit_student_t_mixture,
+    log_mixture_density,
+)
+from amc_pymc.kernels import Path
+from amc_pymc.logweights import summarise_log_weights
+
+__all__ = ["AdaptedConditionals", "Conditionals", "adapt_conditionals", "fit_conditionals"]
+
+#: States up to which their probabilities depend on other coordinates.
+_FEW_STATES = 12
+#: Most predictors of a coordinate, those that correlate most with it, and how many standard errors of no
+#: correlation they must be above.
+_PREDICTORS, _SIGNIFICANT = 24, 3.0
+#: Strength of the shrinkage of coefficients, and of intercepts, in draws.
+_RIDGE, _RIDGE_INTERCEPT = 1.0, 0.1
+#: Most steps of Newton's method, the largest change of a logit by one, and one that is too small to go on.
+_NEWTON, _LEAP, _SETTLED = 12, 4.0, 1e-3
+#: Probability, shared by all coordinates, that is spread evenly over the states.
+_EVEN = 0.02
+#: Standard deviations beyond which a number looks no larger to other coordinates.
+_CLIP = 4.0
+#: Least standard deviation of what is rounded, before rounding.
+_SMALLEST_SD = 0.3
+#: Points looked at together.
+_BLOCK = 4096
+#: Draws of the first round of adaptation (doubled in each), and most rounds.
+_FIRST, _ROUNDS = 1000, 4
+#: Relative variance that is good enough, the part of the best one that a round must come below for
+#: another, and the variance above which a lack of progress says nothing.
+_ENOUGH, _PROGRESS, _WILD = 0.2, 0.8, 2.0
+_COMPONENTS = 6
+
+
+class _Look(NamedTuple):
+    """How a coordinate looks to those after it: indicators of all states but one, or z and z^2.
+
+    Attributes
+    ----------
+    states : array (S,) or None
+        If there are few.
+    centre : array (S - 1,) or float
+    spread : float
+    """
+
+    states: np.ndarray | None
+    centre: np.ndarray | float
+    spread: float
+
+    @property
+    def size(self) -> int:
+        return 2 if self.states is None else len(self.states) - 1
+
+    def rows(self, values: np.ndarray) -> np.ndarray:
+        """Predictors (size, P)."""
+        if self.states is not None:
+            return (values == self.states[1:, None]) - np.asarray(self.centre)[:, None]
+        z = np.clip((values - self.centre) / self.spread, -_CLIP, _CLIP)
+        return np.stack([z, z * z])
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One of a few states, by logistic regression.
+
+    Attributes
+    ----------
+    states : array (S,)
+    used : array of int (F,)
+        Predictors, the constant among them.
+    coefficients : array (S, F)
+        Of the logarithms of the probabilities, up to a constant.
+    even : float
+        Share of even probabilities beside these.
+    """
+
+    states: np.ndarray
+    used: np.ndarray
+    coefficients: np.ndarray
+    even: float
+
+    def probabilities(self, predictors: np.ndarray) -> np.ndarray:
+        """Of all states (S, P)."""
+        p = _softmax(self.coefficients @ predictors[self.used])
+        return (1.0 - self.even) * p + self.even / len(p)
+
+    def log_probability(self, predictors: np.ndarray, values: np.ndarray) -> np.ndarray:
+        p = self.probabilities(predictors)
+        place = _places(self.states, values)
+        chosen = np.log(p[place, np.arange(values.size)])
+        return np.where(self.states[place] == values, chosen, -np.inf)
+
+    def draw(self, predictors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        below = np.cumsum(self.probabilities(predictors)[:-1], axis=0)
+        return self.states[(below <= rng.random(below.shape[1])).sum(axis=0)]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One of many states, whatever the others are.
+
+    Attributes
+    ----------
+    states, shares : array (S,)
+    """
+
+    states: np.ndarray
+    shares: np.ndarray
+
+    def log_probability(self, predictors: np.ndarray, values: np.ndarray) -> np.ndarray:
+        place = _places(self.states, values)
+        return np.where(self.states[place] == values, np.log(self.shares[place]), -np.inf)
+
+    def draw(self, predictors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return rng.choice(self.states, predictors.shape[1], p=self.shares)
+
+
+@dataclass(frozen=True)
+class _Rounded:
+    """A number by linear regression with logistic noise, rounded to an integer.
+
+    Attributes
+    ----------
+    used : array of int (F,)
+    coefficients : array (F,)
+    scale : float
+    """
+
+    used: np.ndarray
+    coefficients: np.ndarray
+    scale: float
+
+    def log_probability(self, predictors: np.ndarray, values: np.ndarray) -> np.ndarray:
+        z = (values - self.coefficients @ predictors[self.used]) / self.scale
+        upper = 0.5 / self.scale - np.abs(z)  # by symmetry, on the side where nothing cancels
+        high, low = log_expit(upper), log_expit(upper - 1.0 / self.scale)
+        inside = high + np.log1p(-np.exp(low - high))
+        return np.where(values == np.rint(values), inside, -np.inf)
+
+    def draw(self, predictors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        centre = self.coefficients @ predictors[self.used]
+        noise = logit(np.maximum(rng.random(centre.size), 1e-300))
+        return np.rint(centre + self.scale * noise)
+
+
+class Conditionals:
+    r"""A density that draws the coordinates of a point one after the other.
+
+    .. math:: q(x) = q(c) \prod_j q(d_j \mid c, d_1, \dots, d_{j-1})
+
+    Continuous coordinates c are from a mixture of Student t distributions. Discrete ones of few states
+    follow logistic regressions on those before, their squares included (Schäfer & Chopin 2013, Statistics
+    and Computing 23:163-184, doi:10.1007/s11222-011-9299-z), those of many states none but a table of
+    these, those without end linear regressions, rounded.
+
+    Parameters
+    ----------
+    n_dim : int
+    continuous : tuple of int
+    mixture : StudentTMixture or None
+    discrete : tuple of int
+    looks : tuple of _Look
+        Of continuous and discrete coordinates, in this order.
+    parts : tuple of _Choice, _Table or _Rounded
+        One for each discrete coordinate.
+    """
+
+    def __init__(self, n_dim: int, continuous, mixture, discrete, looks, parts):
+        self.n_dim = n_dim
+        self.continuous, self.discrete = list(continuous), list(discrete)
+        self.mixture: StudentTMixture | None = mixture
+        self.looks, self.parts = tuple(looks), tuple(parts)
+
+    def log_density(self, x: np.ndarray) -> np.ndarray:
+        """Natural logarithms (P,) at points (P, D); -inf at points that cannot be drawn."""
+        out = np.zeros(len(x))
+        for rows in _blocks(len(x)):
+            here = x[rows]
+            if self.mixture is not None:
+                out[rows] = self.mixture.log_density(here[:, self.continuous])
+            predictors = _predictors(self.looks, self.continuous + self.discrete, here)
+            for d, part in zip(self.discrete, self.parts, strict=True):
+                out[rows] += part.log_probability(predictors, here[:, d])
+        return out
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws (n, D)."""
+        x = np.empty((n, self.n_dim))
+        if self.mixture is not None:
+            x[:, self.continuous] = self.mixture.sample(n, rng)
+        for rows in _blocks(n):
+            self._fill(x[rows], rng)
+        return x
+
+    def _fill(self, x: np.ndarray, rng: np.random.Generator) -> None:
+        """Draw the discrete coordinates, given the continuous ones."""
+        predictors = np.empty((1 + sum(look.size for look in self.looks), len(x)))
+        predictors[0] = 1.0
+        at, order = 1, self.continuous + self.discrete
+        for j, (d, look) in enumerate(zip(order, self.looks, strict=True)):
+            if j >= len(self.continuous):
+                x[:, d] = self.parts[j - len(self.continuous)].draw(predictors, rng)
+            predictors[at : at + look.size] = look.rows(x[:, d])
+            at += look.size
+
+
+type _Part = _Choice | _Table | _Rounded
+
+
+def fit_conditionals(
+    x: np.ndarray,
+    weights: np.ndarray,
+    coordinates: Sequence[int],
+    states: Sequence[Sequence[int] | np.ndarray | None],
+    rng: np.random.Generator,
+    *,
+    start: StudentTMixture | None = None,
+) -> Conditionals:
+    """Fit to weighted draws.
+
+    Parameters
+    ----------
+    x : array (n, D)
+    weights : array (n,)
+        Not negative; their sum counts as the number of draws.
+    coordinates : sequence of int
+        Which are discrete, in the order in which they are to be drawn.
+    states : sequence of (sequence of int or None)
+        For each its states in increasing order, or None if there is no end to them.
+    rng : numpy.random.Generator
+    start : StudentTMixture, optional
+        From which to fit the mixture of the continuous coordinates.
+
+    Returns
+    -------
+    Conditionals
+
+    Examples
+    --------
+    A coin that decides the mean of a number, fitted the other way round:
+
+    >>> import numpy as np
+    >>> from amc_pymc.evidence.conditionals import fit_conditionals
+    >>> from amc_pymc.rng import as_generator
+    >>> rng = as_generator(1)
+    >>> coin = rng.integers(2, size=2000)
+    >>> x = np.column_stack([coin, 3.0 * coin + rng.standard_normal(2000)])
+    >>> q = fit_conditionals(x, np.ones(2000), [0], [(0, 1)], rng)
+    >>> log_q = q.log_density(np.array([[0.0, 3.0], [1.0, 3.0]]))
+    >>> bool(3.5 < log_q[1] - log_q[0] < 5.5)  # 4.5
+    True
+    """
+    n_dim, discrete = x.shape[1], list(coordinates)
+    continuous = sorted(set(range(n_dim)) - set(discrete))
+    known = [None if s is None else np.array(s, float) for s in states]
+    order = continuous + discrete
+    looks = [_look(x[:, d], weights, None) for d in continuous]
+    looks += [_look(x[:, d], weights, s) for d, s in zip(discrete, known, strict=True)]
+    predictors = _predictors(looks, order, x)
+    standard = _standardised(predictors, weights)
+    parts: list[_Part] = []
+    end, even = 1 + sum(look.size for look in looks[: len(continuous)]), _EVEN / len(discrete)
+    for d, s, look in zip(discrete, known, looks[len(continuous) :], strict=True):
+        parts.append(_part(predictors[:end], standard[:end], x[:, d], s, weights, even))
+        end += look.size
+    mixture = _mixture(x[:, continuous], weights, start, rng) if continuous else None
+    return Conditionals(n_dim, continuous, mixture, discrete, looks, parts)
+
+
+class _PriorPath(Path, Protocol):
+    def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray: ...
+
+
+class AdaptedConditionals(NamedTuple):
+    """What an adaptation ended with.
+
+    Attributes
+    ----------
+    mixture : Conditionals
+        The best of those that were drawn from.
+    relative_variance : float
+        Of one weight under it with its share of the prior, from draws that it was not fitted to.
+    log_mean : float
+        Logarithm of the mean of these weights.
+    evaluations : int
+        Points at which the path was evaluated.
+    """
+
+    mixture: Conditionals
+    relative_variance: float
+    log_mean: float
+    evaluations: int
+
+
+def adapt_conditionals(
+    path: _PriorPath,
+    x: np.ndarray,
+    coordinates: Sequence[int],
+    states: Sequence[Sequence[int] | np.ndarray | None],
+    rng: np.random.Generator,
+    *,
+    share: float,
+) -> AdaptedConditionals:
+    """Fit to rough draws, draw, weight by prior times likelihood, fit again.
+
+    Each fit is to all draws so far, those of a round weighted to count as many as are effective (population
+    Monte Carlo, Cappé et al. 2008, doi:10.1007/s11222-008-9059-x).
+
+    Parameters
+    ----------
+    path : Path
+        From the prior, with ``draw_prior``.
+    x : array (P, D)
+        Rough draws from the end of the path.
+    coordinates, states
+        As for :func:`fit_conditionals`.
+    rng : numpy.random.Generator
+    share : float
+        Of the prior among the draws.
+
+    Returns
+    -------
+    AdaptedConditionals
+    """
+    points, weights = [x], [np.ones(len(x))]
+    current = fit_conditionals(x, weights[0], coordinates, states, rng)
+    best, evaluations = AdaptedConditionals(current, math.inf, -math.inf, 0), 0
+    for r in range(_ROUNDS):
+        n = _FIRST * 2**r
+        from_prior = round(share * n)
+        drawn = np.concatenate(
+            [path.draw_prior(from_prior, rng), current.sample(n - from_prior, rng)]
+        )
+        terms = path.values(drawn)
+        evaluations += n
+        log_w = terms.sum(axis=0)
+        possible = log_w > -np.inf
+        log_w[possible] -= log_mixture_density(
+            current.log_density(drawn[possible]), terms[0, possible], from_prior / n
+        )
+        found = summarise_log_weights(log_w)
+        variance, before = found.relative_variance, best.relative_variance
+        if variance < before:
+            best = AdaptedConditionals(current, variance, found.log_mean, 0)
+        settled = variance < _WILD and variance > _PROGRESS * before
+        if variance <= _ENOUGH or settled or r == _ROUNDS - 1:
+            break
+        w = np.exp(log_w[possible] - log_w.max()) if possible.any() else np.empty(0)
+        points.append(drawn[possible])
+        weights.append(w * found.ess / w.sum() if w.size else w)
+        current = fit_conditionals(
+            np.concatenate(points), np.concatenate(weights), coordinates, states, rng,
+            start=current.mixture,
+        )  # fmt: skip
+    return best._replace(evaluations=evaluations)
+
+
+def _blocks(n: int) -> list[slice]:
+    return [slice(i, min(i + _BLOCK, n)) for i in range(0, n, _BLOCK)]
+
+
+def _places(states: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Where values are among the states; anywhere if they are not."""
+    return np.minimum(np.searchsorted(states, values), len(states) - 1)
+
+
+def _predictors(looks, order: Sequence[int], x: np.ndarray) -> np.ndarray:
+    """A constant and what all coordinates look like (F, P)."""
+    rows = [look.rows(x[:, d]) for d, look in zip(order, looks, strict=True)]
+    return np.concatenate([np.ones((1, len(x))), *rows])
+
+
+def _look(values: np.ndarray, weights: np.ndarray, states: np.ndarray | None) -> _Look:
+    w = weights / weights.sum()
+    if states is not None and len(states) <= _FEW_STATES:
+        return _Look(states, (values == states[1:, None]) @ w, 1.0)
+    centre = float(w @ values)
+    return _Look(None, centre, math.sqrt(float(w @ (values - centre) ** 2)) or 1.0)
+
+
+def _mixture(x: np.ndarray, weights: np.ndarray, start, rng) -> StudentTMixture:
+    with np.errstate(divide="ignore"):
+        log_w = np.log(weights)
+    if start is not None:
+        return fit_student_t_mixture(x, log_w, start=start, n_iter=10)
+    return choose_mixture(x, log_w, rng, max_components=_COMPONENTS)
+
+
+def _part(
+    predictors: np.ndarray,
+    standard: np.ndarray,
+    values: np.ndarray,
+    states: np.ndarray | None,
+    weights: np.ndarray,
+    even: float,
+) -> _Part:
+    """Regression of a coordinate on those before it, given as they are and standardised."""
+    if states is None:
+        used = _most_correlated(standard, values[None], weights)
+        return _rounded(predictors[used], values, weights, used)
+    if len(states) > _FEW_STATES:
+        seen = np.bincount(_places(states, values), weights, len(states)) + 1.0 / len(states)
+        return _Table(states, (1.0 - even) * seen / seen.sum() + even / len(states))
+    wanted = (values == states[:, None]).astype(float)
+    used = _most_correlated(standard, wanted, weights)
+    return _Choice(states, used, _odds(predictors[used], wanted, weights), even)
+
+
+def _rounded(h: np.ndarray, values: np.ndarray, weights: np.ndarray, used) -> _Rounded:
+    hw = h * weights
+    ridge = 1e-6 * weights.sum() * np.eye(len(h))
+    coefficients = np.linalg.solve(hw @ h.T + ridge, hw @ values)
+    variance = float(weights @ (values - coefficients @ h) ** 2 / weights.sum())
+    sd = max(math.sqrt(variance), _SMALLEST_SD)
+    return _Rounded(used, coefficients, sd * math.sqrt(3.0) / math.pi)
+
+
+def _standardised(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Rows (F, n) of which the products are weighted correlations; zero where nothing varies."""
+    w = weights / weights.sum()
+    out = (rows - (rows @ w)[:, None]) * np.sqrt(w)
+    out /= np.maximum(np.sqrt(np.vecdot(out, out)), 1e-150)[:, None]
+    return out
+
+
+def _most_correlated(standard: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The constant, and those of the predictors (F, n) that correlate most with what is wanted (S, n)."""
+    strength = np.abs(standard @ _standardised(wanted, weights).T).max(axis=1)
+    strength[0] = np.inf
+    most = np.argsort(-strength, kind="stable")[: 1 + _PREDICTORS]
+    return np.sort(most[strength[most] > _SIGNIFICANT / math.sqrt(weights.sum())])
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities (S, P) from logarithms (S, P) up to a constant; writes into these."""
+    logits -= logits.max(axis=0)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=0)
+    return logits
+
+
+def _odds(h: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Coefficients (S, F) of states (S, n): each against the most frequent one.
+
+    These regressions of two states each are consistent for the one of all (Begg & Gray 1984,
+    doi:10.1093/biomet/71.1.11).
+    """
+    out = np.zeros((len(wanted), len(h)))
+    base = int(np.argmax(wanted @ weights))
+    for s in range(len(wanted)):
+        if s != base:
+            either = np.flatnonzero(wanted[s] + wanted[base])
+            out[s] = _logistic(h[:, either], wanted[s, either], weights[either])
+    return out
+
+
+def _logistic(h: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Coefficients (F,) of a logistic regression, shrunk, by Newton's method."""
+    ridge = np.full(len(h), _RIDGE)
+    ridge[0] = _RIDGE_INTERCEPT
+    yes, all_ = float(weights @ wanted), float(weights.sum())
+    coefficients = np.zeros(len(h))
+    coefficients[0] = math.log((yes + 0.5) / (all_ - yes + 0.5))
+    for _ in range(_NEWTON):
+        p = expit(coefficients @ h)
+        slope = h @ (weights * (wanted - p)) - ridge * coefficients
+        curvature = (h * (weights * p * (1.0 - p))) @ h.T + np.diag(ridge)
+        step = np.linalg.solve(curvature, slope)
+        change = float(np.abs(step @ h).max(initial=0.0))
+        coefficients += min(1.0, _LEAP / max(change, 1e-300)) * step
+        if change < _SETTLED:
+            break
+    return coefficients

@@ -1,0 +1,335 @@
+"""A model's prior on the unit cube.
+
+Free random variables are taken in the order of the graph. Each one's conditional quantile function, given
+those before it, turns its own coordinates of the cube into its value (Rosenblatt's transformation), so that
+uniform points give prior draws. A variable without known quantiles gets a reference density instead, and the
+points a log density: prior over reference.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Sequence
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pymc.distributions.multivariate import ICARRV
+from pymc.distributions.transforms import Ordered
+from pymc.logprob.basic import transformed_conditional_logp
+from pymc.logprob.transforms import ChainedTransform
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.variable import TensorConstant
+from pytensor.xtensor.type import XTensorType
+
+from amc_pymc.extract.batched import Batched
+from amc_pymc.extract.prior import lowered, rebuilt
+from amc_pymc.extract.quantiles import quantile, quantile_shape
+from amc_pymc.extract.references import References
+
+__all__ = ["PriorCube"]
+
+_IMPROPER = (FlatRV, HalfFlatRV, ICARRV)
+#: Draws by which transforms are tried.
+_TRIED = 64
+#: To which values are clipped.
+_LARGEST, _LARGEST_INTEGER = np.finfo(float).max, 2.0**53
+
+
+class _Variable:
+    """One free variable on the cube: a graph from its levels, given the variables before it.
+
+    Parameters
+    ----------
+    rv : variable
+    name : str
+    shape : tuple of int
+    level, graph : tensor variables
+        The graph of the variable in terms of its levels.
+    inputs : dict of variable to (str, variable)
+        Names of the free variables, and inputs that stand for them.
+    reference : Reference, optional
+        Turns points of the cube into levels, on the unconstrained scale.
+    """
+
+    def __init__(self, rv, name, shape, level, graph, inputs, reference=None):
+        graph = _replaced([graph], inputs)[0]
+        _refuse_random(name, graph)
+        used = set(ancestors([graph]))
+        parents = {i: parent for parent, i in inputs.values() if i in used}
+        self.name, self.shape, self.dtype = name, shape, rv.type.dtype
+        self.levels_shape = level.type.shape
+        self.size = math.prod(self.levels_shape)
+        self.reference = reference
+        self._parents = list(parents.values())
+        self._graph = Batched([level, *parents], [graph])
+
+    def values(self, level: np.ndarray, values: dict[str, np.ndarray]):
+        """Values (n, *shape), and which of the points (n,) have one."""
+        n = len(level)
+        (found,) = self._graph([level, *(values[p] for p in self._parents)], n)
+        possible = ~np.isnan(found).any(axis=tuple(range(1, found.ndim)))
+        if self.dtype.startswith("float"):
+            found = np.clip(found, -_LARGEST, _LARGEST)
+        else:
+            found = np.clip(np.nan_to_num(found), -_LARGEST_INTEGER, _LARGEST_INTEGER)
+        found = np.broadcast_to(found, (n, *self.shape)).astype(self.dtype)
+        return np.ascontiguousarray(found), possible
+
+
+class PriorCube:
+    """The prior of all free variables of a model.
+
+    Attributes
+    ----------
+    shapes : dict of str to tuple of int
+        Of the free variables, in the model's order.
+    n_dim : int
+        D, coordinates in the order in which variables depend on each other.
+    fallback : dict of str to str
+        Variables without quantiles, and Potentials, which :meth:`log_density` makes up for, and why.
+    """
+
+    def __init__(self, shapes, variables, graphs, log_constant: float, fallback: dict[str, str]):
+        self.shapes: dict[str, tuple[int, ...]] = shapes
+        self.fallback = fallback
+        self.n_dim = sum(v.size for v in variables)
+        self._variables, self._graphs, self._constant = variables, graphs, log_constant
+
+    def values(self, u: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Values (n, *shape) of the free variables, and which of the points (n,) have them."""
+        return self._walk(u)[:2]
+
+    def evaluate(self, what: str, values: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Graphs that were given by this name, for values (n, ...) of the free variables."""
+        n = len(next(iter(values.values())))
+        return self._graphs[what]([values[name] for name in self.shapes], n)
+
+    def log_prior(self, u: np.ndarray) -> np.ndarray:
+        """Natural logarithm (n,) of the density of the free variables, Potentials included."""
+        values, possible = self.values(u)
+        (own,), (extra,) = (self.evaluate(k, values) for k in ("log_prior", "potential"))
+        log = own + extra + self._constant
+        return np.where(possible & ~np.isnan(log), log, -np.inf)
+
+    def log_density(self, u: np.ndarray) -> np.ndarray | None:
+        """Natural logarithm (n,) of prior over reference; None where that is one everywhere."""
+        if not self.fallback:
+            return None
+        values, possible, unconstrained, log_reference = self._walk(u)
+        own = self.evaluate("reference", values | unconstrained)[0] if unconstrained else 0.0
+        (extra,) = self.evaluate("potential", values)
+        log = own + extra + self._constant - log_reference
+        # Far out, where a transform overflows, the density may come as nan or +inf.
+        return np.where(possible & (log < np.inf), log, -np.inf)
+
+    def _walk(self, u: np.ndarray):
+        """Values, possible points, unconstrained values with a reference, and its log density."""
+        start = 0
+        values: dict[str, np.ndarray] = {}
+        unconstrained, log_reference = {}, np.zeros(len(u))
+        possible = np.ones(len(u), bool)
+        for v in self._variables:
+            level = u[:, start : start + v.size]
+            start += v.size
+            if v.reference is not None:
+                level, log = v.reference.quantiles(level)
+                log_reference += log
+                unconstrained[v.name] = level.reshape(len(u), *v.levels_shape)
+            level = level.reshape(len(u), *v.levels_shape)
+            values[v.name], good = v.values(level, values)
+            possible &= good
+        return {n: values[n] for n in self.shapes}, possible, unconstrained, log_reference
+
+    @classmethod
+    def from_model(cls, model: pm.Model, outputs: dict[str, list]) -> PriorCube:
+        """Take a model's prior apart.
+
+        Parameters
+        ----------
+        model : pm.Model
+        outputs : dict of str to list of variables
+            Graphs for :meth:`evaluate`. Observed variables in them stand for their data.
+
+        Raises
+        ------
+        ValueError
+            If a prior is improper or can neither be inverted nor drawn, or if a graph draws random
+            numbers; the message names the variable.
+        """
+        transforms = {rv.name: model.rvs_to_transforms[rv] for rv in model.free_RVs}
+        transformed = {
+            rv.name: transforms[rv.name].forward(rv, *rv.owner.inputs)
+            for rv in model.free_RVs
+            if transforms[rv.name] is not None
+        }
+        more = {"potential": model.potentials, "transformed": list(transformed.values())}
+        free, graphs = _frozen(model, outputs | more)
+        names, sizes = list(transforms), model.eval_rv_shapes()
+        shapes = {n: tuple(int(s) for s in sizes[n]) for n in names}
+        inputs = {rv: (n, rv.type(name=n)) for rv, n in zip(free, names, strict=True)}
+        references = References(model, sizes)
+        variables, fallback = [], {}
+        for rv in _in_order(free):
+            name, _ = inputs[rv]
+            _refuse_improper(rv, name)
+            try:
+                variables.append(_by_quantiles(rv, name, shapes[name], transforms[name], inputs))
+            except NotImplementedError as error:
+                _refuse_reference(model, rv, name, error)
+                fallback[name] = str(error)
+                reference = references.fit(name, rv.type.dtype)
+                level, graph = references.graph(rv, name, transforms[name])
+                variables.append(_Variable(rv, name, shapes[name], level, graph, inputs, reference))
+        own = {rv: i for rv, (_, i) in inputs.items()}
+        graphs["potential"] = [sum((p.sum() for p in graphs["potential"]), pt.zeros(()))]
+        graphs["log_prior"] = [_log_density(own, {}, free)]
+        made = {k: Batched(list(own.values()), _replaced(g, inputs)) for k, g in graphs.items()}
+        if fallback:
+            referred = {rv: transforms[n] for rv, (n, _) in inputs.items() if n in fallback}
+            there = {rv: references.input(inputs[rv][0]) for rv in referred}
+            log = _log_density(own | there, referred, list(referred))
+            made["reference"] = Batched(list((own | there).values()), _replaced([log], {}))
+        fallback |= {p.name: "a pm.Potential" for p in model.potentials}
+        log_constant = references.log_constant if references.used else 0.0
+        cube = cls(shapes, variables, made, log_constant, fallback)
+        _refuse_cuts(cube, list(transformed))
+        return cube
+
+
+# --- graphs -------------------------------------------------------------------------------------
+
+
+def _frozen(model, outputs: dict[str, list]):
+    """Free variables and graphs, with the observed and the shared data put in."""
+    graphs = [*model.free_RVs, *(g for gs in outputs.values() for g in gs)]
+    observed = [model.rvs_to_values[rv] for rv in model.observed_RVs]
+    shared = {
+        v: pt.constant(v.get_value(), name=v.name)
+        for v in ancestors([*graphs, *observed])
+        if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType)
+    }
+    data = dict(zip(model.observed_RVs, rebuilt(observed, _same, shared), strict=True))
+    graphs = lowered(rebuilt(graphs, _same, shared | data))
+    n = len(model.free_RVs)
+    free, rest = graphs[:n], iter(graphs[n:])
+    named = {key: [next(rest) for _ in gs] for key, gs in outputs.items()}
+    for key, gs in named.items():
+        for old, new in zip(outputs[key], gs, strict=True):
+            _refuse_random(old.name or key, new, free)
+    return free, named
+
+
+def _same(node, inputs):
+    return None
+
+
+def _in_order(free: list) -> list:
+    """Variables after those they depend on, else in the order given."""
+    parents = {rv: (set(ancestors([rv])) & set(free)) - {rv} for rv in free}
+    found: list = []
+    while len(found) < len(free):
+        found.append(next(rv for rv in free if rv not in found and parents[rv] <= set(found)))
+    return found
+
+
+def _replaced(graphs: list, inputs: dict) -> list:
+    """Graphs of inputs, without errors for impossible parameters: they make a point nan.
+
+    Numbers that single precision holds exactly are put in double precision: PyTensor would take their
+    logarithms in single precision.
+    """
+    swap = {rv: i for rv, (_, i) in inputs.items()}
+    everything = ancestors(graphs, blockers=list(swap))
+    single = {v: v.astype("float64") for v in everything if _is_single(v)}
+    return rebuilt(graphs, _unchecked, single | swap)
+
+
+def _is_single(v) -> bool:
+    return isinstance(v, TensorConstant) and v.dtype == "float32"
+
+
+def _unchecked(node, inputs):
+    if isinstance(node.op, CheckParameterValue):
+        value, *conditions = inputs
+        possible = pt.all(pt.stack([pt.all(c) for c in conditions]))
+        return [pt.switch(possible, value, np.nan)]
+    if isinstance(node.op, CAReduce) and not inputs[0].type.ndim:  # cannot be vectorised
+        return [inputs[0].astype(node.outputs[0].type.dtype)]
+    return None
+
+
+def _refuse_random(name: str, graph, given: Sequence = ()) -> None:
+    if any(isinstance(v.type, RandomType) for v in ancestors([graph], blockers=given)):
+        raise ValueError(
+            f"{name!r} draws random numbers that belong to no variable of the model. Name all random "
+            "variables."
+        )
+
+
+def _refuse_improper(rv, name: str) -> None:
+    if isinstance(rv.owner.op, _IMPROPER):
+        kind = type(rv.owner.op).__name__.removesuffix("RV")
+        raise ValueError(
+            f"{name!r} has an improper prior ({kind}), from which nothing can be drawn. Give it a proper "
+            "distribution."
+        )
+
+
+def _refuse_reference(model, rv, name: str, error: Exception) -> None:
+    """Refuse variables that have no quantiles and for which no reference density is made either."""
+    if isinstance(model[name].type, XTensorType):
+        raise ValueError(
+            f"{name!r} has named dimensions and no quantile function that is known ({error}). Take its "
+            "namesake without pymc.dims."
+        ) from None
+    if getattr(rv.owner.op, "ndim_supp", 0) and not rv.type.dtype.startswith("float"):
+        raise ValueError(
+            f"{name!r} has a prior whose quantiles are not known ({error}). Build it from conditional "
+            "univariate variables."
+        ) from None
+
+
+def _refuse_cuts(cube: PriorCube, names: list[str]) -> None:
+    """Refuse transforms of some variables that cannot reach all values of a prior, and so cut it."""
+    if not names:
+        return
+    u = np.random.Generator(np.random.PCG64(7)).uniform(size=(_TRIED, cube.n_dim))
+    values, possible = cube.values(u)
+    for name, z in zip(names, cube.evaluate("transformed", values), strict=True):
+        if name not in cube.fallback and np.isnan(z[possible]).any():
+            raise ValueError(
+                f"the transform of {name!r} cannot reach all values that its prior has. Use the transform "
+                "that PyMC chooses, or pm.Truncated."
+            )
+
+
+def _by_quantiles(rv, name, shape, transform, inputs) -> _Variable:
+    if any(isinstance(t, Ordered) for t in _steps(transform)):
+        raise NotImplementedError("ordered by its transform")
+    level = pt.tensor(dtype="float64", shape=quantile_shape(rv, shape))
+    return _Variable(rv, name, shape, level, quantile(rv, level), inputs)
+
+
+def _steps(transform) -> list:
+    """A transform, or those that it is a chain of."""
+    if isinstance(transform, ChainedTransform):
+        return [step for t in transform.transform_list for step in _steps(t)]
+    return [transform]
+
+
+def _log_density(values: dict, transforms: dict, variables: list):
+    """Summed log density of some variables, Jacobians of transforms included."""
+    parts = transformed_conditional_logp(
+        variables,
+        rvs_to_values=values,
+        rvs_to_transforms={rv: transforms.get(rv) for rv in values},
+    )
+    return sum((p.sum() for p in parts), pt.zeros(()))

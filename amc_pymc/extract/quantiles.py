@@ -1,0 +1,259 @@
+"""Quantile functions of random variables as graphs, in terms of the variables they depend on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from pymc.distributions.distribution import DiracDeltaRV
+from pymc.distributions.truncated import TruncatedRV
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.graph.replace import _vectorize_node
+from scipy import stats
+
+__all__ = ["quantile", "quantile_shape"]
+
+_LOWEST, _HIGHEST = 2.0**-53, 1.0 - 2.0**-53
+#: Doubles up to here are searched; square roots and squares of them are finite.
+_LARGEST = 1e150
+
+
+def quantile(rv, u):
+    """Graph of a random variable's quantiles.
+
+    Parameters
+    ----------
+    rv : variable
+        Output of a random variable's node.
+    u : tensor variable
+        Levels inside of (0, 1), of the shape that :func:`quantile_shape` tells: independent uniform
+        levels give a draw of `rv`.
+
+    Returns
+    -------
+    variable
+        Of the shape of `rv`; discrete variables may come as floats.
+
+    Raises
+    ------
+    NotImplementedError
+        If the distribution has no quantile function that is known here.
+    """
+    op = rv.owner.op
+    for kind, own in _OWN.items():
+        if isinstance(op, kind):
+            return own(rv, u)
+    if getattr(op, "ndim_supp", 0) > 0:
+        raise NotImplementedError(f"{_name(op)} is multivariate")
+    for kind, family in _SCIPY.items():
+        if isinstance(op, kind):
+            return _Quantile(family)(u, *op.dist_params(rv.owner))
+    return pm.icdf(rv, u, warn_rvs=False)
+
+
+def quantile_shape(rv, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of the levels of a random variable of some shape."""
+    if isinstance(rv.owner.op, pm.Dirichlet.rv_type):
+        return (*shape[:-1], shape[-1] - 1)
+    return shape
+
+
+def _name(op) -> str:
+    return str(getattr(op, "_print_name", (type(op).__name__,))[0])
+
+
+# --- families with a graph of their own ---------------------------------------------------------
+
+
+def _constant(rv, u):
+    _, value = rv.owner.inputs
+    return value + pt.zeros_like(u)
+
+
+def _categorical(rv, u):
+    (p,) = rv.owner.op.dist_params(rv.owner)
+    return _index(p, u)
+
+
+def _index(p, u):
+    """The first index up to which probabilities (..., K) sum to a level (...)."""
+    below = pt.cumsum(p, axis=-1)[..., :-1]
+    return pt.sum(pt.gt(u[..., None], below), axis=-1)
+
+
+def _truncated(rv, u):
+    """Levels between those of the bounds."""
+    *inputs, lower, upper = rv.owner.inputs
+    base = rv.owner.op.base_rv_op.make_node(*inputs).default_output()
+    below = pt.ceil(lower) - 1.0 if base.type.dtype.startswith("int") else lower
+    low = pt.switch(pt.isinf(lower), 0.0, _cdf(base, below, u))
+    high = pt.switch(pt.isinf(upper), 1.0, _cdf(base, upper, u))
+    x = quantile(base, pt.clip(low + u * (high - low), _LOWEST, _HIGHEST))
+    return pt.clip(x, lower, upper)
+
+
+def _cdf(rv, value, like):
+    value = (value + pt.zeros_like(like)).astype("float64")
+    return pt.exp(pm.logcdf(rv, value, warn_rvs=False))
+
+
+def _mixture(rv, u):
+    """The level tells the component, and what is left of it the level within the component."""
+    _, weights, *components = rv.owner.inputs
+    if any(getattr(c.owner.op, "ndim_supp", 0) for c in components):
+        raise NotImplementedError("components are multivariate")
+    k = _index(weights, u)[..., None]
+    chosen = pt.eq(pt.arange(weights.shape[-1]), k)
+    weight = pt.sum(chosen * weights, axis=-1)
+    above = pt.sum(chosen * pt.cumsum(weights, axis=-1), axis=-1)
+    level = pt.clip((u - above + weight) / weight, _LOWEST, _HIGHEST)
+    if len(components) == 1:
+        each = quantile(components[0], level[..., None] + pt.zeros_like(chosen, dtype="float64"))
+    else:
+        each = pt.stack([quantile(c, level) for c in components], axis=-1)
+    return pt.sum(pt.switch(chosen, each, 0.0), axis=-1)
+
+
+def _mv_normal(rv, u):
+    mean, cov = rv.owner.op.dist_params(rv.owner)
+    z = pm.icdf(pm.Normal.dist(), u)
+    return mean + pt.matmul(pt.linalg.cholesky(cov), z[..., None])[..., 0]
+
+
+def _dirichlet(rv, u):
+    """Stick breaking: each part takes a Beta variable's share of what the parts before it left."""
+    (a,) = rv.owner.op.dist_params(rv.owner)
+    after = pt.cumsum(a[..., ::-1], axis=-1)[..., ::-1][..., 1:]
+    share = pt.betaincinv(a[..., :-1], after, u)
+    left = pt.cumprod(1.0 - share, axis=-1)
+    one = pt.ones_like(u[..., :1])
+    return pt.concatenate([share, one], axis=-1) * pt.concatenate([one, left], axis=-1)
+
+
+def _interpolated(rv, u):
+    """Quadratic equations, the density being linear between points."""
+    x, pdf, cdf = rv.owner.op.dist_params(rv.owner)
+    k = pt.sum(pt.ge(u[..., None], cdf[..., 1:-1]), axis=-1)
+    chosen = pt.eq(pt.arange(x.shape[-1] - 1), k[..., None])
+    left, low, reached = (pt.sum(chosen * a[..., :-1], axis=-1) for a in (x, pdf, cdf))
+    right, high = (pt.sum(chosen * a[..., 1:], axis=-1) for a in (x, pdf))
+    more, slope = u - reached, (high - low) / (right - left)
+    root = pt.sqrt(pt.maximum(low**2 + 2.0 * slope * more, 0.0))
+    return left + 2.0 * more / (low + root)
+
+
+def _asymmetric_laplace(rv, u):
+    b, kappa, mu = rv.owner.op.dist_params(rv.owner)
+    middle = kappa**2 / (1.0 + kappa**2)
+    left = kappa * pt.log(u / middle) / b
+    right = -pt.log((1.0 - u) * (1.0 + kappa**2)) / (kappa * b)
+    return mu + pt.switch(u <= middle, left, right)
+
+
+def _discrete_weibull(rv, u):
+    q, beta = rv.owner.op.dist_params(rv.owner)
+    return pt.ceil((pt.log1p(-u) / pt.log(q)) ** (1.0 / beta)) - 1.0
+
+
+_OWN = {
+    DiracDeltaRV: _constant,
+    pm.Categorical.rv_type: _categorical,
+    TruncatedRV: _truncated,
+    pm.Mixture.rv_type: _mixture,
+    pm.MvNormal.rv_type: _mv_normal,
+    pm.Dirichlet.rv_type: _dirichlet,
+    pm.Interpolated.rv_type: _interpolated,
+    pm.AsymmetricLaplace.rv_type: _asymmetric_laplace,
+    pm.DiscreteWeibull.rv_type: _discrete_weibull,
+}
+
+
+# --- families of SciPy --------------------------------------------------------------------------
+
+
+def _wald(u, mu, lam, alpha):
+    return alpha + stats.invgauss.ppf(u, mu / lam, scale=lam)
+
+
+def _ex_gaussian(u, mu, sigma, nu):
+    return mu + sigma * _searched(stats.exponnorm.cdf, u, nu / sigma)
+
+
+def _vonmises(u, mu, kappa):
+    x = mu + _searched(stats.vonmises.cdf, u, kappa)
+    return np.mod(x + np.pi, 2.0 * np.pi) - np.pi
+
+
+def _hypergeometric(u, good, bad, n):
+    return _tabulated(lambda k, g, b, m: stats.hypergeom.pmf(k, g + b, g, m), u, n, good, bad, n)
+
+
+def _beta_binomial(u, n, alpha, beta):
+    return _tabulated(stats.betabinom.pmf, u, n, n, alpha, beta)
+
+
+def _tabulated(pmf, u, largest, *parameters):
+    """Quantiles of a distribution on 0, 1, ..., `largest`, from a table of probabilities."""
+    k = np.arange(int(np.max(largest, initial=0)) + 1)
+    table = np.cumsum(pmf(k, *(p[..., None] for p in parameters)), axis=-1)
+    return np.minimum(np.sum(table < u[..., None], axis=-1), largest)
+
+
+def _searched(cdf, u, *parameters):
+    """The least double at which a distribution function reaches u, by bisection of the doubles."""
+    u = np.broadcast_to(u, np.broadcast_shapes(u.shape, *(np.shape(p) for p in parameters)))
+    top = np.full(u.shape, _LARGEST).view(np.int64)
+    low, high = -top, top.copy()
+    while np.any(low + 1 < high):
+        middle = (low & high) + ((low ^ high) >> 1)  # their mean, without overflow
+        reached = cdf(_double(middle), *parameters) >= u
+        low, high = np.where(reached, low, middle), np.where(reached, middle, high)
+    impossible = np.isnan(cdf(np.zeros(u.shape), *parameters))
+    return np.where(impossible, np.nan, _double(high))
+
+
+def _double(number: np.ndarray) -> np.ndarray:
+    """The doubles in their order: number 0 is zero, number 1 the least positive one."""
+    return np.copysign(np.abs(number).view(np.float64), number)
+
+
+#: Levels and parameters, arrays that broadcast, to quantiles.
+_FAMILIES = {
+    "Poisson": stats.poisson.ppf,
+    "Binomial": stats.binom.ppf,
+    "NegativeBinomial": stats.nbinom.ppf,
+    "BetaBinomial": _beta_binomial,
+    "HyperGeometric": _hypergeometric,
+    "SkewNormal": lambda u, mu, sigma, alpha: stats.skewnorm.ppf(u, alpha, mu, sigma),
+    "Rice": lambda u, b, sigma: stats.rice.ppf(u, b, scale=sigma),
+    "Wald": _wald,
+    "ExGaussian": _ex_gaussian,
+    "VonMises": _vonmises,
+}
+_SCIPY = {getattr(pm, family).rv_type: family for family in _FAMILIES}
+
+
+class _Quantile(Op):
+    """Quantiles by SciPy, element by element."""
+
+    __props__ = ("family",)
+
+    def __init__(self, family: str):
+        self.family = family
+
+    def make_node(self, *inputs):
+        tensors = [pt.as_tensor(i) for i in inputs]
+        ndim = max(t.type.ndim for t in tensors)
+        aligned = [pt.shape_padleft(t, ndim - t.type.ndim) for t in tensors]
+        return Apply(self, aligned, [pt.tensor(dtype="float64", shape=(None,) * ndim)])
+
+    def perform(self, node, inputs, output_storage):
+        out = _FAMILIES[self.family](*np.broadcast_arrays(*inputs))
+        output_storage[0][0] = np.asarray(out, dtype=np.float64)
+
+
+@_vectorize_node.register(_Quantile)
+def _vectorize_quantile(op, node, *inputs):
+    return op.make_node(*inputs)

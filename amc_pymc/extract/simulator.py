@@ -1,0 +1,293 @@
+"""A model whose data come from ``pm.Simulator``, for samplers that need no likelihood."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor
+
+from pymc.distributions.simulator import SimulatorRV
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type_other import NoneTypeT
+
+from amc_pymc.abc_tree.guard import (
+    NegativeDistance,
+    check_simulations,
+    check_timeout,
+    clipped,
+    run_batch,
+    run_each,
+)
+from amc_pymc.abc_tree.problem import Simulated
+from amc_pymc.extract.cube import PriorCube
+from amc_pymc.extract.distances import distance_function, is_gaussian, statistic_function
+from amc_pymc.extract.rows import interpreted_mode
+
+__all__ = ["ModelProblem"]
+
+
+class ModelProblem:
+    """Prior on the unit cube, simulator and distance of a PyMC model; made by :meth:`from_model`.
+
+    The distance is in units of the ``epsilon`` of ``pm.Simulator``. With o and s the summary statistics
+    of observed and simulated data it is the root of the sum of ((o - s) / epsilon)^2 for
+    ``distance="gaussian"``, the sum of abs(o - s) / epsilon for ``"laplace"``, and the negative sum of what
+    any other distance returns, which must not be positive. Several Simulators count as one: if all are
+    Gaussian by the root of the sum of their squares, else by the sum of their distances.
+
+    Attributes
+    ----------
+    shapes : dict of str to tuple of int
+        Free variables.
+    n_dim : int
+        D.
+    tolerance : float
+        1, the user's epsilon.
+    observed : dict of str to array
+        Data of each Simulator.
+    deterministic_names : list of str
+    fallback : dict of str to str
+        Variables without quantile functions, and Potentials, for which there is a
+        :meth:`log_density`, and why.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> from amc_pymc.extract.simulator import ModelProblem
+    >>> def simulator(rng, mu, size):
+    ...     return rng.normal(mu, 1.0, size=size)
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 0.0, 2.0)
+    ...     y = pm.Simulator("y", simulator, mu, epsilon=0.5, observed=[1.0, 2.0, 1.5])
+    >>> problem = ModelProblem.from_model(model)
+    >>> problem.parameters(np.array([[0.5]]))["mu"]
+    array([0.])
+    >>> u = np.full((4, 1), 0.5)
+    >>> problem.simulate(u, np.random.default_rng(1), batched=True).distance.shape
+    (4,)
+    """
+
+    tolerance = 1.0
+
+    def __init__(self, cube: PriorCube, simulators: list[_Simulator], deterministic_names):
+        self._cube, self._simulators = cube, simulators
+        self.deterministic_names: list[str] = deterministic_names
+        self.observed = {s.name: s.observed for s in simulators}
+
+    @classmethod
+    def from_model(cls, model: pm.Model) -> ModelProblem:
+        """Take a model apart, as it is now: later changes by ``pm.set_data`` are not seen.
+
+        Parameters
+        ----------
+        model : pm.Model
+            Its data all belong to variables by ``pm.Simulator``.
+
+        Raises
+        ------
+        TypeError
+            If `model` is none.
+        ValueError
+            If the model has no Simulator or other data, no free variable, an improper prior, an
+            epsilon that is not positive and finite, or data with nan; the message names the variable.
+        """
+        found = _simulators_of(model)
+        outputs = {_key(rv.name): list(rv.owner.op.dist_params(rv.owner)) for rv in found}
+        cube = PriorCube.from_model(model, outputs | {"deterministics": model.deterministics})
+        names = [d.name for d in model.deterministics]
+        return cls(cube, [_Simulator(model, rv) for rv in found], names)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the free variables."""
+        return self._cube.shapes
+
+    @property
+    def n_dim(self) -> int:
+        """D."""
+        return self._cube.n_dim
+
+    @property
+    def fallback(self) -> dict[str, str]:
+        """What :meth:`log_density` makes up for."""
+        return self._cube.fallback
+
+    def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
+        """Free variables (n, *shape) on their own scale, at points (n, D) of the unit cube.
+
+        They are nan, or zero if they are whole numbers, where the prior has no value.
+        """
+        return self._cube.values(clipped(u, self.n_dim))[0]
+
+    def deterministics(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Deterministics (n, ...) of free variables (n, *shape)."""
+        found = self._cube.evaluate("deterministics", values)
+        return dict(zip(self.deterministic_names, found, strict=True))
+
+    def log_density(self, u: np.ndarray) -> np.ndarray | None:
+        """Natural logarithm (n,) of the prior's density in the cube; None where it is uniform.
+
+        It is normalised, but for Potentials.
+        """
+        return self._cube.log_density(clipped(u, self.n_dim))
+
+    def log_prior(self, u: np.ndarray) -> np.ndarray:
+        """Natural logarithm (n,) of the prior's density, Potentials included, without Jacobians."""
+        return self._cube.log_prior(clipped(u, self.n_dim))
+
+    def check(
+        self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
+    ) -> None:
+        """Simulate at draws from the prior, and raise a ValueError if nothing comes of it."""
+        check_simulations(self, rng, batched=batched, timeout=timeout)
+
+    def simulate(
+        self,
+        u: np.ndarray,
+        rng: np.random.Generator,
+        *,
+        batched: bool = False,
+        timeout: float | None = None,
+    ) -> Simulated:
+        """Simulate at points (n, D), one by one, within so many seconds each, or all in one call.
+
+        The simulator is called as by PyMC: ``fn(rng, *parameters, size)``, parameters having the number
+        of axes that its signature and the data call for. In a batch of n, size is (n, ...) and
+        parameters have a first axis of length n, so that they broadcast against it.
+
+        Raises
+        ------
+        ValueError
+            If a distance is negative, which names the variable, or `timeout` cannot be kept.
+        """
+        check_timeout(timeout, batched)
+        values, possible = self._cube.values(clipped(u, self.n_dim))
+        rows, n = np.flatnonzero(possible), len(u)
+        values = {k: v[rows] for k, v in values.items()} if len(rows) < n else values
+        parameters = [self._cube.evaluate(_key(s.name), values) for s in self._simulators]
+        together = list(zip(self._simulators, parameters, strict=True))
+        shapes = [s.observed.shape for s in self._simulators]
+        if batched:
+            return run_batch(
+                lambda rows: [s.many(rng, p, len(rows)) for s, p in together],
+                self._distance, rows, n, shapes,
+            )  # fmt: skip
+        place = np.zeros(n, int)
+        place[rows] = np.arange(len(rows))
+        at = place.tolist()
+        return run_each(
+            lambda i: [s.one(rng, [p[at[i], ...] for p in ps]) for s, ps in together],
+            self._distance, rows, n, shapes, timeout,
+        )  # fmt: skip
+
+    def _distance(self, simulations: list[np.ndarray]) -> np.ndarray:
+        each = [s.distance(x) for s, x in zip(self._simulators, simulations, strict=True)]
+        if len(each) > 1 and all(s.is_gaussian for s in self._simulators):
+            return np.sqrt(np.square(each).sum(axis=0))
+        return np.sum(each, axis=0)
+
+
+def _key(name: str) -> str:
+    return f"parameters of {name}"
+
+
+class _Simulator:
+    """One ``pm.Simulator``: how it is called, and its distance from the data."""
+
+    def __init__(self, model, rv):
+        op = rv.owner.op
+        self.name, self.dtype = rv.name, rv.type.dtype
+        self.observed = _observed(model, rv)
+        self._function = type(op).fn
+        self._size = _size(model, rv)
+        self._parameter_ndims = [p.type.ndim for p in op.dist_params(rv.owner)]
+        self._epsilon = _epsilon(model, rv)
+        distance, statistic = type(op)._distance, type(op)._sum_stat
+        self.is_gaussian = is_gaussian(distance)
+        self._statistic = statistic_function(statistic, self.observed)
+        self._of_data = self._statistic(self.observed[None])[0]
+        self._from_data = distance_function(distance, self._epsilon, self._of_data)
+
+    def one(self, rng, parameters) -> np.ndarray:
+        """One simulation."""
+        return self._function(rng, *parameters, self._size)
+
+    def many(self, rng, parameters, n: int) -> np.ndarray:
+        """Simulations of n rows in one call."""
+        return self._function(rng, *parameters, (n, *(self._size or ())))
+
+    def distance(self, simulated: np.ndarray) -> np.ndarray:
+        """Distances (n,) of simulations (n, *shape) from the data."""
+        with np.errstate(over="ignore"):
+            found = self._from_data(self._statistic(simulated.astype(self.dtype, copy=False)))
+        if np.any(found < 0.0):
+            raise NegativeDistance(
+                f"the distance of {self.name!r} from its data must not be negative, got {found.min()}: a "
+                "custom distance of pm.Simulator returns logarithms of a kernel, which are at most 0."
+            )
+        return found
+
+
+def _simulators_of(model) -> list:
+    """Variables of a model by ``pm.Simulator``, or an error that tells why it cannot be simulated."""
+    if not isinstance(model, pm.Model):
+        raise TypeError(f"model must be a pm.Model, got {model!r}.")
+    found = [rv for rv in model.observed_RVs if isinstance(rv.owner.op, SimulatorRV)]
+    for rv in model.basic_RVs:
+        if rv in found:
+            continue
+        if isinstance(rv.owner.op, SimulatorRV):
+            whole = rv.name.removesuffix("_unobserved")
+            if f"{whole}_observed" in model.named_vars:
+                raise ValueError(f"the data of {whole!r} have missing values; leave them out.")
+            raise ValueError(f"{rv.name!r} is a pm.Simulator without data; give it observed=.")
+    if not found:
+        raise ValueError(
+            "model has no pm.Simulator. Add one for the data, for example "
+            "pm.Simulator('y', function, *parameters, observed=data)."
+        )
+    others = [rv.name for rv in model.observed_RVs if rv not in found]
+    if others:
+        raise ValueError(
+            f"{', '.join(map(repr, others))} is observed and has a likelihood, which is of no use beside "
+            "pm.Simulator here. Simulate it as well, or use pm.sample_smc."
+        )
+    if not model.free_RVs:
+        raise ValueError("model has no free variable: there is nothing to infer.")
+    return found
+
+
+def _value(graph) -> np.ndarray:
+    return np.asarray(pytensor.function([], graph, mode=interpreted_mode())())
+
+
+def _observed(model, rv) -> np.ndarray:
+    data = _value(model.rvs_to_values[rv])
+    if data.size == 0:
+        raise ValueError(f"the data of {rv.name!r} are empty, their shape is {data.shape}.")
+    if np.isnan(data).any():
+        raise ValueError(
+            f"the data of {rv.name!r} have {np.isnan(data).sum()} nan among {data.size} values; leave "
+            "them out."
+        )
+    return data
+
+
+def _epsilon(model, rv) -> np.ndarray:
+    epsilon = rv.owner.op.epsilon
+    if set(model.basic_RVs) & set(ancestors([epsilon])):
+        raise ValueError(f"epsilon of {rv.name!r} depends on random variables; give it numbers.")
+    epsilon = _value(epsilon)
+    if not np.all((epsilon > 0.0) & (epsilon < np.inf)):
+        raise ValueError(f"epsilon of {rv.name!r} must be positive and finite, got {epsilon}.")
+    return epsilon
+
+
+def _size(model, rv) -> tuple[int, ...] | None:
+    size = rv.owner.op.size_param(rv.owner)
+    if isinstance(size.type, NoneTypeT):
+        return None
+    data = {other: model.rvs_to_values[other] for other in model.observed_RVs}
+    fn = pytensor.function([], size, givens=data, mode=interpreted_mode(), on_unused_input="ignore")
+    return tuple(fn().tolist())

@@ -1,0 +1,274 @@
+"""A likelihood-free run as ArviZ data."""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from amc_pymc.abc_tree.accepted import Accepted, accept, deal, effective, final_tolerance
+from amc_pymc.abc_tree.adjust import adjust_linear
+from amc_pymc.abc_tree.closeness import accepted, closeness
+from amc_pymc.abc_tree.history import History, Round
+from amc_pymc.abc_tree.step_posterior import StepPosterior, fit_step_posterior
+from amc_pymc.inference.abc_run import AbcRun
+from amc_pymc.inference.evidence_results import add_data_groups
+
+__all__ = ["abc_tree_data", "final_accepted"]
+
+#: Effective draws below which there is a warning, and weight of one draw above which there is.
+_FEW, _HEAVY = 100.0, 0.05
+#: Weights without which their tail is not looked at.
+_TAIL = 25
+
+
+def final_accepted(run: AbcRun, *, tolerance: float | None, accepts: int) -> Accepted:
+    """Simulations accepted at the tolerance that is asked for, or at one that leaves enough of them."""
+    history = run.history
+    distance, log_weight = history.distance, history.log_weight
+    if not np.isfinite(distance).any():
+        raise ValueError(
+            f"all {len(distance):,} simulations failed or were infinitely far from the data; simulate once by "
+            "hand with parameters from the prior to see why."
+        )
+    chosen = final_tolerance(distance, log_weight, accepts=accepts, lowest=tolerance)
+    return accept(distance, log_weight, chosen)
+
+
+def abc_tree_data(
+    run: AbcRun,
+    found: Accepted,
+    *,
+    draws: int,
+    chains: int,
+    adjust: str | None,
+    keep_simulations: bool,
+    attrs: dict[str, Any],
+) -> xr.DataTree:
+    """All groups of a result; warns of what is doubtful."""
+    history, problem = run.history, run.problem
+    u = history.u[found.index]
+    if adjust == "linear":
+        summaries, observed = history.summaries, problem.observed_summary  # type: ignore[attr-defined]
+        assert summaries is not None
+        distance = history.distance[found.index]
+        u = adjust_linear(
+            u, summaries[found.index], observed, found.weight, distance, found.tolerance
+        )
+    values = problem.parameters(u)
+    if hasattr(problem, "deterministics"):
+        values = {**values, **problem.deterministics(values)}
+    place, _ = deal(found, chains, draws, run.rng)
+    tree = xr.DataTree()
+    posterior = _draws(run.model, {k: v[place] for k, v in values.items()})
+    unique = len(np.unique(place))
+    attrs = {
+        **attrs,
+        "tolerance": found.tolerance,
+        "simulations": len(history),
+        "effective_draws": found.effective,
+        "unique_draws": unique,
+    }
+    posterior.attrs.update(attrs)
+    tree["posterior"] = xr.DataTree(posterior)
+    tree["sample_stats"] = xr.DataTree(_draws(None, _stats(history, found, place)))
+    tree["weighted_posterior"] = xr.DataTree(_weighted(run, found, values))
+    tree["abc"] = xr.DataTree(_rounds(run, found))
+    tree["step_posterior"] = xr.DataTree(_steps(run, _step_posterior(run, found)))
+    if keep_simulations:
+        tree["simulations"] = xr.DataTree(_simulations(run))
+    _add_data(tree, run)
+    flags = [*run.flags, *_doubts(found, unique, problem)]
+    tree["abc"].attrs["flags"] = flags
+    for flag in flags:
+        warnings.warn(f"Likelihood-free inference: {flag}.", UserWarning, stacklevel=4)
+    return tree
+
+
+def _step_posterior(run: AbcRun, found: Accepted) -> StepPosterior:
+    history = run.history
+    near = closeness(history.distance, found.tolerance) * history.density
+    return fit_step_posterior(history.u, near, found.index, found.weight, run.rng)
+
+
+def _draws(model, values: dict[str, np.ndarray]) -> xr.Dataset:
+    """Arrays (chain, draw, ...) as a dataset, with the model's coords and dims."""
+    from arviz_base import dict_to_dataset
+
+    coords, dims = {}, {}
+    if model is not None:
+        from pymc.backends.arviz import coords_and_dims_for_inferencedata
+
+        coords, dims = coords_and_dims_for_inferencedata(model)
+    return dict_to_dataset(
+        values,
+        inference_library=sys.modules["amc_pymc"],
+        coords=coords,
+        dims={k: v for k, v in dims.items() if k in values},
+        sample_dims=["chain", "draw"],
+        check_conventions=False,
+    )
+
+
+def _stats(history: History, found: Accepted, place: np.ndarray) -> dict[str, np.ndarray]:
+    index = found.index[place]
+    return {
+        "distance": history.distance[index],
+        "round": history.number[index],
+        "simulation": index,
+    }
+
+
+def _weighted(run: AbcRun, found: Accepted, values: dict[str, np.ndarray]) -> xr.Dataset:
+    """The accepted simulations themselves, in one chain; weights have mean one over all proposals."""
+    history = run.history
+    out = _draws(run.model, {k: v[None] for k, v in values.items()})
+    columns = {
+        "distance": history.distance,
+        "log_weight": history.log_weight,
+        "round": history.number,
+        "box": history.box,
+    }
+    for name, column in columns.items():
+        out[name] = ("chain", "draw"), column[found.index][None]
+    return out
+
+
+def _rounds(run: AbcRun, found: Accepted) -> xr.Dataset:
+    """How it went, round by round."""
+    rounds = run.history.rounds
+    columns = {
+        "tolerance": [r.tolerance for r in rounds],
+        "boxes": [sum(m.partition.boxes for m in r.proposal.members) for r in rounds],
+        "simulations": [len(r.u) for r in rounds],
+        "acceptance": [float(accepted(r.simulated.distance, r.tolerance).mean()) for r in rounds],
+        "final_acceptance": [
+            float(accepted(r.simulated.distance, found.tolerance).mean()) for r in rounds
+        ],
+        "ess": [_round_ess(r, found.tolerance) for r in rounds],
+        "gain": [r.proposal.gain for r in rounds],
+        "failed": [int((~np.isfinite(r.simulated.distance)).sum()) for r in rounds],
+        "seconds": run.seconds[: len(rounds)],
+    }
+    out = xr.Dataset({k: ("round", np.array(v)) for k, v in columns.items()})
+    out = out.assign_coords(round=np.arange(len(rounds)))
+    weight = found.weight
+    totals = {
+        "final_tolerance": found.tolerance,
+        "effective_draws": found.effective,
+        "accepted": len(found.index),
+        "n_simulations": len(run.history),
+        "n_failed": int(out["failed"].sum()),
+        "largest_weight": float(weight.max()),
+        "pareto_k": _pareto_k(found.log_weight),
+        "prior_acceptance": _prior_acceptance(run.history, found.tolerance),
+    }
+    return out.assign({k: ((), v) for k, v in totals.items()})
+
+
+def _round_ess(made: Round, tolerance: float) -> float:
+    return effective(made.log_ratio[accepted(made.simulated.distance, tolerance)])
+
+
+def _prior_acceptance(history: History, tolerance: float) -> float:
+    """Acceptance probability of rejection sampling, from all rounds with weights of their gains."""
+    gains = np.array([r.proposal.gain * len(r.u) for r in history.rounds])
+    means = [
+        float((np.exp(r.log_ratio) * accepted(r.simulated.distance, tolerance)).mean())
+        for r in history.rounds
+    ]
+    return float(gains @ means / gains.sum())
+
+
+def _pareto_k(log_weight: np.ndarray) -> float:
+    """Shape of the tail of the weights; nan where they are few or the largest equal."""
+    from arviz_stats.base import array_stats
+
+    if len(log_weight) < _TAIL:
+        return math.nan
+    try:
+        _, k = array_stats.psislw(-log_weight)
+    except ValueError:  # the largest are equal
+        return math.nan
+    return float(k)
+
+
+def _steps(run: AbcRun, steps: StepPosterior) -> xr.Dataset:
+    """Boxes of the step function, on the cube and on the scale of the parameters."""
+    lower, upper = steps.partition.lower, steps.partition.upper
+    labels = [
+        f"{name}[{','.join(map(str, at))}]" if shape else name
+        for name, shape in run.problem.shapes.items()
+        for at in np.ndindex(*shape)
+    ]
+    coordinates = labels if len(labels) == run.problem.n_dim else list(map(str, range(lower.shape[1])))
+    out = xr.Dataset(
+        {
+            "lower": (("box", "coordinate"), lower),
+            "upper": (("box", "coordinate"), upper),
+            "mass": ("box", steps.mass),
+            "accepted": ("box", steps.accepted),
+        },
+        coords={"coordinate": coordinates},
+    )
+    if len(labels) == run.problem.n_dim and run.problem.log_density(lower[:1]) is None:
+        for name, corner in (("theta_lower", lower), ("theta_upper", upper)):
+            values = run.problem.parameters(corner)
+            flat = [np.asarray(v, float).reshape(len(corner), -1) for v in values.values()]
+            out[name] = ("box", "coordinate"), np.concatenate(flat, axis=1)
+    return out
+
+
+def _simulations(run: AbcRun) -> xr.Dataset:
+    """Every simulation: where, how close, with which weight."""
+    history = run.history
+    values = run.problem.parameters(history.u)
+    out = xr.Dataset(
+        {
+            "u": (("simulation", "coordinate"), history.u),
+            "distance": ("simulation", history.distance),
+            "log_weight": ("simulation", history.log_weight),
+            "round": ("simulation", history.number),
+        }
+    )
+    for name, value in values.items():
+        dims = [f"{name}_dim_{i}" for i in range(value.ndim - 1)]
+        out[name] = ("simulation", *dims), value
+    return out
+
+
+def _add_data(tree: xr.DataTree, run: AbcRun) -> None:
+    if run.model is not None:
+        add_data_groups(tree, run.model)
+        return
+    observed = np.asarray(run.problem.observed)  # type: ignore[attr-defined]
+    dims = [f"observed_dim_{i}" for i in range(observed.ndim)]
+    tree["observed_data"] = xr.DataTree(xr.Dataset({"observed": (dims, observed)}))
+
+
+def _doubts(found: Accepted, unique: int, problem) -> Sequence[str]:
+    out = []
+    if found.effective < _FEW:
+        out.append(
+            f"{len(found.index):,} accepted simulations are worth {found.effective:.0f} independent draws at "
+            f"tolerance {found.tolerance:.3g}, {unique:,} of them are in the posterior; simulate more or raise "
+            "the tolerance"
+        )
+    elif found.weight.max() > _HEAVY:
+        out.append(
+            f"one draw has {100 * found.weight.max():.0f} % of all weight: it was accepted where little was "
+            "expected; simulate more"
+        )
+    wanted = problem.tolerance
+    if wanted is not None and found.tolerance > wanted:
+        out.append(
+            f"the tolerance ended at {found.tolerance:.3g}, above {wanted:.3g} that the model asks for; "
+            "simulate more, or raise it there"
+        )
+    return out

@@ -1,0 +1,244 @@
+"""What likelihood-free samplers have in common: a problem, workers, a checkpoint, and batches."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+
+from amc_pymc.abc_tree.accepted import effective
+from amc_pymc.abc_tree.closeness import accepted
+from amc_pymc.abc_tree.failures import failure_arrays, failures_from_arrays
+from amc_pymc.abc_tree.history import History
+from amc_pymc.abc_tree.problem import Problem, Simulated
+from amc_pymc.abc_tree.run import Settings, rounds
+from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
+from amc_pymc.abc_tree.workers import simulation_workers
+from amc_pymc.arguments import positive_int
+from amc_pymc.extract.simulator import ModelProblem
+from amc_pymc.inference.evidence_model import context_model, seed_words
+from amc_pymc.inference.round_log import RoundLog
+from amc_pymc.progress import ProgressReport, progress
+from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
+
+__all__ = ["AbcRun", "Budget", "as_problem", "positive_or_none", "run_batches", "share_or_none"]
+
+#: Shares of failed simulations above which there is a warning.
+_MANY_FAILED = 0.05
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop.
+
+    Attributes
+    ----------
+    sizes : sequence of int
+        Of the batches.
+    max_time : float or None
+        Seconds, looked at between batches.
+    min_acceptance : float or None
+        Share of a batch that is accepted at its tolerance.
+    """
+
+    sizes: Sequence[int]
+    max_time: float | None = None
+    min_acceptance: float | None = None
+
+
+@dataclass
+class AbcRun:
+    """A run that is over.
+
+    Attributes
+    ----------
+    problem : Problem
+    model : pm.Model or None
+    history : History
+    seconds : list of float
+        That simulating took, by batch; nan where a checkpoint had it.
+    flags : list of str
+        What a user should know.
+    rng : numpy.random.Generator
+        For what is drawn afterwards.
+    """
+
+    problem: Problem
+    model: Any
+    history: History
+    rng: np.random.Generator
+    seconds: list[float] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+
+
+def as_problem(model) -> tuple[Problem, Any]:
+    """Problem and model of ``model=``: a SimulatorProblem, or a ``pm.Model``, given or of the context."""
+    if isinstance(model, SimulatorProblem):
+        return model, None
+    model = context_model(model)
+    return ModelProblem.from_model(model), model
+
+
+def positive_or_none(name: str, value: object) -> float | None:
+    """A positive, finite number or None; else an error that names the argument."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise TypeError(f"{name} must be a number or None, got {value!r}.")
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+    return float(value)
+
+
+def share_or_none(name: str, value: object) -> float | None:
+    """A number between 0 and 1, both excluded, or None; else an error that names the argument."""
+    found = positive_or_none(name, value)
+    if found is not None and not found < 1.0:
+        raise ValueError(f"{name} must be below 1, got {value!r}.")
+    return found
+
+
+def run_batches(
+    description: str,
+    problem: Problem,
+    model,
+    budget: Budget,
+    settings: Settings,
+    *,
+    random_seed: RandomSeed,
+    cores: int | None,
+    executor: Executor | None,
+    batched: bool,
+    timeout: float | None,
+    progressbar: bool,
+    checkpoint: str | FilePath | None,
+    fingerprint: dict[str, Any],
+    summaries: bool = False,
+) -> AbcRun:
+    """Simulate batch after batch, with all that can happen meanwhile.
+
+    A batch that a checkpoint has is learned from as if it had just been simulated, so that a run that was
+    killed goes on to the same numbers.
+    """
+    given = None if random_seed is None else seed_words(random_seed)
+    log = RoundLog(checkpoint, _fingerprint(problem, budget, fingerprint), given)
+    words = log.begin(given or seed_words(None))
+    kept = log.batches()
+    trial, last, *generators = spawn_generators(words, 2 + len(budget.sizes))
+    problem.check(trial, batched=batched, timeout=timeout)
+    run = AbcRun(problem, model, History(), last)
+    began = time.monotonic()
+    with (
+        progress(description, sum(budget.sizes), enabled=progressbar) as bar,
+        simulation_workers(
+            problem, cores=cores, executor=executor, batched=batched, timeout=timeout,
+            bar=bar,
+        ) as workers,
+    ):  # fmt: skip
+
+        def simulate(u: np.ndarray, b: int) -> Simulated:
+            stored = next(kept, None)
+            if stored is not None:
+                bar.advance(len(u))
+                run.seconds.append(math.nan)
+                return _restored(stored)
+            start = time.perf_counter()
+            found = workers(u, [*words, b])
+            run.seconds.append(time.perf_counter() - start)
+            log.append(_stored(found))
+            return found
+
+        try:
+            for history in rounds(problem, simulate, budget.sizes, settings, generators):
+                run.history = history
+                bar.update(description=_described(description, history))
+                if _spent(run, budget, time.monotonic() - began):
+                    break
+        except KeyboardInterrupt:
+            if not len(run.history):
+                raise
+            run.flags.append(
+                f"the run was interrupted after {len(run.history):,} of {sum(budget.sizes):,} simulations"
+            )
+    _look_at_failures(run)
+    return run
+
+
+def _fingerprint(problem: Problem, budget: Budget, more: dict[str, Any]) -> dict[str, Any]:
+    observed = getattr(problem, "observed", None)
+    probe = as_generator(0).random((5, problem.n_dim))
+    return {
+        "shapes": {k: list(v) for k, v in problem.shapes.items()},
+        "prior": {k: np.asarray(v) for k, v in problem.parameters(probe).items()},
+        "observed": observed,
+        "sizes": list(budget.sizes),
+        **more,
+    }
+
+
+def _stored(found: Simulated) -> dict[str, np.ndarray]:
+    out = {"distance": found.distance, **failure_arrays(found.failures)}
+    return out if found.summaries is None else {**out, "summaries": found.summaries}
+
+
+def _restored(stored: dict[str, np.ndarray]) -> Simulated:
+    return Simulated(stored["distance"], failures_from_arrays(stored), stored.get("summaries"))
+
+
+def _described(description: str, history: History) -> str:
+    last = history.rounds[-1]
+    if not math.isfinite(last.tolerance):
+        return description
+    hit = accepted(history.distance, last.tolerance)
+    draws = effective(history.log_weight[hit])
+    return f"{description}: tolerance {last.tolerance:.3g}, {draws:,.0f} effective draws"
+
+
+def _spent(run: AbcRun, budget: Budget, seconds: float) -> bool:
+    """Whether time or patience is over, though simulations are left."""
+    history = run.history
+    if len(history.rounds) == len(budget.sizes):
+        return False
+    last = history.rounds[-1]
+    if budget.max_time is not None and seconds > budget.max_time:
+        run.flags.append(
+            f"max_time={budget.max_time:g} s was over after {len(history):,} of {sum(budget.sizes):,} "
+            "simulations"
+        )
+        return True
+    if budget.min_acceptance is not None and math.isfinite(last.tolerance):
+        share = float(accepted(last.simulated.distance, last.tolerance).mean())
+        if share < budget.min_acceptance:
+            run.flags.append(
+                f"{share:.2g} of the last batch was accepted, less than min_acceptance="
+                f"{budget.min_acceptance:g}, after {len(history):,} simulations"
+            )
+            return True
+    return False
+
+
+def _look_at_failures(run: AbcRun) -> None:
+    from amc_pymc.abc_tree.failures import describe
+
+    failures = run.history.failures
+    if len(failures) > _MANY_FAILED * len(run.history) or any(f.kind == "error" for f in failures):
+        run.flags.append(describe(failures, run.problem.parameters(run.history.u)))
+
+
+def sizes_of(max_simulations: object, batch_size: object) -> tuple[int, int | None]:
+    """Budget and batch size, checked."""
+    budget = positive_int("max_simulations", max_simulations)
+    size = None if batch_size is None else positive_int("batch_size", batch_size)
+    if size is not None and size > budget:
+        raise ValueError(
+            f"max_simulations={budget} is less than a batch, batch_size={size}; raise it or leave batch_size "
+            "out."
+        )
+    return budget, size

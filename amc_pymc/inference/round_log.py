@@ -1,0 +1,264 @@
+"""Batches of a long run on disk, one file each, so that a run that is killed can go on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from numpy.lib import format as npy
+
+__all__ = ["RoundLog"]
+
+_FORMAT = 1
+_HEADER = "run.json"
+#: Arrays of more elements are told from others by a digest.
+_SMALL = 8
+_LONGEST = 60
+
+
+class RoundLog:
+    """Batches of arrays in a folder; nothing is ever written twice.
+
+    Each batch is a file ``000000.npz`` that NumPy can open, without pickles. It is there either whole or not
+    at all, whenever the run is killed. Beside them ``run.json`` holds what tells the run from others.
+
+    Parameters
+    ----------
+    path : str, Path or None
+        Folder; it is made by :meth:`begin`, in one that exists. None keeps nothing.
+    fingerprint : mapping
+        All that the numbers depend on, but for the seed: numbers, strings, None, arrays, and sequences and
+        mappings of these.
+    words : list of int, optional
+        Seed, if it must be that of the folder.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the path is none, its folder does not exist, it holds anything else, or batches of a run with
+        another fingerprint, which is named, or another seed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from amc_pymc.inference.round_log import RoundLog
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     log = RoundLog(folder + "/run", {"epsilon": 0.1})
+    ...     words = log.begin([7])
+    ...     log.append({"distance": np.array([0.3, 0.2])})
+    ...     again = RoundLog(folder + "/run", {"epsilon": 0.1})
+    ...     again.begin([8]), again.load()
+    ([7], [{'distance': array([0.3, 0.2])}])
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike | None,
+        fingerprint: Mapping[str, Any],
+        words: Sequence[int] | None = None,
+    ):
+        if not isinstance(path, str | os.PathLike | None):
+            raise TypeError(f"checkpoint must be a path, got {path!r}.")
+        self.path = None if path is None else Path(path)
+        self.words: list[int] | None = None
+        self._fingerprint = _plain(fingerprint, "fingerprint")
+        self._n = 0
+        if self.path is not None:
+            self._look(self.path, words)
+
+    def __len__(self) -> int:
+        """Batches on disk."""
+        return self._n
+
+    def begin(self, words: Sequence[int]) -> list[int]:
+        """The seed to go on with: that of the batches in the folder, else `words`."""
+        if not self._n:
+            self.words = [int(word) for word in words]
+            if self.path is not None:
+                self.path.mkdir(exist_ok=True)
+                header = {
+                    "format": _FORMAT,
+                    "words": self.words,
+                    "fingerprint": self._fingerprint,
+                }
+                _write(self.path / _HEADER, json.dumps(header, indent=1).encode())
+        assert self.words is not None
+        return self.words
+
+    def load(self) -> list[dict[str, np.ndarray]]:
+        """All batches, in order."""
+        return list(self.batches())
+
+    def batches(self) -> Iterator[dict[str, np.ndarray]]:
+        """One batch after the other.
+
+        Raises
+        ------
+        ValueError
+            If a file is damaged.
+        """
+        for k in range(self._n):
+            assert self.path is not None
+            file = self.path / _name(k)
+            try:
+                arrays = _read(file)
+            except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+                raise ValueError(
+                    f"checkpoint={str(self.path)!r}: {file.name} cannot be read ({error}); delete it and all "
+                    "files with higher numbers."
+                ) from error
+            yield arrays
+
+    def append(self, arrays: Mapping[str, Any]) -> None:
+        """Add a batch; it is on disk when this returns.
+
+        Raises
+        ------
+        TypeError
+            For arrays of objects, which only a pickle could hold.
+        ValueError
+            If another run has written to the folder in the meantime.
+        """
+        if self.path is None:
+            return
+        assert self.words is not None, "begin comes first"
+        found = {name: np.asarray(value) for name, value in arrays.items()}
+        for name, array in found.items():
+            if array.dtype.hasobject:
+                raise TypeError(f"{name} is an array of objects: {array!r}.")
+        file = self.path / _name(self._n)
+        if file.exists():
+            raise ValueError(
+                f"checkpoint={str(self.path)!r}: another run is writing to this folder."
+            )
+        _write(file, found)
+        self._n += 1
+
+    def _look(self, path: Path, words: Sequence[int] | None) -> None:
+        """Count batches and see whether they are of this run."""
+        if not path.parent.is_dir():
+            raise ValueError(f"checkpoint={str(path)!r} is in a folder that does not exist.")
+        if not path.exists():
+            return
+        known = self._header(path)
+        if known is None:
+            return
+        self._n = _batches_in(path)
+        if not self._n:
+            return  # nothing is lost with a run that was killed before its first batch
+        others = _differences(known["fingerprint"], self._fingerprint)
+        if others:
+            raise ValueError(
+                f"checkpoint={str(path)!r} is of another run: {'; '.join(others)}. Delete the folder or name "
+                "another one."
+            )
+        self.words = known["words"]
+        if words is not None and [int(word) for word in words] != self.words:
+            raise ValueError(
+                f"checkpoint={str(path)!r} is of a run with another random_seed; delete the folder or name "
+                "another one."
+            )
+
+    def _header(self, path: Path) -> dict | None:
+        """What the folder says of its run; None if it is empty."""
+        message = f"checkpoint={str(path)!r} is no checkpoint of simulations"
+        if not path.is_dir():
+            raise ValueError(f"{message}: it is not a folder.")
+        file = path / _HEADER
+        if not file.exists():
+            if all(other.name == _partial(file).name for other in path.iterdir()):
+                return None
+            raise ValueError(f"{message}: it has files but not {_HEADER}.")
+        try:
+            header = json.loads(file.read_text(encoding="utf-8"))
+            if header["format"] != _FORMAT:
+                raise ValueError(f"it has format {header['format']!r}")
+            if not isinstance(header["words"], list) or not isinstance(header["fingerprint"], dict):
+                raise ValueError(f"{_HEADER} is not of such a run")
+            return header
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise ValueError(f"{message}: {error!r}.") from error
+
+
+def _name(k: int) -> str:
+    return f"{k:06d}.npz"
+
+
+def _batches_in(path: Path) -> int:
+    names = {file.name for file in path.glob("*.npz")}
+    missing = next(k for k in range(len(names) + 1) if _name(k) not in names)
+    if missing < len(names):
+        raise ValueError(
+            f"checkpoint={str(path)!r}: {_name(missing)} is missing, but there are later ones."
+        )
+    return missing
+
+
+def _partial(file: Path) -> Path:
+    return file.with_name(file.name + ".partial")
+
+
+def _write(file: Path, content: bytes | dict[str, np.ndarray]) -> None:
+    """Write a file that is there only once it is whole, and stays there if the machine goes down."""
+    with _partial(file).open("wb") as stream:
+        if isinstance(content, bytes):
+            stream.write(content)
+        else:
+            with zipfile.ZipFile(stream, "w") as archive:
+                for name, array in content.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        npy.write_array(member, array, allow_pickle=False)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(_partial(file), file)
+
+
+def _read(file: Path) -> dict[str, np.ndarray]:
+    arrays = {}
+    with zipfile.ZipFile(file) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as member:
+                arrays[name.removesuffix(".npy")] = npy.read_array(member, allow_pickle=False)
+    return arrays
+
+
+def _plain(value: Any, name: str) -> Any:
+    """A value as JSON has it, arrays by shape, type and content."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if np.isfinite(value) else repr(value)
+    if isinstance(value, np.generic):
+        return _plain(value.item(), name)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        if value.size <= _SMALL:
+            return _plain(value.tolist(), name)
+        content = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        return {"shape": list(value.shape), "type": value.dtype.str, "content": content[:16]}
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v, f"{name}[{k!r}]") for k, v in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [_plain(v, f"{name}[{i}]") for i, v in enumerate(value)]
+    raise TypeError(f"{name} must be numbers, strings or arrays, got {value!r}.")
+
+
+def _differences(before: dict, now: dict) -> list[str]:
+    """What differs, in words, one line for each name."""
+    out = []
+    for name in dict.fromkeys([*before, *now]):
+        old, new = (json.dumps(x[name]) if name in x else "nothing" for x in (before, now))
+        if old != new:
+            some = len(old) <= _LONGEST and len(new) <= _LONGEST and "content" not in old + new
+            out.append(f"{name} was {old}, now it is {new}" if some else f"{name} differs")
+    return out

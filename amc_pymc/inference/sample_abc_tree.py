@@ -1,0 +1,407 @@
+"""Likelihood-free sampling by tree bandits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from concurrent.futures import Executor
+from pathlib import Path as FilePath
+from typing import Any, Literal, get_args
+
+import numpy as np
+import xarray as xr
+
+from amc_pymc.abc_tree.cart import Cart
+from amc_pymc.abc_tree.dyadic import Dyadic
+from amc_pymc.abc_tree.learning import Learner, Partitioner
+from amc_pymc.abc_tree.run import Settings
+from amc_pymc.abc_tree.schedule import batch_sizes
+from amc_pymc.arguments import positive_int
+from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
+from amc_pymc.inference.abc_run import (
+    Budget,
+    as_problem,
+    positive_or_none,
+    run_batches,
+    share_or_none,
+    sizes_of,
+)
+from amc_pymc.rng import RandomSeed
+
+__all__ = ["sample_abc_rejection", "sample_abc_tree"]
+
+PartitionName = Literal["forest", "cart", "dyadic", "bart"]
+Utility = Literal["ess", "efficiency", "posterior", "kl"]
+Rates = Literal["mean", "draw"]
+
+#: Trees of a forest.
+_TREES = 4
+
+
+def sample_abc_tree(
+    draws: int = 1000,
+    *,
+    max_simulations: int,
+    partition: PartitionName | Partitioner = "forest",
+    utility: Utility = "ess",
+    tolerance: float | None = None,
+    tolerance_schedule: Literal["quantile"] | float = "quantile",
+    accepts_per_round: int = 1000,
+    adjust: Literal["linear"] | None = None,
+    batch_size: int | None = None,
+    batched: bool = False,
+    chains: int = 4,
+    executor: Executor | None = None,
+    cores: int | None = 1,
+    max_time: float | None = None,
+    min_acceptance: float | None = None,
+    simulation_timeout: float | None = None,
+    keep_simulations: bool = False,
+    prior_share: float = 0.05,
+    rates: Rates = "mean",
+    rotate: bool = False,
+    honest: bool = False,
+    window: int | None = None,
+    model=None,
+    random_seed: RandomSeed = None,
+    progressbar: bool = True,
+    checkpoint: str | FilePath | None = None,
+) -> xr.DataTree:
+    r"""Draw from the posterior of a simulator by ABC-Tree: simulate where trees have learnt that it pays.
+
+    The prior becomes uniform on the unit cube. After each batch of simulations trees cut the cube into
+    boxes, at a tolerance that falls; the next batch is drawn from boxes of high acceptance :math:`\mu_k`, with a
+    share of prior draws among them. All simulations are kept, scored again at the final tolerance, and weighted by
+
+    .. math:: w_i = G_b \frac{\pi(\theta_i)}{q_b(\theta_i)},
+
+    with the proposal of their own batch b, which was fixed before it was drawn, as was the gain G of it. Weighted sums of
+    accepted simulations are unbiased at a tolerance fixed in advance, but for the sum they are divided by.
+
+    Parameters
+    ----------
+    draws : int, default 1000
+        Draws per chain of ``posterior``, resampled from accepted simulations. More draws than there are
+        effective ones repeat simulations.
+    max_simulations : int
+        Budget; all of it is spent.
+    partition : {"forest", "cart", "dyadic", "bart"} or callable, default "forest"
+        Boxes: four extremely randomised regression trees; one CART tree (at most 1000 leaves); dyadic halving;
+        draws of Bayesian additive trees (extra ``bart``); or a
+        :class:`amc_pymc.abc_tree.Partitioner` of your own.
+    utility : {"ess", "efficiency", "posterior", "kl"}, default "ess"
+        What proposals maximise given acceptance rates. "ess", effective draws per simulation:
+        :math:`q_k \propto \pi_k \mu_k^\gamma`, with :math:`\gamma` between 1/2, best for known rates, and 1 by prediction. The others are
+        :math:`\omega^2`, :math:`\omega^1` and :math:`\omega^3` of the paper; see :func:`amc_pymc.abc_tree.best_proposal`.
+    tolerance : float, optional
+        At which lowering ends, in units of the distance: for ``pm.Simulator`` of its ``epsilon``, which is
+        the default, 1. The final tolerance is above it if too few simulations come so close.
+    tolerance_schedule : "quantile" or float, default "quantile"
+        Lower the tolerance so that `accepts_per_round` simulations are accepted; or by a factor each round.
+    accepts_per_round : int, default 1000
+        Simulations that a tolerance is to accept, and twice the number of effective draws to end with;
+        less with few simulations.
+    adjust : {None, "linear"}, default None
+        Regression of accepted parameters on summary statistics (Beaumont, Zhang & Balding 2002), worth
+        more than any proposal in many dimensions.
+    batch_size : int, optional
+        Simulations between two fits. By default 2 % of the budget at first, then 40 % of all before.
+    batched : bool, default False
+        The simulator takes parameters of a whole batch at once: arrays with a first axis n, size=(n, ...).
+    chains : int, default 4
+        Groups of accepted simulations; no two share one.
+    executor : concurrent.futures.Executor, optional
+        Where to simulate, for example ``dask.distributed.Client.get_executor()``.
+    cores : int or None, default 1
+        Worker processes, without `executor`; None: as many as there are, four at most.
+    max_time : float, optional
+        Seconds after which no further batch begins. What is kept then depends on speed.
+    min_acceptance : float, optional
+        End when less than this share of a batch is accepted at its tolerance.
+    simulation_timeout : float, optional
+        Seconds that one simulation may take; longer ones count as not accepted.
+    keep_simulations : bool, default False
+        Add a group ``simulations`` with all of them.
+    prior_share : float, default 0.05
+        Of each batch drawn from the prior: no weight exceeds 1 / prior_share times the gain.
+    rates : {"mean", "draw"}, default "mean"
+        Means of acceptance rates, or draws from their Beta distributions.
+    rotate : bool, default False
+        Cut half of the trees along principal axes of the accepted simulations, which a strongly correlated
+        posterior calls for.
+    honest : bool, default False
+        Estimate rates from other simulations than those that cuts are chosen by.
+    window : int, optional
+        Learn from the last rounds only.
+    model : pm.Model or SimulatorProblem, optional
+        Default: the model of the context. Its data are of ``pm.Simulator``.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        Reproduces everything but seconds, whatever `cores` and `executor` are.
+    progressbar : bool, default True
+    checkpoint : str or Path, optional
+        Folder to which each batch is written. A run that was killed goes on from it when called again
+        with the same arguments, to the same numbers.
+
+    Returns
+    -------
+    xarray.DataTree
+        ``posterior``: draws (chain, draw) of equal weight; attributes ``effective_draws``, ``unique_draws``,
+        ``tolerance``, ``simulations``. ``sample_stats``: distance, round and number of the simulation behind
+        each. ``weighted_posterior``: accepted simulations with distance, ``log_weight`` (natural logarithm),
+        round and box. ``abc``: by round tolerance, boxes, simulations, acceptance at its own and at the final
+        tolerance, ess (at the final tolerance), expected gain, failed simulations, seconds; and totals.
+        ``step_posterior``: boxes with their posterior mass, which :class:`StepPosterior` is made of.
+        ``observed_data``, ``constant_data``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Before anything is simulated in earnest: for arguments or models that cannot be used, simulators that always
+        fail.
+
+    Warns
+    -----
+    UserWarning
+        If effective draws are few, one draw has much of the weight, the tolerance ends above
+        epsilon, simulations failed, or the run was cut short.
+
+    References
+    ----------
+    O'Hagan, Kim & Rockova, Tree bandits for generative Bayes, algorithms 1 and 2.
+    Alsing, Wandelt & Feeney (2018), Optimal proposals for approximate Bayesian computation, arXiv:1808.06040.
+
+    Examples
+    --------
+    >>> import amc_pymc as amc
+    >>> import pymc as pm
+    >>> def simulator(rng, mu, size):
+    ...     return rng.normal(mu, 1.0, size=size)
+    >>> with pm.Model():
+    ...     mu = pm.Uniform("mu", -10.0, 10.0)
+    ...     y = pm.Simulator("y", simulator, mu, epsilon=0.1, observed=[2.0])
+    ...     found = amc.sample_abc_tree(
+    ...         max_simulations=10_000, batched=True, random_seed=1, progressbar=False
+    ...     )
+    >>> bool(abs(found["posterior"]["mu"].mean() - 2.0) < 0.4)
+    True
+    """
+    budget, size = sizes_of(max_simulations, batch_size)
+    learner = Learner(
+        **_partitioner(partition),
+        utility=_one_of("utility", utility, Utility),
+        share=_share("prior_share", prior_share),
+        honest=bool(honest),
+        rotate=bool(rotate),
+        beta_draws=_one_of("rates", rates, Rates) == "draw",
+        window=None if window is None else positive_int("window", window),
+    )
+    return _sample(
+        "ABC-Tree",
+        learner,
+        budget,
+        size,
+        draws=draws,
+        tolerance=tolerance,
+        tolerance_schedule=tolerance_schedule,
+        accepts=accepts_per_round,
+        adjust=adjust,
+        batched=batched,
+        chains=chains,
+        executor=executor,
+        cores=cores,
+        max_time=max_time,
+        min_acceptance=min_acceptance,
+        simulation_timeout=simulation_timeout,
+        keep_simulations=keep_simulations,
+        model=model,
+        random_seed=random_seed,
+        progressbar=progressbar,
+        checkpoint=checkpoint,
+    )
+
+
+def sample_abc_rejection(
+    draws: int = 1000,
+    *,
+    max_simulations: int,
+    tolerance: float | None = None,
+    accepts: int = 1000,
+    adjust: Literal["linear"] | None = None,
+    batch_size: int | None = None,
+    batched: bool = False,
+    chains: int = 4,
+    executor: Executor | None = None,
+    cores: int | None = 1,
+    max_time: float | None = None,
+    simulation_timeout: float | None = None,
+    keep_simulations: bool = False,
+    model=None,
+    random_seed: RandomSeed = None,
+    progressbar: bool = True,
+    checkpoint: str | FilePath | None = None,
+) -> xr.DataTree:
+    """Draw from the posterior of a simulator by rejection: the baseline that anyone can check against.
+
+    Parameters are drawn from the prior; those whose simulations come closest to the data are kept.
+
+    Parameters
+    ----------
+    accepts : int, default 1000
+        Twice the number of effective draws to end with; less with few simulations.
+    draws, max_simulations, tolerance, adjust, batch_size, batched, chains, executor, cores, max_time
+        As for :func:`sample_abc_tree`.
+    simulation_timeout, keep_simulations, model, random_seed, progressbar, checkpoint
+        As for :func:`sample_abc_tree`.
+
+    Returns
+    -------
+    xarray.DataTree
+        As that of :func:`sample_abc_tree`; all weights are equal.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for :func:`sample_abc_tree`.
+
+    References
+    ----------
+    Pritchard, Seielstad, Perez-Lezaun & Feldman (1999), doi:10.1093/oxfordjournals.molbev.a026091.
+
+    Examples
+    --------
+    >>> import amc_pymc as amc
+    >>> from scipy import stats
+    >>> def simulator(rng, mu):
+    ...     return rng.normal(mu, 1.0)
+    >>> problem = amc.SimulatorProblem({"mu": stats.norm(0.0, 3.0)}, simulator, observed=2.0)
+    >>> found = amc.sample_abc_rejection(
+    ...     max_simulations=10_000, model=problem, batched=True, random_seed=1, progressbar=False
+    ... )
+    >>> bool(abs(found["posterior"]["mu"].mean() - 1.8) < 0.4)
+    True
+    """
+    budget, size = sizes_of(max_simulations, batch_size)
+    return _sample(
+        "Rejection",
+        None,
+        budget,
+        size,
+        draws=draws,
+        tolerance=tolerance,
+        tolerance_schedule="quantile",
+        accepts=accepts,
+        adjust=adjust,
+        batched=batched,
+        chains=chains,
+        executor=executor,
+        cores=cores,
+        max_time=max_time,
+        min_acceptance=None,
+        simulation_timeout=simulation_timeout,
+        keep_simulations=keep_simulations,
+        model=model,
+        random_seed=random_seed,
+        progressbar=progressbar,
+        checkpoint=checkpoint,
+    )
+
+
+def _sample(
+    description, learner, budget, size, *, draws, tolerance, tolerance_schedule, accepts, adjust, batched,
+    chains, executor, cores, max_time, min_acceptance, simulation_timeout, keep_simulations, model,
+    random_seed, progressbar, checkpoint,
+) -> xr.DataTree:  # fmt: skip
+    """Check what both samplers are given, simulate, and collect results."""
+    draws, chains = positive_int("draws", draws), positive_int("chains", chains)
+    accepts = positive_int("accepts_per_round" if learner is not None else "accepts", accepts)
+    tolerance = positive_or_none("tolerance", tolerance)
+    factor = _factor(tolerance_schedule)
+    if adjust not in (None, "linear"):
+        raise ValueError(f"adjust must be None or 'linear', got {adjust!r}.")
+    limits = {
+        "max_time": positive_or_none("max_time", max_time),
+        "min_acceptance": share_or_none("min_acceptance", min_acceptance),
+    }
+    problem, model = as_problem(model)
+    lowest = problem.tolerance if tolerance is None else tolerance
+    settings = Settings(learner, accepts, lowest, factor)
+    run = run_batches(
+        description,
+        problem,
+        model,
+        Budget(batch_sizes(budget, size), **limits),
+        settings,
+        random_seed=random_seed,
+        cores=cores,
+        executor=executor,
+        batched=bool(batched),
+        timeout=positive_or_none("simulation_timeout", simulation_timeout),
+        progressbar=progressbar,
+        checkpoint=checkpoint,
+        fingerprint=_fingerprint(settings, batched, adjust),
+        summaries=adjust is not None,
+    )
+    found = final_accepted(run, tolerance=lowest, accepts=accepts)
+    attrs: dict[str, Any] = {"sampler": description, "adjust": str(adjust)}
+    return abc_tree_data(
+        run, found, draws=draws, chains=chains, adjust=adjust, keep_simulations=bool(keep_simulations),
+        attrs=attrs,
+    )  # fmt: skip
+
+
+def _fingerprint(settings: Settings, batched, adjust) -> dict[str, Any]:
+    learner = settings.learner
+    told = {} if learner is None else {**dataclasses.asdict(learner), "partitioner": repr(learner.partitioner)}
+    return {
+        "learner": told,
+        "accepts": settings.accepts,
+        "tolerance": settings.tolerance,
+        "factor": settings.factor,
+        "batched": bool(batched),
+        "adjust": adjust,
+    }
+
+
+def _partitioner(partition) -> dict[str, Any]:
+    if partition == "forest":
+        return {"partitioner": Cart(random_cuts=True), "trees": _TREES}
+    if partition == "cart":
+        return {"partitioner": Cart()}
+    if partition == "dyadic":
+        return {"partitioner": Dyadic()}
+    if partition == "bart":
+        from amc_pymc.abc_tree.bart import Bart
+
+        return {"partitioner": Bart(), "trees": _TREES}
+    if callable(partition):
+        return {"partitioner": partition}
+    names = ", ".join(map(repr, get_args(PartitionName)))
+    raise ValueError(f"partition must be one of {names} or a callable, got {partition!r}.")
+
+
+def _one_of(name: str, value, choices):
+    known = get_args(choices)
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}.")
+    return value
+
+
+def _share(name: str, value) -> float:
+    found = share_or_none(name, value)
+    if found is None:
+        raise TypeError(f"{name} must be a number between 0 and 1, got None.")
+    return found
+
+
+def _factor(schedule) -> float | None:
+    if isinstance(schedule, str):
+        if schedule != "quantile":
+            raise ValueError(
+                f"tolerance_schedule must be 'quantile' or a factor below 1, got {schedule!r}."
+            )
+        return None
+    if isinstance(schedule, bool) or not isinstance(schedule, int | float | np.number):
+        raise TypeError(f"tolerance_schedule must be 'quantile' or a number, got {schedule!r}.")
+    if not 0.0 < schedule < 1.0:
+        raise ValueError(f"tolerance_schedule must be between 0 and 1, got {schedule!r}.")
+    return float(schedule)

@@ -1,0 +1,238 @@
+"""A simulator with a prior: what samplers without a likelihood are held against."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+
+from amc_pymc.arguments import positive_int
+from amc_pymc.rng import as_generator
+
+Simulate = Callable[[np.random.Generator, np.ndarray], np.ndarray]
+Draws = Callable[[np.random.Generator, int], np.ndarray]
+ToleranceDraws = Callable[[np.random.Generator, int, float], np.ndarray]
+
+
+@dataclass(frozen=True)
+class SimulatorExample:
+    """A prior, a simulator and data, for PyMC and in plain NumPy.
+
+    Parameters are rows (D,): the model's free variables in its own order, each flattened in C order
+    and on its own scale. Summaries are rows (S,).
+
+    Parameters
+    ----------
+    name : str
+    model : callable
+        A fresh PyMC model with one ``pm.Simulator`` of the summaries, whose ``epsilon`` is
+        `epsilon` times `scale`. Its function takes a batch, too: see :func:`batched`.
+    simulate : callable
+        Generator and parameters (n, D) to summaries (n, S). A row that failed is NaN.
+    cube : callable
+        From the unit cube (n, D) to parameters (n, D) with the distribution of the prior.
+    observed : array (S,)
+        Summaries of the data.
+    scale : array (S,)
+        What a difference of each summary is divided by.
+    epsilon : float
+        Tolerance that a user might ask for, in units of :meth:`distance`.
+    shapes : mapping of str to tuple of int
+        Free variables of the model, in order.
+    truth : array (D,) or None
+        Parameters that the data were made with.
+    reference : callable or None
+        Generator and n to exact posterior draws (n, D), of the posterior given the summaries
+        unless the example's builder says otherwise.
+    epsilon_reference : callable or None
+        Generator, n and a tolerance to draws (n, D) of the prior given that the distance is below
+        the tolerance.
+    mode : array (D,) or None
+        Of the exact posterior on the scale of the parameters; None where it is unknown or not
+        unique.
+
+    Raises
+    ------
+    ValueError
+        If `observed` is not one row of finite numbers, `scale` or `epsilon` is not positive and
+        finite, `shapes` is empty, or `scale`, `truth` or `mode` has the wrong length.
+    """
+
+    name: str
+    model: Callable[[], pm.Model]
+    simulate: Simulate
+    cube: Callable[[np.ndarray], np.ndarray]
+    observed: np.ndarray
+    scale: np.ndarray
+    epsilon: float
+    shapes: Mapping[str, tuple[int, ...]]
+    truth: np.ndarray | None = None
+    reference: Draws | None = None
+    epsilon_reference: ToleranceDraws | None = None
+    mode: np.ndarray | None = None
+
+    def __post_init__(self):
+        if np.ndim(self.observed) != 1 or not np.all(np.isfinite(self.observed)):
+            raise ValueError(f"observed must be one row of finite numbers, got {self.observed}")
+        if np.shape(self.scale) != np.shape(self.observed):
+            raise ValueError(
+                f"scale must have the shape of observed, {np.shape(self.observed)}, "
+                f"got {np.shape(self.scale)}"
+            )
+        if not np.all((self.scale > 0.0) & np.isfinite(self.scale)):
+            raise ValueError(f"scale must be positive and finite, got {self.scale}")
+        if not 0.0 < self.epsilon < math.inf:
+            raise ValueError(f"epsilon must be positive and finite, got {self.epsilon}")
+        if not self.shapes:
+            raise ValueError(f"shapes must name the free variables, got {self.shapes}")
+        for name in ("truth", "mode"):
+            value = getattr(self, name)
+            if value is not None and np.shape(value) != (self.n_dim,):
+                raise ValueError(f"{name} must have shape ({self.n_dim},), got {np.shape(value)}")
+
+    @property
+    def n_dim(self) -> int:
+        """D, the number of parameters."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Free variables of the model."""
+        return tuple(self.shapes)
+
+    def prior_sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Independent draws (n, D) of the prior."""
+        return self.cube(rng.random((positive_int("n", n), self.n_dim)))
+
+    def distance(self, summaries: np.ndarray) -> np.ndarray:
+        """Euclidean distance (n,) of summaries (n, S) to the data, over `scale`; inf for NaN."""
+        summaries = rows("summaries", summaries, len(self.observed))
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.square((summaries - self.observed) / self.scale).sum(axis=1)
+        return np.where(np.isnan(squares), np.inf, np.sqrt(squares))
+
+    def columns(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Parameters (n, D) from the variables (n, *shape) by name."""
+        missing = [name for name in self.names if name not in values]
+        if missing:
+            raise ValueError(f"values lacks {missing}, it has {sorted(values)}")
+        parts = [np.asarray(values[name]) for name in self.names]
+        return np.column_stack([part.reshape(len(part), -1) for part in parts])
+
+
+def rows(name: str, values: np.ndarray, width: int) -> np.ndarray:
+    """Values as a double array (n, width), or a ValueError that names the argument."""
+    values = np.ascontiguousarray(values, dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] != width:
+        raise ValueError(f"{name} must have shape (n, {width}), got {values.shape}")
+    return values
+
+
+def data_row(observed, width: int) -> np.ndarray:
+    """Data as a double array (width,) of finite numbers, or a ValueError."""
+    observed = np.array(observed, dtype=np.float64)
+    if observed.shape != (width,) or not np.isfinite(observed).all():
+        raise ValueError(f"observed must be {width} finite numbers, got {observed}")
+    return observed
+
+
+def batched(simulate: Simulate, core_ndims: tuple[int, ...]) -> Callable[..., np.ndarray]:
+    """A function for ``pm.Simulator`` of one row of summaries, which also takes whole batches.
+
+    PyMC passes parameters with a leading axis of length one and the shape of the data as `size`.
+    A batch of B simulations has parameters (B, 1, *core) and size (B, S). `size` comes last or by
+    name.
+
+    Parameters
+    ----------
+    simulate : callable
+        Generator and parameters (n, D) to summaries (n, S).
+    core_ndims : tuple of int
+        Dimensions of each parameter: 0 for a scalar, 1 for a vector.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from models.simulator_example import batched
+    >>> fn = batched(lambda rng, theta: theta @ [[1.0, 0.0], [1.0, 1.0]], (0, 0))
+    >>> fn(None, np.array([1.0]), np.array([2.0]), (2,))
+    array([3., 2.])
+    >>> fn(None, np.ones((3, 1)), np.arange(3.0)[:, None], size=(3, 2)).shape
+    (3, 2)
+    """
+
+    def function(rng, *parameters, size=None):
+        if size is None:
+            *parameters, size = parameters
+        lead, width = tuple(size[:-1]), int(size[-1])
+        columns = []
+        for parameter, core_ndim in zip(parameters, core_ndims, strict=True):
+            parameter = np.asarray(parameter, dtype=np.float64)
+            core = parameter.shape[parameter.ndim - core_ndim :]
+            full = np.broadcast_to(parameter, (*lead, 1, *core))
+            columns.append(full.reshape(math.prod(lead), -1))
+        summaries = rows("summaries", simulate(rng, np.column_stack(columns)), width)
+        return summaries.reshape(*lead, width)
+
+    return function
+
+
+def noise_scale(simulate: Simulate, theta: np.ndarray, n: int = 2000, seed: int = 0) -> np.ndarray:
+    """Standard deviations (S,) of summaries at one parameter vector (D,), by simulation.
+
+    Stands in for the pilot run in which a user finds how much each summary varies by itself.
+    """
+    summaries = simulate(as_generator(seed), np.tile(theta, (n, 1)))
+    return np.nanstd(summaries, axis=0)
+
+
+def accepted_draws(
+    propose: Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]],
+    rng: np.random.Generator,
+    n: int,
+    *,
+    batch: int = 4096,
+    max_per_draw: int = 5_000_000,
+) -> np.ndarray:
+    """The first n draws (n, D) that are accepted.
+
+    Parameters
+    ----------
+    propose : callable
+        Generator and m to draws (m, D) and whether each is accepted (m,).
+    rng : numpy.random.Generator
+    n : int
+    batch : int
+        Proposals at a time, at the start; later as many as are expected to suffice.
+    max_per_draw : int
+
+    Raises
+    ------
+    RuntimeError
+        If there were so many proposals for every draw, or for none.
+    """
+    positive_int("n", n)
+    parts, found, tried = [], 0, 0
+    while found < n:
+        if tried >= max_per_draw * max(found, 1):
+            raise RuntimeError(
+                f"{tried} proposals gave {found} of {n} draws: the data may be out of reach"
+            )
+        draws, accepted = propose(rng, batch)
+        parts.append(draws[accepted])
+        found += len(parts[-1])
+        tried += batch
+        rate = max(found, 1) / tried
+        batch = int(np.clip(1.1 * (n - found) / rate, 1024, 1_000_000))
+    return np.concatenate(parts)[:n]
+
+
+def in_ball(rng: np.random.Generator, n: int, d: int, radius: float) -> np.ndarray:
+    """Points (n, d) uniform in a ball around zero."""
+    direction = rng.standard_normal((n, d))
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    return radius * rng.random((n, 1)) ** (1.0 / d) * direction

@@ -1,0 +1,99 @@
+r"""A hundred points: a parameter space in which proposals have no boxes to learn.
+
+.. math:: \theta \in \{1, \ldots, 100\} \text{ uniformly}, \qquad
+          U \mid \theta \sim U(\theta - 1, \theta), \qquad X \mid U \sim N(U, 5)
+
+O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*, example 1 and appendix B.1, figures 3
+and 15. The paper gives neither the data nor the tolerance; here X = 49.5, which makes 50 the
+mode, and a tolerance of 2. As in its other examples 5 is taken for a variance. The 50 points of
+its figure 6, whose acceptance rates are only drawn, are not here; ``toy_points(50)`` has as many.
+
+The chance of acceptance is known for each point: :func:`acceptance`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pymc as pm
+
+from scipy.special import ndtr
+
+from amc_pymc.arguments import positive_int
+from models.evidence_problem import check_positive
+from models.simulator_example import SimulatorExample, batched, data_row, rows
+
+SD = math.sqrt(5.0)
+
+
+def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
+    """Data (n, 1) at points (n, 1)."""
+    theta = rows("theta", theta, 1)
+    return theta - rng.random(theta.shape) + SD * rng.standard_normal(theta.shape)
+
+
+def acceptance(observed: float, epsilon: float, n_points: int = 100) -> np.ndarray:
+    """Chance (n_points,) that data at each point lie within the tolerance of the observed.
+
+    The normal chance of the interval, integrated over U with the antiderivative of the normal
+    distribution function, z Phi(z) + phi(z); rounding errors are of the order 1e-14.
+    """
+    check_positive(epsilon=epsilon)
+    point = np.arange(1, positive_int("n_points", n_points) + 1)
+
+    def integral(z: np.ndarray) -> np.ndarray:
+        return z * ndtr(z) + np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
+
+    def below(x: float) -> np.ndarray:
+        return SD * (integral((x - point + 1) / SD) - integral((x - point) / SD))
+
+    return np.maximum(below(observed + epsilon) - below(observed - epsilon), 0.0)
+
+
+def density(observed: float, n_points: int = 100) -> np.ndarray:
+    """Density (n_points,) of the observed at each point."""
+    point = np.arange(1, positive_int("n_points", n_points) + 1)
+    return ndtr((observed - point + 1) / SD) - ndtr((observed - point) / SD)
+
+
+def toy_points(
+    n_points: int = 100, *, observed: float = 49.5, epsilon: float = 2.0
+) -> SimulatorExample:
+    """The points with their exact posterior.
+
+    Parameters
+    ----------
+    n_points : int
+    observed : float
+        X.
+    epsilon : float
+        Tolerance of its absolute difference.
+    """
+    positive_int("n_points", n_points)
+    data = data_row([observed], 1)
+    likelihood = density(observed, n_points)
+
+    def model() -> pm.Model:
+        with pm.Model() as model:
+            theta = pm.DiscreteUniform("theta", 1, n_points)
+            pm.Simulator("x", batched(simulate, (0,)), theta, epsilon=epsilon, observed=data)
+        return model
+
+    def draws(rng: np.random.Generator, n: int, weights: np.ndarray) -> np.ndarray:
+        chances = weights / weights.sum()
+        return 1.0 + rng.choice(n_points, (positive_int("n", n), 1), p=chances)
+
+    return SimulatorExample(
+        name=f"toy_points_{n_points}",
+        model=model,
+        simulate=simulate,
+        cube=lambda u: np.minimum(np.floor(n_points * rows("u", u, 1)) + 1.0, n_points),
+        observed=data,
+        scale=np.ones(1),
+        epsilon=epsilon,
+        shapes={"theta": ()},
+        reference=lambda rng, n: draws(rng, n, likelihood),
+        epsilon_reference=lambda rng, n, eps: draws(rng, n, acceptance(observed, eps, n_points)),
+        mode=np.array([1.0 + likelihood.argmax()]),
+    )

@@ -1,0 +1,86 @@
+r"""Two normals with one mean and two scales.
+
+.. math:: \theta \sim U(-10, 10)^2, \qquad
+          x \sim \tfrac12 N(\theta, I) + \tfrac12 N(\theta, 0.01 I)
+
+Sisson, Fan & Tanaka (2007), *Sequential Monte Carlo without likelihoods*, PNAS 104, 1760-1765
+(doi:10.1073/pnas.0607208104), in two dimensions as in task T.7 of Lueckmann et al. (2021),
+*Benchmarking simulation-based inference* (arXiv:2101.04653). Data are one pair x, not that of the
+benchmark.
+
+The posterior is the same mixture around x, cut off by the square, so noise subtracted from x and
+kept where it stays inside is an exact draw; with x uniform in a disc it is one at that tolerance.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+
+from models.simulator_example import (
+    SimulatorExample,
+    accepted_draws,
+    batched,
+    data_row,
+    in_ball,
+    rows,
+)
+
+HALF_WIDTH = 10.0
+SDS = np.array([1.0, 0.1])
+
+
+def noise(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Draws (n, 2) of the mixture around zero."""
+    return rng.choice(SDS, n)[:, None] * rng.standard_normal((n, 2))
+
+
+def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
+    """Pairs (n, 2) for means (n, 2)."""
+    theta = rows("theta", theta, 2)
+    return theta + noise(rng, len(theta))
+
+
+def two_scale_mixture(observed=(3.0, -6.0), *, epsilon: float = 0.2) -> SimulatorExample:
+    """The mixture with its exact posterior, whose mode is x.
+
+    Parameters
+    ----------
+    observed : sequence of 2 floats
+        The pair x, inside the square.
+    epsilon : float
+        Tolerance of the Euclidean distance.
+    """
+    observed = data_row(observed, 2)
+    if (np.abs(observed) >= HALF_WIDTH).any():
+        raise ValueError(f"observed must lie between -10 and 10, got {observed}")
+
+    def model() -> pm.Model:
+        with pm.Model() as model:
+            theta1 = pm.Uniform("theta1", -HALF_WIDTH, HALF_WIDTH)
+            theta2 = pm.Uniform("theta2", -HALF_WIDTH, HALF_WIDTH)
+            pm.Simulator(
+                "x", batched(simulate, (0, 0)), theta1, theta2, epsilon=epsilon, observed=observed
+            )
+        return model
+
+    def epsilon_reference(rng: np.random.Generator, n: int, epsilon: float) -> np.ndarray:
+        def propose(rng, m):
+            theta = observed + in_ball(rng, m, 2, epsilon) - noise(rng, m)
+            return theta, (np.abs(theta) < HALF_WIDTH).all(axis=1)
+
+        return accepted_draws(propose, rng, n)
+
+    return SimulatorExample(
+        name="two_scale_mixture",
+        model=model,
+        simulate=simulate,
+        cube=lambda u: HALF_WIDTH * (2.0 * rows("u", u, 2) - 1.0),
+        observed=observed,
+        scale=np.ones(2),
+        epsilon=epsilon,
+        shapes={"theta1": (), "theta2": ()},
+        reference=lambda rng, n: epsilon_reference(rng, n, 0.0),
+        epsilon_reference=epsilon_reference,
+        mode=observed,
+    )

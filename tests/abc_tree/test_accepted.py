@@ -1,0 +1,57 @@
+import math
+
+import numpy as np
+import pytest
+
+from amc_pymc.abc_tree.accepted import Accepted, accept, deal, effective, final_tolerance
+
+RNG = np.random.default_rng(1)
+
+
+def test_final_tolerance_leaves_enough():
+    distance, log_weight = RNG.random(20_000), RNG.normal(size=20_000)
+    found = final_tolerance(distance, log_weight, accepts=200)
+    kept = accept(distance, log_weight, found)
+    assert 100.0 <= kept.effective < 110.0
+    closer = distance[kept.index] < found
+    assert effective(kept.log_weight[closer]) < 100.0
+
+
+@pytest.mark.parametrize(
+    ("distance", "options", "wanted"),
+    [
+        (np.arange(1000.0), {}, 29.0),
+        (np.arange(1000.0), {"lowest": 50.0}, 50.0),
+        (np.arange(10.0), {}, 9.0),
+        (np.r_[np.zeros(40), np.full(5, np.inf)], {}, 0.0),
+        (np.full(5, np.inf), {}, math.inf),
+        (np.r_[1.0, np.full(99, np.inf)], {}, 1.0),
+    ],
+)
+def test_final_tolerance_at_the_edges(distance, options, wanted):
+    assert final_tolerance(distance, np.zeros(len(distance)), **options) == wanted
+
+
+def test_accept_leaves_out_what_has_no_weight():
+    found = accept(np.array([0.1, 0.2, np.inf, 0.05]), np.array([0.0, 0.0, 0.0, -np.inf]), math.inf)
+    np.testing.assert_array_equal(found.index, [0, 1])
+    assert effective(np.array([-np.inf])) == 0.0 and effective(np.array([])) == 0.0
+
+
+def test_chains_share_nothing_and_keep_the_weights():
+    weight = RNG.gamma(0.5, size=400)
+    x = RNG.normal(size=400)
+    found = Accepted(1.0, np.arange(400), np.log(weight))
+    place, chain = deal(found, 4, 5000, np.random.default_rng(2))
+    assert place.shape == (4, 5000)
+    for c in range(4):
+        assert (chain[place[c]] == c).all()
+        own = chain == c
+        wanted = (weight * x)[own].sum() / weight[own].sum()
+        assert abs(x[place[c]].mean() - wanted) < 2e-3  # systematic: within 400 / 5000 draws
+    assert abs(np.corrcoef(x[place[0]][:-1], x[place[0]][1:])[0, 1]) < 4.0 / math.sqrt(5000)
+
+
+def test_fewer_accepted_than_chains():
+    place, _ = deal(Accepted(1.0, np.arange(2), np.zeros(2)), 4, 10, np.random.default_rng(3))
+    assert place.shape == (4, 10) and set(place.ravel()) == {0, 1}

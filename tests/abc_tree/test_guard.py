@@ -1,0 +1,329 @@
+"""What simulators do wrong, and what does not end a run because of it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from amc_pymc.abc_tree.guard import (
+    NegativeDistance,
+    check_simulations,
+    check_timeout,
+    clipped,
+    run_batch,
+    run_each,
+)
+from amc_pymc.abc_tree.problem import Failure, Simulated
+
+SHAPES = [(2,)]
+needs_signals = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no signals")
+
+
+def first(simulations):
+    return simulations[0][:, 0]
+
+
+def each(call, n=4, rows=None, distance=first, timeout=None, shapes=SHAPES):
+    rows = np.arange(n) if rows is None else np.asarray(rows)
+    return run_each(call, distance, rows, n, shapes, timeout)
+
+
+def batch(call, n=4, rows=None, distance=first, shapes=SHAPES):
+    rows = np.arange(n) if rows is None else np.asarray(rows)
+    return run_batch(call, distance, rows, n, shapes)
+
+
+def test_distances_of_single_simulations():
+    found = each(lambda i: [np.array([i, -1.0])])
+    assert found.distance.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert found.failures == []
+
+
+def test_errors_are_told_and_count_as_far():
+    def call(i):
+        if i % 2:
+            raise ZeroDivisionError(f"row {i}")
+        return [[float(i), 0.0]]
+
+    found = each(call)
+    assert found.distance.tolist() == [0.0, np.inf, 2.0, np.inf]
+    assert found.failures == [
+        Failure(1, "error", "ZeroDivisionError: row 1"),
+        Failure(3, "error", "ZeroDivisionError: row 3"),
+    ]
+
+
+def test_nan_is_told_and_counts_as_far():
+    found = each(lambda i: [[float(i), np.nan if i == 1 else 0.0]])
+    assert found.distance.tolist() == [0.0, np.inf, 2.0, 3.0]
+    assert found.failures == [Failure(1, "nan", "the simulation has nan")]
+
+
+def test_nan_distances_are_told():
+    found = each(
+        lambda i: [[float(i), 0.0]], distance=lambda s: np.where(s[0][:, 0] == 2.0, np.nan, 1.0)
+    )
+    assert found.distance.tolist() == [1.0, 1.0, np.inf, 1.0]
+    assert found.failures == [Failure(2, "nan", "the distance is nan")]
+
+
+def test_infinite_simulations_are_far_but_no_failure():
+    found = each(lambda i: [[np.inf if i == 1 else 0.0, 0.0]])
+    assert found == Simulated(pytest.approx([0.0, np.inf, 0.0, 0.0]), [])
+
+
+@pytest.mark.parametrize(
+    ("simulation", "message"),
+    [
+        (np.zeros(3), "ValueError: simulation of shape (3,), the data call for (2,)"),
+        (np.zeros((1, 2)), "ValueError: simulation of shape (1, 2), the data call for (2,)"),
+        (1.0, "ValueError: simulation of shape (), the data call for (2,)"),
+        (None, "TypeError: simulation of dtype object, it must be numbers"),
+        (np.array([1j, 0.0]), "TypeError: simulation of dtype complex128, it must be numbers"),
+        (["a", "b"], "TypeError: simulation of dtype <U1, it must be numbers"),
+    ],
+)
+def test_what_is_no_simulation_is_told(simulation, message):
+    shapes = [()] if simulation is None else SHAPES
+    found = each(lambda i: [simulation if i == 1 else np.zeros(shapes[0])], shapes=shapes,
+                 distance=lambda s: s[0].reshape(len(s[0]), -1).sum(axis=1))  # fmt: skip
+    assert found.failures == [Failure(1, "error", message)]
+    assert found.distance.tolist() == [0.0, np.inf, 0.0, 0.0]
+
+
+def test_an_error_in_one_distance_spares_the_others():
+    def distance(simulations):
+        if (simulations[0][:, 0] == 2.0).any():
+            raise KeyError("two")
+        return simulations[0][:, 0]
+
+    found = each(lambda i: [[float(i), 0.0]], distance=distance)
+    assert found.distance.tolist() == [0.0, 1.0, np.inf, 3.0]
+    assert found.failures == [Failure(2, "error", "KeyError: 'two'")]
+
+
+def test_distances_of_the_wrong_shape_are_told():
+    found = each(lambda i: [[float(i), 0.0]], distance=lambda s: s[0])
+    assert np.isinf(found.distance).all()
+    assert found.failures[0].message == "ValueError: distances of shape (1, 2) for 1 simulations"
+
+
+def negative(simulations):
+    raise NegativeDistance("below zero")
+
+
+@pytest.mark.parametrize("run", [each, batch])
+def test_negative_distances_end_the_run(run):
+    with pytest.raises(NegativeDistance, match="below zero"):
+        run(lambda i: [np.zeros((4, 2)) if run is batch else [0.0, 0.0]], distance=negative)
+
+
+@pytest.mark.parametrize("run", [each, batch])
+def test_interrupts_pass(run):
+    def call(i):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(call)
+
+
+def test_impossible_rows_are_not_simulated():
+    seen = []
+
+    def call(i):
+        seen.append(i)
+        return [[float(i), 0.0]]
+
+    found = each(call, rows=[0, 3])
+    assert seen == [0, 3]
+    assert found.distance.tolist() == [0.0, np.inf, np.inf, 3.0]
+    assert [(f.index, f.kind) for f in found.failures] == [(1, "nan"), (2, "nan")]
+
+
+def test_long_simulations_are_measured_in_pieces(monkeypatch):
+    monkeypatch.setattr("amc_pymc.abc_tree.guard._KEPT_NUMBERS", 5)
+    sizes = []
+
+    def distance(simulations):
+        sizes.append(len(simulations[0]))
+        return simulations[0][:, 0]
+
+    found = each(lambda i: [[float(i), 0.0]], n=7, distance=distance)
+    assert found.distance.tolist() == list(range(7))
+    assert sizes == [2, 2, 2, 1]
+
+
+def test_several_arrays():
+    found = each(
+        lambda i: [[float(i)], np.full((2, 2), i)],
+        shapes=[(1,), (2, 2)],
+        distance=lambda s: s[0][:, 0] + s[1].sum(axis=(1, 2)),
+    )
+    assert found.distance.tolist() == [0.0, 5.0, 10.0, 15.0]
+    assert "zip" in each(lambda i: [[0.0]], shapes=[(1,), (2,)]).failures[0].message
+
+
+def test_a_batch():
+    found = batch(lambda rows: [np.stack([rows, rows], axis=1)], rows=[0, 2, 3])
+    assert found.distance.tolist() == [0.0, np.inf, 2.0, 3.0]
+    assert [f.index for f in found.failures] == [1]
+
+
+def test_an_error_in_a_batch_is_told_once():
+    def call(rows):
+        raise ValueError("no")
+
+    found = batch(call)
+    assert np.isinf(found.distance).all()
+    assert found.failures == [Failure(0, "error", "ValueError: no")]
+
+
+def test_a_batch_of_the_wrong_shape():
+    found = batch(lambda rows: [np.zeros((2, 4))])
+    assert found.failures[0].message == (
+        "ValueError: simulation of shape (2, 4), the data call for (4, 2)"
+    )
+
+
+def test_nothing_to_simulate():
+    for run in (each, batch):
+        assert run(lambda i: 1 / 0, n=0).distance.shape == (0,)
+        assert len(run(lambda i: 1 / 0, n=2, rows=np.empty(0, int)).failures) == 2
+
+
+# --- limits of time -----------------------------------------------------------------------------
+
+
+@needs_signals
+def test_slow_simulations_are_stopped():
+    def call(i):
+        end = time.monotonic() + (10.0 if i == 1 else 0.0)
+        while time.monotonic() < end:
+            pass
+        return [[float(i), 0.0]]
+
+    began = time.monotonic()
+    found = each(call, timeout=0.1)
+    assert time.monotonic() - began < 5.0
+    assert found.distance.tolist() == [0.0, np.inf, 2.0, 3.0]
+    assert found.failures == [Failure(1, "timeout", "longer than 0.1 seconds")]
+
+
+@needs_signals
+def test_a_simulator_cannot_swallow_the_limit_for_good():
+    def call(i):
+        end = time.monotonic() + 10.0
+        try:
+            time.sleep(10.0)
+        except BaseException:
+            pass
+        while time.monotonic() < end:
+            pass
+        return [[0.0, 0.0]]
+
+    began = time.monotonic()
+    assert each(call, n=1, timeout=0.05).failures[0].kind == "timeout"
+    assert time.monotonic() - began < 5.0
+
+
+@needs_signals
+def test_the_alarm_of_others_is_given_back():
+    rung = []
+    before = signal.signal(signal.SIGALRM, lambda *a: rung.append(1))
+    clock = signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        each(lambda i: [[0.0, 0.0]], timeout=5.0)
+        assert 0.0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 0.2
+        end = time.monotonic() + 5.0
+        while not rung and time.monotonic() < end:
+            time.sleep(0.01)
+        assert rung
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *clock)
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, np.nan, np.inf, "1", True])
+def test_bad_limits_are_refused(timeout):
+    with pytest.raises(ValueError, match="timeout must be a positive number of seconds"):
+        check_timeout(timeout)
+
+
+def test_limits_are_refused_in_batches_and_threads():
+    with pytest.raises(ValueError, match=r"timeout=1.0 is for simulations one by one"):
+        check_timeout(1.0, batched=True)
+    told = []
+
+    def work():
+        try:
+            each(lambda i: [[0.0, 0.0]], timeout=1.0)
+        except ValueError as error:
+            told.append(str(error))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert "main thread" in told[0]
+    check_timeout(None, batched=True)
+
+
+# --- checks before a run ------------------------------------------------------------------------
+
+
+class Scripted:
+    """A problem whose simulations end as told, one after the other."""
+
+    n_dim = 1
+
+    def __init__(self, *ends):
+        self.ends, self.calls = list(ends), []
+
+    def simulate(self, u, rng, *, batched=False, timeout=None):
+        self.calls.append((len(u), batched, timeout))
+        end = self.ends.pop(0)
+        failures = [Failure(0, "error", end)] if isinstance(end, str) else []
+        return Simulated(np.full(len(u), np.inf if failures else end), failures)
+
+
+def test_one_distance_is_enough():
+    problem = Scripted("no", "no", 1.0)
+    check_simulations(problem, np.random.default_rng(1), timeout=2.0)
+    assert problem.calls == [(1, False, 2.0)] * 3
+
+
+def test_batches_are_tried_as_such():
+    problem = Scripted(1.0)
+    check_simulations(problem, np.random.default_rng(1), batched=True)
+    assert problem.calls == [(3, True, None)]
+
+
+def test_ten_failures_are_too_many():
+    problem = Scripted(*(f"error {k}" for k in range(12)))
+    with pytest.raises(ValueError, match=r"no distance at 10 draws.*error: error 0\."):
+        check_simulations(problem, np.random.default_rng(1))
+    assert len(problem.calls) == 10
+    with pytest.raises(ValueError, match="all distances are infinite"):
+        check_simulations(Scripted(*[np.inf] * 10), np.random.default_rng(1))
+
+
+@pytest.mark.parametrize(
+    ("u", "message"),
+    [
+        (np.zeros(2), r"shape \(n, 2\), got \(2,\)"),
+        (np.zeros((3, 1)), r"shape \(n, 2\), got \(3, 1\)"),
+        ([[0.5, np.nan]], "unit cube, got values from nan to nan"),
+        ([[0.5, 1.1]], "unit cube, got values from 0.5 to 1.1"),
+    ],
+)
+def test_bad_points_are_refused(u, message):
+    with pytest.raises(ValueError, match=message):
+        clipped(u, 2)
+
+
+def test_points_are_kept_off_the_faces():
+    assert clipped([[0.0, 1.0]], 2).tolist() == [[2.0**-53, 1.0 - 2.0**-53]]
+    assert clipped(np.empty((0, 2)), 2).shape == (0, 2)

@@ -1,0 +1,42 @@
+import math
+
+import numpy as np
+import pytest
+
+from amc_pymc.abc_tree.schedule import batch_sizes, next_tolerance
+
+DISTANCE = np.arange(100) / 100
+
+
+@pytest.mark.parametrize("n", [1, 3, 99, 100, 101, 149, 150, 999, 100_000])
+def test_budgets_are_spent(n):
+    sizes = batch_sizes(n)
+    assert sum(sizes) == n and min(sizes) > 0
+    assert sum(batch_sizes(n, 64)) == n
+    assert min(sizes) >= 0.5 * sizes[0]
+
+
+def test_there_is_something_to_learn_from():
+    sizes = batch_sizes(1_000_000)
+    before = np.cumsum(sizes)[:-1]
+    assert (np.array(sizes[1:]) <= 0.6 * before).sum() >= len(before) - 3
+    assert len(sizes) < 20
+
+
+@pytest.mark.parametrize(
+    ("distance", "last", "options", "wanted"),
+    [
+        (DISTANCE, math.inf, {"accepts": 5, "lowest": 0.02}, 0.04),
+        (DISTANCE, 0.03, {"accepts": 5, "lowest": 0.02}, 0.03),
+        (DISTANCE / 10, math.inf, {"accepts": 5, "lowest": 0.02}, 0.02),
+        (np.full(50, np.inf), math.inf, {"accepts": 5}, math.inf),
+        (DISTANCE, 0.4, {"accepts": 5, "factor": 0.5}, 0.2),
+        (DISTANCE + 1.0, 1.5, {"accepts": 5, "factor": 0.5}, 1.5),  # nothing is as close
+        (np.repeat(DISTANCE, 50), math.inf, {"accepts": 60}, 0.01),  # ties
+        (np.zeros(100), math.inf, {"accepts": 5}, 0.0),
+        (np.arange(3.0), math.inf, {"accepts": 5}, 2.0),
+        (np.arange(10_000.0), math.inf, {"accepts": 1000}, 299.0),
+    ],
+)
+def test_tolerances_fall_and_stop(distance, last, options, wanted):
+    assert next_tolerance(distance, last, **options) == wanted

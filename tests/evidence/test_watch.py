@@ -1,0 +1,70 @@
+"""What is remembered of the points at which a density was evaluated."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from amc_pymc.evidence import Watch
+from amc_pymc.evidence import watch as module
+from tests.annealing.problems import Gaussian, HalfPlane
+
+
+def gaussian():
+    return Gaussian([1.0, -2.0], 0.5)
+
+
+def test_terms_and_gradients_are_those_of_the_path():
+    path, x = gaussian(), np.random.default_rng(1).standard_normal((9, 2))
+    seen = Watch(path)
+    assert seen.n_dim == 2
+    np.testing.assert_array_equal(seen.values(x), path.terms(x))
+    terms, gradients = seen.gradients(x)
+    np.testing.assert_array_equal(terms, path.terms(x))
+    np.testing.assert_array_equal(gradients, path.slopes(x))
+    draws = seen.draw_prior(5, np.random.default_rng(2))
+    np.testing.assert_array_equal(draws, path.draw_prior(5, np.random.default_rng(2)))
+
+
+def test_the_highest_of_all_are_kept(monkeypatch):
+    """However many calls there were, and in whichever of them the highest points came."""
+    monkeypatch.setattr(module, "_KEPT", 16)
+    path, rng = gaussian(), np.random.default_rng(3)
+    seen, best = Watch(path), []
+    for _ in range(200):
+        x = rng.standard_normal((50, 2))
+        log_f = path.terms(x).sum(axis=0)
+        best += [(v, tuple(p)) for v, p in zip(log_f, x, strict=True) if v >= np.sort(log_f)[-4]]
+        (seen.values if rng.random() < 0.5 else seen.gradients)(x)
+        assert seen._n <= 32
+    best.sort(reverse=True)
+    x, terms = seen.highest()
+    assert x.shape == (16, 2)
+    np.testing.assert_array_equal(x, [p for _, p in best[:16]])
+    np.testing.assert_array_equal(terms, path.terms(x))
+    np.testing.assert_array_equal(seen.highest(3)[0], x[:3])
+
+
+def test_points_are_copies_and_come_once():
+    seen, x = Watch(gaussian()), np.array([[1.0, -2.0], [0.0, 0.0]])
+    seen.values(x)
+    seen.values(x)
+    x[:] = 7.0
+    np.testing.assert_array_equal(seen.highest()[0], [[1.0, -2.0], [0.0, 0.0]])
+
+
+@pytest.mark.parametrize("n", [1, 10])
+def test_impossible_points_are_not_kept(n):
+    seen = Watch(HalfPlane())
+    seen.values(np.full((n, 2), -1.0))
+    x, terms = seen.highest()
+    assert x.shape == (0, 2)
+    assert terms.shape == (2, 0)
+
+
+def test_pickled_it_is_the_path_alone():
+    seen = Watch(gaussian())
+    seen.values(np.zeros((1, 2)))
+    arrived = pickle.loads(pickle.dumps(seen))
+    assert type(arrived) is Gaussian
+    assert arrived.log_z == seen.path.log_z

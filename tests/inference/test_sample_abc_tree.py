@@ -1,0 +1,388 @@
+"""Likelihood-free samplers: results as ArviZ data, seeds, workers, budgets, and what can go wrong."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+from scipy import stats
+
+import amc_pymc as amc
+
+TOLERANCE, DATA, SD = 0.2, 1.5, 0.5
+BUDGET = 8000
+
+
+def normal(rng, mu, size):
+    return rng.normal(mu, SD, size=size)
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pm.Model(coords={"group": ["a", "b"]}) as model:
+        mu = pm.Uniform("mu", -5.0, 5.0, dims="group")
+        pm.Deterministic("gap", mu[1] - mu[0])
+        pm.Data("known", [1.0, 2.0])
+        pm.Simulator("y", normal, mu, epsilon=0.4, observed=[DATA, -DATA])
+    return model
+
+
+def one_normal(rng, mu):
+    return rng.normal(mu, SD)
+
+
+PROBLEM = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, one_normal, DATA)
+
+
+def sample(model=PROBLEM, sampler=amc.sample_abc_tree, **options):
+    options = {"max_simulations": BUDGET, "batched": True, "random_seed": 1, **options}
+    return sampler(model=model, progressbar=False, **options)
+
+
+@pytest.fixture(scope="module")
+def found(model):
+    return sample(model, max_simulations=20_000)
+
+
+def known(tolerance):
+    """Mean is the data; the variance adds that of a uniform distribution within the tolerance."""
+    return DATA, math.sqrt(SD**2 + tolerance**2 / 3.0)
+
+
+def test_groups(found):
+    assert set(found.children) == {
+        "posterior", "sample_stats", "weighted_posterior", "abc", "step_posterior", "observed_data",
+        "constant_data",
+    }  # fmt: skip
+    posterior = found["posterior"]
+    assert posterior["mu"].dims == ("chain", "draw", "group")
+    assert posterior["mu"].shape == (4, 1000, 2)
+    assert list(posterior.coords["group"].values) == ["a", "b"]
+    gap = posterior["mu"].sel(group="b") - posterior["mu"].sel(group="a")
+    np.testing.assert_allclose(posterior["gap"], gap)
+    np.testing.assert_array_equal(found["observed_data"]["y"], [DATA, -DATA])
+    np.testing.assert_array_equal(found["constant_data"]["known"], [1.0, 2.0])
+
+
+def test_arviz_reads_it(found, tmp_path):
+    summary = az.summary(found)
+    assert list(summary.index) == ["mu[a]", "mu[b]", "gap"]
+    assert (summary["r_hat"].astype(float) < 1.05).all()
+    file = tmp_path / "found.nc"
+    found.to_netcdf(file)
+    again = xr.open_datatree(file)
+    again.load().close()
+    np.testing.assert_array_equal(again["posterior"]["mu"], found["posterior"]["mu"])
+    assert again["posterior"].attrs["effective_draws"] == found["posterior"].attrs["effective_draws"]
+
+
+def test_attributes_and_totals(found):
+    attrs, run = found["posterior"].attrs, found["abc"]
+    assert attrs["simulations"] == 20_000 == int(run["simulations"].sum())
+    assert attrs["tolerance"] == float(run["final_tolerance"])
+    weighted = found["weighted_posterior"]
+    w = np.exp(weighted["log_weight"].values.ravel())
+    assert attrs["effective_draws"] == pytest.approx(w.sum() ** 2 / (w @ w))
+    assert attrs["unique_draws"] <= int(run["accepted"]) == len(w)
+    assert (weighted["distance"] <= attrs["tolerance"]).all()
+    assert np.isinf(run["tolerance"][0]) and (np.diff(run["tolerance"][1:]) <= 0.0).all()
+
+
+def test_draws_are_those_of_the_simulations(found):
+    stats_, weighted = found["sample_stats"], found["weighted_posterior"]
+    distance = dict(zip(weighted["mu"].values[0, :, 0], weighted["distance"].values[0], strict=True))
+    for mu, d in zip(
+        found["posterior"]["mu"].values[0, :50, 0], stats_["distance"].values[0], strict=False
+    ):
+        assert distance[mu] == d
+
+
+def test_chains_share_no_simulation(found):
+    chains = [set(c) for c in found["sample_stats"]["simulation"].values]
+    assert all(not a & b for i, a in enumerate(chains) for b in chains[:i])
+
+
+def test_the_posterior_of_a_model(found):
+    n = found["posterior"].attrs["effective_draws"]
+    w = np.exp(found["weighted_posterior"]["log_weight"].values[0])
+    mu = found["weighted_posterior"]["mu"].values[0]
+    sd = SD  # at least; wider by the tolerance
+    error = 1.3 * sd / math.sqrt(n)
+    np.testing.assert_allclose(np.average(mu, axis=0, weights=w), [DATA, -DATA], atol=4.0 * error)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"partition": "cart"},
+        {"partition": "dyadic", "utility": "efficiency"},
+        {"utility": "posterior"},
+        {"utility": "kl"},
+        {"rates": "draw", "honest": True, "window": 4},
+        {"rotate": True},
+        {"tolerance_schedule": 0.8},
+        {"batch_size": 300},
+        {"sampler": amc.sample_abc_rejection},
+    ],
+    ids=str,
+)
+def test_moments(options):
+    found = sample(tolerance=TOLERANCE, **options)
+    weighted, attrs = found["weighted_posterior"], found["posterior"].attrs
+    w, mu = (weighted[k].values.ravel() for k in ("log_weight", "mu"))
+    w = np.exp(w)
+    mean, sd = known(attrs["tolerance"])
+    n = attrs["effective_draws"]
+    assert abs(np.average(mu, weights=w) - mean) < 4.0 * sd / math.sqrt(n)
+    variance = np.average((mu - mean) ** 2, weights=w)
+    assert abs(variance / sd**2 - 1.0) < 4.0 * math.sqrt(2.0 / n)
+    drawn = found["posterior"]["mu"].values
+    assert abs(drawn.mean() - mean) < 4.0 * sd / math.sqrt(n)
+    prior = float(found["abc"]["prior_acceptance"])
+    assert prior == pytest.approx(attrs["tolerance"] * 2.0 / 10.0, rel=4.0 / math.sqrt(n))
+
+
+def test_step_posterior(found):
+    steps = found["step_posterior"]
+    assert float(steps["mass"].sum()) == pytest.approx(1.0)
+    volumes = (steps["upper"] - steps["lower"]).prod("coordinate")
+    assert float(volumes.sum()) == pytest.approx(1.0)
+    theta = steps["theta_upper"] - steps["theta_lower"]
+    np.testing.assert_allclose(theta.prod("coordinate") / 100.0, volumes, rtol=1e-6)
+    assert list(steps.coords["coordinate"].values) == ["mu[0]", "mu[1]"]
+    middle = 0.5 * (steps["theta_lower"] + steps["theta_upper"])
+    mean = (middle * steps["mass"]).sum("box")
+    np.testing.assert_allclose(mean, [DATA, -DATA], atol=0.3)
+
+
+def equal(first, second):
+    for group in ("posterior", "sample_stats", "weighted_posterior"):
+        xr.testing.assert_equal(first[group].to_dataset(), second[group].to_dataset())
+
+
+def test_seeds():
+    first, again, other = (sample(random_seed=s) for s in (5, 5, 6))
+    equal(first, again)
+    assert not np.array_equal(first["posterior"]["mu"], other["posterior"]["mu"])
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_cores_change_nothing(batched):
+    options = {"batched": batched}
+    equal(sample(**options), sample(cores=2, **options))
+
+
+def test_a_model_in_worker_processes(model):
+    options = {"max_simulations": 400, "batched": False}
+    found = []
+    for cores in (1, 2):
+        with pytest.warns(UserWarning):
+            found.append(sample(model, cores=cores, **options))
+    equal(*found)
+
+
+def test_the_model_of_the_context(model):
+    with model, pytest.warns(UserWarning):
+        amc.sample_abc_rejection(max_simulations=200, batched=True, progressbar=False)
+    with pytest.raises(TypeError, match="model is missing"):
+        amc.sample_abc_tree(max_simulations=200)
+
+
+def test_all_simulations_on_request():
+    found = sample(keep_simulations=True)["simulations"]
+    assert found.sizes["simulation"] == BUDGET
+    assert abs(np.exp(found["log_weight"].values[:100]).mean() - 1.0) < 1e-12
+    assert "simulations" not in sample()
+
+
+BAD = [
+    ({"draws": 0}, "draws must be at least 1"),
+    ({"draws": 1.5}, "draws must be an integer"),
+    ({"chains": 0}, "chains must be at least 1"),
+    ({"max_simulations": 0}, "max_simulations must be at least 1"),
+    ({"max_simulations": 1e4}, "max_simulations must be an integer"),
+    ({"batch_size": 9000}, "max_simulations=8000 is less than a batch, batch_size=9000"),
+    ({"partition": "oak"}, "partition must be one of"),
+    ({"utility": "fun"}, "utility must be one of"),
+    ({"rates": "fun"}, "rates must be one of"),
+    ({"tolerance": 0.0}, "tolerance must be positive and finite, got 0.0"),
+    ({"tolerance": math.nan}, "tolerance must be positive and finite, got nan"),
+    ({"tolerance": "small"}, "tolerance must be a number or None"),
+    ({"tolerance_schedule": "fast"}, "tolerance_schedule must be 'quantile' or a factor"),
+    ({"tolerance_schedule": 1.0}, "tolerance_schedule must be between 0 and 1, got 1.0"),
+    ({"tolerance_schedule": None}, "tolerance_schedule must be"),
+    ({"accepts_per_round": 0}, "accepts_per_round must be at least 1"),
+    ({"adjust": "cubic"}, "adjust must be None or 'linear', got 'cubic'"),
+    ({"prior_share": 1.0}, "prior_share must be below 1"),
+    ({"prior_share": None}, "prior_share must be a number"),
+    ({"max_time": -1}, "max_time must be positive"),
+    ({"min_acceptance": 2.0}, "min_acceptance must be below 1"),
+    ({"simulation_timeout": 0}, "simulation_timeout must be positive"),
+    ({"simulation_timeout": 1.0, "batched": True}, "timeout"),
+    ({"window": 0}, "window must be at least 1"),
+    ({"cores": 0}, "cores must be at least 1"),
+    ({"model": "model"}, "model must be a pm.Model"),
+    ({"random_seed": "one"}, "random_seed"),
+    ({"checkpoint": 3}, "checkpoint must be a path"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD, ids=[str(o) for o, _ in BAD])
+def test_bad_arguments(options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        sample(**options)
+
+
+def test_no_simulator():
+    with pm.Model() as plain:
+        pm.Normal("x")
+    with pytest.raises(ValueError, match=r"no pm\.Simulator"):
+        sample(plain)
+
+
+def failing(rng, mu):
+    if mu > 2.0:
+        raise ValueError("no solution")
+    return rng.normal(mu, SD) if mu > -3.0 else math.nan
+
+
+def test_failures_are_counted_and_told():
+    problem = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, failing, DATA)
+    with pytest.warns(UserWarning) as caught:
+        found = sample(problem, batched=False)
+    text = next(str(w.message) for w in caught if "failed" in str(w.message))
+    assert "raised ('ValueError: no solution', first at mu=" in text and "returned nan" in text
+    assert int(found["abc"]["n_failed"]) == int(found["abc"]["failed"].sum()) > 100
+    assert float(found["posterior"]["mu"].max()) <= 2.0
+
+
+def test_all_fail():
+    def broken(rng, mu):
+        raise RuntimeError("out of order")
+
+    problem = amc.SimulatorProblem({"mu": stats.norm()}, broken, DATA)
+    with pytest.raises(ValueError, match="RuntimeError: out of order"):
+        sample(problem, batched=False)
+
+
+def test_few_effective_draws_are_told():
+    with pytest.warns(UserWarning, match="independent draws"):
+        sample(max_simulations=300)
+
+
+def test_a_tolerance_out_of_reach_is_told(model):
+    with pytest.warns(UserWarning, match="above 1 that the model asks for"):
+        sample(model, sampler=amc.sample_abc_rejection)
+
+
+class Interrupting:
+    """Interrupts once, in a call; before and after that it simulates."""
+
+    def __init__(self, call):
+        self.left = call
+
+    def __call__(self, rng, mu):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return rng.normal(mu, SD)
+
+
+def interrupted(call):
+    return amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, Interrupting(call), DATA)
+
+
+def test_ctrl_c_keeps_what_there_is():
+    with pytest.warns(UserWarning) as caught:
+        found = sample(interrupted(12))
+    assert any("was interrupted after" in str(w.message) for w in caught)
+    done = found["posterior"].attrs["simulations"]
+    assert 0 < done < BUDGET and done == int(found["abc"]["simulations"].sum())
+
+
+def test_ctrl_c_before_anything_was_done():
+    with pytest.raises(KeyboardInterrupt):
+        sample(interrupted(2))
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path):
+    whole = sample(interrupted(-1))
+    with pytest.warns(UserWarning):
+        part = sample(interrupted(12), checkpoint=tmp_path / "run")
+    assert part["posterior"].attrs["simulations"] < BUDGET
+    equal(sample(interrupted(-1), checkpoint=tmp_path / "run"), whole)
+    with pytest.raises(ValueError, match="another run"):
+        sample(interrupted(-1), checkpoint=tmp_path / "run", tolerance=0.3)
+
+
+def test_limits():
+    with pytest.warns(UserWarning) as caught:
+        found = sample(min_acceptance=0.9)
+    assert any("min_acceptance=0.9" in str(w.message) for w in caught)
+    assert found["posterior"].attrs["simulations"] < BUDGET
+    with pytest.warns(UserWarning) as caught:
+        found = sample(max_time=1e-6)
+    assert any("max_time=1e-06 s was over" in str(w.message) for w in caught)
+    assert len(found["abc"]["round"]) == 1
+
+
+def test_a_slow_simulation_is_left_out():
+    def slow(rng, mu):
+        if 3.0 < mu < 3.05:
+            time.sleep(30)
+        return rng.normal(mu, SD)
+
+    problem = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, slow, DATA)
+    with pytest.warns(UserWarning, match="independent draws"):
+        found = sample(problem, batched=False, max_simulations=1000, simulation_timeout=0.1)
+    assert 0 < int(found["abc"]["n_failed"]) < 50
+
+
+SCRIPT = """
+    import sys, time
+    import numpy as np
+    from scipy import stats
+    import amc_pymc as amc
+
+    def simulator(rng, mu):
+        time.sleep(float(sys.argv[2]))
+        return rng.normal(mu, 0.5, size=mu.shape)
+
+    problem = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, simulator, 1.5)
+    found = amc.sample_abc_tree(
+        max_simulations=3000, batched=True, model=problem, random_seed=3, progressbar=False,
+        checkpoint=sys.argv[1] + "/run",
+    )
+    print(repr(found["posterior"]["mu"].values.sum()))
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on(tmp_path):
+    def start(folder, seconds):
+        command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SCRIPT), str(folder), seconds]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    folders = [tmp_path / name for name in ("killed", "whole")]
+    for folder in folders:
+        folder.mkdir()
+    process = start(folders[0], "0.4")
+    until = time.monotonic() + 120.0
+    while len(list(folders[0].glob("run/*.npz"))) < 3 and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    done = len(list(folders[0].glob("run/*.npz")))
+    sums = [start(folder, "0").communicate()[0] for folder in folders]
+    assert sums[0] == sums[1] != ""
+    assert 3 <= done < len(list(folders[1].glob("run/*.npz")))
