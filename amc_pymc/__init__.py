@@ -17,7 +17,14 @@ from amc_pymc.inference import (
     sample_ais,
     sample_product_space,
 )
-from amc_pymc.plots import plot_ais, plot_allocation, plot_evidence, plot_regret
+from amc_pymc.plots import (
+    plot_abc,
+    plot_ais,
+    plot_allocation,
+    plot_evidence,
+    plot_partition,
+    plot_regret,
+)
 from amc_pymc.proxies import DataProxy
 from amc_pymc.step_methods import (
     Audits,
@@ -64,9 +71,11 @@ __all__ = [
     "compare_evidence",
     "decision_error",
     "estimate_evidence",
+    "plot_abc",
     "plot_ais",
     "plot_allocation",
     "plot_evidence",
+    "plot_partition",
     "plot_regret",
     "racing_outlook",
     "sample_abc_rejection",

@@ -4,11 +4,12 @@ r"""The g-and-k distribution, of which quantiles are known and the density is no
           z \sim N(0, 1), \qquad A, B, g, k \sim U(0, 10)
 
 Rayner & MacGillivray (2002), *Numerical maximum likelihood estimation for the g-and-k and
-generalized g-and-h distributions*, Statistics and Computing 12, 57-75
-(doi:10.1023/A:1013120305780); as a test of inference without likelihood in Allingham, King &
-Mengersen (2009), *Bayesian estimation of quantile distributions*, Statistics and Computing 19,
-189-201 (doi:10.1007/s11222-008-9083-x), whose true parameters (3, 1, 2, 0.5) these are. Summaries
-are octiles, as in Drovandi & Pettitt (2011, doi:10.1016/j.csda.2011.03.019).
+generalized g-and-h distributions*, Statistics and Computing 12, 57-75; as a test of inference
+without likelihood in Allingham, King & Mengersen (2009), *Bayesian estimation of quantile
+distributions*, Statistics and Computing 19, 189-201 (doi:10.1007/s11222-008-9083-x), whose true
+parameters (3, 1, 2, 0.5) these are. Summaries are octiles, of which Drovandi & Pettitt (2011),
+*Likelihood-free Bayesian estimation of multivariate quantile distributions*, Computational
+Statistics & Data Analysis 55, 2541-2556, make theirs.
 
 Of n = 8m - 1 draws the octiles are order statistics m, 2m, ..., 7m. Q increases, so they are Q at
 the order statistics of n normals, whose distribution functions are partial sums of a Dirichlet

@@ -11,7 +11,7 @@ O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*, appendix C.1, figur
 :math:`\mu = 0.02` and 2000 steps. The paper gives neither the length of a step, the scheme, the
 true parameters nor what the summaries are divided by. Here a step is a day, 1/252 of a year; the
 log price takes Euler steps; the variance does so with full truncation (Lord, Koekkoek & van Dijk
-2010, doi:10.1080/14697680802421496), and it may fall below zero but counts as zero then; true
+2010, doi:10.1080/14697680802392496), and it may fall below zero but counts as zero then; true
 parameters are (3, 0.3, 0.2, -0.6, 0.6). The initial price of 100 cancels from the returns. No
 reference: the likelihood of the summaries is not known.
 """

@@ -9,10 +9,10 @@ O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*, appendix C.2, figur
 parameters lie in [0, 1]^4; they do not say where the populations start, how long they are
 followed, what is recorded, what summaries are compared and what the true parameters are. All that
 follows Papamakarios & Murray (2016), *Fast epsilon-free inference of simulation models with
-Bayesian conditional density estimation* (arXiv:1605.06376), after Wilkinson (2013): 100 prey and
-50 predators, numbers recorded every 0.2 units of time until 30, and nine summaries, see
-:func:`summarise`. Their true prey birth rate lies at the edge of the paper's prior; the one here
-does not.
+Bayesian conditional density estimation* (arXiv:1605.06376), after Wilkinson (2011), *Stochastic
+modelling for systems biology*: 100 prey and 50 predators, numbers recorded every 0.2 units of time
+until 30, and nine summaries, see :func:`summarise`. Their true prey birth rate lies at the edge of
+the paper's prior; the one here does not.
 
 In most of [0, 1]^4 predation exceeds 0.1 and the prey die within a few units of time, so the
 default prior is uniform for the logarithms of the rates, over :math:`[\log 0.001, \log 1]^4`;

@@ -3,9 +3,9 @@ r"""Independent draws from a density of one mode, by rejection from a mixture fi
 Population Monte Carlo: weighted draws at a temperature give a normal mixture, draws of which, with
 Student tails, are weighted at the next, until the temperature is one (Cappe et al. 2008, *Adaptive
 importance sampling in general mixture classes*, Statistics and Computing 18, 447-459,
-doi:10.1007/s11222-008-9059-x). Draws of the last mixture q are accepted with probability f / (c
-q), where c is the largest ratio among `pilot` draws times `margin`; draws with a larger ratio than
-c come too rarely by the factor they exceed it by.
+doi:10.1007/s11222-008-9059-x). Draws of the last mixture q are accepted with a probability of f / q
+over c, the largest such ratio among `pilot` draws times `margin`; draws with a larger ratio than c
+come too rarely by the factor they exceed it by.
 """
 
 from __future__ import annotations

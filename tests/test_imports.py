@@ -35,7 +35,7 @@ LOWER = {
 }
 CORE = set(LOWER)
 LOWER |= {
-    "extract": ROOT | {"proxies"},
+    "extract": ROOT | {"proxies", "abc_tree"},
     "results": ROOT,
     "diagnostics": ROOT | {"results"},
     "plots": ROOT | {"results", "diagnostics"},

@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
+import math
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from scipy.special import ndtr, ndtri
 
-__all__ = ["adjust_linear"]
+from amc_pymc.abc_tree.accepted import Accepted, accept, effective
+
+__all__ = ["Adjusted", "adjust_linear", "adjusted_accepted"]
 
 _EDGE = 2.0**-53
 #: Singular values below this part of the largest count as zero.
 _RANK = 1e-8
+#: Growth of the number of effective draws from one tolerance that is tried to the next.
+_STEP = 1.6
+#: Standard errors by which estimates at a larger tolerance may differ from those at smaller ones.
+_AGREE = 2.5
+
+
+class Adjusted(NamedTuple):
+    """Adjusted parameters.
+
+    Attributes
+    ----------
+    u : array (n, D)
+        In the open unit cube.
+    mean, mean_error : arrays (D,)
+        Of x, the normal scale, at the data, and its standard error.
+    log_sd, log_sd_error : arrays (D,)
+        Logarithm of the standard deviation of residuals.
+    """
+
+    u: np.ndarray
+    mean: np.ndarray
+    mean_error: np.ndarray
+    log_sd: np.ndarray
+    log_sd_error: np.ndarray
 
 
 def adjust_linear(
@@ -20,7 +51,7 @@ def adjust_linear(
     weights: np.ndarray,
     distance: np.ndarray,
     tolerance: float,
-) -> np.ndarray:
+) -> Adjusted:
     r"""Move accepted parameters along a weighted linear regression on summary statistics.
 
     .. math:: x_i^* = x_i - B^\top (s_i - s_{\mathrm{obs}}), \qquad x = \Phi^{-1}(u)
@@ -42,8 +73,7 @@ def adjust_linear(
 
     Returns
     -------
-    array (n, D)
-        Of the open unit cube.
+    Adjusted
 
     Examples
     --------
@@ -51,8 +81,8 @@ def adjust_linear(
     >>> from scipy.special import ndtr
     >>> from amc_pymc.abc_tree.adjust import adjust_linear
     >>> s = np.linspace(-1.0, 1.0, 9)[:, None]
-    >>> adjusted = adjust_linear(ndtr(0.5 * s), s, np.array([0.2]), np.ones(9), abs(s[:, 0] - 0.2), 2.0)
-    >>> bool(np.allclose(adjusted, ndtr(0.1)))
+    >>> found = adjust_linear(ndtr(0.5 * s), s, np.array([0.2]), np.ones(9), abs(s[:, 0] - 0.2), 2.0)
+    >>> bool(np.allclose(found.u, ndtr(0.1)))
     True
     """
     x = ndtri(np.clip(u, _EDGE, 1.0 - _EDGE))
@@ -64,7 +94,88 @@ def adjust_linear(
         w = w * np.maximum(1.0 - (distance / tolerance) ** 2, 0.0)
     if not (w > 0.0).sum() > gaps.shape[1] + 1:
         w = weights
-    root = np.sqrt(w / w.sum())[:, None]
+    w = w / w.sum()
     design = np.concatenate([np.ones((len(x), 1)), gaps], axis=1)
-    found, *_ = np.linalg.lstsq(root * design, root * x, rcond=_RANK)
-    return np.clip(ndtr(x - gaps @ found[1:]), _EDGE, 1.0 - _EDGE)
+    root = np.sqrt(w)[:, None]
+    inverse = np.linalg.pinv(root * design, rcond=_RANK) * root.T
+    found = inverse @ x
+    residuals = x - design @ found
+    variance = w @ residuals**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.sqrt((w**2) @ (residuals**2 / variance - 1.0) ** 2) / 2.0
+        log_sd = 0.5 * np.log(variance)
+    return Adjusted(
+        np.clip(ndtr(x - gaps @ found[1:]), _EDGE, 1.0 - _EDGE),
+        found[0],
+        np.sqrt((inverse[0] ** 2) @ residuals**2),
+        log_sd,
+        np.nan_to_num(spread),
+    )
+
+
+def adjusted_accepted(
+    u: np.ndarray,
+    summaries: np.ndarray,
+    observed: np.ndarray,
+    distance: np.ndarray,
+    log_weight: np.ndarray,
+    smallest: float,
+) -> tuple[Accepted, np.ndarray]:
+    """Accept as much as regression can bring together, and adjust it.
+
+    Tolerances are tried from `smallest` upwards, until adjusted means or standard deviations differ by
+    more than 2.5 standard errors from those at any smaller one (Lepski's rule); the largest
+    before that is taken.
+
+    Parameters
+    ----------
+    u : array (N, D)
+        All simulations.
+    summaries : array (N, S)
+    observed : array (S,)
+    distance, log_weight : arrays (N,)
+    smallest : float
+
+    Returns
+    -------
+    Accepted
+    array (A, D)
+        Adjusted points of the cube.
+    """
+    chosen, before = None, []
+    for tolerance in _tolerances(distance, log_weight, smallest):
+        kept = accept(distance, log_weight, tolerance)
+        at = kept.index
+        found = adjust_linear(
+            u[at], summaries[at], observed, kept.weight, distance[at], tolerance
+        )
+        if not all(_agree(found, other) for other in before):
+            break
+        chosen = kept, found.u
+        before.append(found)
+    assert chosen is not None
+    return chosen
+
+
+def _tolerances(distance, log_weight, smallest: float) -> Sequence[float]:
+    out = [smallest]
+    finite = distance[np.isfinite(distance)]
+    largest = float(finite.max())
+    order = np.argsort(distance, kind="stable")[: len(finite)]
+    w = np.exp(log_weight[order] - log_weight[order].max())
+    reached = np.cumsum(w) ** 2 / np.maximum(np.cumsum(w**2), 1e-300)
+    wanted = _STEP * effective(log_weight[distance <= smallest])
+    while out[-1] < largest:
+        beyond = np.flatnonzero((reached >= wanted) & (distance[order] > out[-1]))
+        if not len(beyond):
+            break
+        out.append(float(distance[order[beyond[0]]]))
+        wanted *= _STEP
+    return out
+
+
+def _agree(found: Adjusted, other: Adjusted) -> bool:
+    means = np.abs(found.mean - other.mean) <= _AGREE * other.mean_error
+    spreads = np.abs(found.log_sd - other.log_sd) <= _AGREE * other.log_sd_error
+    same = found.log_sd == other.log_sd
+    return bool((means & (spreads | same)).all()) or not math.isfinite(float(other.log_sd.sum()))

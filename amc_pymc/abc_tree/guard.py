@@ -9,7 +9,7 @@ import time
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from amc_pymc.abc_tree.problem import Failure, Problem, Simulated
 
 __all__ = [
     "NegativeDistance",
+    "Summary",
     "check_simulations",
     "check_timeout",
     "clipped",
@@ -30,6 +31,21 @@ _KEPT_NUMBERS = 2**18
 _TRIALS, _TRIAL_BATCH = 10, 3
 #: The cube without its faces, where quantiles may be infinite.
 _LOWEST, _HIGHEST = 2.0**-53, 1.0 - 2.0**-53
+
+
+class Summary(NamedTuple):
+    """Summary statistics of simulations.
+
+    Attributes
+    ----------
+    function : callable
+        Simulations of m rows, arrays (m, *shape), to statistics (m, S).
+    size : int
+        S.
+    """
+
+    function: Callable[[list[np.ndarray]], np.ndarray]
+    size: int
 
 
 class NegativeDistance(ValueError):
@@ -77,6 +93,8 @@ def run_each(
     n: int,
     shapes: Sequence[tuple[int, ...]],
     timeout: float | None = None,
+    *,
+    summary: Summary | None = None,
 ) -> Simulated:
     """Simulate one by one.
 
@@ -94,6 +112,8 @@ def run_each(
         Of the observed data.
     timeout : float, optional
         Seconds that each row may take. Code in C is stopped when it returns to Python.
+    summary : Summary, optional
+        Keeps summary statistics.
 
     Returns
     -------
@@ -106,6 +126,7 @@ def run_each(
     """
     check_timeout(timeout)
     out, failures = _impossible(rows, n)
+    kept_summaries = _room(summary, n)
     size = sum(math.prod(s) for s in shapes)
     per = max(1, _KEPT_NUMBERS // max(1, size))
     with _limited(timeout) as call_one:
@@ -122,8 +143,10 @@ def run_each(
                     failures.append(Failure(i, "error", _told(error)))
                 else:
                     done.append(i)
-            _measure(distance, [k[: len(done)] for k in kept], np.array(done, int), out, failures)
-    return Simulated(out, sorted(failures))
+            held = [k[: len(done)] for k in kept]
+            _measure(distance, held, np.array(done, int), out, failures)
+            _summarise(summary, held, np.array(done, int), out, kept_summaries)
+    return Simulated(out, sorted(failures), kept_summaries)
 
 
 def run_batch(
@@ -132,22 +155,27 @@ def run_batch(
     rows: np.ndarray,
     n: int,
     shapes: Sequence[tuple[int, ...]],
+    *,
+    summary: Summary | None = None,
 ) -> Simulated:
     """Simulate all rows in one call, as :func:`run_each`; an error in it fails them all.
 
     Such an error is told once, as a failure of the first row.
     """
     out, failures = _impossible(rows, n)
+    kept_summaries = _room(summary, n)
     if not len(rows):
-        return Simulated(out, failures)
+        return Simulated(out, failures, kept_summaries)
     kept = [np.empty((1, len(rows), *s)) for s in shapes]
     try:
         _keep(call(rows), kept, 0, [(len(rows), *s) for s in shapes])
     except Exception as error:
         failures.append(Failure(int(rows[0]), "error", _told(error)))
     else:
-        _measure(distance, [k[0] for k in kept], rows, out, failures)
-    return Simulated(out, sorted(failures))
+        held = [k[0] for k in kept]
+        _measure(distance, held, rows, out, failures)
+        _summarise(summary, held, rows, out, kept_summaries)
+    return Simulated(out, sorted(failures), kept_summaries)
 
 
 def check_simulations(
@@ -210,9 +238,7 @@ def _measure(distance, simulations, rows: np.ndarray, out: np.ndarray, failures:
         rows, simulations = rows[good], [s[good] for s in simulations]
     try:
         out[rows] = _checked(distance(simulations), len(rows))
-    except NegativeDistance:
-        raise
-    except Exception:
+    except Exception:  # of one of them: which?
         for k, i in enumerate(rows.tolist()):
             try:
                 out[i] = _checked(distance([s[k : k + 1] for s in simulations]), 1)[0]
@@ -223,6 +249,19 @@ def _measure(distance, simulations, rows: np.ndarray, out: np.ndarray, failures:
     lost = rows[np.isnan(out[rows])]
     failures += [Failure(i, "nan", "the distance is nan") for i in lost.tolist()]
     out[lost] = np.inf
+
+
+def _room(summary: Summary | None, n: int) -> np.ndarray | None:
+    return None if summary is None else np.full((n, summary.size), np.nan)
+
+
+def _summarise(summary, simulations, rows: np.ndarray, distance: np.ndarray, out) -> None:
+    """Write summary statistics of those rows to `out` that have a distance."""
+    if summary is None or not len(rows):
+        return
+    good = np.isfinite(distance[rows])
+    if good.any():
+        out[rows[good]] = summary.function([s[good] for s in simulations])
 
 
 def _checked(distance, n: int) -> np.ndarray:

@@ -51,7 +51,7 @@ class LocalQuadratic(NamedTuple):
     effective: float
 
     def to_units(self, x: np.ndarray) -> np.ndarray:
-        """y (n, D) of points (n, D)."""
+        """Points (n, D) as y (n, D)."""
         return np.linalg.solve(self.root, (x - self.centre).T).T
 
     def values(self, y: np.ndarray) -> np.ndarray:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from scipy.special import ndtri
 
 from amc_pymc.abc_tree.map_tree import MapHistory
-from amc_pymc.abc_tree.mode import Mode, Surface, find_mode, soft_labels
+from amc_pymc.abc_tree.mode import Mode, find_mode, soft_labels
+from amc_pymc.abc_tree.peak import Surface
 
-__all__ = ["ESTIMATES", "estimate_mode", "flat"]
+__all__ = ["ESTIMATES", "MapResult", "estimate_mode", "flat", "map_result"]
 
 ESTIMATES = ("kde", "box")
 #: Lower confidence bounds are so many standard deviations below.
@@ -24,6 +26,63 @@ _COMBINATIONS = 5
 _STEP = 1e-6
 
 Parameters = Callable[[np.ndarray], Mapping[str, np.ndarray]]
+
+
+class MapResult(NamedTuple):
+    """What a search for a mode found.
+
+    Attributes
+    ----------
+    mode : Mode
+    parameters : dict of str to array (*shape)
+        At the mode, on their own scale.
+    lower, upper : arrays (D,)
+        Corners of the box of the unit cube whose density is largest by a lower confidence bound.
+    simulations : int
+    tolerance, accepts, boxes, value, batch : arrays (B,)
+        By batch: tolerance, simulations so far that it accepts, boxes, natural logarithm of the largest
+        density of a box, simulations.
+    incumbent : array (B, D)
+        Centre of that box, in the unit cube.
+    """
+
+    mode: Mode
+    parameters: dict[str, np.ndarray]
+    lower: np.ndarray
+    upper: np.ndarray
+    simulations: int
+    tolerance: np.ndarray
+    accepts: np.ndarray
+    boxes: np.ndarray
+    value: np.ndarray
+    batch: np.ndarray
+    incumbent: np.ndarray
+
+
+def map_result(
+    history: MapHistory,
+    parameters: Parameters,
+    log_prior: Callable[[np.ndarray], np.ndarray],
+    *,
+    estimate: str = "kde",
+    lowest: float = 0.0,
+) -> MapResult:
+    """Estimate the mode, as :func:`estimate_mode`, and tell how it was come to."""
+    mode = estimate_mode(history, parameters, log_prior, estimate=estimate, lowest=lowest)
+    box, rounds = history.best_box(errors=_ERRORS), history.rounds
+    return MapResult(
+        mode,
+        {name: np.asarray(v)[0] for name, v in parameters(mode.u[None]).items()},
+        history.partition.lower[box],
+        history.partition.upper[box],
+        len(history.distance),
+        np.array([r.tolerance for r in rounds]),
+        np.array([r.accepts for r in rounds]),
+        np.array([r.boxes for r in rounds]),
+        np.array([r.value for r in rounds]),
+        np.array([len(r.u) for r in rounds]),
+        np.array([r.incumbent for r in rounds]),
+    )
 
 
 def flat(values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -121,7 +180,9 @@ def _combinations(history: MapHistory, values: np.ndarray, log_prior):
     which = which.reshape(-1)
     labels = soft_labels(history.distance, history.tolerance)
     if not (labels > 0.0).any():
-        raise ValueError("No simulation came close to the data: there is nothing to find a mode of.")
+        raise ValueError(
+            "No simulation came close to the data: there is nothing to find a mode of."
+        )
     strength = 2.0
     rate = np.bincount(which, labels, minlength=len(counts)) + strength * labels.mean()
     rate = rate / (counts + strength)

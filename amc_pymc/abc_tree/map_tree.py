@@ -12,9 +12,9 @@ import numpy as np
 
 from amc_pymc.abc_tree.map_boxes import refine
 from amc_pymc.abc_tree.map_choice import POLICIES, Beliefs, beliefs, choose_boxes
+from amc_pymc.abc_tree.map_hoo import OwnTree
 from amc_pymc.abc_tree.mode import soft_labels
 from amc_pymc.abc_tree.partition import Partition, whole_cube
-from amc_pymc.bandits.hoo import HOO
 
 __all__ = ["MapHistory", "MapRound", "MapSettings", "lowered", "map_batches", "map_rounds"]
 
@@ -26,7 +26,7 @@ _HALVINGS = 60
 
 @dataclass(frozen=True)
 class MapSettings:
-    """How to look for a mode.
+    r"""How to look for a mode.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class MapSettings:
     share : float
         Of each batch that is drawn from the whole cube.
     closeness : float
-        Mean label :math:`\\exp(-d^2 / 2 h^2)` in a batch that the tolerance h is lowered to.
+        Mean label :math:`\exp(-d^2 / 2 h^2)` in a batch that the tolerance h is lowered to.
     tolerance : float or None
         At which lowering ends.
     least, significance : float
@@ -71,9 +71,7 @@ class MapSettings:
                     f"{name} must be positive and finite, got {getattr(self, name)!r}."
                 )
         if self.tolerance is not None and not 0.0 <= self.tolerance < math.inf:
-            raise ValueError(
-                f"tolerance must not be negative, and finite, got {self.tolerance!r}."
-            )
+            raise ValueError(f"tolerance must not be negative, and finite, got {self.tolerance!r}.")
 
 
 class MapRound(NamedTuple):
@@ -182,7 +180,7 @@ def lowered(
     >>> import numpy as np
     >>> from amc_pymc.abc_tree.map_tree import lowered
     >>> round(lowered(np.array([1.0, 2.0, np.inf]), math.inf, closeness=0.1), 3)
-    0.838
+    0.638
     """
     finite, floor = distance[np.isfinite(distance)], 0.0 if lowest is None else lowest
     if len(finite) == 0:
@@ -243,7 +241,7 @@ def map_rounds(
             given = np.empty((0, n_dim)) if start is None else start[:size]
             u = np.concatenate([given, rng.random((size - len(given), n_dim))])
         elif settings.policy == "hoo":
-            hoo = hoo or _Hoo(history, log_prior, sum(sizes))
+            hoo = hoo or OwnTree(history.u, history.tolerance, log_prior, sum(sizes))
             u = hoo.ask(size, rng)
         else:
             u = _from_boxes(history, size, settings, rng)
@@ -287,23 +285,3 @@ def _take_in(history: MapHistory, u, distance, tolerance, log_prior, settings) -
         incumbent=history.centres[best],
         value=history.log_value(best),
     )
-
-
-class _Hoo:
-    """Hierarchical optimistic optimisation at the tolerance of the first batch."""
-
-    def __init__(self, history: MapHistory, log_prior, horizon: int):
-        n_dim = history.partition.n_dim
-        self._hoo = HOO(np.tile([0.0, 1.0], (n_dim, 1)), horizon=horizon)
-        self._log_prior, self._tolerance = log_prior, history.tolerance
-        found = log_prior(history.u)
-        self._top = float(found[np.isfinite(found)].max(initial=-np.inf))
-
-    def ask(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        self._pulls = self._hoo.ask(rng, n)
-        return np.array([p.point for p in self._pulls])
-
-    def tell(self, distance: np.ndarray) -> None:
-        u = np.array([p.point for p in self._pulls])
-        prior = np.exp(np.minimum(self._log_prior(u) - self._top, 0.0))
-        self._hoo.tell(self._pulls, prior * soft_labels(distance, self._tolerance))

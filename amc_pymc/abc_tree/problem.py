@@ -7,7 +7,21 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-__all__ = ["Failure", "Problem", "Simulated"]
+__all__ = ["Failure", "Problem", "Simulated", "labels"]
+
+
+def labels(name: str, shape: tuple[int, ...]) -> list[str]:
+    """Names of the elements of an array, in C order.
+
+    Examples
+    --------
+    >>> from amc_pymc.abc_tree.problem import labels
+    >>> labels("mu", (2, 1)), labels("sigma", ())
+    (['mu[0,0]', 'mu[1,0]'], ['sigma'])
+    """
+    if not shape:
+        return [name]
+    return [f"{name}[{','.join(map(str, at))}]" for at in np.ndindex(*shape)]
 
 
 class Failure(NamedTuple):
@@ -53,8 +67,12 @@ class Problem(Protocol):
         Parameters, in order.
     n_dim : int
         D, coordinates of the unit cube.
+    coordinates : list of str
+        What they belong to.
     tolerance : float or None
         Below which nobody wants to go, in units of the distance.
+    observed_summaries : array (S,)
+        Summary statistics of the data.
     """
 
     @property
@@ -66,8 +84,16 @@ class Problem(Protocol):
         """D."""
 
     @property
+    def coordinates(self) -> list[str]:
+        """What the coordinates of the cube belong to, as "mu[0]"."""
+
+    @property
     def tolerance(self) -> float | None:
         """Smallest tolerance that is of interest."""
+
+    @property
+    def observed_summaries(self) -> np.ndarray:
+        """Summary statistics (S,) of the data."""
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
         """Parameters (n, *shape) on their own scale, at points (n, D) of the unit cube."""
@@ -85,5 +111,11 @@ class Problem(Protocol):
         *,
         batched: bool = False,
         timeout: float | None = None,
+        summaries: bool = False,
     ) -> Simulated:
         """Simulate at points (n, D), one by one, within so many seconds each, or all in one call."""
+
+    def check(
+        self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
+    ) -> None:
+        """Simulate at draws from the prior, and raise a ValueError if nothing comes of it."""

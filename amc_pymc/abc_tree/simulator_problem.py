@@ -11,13 +11,14 @@ import numpy as np
 
 from amc_pymc.abc_tree.guard import (
     NegativeDistance,
+    Summary,
     check_simulations,
     check_timeout,
     clipped,
     run_batch,
     run_each,
 )
-from amc_pymc.abc_tree.problem import Simulated
+from amc_pymc.abc_tree.problem import Simulated, labels
 
 __all__ = ["SimulatorProblem"]
 
@@ -45,8 +46,11 @@ class SimulatorProblem:
     shapes : dict of str to tuple of int
     n_dim : int
         D, as many as there are numbers in all parameters.
+    coordinates : list of str
     tolerance : float or None
     observed : array
+    observed_summaries : array (S,)
+        The data in one row: simulations are their own summary statistics.
 
     Raises
     ------
@@ -91,7 +95,11 @@ class SimulatorProblem:
         self.n_dim = sum(math.prod(s) for s in self.shapes.values())
         if self.n_dim == 0:
             raise ValueError(f"prior has no numbers in it: shapes are {self.shapes}.")
+        self.coordinates = [
+            label for name, shape in self.shapes.items() for label in labels(name, shape)
+        ]
         self.observed = _data(observed)
+        self.observed_summaries = self.observed.ravel()
         self.tolerance = _tolerance(tolerance)
         self._simulator, self._distance = simulator, distance
 
@@ -131,6 +139,7 @@ class SimulatorProblem:
         *,
         batched: bool = False,
         timeout: float | None = None,
+        summaries: bool = False,
     ) -> Simulated:
         """Simulate at points (n, D), one by one, within so many seconds each, or all in one call.
 
@@ -142,6 +151,8 @@ class SimulatorProblem:
         check_timeout(timeout, batched)
         values = self.parameters(u)
         n, shapes = len(u), [self.observed.shape]
+        summary = Summary(lambda s: s[0].reshape(len(s[0]), -1), self.observed.size)
+        kept = summary if summaries else None
         if batched:
             return run_batch(
                 lambda rows: [self._simulator(rng, **values)],
@@ -149,6 +160,7 @@ class SimulatorProblem:
                 np.arange(n),
                 n,
                 shapes,
+                summary=kept,
             )
         return run_each(
             lambda i: [self._simulator(rng, **{k: v[i] for k, v in values.items()})],
@@ -157,6 +169,7 @@ class SimulatorProblem:
             n,
             shapes,
             timeout,
+            summary=kept,
         )
 
     def _distances(self, simulated: np.ndarray) -> np.ndarray:

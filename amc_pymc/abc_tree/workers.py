@@ -37,7 +37,7 @@ type Seed = int | Sequence[int] | np.random.SeedSequence
 type Simulate = Callable[[np.ndarray, Seed], Simulated]
 
 #: A batch is cut into so many chunks, as far as the limits of their sizes allow.
-_CHUNKS = 256
+_CHUNKS = 64
 #: Least and most simulations in a chunk, made one by one and in one call.
 _ONE_BY_ONE, _BATCHED = (1, 100), (1_000, 5_000)
 #: Chunks that an executor is given at a time.

@@ -234,8 +234,8 @@ def explore(
 def overlooked(seen: Watch, found: Pilot, rng: np.random.Generator) -> float:
     """Log evidence of modes that evaluations after a pilot run came across and it does not cover.
 
-    Searches start from the highest of these points, where they are far above the fitted mixture, and from
-    prior draws.
+    Searches start from the highest of these points, where they are far above the fitted mixture: mostly none,
+    and then nothing is evaluated.
 
     Parameters
     ----------
@@ -252,7 +252,10 @@ def overlooked(seen: Watch, found: Pilot, rng: np.random.Generator) -> float:
     if found.adapted is None or found.adapted.log_mean == -math.inf:
         return -math.inf
     x, terms = seen.highest()
-    return _search_again(_Joint(seen), seen, found.adapted, found.laplace, x, terms, rng)[0]
+    starts = _heaviest(found.adapted, x, terms)
+    if not len(starts):
+        return -math.inf
+    return _search_again(_Joint(seen), found.adapted, found.laplace, starts, rng)[0]
 
 
 def _with_conditionals(
@@ -528,7 +531,8 @@ def _second_look(
     x, terms = seen.highest()
     x = np.concatenate([x, near])
     terms = np.concatenate([terms, *(joint.terms(block) for block in blocks)], axis=1)
-    return _search_again(joint, seen, adapted, laplace, x, terms, rng)
+    starts = np.concatenate([_heaviest(adapted, x, terms), seen.draw_prior(_STARTS, rng)])
+    return _search_again(joint, adapted, laplace, starts, rng)
 
 
 def _scattered(path: PriorPath, mixture: StudentTMixture, rng: np.random.Generator) -> np.ndarray:
@@ -541,30 +545,25 @@ def _scattered(path: PriorPath, mixture: StudentTMixture, rng: np.random.Generat
         away = rng.standard_normal((n, d)) @ chol.T
         if from_prior:
             away[:from_prior] = path.draw_prior(from_prior, rng) - mean
-        scale = np.exp(rng.uniform(*np.log(_SECOND_SCALES), (n, 1)))
+        low, high = np.log(_SECOND_SCALES)
+        scale = np.exp(rng.uniform(low, high, (n, 1)))
         parts.append(mean + scale * away)
     return np.concatenate(parts)
 
 
 def _search_again(
     joint: _Joint,
-    path: PriorPath,
     adapted: AdaptedMixture,
     laplace: StudentTMixture | None,
-    x: np.ndarray,
-    terms: np.ndarray,
+    starts: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[float, np.ndarray]:
     """Log evidence of modes that are neither known nor covered, and these (M, D); none if negligible.
 
-    Searches start at points x where a weight would be large, and from prior draws. Of the modes that they
-    find, those count where the weight is large too; what the region around them holds where weights are
-    large is estimated by importance sampling from Laplace's approximation.
+    Of the modes that searches find, those count where a weight would be large; what the region around them
+    holds where weights are large is estimated by importance sampling from Laplace's approximation.
     """
     none = -math.inf, np.empty((0, joint.n_dim))
-    log_w = _log_weights(adapted, x, terms)
-    order = np.argsort(-log_w)[:_STARTS]
-    starts = np.concatenate([x[order[log_w[order] > _THIN]], path.draw_prior(_STARTS, rng)])
     ends, values = _searched(joint, starts)
     if not len(ends):
         return none
@@ -585,6 +584,13 @@ def _search_again(
     if log_mass - adapted.log_mean < math.log(_COVERED):
         return none
     return float(log_mass), mixture.means
+
+
+def _heaviest(adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """Those of some points where weights would be large."""
+    log_w = _log_weights(adapted, x, terms)
+    order = np.argsort(-log_w)[:_STARTS]
+    return x[order[log_w[order] > _THIN]]
 
 
 def _log_weights(adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray) -> np.ndarray:

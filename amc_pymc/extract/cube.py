@@ -29,6 +29,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorConstant
 from pytensor.xtensor.type import XTensorType
 
+from amc_pymc.abc_tree.problem import labels
 from amc_pymc.extract.batched import Batched
 from amc_pymc.extract.prior import lowered, rebuilt
 from amc_pymc.extract.quantiles import quantile, quantile_shape
@@ -93,6 +94,8 @@ class PriorCube:
         Of the free variables, in the model's order.
     n_dim : int
         D, coordinates in the order in which variables depend on each other.
+    coordinates : list of str
+        Names of coordinates: of elements of variables, or of what these are made of.
     fallback : dict of str to str
         Variables without quantiles, and Potentials, which :meth:`log_density` makes up for, and why.
     """
@@ -101,6 +104,7 @@ class PriorCube:
         self.shapes: dict[str, tuple[int, ...]] = shapes
         self.fallback = fallback
         self.n_dim = sum(v.size for v in variables)
+        self.coordinates = [c for v in variables for c in labels(v.name, v.levels_shape)]
         self._variables, self._graphs, self._constant = variables, graphs, log_constant
 
     def values(self, u: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:

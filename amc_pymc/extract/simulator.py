@@ -12,6 +12,7 @@ from pytensor.tensor.type_other import NoneTypeT
 
 from amc_pymc.abc_tree.guard import (
     NegativeDistance,
+    Summary,
     check_simulations,
     check_timeout,
     clipped,
@@ -43,8 +44,12 @@ class ModelProblem:
         D.
     tolerance : float
         1, the user's epsilon.
+    coordinates : list of str
+        What the coordinates of the cube belong to.
     observed : dict of str to array
         Data of each Simulator.
+    observed_summaries : array (S,)
+        Their summary statistics.
     deterministic_names : list of str
     fallback : dict of str to str
         Variables without quantile functions, and Potentials, for which there is a
@@ -74,6 +79,7 @@ class ModelProblem:
         self._cube, self._simulators = cube, simulators
         self.deterministic_names: list[str] = deterministic_names
         self.observed = {s.name: s.observed for s in simulators}
+        self.observed_summaries = self._summaries([s.observed[None] for s in simulators])[0]
 
     @classmethod
     def from_model(cls, model: pm.Model) -> ModelProblem:
@@ -107,6 +113,11 @@ class ModelProblem:
     def n_dim(self) -> int:
         """D."""
         return self._cube.n_dim
+
+    @property
+    def coordinates(self) -> list[str]:
+        """What the coordinates of the cube belong to."""
+        return self._cube.coordinates
 
     @property
     def fallback(self) -> dict[str, str]:
@@ -149,6 +160,7 @@ class ModelProblem:
         *,
         batched: bool = False,
         timeout: float | None = None,
+        summaries: bool = False,
     ) -> Simulated:
         """Simulate at points (n, D), one by one, within so many seconds each, or all in one call.
 
@@ -168,18 +180,23 @@ class ModelProblem:
         parameters = [self._cube.evaluate(_key(s.name), values) for s in self._simulators]
         together = list(zip(self._simulators, parameters, strict=True))
         shapes = [s.observed.shape for s in self._simulators]
+        summary = Summary(self._summaries, self.observed_summaries.size) if summaries else None
         if batched:
             return run_batch(
                 lambda rows: [s.many(rng, p, len(rows)) for s, p in together],
-                self._distance, rows, n, shapes,
+                self._distance, rows, n, shapes, summary=summary,
             )  # fmt: skip
         place = np.zeros(n, int)
         place[rows] = np.arange(len(rows))
         at = place.tolist()
         return run_each(
             lambda i: [s.one(rng, [p[at[i], ...] for p in ps]) for s, ps in together],
-            self._distance, rows, n, shapes, timeout,
+            self._distance, rows, n, shapes, timeout, summary=summary,
         )  # fmt: skip
+
+    def _summaries(self, simulations: list[np.ndarray]) -> np.ndarray:
+        each = [s.summaries(x) for s, x in zip(self._simulators, simulations, strict=True)]
+        return np.concatenate(each, axis=1)
 
     def _distance(self, simulations: list[np.ndarray]) -> np.ndarray:
         each = [s.distance(x) for s, x in zip(self._simulators, simulations, strict=True)]
@@ -216,6 +233,11 @@ class _Simulator:
     def many(self, rng, parameters, n: int) -> np.ndarray:
         """Simulations of n rows in one call."""
         return self._function(rng, *parameters, (n, *(self._size or ())))
+
+    def summaries(self, simulated: np.ndarray) -> np.ndarray:
+        """Summary statistics (n, S) of simulations (n, *shape)."""
+        found = self._statistic(simulated.astype(self.dtype, copy=False))
+        return np.asarray(found, dtype=float).reshape(len(simulated), -1)
 
     def distance(self, simulated: np.ndarray) -> np.ndarray:
         """Distances (n,) of simulations (n, *shape) from the data."""

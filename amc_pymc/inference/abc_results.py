@@ -13,17 +13,21 @@ import numpy as np
 import xarray as xr
 
 from amc_pymc.abc_tree.accepted import Accepted, accept, deal, effective, final_tolerance
-from amc_pymc.abc_tree.adjust import adjust_linear
+from amc_pymc.abc_tree.adjust import adjusted_accepted
 from amc_pymc.abc_tree.closeness import accepted, closeness
 from amc_pymc.abc_tree.history import History, Round
+from amc_pymc.abc_tree.problem import Problem, labels
 from amc_pymc.abc_tree.step_posterior import StepPosterior, fit_step_posterior
 from amc_pymc.inference.abc_run import AbcRun
 from amc_pymc.inference.evidence_results import add_data_groups
+from amc_pymc.rng import as_generator
 
 __all__ = ["abc_tree_data", "final_accepted"]
 
 #: Effective draws below which there is a warning, and weight of one draw above which there is.
 _FEW, _HEAVY = 100.0, 0.05
+#: Points at which it is tried whether coordinates are quantiles of single parameters.
+_TRIED = 32
 #: Weights without which their tail is not looked at.
 _TAIL = 25
 
@@ -53,14 +57,15 @@ def abc_tree_data(
 ) -> xr.DataTree:
     """All groups of a result; warns of what is doubtful."""
     history, problem = run.history, run.problem
-    u = history.u[found.index]
     if adjust == "linear":
-        summaries, observed = history.summaries, problem.observed_summary  # type: ignore[attr-defined]
+        summaries = history.summaries
         assert summaries is not None
-        distance = history.distance[found.index]
-        u = adjust_linear(
-            u, summaries[found.index], observed, found.weight, distance, found.tolerance
-        )
+        found, u = adjusted_accepted(
+            history.u, summaries, problem.observed_summaries, history.distance, history.log_weight,
+            found.tolerance,
+        )  # fmt: skip
+    else:
+        u = history.u[found.index]
     values = problem.parameters(u)
     if hasattr(problem, "deterministics"):
         values = {**values, **problem.deterministics(values)}
@@ -202,12 +207,6 @@ def _pareto_k(log_weight: np.ndarray) -> float:
 def _steps(run: AbcRun, steps: StepPosterior) -> xr.Dataset:
     """Boxes of the step function, on the cube and on the scale of the parameters."""
     lower, upper = steps.partition.lower, steps.partition.upper
-    labels = [
-        f"{name}[{','.join(map(str, at))}]" if shape else name
-        for name, shape in run.problem.shapes.items()
-        for at in np.ndindex(*shape)
-    ]
-    coordinates = labels if len(labels) == run.problem.n_dim else list(map(str, range(lower.shape[1])))
     out = xr.Dataset(
         {
             "lower": (("box", "coordinate"), lower),
@@ -215,14 +214,44 @@ def _steps(run: AbcRun, steps: StepPosterior) -> xr.Dataset:
             "mass": ("box", steps.mass),
             "accepted": ("box", steps.accepted),
         },
-        coords={"coordinate": coordinates},
+        coords={"coordinate": run.problem.coordinates},
     )
-    if len(labels) == run.problem.n_dim and run.problem.log_density(lower[:1]) is None:
+    if _are_quantiles(run):
         for name, corner in (("theta_lower", lower), ("theta_upper", upper)):
-            values = run.problem.parameters(corner)
-            flat = [np.asarray(v, float).reshape(len(corner), -1) for v in values.values()]
-            out[name] = ("box", "coordinate"), np.concatenate(flat, axis=1)
+            out[name] = ("box", "coordinate"), _in_cube_order(run.problem, corner)
     return out
+
+
+def _in_cube_order(problem: Problem, u: np.ndarray) -> np.ndarray:
+    """Parameters (n, D) at points (n, D), those of coordinate d in column d."""
+    columns = {
+        label: column
+        for name, value in problem.parameters(u).items()
+        for label, column in zip(
+            labels(name, value.shape[1:]), value.reshape(len(u), -1).T, strict=True
+        )
+    }
+    return np.stack([columns[c].astype(float) for c in problem.coordinates], axis=1)
+
+
+def _are_quantiles(run: AbcRun) -> bool:
+    """Whether each coordinate alone tells one parameter, and a larger one a larger parameter."""
+    problem, rng = run.problem, as_generator(0)
+    elements = [c for name, shape in problem.shapes.items() for c in labels(name, shape)]
+    if sorted(elements) != sorted(problem.coordinates):
+        return False
+    u = np.sort(rng.random((_TRIED, problem.n_dim)), axis=0)
+    if problem.log_density(u) is not None:
+        return False
+    theta = _in_cube_order(problem, u)
+    if not (np.diff(theta, axis=0) >= 0.0).all():
+        return False
+    for d in range(problem.n_dim):
+        other = rng.random(u.shape)
+        other[:, d] = u[:, d]
+        if not np.array_equal(_in_cube_order(problem, other)[:, d], theta[:, d]):
+            return False
+    return True
 
 
 def _simulations(run: AbcRun) -> xr.Dataset:

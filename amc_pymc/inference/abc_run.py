@@ -139,7 +139,7 @@ def run_batches(
         progress(description, sum(budget.sizes), enabled=progressbar) as bar,
         simulation_workers(
             problem, cores=cores, executor=executor, batched=batched, timeout=timeout,
-            bar=bar,
+            summaries=summaries, bar=bar,
         ) as workers,
     ):  # fmt: skip
 

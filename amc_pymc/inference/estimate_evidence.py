@@ -176,7 +176,8 @@ def estimate_evidence(
             price = _price(cost, pilot, time.process_time() - begin)
             seen = Watch(densities)
             portfolio = make_portfolio(
-                densities if pilot.adapted is None else seen, pilot, moves, pilot_rng, names=names, target=target_mcse,
+                densities if pilot.adapted is None else seen, pilot, moves, pilot_rng,
+                names=names, target=target_mcse,
                 budget=math.inf if max_cost is None or price is None else max_cost / price,
             )  # fmt: skip
             portfolio.arms = _priced(portfolio.arms, price) | own
@@ -196,9 +197,9 @@ def estimate_evidence(
                     executor=elsewhere,  # type: ignore[arg-type]
                     progressbar=progressbar,
                 )
+            missed = max(pilot.missed, overlooked(seen, pilot, last_rng))
         flags += _said(caught)
         numbers = _numbers(tree, weights)
-        missed = max(pilot.missed, overlooked(seen, pilot, last_rng))
         if elsewhere is not None:
             counts += elsewhere.counts
         n_values, n_gradients, n_nan = counts.tolist()

@@ -214,6 +214,18 @@ def test_slow_simulations_are_stopped():
 
 
 @needs_signals
+def test_simulators_that_catch_errors_are_stopped():
+    def call(i):
+        try:
+            time.sleep(10.0)
+        except Exception:
+            pass
+        return [[0.0, 0.0]]
+
+    assert each(call, n=1, timeout=0.05).failures[0].kind == "timeout"
+
+
+@needs_signals
 def test_a_simulator_cannot_swallow_the_limit_for_good():
     def call(i):
         end = time.monotonic() + 10.0

@@ -205,7 +205,9 @@ def test_what_is_known_at_the_start():
 def test_bad_input(change, message):
     given = {"pi": [0.5, 0.5], "rates": [0.1, 0.2], "n": 10} | change
     with pytest.raises(ValueError, match=message):
-        inner_loop(given.pop("pi"), given.pop("rates"), given.pop("n"), np.random.default_rng(1), **given)
+        inner_loop(
+            given.pop("pi"), given.pop("rates"), given.pop("n"), np.random.default_rng(1), **given
+        )
 
 
 def test_bad_input_of_regret():

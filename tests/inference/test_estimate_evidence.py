@@ -6,7 +6,9 @@ import sys
 import warnings
 
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import arviz as az
 import numpy as np
@@ -16,14 +18,16 @@ import pytest
 import xarray as xr
 
 from scipy import stats
-from scipy.special import logsumexp
+from scipy.special import expit, logit, logsumexp
 
 import amc_pymc as amc
 
 from amc_pymc.bandits import LCB, UCB1, LogLoss
 from amc_pymc.evidence import ARMS
 from amc_pymc.extract.particles import counted
+from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from amc_pymc.inference.estimate_evidence import __name__ as MODULE
+from amc_pymc.inference.evidence_results import Evidence, missed_mode
 from amc_pymc.kernels import HMC, KERNELS
 from tests.inference.evidence_models import (
     EASY,
@@ -635,6 +639,56 @@ def test_a_narrow_peak_is_not_missed_in_silence():
     with pytest.warns(UserWarning, match="found more evidence"):
         tree = estimate(peak(), arms=["smc"], target_mcse=0.5)
     assert "narrow peak" in flags_of(tree)
+
+
+def blinded(monkeypatch):
+    """A pilot run that is left without what it finds of a narrow peak."""
+    whole = module.explored
+
+    def explored(*args):
+        found = whole(*args)
+        near = np.abs(expit(found.laplace.means) - 0.531).max(axis=1) < 0.01
+        means, choleskys = found.laplace.means[~near], found.laplace.choleskys[~near]
+        slab = StudentTMixture([1.0], means, choleskys, 20.0)
+        adapted = AdaptedMixture(slab, 0.3, 100.0, 100, 0.0, np.ones(1))
+        return replace(found, adapted=adapted, laplace=slab, modes=means, missed=-math.inf)
+
+    monkeypatch.setattr(module, "explored", explored)
+
+
+def test_a_peak_that_only_an_evaluation_of_an_arm_has_met(monkeypatch):
+    blinded(monkeypatch)
+    met = logit(np.full((1, 20), 0.531))
+    make = module.make_portfolio
+
+    def meeting(densities, *args, **settings):
+        densities.values(met)
+        return make(densities, *args, **settings)
+
+    missing = estimate(peak(), arms=["importance"])  # in silence
+    assert abs(error_of(missing, peak())[0]) > 4.0
+    monkeypatch.setattr(module, "make_portfolio", meeting)
+    with pytest.warns(UserWarning, match=r"missed_mode: .* log evidence is about 4\.[56]"):
+        tree = estimate(peak(), arms=["importance"])
+    assert "missed_mode" in flags_of(tree)
+
+
+@pytest.mark.parametrize(
+    ("log_mass", "z", "flagged"),
+    [
+        (2.0, 0.0, True),
+        (2.0, 2.1, False),  # the estimate has it
+        (-3.0, 0.0, False),  # within the error
+        (-math.inf, -9.0, False),
+        (2.0, -math.inf, False),
+    ],
+)
+def test_a_missed_mode_is_flagged_if_it_matters(log_mass, z, flagged):
+    q = StudentTMixture([1.0], [[0.0]], [[[1.0]]], 5.0)
+    pilot = SimpleNamespace(adapted=AdaptedMixture(q, 0.1, 1e6, 100, 0.0, np.ones(1)))
+    numbers = Evidence(log_evidence=z, log_evidence_mcse=0.01)
+    assert bool(missed_mode(numbers, pilot, log_mass)) is flagged
+    assert missed_mode(numbers, SimpleNamespace(adapted=None), log_mass) == []
 
 
 def test_every_flag_is_a_warning():

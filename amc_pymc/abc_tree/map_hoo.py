@@ -1,0 +1,51 @@
+"""Hierarchical optimistic optimisation of a posterior density."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from amc_pymc.abc_tree.mode import soft_labels
+from amc_pymc.bandits.hoo import HOO
+
+__all__ = ["OwnTree"]
+
+
+class OwnTree:
+    """A search by HOO, at one tolerance.
+
+    Parameters
+    ----------
+    u : array (n, D)
+        Points by which densities are scaled: rewards are densities relative to the largest prior among them,
+        at most 1.
+    tolerance : float
+    log_prior : callable
+        Points (n, D) to natural logarithms (n,) of the prior's density.
+    horizon : int
+        Simulations in all.
+    """
+
+    def __init__(
+        self,
+        u: np.ndarray,
+        tolerance: float,
+        log_prior: Callable[[np.ndarray], np.ndarray],
+        horizon: int,
+    ):
+        self._hoo = HOO(np.tile([0.0, 1.0], (u.shape[1], 1)), horizon=horizon)
+        self._log_prior, self._tolerance = log_prior, tolerance
+        found = log_prior(u)
+        self._top = float(found[np.isfinite(found)].max(initial=-np.inf))
+
+    def ask(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """The next points (n, D), without hearing of any in between."""
+        self._pulls = self._hoo.ask(rng, n)
+        return np.array([p.point for p in self._pulls])
+
+    def tell(self, distance: np.ndarray) -> None:
+        """Distances (n,) at the points asked for last."""
+        u = np.array([p.point for p in self._pulls])
+        prior = np.exp(np.minimum(self._log_prior(u) - self._top, 0.0))
+        self._hoo.tell(self._pulls, prior * soft_labels(distance, self._tolerance))

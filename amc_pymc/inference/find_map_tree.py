@@ -1,0 +1,261 @@
+"""The posterior mode of a simulator, without its likelihood."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from concurrent.futures import Executor
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+
+from amc_pymc.abc_tree.map_estimate import ESTIMATES, MapResult, map_result
+from amc_pymc.abc_tree.map_tree import MapHistory, MapSettings, map_batches, map_rounds
+from amc_pymc.abc_tree.partition import whole_cube
+from amc_pymc.abc_tree.problem import Failure, Problem
+from amc_pymc.abc_tree.workers import simulation_workers
+from amc_pymc.arguments import positive_int
+from amc_pymc.inference.abc_run import as_problem, positive_or_none
+from amc_pymc.inference.evidence_model import seed_words
+from amc_pymc.progress import progress
+from amc_pymc.rng import RandomSeed, spawn_generators
+
+__all__ = ["find_MAP_tree"]
+
+#: Share of failed simulations above which there is a warning.
+_MANY_FAILED = 0.05
+
+
+def find_MAP_tree(
+    *,
+    max_simulations: int,
+    policy: Literal["top_two", "thompson", "ucb", "hoo"] = "top_two",
+    estimate: Literal["kde", "box"] = "kde",
+    tolerance: float | None = None,
+    batch_size: int | None = None,
+    batched: bool = False,
+    executor: Executor | None = None,
+    cores: int | None = 1,
+    simulation_timeout: float | None = None,
+    model=None,
+    random_seed: RandomSeed = None,
+    progressbar: bool = True,
+    return_raw: bool = False,
+) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], xr.DataTree]:
+    r"""Find the posterior mode of a simulator by MAP-Tree, from simulations only.
+
+    Boxes of the unit cube, where the prior is uniform, are arms of a bandit. The value of a box is its
+    posterior density,
+
+    .. math:: \pi(\theta_k) \, E\left[e^{-d^2 / 2 h^2} \mid \theta \in \Omega_k\right]
+
+    with the distance d of a simulation to the data and a tolerance h that is lowered as boxes with
+    high values are found and cut.
+
+    The density :math:`\pi` is that on the scale of the parameters themselves. ``pm.find_MAP`` instead
+    maximises the density on PyMC's unconstrained scale, which has its maximum elsewhere for parameters that
+    are transformed, as positive ones are. Discrete parameters are compared by mass.
+
+    Parameters
+    ----------
+    max_simulations : int
+        Budget; all of it is spent.
+    policy : {"top_two", "thompson", "ucb", "hoo"}, default "top_two"
+        Which boxes to simulate in: top-two Thompson sampling, with b = 1/2; Thompson sampling; upper
+        confidence bounds; or hierarchical optimistic optimisation at the tolerance of the first
+        batch, a baseline.
+    estimate : {"kde", "box"}, default "kde"
+        "kde": maximum of a local-likelihood kernel estimate, in which the logarithm of the mean closeness is
+        quadratic, with cubic terms where they are significant, from several starts; at the tolerance that
+        balances bias and variance. "box": centre of the best box by a lower confidence bound.
+    tolerance : float, optional
+        At which lowering ends, in units of the distance: for ``pm.Simulator`` of its ``epsilon``, which is
+        the default, 1. The tolerance ends higher if too few simulations come so close.
+    batch_size : int, optional
+        Simulations chosen at once. Default: a twentieth of the budget.
+    batched : bool, default False
+        The simulator takes parameters of a whole batch at once: arrays with a first axis n, size=(n, ...).
+    executor : concurrent.futures.Executor, optional
+        Where to simulate.
+    cores : int or None, default 1
+        Worker processes, without `executor`; None: as many as there are, four at most.
+    simulation_timeout : float, optional
+        Seconds that one simulation may take; longer ones count as far from the data.
+    model : pm.Model or SimulatorProblem, optional
+        Default: the model of the context. Its data are of ``pm.Simulator``.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        Reproduces everything, whatever `cores` and `executor` are.
+    progressbar : bool, default True
+    return_raw : bool, default False
+        Return how the mode was found, too.
+
+    Returns
+    -------
+    dict of str to array, or tuple (dict, xarray.DataTree)
+        Free variables, and deterministics of a ``pm.Model``, at the mode, on their natural scale. The
+        tree has groups ``mode`` (attributes ``log_density``: natural logarithm of prior density times mean
+        closeness, its standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``),
+        ``mode_se`` (standard errors of free variables; nan where there are none, 0 for discrete ones), ``box`` (corners of the best
+        box in the unit cube) and ``rounds`` (by batch: tolerance, accepts, boxes, value of the best box as
+        log_density, its centre, simulations).
+
+    Raises
+    ------
+    TypeError, ValueError
+        Before anything is simulated in earnest: for arguments or models that cannot be used, simulators
+        that always fail. Afterwards if no simulation came close.
+
+    Warns
+    -----
+    UserWarning
+        If the tolerance ends above epsilon, simulations failed, or the run was interrupted.
+
+    References
+    ----------
+    O'Hagan, Kim & Rockova, Tree bandits for generative Bayes, algorithms 3 and 4.
+    Russo (2020), Simple Bayesian algorithms for best-arm identification, doi:10.1287/opre.2019.1911.
+    Loader (1996), Local likelihood density estimation, Annals of Statistics 24, 1602-1618,
+    doi:10.1214/aos/1032298287.
+
+    Examples
+    --------
+    >>> import amc_pymc as amc
+    >>> import pymc as pm
+    >>> from amc_pymc.inference.find_map_tree import find_MAP_tree
+    >>> def simulator(rng, mu, size):
+    ...     return rng.normal(mu, 1.0, size=size)
+    >>> with pm.Model():
+    ...     mu = pm.Uniform("mu", -10.0, 10.0)
+    ...     y = pm.Simulator("y", simulator, mu, epsilon=0.1, observed=[2.0])
+    ...     found = find_MAP_tree(
+    ...         max_simulations=5000, batched=True, random_seed=1, progressbar=False
+    ...     )
+    >>> bool(abs(found["mu"] - 2.0) < 0.3)
+    True
+    """
+    budget = positive_int("max_simulations", max_simulations)
+    size = None if batch_size is None else positive_int("batch_size", batch_size)
+    if estimate not in ESTIMATES:
+        raise ValueError(f"estimate must be 'kde' or 'box', got {estimate!r}.")
+    tolerance = positive_or_none("tolerance", tolerance)
+    MapSettings(policy=policy)
+    problem, model = as_problem(model)
+    lowest = problem.tolerance if tolerance is None else tolerance
+    settings = MapSettings(policy=policy, tolerance=lowest)
+    history, flags = _search(
+        problem, map_batches(budget, size), settings, seed_words(random_seed),
+        batched=batched, executor=executor, cores=cores, timeout=simulation_timeout,
+        progressbar=progressbar,
+    )  # fmt: skip
+    found = map_result(
+        history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
+    )
+    if lowest is not None and history.tolerance > lowest:
+        flags.append(
+            f"the tolerance ended at {history.tolerance:.3g}, above {lowest:.3g}; more simulations would bring "
+            "it down"
+        )
+    for flag in flags:
+        warnings.warn(f"Likelihood-free inference: {flag}.", UserWarning, stacklevel=2)
+    values = dict(found.parameters)
+    if hasattr(problem, "deterministics"):
+        more = problem.deterministics({k: np.asarray(v)[None] for k, v in values.items()})
+        values |= {k: np.asarray(v)[0] for k, v in more.items()}
+    values = {k: np.asarray(v) for k, v in values.items()}
+    if not return_raw:
+        return values
+    return values, _tree(problem, model, values, found, flags, policy, estimate)
+
+
+def _search(
+    problem: Problem, sizes, settings: MapSettings, words, *, batched, executor, cores, timeout,
+    progressbar,
+) -> tuple[MapHistory, list[str]]:  # fmt: skip
+    """Spend the budget; what there is after an interrupt is kept."""
+    trial, *generators = spawn_generators(words, 1 + len(sizes))
+    problem.check(trial, batched=batched, timeout=timeout)  # type: ignore[attr-defined]
+    history, failures, flags = MapHistory(whole_cube(problem.n_dim)), [], []
+    with (
+        progress("MAP-Tree", sum(sizes), enabled=progressbar) as bar,
+        simulation_workers(
+            problem, cores=cores, executor=executor, batched=batched, timeout=timeout, bar=bar
+        ) as workers,
+    ):
+
+        def simulate(u: np.ndarray, b: int) -> np.ndarray:
+            found = workers(u, [*words, b])
+            failures.extend(found.failures)
+            return found.distance
+
+        try:
+            for history in map_rounds(
+                simulate, problem.log_prior, problem.n_dim, sizes, settings, generators
+            ):
+                if math.isfinite(history.tolerance):
+                    bar.update(description=f"MAP-Tree, tolerance {history.tolerance:.3g}")
+        except KeyboardInterrupt:
+            if not history.rounds:
+                raise
+            done = len(history.distance)
+            flags.append(f"the run was interrupted after {done:,} of {sum(sizes):,} simulations")
+    return history, flags + _failed(failures, history)
+
+
+def _failed(failures: list[Failure], history: MapHistory) -> list[str]:
+    lost, n = int(np.isinf(history.distance).sum()), len(history.distance)
+    if lost <= _MANY_FAILED * n:
+        return []
+    first = f", the first one: {failures[0].message}" if failures else ""
+    return [f"{lost:,} of {n:,} simulations failed or were infinitely far from the data{first}"]
+
+
+def _tree(problem, model, values, found: MapResult, flags, policy, estimate) -> xr.DataTree:
+    dims = _dims(model, values)
+    errors, start = {}, 0
+    for name, shape in problem.shapes.items():
+        size = math.prod(shape)
+        errors[name] = (dims[name], found.mode.se[start : start + size].reshape(shape))
+        start += size
+    corners = {"lower": ("coordinate", found.lower), "upper": ("coordinate", found.upper)}
+    table: dict[str, Any] = {
+        name: ("round", getattr(found, name)) for name in ("tolerance", "accepts", "boxes", "value")
+    }
+    table["simulations"] = ("round", found.batch)
+    table["incumbent"] = (("round", "coordinate"), found.incumbent)
+    attrs = {
+        "log_density": found.mode.log_density,
+        "log_density_se": found.mode.log_density_se,
+        "tolerance": found.mode.tolerance,
+        "effective": found.mode.effective,
+        "simulations": found.simulations,
+        "policy": policy,
+        "estimate": estimate,
+        "flags": flags,
+    }
+    mode = xr.Dataset({k: (dims[k], v) for k, v in values.items()}, attrs=attrs)
+    return xr.DataTree.from_dict(
+        {
+            "mode": mode.assign_coords(_coords(model, mode)),
+            "mode_se": xr.Dataset(errors),
+            "box": xr.Dataset(corners),
+            "rounds": xr.Dataset(table),
+        }
+    )
+
+
+def _dims(model, values) -> dict[str, tuple[str, ...]]:
+    """Names of axes: those of the model, else ones made from the variable's name."""
+    named = {} if model is None else model.named_vars_to_dims
+    out = {}
+    for name, value in values.items():
+        given = named.get(name) or [None] * value.ndim
+        out[name] = tuple(d or f"{name}_dim_{i}" for i, d in enumerate(given))
+    return out
+
+
+def _coords(model, dataset: xr.Dataset) -> dict[str, Any]:
+    known = {} if model is None else model.coords
+    names = [str(d) for d in dataset.dims]
+    return {d: list(known[d]) for d in names if known.get(d) is not None}

@@ -1,0 +1,180 @@
+"""Step densities on boxes: their projections, and the scale they are drawn on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Axis", "box_axis", "cell_masses", "pair_masses"]
+
+#: Bounds beyond this are infinite.
+_HUGE = 1e300
+#: Cells along one coordinate, at most.
+MOST_CELLS = 400
+#: Margin around what is shown, relative to its range.
+_MARGIN = 0.06
+
+
+class Axis(NamedTuple):
+    """One coordinate, cut into cells at the ends of boxes.
+
+    Attributes
+    ----------
+    label : str
+    lower, upper : arrays (K,)
+        Ends of the boxes in the unit cube.
+    knots : array (N,)
+        All ends in the cube, ascending.
+    knot_places : array (N,)
+        Where they are drawn, ascending and finite: on the scale of the parameter, or in the cube.
+    edges, places : arrays (C + 1,)
+        Knots that cells are between, all unless they are many, and where they are drawn.
+    view : (float, float)
+        What is shown.
+    draws : array (n,) or None
+        None in the cube.
+    """
+
+    label: str
+    lower: np.ndarray
+    upper: np.ndarray
+    knots: np.ndarray
+    knot_places: np.ndarray
+    edges: np.ndarray
+    places: np.ndarray
+    view: tuple[float, float]
+    draws: np.ndarray | None
+
+    @property
+    def drawn(self) -> tuple[np.ndarray, np.ndarray]:
+        """Ends (K,) of the boxes where they are drawn."""
+        at = (np.searchsorted(self.knots, ends) for ends in (self.lower, self.upper))
+        low, high = (self.knot_places[i] for i in at)
+        return low, high
+
+
+def box_axis(
+    label: str,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    theta: tuple[np.ndarray, np.ndarray] | None,
+    draws: np.ndarray | None,
+    *,
+    zoom: bool = True,
+) -> Axis:
+    """The axis of one coordinate.
+
+    It is on the scale of the parameter if draws and increasing bounds are there that depend on the
+    coordinate alone; else it is the unit cube's.
+
+    Parameters
+    ----------
+    label : str
+    lower, upper : arrays (K,)
+        Ends of boxes in the cube.
+    theta : two arrays (K,), optional
+        The same on the scale of the parameter. Infinite ones are cut where `draws` end.
+    draws : array (n,), optional
+        Finite.
+    zoom : bool
+        Show where draws are; else all.
+
+    Returns
+    -------
+    Axis
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.plots.step_density import box_axis
+    >>> cube, theta = np.array([0.0, 0.5, 1.0]), np.array([-np.inf, 0.0, np.inf])
+    >>> draws = np.array([-1.0, 3.0])
+    >>> found = box_axis("mu", cube[:-1], cube[1:], (theta[:-1], theta[1:]), draws)
+    >>> found.places.round(2), found.edges
+    (array([-1.24,  0.  ,  3.24]), array([0. , 0.5, 1. ]))
+    """
+    ends = np.concatenate([lower, upper])
+    knots, first, inverse = np.unique(ends, return_index=True, return_inverse=True)
+    places, view = knots, (float(knots[0]), float(knots[-1]))
+    found = None if theta is None or draws is None else _places(theta, first, inverse)
+    if found is None:
+        draws = None
+    else:
+        assert draws is not None
+        places, view = _cut(found, draws, zoom)
+    kept = _kept(places, view)
+    return Axis(label, lower, upper, knots, places, knots[kept], places[kept], view, draws)
+
+
+def _places(
+    theta: tuple[np.ndarray, np.ndarray], first: np.ndarray, inverse: np.ndarray
+) -> np.ndarray | None:
+    """Values at the knots, None if they are not a strictly increasing function of them."""
+    values = np.concatenate(theta).astype(float)
+    values = np.where(np.abs(values) > _HUGE, np.copysign(np.inf, values), values)
+    at = values[first]
+    with np.errstate(invalid="ignore"):
+        rising = bool((np.diff(at) > 0.0).all()) and np.isfinite(at[1:-1]).all()
+    if not rising or not np.allclose(values, at[inverse], rtol=1e-9, atol=0.0):
+        return None
+    return at
+
+
+def _cut(
+    places: np.ndarray, draws: np.ndarray, zoom: bool
+) -> tuple[np.ndarray, tuple[float, float]]:
+    """Values at the knots without infinite ones, and what to show of them."""
+    inner = places[np.isfinite(places)]
+    low, high = float(draws.min()), float(draws.max())
+    width = high - low
+    if width <= 0.0:
+        width = float(np.ptp(inner)) or max(abs(low), 1.0)
+    margin = _MARGIN * width
+    # A cell without end begins within what is shown, so that something of it is left.
+    ends = [low, high, *(inner[[0, -1]] if len(inner) else [])]
+    places = np.clip(places, min(ends) - margin, max(ends) + margin)
+    if not zoom:
+        return places, (float(places[0]), float(places[-1]))
+    return places, (max(low - margin, float(places[0])), min(high + margin, float(places[-1])))
+
+
+def _kept(places: np.ndarray, view: tuple[float, float]) -> np.ndarray:
+    """Numbers of knots that cells are between."""
+    n = len(places)
+    if n <= MOST_CELLS + 1:
+        return np.arange(n)
+    near = np.searchsorted(places, np.linspace(*view, MOST_CELLS - 1))
+    return np.unique(np.r_[0, near.clip(0, n - 1), n - 1])
+
+
+def _overlaps(axis: Axis) -> np.ndarray:
+    """Parts (K, C) of boxes in cells."""
+    lower, upper = axis.lower[:, None], axis.upper[:, None]
+    return np.diff(np.clip(axis.edges, lower, upper), axis=1) / (upper - lower)
+
+
+def cell_masses(axis: Axis, mass: np.ndarray) -> np.ndarray:
+    r"""Masses (C,) of the cells of one coordinate, the others integrated out.
+
+    .. math:: M_i = \sum_k m_k \frac{|I_k \cap C_i|}{|I_k|}
+
+    with I the boxes' intervals, C the cells, both in the cube, where density within a box is constant.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.plots.step_density import box_axis, cell_masses
+    >>> axis = box_axis("a", np.array([0.0, 0.0]), np.array([0.5, 1.0]), None, None)
+    >>> cell_masses(axis, np.array([0.4, 0.6]))
+    array([0.7, 0.3])
+    """
+    return mass @ _overlaps(axis)
+
+
+def pair_masses(x: Axis, y: Axis, mass: np.ndarray) -> np.ndarray:
+    r"""Masses (C_x, C_y) of the cells of two coordinates, the others integrated out.
+
+    .. math:: M_{ij} = \sum_k m_k \frac{|I_k \cap C_i|}{|I_k|} \frac{|J_k \cap D_j|}{|J_k|}
+    """
+    return _overlaps(x).T @ (mass[:, None] * _overlaps(y))
