@@ -290,8 +290,7 @@ METHODS: dict[str, Callable[..., Run]] = {
 def closest(
     example: SimulatorExample, n: int, rng: np.random.Generator, *, quota: int = QUOTA
 ) -> tuple[np.ndarray, float]:
-    """The reference of the paper: the `quota` closest (quota, D), in the cube, of very many prior draws, and
-    the largest of their distances."""
+    """The closest (quota, D) of very many draws from the prior, in the cube, and the largest of their distances."""
     u, d = np.empty((0, example.n_dim)), np.empty(0)
     for start in range(0, n, 50_000):
         new = rng.random((min(50_000, n - start), example.n_dim))

@@ -33,7 +33,11 @@ def _line(ax, x, values, name, color=None) -> None:
 def toy(path: Path, times, found) -> None:
     """Acceptance, regret, total variation distance."""
     fig = Figure(figsize=(13.0, 4.0), layout="constrained")
-    titles = {"acceptance": "acceptance rate", "regret": "regret (omega3)", "tv": "TV to the posterior"}
+    titles = {
+        "acceptance": "acceptance rate",
+        "regret": "regret (omega3)",
+        "tv": "TV to the posterior",
+    }
     for ax, (measure, title) in zip(fig.subplots(1, 3), titles.items(), strict=True):
         for name, of in found.items():
             _line(ax, times, of[measure], name)
@@ -49,7 +53,9 @@ def grid(path: Path, times, errors, samples, fine, rate) -> None:
     shown = rate > 1e-3 * rate.max()
     left.plot(fine[shown], rate[shown] / rate.mean(), color="0.6", lw=3, label="exact")
     for k, (theta, weight) in samples.items():
-        left.hist(theta, bins=60, weights=weight, density=True, histtype="step", label=f"{k:,} bins")
+        left.hist(
+            theta, bins=60, weights=weight, density=True, histtype="step", label=f"{k:,} bins"
+        )
         _line(right, times, errors[k], f"{k:,} bins")
     left.set(xlabel="theta", title="accepted, weighted; last run")
     left.legend(frameon=False, fontsize=8)
@@ -91,7 +97,9 @@ def proposals(path: Path, rounds, exact, extent) -> None:
 def convergence(path: Path, times, panels) -> None:
     """Measures over simulations: panels of title, values by method, and whether logarithmic."""
     fig = Figure(figsize=(4.3 * len(panels), 4.0), layout="constrained")
-    for ax, (title, of, log) in zip(np.atleast_1d(fig.subplots(1, len(panels))), panels, strict=True):
+    for ax, (title, of, log) in zip(
+        np.atleast_1d(fig.subplots(1, len(panels))), panels, strict=True
+    ):
         for name, values in of.items():
             _line(ax, times, np.asarray(values), name)
         ax.set(xscale="log", xlabel="simulations", title=title)
@@ -106,7 +114,14 @@ def marginals(path: Path, names, samples, truth) -> None:
     fig = Figure(figsize=(3.0 * len(names), 3.0), layout="constrained")
     for d, (ax, name) in enumerate(zip(fig.subplots(1, len(names)), names, strict=True)):
         for method, of in samples.items():
-            ax.hist(of[:, d], bins=25, density=True, histtype="step", color=COLORS.get(method, "0.5"), label=method)
+            ax.hist(
+                of[:, d],
+                bins=25,
+                density=True,
+                histtype="step",
+                color=COLORS.get(method, "0.5"),
+                label=method,
+            )
         if truth is not None:
             ax.axvline(truth[d], color="0.6", ls=":")
         ax.set(xlabel=name, yticks=[])
@@ -130,7 +145,9 @@ def images(path: Path, rows, side) -> None:
     """Images (n, P) by row title."""
     columns = max(len(v) for v in rows.values())
     fig = Figure(figsize=(0.8 * columns, 1.1 * len(rows)), layout="constrained")
-    for axes, (title, of) in zip(fig.subplots(len(rows), columns, squeeze=False), rows.items(), strict=True):
+    for axes, (title, of) in zip(
+        fig.subplots(len(rows), columns, squeeze=False), rows.items(), strict=True
+    ):
         for ax in axes:
             ax.set_axis_off()
         for ax, image in zip(axes, of, strict=False):
@@ -143,7 +160,9 @@ def modes(path: Path, errors, estimates, truth, boxes, title) -> None:
     """Squared errors, where estimates lie, and the boxes of one search: lower, upper corners (K, 2)."""
     fig = Figure(figsize=(13.0, 4.2), layout="constrained")
     axes = fig.subplots(1, 3)
-    axes[0].boxplot(list(errors.values()), tick_labels=[n.replace(", ", ",\n") for n in errors], showmeans=True)
+    axes[0].boxplot(
+        list(errors.values()), tick_labels=[n.replace(", ", ",\n") for n in errors], showmeans=True
+    )
     axes[0].set(yscale="log", title=title)
     axes[0].tick_params(axis="x", labelsize=7)
     for name, of in estimates.items():

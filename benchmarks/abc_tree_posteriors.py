@@ -143,12 +143,17 @@ def proposals(options: argparse.Namespace) -> Part:
         lines.append(["BART", *["not installed"] * 5])
     if options.pictures:
         few = {
-            k: [v[i] for i in np.unique(np.linspace(0, len(v) - 1, 5).astype(int))] for k, v in shown.items()
+            k: [v[i] for i in np.unique(np.linspace(0, len(v) - 1, 5).astype(int))]
+            for k, v in shown.items()
         }
-        pictures.proposals(options.pictures / "figure_5.png", few, last.reshape(side, side), (-5, 5, -5, 5))
+        pictures.proposals(
+            options.pictures / "figure_5.png", few, last.reshape(side, side), (-5, 5, -5, 5)
+        )
     heads = ["partition", "rounds", "boxes", "TV of the first proposal to the exact posterior", "of the last",
              "of the last to the posterior at its tolerance"]  # fmt: skip
-    text = f"## Figures 2 and 5: proposals of example 3, {n:,} simulations\n\n" + common.markdown(heads, lines)
+    text = f"## Figures 2 and 5: proposals of example 3, {n:,} simulations\n\n" + common.markdown(
+        heads, lines
+    )
     return Part(rows, text, statements)
 
 
@@ -159,7 +164,9 @@ def _tv(a: np.ndarray, b: np.ndarray) -> float:
 # --- figures 11 and 12 ---------------------------------------------------------------------------
 
 
-def compare(options, example: SimulatorExample, figure: str, runs: int, n: int, reference: int) -> Part:
+def compare(
+    options, example: SimulatorExample, figure: str, runs: int, n: int, reference: int
+) -> Part:
     """Discrepancies to the closest of very many prior draws, and the density at the true parameters."""
     rng = as_generator([options.seed, 11, example.n_dim])
     times = times_of(n)
@@ -174,7 +181,9 @@ def compare(options, example: SimulatorExample, figure: str, runs: int, n: int, 
             run = method(example, n, stream)
             of = found[name]
             of["seconds"].append(time.process_time() - begun)
-            of["mmd"].append(along(run, times, lambda c, s=stream: squared_mmd(resampled(c, _DRAWS, s), truth)))
+            of["mmd"].append(
+                along(run, times, lambda c, s=stream: squared_mmd(resampled(c, _DRAWS, s), truth))
+            )
             of["tv"].append(along(run, times, lambda c: marginal_tv(c.u, c.weight, truth_u)))
             of["nlp"].append(along(run, times, lambda c: surprise(c, at)))
             of["tolerance"].append(along(run, times, lambda c: c.tolerance))
@@ -189,9 +198,20 @@ def compare(options, example: SimulatorExample, figure: str, runs: int, n: int, 
         pictures.convergence(options.pictures / f"figure_{figure}.png", times, panels)
         pictures.marginals(options.pictures / f"figure_{figure}_marginals.png", list(example.names), samples,
                            example.truth)  # fmt: skip
-    heads = ["method", "squared MMD", "marginal TV", "-log density of the truth", "last tolerance", "seconds a run"]
+    heads = [
+        "method",
+        "squared MMD",
+        "marginal TV",
+        "-log density of the truth",
+        "last tolerance",
+        "seconds a run",
+    ]
     lines = [
-        [m, *(interval(of[k][:, -1]) for k in ("mmd", "tv", "nlp", "tolerance")), common.number(of["seconds"].mean())]
+        [
+            m,
+            *(interval(of[k][:, -1]) for k in ("mmd", "tv", "nlp", "tolerance")),
+            common.number(of["seconds"].mean()),
+        ]
         for m, of in found.items()
     ]
     text = (
@@ -216,7 +236,9 @@ def compare_statements(found, figure) -> list[Statement]:
         for k, title in said.items():
             if figure == "11" and k == "nlp":
                 continue
-            gaps = [gap(found[name][k][:, -1], found[o][k][:, -1]) for o in ("rejection", "SMC-ABC")]
+            gaps = [
+                gap(found[name][k][:, -1], found[o][k][:, -1]) for o in ("rejection", "SMC-ABC")
+            ]
             out.append(Statement(
                 f"figure {figure}", f"{who} does better than rejection and SMC-ABC under the budget: {title}",
                 all(g.below for g in gaps), f"less rejection {gaps[0]}, less SMC-ABC {gaps[1]}",
@@ -260,11 +282,13 @@ def heston_part(options: argparse.Namespace) -> Part:
 def lotka_part(options: argparse.Namespace) -> Part:
     """Figure 12."""
     example = lotka_volterra(prior="unit")
-    return compare(options, example, "12", options.lotka_runs, options.budget, options.lotka_reference)
+    return compare(
+        options, example, "12", options.lotka_runs, options.budget, options.lotka_reference
+    )
 
 
 def dimensions(options: argparse.Namespace) -> Part:
-    """Appendix C.1: is ABC-Tree ahead of SMC-ABC above all in many dimensions?"""
+    """Appendix C.1: ABC-Tree and SMC-ABC in more and more dimensions."""
     n, runs, sizes = options.dimension_steps, options.dimension_runs, (2, 5, 10)
     found: dict[tuple[str, int], np.ndarray] = {}
     for d in sizes:
@@ -285,7 +309,10 @@ def dimensions(options: argparse.Namespace) -> Part:
         "the exact posterior.\n\n"
     ) + common.markdown(heads, lines)
     gaps = {m: [gap(found[m, d], found["SMC-ABC", d]) for d in sizes] for m in (PRINTED, HERE)}
-    rows = [{"figure": "C.1", "method": m, "dimensions": d, "mmd": float(v.mean())} for (m, d), v in found.items()]
+    rows = [
+        {"figure": "C.1", "method": m, "dimensions": d, "mmd": float(v.mean())}
+        for (m, d), v in found.items()
+    ]
     return Part(rows, text, [
         Statement("appendix C.1", f"{m} is ahead of SMC-ABC especially in more dimensions",
                   gaps[m][-1].below and gaps[m][-1].mean < gaps[m][0].mean,
@@ -309,7 +336,9 @@ def digits(options: argparse.Namespace) -> Part:
     rng = as_generator([options.seed, 9])
     truth_u, tolerance = closest(example, options.digit_reference, rng)
     truth = network.shares(example.cube(truth_u))
-    fixed = first_tolerance(example.distance(example.simulate(rng, example.cube(rng.random((20_000, 5))))))
+    fixed = first_tolerance(
+        example.distance(example.simulate(rng, example.cube(rng.random((20_000, 5)))))
+    )
     fixed *= 0.9**5
 
     def off(c: Checkpoint) -> float:
@@ -401,9 +430,14 @@ def digit_statements(found, shares, truth) -> list[Statement]:
     cells = ", ".join(f"{d}: {shares[PRINTED][d]:.3f} of {truth[d]:.3f}" for d in common_digits)
     out.append(Statement("figure 9 (b)", "ABC-Tree catches multimodality: all digits of more than 2 %", caught, cells,
                          "a digit was lost"))  # fmt: skip
-    first = [gap(found["omega3"]["tv"].mean(1), found[o]["tv"].mean(1)) for o in ("omega1", "omega2")]
+    first = [
+        gap(found["omega3"]["tv"].mean(1), found[o]["tv"].mean(1)) for o in ("omega1", "omega2")
+    ]
     rate = [gap(found["omega3"]["overall"], found[o]["overall"]) for o in ("omega1", "omega2")]
-    tolerance = [gap(found["omega3"]["tolerance"][:, -1], found[o]["tolerance"][:, -1]) for o in ("omega1", "omega2")]
+    tolerance = [
+        gap(found["omega3"]["tolerance"][:, -1], found[o]["tolerance"][:, -1])
+        for o in ("omega1", "omega2")
+    ]
     out += [
         Statement("figure 13", "a criterion that favours acceptance (omega3) approximates the posterior more quickly",
                   all(g.below for g in first), f"mean TV less omega1 {first[0]}, less omega2 {first[1]}",
@@ -434,9 +468,16 @@ def leaves(options: argparse.Namespace) -> Part:
             low.append(float((run.distance[last] > 1.5 * fixed).mean()))
         found[most], lows[most] = np.array(shares), np.array(low)
     sharper, spread = gap(found[1000], found[10]), gap(lows[10], lows[1000])
-    heads = ["leaves", f"acceptance at {fixed:.3g}, last quarter", f"farther than {1.5 * fixed:.3g}"]
+    heads = [
+        "leaves",
+        f"acceptance at {fixed:.3g}, last quarter",
+        f"farther than {1.5 * fixed:.3g}",
+    ]
     lines = [[f"{k:,}", interval(found[k]), interval(lows[k])] for k in found]
-    text = f"## Figure 14: at most 10 leaves or 1,000, {n:,} simulations, {runs} runs\n\n" + common.markdown(heads, lines)
+    text = (
+        f"## Figure 14: at most 10 leaves or 1,000, {n:,} simulations, {runs} runs\n\n"
+        + common.markdown(heads, lines)
+    )
     rows = [{"figure": "14", "leaves": k, "acceptance": float(v.mean())} for k, v in found.items()]
     return Part(rows, text, [
         Statement("figure 14", "with a thousand leaves proposals are sharper: more acceptances", sharper.above,
@@ -463,7 +504,11 @@ def costs(options: argparse.Namespace) -> Part:
         return best
 
     boxes, n = np.array([300, 1000, 3000]), 2_000
-    inner = [seconds(lambda k=k: inner_loop(np.ones(k), np.full(k, 0.1), n, rng, utility="posterior")) / n for k in boxes]
+    inner = [
+        seconds(lambda k=k: inner_loop(np.ones(k), np.full(k, 0.1), n, rng, utility="posterior"))
+        / n
+        for k in boxes
+    ]
     sizes = np.array([2_000, 8_000, 32_000])
     points, d = rng.random((int(sizes[-1]), 5)), 5
 
@@ -471,18 +516,23 @@ def costs(options: argparse.Namespace) -> Part:
         return fit_cart(points[:m], (points[:m].sum(1) < 2.0).astype(float), rng)
 
     cart_s = [seconds(lambda m=m: cart(m)) for m in sizes]
-    particles = np.array([250, 500, 1_000, 2_000])
+    particles = np.array([500, 1_000, 2_000, 4_000])
     last = Checkpoint(0, 1.0, points, np.ones(len(points)))
 
     def weigh(b: int) -> np.ndarray:
         population = replace_population(last, b)
-        return kernel_density(population.u, population, kernel_root(population.u, population.weight))
+        return kernel_density(
+            population.u, population, kernel_root(population.u, population.weight)
+        )
 
     smc_s = [seconds(lambda b=b: weigh(b)) for b in particles]
     example, budget = gaussian_known(d), options.cost_steps
-    alone = seconds(lambda: example.distance(example.simulate(rng, example.cube(rng.random((budget, d))))))
+    alone = seconds(
+        lambda: example.distance(example.simulate(rng, example.cube(rng.random((budget, d)))))
+    )
     whole = {
-        name: seconds(lambda m=method: m(example, budget, as_generator([options.seed, 2])), 1) - alone
+        name: seconds(lambda m=method: m(example, budget, as_generator([options.seed, 2])), 1)
+        - alone
         for name, method in METHODS.items()
     }
     slopes = {
@@ -497,14 +547,16 @@ def costs(options: argparse.Namespace) -> Part:
         *([f"{name}, whole run without simulating, D = {d}", f"{1e6 * s / budget:.1f} us a simulation", "", ""]
           for name, s in whole.items()),
     ]  # fmt: skip
-    text = "## Table 1: costs\n\n" + common.markdown(["what", "measured", "slope", "table 1"], lines)
+    text = "## Table 1: costs\n\n" + common.markdown(
+        ["what", "measured", "slope", "table 1"], lines
+    )
     rows = [{"figure": "table 1", "method": k, "seconds": v} for k, v in whole.items()]
     near = [abs(slopes[k] - v) < 0.4 for k, v in (("K", 1.0), ("B log B", 1.0), ("B^2", 2.0))]
     ratio = whole[PRINTED] / max(whole["SMC-ABC"], 1e-9)
     return Part(rows, text, [
         Statement("table 1", "costs grow like K, B log B and B² (slopes within 0.4)", all(near),
                   ", ".join(f"{k}: {v:.2f}" for k, v in slopes.items()),
-                  "fixed costs of a call weigh at these sizes"),
+                  "fixed costs of a call, or the processor's caches, weigh at these sizes"),
         Statement("table 1", "ABC-Tree (CART) costs less than SMC-ABC where K < d B", bool(ratio < 1.0),
                   f"{ratio:.2f} times its cost, K <= 1,000, B = 1,000, d = {d}",
                   "trees are fitted to all simulations so far, and SMC-ABC pays O(d B) for accepted particles only"),

@@ -136,7 +136,9 @@ def toy(options: argparse.Namespace) -> Part:
         of["regret"].append((np.cumsum(lost) / np.arange(1, n + 1))[times - 1])
         of["tv"].append(weighted_tv(box, accepted, weight, p, times))
         w = weight * accepted
-        of["ess"].append(np.cumsum(w)[times - 1] ** 2 / np.maximum(np.cumsum(w**2)[times - 1], 1e-300))
+        of["ess"].append(
+            np.cumsum(w)[times - 1] ** 2 / np.maximum(np.cumsum(w**2)[times - 1], 1e-300)
+        )
 
     for rng in spawn_generators([options.seed, 3], runs):
         box = rng.integers(k, size=n)
@@ -155,7 +157,11 @@ def toy(options: argparse.Namespace) -> Part:
     rows, lines = [], []
     early = int(np.searchsorted(times, n // 10))
     for name, of in found.items():
-        cells = [interval(of[m][:, j]) for m in ("acceptance", "regret", "tv", "ess") for j in (early, -1)]
+        cells = [
+            interval(of[m][:, j])
+            for m in ("acceptance", "regret", "tv", "ess")
+            for j in (early, -1)
+        ]
         lines.append([name, *cells])
         rows += [
             {
@@ -259,7 +265,10 @@ def theorem(options: argparse.Namespace) -> Part:
             for n, v in zip(totals, of, strict=True)
         ]
     heads = ["scheme", *(f"R_T, T = {n:,}" for n in totals), "slope in log T"]
-    text = f"## Theorem 3.1: five boxes, rates {rates.min():g} to 1, {runs} runs\n\n" + common.markdown(heads, lines)
+    text = (
+        f"## Theorem 3.1: five boxes, rates {rates.min():g} to 1, {runs} runs\n\n"
+        + common.markdown(heads, lines)
+    )
     bound = float(np.polyfit(logs, np.log(np.log(totals) ** 2 / np.array(totals)), 1)[0])
     with_plays = [interval(slopes[u, True]) for u in utilities]
     without = [interval(slopes[u, False]) for u in utilities]
@@ -304,13 +313,18 @@ def grid(options: argparse.Namespace) -> Part:
         pictures.grid(options.pictures / "figure_4.png", times, errors, samples, fine, rate)
     middle, coarse, finest = 100, sizes[0], sizes[-1]
     heads = ["bins", f"error, {times[len(times) // 2]:,} simulations", f"{times[-1]:,}"]
-    lines = [[f"{k:,}", interval(v[:, len(times) // 2]), interval(v[:, -1])] for k, v in errors.items()]
+    lines = [
+        [f"{k:,}", interval(v[:, len(times) // 2]), interval(v[:, -1])] for k, v in errors.items()
+    ]
     text = (
         f"## Figure 4: regular bins, example 2, {runs} runs\n\nWasserstein distance of weighted acceptances "
         "to the posterior at the tolerance, in its standard deviations.\n\n"
     ) + common.markdown(heads, lines)
     pairs = [gap(errors[middle][:, -1], errors[k][:, -1]) for k in (coarse, finest)]
-    halfway = [gap(errors[middle][:, len(times) // 2], errors[k][:, len(times) // 2]) for k in (coarse, finest)]
+    halfway = [
+        gap(errors[middle][:, len(times) // 2], errors[k][:, len(times) // 2])
+        for k in (coarse, finest)
+    ]
     rows = [
         {"figure": "4", "bins": k, "simulations": int(t), "error": float(v)}
         for k, of in errors.items()
@@ -328,7 +342,9 @@ def grid(options: argparse.Namespace) -> Part:
 
 def accepted_in_bins(bins, k, cdf, fine, rng) -> np.ndarray:
     """Parameters of acceptances in given bins (n,), by inversion of their distribution function in the bin."""
-    edges = np.interp(np.arange(k + 1) / k, np.append(0.0, fine + 0.5 / len(fine)), np.append(0.0, cdf))
+    edges = np.interp(
+        np.arange(k + 1) / k, np.append(0.0, fine + 0.5 / len(fine)), np.append(0.0, cdf)
+    )
     low, high = edges[bins], edges[bins + 1]
     u = low + (high - low) * rng.random(len(bins))
     found = np.interp(u, np.append(0.0, cdf), np.append(0.0, fine + 0.5 / len(fine)))
@@ -406,7 +422,11 @@ def _largest_draw(alpha, beta, rng):
 def arm_rates() -> np.ndarray:
     """Fifty rates with the largest at point 28 and rivals nearly as high; the paper draws its own only."""
     k = np.arange(1, 51)
-    rates = 0.05 + 0.40 * np.exp(-0.5 * ((k - 28) / 5.0) ** 2) + 0.38 * np.exp(-0.5 * ((k - 9) / 3.0) ** 2)
+    rates = (
+        0.05
+        + 0.40 * np.exp(-0.5 * ((k - 28) / 5.0) ** 2)
+        + 0.38 * np.exp(-0.5 * ((k - 9) / 3.0) ** 2)
+    )
     rates[27] += 0.05
     return rates
 
@@ -425,9 +445,20 @@ def arms(options: argparse.Namespace) -> Part:
             pulls.append((follow == best).reshape(10, -1).mean(axis=1))
         right[name], share[name] = np.array(found, float), np.array(pulls)
     if options.pictures:
-        pictures.arms(options.pictures / "figure_6.png", rates, times, right, follow_once(rates, n, options.seed))
+        pictures.arms(
+            options.pictures / "figure_6.png",
+            rates,
+            times,
+            right,
+            follow_once(rates, n, options.seed),
+        )
     middle = len(times) * 3 // 4
-    heads = ["policy", f"right after {times[middle]:,}", f"after {n:,}", "pulls of the best: first, last tenth"]
+    heads = [
+        "policy",
+        f"right after {times[middle]:,}",
+        f"after {n:,}",
+        "pulls of the best: first, last tenth",
+    ]
     lines = [
         [name, interval(v[:, middle]), interval(v[:, -1]),
          f"{common.percent(share[name][:, 0].mean())}, {common.percent(share[name][:, -1].mean())}"]

@@ -20,8 +20,8 @@ _EDGE = 2.0**-53
 _RANK = 1e-8
 #: Growth of the number of effective draws from one tolerance that is tried to the next.
 _STEP = 1.6
-#: Standard errors by which estimates at a larger tolerance may differ from those at smaller ones.
-_AGREE = 2.5
+#: Probability that estimates at two tolerances differ by chance more than is allowed, for any of them.
+_LEVEL = 0.05
 
 
 class Adjusted(NamedTuple):
@@ -89,9 +89,7 @@ def adjust_linear(
     gaps = summaries - observed
     scale = gaps.std(axis=0)
     gaps = gaps[:, scale > 0.0] / scale[scale > 0.0]
-    w = weights.copy()
-    if 0.0 < tolerance < np.inf:
-        w = w * np.maximum(1.0 - (distance / tolerance) ** 2, 0.0)
+    w = weights * _kernel(distance, tolerance)
     if not (w > 0.0).sum() > gaps.shape[1] + 1:
         w = weights
     w = w / w.sum()
@@ -121,11 +119,11 @@ def adjusted_accepted(
     log_weight: np.ndarray,
     smallest: float,
 ) -> tuple[Accepted, np.ndarray]:
-    """Accept as much as regression can bring together, and adjust it.
+    r"""Accept as much as regression can bring together, and adjust it.
 
-    Tolerances are tried from `smallest` upwards, until adjusted means or standard deviations differ by
-    more than 2.5 standard errors from those at any smaller one (Lepski's rule); the largest
-    before that is taken.
+    Tolerances are tried from `smallest` upwards, until adjusted means or standard deviations differ from
+    those at a smaller one by more than chance explains (Lepski's rule, at 5 % over all comparisons); the
+    largest before that is taken.
 
     Parameters
     ----------
@@ -139,6 +137,7 @@ def adjusted_accepted(
     Returns
     -------
     Accepted
+        With :math:`1 - d_i^2 / \epsilon^2` in their weights.
     array (A, D)
         Adjusted points of the cube.
     """
@@ -149,12 +148,31 @@ def adjusted_accepted(
         found = adjust_linear(
             u[at], summaries[at], observed, kept.weight, distance[at], tolerance
         )
-        if not all(_agree(found, other) for other in before):
+        comparisons = 2 * u.shape[1] * max(1, len(before))
+        most = float(ndtri(1.0 - 0.5 * _LEVEL / comparisons))
+        if not all(_agree(found, other, most) for other in before):
             break
         chosen = kept, found.u
         before.append(found)
     assert chosen is not None
-    return chosen
+    kept, some = _weighted(chosen[0], distance)
+    return kept, chosen[1][some]
+
+
+def _kernel(distance: np.ndarray, tolerance: float) -> np.ndarray:
+    """Epanechnikov's kernel; where it would leave nothing, all count the same."""
+    if not 0.0 < tolerance < np.inf:
+        return np.ones(len(distance))
+    found = np.maximum(1.0 - (distance / tolerance) ** 2, 0.0)
+    return found if found.any() else np.ones(len(distance))
+
+
+def _weighted(kept: Accepted, distance: np.ndarray) -> tuple[Accepted, np.ndarray]:
+    """Accepted simulations with the kernel in their weights, and which of them have any left."""
+    kernel = _kernel(distance[kept.index], kept.tolerance)
+    some = kernel > 0.0
+    log_weight = kept.log_weight[some] + np.log(kernel[some])
+    return Accepted(kept.tolerance, kept.index[some], log_weight), some
 
 
 def _tolerances(distance, log_weight, smallest: float) -> Sequence[float]:
@@ -174,8 +192,8 @@ def _tolerances(distance, log_weight, smallest: float) -> Sequence[float]:
     return out
 
 
-def _agree(found: Adjusted, other: Adjusted) -> bool:
-    means = np.abs(found.mean - other.mean) <= _AGREE * other.mean_error
-    spreads = np.abs(found.log_sd - other.log_sd) <= _AGREE * other.log_sd_error
+def _agree(found: Adjusted, other: Adjusted, most: float) -> bool:
+    means = np.abs(found.mean - other.mean) <= most * other.mean_error
+    spreads = np.abs(found.log_sd - other.log_sd) <= most * other.log_sd_error
     same = found.log_sd == other.log_sd
     return bool((means & (spreads | same)).all()) or not math.isfinite(float(other.log_sd.sum()))

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scipy.stats import chi2
+
 __all__ = ["LocalQuadratic", "fit_log_quadratic", "n_terms"]
 
 _STEPS, _HALVINGS = 50, 20
@@ -79,10 +81,10 @@ class LocalQuadratic(NamedTuple):
         return out
 
     def skewness(self) -> float:
-        """Wald statistic of the cubic terms over their number; about one where they are noise."""
+        """P-value of the cubic terms, by a Wald test; small where the peak is skewed."""
         d = len(self.centre)
         found = self.coefficients[-d:]
-        return float(found @ np.linalg.pinv(self.covariance[-d:, -d:]) @ found / d)
+        return float(chi2.sf(found @ np.linalg.pinv(self.covariance[-d:, -d:]) @ found, d))
 
 
 def n_terms(n_dim: int, *, diagonal: bool = False, cubic: bool = False) -> int:

@@ -138,7 +138,7 @@ def estimate_mode(
         _of_combination(history, x, discrete, rows, rate, parameters, log_prior, lowest)
         for rows, rate in _combinations(history, x[:, discrete], log_prior)
     ]
-    return max(found, key=lambda mode: mode.log_density)
+    return max(found, key=lambda mode: mode.compared)
 
 
 def _positions(parameters: Parameters, n_columns: int, n_dim: int):
@@ -171,6 +171,7 @@ def _box(history: MapHistory, parameters: Parameters) -> Mode:
         float(believed.error[best]) / value if value > 0.0 else math.nan,
         history.tolerance,
         float(believed.rate[best] * believed.counts[best]),
+        history.log_value(best),
     )
 
 
@@ -201,13 +202,15 @@ def _of_combination(history, x, discrete, rows, rate, parameters, log_prior, low
     labels = soft_labels(history.distance[rows], history.tolerance)
     at = u[int(labels.argmax())]
     mean, error = rate
+    height = float(math.log(mean) + log_prior(at[None])[0]) if mean > 0.0 else -math.inf
     alone = Mode(
         at,
         np.where(discrete, 0.0, np.nan),
-        float(math.log(mean) + log_prior(at[None])[0]) if mean > 0.0 else -math.inf,
+        height,
         error / mean if mean > 0.0 else math.nan,
         history.tolerance,
         float(labels.sum()),
+        height,
     )
     moving = _continuous_coordinates(at, discrete, parameters)
     if discrete.all() or not moving.any() or not (labels > 0.0).any():

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 from scipy.special import ndtr
 
-from amc_pymc.abc_tree.peak import SKEWED, Peak, Surface, climb, peak_errors
+from amc_pymc.abc_tree.peak import Peak, Surface, climb, peak_errors
 
 __all__ = ["Mode", "find_mode", "soft_labels"]
 
@@ -45,6 +45,8 @@ class Mode(NamedTuple):
         Scale of the closeness that was fitted.
     effective : float
         Sum of the labels that the fit stands on; 0 if there was no fit.
+    compared : float
+        The logarithm of the density at the tolerance that was asked for, by which modes can be compared.
     """
 
     u: np.ndarray
@@ -53,6 +55,7 @@ class Mode(NamedTuple):
     log_density_se: float
     tolerance: float
     effective: float
+    compared: float
 
 
 def soft_labels(distance: np.ndarray, tolerance: float) -> np.ndarray:
@@ -124,8 +127,8 @@ def find_mode(
     height, fitted, i = best
     if fitted is None:
         nothing = np.full(x.shape[1], np.nan)
-        return Mode(u[i], nothing, height, math.nan, tolerance, 0.0)
-    return _as_mode(_best_tolerance(fitted, x, distance, surface, lowest), surface)
+        return Mode(u[i], nothing, height, math.nan, tolerance, 0.0, height)
+    return _as_mode(_best_tolerance(fitted, x, distance, surface, lowest), surface, height)
 
 
 def _starts(x, labels, log_prior):
@@ -172,7 +175,7 @@ def _best_tolerance(first: Peak, x, distance, surface: Surface, lowest: float) -
     All are with cubic terms or all without, as the one at the highest tolerance, which knows best.
     """
     ladder: list[Peak] = []
-    skewed = SKEWED
+    skewed: bool | None = None
     for steps in range(_UP, -_DOWN - 1, -1):
         tolerance = max(first.tolerance * 2.0 ** (steps / 2.0), lowest)
         if ladder and tolerance >= ladder[-1].tolerance:
@@ -185,7 +188,7 @@ def _best_tolerance(first: Peak, x, distance, surface: Surface, lowest: float) -
         if fitted is None or (ladder and fitted.fit.effective < _ENOUGH):
             break
         ladder.append(fitted)
-        skewed = 0.0 if ladder[0].fit.cubic else math.inf
+        skewed = ladder[0].fit.cubic
     if not ladder:
         return first
     return ladder[_least_error(ladder, first.fit.root, surface, lowest)]
@@ -203,7 +206,7 @@ def _least_error(ladder: list[Peak], unit, surface: Surface, lowest: float) -> i
     )
     known = np.flatnonzero(np.isfinite(variance))
     if not len(known):
-        return 0
+        return min(_UP, len(ladder) - 1)
     bias = np.zeros(len(ladder))
     for j in known:
         for k in known[known > j]:
@@ -217,7 +220,7 @@ def _least_error(ladder: list[Peak], unit, surface: Surface, lowest: float) -> i
     return int(np.nanargmin(variance + bias))
 
 
-def _as_mode(fitted: Peak, surface: Surface) -> Mode:
+def _as_mode(fitted: Peak, surface: Surface, compared: float) -> Mode:
     covariance, se = peak_errors(fitted, surface)
     return Mode(
         ndtr(fitted.z),
@@ -226,4 +229,5 @@ def _as_mode(fitted: Peak, surface: Surface) -> Mode:
         se,
         fitted.tolerance,
         fitted.fit.effective,
+        compared,
     )

@@ -14,18 +14,20 @@ from scipy.special import ndtr, ndtri
 
 from amc_pymc.abc_tree.log_quadratic import LocalQuadratic, fit_log_quadratic, n_terms
 
-__all__ = ["SKEWED", "Peak", "Surface", "climb", "peak_errors"]
+__all__ = ["Peak", "Surface", "climb", "peak_errors"]
 
 #: Radius of the window in one dimension, in standard deviations of the peak.
 _RADIUS = 2.0
 #: Fits until the window has found its place and width, and by how much its width may change at once.
 _FITS, _CHANGE = 6, 3.0
-#: Wald statistic of the skewness, per dimension, from which on the peak is taken to be skewed.
-SKEWED = 4.0
+#: Error probability of the test by which a peak is taken to be skewed.
+_SKEWED = 0.001
 #: Normal quantiles that are searched, whatever is in the tails.
 _REACH = 8.0
 #: Sum of labels that a fit needs for each coefficient.
 _PER_TERM = 4.0
+#: Slope per width of the peak above which a maximum is one at an edge.
+_STEEP = 0.1
 
 
 class Surface(NamedTuple):
@@ -65,11 +67,11 @@ def climb(
     root,
     *,
     fits: int = _FITS,
-    skewed: float = SKEWED,
+    skewed: bool | None = False,
 ) -> Peak | None:
     """Move the window to the peak and give it its width; None if there is too little to fit.
 
-    Cubic terms are added in the end if their Wald statistic is above `skewed`.
+    Cubic terms are added in the end if `skewed`; None: if they are significant.
     """
     z, radius = np.clip(ndtri(u), -_REACH, _REACH), _radius(x.shape[1])
     centre, fit = surface.positions(ndtr(z)[None])[0], None
@@ -83,11 +85,11 @@ def climb(
         widths = np.clip(widths, 1.0 / _CHANGE**2, _CHANGE**2)
         root = root @ (axes / np.sqrt(widths)) @ axes.T
     assert fit is not None
-    if math.isfinite(skewed):
+    if skewed is not False:
         cubic = fit_log_quadratic(
             x, labels, fit.centre, fit.root, radius, diagonal=fit.diagonal, cubic=True
         )
-        if cubic is not None and cubic.skewness() > skewed:
+        if cubic is not None and (skewed or cubic.skewness() < _SKEWED):
             fit = cubic
             z, height = _maximise(fit, surface, z)
     return Peak(z, height, tolerance, fit)
@@ -124,7 +126,10 @@ def _maximise(fit: LocalQuadratic, surface: Surface, z: np.ndarray) -> tuple[np.
 
 
 def peak_errors(fitted: Peak, surface: Surface) -> tuple[np.ndarray, float]:
-    """Covariance (P, P) of the mode and standard error of the logarithm of the height."""
+    """Covariance (P, P) of the mode and standard error of the logarithm of the height.
+
+    The covariance is nan where the peak is at an edge of what is possible.
+    """
     fit, z = fitted.fit, fitted.z
     p, d, h = len(fit.centre), len(z), 1e-3
 
@@ -145,6 +150,9 @@ def peak_errors(fitted: Peak, surface: Surface) -> tuple[np.ndarray, float]:
     value_terms = fit.value_terms(y)
     se = math.sqrt(max(0.0, float(value_terms @ fit.covariance @ value_terms)))
     if not np.isfinite(hessian).all() or np.linalg.eigvalsh(hessian).max() >= 0.0:
+        return np.full((p, p), np.nan), se
+    slope = (height(z + steps) - height(z - steps)) / (2.0 * h)
+    if np.linalg.norm(fit.root.T @ np.linalg.lstsq(jacobian.T, slope)[0]) > _STEEP:
         return np.full((p, p), np.nan), se
     inner = np.linalg.solve(fit.root.T, terms)
     moved = jacobian @ np.linalg.solve(hessian, jacobian.T @ inner)

@@ -135,13 +135,13 @@ def _weighted(run: AbcRun, found: Accepted, values: dict[str, np.ndarray]) -> xr
     history = run.history
     out = _draws(run.model, {k: v[None] for k, v in values.items()})
     columns = {
-        "distance": history.distance,
-        "log_weight": history.log_weight,
-        "round": history.number,
-        "box": history.box,
+        "distance": history.distance[found.index],
+        "log_weight": found.log_weight,
+        "round": history.number[found.index],
+        "box": history.box[found.index],
     }
     for name, column in columns.items():
-        out[name] = ("chain", "draw"), column[found.index][None]
+        out[name] = ("chain", "draw"), column[None]
     return out
 
 

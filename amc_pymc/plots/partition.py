@@ -97,7 +97,9 @@ def plot_partition(
     -----
     In each box the posterior is constant relative to the prior, that is, in the unit cube. On the scale of
     parameters the density of a cell between neighbouring ends of boxes is its mass over its size, exact on the
-    mean over the cell; of a cell without end all mass is in what is left of it. Coordinates are drawn in the
+    mean over the cell; of a cell that is cut all mass is in what is left of it. A last cell is cut where draws
+    end if it has no end, and if the prior is five times thinner in it than in the next one, as in a tail that
+    a quantile function cuts far out. Coordinates are drawn in the
     cube, without draws, where the scale of the parameters is not known: priors without quantiles, discrete ones,
     and those that depend on other parameters. Colours are on a log scale; below a ten thousandth of the
     highest density all are the same.
@@ -374,7 +376,11 @@ def _resampled(weighted: xr.Dataset) -> np.ndarray:
         raise ValueError(
             f"Group 'weighted_posterior' of data has no log_weight; pass what {ABC_SOURCE} returned."
         )
-    log_weight = weighted["log_weight"].values.reshape(-1)
+    log_weight = weighted["log_weight"].transpose("chain", "draw").values.reshape(-1)
+    if not len(log_weight) or not np.isfinite(log_weight).all():
+        raise ValueError(
+            "log_weight in group 'weighted_posterior' of data must be finite, and at least one."
+        )
     total = np.cumsum(np.exp(log_weight - log_weight.max()))
     n = min(len(total), _MOST_DRAWS)
     return np.searchsorted(total, (np.arange(n) + 0.5) / n * total[-1])

@@ -12,6 +12,8 @@ __all__ = ["Axis", "box_axis", "cell_masses", "pair_masses"]
 _HUGE = 1e300
 #: Cells along one coordinate, at most.
 MOST_CELLS = 400
+#: By how much the prior is thinner in a last cell than in the next, for it to have no end.
+_THIN = 5.0
 #: Margin around what is shown, relative to its range.
 _MARGIN = 0.06
 
@@ -74,7 +76,8 @@ def box_axis(
     lower, upper : arrays (K,)
         Ends of boxes in the cube.
     theta : two arrays (K,), optional
-        The same on the scale of the parameter. Infinite ones are cut where `draws` end.
+        The same on the scale of the parameter. Infinite ones are cut where `draws` end, and so are those at
+        which the prior is so thin that they stand for infinite ones.
     draws : array (n,), optional
         Finite.
     zoom : bool
@@ -102,7 +105,7 @@ def box_axis(
         draws = None
     else:
         assert draws is not None
-        places, view = _cut(found, draws, zoom)
+        places, view = _cut(_without_ends(knots, found), (found[0], found[-1]), draws, zoom)
     kept = _kept(places, view)
     return Axis(label, lower, upper, knots, places, knots[kept], places[kept], view, draws)
 
@@ -121,19 +124,37 @@ def _places(
     return at
 
 
+def _without_ends(knots: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Values at the knots, infinite ones at ends that stand for them.
+
+    Quantile functions are cut at levels next to 0 and 1, so that priors without end seem to have one. A last
+    cell is taken for one without end if the prior is much thinner in it than in the next, and if there is no
+    other to compare it with, unless the prior is uniform.
+    """
+    slopes = np.diff(places) / np.diff(knots)
+    if len(slopes) > 2:
+        first, last = slopes[0] > _THIN * slopes[1], slopes[-1] > _THIN * slopes[-2]
+    else:
+        first = last = not (len(slopes) == 2 and np.isclose(slopes[0], slopes[1]))
+    places = places.copy()
+    places[0] = -np.inf if first else places[0]
+    places[-1] = np.inf if last else places[-1]
+    return places
+
+
 def _cut(
-    places: np.ndarray, draws: np.ndarray, zoom: bool
+    places: np.ndarray, bounds: tuple[float, float], draws: np.ndarray, zoom: bool
 ) -> tuple[np.ndarray, tuple[float, float]]:
-    """Values at the knots without infinite ones, and what to show of them."""
+    """Values at the knots, infinite ones cut where draws end but within bounds, and what to show of them."""
     inner = places[np.isfinite(places)]
     low, high = float(draws.min()), float(draws.max())
     width = high - low
     if width <= 0.0:
-        width = float(np.ptp(inner)) or max(abs(low), 1.0)
+        width = float(np.ptp(inner) if len(inner) else 0.0) or max(abs(low), 1.0)
     margin = _MARGIN * width
     # A cell without end begins within what is shown, so that something of it is left.
     ends = [low, high, *(inner[[0, -1]] if len(inner) else [])]
-    places = np.clip(places, min(ends) - margin, max(ends) + margin)
+    places = np.clip(places, max(min(ends) - margin, bounds[0]), min(max(ends) + margin, bounds[1]))
     if not zoom:
         return places, (float(places[0]), float(places[-1]))
     return places, (max(low - margin, float(places[0])), min(high + margin, float(places[-1])))

@@ -2,7 +2,7 @@ import numpy as np
 
 from scipy.special import ndtr, ndtri
 
-from amc_pymc.abc_tree.adjust import adjust_linear
+from amc_pymc.abc_tree.adjust import adjust_linear, adjusted_accepted
 
 RNG = np.random.default_rng(1)
 
@@ -48,3 +48,42 @@ def test_few_simulations():
     s = np.array([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]])
     found = adjust_linear(u, s, np.array([1.5, 2.5, 3.5]), np.ones(2), np.ones(2), 1.0).u
     assert ((found > 0.0) & (found < 1.0)).all()
+
+
+def adjusted(x, s, data):
+    distance = np.sqrt(((s - data) ** 2).sum(axis=1))
+    smallest = np.sort(distance)[199]
+    return smallest, adjusted_accepted(
+        ndtr(x), s, data, distance, np.zeros(len(x)), float(smallest)
+    )
+
+
+def test_where_regression_is_linear_nearly_all_is_accepted():
+    x, s = normal_means(20_000)
+    smallest, (kept, u) = adjusted(x, s, np.array([1.0, -0.5]))
+    assert len(kept.index) > 5000 and kept.tolerance > smallest
+    found = ndtri(u)
+    np.testing.assert_allclose(found.mean(axis=0), [0.5, -0.25], atol=6.0 * np.sqrt(0.5 / 5000))
+    assert u.shape == (len(kept.index), 2)
+
+
+def test_where_it_is_not_little_is():
+    x, _ = normal_means(20_000)
+    data = np.array([1.0, 1.0])
+    _, (kept, u) = adjusted(x, x**3 + 0.3 * RNG.normal(size=x.shape), data)
+    assert len(kept.index) < 5000
+    grid = np.linspace(-3.0, 3.0, 10_001)
+    p = np.exp(-0.5 * grid**2 - (1.0 - grid**3) ** 2 / (2.0 * 0.3**2))
+    mean = (p @ grid) / p.sum()
+    sd = np.sqrt(p @ (grid - mean) ** 2 / p.sum())
+    # Within chance and a bias that chance would hide in the smallest set, of 200.
+    bound = 4.0 * sd / np.sqrt(len(kept.index)) + 2.5 * sd / np.sqrt(200)
+    found = np.average(ndtri(u), axis=0, weights=kept.weight)
+    assert (abs(found - mean) < bound).all()
+
+
+def test_nothing_beyond_the_smallest_tolerance():
+    x, s = normal_means(300)
+    distance = np.where(np.arange(300) < 250, 0.5, np.inf)
+    kept, u = adjusted_accepted(ndtr(x), s, np.zeros(2), distance, np.zeros(300), 0.5)
+    assert kept.tolerance == 0.5 and len(u) == len(kept.index) == 250

@@ -386,3 +386,19 @@ def test_a_run_that_is_killed_goes_on(tmp_path):
     sums = [start(folder, "0").communicate()[0] for folder in folders]
     assert sums[0] == sums[1] != ""
     assert 3 <= done < len(list(folders[1].glob("run/*.npz")))
+
+
+@pytest.mark.parametrize("sampler", [amc.sample_abc_tree, amc.sample_abc_rejection])
+@pytest.mark.parametrize("batched", [True, False])
+def test_linear_adjustment(sampler, batched):
+    """Of a normal mean with a normal prior regression makes the posterior at tolerance zero."""
+    problem = amc.SimulatorProblem({"mu": stats.norm(0.0, 1.0)}, one_normal, DATA)
+    found = sample(problem, sampler, adjust="linear", batched=batched)
+    variance = 1.0 / (1.0 + 1.0 / SD**2)
+    mean, n = variance * DATA / SD**2, found["posterior"].attrs["effective_draws"]
+    weighted = found["weighted_posterior"]
+    w, mu = np.exp(weighted["log_weight"].values[0]), weighted["mu"].values[0]
+    assert abs(np.average(mu, weights=w) - mean) < 4.0 * math.sqrt(variance / n)
+    spread = np.average((mu - mean) ** 2, weights=w)
+    assert abs(spread / variance - 1.0) < 4.0 * math.sqrt(2.0 / n)
+    assert n > 500

@@ -153,6 +153,37 @@ def test_a_cut_cell_beyond_the_draws_keeps_a_width():
     assert axis.view == pytest.approx((-0.6, 10.6))
 
 
+@pytest.mark.parametrize("cuts", [[], [0.4], [0.3, 0.6], [0.1, 0.4, 0.5, 0.9]], ids=str)
+def test_tails_cut_far_out_have_no_end(cuts):
+    u = np.array([0.0, *cuts, 1.0])
+    draws = np.array([-2.0, 3.0])
+
+    def places(prior, level):
+        theta = prior.ppf(np.clip(u, level, 1.0 - level))
+        return box_axis("a", u[:-1], u[1:], (theta[:-1], theta[1:]), draws, zoom=False).places
+
+    np.testing.assert_allclose(places(stats.norm(), 1e-15), places(stats.norm(), 0.0))
+    assert places(stats.norm(), 1e-15)[[0, -1]] == pytest.approx([-2.3, 3.3])
+    if cuts:
+        uniform = places(stats.uniform(-30.0, 60.0), 0.0)
+        assert uniform[[0, -1]].tolist() == [-30.0, 30.0]
+    half = places(stats.expon(-1.0), 1e-15)
+    assert half[[0, -1]] == pytest.approx([-1.0, 3.3])
+    inside = places(stats.beta(9.0, 9.0, -1.0, 3.0), 0.0)
+    assert inside[0] >= -1.0 and inside[-1] <= 2.0 and (np.diff(inside) > 0.0).all()
+
+
+def test_the_mass_of_a_tail_is_where_draws_are():
+    u = np.array([0.0, 0.3, 0.5, 0.7, 1.0])
+    theta = stats.norm(0.0, 3.0).ppf(np.clip(u, 1e-16, 1.0 - 1e-16))
+    draws = stats.norm(0.0, 3.0).ppf(np.linspace(0.001, 0.999, 500))
+    axis = box_axis("a", u[:-1], u[1:], (theta[:-1], theta[1:]), draws)
+    density = cell_masses(axis, np.diff(u)) / np.diff(axis.places)
+    # Over 23 units, to where the quantile function is cut, it would be 0.013.
+    assert density[0] == pytest.approx(0.3 / (theta[1] - axis.places[0]))
+    assert density[0] > 0.03
+
+
 def test_a_finite_prior_is_not_left():
     dt = result(2, 12, prior=stats.uniform(-1.0, 4.0))
     pc = plot_partition(dt, backend="none")
@@ -216,7 +247,7 @@ def test_weighted_draws_are_resampled():
     log_weight = np.full((2, 200), -1000.0)
     log_weight[0, :10] = np.log(9.0)
     log_weight[1, :10] = 0.0
-    dt["weighted_posterior"]["log_weight"] = (("chain", "draw"), log_weight)
+    dt["weighted_posterior"]["log_weight"] = xr.DataArray(log_weight, dims=("chain", "draw"))
     x = dt["weighted_posterior"]["x"].values[..., 0]
     rug = drawn(plot_partition(dt, backend="none"), "rug", "x[0]")["x"]
     assert len(rug) == 400
@@ -272,6 +303,9 @@ def test_one_box_and_one_row():
     dt["posterior"] = xr.DataTree(dt["posterior"].to_dataset().isel(chain=[0], draw=[0]))
     pc = plot_partition(dt, backend="none")
     low, high = setting(pc, "xlim", "x[0]")["lims"]
+    assert low < dt["posterior"]["x"].item() < high
+    dt["step_posterior"] = result(1, 1)["step_posterior"]
+    low, high = setting(plot_partition(dt, backend="none"), "xlim", "x[0]")["lims"]
     assert low < dt["posterior"]["x"].item() < high
 
 
@@ -354,6 +388,10 @@ def test_what_is_no_result_is_refused():
     weighted = result(group="weighted_posterior")
     with pytest.raises(ValueError, match="'weighted_posterior' of data has no log_weight"):
         plot_partition(without(weighted, "weighted_posterior", "log_weight"))
+    for bad in (np.nan, np.inf):
+        weighted["weighted_posterior"]["log_weight"][0, 0] = bad
+        with pytest.raises(ValueError, match="log_weight in group 'weighted_posterior'"):
+            plot_partition(weighted)
     with pytest.raises(ValueError, match="must have boxes and coordinates"):
         plot_partition(without(dt, "step_posterior", "coordinate"))
     empty = dt.copy()

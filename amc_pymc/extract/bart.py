@@ -1,0 +1,248 @@
+"""Boxes from draws of Bayesian additive regression trees, by pymc-bart."""
+
+from __future__ import annotations
+
+import ctypes
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from amc_pymc.abc_tree.overlay import overlay
+from amc_pymc.abc_tree.partition import Partition, from_cuts, whole_cube
+from amc_pymc.arguments import positive_int
+
+__all__ = ["Bart", "Tree", "draw_trees", "fit_bart"]
+
+#: Simulations that a fit takes; more are thinned.
+_MOST = 2000
+#: Particles of a tree, and cuts on the way down to a box of one.
+_PARTICLES, _DEPTH = 10, 10
+#: Prior that a box is cut: alpha (1 + depth)^-beta.
+_ALPHA, _BETA = 0.95, 2.0
+#: Degrees of freedom and scale, in terms of the variance of labels, of the prior of the noise.
+_NU, _LAMBDA = 3.0, 0.1
+
+
+@dataclass(frozen=True)
+class Bart:
+    """Partitions by :func:`fit_bart`.
+
+    Attributes
+    ----------
+    trees, draws, tune, max_leaves, min_samples : int
+
+    Raises
+    ------
+    ImportError
+        Without pymc-bart.
+    TypeError, ValueError
+        If a number is not an integer of at least one.
+    """
+
+    trees: int = 5
+    draws: int = 1
+    tune: int = 100
+    max_leaves: int = 1000
+    min_samples: int = 15
+
+    def __post_init__(self):
+        for name in ("trees", "draws", "tune", "max_leaves", "min_samples"):
+            positive_int(name, getattr(self, name))
+        _library()
+
+    def __call__(self, u, closeness, before, rng) -> Partition:
+        """A new partition; `before` plays no part."""
+        return fit_bart(
+            u, closeness, rng, trees=self.trees, draws=self.draws, tune=self.tune,
+            max_leaves=self.max_leaves, min_samples=self.min_samples,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Boxes of one tree of a sum, and its heights (K,) there in units of the labels."""
+
+    partition: Partition
+    heights: np.ndarray
+
+    def at(self, u: np.ndarray) -> np.ndarray:
+        """Heights (n,) at points (n, D)."""
+        return self.heights[self.partition.find(u)]
+
+
+def fit_bart(
+    u: np.ndarray,
+    closeness: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    trees: int = 5,
+    draws: int = 1,
+    tune: int = 100,
+    max_leaves: int = 1000,
+    min_samples: int = 15,
+) -> Partition:
+    """Lay the trees of a draw of BART on how close simulations came on top of each other.
+
+    Of more than two thousand simulations the closest thousand and as many of the others are fitted to;
+    boxes are counted in all of them.
+
+    Parameters
+    ----------
+    u : array (n, D)
+        Points of the unit cube.
+    closeness : array (n,)
+        1 where the simulation was accepted, else 0, or numbers between.
+    rng : numpy.random.Generator
+    trees : int
+        In the sum; five in O'Hagan, Kim & Rockova. More make finer boxes.
+    draws : int
+        Draws from the posterior, sweeps apart, whose trees are laid on top of each other.
+    tune : int
+        Sweeps over all trees before the first draw.
+    max_leaves : int
+        The cuts that explain least of the sum of trees are left out.
+    min_samples : int
+        Least simulations in a box.
+
+    Returns
+    -------
+    Partition
+        See :func:`amc_pymc.abc_tree.overlay.overlay`.
+
+    Raises
+    ------
+    ImportError
+        Without pymc-bart.
+    """
+    n_dim = u.shape[1]
+    if max_leaves < 2 or len(u) < 2 * min_samples or np.ptp(closeness) == 0.0:
+        return whole_cube(n_dim)
+    rows = _thinned(closeness, rng)
+    found = draw_trees(u[rows], closeness[rows], rng, trees=trees, draws=draws, tune=tune)
+    heights = np.sum([tree.at(u) for tree in found], axis=0)
+    partitions = [tree.partition for tree in found]
+    return overlay(partitions, u, heights, max_leaves=max_leaves, min_samples=min_samples)
+
+
+def draw_trees(
+    u: np.ndarray,
+    labels: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    trees: int = 5,
+    draws: int = 1,
+    tune: int = 100,
+) -> list[Tree]:
+    r"""Draw sums of trees from their posterior given labels, by particle Gibbs.
+
+    .. math:: y_i \sim N\left(\textstyle\sum_t g_t(u_i), \sigma^2\right), \qquad \sigma^2 \sim \nu\lambda / \chi^2_\nu
+
+    with :math:`\nu` = 3 and :math:`\lambda` a tenth of the variance of the labels. Noise is drawn between sweeps over all
+    trees.
+
+    Parameters
+    ----------
+    u : array (n, D)
+    labels : array (n,)
+        y, not all the same.
+    rng, trees, draws, tune
+        As for :func:`fit_bart`.
+
+    Returns
+    -------
+    list of Tree
+        `trees` of each draw; those of one draw add up to its function.
+
+    Raises
+    ------
+    ImportError
+        Without pymc-bart.
+
+    References
+    ----------
+    Chipman, George & McCulloch (2010), doi:10.1214/09-AOAS285. Lakshminarayanan, Roy & Teh (2015), Particle Gibbs for
+    Bayesian additive regression trees, arXiv:1502.04622.
+    """
+    library = _library()
+    n, n_dim = u.shape
+    centre, scale = labels.mean(), labels.std()
+    y = (labels - centre) / scale
+    precision = 1.0
+
+    # The sampler asks for the log-likelihood of predictions, which begin at an address.
+    @ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_int)
+    def log_likelihood(address, size):
+        gap = np.frombuffer((ctypes.c_double * size).from_address(address)) - y
+        return -0.5 * precision * float(gap @ gap)
+
+    # The step method of pymc-bart leaves the seed at 0 whatever its generator is, hence the sampler itself.
+    settings = library.PyBartSettings(
+        n_trees=trees,
+        n_particles=_PARTICLES,
+        max_depth=_DEPTH,
+        alpha=_ALPHA,
+        beta=_BETA,
+        sigma=1.0 / trees**0.5,
+        n_outputs=1,
+        split_prior=np.arange(1.0, n_dim + 1.0).tolist(),
+        split_rules=["ContinuousSplit"] * n_dim,
+        response_rule="constant",
+        resampling_rule="systematic",
+        batch_tune=1.0,
+        batch_post=1.0,
+        seed=int(rng.integers(2**63)),
+        n_draws=draws,
+    )
+    sampler = library.PySampler.init(
+        x=np.asfortranarray(u, dtype=float),
+        y=y,
+        model=ctypes.cast(log_likelihood, ctypes.c_void_p).value,
+        settings=settings,
+    )
+    for sweep in range(tune + draws):
+        gap = sampler.step(sweep < tune)[0].ravel() - y
+        precision = rng.chisquare(_NU + n) / (_NU * _LAMBDA + gap @ gap)
+    return [
+        _tree(tree, n_dim, scale, centre / trees)
+        for _, batch in sampler.all_batches
+        for tree in batch
+    ]
+
+
+def _tree(heap, n_dim: int, scale: float, offset: float) -> Tree:
+    """From a tree in a heap, children of i at 2 i + 1 and 2 i + 2, whose left side includes the threshold."""
+    cuts, leaves, waiting = [], {0: 0}, [(0, 0)]
+    split_var, split_val = np.asarray(heap.split_var), np.asarray(heap.split_val)
+    while waiting:
+        theirs, ours = waiting.pop()
+        if split_var[theirs] >= n_dim:
+            leaves[ours] = theirs
+            continue
+        at = float(np.nextafter(split_val[theirs], np.inf))
+        children = 2 * len(cuts) + 1, 2 * len(cuts) + 2
+        cuts.append((ours, int(split_var[theirs]), at))
+        waiting += [(2 * theirs + 1, children[0]), (2 * theirs + 2, children[1])]
+    partition = from_cuts(cuts, n_dim)
+    values = np.asarray(heap.leaf_val).ravel()[[leaves[node] for node in partition.leaves]]
+    return Tree(partition, scale * values + offset)
+
+
+def _thinned(closeness: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Rows of the closest simulations and of some of the others."""
+    if len(closeness) <= _MOST:
+        return np.arange(len(closeness))
+    order = np.argsort(-closeness, kind="stable")
+    near, far = order[: _MOST // 2], order[_MOST // 2 :]
+    return np.sort(np.concatenate([near, rng.choice(far, _MOST - len(near), replace=False)]))
+
+
+def _library():
+    """The compiled part of pymc-bart."""
+    try:
+        from pymc_bart import pymc_bart
+    except ImportError as error:
+        raise ImportError(
+            "Partitions by BART need pymc-bart: pip install 'amc-pymc[bart]'."
+        ) from error
+    return pymc_bart
