@@ -16,6 +16,7 @@ from amc_pymc.inference import (
     sample_abc_tree,
     sample_ais,
     sample_product_space,
+    step_density,
 )
 from amc_pymc.plots import (
     plot_abc,
@@ -82,6 +83,7 @@ __all__ = [
     "sample_abc_tree",
     "sample_ais",
     "sample_product_space",
+    "step_density",
 ]
 
 # Warnings are seen without any configuration, as PyMC's are.

@@ -170,10 +170,10 @@ def smc(
             kept_d.append(target.simulate(found, rng))
         d, all_u = np.concatenate(kept_d), np.concatenate(kept_u)
         hit = np.flatnonzero(d <= tolerance)[:quota]
-        if len(hit) < quota:
+        if len(hit) < quota and path:
             break
         new = all_u[hit]
-        weight = np.ones(quota) if last is None else 1.0 / kernel_density(new, last, root)
+        weight = np.ones(len(hit)) if last is None else 1.0 / kernel_density(new, last, root)
         path.append(Checkpoint(target.simulated, tolerance, new, weight / weight.sum()))
         tolerance *= factor
     return finish(target, path)

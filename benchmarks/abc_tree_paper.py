@@ -66,7 +66,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
     "costs": costs,
 }
 #: Images of which several digits remain possible, by trial runs of rejection; the paper only shows its own.
-IMAGE, SEEN, MAP_IMAGE, MAP_SEEN = 10, "left", 7, "top"
+IMAGE, SEEN, MAP_IMAGE, MAP_SEEN = 10, "left", 17, "right"
 #: Numbers of a full run, and of one that only shows that it works, with their meaning.
 NUMBERS = {
     "toy_steps": (10_000, 1_500, "simulations of a game on a hundred points"),

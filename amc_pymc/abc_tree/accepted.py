@@ -30,7 +30,7 @@ class Accepted(NamedTuple):
     """
 
     tolerance: float
-    index: np.ndarray
+    index: np.ndarray  # type: ignore[assignment]
     log_weight: np.ndarray
 
     @property

@@ -141,7 +141,8 @@ def adjusted_accepted(
     array (A, D)
         Adjusted points of the cube.
     """
-    chosen, before = None, []
+    chosen: tuple[Accepted, np.ndarray] | None = None
+    before: list[Adjusted] = []
     for tolerance in _tolerances(distance, log_weight, smallest):
         kept = accept(distance, log_weight, tolerance)
         at = kept.index

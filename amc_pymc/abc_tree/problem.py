@@ -36,7 +36,7 @@ class Failure(NamedTuple):
         The error's type and text, or what else went wrong.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]
     kind: str
     message: str
 

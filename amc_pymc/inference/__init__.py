@@ -7,6 +7,7 @@ from amc_pymc.inference.product_space import sample_product_space
 from amc_pymc.inference.racing_outlook import RacingOutlook, racing_outlook
 from amc_pymc.inference.sample_abc_tree import sample_abc_rejection, sample_abc_tree
 from amc_pymc.inference.sample_ais import sample_ais
+from amc_pymc.inference.step_density import step_density
 
 __all__ = [
     "RacingOutlook",
@@ -18,4 +19,5 @@ __all__ = [
     "sample_abc_tree",
     "sample_ais",
     "sample_product_space",
+    "step_density",
 ]

@@ -150,7 +150,7 @@ def sample_abc_tree(
         each. ``weighted_posterior``: accepted simulations with distance, ``log_weight`` (natural logarithm),
         round and box. ``abc``: by round tolerance, boxes, simulations, acceptance at its own and at the final
         tolerance, ess (at the final tolerance), expected gain, failed simulations, seconds; and totals.
-        ``step_posterior``: boxes with their posterior mass, which :class:`StepPosterior` is made of.
+        ``step_posterior``: boxes with their posterior mass; :func:`step_density` makes a function of them.
         ``observed_data``, ``constant_data``.
 
     Raises

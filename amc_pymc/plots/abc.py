@@ -41,18 +41,19 @@ def plot_abc(
 ):
     r"""Plot how a likelihood-free run went, against the simulations that were spent.
 
-    The first plot shows the tolerance of each round; the second the share of its simulations that was
-    accepted, at that tolerance and at the final one; the third what a simulation of it was worth, in
-    effective draws at the final tolerance; and the last the effective draws of all rounds so far. Dashed
-    lines are what rejection sampling would have had at the final tolerance. A run that learns leaves them
-    behind.
+    The first plot shows the tolerance of each round; the second the share of its simulations that
+    was accepted, at that tolerance and at the final one; the third what a simulation of it was
+    worth, in effective draws at the final tolerance; and the last the effective draws of all rounds
+    so far. Dashed lines are what rejection sampling would have had at the final tolerance. A run
+    that learns leaves them behind.
 
     Parameters
     ----------
     data : DataTree
         What :func:`amc_pymc.sample_abc_tree` or :func:`amc_pymc.sample_abc_rejection` returned.
     plot_collection : PlotCollection, optional
-        Where to draw, with plots for the variables "tolerance", "acceptance", "efficiency" and "draws".
+        Where to draw, with plots for the variables "tolerance", "acceptance", "efficiency" and
+        "draws".
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         By default ``rcParams["plot.backend"]`` of ArviZ.
     visuals : mapping of {str : mapping or bool}, optional
@@ -82,10 +83,10 @@ def plot_abc(
 
     Notes
     -----
-    Effective draws are those of Kish, :math:`(\sum w)^2 / \sum w^2`, of the accepted simulations of a round
-    with weights of that round alone, or of all so far. Rejection's are its acceptance probability, estimated
-    from all rounds, times simulations. Infinite tolerances and shares of zero, which have no logarithm, are left
-    out.
+    Effective draws are those of Kish, :math:`(\sum w)^2 / \sum w^2`, of the accepted simulations of
+    a round with weights of that round alone, or of all so far. Rejection's are its acceptance
+    probability, estimated from all rounds, times simulations. Infinite tolerances and shares of
+    zero, which have no logarithm, are left out.
 
     See Also
     --------
@@ -187,7 +188,7 @@ def _draws_so_far(weighted: xr.Dataset, n_rounds: int) -> np.ndarray:
 
 
 def _lines(found: xr.Dataset, draws: np.ndarray) -> xr.Dataset:
-    """Lines (quantity, plot_axis, round) of the plots, against simulations; nan where there is nothing."""
+    """Lines (quantity, plot_axis, round) against simulations; nan where there is nothing."""
     size = found["simulations"].values.astype(float)
     spent = size.cumsum()
     of_rejection = float(found["prior_acceptance"])

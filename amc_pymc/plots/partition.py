@@ -43,22 +43,22 @@ def plot_partition(
 ):
     """Plot the boxes of a likelihood-free run, coloured by posterior density, with draws on top.
 
-    One coordinate is drawn as the step function that its marginal density is, two as their boxes, more as the
-    lower triangle of a matrix: marginal densities on the diagonal, and the densities of pairs, on which boxes
-    of more dimensions are projected.
+    One coordinate is drawn as the step function that its marginal density is, two as their boxes,
+    more as the lower triangle of a matrix: marginal densities on the diagonal, and the densities of
+    pairs, on which boxes of more dimensions are projected.
 
     Parameters
     ----------
     data : DataTree
         What :func:`amc_pymc.sample_abc_tree` or :func:`amc_pymc.sample_abc_rejection` returned.
     var_names : str or sequence of str, optional
-        Coordinates such as "mu[0]", or variables, which stand for all their coordinates; six at most. By
-        default the first four.
+        Coordinates such as "mu[0]", or variables, which stand for all their coordinates; six at
+        most. By default the first four.
     pairs : sequence of (str, str), optional
         Instead, coordinates of horizontal and vertical axes, a plot for each pair.
     zoom : bool, default True
-        Show where draws are, with a margin; or all that the prior allows, but for infinite ends, which are
-        cut there in either case.
+        Show where draws are, with a margin; or all that the prior allows, but for infinite ends,
+        which are cut there in either case.
     plot_collection : PlotCollection, optional
         Where to draw, with plots for variables "a" and "a, b" for coordinates a and pairs (a, b).
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
@@ -66,8 +66,8 @@ def plot_partition(
     visuals : mapping of {str : mapping or bool}, optional
         Options of the parts, or False to leave one out:
 
-        * density -> passed to ``pcolormesh``, ``quad`` or ``Heatmap`` of the library; ``colors``: a sequence of
-          "#rrggbb", from low to high
+        * density -> passed to ``pcolormesh``, ``quad`` or ``Heatmap`` of the library; ``colors``: a
+          sequence of "#rrggbb", from low to high
         * boxes, outlines in problems of two dimensions -> passed to
           :func:`~arviz_plots.visuals.line_xy`
         * draws, at most 1000 of equal weight -> passed to :func:`~arviz_plots.visuals.scatter_xy`
@@ -90,19 +90,19 @@ def plot_partition(
     Raises
     ------
     TypeError, ValueError
-        If `data` is no such result or lacks a group, a coordinate is unknown or named twice, or an option is
-        unknown.
+        If `data` is no such result or lacks a group, a coordinate is unknown or named twice, or an
+        option is unknown.
 
     Notes
     -----
-    In each box the posterior is constant relative to the prior, that is, in the unit cube. On the scale of
-    parameters the density of a cell between neighbouring ends of boxes is its mass over its size, exact on the
-    mean over the cell; of a cell that is cut all mass is in what is left of it. A last cell is cut where draws
-    end if it has no end, and if the prior is five times thinner in it than in the next one, as in a tail that
-    a quantile function cuts far out. Coordinates are drawn in the
-    cube, without draws, where the scale of the parameters is not known: priors without quantiles, discrete ones,
-    and those that depend on other parameters. Colours are on a log scale; below a ten thousandth of the
-    highest density all are the same.
+    In each box the posterior is constant relative to the prior, that is, in the unit cube. On the
+    scale of parameters the density of a cell between neighbouring ends of boxes is its mass over
+    its size, exact on the mean over the cell; of a cell that is cut all mass is in what is left of
+    it. A last cell is cut where draws end if it has no end, and if the prior is five times thinner
+    in it than in the next one, as in a tail that a quantile function cuts far out. Coordinates are
+    drawn in the cube, without draws, where the scale of the parameters is not known: priors without
+    quantiles, discrete ones, and those that depend on other parameters. Colours are on a log scale;
+    below a ten thousandth of the highest density all are the same.
 
     Draws of a run with ``adjust="linear"`` are adjusted, the boxes are not.
 
@@ -249,7 +249,7 @@ def _steps(data: xr.DataTree) -> xr.Dataset:
 
 
 def _wanted(var_names, pairs, known: list[str]) -> list[tuple[str, ...]]:
-    """Coordinates of the plots: one for marginal densities, else the horizontal and the vertical one."""
+    """Coordinates of the plots: one for marginal densities, else x and y."""
     if pairs is not None:
         if var_names is not None:
             raise ValueError("Pass var_names or pairs, not both.")
@@ -423,7 +423,7 @@ def _sized(pc_kwargs: dict, backend: str, n: int, side: int, *, bar: bool) -> di
 
 
 def _colour_limits(panels: list[_Panel], relative: bool) -> tuple[float, float] | None:
-    """Densities of the first and the last colour, relative to the highest of their own plot or not."""
+    """Densities of the first and the last colour, relative to the highest of each plot or not."""
     if not panels:
         return None
     lowest, highest = np.inf, 0.0

@@ -76,8 +76,8 @@ def box_axis(
     lower, upper : arrays (K,)
         Ends of boxes in the cube.
     theta : two arrays (K,), optional
-        The same on the scale of the parameter. Infinite ones are cut where `draws` end, and so are those at
-        which the prior is so thin that they stand for infinite ones.
+        The same on the scale of the parameter. Infinite ones are cut where `draws` end, and so are
+        those at which the prior is so thin that they stand for infinite ones.
     draws : array (n,), optional
         Finite.
     zoom : bool
@@ -127,9 +127,9 @@ def _places(
 def _without_ends(knots: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Values at the knots, infinite ones at ends that stand for them.
 
-    Quantile functions are cut at levels next to 0 and 1, so that priors without end seem to have one. A last
-    cell is taken for one without end if the prior is much thinner in it than in the next, and if there is no
-    other to compare it with, unless the prior is uniform.
+    Quantile functions are cut at levels next to 0 and 1, so that priors without end seem to have
+    one. A last cell is taken for one without end if the prior is much thinner in it than in the
+    next, and if there is no other to compare it with, unless the prior is uniform.
     """
     slopes = np.diff(places) / np.diff(knots)
     if len(slopes) > 2:
@@ -145,7 +145,7 @@ def _without_ends(knots: np.ndarray, places: np.ndarray) -> np.ndarray:
 def _cut(
     places: np.ndarray, bounds: tuple[float, float], draws: np.ndarray, zoom: bool
 ) -> tuple[np.ndarray, tuple[float, float]]:
-    """Values at the knots, infinite ones cut where draws end but within bounds, and what to show of them."""
+    """Values at the knots, infinite ones cut where draws end, and what to show of them."""
     inner = places[np.isfinite(places)]
     low, high = float(draws.min()), float(draws.max())
     width = high - low
@@ -180,7 +180,8 @@ def cell_masses(axis: Axis, mass: np.ndarray) -> np.ndarray:
 
     .. math:: M_i = \sum_k m_k \frac{|I_k \cap C_i|}{|I_k|}
 
-    with I the boxes' intervals, C the cells, both in the cube, where density within a box is constant.
+    with I the boxes' intervals, C the cells, both in the cube, where density within a box is
+    constant.
 
     Examples
     --------
