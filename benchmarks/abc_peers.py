@@ -129,12 +129,15 @@ def sliced_wasserstein(
 
     Of n equal shifts by t in D dimensions it is the mean of abs(t . v) over directions v.
     """
-    n = min(len(draws), len(reference))
+    n = max(len(draws), len(reference))
     spread = reference.std(axis=0)
     direction = rng.standard_normal((draws.shape[1], n_slices))
     direction /= np.linalg.norm(direction, axis=0)
-    at = (np.arange(n) + 0.5) / n
-    parts = [np.quantile(x / spread @ direction, at, axis=0) for x in (draws, reference)]
+    at, parts = (np.arange(n) + 0.5) / n, []
+    for x in (draws, reference):
+        own = (np.arange(len(x)) + 0.5) / len(x)
+        lines = np.sort((x / spread @ direction).T)
+        parts.append(lines if len(x) == n else np.array([np.interp(at, own, y) for y in lines]))
     return float(np.abs(parts[0] - parts[1]).mean())
 
 
@@ -186,9 +189,7 @@ def resampled(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarr
     return rng.permutation(systematic(weights, n, rng))
 
 
-def smoothed(
-    u: np.ndarray, weights: np.ndarray, n: int, rng: np.random.Generator
-) -> np.ndarray:
+def smoothed(u: np.ndarray, weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
     """Draws (n, D) of an adaptive kernel density of weighted points (m, D) of the unit cube.
 
     Kernels are normal on the unbounded scale of normal quantiles, as wide as half of the distance to the k-th
@@ -266,7 +267,11 @@ class Enough(Exception):
 
 
 def metered_model(
-    problem: SimulatorExample, meter: Meter, *, factor: float = 1.0, observed: np.ndarray | None = None
+    problem: SimulatorExample,
+    meter: Meter,
+    *,
+    factor: float = 1.0,
+    observed: np.ndarray | None = None,
 ) -> pm.Model:
     """The model of an example, whose simulator is metered; with a factor on epsilon, or other data."""
     simulator = pm.Simulator
@@ -402,7 +407,9 @@ def run_smc(job: Job, problem: SimulatorExample, observed: np.ndarray | None = N
     whole = time.process_time() - begin
     posterior = tree["posterior"]
     values = {n: posterior[n].values.reshape(-1, *problem.shapes[n]) for n in problem.names}
-    rates = [np.ravel(stages)[-1] for stages in np.atleast_1d(tree["sample_stats"]["accept_rate"].values)]
+    rates = [
+        np.ravel(stages)[-1] for stages in np.atleast_1d(tree["sample_stats"]["accept_rate"].values)
+    ]
     return Found(
         theta=problem.columns(values),
         weights=np.ones(draws * chains),
@@ -432,7 +439,7 @@ def pilot(name: str, observation: int, factor: float) -> float:
 
 
 def run_pyabc(job: Job, problem: SimulatorExample, observed: np.ndarray | None = None) -> Found:
-    """pyABC on one core; the generation counts whose end is nearest to the budget."""
+    """``pyabc.ABCSMC`` on one core; the generation counts whose end is nearest to the budget."""
     pyabc = _pyabc()
     meter = Meter(limit=2.0 * job.budget)
     rng = as_generator([job.seed, job.observation])
@@ -486,7 +493,9 @@ def _pyabc():
     try:
         import pyabc
     except ImportError:
-        raise ImportError("pyabc is not installed; pip install pyabc, or leave it out of --methods") from None
+        raise ImportError(
+            "pyabc is not installed; pip install pyabc, or leave it out of --methods"
+        ) from None
     logging.getLogger("ABC").setLevel(logging.ERROR)
     return pyabc
 
@@ -539,7 +548,9 @@ def measured(job: Job, draws: int, *, mlp: bool) -> Result:
             if job.family in _OURS:
                 warm(job.problem)
             found = RUN[job.family](job, problem)
-            return about | {"status": "finished"} | row_of(job, problem, found, reference, draws, mlp)
+            return (
+                about | {"status": "finished"} | row_of(job, problem, found, reference, draws, mlp)
+            )
     except Exception as error:
         return about | {"status": f"failed: {type(error).__name__}: {error}"[:300]}
 
@@ -722,7 +733,9 @@ def summary(rows: Sequence[Result], ours: Sequence[Result]) -> Result:
         out[name] = mean_and_error(by_observation(done, name))[0]
     out["c2st_error"] = mean_and_error(by_observation(done, "c2st"))[1]
     out["c2st_paired"] = paired(done, ours, "c2st")
-    out["per_simulation"] = float(np.mean([r["effective"] / r["simulations"] for r in done] or math.nan))
+    out["per_simulation"] = float(
+        np.mean([r["effective"] / r["simulations"] for r in done] or math.nan)
+    )
     out["acceptance"] = mean_and_error(by_observation(done, "acceptance"))[0]
     return out
 
@@ -737,7 +750,12 @@ def run_tables(rows: Sequence[Result]) -> str:
         lines = []
         for (method,), runs in methods.items():
             found = summary(runs, ours)
-            shown = [method, found["runs"], percent(found["acceptance"]), number(found["per_simulation"])]
+            shown = [
+                method,
+                found["runs"],
+                percent(found["acceptance"]),
+                number(found["per_simulation"]),
+            ]
             lines.append(shown + [number(found[name], digits) for _, name, digits in _COLUMNS])
         table = markdown([*headings, *(heading for heading, _, _ in _COLUMNS)], lines)
         note = (
@@ -789,8 +807,18 @@ def tables(rows: Sequence[Result]) -> str:
     """All tables of a book."""
     runs = [r for r in rows if r["kind"] == "run"]
     ranks = [r for r in rows if r["kind"] == "rank"]
-    failed = sorted({f"{r['method']} on {r['problem']} {r['status']}" for r in rows if r["status"] != "finished"})
-    parts = [run_tables(runs) if runs else "", rank_table(ranks) if ranks else "", "\n".join(failed)]
+    failed = sorted(
+        {
+            f"{r['method']} on {r['problem']} {r['status']}"
+            for r in rows
+            if r["status"] != "finished"
+        }
+    )
+    parts = [
+        run_tables(runs) if runs else "",
+        rank_table(ranks) if ranks else "",
+        "\n".join(failed),
+    ]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -823,7 +851,8 @@ def known_method(text: str) -> str:
 def parser() -> argparse.ArgumentParser:
     """Options of the script."""
     p = argparse.ArgumentParser(
-        description=(__doc__ or "").split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=(__doc__ or "").split("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     p.add_argument("--problems", nargs="+", choices=list(EXAMPLES), default=list(EXAMPLES))
     p.add_argument("--budgets", nargs="+", type=whole, default=[1000, 10_000, 100_000])
@@ -832,11 +861,15 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--peer-seeds", type=whole, default=3)
     p.add_argument("--observations", type=whole, default=_OBSERVATIONS)
     p.add_argument("--draws", type=whole, default=10_000, help="of each side of a comparison")
-    p.add_argument("--mlp-seeds", type=int, default=1, help="seeds for which a network compares, too")
+    p.add_argument(
+        "--mlp-seeds", type=int, default=1, help="seeds for which a network compares, too"
+    )
     p.add_argument("--calibration", action="store_true", help="ranks, with the first budget")
     p.add_argument("--data-sets", type=whole, default=60, help="of --calibration")
     p.add_argument("--out", type=Path, default=RESULTS / "abc_peers.jsonl", help="file of the rows")
-    p.add_argument("--table", type=Path, metavar="FILE", help="print tables of a file; nothing is run")
+    p.add_argument(
+        "--table", type=Path, metavar="FILE", help="print tables of a file; nothing is run"
+    )
     p.add_argument("--quick", action="store_true", help="a small run that shows that it works")
     return p
 
@@ -864,7 +897,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         else:
             row = measured(job, options.draws, mlp=job.seed <= options.mlp_seeds)
         book.add(row)
-        print(f"... {' '.join(map(str, vars(job).values()))}: {row['status']}", file=sys.stderr, flush=True)
+        print(
+            f"... {' '.join(map(str, vars(job).values()))}: {row['status']}",
+            file=sys.stderr,
+            flush=True,
+        )
     print(tables(book.rows()))
 
 

@@ -213,11 +213,14 @@ def printed_tree(
     quota: int = QUOTA,
     factor: float = FACTOR,
     thompson: bool = False,
+    pseudo: float = 0.0,
     block: int = BLOCK,
 ) -> Run:
     """Algorithms 1 and 2 of the paper, or with `thompson` 3 and 4: acceptance as labels, counts as they are.
 
-    The proposal is updated after each block. Boxes of counts zero keep a rate of a half.
+    The proposal is updated after each block. As printed, a box in which nothing has been accepted is never
+    drawn from again, which biases the sample; `pseudo` is added to both counts of every box in a new
+    partition.
     """
     target, path = Target(example), []
     u = rng.random((min(quota, n), target.n_dim))
@@ -253,8 +256,8 @@ def printed_tree(
         all_u, labels = np.concatenate(target.u), np.concatenate(target.distance) <= tolerance
         partition = partitioner(all_u, labels.astype(float), partition, rng)
         found = partition.find(all_u)
-        alpha = np.bincount(found, labels, minlength=partition.boxes)
-        beta = np.bincount(found, ~labels, minlength=partition.boxes)
+        alpha = np.bincount(found, labels, minlength=partition.boxes) + pseudo
+        beta = np.bincount(found, ~labels, minlength=partition.boxes) + pseudo
         tolerance *= factor
     return finish(target, path)
 

@@ -9,6 +9,7 @@ order of the paper:
 
 toy         figures 3 and 15: utilities and Thompson sampling on a hundred points
 theorem     theorem 3.1: how fast regret falls
+weights     section 3.1: are weighted acceptances draws of the posterior?
 grid        figure 4: regular bins
 proposals   figures 2 and 5: partitions by CART, BART (if installed) and halving
 arms        figure 6: the best of fifty points
@@ -46,6 +47,7 @@ from benchmarks.abc_tree_posteriors import (
     leaves,
     lotka_part,
     proposals,
+    weights,
 )
 from benchmarks.abc_tree_toys import arms, grid, theorem, toy
 from benchmarks.bandit_statements import Part
@@ -53,6 +55,7 @@ from benchmarks.bandit_statements import Part
 PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
     "toy": toy,
     "theorem": theorem,
+    "weights": weights,
     "grid": grid,
     "proposals": proposals,
     "arms": arms,
@@ -73,6 +76,8 @@ NUMBERS = {
     "toy_runs": (30, 3, ""),
     "theorem_steps": (200_000, 60_000, "largest number of simulations"),
     "theorem_runs": (20, 2, ""),
+    "weight_steps": (6_000, 4_000, ""),
+    "weight_runs": (40, 3, ""),
     "grid_steps": (10_000, 2_000, ""),
     "grid_runs": (40, 3, ""),
     "example_steps": (30_000, 6_000, "simulations of figure 5"),

@@ -322,6 +322,49 @@ def dimensions(options: argparse.Namespace) -> Part:
     ])  # fmt: skip
 
 
+def weights(options: argparse.Namespace) -> Part:
+    """Section 3.1: mean and variance of weighted acceptances against the posterior at their tolerance."""
+    example, n, runs, quota = gaussian_known(2), options.weight_steps, options.weight_runs, 300
+    methods = {**METHODS, "ABC-Tree, printed, counts + 1": _plus_one}
+    found = {}
+    for i, (name, method) in enumerate(methods.items()):
+        of = []
+        for rng in spawn_generators([options.seed, 31, i], runs):
+            last = method(example, n, rng, quota=quota).path[-1]
+            x, w = example.cube(last.u), last.weight / last.weight.sum()
+            exact = example.epsilon_reference(rng, 4_000, last.tolerance)
+            mean = w @ x
+            # Of the first coordinate; acceptance is largest at -0.75, the prior's mean is 0.
+            of.append(
+                [
+                    mean[0] - exact[:, 0].mean(),
+                    w @ (x[:, 0] - mean[0]) ** 2 / exact[:, 0].var() - 1.0,
+                ]
+            )
+        found[name] = np.array(of)
+    lines = [[m, interval(v[:, 0]), interval(v[:, 1])] for m, v in found.items()]
+    text = (
+        f"## Weights: a normal mean in two dimensions, {n:,} simulations, {runs} runs\n\nBias of the mean of the "
+        "first coordinate, and relative bias of its variance.\n\n"
+    ) + common.markdown(["method", "mean", "variance"], lines)
+    rows = [{"figure": "weights", "method": m, "mean": float(v[:, 0].mean()), "variance": float(v[:, 1].mean())}
+            for m, v in found.items()]  # fmt: skip
+    statements = []
+    for name in (PRINTED, "ABC-Tree, printed, counts + 1", HERE):
+        gaps = [gap(found[name][:, j]) for j in (0, 1)]
+        statements.append(Statement(
+            "section 3.1", f"{name}: weights revert samples to the prior, so that means and variances are unbiased",
+            not any(g.below or g.above for g in gaps), f"mean {gaps[0]}, variance {gaps[1]}",
+            "boxes in which nothing was accepted so far have counts alpha = 0 and are never drawn from again: tails "
+            "are cut off" if name == PRINTED else "small, from few and unequal weights",
+        ))  # fmt: skip
+    return Part(rows, text, statements)
+
+
+def _plus_one(example, n, rng, **options) -> Run:
+    return printed_tree(example, n, rng, pseudo=1.0, **options)
+
+
 # --- figures 8, 9, 13, 14, 17 and 19 -------------------------------------------------------------
 
 #: Versions of ABC-Tree as printed in figure 13.

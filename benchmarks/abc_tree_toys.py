@@ -373,7 +373,8 @@ POLICIES = ("Thompson", "top-two", "UCB", "rejection")
 def best_arm_game(rates, times, policy, b, rng, follow):
     """Algorithm 5 and its peers: which arm seems best at some times (T,), and how often each was pulled.
 
-    `policy` is a place in ``POLICIES``; `follow` (n,) takes the pulls.
+    `policy` is a place in ``POLICIES``; `follow` (n,) takes the pulls. Top-two gives up the search for a
+    second arm after a hundred draws, and pulls the first.
     """
     k, n = len(rates), times[-1]
     alpha, beta = np.ones(k), np.ones(k)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 
 from amc_pymc.abc_tree.partition import NARROWEST, Partition, whole_cube
 
+#: Closeness of simulations that are all used, and how many of the others are.
+_NEAR, _MOST_FAR = 0.01, 20_000
 #: Quantiles of the costs of complexity that are tried, and folds of the cross-validation.
 _PRUNING, _FOLDS = (0.0, 0.5, 0.75, 0.9, 0.97), 5
 
@@ -54,7 +57,8 @@ def fit_cart(
     u : array (n, D)
         Points of the unit cube.
     closeness : array (n,)
-        1 where the simulation was accepted, else 0, or numbers between.
+        1 where the simulation was accepted, else 0, or numbers between. Of those below 0.01 not more than
+        20,000, drawn at random, are looked at.
     rng : numpy.random.Generator
         Breaks ties, and makes random cuts.
     max_leaves : int
@@ -95,7 +99,8 @@ def fit_cart(
     )
     if prune:
         tree = _pruned(tree, u, closeness)
-    tree.fit(u, closeness)
+    kept, weights = _thinned(closeness, _MOST_FAR, rng)
+    tree.fit(u[kept], closeness[kept], sample_weight=weights)
     return _in_double(tree.tree_, u.shape[1])
 
 
@@ -112,33 +117,48 @@ def _pruned(tree, u, closeness):
     return tree.set_params(**search.fit(u, closeness).best_params_)
 
 
+def _thinned(closeness: np.ndarray, most: int, rng) -> tuple[np.ndarray | slice, np.ndarray | None]:
+    """The simulations that came near, and some of the others with weights that make up for the rest."""
+    far = np.flatnonzero(closeness < _NEAR)
+    if len(far) <= most:
+        return slice(None), None
+    kept = np.sort(np.r_[np.flatnonzero(closeness >= _NEAR), rng.choice(far, most, replace=False)])
+    return kept, np.where(closeness[kept] < _NEAR, len(far) / most, 1.0)
+
+
 def _in_double(tree, n_dim: int) -> Partition:
     """The tree with children after parents, without cuts on or too near to the edge of a box."""
-    feature, threshold, left, right = [-1], [0.0], [-1], [-1]
-    lower, upper = [np.zeros(n_dim)], [np.ones(n_dim)]
-    waiting = [(0, 0)]
-    while waiting:
-        theirs, ours = waiting.pop()
-        while tree.children_left[theirs] >= 0:
-            along, at = int(tree.feature[theirs]), float(tree.threshold[theirs])
-            if at - lower[ours][along] < NARROWEST:
-                theirs = tree.children_right[theirs]
-            elif upper[ours][along] - at < NARROWEST:
-                theirs = tree.children_left[theirs]
+    arrays = (tree.feature, tree.threshold, tree.children_left, tree.children_right)
+    feature, threshold, left, right = (a.astype(t) for a, t in zip(arrays, "idii", strict=True))
+    return Partition(*_rebuilt(feature, threshold, left, right, n_dim, NARROWEST), n_dim)
+
+
+@numba.njit(cache=True)
+def _rebuilt(feature, threshold, left, right, n_dim, narrowest):
+    m = len(feature)
+    new_feature, new_left, new_right = np.full(m, -1), np.full(m, -1), np.full(m, -1)
+    new_threshold = np.zeros(m)
+    lower, upper = np.zeros((m, n_dim)), np.ones((m, n_dim))
+    theirs = np.zeros(m, np.int64)
+    size, ours = 1, 0
+    while ours < size:
+        node = theirs[ours]
+        while left[node] >= 0:
+            along, at = feature[node], threshold[node]
+            if at - lower[ours, along] < narrowest:
+                node = right[node]
+            elif upper[ours, along] - at < narrowest:
+                node = left[node]
             else:
                 break
-        if tree.children_left[theirs] < 0:
-            continue
-        feature[ours], threshold[ours] = along, at
-        left[ours], right[ours] = len(feature), len(feature) + 1
-        for child in (tree.children_left[theirs], tree.children_right[theirs]):
-            waiting.append((int(child), len(feature)))
-            feature.append(-1)
-            threshold.append(0.0)
-            left.append(-1)
-            right.append(-1)
-            lower.append(lower[ours].copy())
-            upper.append(upper[ours].copy())
-        upper[left[ours]][along] = at
-        lower[right[ours]][along] = at
-    return Partition(np.array(feature), np.array(threshold), np.array(left), np.array(right), n_dim)
+        if left[node] >= 0:
+            new_feature[ours], new_threshold[ours] = along, at
+            new_left[ours], new_right[ours] = size, size + 1
+            theirs[size], theirs[size + 1] = left[node], right[node]
+            for child in (size, size + 1):
+                lower[child], upper[child] = lower[ours], upper[ours]
+            upper[size, along] = at
+            lower[size + 1, along] = at
+            size += 2
+        ours += 1
+    return new_feature[:size], new_threshold[:size], new_left[:size], new_right[:size]

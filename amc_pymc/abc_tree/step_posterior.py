@@ -15,7 +15,7 @@ __all__ = ["StepPosterior", "fit_step_posterior"]
 
 #: Accepted simulations that there are for each box on the mean, at least.
 _PER_BOX = 20
-_MOST_BOXES, _MIN_SAMPLES = 1000, 10
+_MOST_BOXES, _MIN_SAMPLES = 1000, 20
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class StepPosterior:
     mass : array (K,)
         Posterior masses of the boxes; they sum to one.
     accepted : array of int (K,)
-        Accepted simulations in each.
+        Accepted simulations in each, of those that masses are estimated from.
     """
 
     partition: Partition
@@ -59,7 +59,7 @@ def fit_step_posterior(
 
     .. math:: \frac{N_k + c\, |\Omega_k| / |\Omega_{\mathrm{parent}}|}{N_{\mathrm{parent}} + c}
 
-    with N the effective number of accepted simulations in it.
+    with N the effective number of accepted simulations in it, of the half that cuts were not chosen by.
 
     Parameters
     ----------
@@ -90,10 +90,17 @@ def fit_step_posterior(
     >>> weight = np.full(len(hit), 1 / len(hit))
     >>> found = fit_step_posterior(u, (u[:, 0] < 0.1).astype(float), hit, weight, rng)
     >>> found.density(np.array([[0.05], [0.5]])).round(1)
-    array([9.9, 0. ])
+    array([9.8, 0. ])
     """
     boxes = int(np.clip(len(hit) / _PER_BOX, 2, _MOST_BOXES))
-    partition = fit_cart(u, closeness, rng, max_leaves=boxes, min_samples=_MIN_SAMPLES)
+    # Masses from the simulations that cuts were chosen by would be too large in small boxes.
+    for_cuts = rng.random(len(u)) < 0.5
+    partition = fit_cart(
+        u[for_cuts], closeness[for_cuts], rng, max_leaves=boxes, min_samples=_MIN_SAMPLES
+    )
+    others = ~for_cuts[hit]
+    if others.any() and weight[others].sum() > 0.0:
+        hit, weight = hit[others], weight[others] / weight[others].sum()
     share, count = partition.sums(u[hit], weight, np.ones(len(hit)))
     effective = 1.0 / float(weight @ weight)
     volumes = np.zeros(len(partition.feature))

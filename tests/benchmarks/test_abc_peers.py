@@ -93,7 +93,9 @@ def test_quantiles_with_importance_weights():
     weights = np.exp(-0.5 * x[:, 0] ** 2 * (1.0 - 0.25))
     levels = np.array([0.25, 0.5, 0.75])
     error = 0.5 / math.sqrt(bench.effective(weights)) / np.exp(-0.5 * ndtri(levels) ** 2) * 2.51
-    assert (np.abs(bench.weighted_quantiles(x, weights, levels)[:, 0] - ndtri(levels)) < 4 * error).all()
+    assert (
+        np.abs(bench.weighted_quantiles(x, weights, levels)[:, 0] - ndtri(levels)) < 4 * error
+    ).all()
 
 
 def test_quantile_errors_are_in_standard_deviations():
@@ -179,8 +181,9 @@ def test_model_with_another_tolerance_and_other_data():
     summaries = example.simulate(as_generator(1), example.cube(u))
     np.testing.assert_allclose(plain, example.distance(summaries) / example.epsilon)
     np.testing.assert_allclose(distance(factor=0.5), 2.0 * plain)
-    moved = distance(observed=example.observed + [0.0, 1.0])
-    gaps = summaries - example.observed - [0.0, 1.0]
+    data = example.observed + np.array([0.0, 1.0])
+    moved = distance(observed=data)
+    gaps = summaries - data
     np.testing.assert_allclose(moved, np.linalg.norm(gaps, axis=1) / example.epsilon)
 
 
@@ -292,8 +295,8 @@ def test_book_keeps_the_last_and_skips_what_was_cut_off(tmp_path):
 
 def test_peers_have_fewer_seeds():
     options = bench.parser().parse_args(
-        ["--problems", "ma2", "--budgets", "1e3", "--methods", "tree", "smc:0.3"]
-        + ["--seeds", "4", "--peer-seeds", "2", "--observations", "2"]
+        "--problems ma2 --budgets 1e3 --methods tree smc:0.3 --seeds 4 --peer-seeds 2 "
+        "--observations 2".split()
     )
     found = list(bench.jobs(options))
     assert sum(j.method == "tree" for j in found) == 8
@@ -303,8 +306,15 @@ def test_peers_have_fewer_seeds():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--methods", "elfi"], ["--methods", "tree:turn"], ["--methods", "smc:small"]]
-    + [["--budgets", "0"], ["--budgets", "1.5"], ["--problems", "none"], ["--table", "missing.jsonl"]],
+    [
+        ["--methods", "elfi"],
+        ["--methods", "tree:turn"],
+        ["--methods", "smc:small"],
+        ["--budgets", "0"],
+        ["--budgets", "1.5"],
+        ["--problems", "none"],
+        ["--table", "missing.jsonl"],
+    ],
 )
 def test_bad_options_are_told(arguments, capsys):
     with pytest.raises(SystemExit):

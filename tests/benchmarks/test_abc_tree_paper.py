@@ -40,7 +40,9 @@ def test_toy_rates():
 def test_thompson_probabilities():
     """Probabilities of the arms are those of having the largest of all draws."""
     rates, n = np.array([0.05, 0.3, 0.35, 0.02]), 150
-    box, won, q = toys.thompson_game(rates, n, np.random.default_rng(1), toys.grid_for_thompson(400))
+    box, won, q = toys.thompson_game(
+        rates, n, np.random.default_rng(1), toys.grid_for_thompson(400)
+    )
     np.testing.assert_allclose(q[0], 0.25, atol=2e-3)
     np.testing.assert_allclose(q.sum(axis=1), 1.0)
     a = 1.0 + np.bincount(box[:-1], won[:-1], minlength=4)
@@ -53,7 +55,9 @@ def test_thompson_probabilities():
 
 def test_weighted_tv():
     box, accepted = np.array([0, 1, 1, 0]), np.array([True, True, False, True])
-    found = toys.weighted_tv(box, accepted, np.array([1.0, 3.0, 9.0, 2.0]), np.array([0.5, 0.5]), [1, 4])
+    found = toys.weighted_tv(
+        box, accepted, np.array([1.0, 3.0, 9.0, 2.0]), np.array([0.5, 0.5]), [1, 4]
+    )
     np.testing.assert_allclose(found, [0.5, 0.0])
     np.testing.assert_allclose(
         toys.weighted_tv(box, ~accepted, np.ones(4), np.array([0.5, 0.5]), [1]), 1.0
@@ -72,35 +76,47 @@ def test_acceptances_in_bins():
     np.testing.assert_array_equal(np.minimum((theta * 8).astype(int), 7), bins)
     assert toys.wasserstein(theta, np.ones(5_000), fine, cdf) < 0.05
     sd = math.sqrt(1 / 18)
-    assert toys.wasserstein(np.array([0.0]), np.ones(1), fine, cdf) == pytest.approx(2 / 3 / sd, rel=0.01)
+    assert toys.wasserstein(np.array([0.0]), np.ones(1), fine, cdf) == pytest.approx(
+        2 / 3 / sd, rel=0.01
+    )
 
 
 @pytest.mark.parametrize("policy", range(4))
 def test_best_arm_game(policy):
-    follow, times = np.empty(3_000, np.int64), np.array([10, 3_000])
-    rates = np.array([0.1, 0.9, 0.3])
+    follow, times = np.empty(9_000, np.int64), np.array([10, 9_000])
+    rates = np.array([0.5, 0.7, 0.6])
     guess = toys.best_arm_game(rates, times, policy, 0.5, np.random.default_rng(4), follow)
     assert guess[-1] == 1
-    share = (follow[1_000:] == 1).mean()
-    assert share > 0.9 if policy in (0, 2) else 0.2 < share < 0.75
+    share = (follow[5_000:] == 1).mean()
+    low, high = [(0.9, 1.0), (0.4, 0.75), (0.5, 1.0), (0.3, 0.37)][policy]
+    assert low < share < high
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
-def test_methods_agree_with_the_exact_posterior(name):
-    """Mean and sd of ten runs at the tolerance that each run ended with."""
+def off(method, **options):
+    """What means and mean squares of ten runs are off by, at the tolerance each ended with, and errors."""
     example, gaps = gaussian_known(2), []
     for seed in range(10):
         rng = np.random.default_rng(seed)
-        run = methods.METHODS[name](example, 6_000, rng, quota=300)
+        run = method(example, 6_000, rng, quota=300, **options)
         last = run.path[-1]
         x, w = example.cube(last.u), last.weight / last.weight.sum()
         exact = example.epsilon_reference(rng, 4_000, last.tolerance)
         assert (run.distance <= last.tolerance).sum() >= len(last.u) > 50
         assert len(run.distance) == 6_000
         gaps.append([*(w @ x - exact.mean(0)), *(w @ x**2 - (exact**2).mean(0))])
-    error = np.std(gaps, axis=0, ddof=1) / math.sqrt(10)
-    assert (np.abs(np.mean(gaps, axis=0)) < 5.0 * error).all()
-    assert (error < 0.1).all()
+    return np.mean(gaps, axis=0), np.std(gaps, axis=0, ddof=1) / math.sqrt(10)
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_methods_agree_with_the_exact_posterior(name):
+    options = {"pseudo": 1.0} if name == posteriors.PRINTED else {}
+    bias, error = off(methods.METHODS[name], **options)
+    assert (np.abs(bias) < 5.0 * error).all() and (error < 0.1).all()
+
+
+def test_boxes_without_acceptances_bias_the_printed_algorithm():
+    bias, error = off(methods.printed_tree)
+    assert (np.abs(bias[:2]) > 5.0 * error[:2]).all()
 
 
 def test_printed_tree_with_thompson_draws():
@@ -128,7 +144,10 @@ def test_squared_mmd():
         for _ in range(50)
     ]
     assert abs(np.mean(same)) < 4.0 * np.std(same) / math.sqrt(50)
-    assert methods.squared_mmd(rng.standard_normal((100, 2)) + 1.0, rng.standard_normal((100, 2))) > 0.1
+    assert (
+        methods.squared_mmd(rng.standard_normal((100, 2)) + 1.0, rng.standard_normal((100, 2)))
+        > 0.1
+    )
 
 
 def test_marginal_tv():
@@ -159,21 +178,27 @@ def test_measures_along_a_run():
     np.testing.assert_array_equal(
         posteriors.along(run, times, lambda c: c.simulations), [10, 20, 20, 40]
     )
-    np.testing.assert_allclose(posteriors.acceptance_by_time(run, 9.0, np.array([5, 20, 50])), [1, 1 / 3, 0])
+    np.testing.assert_allclose(
+        posteriors.acceptance_by_time(run, 9.0, np.array([5, 20, 50])), [1, 1 / 3, 0]
+    )
     assert run.at(9) is None
 
 
 def test_points_of_the_cube():
     example = gaussian_known(3)
     theta = np.array([0.3, -1.0, 2.0])
-    np.testing.assert_allclose(example.cube(posteriors.cube_of(example, theta)[None])[0], theta, rtol=1e-9)
+    np.testing.assert_allclose(
+        example.cube(posteriors.cube_of(example, theta)[None])[0], theta, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", modes.searches())
 def test_searches(name):
     """All but HOO, whose tolerance of 6 is wide, find the neighbourhood of the mode."""
     example = bivariate_mixture()
-    found = example.cube(modes.searches()[name](example, 2_000, np.random.default_rng(11)).u[None])[0]
+    found = example.cube(modes.searches()[name](example, 2_000, np.random.default_rng(11)).u[None])[
+        0
+    ]
     far = np.abs(found - example.mode).max()
     assert far < (3.5 if name == "HOO" else 1.2)
 
@@ -190,9 +215,13 @@ def test_games_are_those_of_the_package():
 def test_quick(tmp_path):
     command = [sys.executable, "-m", "benchmarks.abc_tree_paper", "--quick", "--out", str(tmp_path)]
     done = subprocess.run(
-        [*command, "--pictures", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True
+        [*command, "--pictures", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert "## Statements" in done.stdout and "nan" not in done.stdout
+    assert "## Statements" in done.stdout and " nan" not in done.stdout
     assert all(f"{part} " in done.stdout.splitlines()[-1] for part in PARTS)
     drawn = {p.stem for p in tmp_path.glob("figure_*.png") if p.stat().st_size > 5_000}
     assert drawn == {
