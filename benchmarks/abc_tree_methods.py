@@ -343,16 +343,16 @@ def marginal_tv(x: np.ndarray, weight: np.ndarray, y: np.ndarray, bins: int = 20
 def kde_mode(u: np.ndarray, weight: np.ndarray | None = None, starts: int = 20) -> np.ndarray:
     """Where a normal kernel estimate (Scott's widths) of points (n, D) is largest, by mean shift."""
     kde = gaussian_kde(u.T, weights=weight)
-    density = kde(u.T)
-    x = u[np.argsort(-density)[:: max(1, len(u) // starts)]]
-    precision = kde.inv_cov
+    root = np.linalg.cholesky(kde.covariance)
+    z = np.linalg.solve(root, u.T).T
+    x = z[np.argsort(-kde(u.T))[:: max(1, len(u) // starts)]]
     for _ in range(200):
-        gap = x[:, None] - u[None]
-        k = np.exp(-0.5 * np.einsum("ijk,kl,ijl->ij", gap, precision, gap)) * kde.weights
-        new = k @ u / np.maximum(k.sum(axis=1, keepdims=True), 1e-300)
-        if np.abs(new - x).max() < 1e-9:
+        k = np.exp(-0.5 * cdist(x, z, "sqeuclidean")) * kde.weights
+        new = k @ z / np.maximum(k.sum(axis=1, keepdims=True), 1e-300)
+        if np.abs(new - x).max() < 1e-6:
             break
         x = new
+    x = x @ root.T
     return x[int(np.argmax(kde(x.T)))]
 
 

@@ -18,6 +18,7 @@ COLORS = {
     "omega1": "tab:blue",
     "omega2": "tab:red",
     "omega3": "tab:brown",
+    "omega1, Beta draws": "tab:cyan",
     "ess (ours)": "black",
 }
 

@@ -81,7 +81,9 @@ def adjust_linear(
     >>> from scipy.special import ndtr
     >>> from amc_pymc.abc_tree.adjust import adjust_linear
     >>> s = np.linspace(-1.0, 1.0, 9)[:, None]
-    >>> found = adjust_linear(ndtr(0.5 * s), s, np.array([0.2]), np.ones(9), abs(s[:, 0] - 0.2), 2.0)
+    >>> found = adjust_linear(
+    ...     ndtr(0.5 * s), s, np.array([0.2]), np.ones(9), abs(s[:, 0] - 0.2), 2.0
+    ... )
     >>> bool(np.allclose(found.u, ndtr(0.1)))
     True
     """
@@ -146,9 +148,7 @@ def adjusted_accepted(
     for tolerance in _tolerances(distance, log_weight, smallest):
         kept = accept(distance, log_weight, tolerance)
         at = kept.index
-        found = adjust_linear(
-            u[at], summaries[at], observed, kept.weight, distance[at], tolerance
-        )
+        found = adjust_linear(u[at], summaries[at], observed, kept.weight, distance[at], tolerance)
         comparisons = 2 * u.shape[1] * max(1, len(before))
         most = float(ndtri(1.0 - 0.5 * _LEVEL / comparisons))
         if not all(_agree(found, other, most) for other in before):

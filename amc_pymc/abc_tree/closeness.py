@@ -56,6 +56,4 @@ def closeness(distance: np.ndarray, tolerance: float, *, smooth: bool = True) ->
     if tolerance == 0.0:
         return (distance == 0.0).astype(float)
     z = np.minimum(distance / (_SCALE * tolerance), 1e100)
-    return np.where(
-        np.isfinite(distance), (1.0 + z**2 / _TAILS) ** (-0.5 * _TAILS - 1.0), 0.0
-    )
+    return np.where(np.isfinite(distance), (1.0 + z**2 / _TAILS) ** (-0.5 * _TAILS - 1.0), 0.0)

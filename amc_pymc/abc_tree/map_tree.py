@@ -22,6 +22,10 @@ __all__ = ["MapHistory", "MapRound", "MapSettings", "lowered", "map_batches", "m
 _BATCHES = 20
 #: Halvings of the interval in which a tolerance is sought.
 _HALVINGS = 60
+#: Mean label in the first batch, from the prior, relative to others.
+_FIRST = 0.5
+#: Batches at the same tolerance after which it may be lowered by force, sum of labels that must be left.
+_PATIENCE, _ENOUGH = 3, 100.0
 
 
 @dataclass(frozen=True)
@@ -248,13 +252,32 @@ def map_rounds(
         distance = simulate(u, b)
         tolerance = history.tolerance
         if hoo is None:
-            tolerance = lowered(
-                distance, tolerance, closeness=settings.closeness, lowest=settings.tolerance
-            )
+            wanted = settings.closeness * (_FIRST if b == 0 else 1.0)
+            tolerance = lowered(distance, tolerance, closeness=wanted, lowest=settings.tolerance)
+            if tolerance == history.tolerance:
+                tolerance = _unstuck(history, distance, settings)
         else:
             hoo.tell(distance)
         _take_in(history, u, distance, tolerance, log_prior, settings)
         yield history
+
+
+def _unstuck(history: MapHistory, distance: np.ndarray, settings: MapSettings) -> float:
+    """A lower tolerance where few simulations of a batch come close, as long as enough of all do.
+
+    The density may have its mode far from where most come close, for a prior that the data do not agree with;
+    the more so the higher the tolerance.
+    """
+    last, lowest = history.tolerance, settings.tolerance or 0.0
+    if not lowest < last < math.inf:
+        return last
+    if any(r.tolerance > last for r in history.rounds[-_PATIENCE:]):
+        return last
+    if soft_labels(distance, last).mean() > 0.5 * settings.closeness:
+        return last
+    lower = max(last / math.sqrt(2.0), lowest)
+    everything = np.concatenate([history.distance, distance])
+    return lower if soft_labels(everything, lower).sum() >= _ENOUGH else last
 
 
 def _from_boxes(history: MapHistory, size: int, settings: MapSettings, rng) -> np.ndarray:

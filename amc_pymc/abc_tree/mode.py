@@ -24,7 +24,7 @@ _PART, _INFLATION = 0.3, 4.0
 #: Steps of the square of the tolerance, by factors of two, from four times the last one down.
 _UP, _DOWN = 2, 4
 #: Sum of labels below which a fit is not listened to.
-_ENOUGH = 200.0
+_ENOUGH = 100.0
 #: Squared differences count as bias where they exceed the larger variance by this factor.
 _DOUBT = 3.0
 

@@ -16,8 +16,10 @@ __all__ = ["Bart", "Tree", "draw_trees", "fit_bart"]
 
 #: Simulations that a fit takes; more are thinned.
 _MOST = 2000
-#: Particles of a tree, and cuts on the way down to a box of one.
-_PARTICLES, _DEPTH = 10, 10
+#: Particles of a tree.
+_PARTICLES = 10
+#: Cuts on the way down to a box that there is room for; the sampler panics when it wants one more.
+_DEPTHS = (10, 12, 14)
 #: Prior that a box is cut: alpha (1 + depth)^-beta.
 _ALPHA, _BETA = 0.95, 2.0
 #: Degrees of freedom and scale, in terms of the variance of labels, of the prior of the noise.
@@ -40,9 +42,9 @@ class Bart:
         If a number is not an integer of at least one.
     """
 
-    trees: int = 5
+    trees: int = 20
     draws: int = 1
-    tune: int = 100
+    tune: int = 25
     max_leaves: int = 1000
     min_samples: int = 15
 
@@ -76,26 +78,27 @@ def fit_bart(
     closeness: np.ndarray,
     rng: np.random.Generator,
     *,
-    trees: int = 5,
+    trees: int = 20,
     draws: int = 1,
-    tune: int = 100,
+    tune: int = 25,
     max_leaves: int = 1000,
     min_samples: int = 15,
 ) -> Partition:
-    """Lay the trees of a draw of BART on how close simulations came on top of each other.
+    """Fit BART to how close simulations came, and lay the trees of a draw on top of each other.
 
-    Of more than two thousand simulations the closest thousand and as many of the others are fitted to;
-    boxes are counted in all of them.
+    Labels are square roots of closeness, as the best proposal is of that of acceptance rates. Of more than two
+    thousand simulations the closest thousand and as many of the others, at random, are fitted to; simulations in
+    boxes are counted among all.
 
     Parameters
     ----------
     u : array (n, D)
         Points of the unit cube.
     closeness : array (n,)
-        1 where the simulation was accepted, else 0, or numbers between.
+        1 where the simulation was accepted, else 0, or numbers between; not negative.
     rng : numpy.random.Generator
     trees : int
-        In the sum; five in O'Hagan, Kim & Rockova. More make finer boxes.
+        In the sum. O'Hagan, Kim & Rockova take five, which make fewer boxes.
     draws : int
         Draws from the posterior, sweeps apart, whose trees are laid on top of each other.
     tune : int
@@ -114,12 +117,29 @@ def fit_bart(
     ------
     ImportError
         Without pymc-bart.
+    ValueError
+        If points or closeness have the wrong shape, or values they cannot have.
+
+    Examples
+    --------
+    >>> import pytest
+    >>> _ = pytest.importorskip("pymc_bart")  # of the extra
+    >>> from amc_pymc.extract.bart import fit_bart
+    >>> from amc_pymc.rng import as_generator
+    >>> rng = as_generator(1)
+    >>> u = rng.random((1000, 2))
+    >>> fitted = fit_bart(u, (u[:, 0] < 0.3).astype(float), rng, max_leaves=2)
+    >>> fitted.boxes, fitted.volumes.round(2)
+    (2, array([0.3, 0.7]))
     """
-    n_dim = u.shape[1]
-    if max_leaves < 2 or len(u) < 2 * min_samples or np.ptp(closeness) == 0.0:
-        return whole_cube(n_dim)
+    u, closeness = _checked(u, closeness)
+    if max_leaves < 2 or len(u) < 2 * min_samples:
+        return whole_cube(u.shape[1])
     rows = _thinned(closeness, rng)
-    found = draw_trees(u[rows], closeness[rows], rng, trees=trees, draws=draws, tune=tune)
+    labels = np.sqrt(closeness[rows] / max(closeness.max(), np.finfo(float).tiny))
+    if np.ptp(labels) == 0.0:
+        return whole_cube(u.shape[1])
+    found = draw_trees(u[rows], labels, rng, trees=trees, draws=draws, tune=tune)
     heights = np.sum([tree.at(u) for tree in found], axis=0)
     partitions = [tree.partition for tree in found]
     return overlay(partitions, u, heights, max_leaves=max_leaves, min_samples=min_samples)
@@ -130,9 +150,9 @@ def draw_trees(
     labels: np.ndarray,
     rng: np.random.Generator,
     *,
-    trees: int = 5,
+    trees: int = 20,
     draws: int = 1,
-    tune: int = 100,
+    tune: int = 25,
 ) -> list[Tree]:
     r"""Draw sums of trees from their posterior given labels, by particle Gibbs.
 
@@ -164,23 +184,44 @@ def draw_trees(
     Chipman, George & McCulloch (2010), doi:10.1214/09-AOAS285. Lakshminarayanan, Roy & Teh (2015), Particle Gibbs for
     Bayesian additive regression trees, arXiv:1502.04622.
     """
-    library = _library()
-    n, n_dim = u.shape
     centre, scale = labels.mean(), labels.std()
     y = (labels - centre) / scale
+    for depth in _DEPTHS:
+        try:
+            heaps = _sampled(u, y, rng, trees, draws, tune, depth)
+        except BaseException as error:  # panics are no Exceptions
+            if type(error).__name__ != "PanicException":
+                raise
+        else:
+            return [_tree(heap, u.shape[1], scale, centre / trees) for heap in heaps]
+    raise RuntimeError(
+        f"BART grew a tree of more than {_DEPTHS[-1]} cuts in a row each time; more than trees={trees!r} "
+        f"or less than tune={tune!r} would need fewer."
+    )
+
+
+def _sampled(u, y, rng, trees: int, draws: int, tune: int, depth: int) -> list:
+    """Trees of the draws, in heaps, for labels y of mean 0 and variance 1."""
+    library = _library()
+    n, n_dim = u.shape
     precision = 1.0
+    failed: list[BaseException] = []
 
     # The sampler asks for the log-likelihood of predictions, which begin at an address.
     @ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_int)
     def log_likelihood(address, size):
-        gap = np.frombuffer((ctypes.c_double * size).from_address(address)) - y
-        return -0.5 * precision * float(gap @ gap)
+        try:
+            gap = np.frombuffer((ctypes.c_double * size).from_address(address)) - y
+            return -0.5 * precision * float(gap @ gap)
+        except BaseException as error:  # an interrupt, which ctypes would print and forget
+            failed.append(error)
+            return 0.0
 
     # The step method of pymc-bart leaves the seed at 0 whatever its generator is, hence the sampler itself.
     settings = library.PyBartSettings(
         n_trees=trees,
         n_particles=_PARTICLES,
-        max_depth=_DEPTH,
+        max_depth=depth,
         alpha=_ALPHA,
         beta=_BETA,
         sigma=1.0 / trees**0.5,
@@ -202,12 +243,10 @@ def draw_trees(
     )
     for sweep in range(tune + draws):
         gap = sampler.step(sweep < tune)[0].ravel() - y
+        if failed:
+            raise failed[0]
         precision = rng.chisquare(_NU + n) / (_NU * _LAMBDA + gap @ gap)
-    return [
-        _tree(tree, n_dim, scale, centre / trees)
-        for _, batch in sampler.all_batches
-        for tree in batch
-    ]
+    return [heap for _, batch in sampler.all_batches for heap in batch]
 
 
 def _tree(heap, n_dim: int, scale: float, offset: float) -> Tree:
@@ -226,6 +265,23 @@ def _tree(heap, n_dim: int, scale: float, offset: float) -> Tree:
     partition = from_cuts(cuts, n_dim)
     values = np.asarray(heap.leaf_val).ravel()[[leaves[node] for node in partition.leaves]]
     return Tree(partition, scale * values + offset)
+
+
+def _checked(u, closeness) -> tuple[np.ndarray, np.ndarray]:
+    u, closeness = np.asarray(u, dtype=float), np.asarray(closeness, dtype=float)
+    if u.ndim != 2 or u.shape[1] == 0:
+        raise ValueError(f"u must be an array (n, D) with D at least 1, got shape {u.shape}.")
+    if closeness.shape != u.shape[:1]:
+        raise ValueError(
+            f"closeness must have one value for each of {len(u)} points, got shape {closeness.shape}."
+        )
+    outside = ~((u >= 0.0) & (u <= 1.0))
+    if outside.any():
+        raise ValueError(f"u must be in the unit cube, got {u[outside][0]}.")
+    wrong = ~((closeness >= 0.0) & (closeness < np.inf))
+    if wrong.any():
+        raise ValueError(f"closeness must be finite and not negative, got {closeness[wrong][0]}.")
+    return u, closeness
 
 
 def _thinned(closeness: np.ndarray, rng: np.random.Generator) -> np.ndarray:

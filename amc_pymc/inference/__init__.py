@@ -3,6 +3,7 @@
 from amc_pymc.inference.combine_estimators import combine_estimators
 from amc_pymc.inference.compare_evidence import compare_evidence
 from amc_pymc.inference.estimate_evidence import estimate_evidence
+from amc_pymc.inference.find_map_tree import find_MAP_tree
 from amc_pymc.inference.product_space import sample_product_space
 from amc_pymc.inference.racing_outlook import RacingOutlook, racing_outlook
 from amc_pymc.inference.sample_abc_tree import sample_abc_rejection, sample_abc_tree
@@ -14,6 +15,7 @@ __all__ = [
     "combine_estimators",
     "compare_evidence",
     "estimate_evidence",
+    "find_MAP_tree",
     "racing_outlook",
     "sample_abc_rejection",
     "sample_abc_tree",

@@ -25,7 +25,7 @@ from amc_pymc.arguments import positive_int
 from amc_pymc.extract.simulator import ModelProblem
 from amc_pymc.inference.evidence_model import context_model, seed_words
 from amc_pymc.inference.round_log import RoundLog
-from amc_pymc.progress import ProgressReport, progress
+from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
 
 __all__ = ["AbcRun", "Budget", "as_problem", "positive_or_none", "run_batches", "share_or_none"]

@@ -26,6 +26,8 @@ __all__ = ["find_MAP_tree"]
 
 #: Share of failed simulations above which there is a warning.
 _MANY_FAILED = 0.05
+#: Tolerance of an estimate, in units of the one asked for, above which there is one.
+_FAR = 2.0
 
 
 def find_MAP_tree(
@@ -72,7 +74,8 @@ def find_MAP_tree(
         balances bias and variance. "box": centre of the best box by a lower confidence bound.
     tolerance : float, optional
         At which lowering ends, in units of the distance: for ``pm.Simulator`` of its ``epsilon``, which is
-        the default, 1. The tolerance ends higher if too few simulations come so close.
+        the default, 1. The estimate is made at a higher one if too few simulations come so close, or if
+        that makes no difference that can be seen.
     batch_size : int, optional
         Simulations chosen at once. Default: a twentieth of the budget.
     batched : bool, default False
@@ -110,7 +113,7 @@ def find_MAP_tree(
     Warns
     -----
     UserWarning
-        If the tolerance ends above epsilon, simulations failed, or the run was interrupted.
+        If the tolerance is more than twice epsilon, simulations failed, or the run was interrupted.
 
     References
     ----------
@@ -152,10 +155,10 @@ def find_MAP_tree(
     found = map_result(
         history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
     )
-    if lowest is not None and history.tolerance > lowest:
+    if lowest is not None and found.mode.tolerance > _FAR * lowest:
         flags.append(
-            f"the tolerance ended at {history.tolerance:.3g}, above {lowest:.3g}; more simulations would bring "
-            "it down"
+            f"the tolerance ended at {found.mode.tolerance:.3g}, far above {lowest:.3g}; more simulations would "
+            "bring it down"
         )
     for flag in flags:
         warnings.warn(f"Likelihood-free inference: {flag}.", UserWarning, stacklevel=2)

@@ -351,7 +351,11 @@ def _sample(
 
 def _fingerprint(settings: Settings, batched, adjust) -> dict[str, Any]:
     learner = settings.learner
-    told = {} if learner is None else {**dataclasses.asdict(learner), "partitioner": repr(learner.partitioner)}
+    told = (
+        {}
+        if learner is None
+        else {**dataclasses.asdict(learner), "partitioner": repr(learner.partitioner)}
+    )
     return {
         "learner": told,
         "accepts": settings.accepts,
@@ -370,7 +374,7 @@ def _partitioner(partition) -> dict[str, Any]:
     if partition == "dyadic":
         return {"partitioner": Dyadic()}
     if partition == "bart":
-        from amc_pymc.abc_tree.bart import Bart
+        from amc_pymc.extract.bart import Bart
 
         return {"partitioner": Bart(), "trees": _TREES}
     if callable(partition):

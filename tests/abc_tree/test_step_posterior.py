@@ -28,7 +28,7 @@ def test_it_integrates_to_one():
 
 def test_it_is_near_the_posterior():
     problem, found, hit = fitted(200_000)
-    z, mean, sd, below = problem.known(0.05)
+    z, mean, sd, _ = problem.known(0.05)
     grid = (np.arange(100_000) + 0.5) / 100_000
     density = found.density(grid[:, None])
     assert abs((density * grid).mean() - mean) < 4.0 * sd / np.sqrt(len(hit))

@@ -83,12 +83,12 @@ def test_acceptances_in_bins():
 
 @pytest.mark.parametrize("policy", range(4))
 def test_best_arm_game(policy):
-    follow, times = np.empty(9_000, np.int64), np.array([10, 9_000])
-    rates = np.array([0.5, 0.7, 0.6])
+    follow, times = np.empty(3_000, np.int64), np.array([10, 3_000])
+    rates = np.array([0.5, 0.8, 0.6])
     guess = toys.best_arm_game(rates, times, policy, 0.5, np.random.default_rng(4), follow)
     assert guess[-1] == 1
-    share = (follow[5_000:] == 1).mean()
-    low, high = [(0.9, 1.0), (0.4, 0.75), (0.5, 1.0), (0.3, 0.37)][policy]
+    share = (follow[1_500:] == 1).mean()
+    low, high = [(0.9, 1.0), (0.4, 1.0), (0.5, 1.0), (0.3, 0.37)][policy]
     assert low < share < high
 
 

@@ -40,7 +40,7 @@ def test_mode_of_a_model_on_the_scale_of_its_variables(model):
     # pm.find_MAP looks, it would be at 2.73 and 3.14; by volumes of the cube at 4 and 4.5.
     with model:
         found, raw = find_MAP_tree(max_simulations=20_000, random_seed=1, return_raw=True, **QUIET)
-    assert raw["mode"].attrs["tolerance"] < 1.2
+    assert raw["mode"].attrs["tolerance"] < 1.5
     assert set(found) == {"mu", "twice"}
     np.testing.assert_allclose(found["twice"], 2.0 * found["mu"])
     se = raw["mode_se"]["mu"].values
@@ -129,7 +129,7 @@ def test_failed_simulations_are_told():
 
 
 def test_a_tolerance_out_of_reach_is_told():
-    with pytest.warns(UserWarning, match=r"tolerance ended at .* above 1e-06"):
+    with pytest.warns(UserWarning, match=r"tolerance ended at .* far above 1e-06"):
         find_MAP_tree(max_simulations=500, tolerance=1e-6, model=problem(), random_seed=7, **QUIET)
 
 
@@ -183,5 +183,5 @@ def test_a_model_without_simulator():
 
 def test_nothing_comes_close():
     never = SimulatorProblem({"mu": stats.expon()}, lambda rng, mu: np.nan * mu, 2.0)
-    with pytest.raises(ValueError, match="nan|fail"):
+    with pytest.raises(ValueError, match=r"nan|fail"):
         find_MAP_tree(max_simulations=100, model=never, random_seed=9, progressbar=False)

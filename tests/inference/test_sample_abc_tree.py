@@ -82,7 +82,9 @@ def test_arviz_reads_it(found, tmp_path):
     again = xr.open_datatree(file)
     again.load().close()
     np.testing.assert_array_equal(again["posterior"]["mu"], found["posterior"]["mu"])
-    assert again["posterior"].attrs["effective_draws"] == found["posterior"].attrs["effective_draws"]
+    assert (
+        again["posterior"].attrs["effective_draws"] == found["posterior"].attrs["effective_draws"]
+    )
 
 
 def test_attributes_and_totals(found):
@@ -99,7 +101,9 @@ def test_attributes_and_totals(found):
 
 def test_draws_are_those_of_the_simulations(found):
     stats_, weighted = found["sample_stats"], found["weighted_posterior"]
-    distance = dict(zip(weighted["mu"].values[0, :, 0], weighted["distance"].values[0], strict=True))
+    distance = dict(
+        zip(weighted["mu"].values[0, :, 0], weighted["distance"].values[0], strict=True)
+    )
     for mu, d in zip(
         found["posterior"]["mu"].values[0, :50, 0], stats_["distance"].values[0], strict=False
     ):
@@ -370,7 +374,15 @@ SCRIPT = """
 @pytest.mark.slow
 def test_a_run_that_is_killed_goes_on(tmp_path):
     def start(folder, seconds):
-        command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SCRIPT), str(folder), seconds]
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            textwrap.dedent(SCRIPT),
+            str(folder),
+            seconds,
+        ]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     folders = [tmp_path / name for name in ("killed", "whole")]
