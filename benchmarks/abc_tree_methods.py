@@ -3,7 +3,8 @@
 All of them work in the unit cube, where priors are uniform, and stop after so many simulations, of which
 those outside the cube are none. Tolerances of SMC-ABC and of ABC-Tree as printed begin at the
 20 % quantile of the first `quota` distances, which the paper leaves open, and fall by 0.9 whenever
-`quota` simulations have been accepted; both return what the last complete round accepted.
+`quota` simulations have been accepted; both return what the last complete round accepted. No
+sampler goes below the tolerance `lowest`, that of a reference they are compared with.
 """
 
 from __future__ import annotations
@@ -121,16 +122,22 @@ def finish(target: Target, path: list[Checkpoint]) -> Run:
 
 
 def rejection(
-    example: SimulatorExample, n: int, rng: np.random.Generator, *, quota: int = QUOTA
+    example: SimulatorExample,
+    n: int,
+    rng: np.random.Generator,
+    *,
+    quota: int = QUOTA,
+    lowest: float = 0.0,
 ) -> Run:
-    """The `quota` closest of draws from the prior, or a fifth of them."""
+    """The `quota` closest of draws from the prior, or a fifth of them, or all within the lowest tolerance."""
     target, path = Target(example), []
     for part in np.diff(np.geomspace(min(quota, n), n, 13).round().astype(int), prepend=0):
         if part == 0:
             continue
         target.simulate(rng.random((part, target.n_dim)), rng)
         d, u = np.concatenate(target.distance), np.concatenate(target.u)
-        kept = np.argsort(d, kind="stable")[: min(quota, math.ceil(FIRST * len(d)))]
+        enough = max(min(quota, math.ceil(FIRST * len(d))), int((d <= lowest).sum()))
+        kept = np.argsort(d, kind="stable")[:enough]
         path.append(Checkpoint(len(d), float(d[kept[-1]]), u[kept], np.ones(len(kept))))
     return finish(target, path)
 
@@ -147,6 +154,7 @@ def smc(
     *,
     quota: int = QUOTA,
     factor: float = FACTOR,
+    lowest: float = 0.0,
 ) -> Run:
     """Population Monte Carlo ABC of Beaumont, Cornuet, Marin & Robert (2009), doi:10.1093/biomet/asp052.
 
@@ -175,7 +183,7 @@ def smc(
         new = all_u[hit]
         weight = np.ones(len(hit)) if last is None else 1.0 / kernel_density(new, last, root)
         path.append(Checkpoint(target.simulated, tolerance, new, weight / weight.sum()))
-        tolerance *= factor
+        tolerance = max(factor * tolerance, lowest)
     return finish(target, path)
 
 
@@ -215,6 +223,7 @@ def printed_tree(
     thompson: bool = False,
     pseudo: float = 0.0,
     block: int = BLOCK,
+    lowest: float = 0.0,
 ) -> Run:
     """Algorithms 1 and 2 of the paper, or with `thompson` 3 and 4: acceptance as labels, counts as they are.
 
@@ -258,12 +267,18 @@ def printed_tree(
         found = partition.find(all_u)
         alpha = np.bincount(found, labels, minlength=partition.boxes) + pseudo
         beta = np.bincount(found, ~labels, minlength=partition.boxes) + pseudo
-        tolerance *= factor
+        tolerance = max(factor * tolerance, lowest)
     return finish(target, path)
 
 
 def package_tree(
-    example: SimulatorExample, n: int, rng: np.random.Generator, *, quota: int = QUOTA, **options
+    example: SimulatorExample,
+    n: int,
+    rng: np.random.Generator,
+    *,
+    quota: int = QUOTA,
+    lowest: float = 0.0,
+    **options,
 ) -> Run:
     """``sample_abc_tree`` with its defaults, or others of its learner."""
     target, path = Target(example), []
@@ -274,10 +289,10 @@ def package_tree(
     def simulate(u: np.ndarray, b: int) -> Simulated:
         return Simulated(target.simulate(u, streams[len(sizes) + b]), [])
 
-    settings = Settings(learner, accepts=quota)
+    settings = Settings(learner, accepts=quota, tolerance=lowest)
     for history in rounds(target, simulate, sizes, settings, streams[: len(sizes)]):
         d, w = history.distance, history.log_weight
-        found = accept(d, w, final_tolerance(d, w, accepts=quota))
+        found = accept(d, w, final_tolerance(d, w, accepts=quota, lowest=lowest))
         path.append(Checkpoint(len(d), found.tolerance, history.u[found.index], found.weight))
     return finish(target, path)
 

@@ -180,7 +180,7 @@ def compare(
     for i, (name, method) in enumerate(METHODS.items()):
         for stream in spawn_generators([options.seed, 11, i], runs):
             begun = time.process_time()
-            run = method(example, n, stream)
+            run = method(example, n, stream, lowest=tolerance)
             of = found[name]
             of["seconds"].append(time.process_time() - begun)
             of["mmd"].append(
@@ -401,13 +401,13 @@ def digits(options: argparse.Namespace) -> Part:
 
     methods = {**METHODS, PLUS_ONE: _plus_one}
     for name, utility in list(UTILITY_RUNS.items())[1:]:
-        methods[name] = lambda e, m, r, u=utility: printed_tree(e, m, r, utility=u)
+        methods[name] = lambda e, m, r, u=utility, **o: printed_tree(e, m, r, utility=u, **o)
     found = {m: {"tv": [], "acceptance": [], "overall": [], "tolerance": []} for m in methods}
     shares, shown = {}, {}
     for i, (name, method) in enumerate(methods.items()):
         last = []
         for stream in spawn_generators([options.seed, 9, i], runs):
-            run = method(example, n, stream)
+            run = method(example, n, stream, lowest=tolerance)
             of = found[name]
             of["tv"].append(along(run, times, off))
             of["acceptance"].append(acceptance_by_time(run, fixed, times))
@@ -492,8 +492,8 @@ def digit_statements(found, shares, truth) -> list[Statement]:
         gap(found["omega3"]["tv"].mean(1), found[o]["tv"].mean(1)) for o in ("omega1", "omega2")
     ]
     rate = [gap(found["omega3"]["overall"], found[o]["overall"]) for o in ("omega1", "omega2")]
-    tolerance = [
-        gap(found["omega3"]["tolerance"][:, -1], found[o]["tolerance"][:, -1])
+    fell = [
+        gap(found["omega3"]["tolerance"].mean(1), found[o]["tolerance"].mean(1))
         for o in ("omega1", "omega2")
     ]
     out += [
@@ -502,8 +502,8 @@ def digit_statements(found, shares, truth) -> list[Statement]:
                   "the tolerance falls sooner, but weights are the more unequal"),
         Statement("figure 13", "it accepts more", all(g.above for g in rate),
                   f"less omega1 {rate[0]}, less omega2 {rate[1]}", behind(rate, above=True)),
-        Statement("figure 13", "it reaches a smaller tolerance", all(g.below for g in tolerance),
-                  f"less omega1 {tolerance[0]}, less omega2 {tolerance[1]}", behind(tolerance)),
+        Statement("figure 13", "its tolerance falls sooner", all(g.below for g in fell),
+                  f"mean over the run, less omega1 {fell[0]}, less omega2 {fell[1]}", behind(fell)),
     ]  # fmt: skip
     return out
 

@@ -130,8 +130,8 @@ def _in_double(tree, n_dim: int) -> Partition:
     """The tree with children after parents, without cuts on or too near to the edge of a box."""
     arrays = (tree.feature, tree.threshold, tree.children_left, tree.children_right)
     feature, threshold, left, right = (a.astype(t) for a, t in zip(arrays, "idii", strict=True))
-    ours = _rebuilt(feature, threshold, left, right, n_dim, NARROWEST)
-    return Partition(*ours, n_dim=n_dim)
+    feature, threshold, left, right = _rebuilt(feature, threshold, left, right, n_dim, NARROWEST)
+    return Partition(feature, threshold, left, right, n_dim)
 
 
 @numba.njit(cache=True)

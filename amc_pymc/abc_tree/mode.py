@@ -180,10 +180,9 @@ def _best_tolerance(first: Peak, x, distance, surface: Surface, lowest: float) -
         tolerance = max(first.tolerance * 2.0 ** (steps / 2.0), lowest)
         if ladder and tolerance >= ladder[-1].tolerance:
             break
-        start = ladder[-1] if ladder else first
         fitted = climb(
-            ndtr(start.z), x, soft_labels(distance, tolerance), surface, tolerance,
-            start.fit.root, fits=_REFITS, skewed=skewed,
+            ndtr(first.z), x, soft_labels(distance, tolerance), surface, tolerance,
+            first.fit.root, fits=_REFITS, skewed=skewed,
         )  # fmt: skip
         if fitted is None or (ladder and fitted.fit.effective < _ENOUGH):
             break

@@ -24,6 +24,8 @@ _FITS, _CHANGE = 6, 3.0
 _SKEWED = 0.001
 #: Normal quantiles that are searched, whatever is in the tails.
 _REACH = 8.0
+#: Searches begin no further out, for at an edge of the cube all is flat.
+_INSIDE = 3.0
 #: Sum of labels that a fit needs for each coefficient.
 _PER_TERM = 4.0
 #: Slope per width of the peak above which a maximum is one at an edge.
