@@ -164,7 +164,7 @@ def mixture(options: argparse.Namespace) -> Part:
         mode, ours = name.split(", ", 1)[1], " (ours)" if name == HERE else ""
         statements.append(Statement(
             f"figure {figure}", f"MAP-Tree ({mode}{ours}) has a smaller squared error than rejection, SMC-ABC and HOO",
-            all(g.below for g in gaps), f"less each: {list_of(gaps)}", f"not than {' and '.join(behind)}",
+            all(g.below for g in gaps), f"less each: {list_of(gaps)}", f"not than {' and '.join(behind)}: a kernel estimate of what Thompson sampling accepted follows its pulls",
         ))  # fmt: skip
     rows = [
         {"figure": "7", "method": m, "mse": float(e.mean()), "median": float(np.median(e))}

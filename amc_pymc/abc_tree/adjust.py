@@ -18,6 +18,8 @@ __all__ = ["Adjusted", "adjust_linear", "adjusted_accepted"]
 _EDGE = 2.0**-53
 #: Singular values below this part of the largest count as zero.
 _RANK = 1e-8
+#: Leverage of a simulation that is made up for, at most.
+_MOST_LEVERAGE = 0.9
 #: Growth of the number of effective draws from one tolerance that is tried to the next.
 _STEP = 1.6
 #: Probability that estimates at two tolerances differ by chance more than is allowed, for any of them.
@@ -57,7 +59,8 @@ def adjust_linear(
     .. math:: x_i^* = x_i - B^\top (s_i - s_{\mathrm{obs}}), \qquad x = \Phi^{-1}(u)
 
     by least squares with weights :math:`w_i (1 - d_i^2 / \epsilon^2)` (Beaumont, Zhang & Balding 2002,
-    doi:10.1093/genetics/162.4.2025). The scale x is unbounded, so that adjusted parameters stay in the
+    doi:10.1093/genetics/162.4.2025). Residuals are divided by :math:`\sqrt{1 - h_i}`, with the leverage h of
+    their own simulation, for what the regression has fitted of them. The scale x is unbounded, so that adjusted parameters stay in the
     support of the prior; it is linear in a normal parameter.
 
     Parameters
@@ -99,13 +102,16 @@ def adjust_linear(
     root = np.sqrt(w)[:, None]
     inverse = np.linalg.pinv(root * design, rcond=_RANK) * root.T
     found = inverse @ x
-    residuals = x - design @ found
+    leverage = np.einsum("ij,ji->i", design, inverse)
+    residuals = (x - design @ found) / np.sqrt(1.0 - np.clip(leverage, 0.0, _MOST_LEVERAGE))[
+        :, None
+    ]
     variance = w @ residuals**2
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.sqrt((w**2) @ (residuals**2 / variance - 1.0) ** 2) / 2.0
         log_sd = 0.5 * np.log(variance)
     return Adjusted(
-        np.clip(ndtr(x - gaps @ found[1:]), _EDGE, 1.0 - _EDGE),
+        np.clip(ndtr(found[0] + residuals), _EDGE, 1.0 - _EDGE),
         found[0],
         np.sqrt((inverse[0] ** 2) @ residuals**2),
         log_sd,

@@ -132,15 +132,14 @@ def find_mode(
 
 
 def _starts(x, labels, log_prior):
-    """Rows with the highest closeness times prior among neighbours, rows around, that value."""
+    """Rows with the highest closeness times prior among neighbours, rows around, a lower bound of it."""
     scale = _spread(x, labels)
     tree = cKDTree(x / scale)
     k = min(_NEIGHBOURS, len(x))
     rows = np.argsort(-labels, kind="stable")[: min(_CANDIDATES, int((labels > 0.0).sum()))]
     _, neighbours = tree.query(x[rows] / scale, k=k)
     mean = labels[neighbours.reshape(len(rows), k)].mean(axis=1)
-    with np.errstate(divide="ignore"):
-        value = np.log(mean) + log_prior[rows]
+    value = np.log(mean) - np.sqrt((1.0 - mean) / (k * mean)) + log_prior[rows]
     value = np.where(np.isnan(value), -np.inf, value)
     open_to = np.ones(len(rows), bool)
     out: list[tuple[int, np.ndarray, float]] = []
@@ -206,6 +205,8 @@ def _least_error(ladder: list[Peak], unit, surface: Surface, lowest: float) -> i
     known = np.flatnonzero(np.isfinite(variance))
     if not len(known):
         return min(_UP, len(ladder) - 1)
+    # A lower tolerance cannot tell more: a variance that falls with it is luck.
+    variance[known] = np.maximum.accumulate(variance[known])
     bias = np.zeros(len(ladder))
     for j in known:
         for k in known[known > j]:

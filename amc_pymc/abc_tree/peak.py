@@ -28,6 +28,8 @@ _REACH = 8.0
 _INSIDE = 3.0
 #: Sum of labels that a fit needs for each coefficient.
 _PER_TERM = 4.0
+#: Times that a window may be doubled to hold enough.
+_WIDER = 4
 #: Slope per width of the peak above which a maximum is one at an edge.
 _STEEP = 0.1
 
@@ -78,7 +80,11 @@ def climb(
     z, radius = np.clip(ndtri(u), -_REACH, _REACH), _radius(x.shape[1])
     centre, fit = surface.positions(ndtr(z)[None])[0], None
     for _ in range(fits):
-        fit = _fit(x, labels, centre, root, radius)
+        for _ in range(_WIDER):
+            fit = _fit(x, labels, centre, root, radius)
+            if fit is not None:
+                break
+            root = 2.0 * root
         if fit is None:
             return None
         z, height = _maximise(fit, surface, z)

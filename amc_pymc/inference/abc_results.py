@@ -56,7 +56,7 @@ def abc_tree_data(
     attrs: dict[str, Any],
 ) -> xr.DataTree:
     """All groups of a result; warns of what is doubtful."""
-    history, problem = run.history, run.problem
+    history, problem, plain = run.history, run.problem, found
     if adjust == "linear":
         summaries = history.summaries
         assert summaries is not None
@@ -89,7 +89,7 @@ def abc_tree_data(
     if keep_simulations:
         tree["simulations"] = xr.DataTree(_simulations(run))
     _add_data(tree, run)
-    flags = [*run.flags, *_doubts(found, unique, problem)]
+    flags = [*run.flags, *_doubts(found, plain, unique, problem)]
     tree["abc"].attrs["flags"] = flags
     for flag in flags:
         warnings.warn(f"Likelihood-free inference: {flag}.", UserWarning, stacklevel=4)
@@ -281,7 +281,8 @@ def _add_data(tree: xr.DataTree, run: AbcRun) -> None:
     tree["observed_data"] = xr.DataTree(xr.Dataset({"observed": (dims, observed)}))
 
 
-def _doubts(found: Accepted, unique: int, problem) -> Sequence[str]:
+def _doubts(found: Accepted, plain: Accepted, unique: int, problem) -> Sequence[str]:
+    """What to warn of; `plain` is what was accepted before it was adjusted."""
     out = []
     if found.effective < _FEW:
         out.append(
@@ -295,9 +296,9 @@ def _doubts(found: Accepted, unique: int, problem) -> Sequence[str]:
             "expected; simulate more"
         )
     wanted = problem.tolerance
-    if wanted is not None and found.tolerance > wanted:
+    if wanted is not None and plain.tolerance > wanted:
         out.append(
-            f"the tolerance ended at {found.tolerance:.3g}, above {wanted:.3g} that the model asks for; "
+            f"the tolerance ended at {plain.tolerance:.3g}, above {wanted:.3g} that the model asks for; "
             "simulate more, or raise it there"
         )
     return out

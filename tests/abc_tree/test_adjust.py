@@ -87,3 +87,12 @@ def test_nothing_beyond_the_smallest_tolerance():
     distance = np.where(np.arange(300) < 250, 0.5, np.inf)
     kept, u = adjusted_accepted(ndtr(x), s, np.zeros(2), distance, np.zeros(300), 0.5)
     assert kept.tolerance == 0.5 and len(u) == len(kept.index) == 250
+
+
+def test_what_the_regression_fits_of_noise_is_made_up_for():
+    sds = []
+    for _ in range(200):
+        x, s = RNG.normal(size=(60, 1)), RNG.normal(size=(60, 20))
+        u = adjust_linear(ndtr(x), s, np.zeros(20), np.ones(60), np.zeros(60), np.inf).u
+        sds.append(ndtri(u).std())
+    assert abs(np.mean(sds) - 1.0) < 0.05  # plain residuals: 0.8

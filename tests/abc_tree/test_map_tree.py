@@ -82,11 +82,12 @@ def test_box_of_the_largest_density():
     assert np.isnan(found.mode.se).all()
 
 
-def test_boxes_of_low_prior_are_left_alone():
+def test_simulations_go_where_the_density_is():
+    # Not to the likelihood's maximum at 2.
     problem = skewed_prior()
     history = search(problem, 10_000, 3)
     mu = problem.parameters(history.rounds[-1].u)["mu"]
-    assert np.mean((mu > 0.3) & (mu < 1.7)) > 0.7
+    assert 0.5 < np.median(mu) < 1.5
 
 
 def test_mode_at_the_edge():

@@ -134,6 +134,13 @@ def test_kernel_keeps_modes_and_their_shares():
     assert (out[upper].std(axis=0) > u[300:].std(axis=0)).all()
 
 
+def test_kernel_is_narrow_where_particles_are_dense():
+    rng = np.random.default_rng(14)
+    dense, sparse = rng.normal(0.3, 0.001, (200, 2)), rng.uniform(0.6, 0.9, (200, 2))
+    out = bench.smoothed(np.concatenate([dense, sparse]), np.ones(400), 4000, rng)
+    assert (out[out[:, 0] < 0.45].std(axis=0) < 1.5 * dense.std(axis=0)).all()
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_kernel_of_few_particles(n):
     u = np.random.default_rng(12).random((n, 3))

@@ -1,5 +1,6 @@
 """Boxes from BART: they fill the cube, are reproducible, cut where the function jumps, and leave sums unbiased."""
 
+import ctypes
 import math
 import sys
 
@@ -70,20 +71,29 @@ def test_seeds(n):
     assert not same(first, fit_bart(u, near, rng, tune=5))
 
 
-def test_trees_add_up_to_what_the_sampler_predicts(monkeypatch):
-    """At its own thresholds, which are points, too."""
-    u, near = corner(500)
-    near = near + np.random.default_rng(4).standard_normal(len(u))
-    library, predicted = bart._library(), []
+@pytest.fixture
+def sweeps(monkeypatch):
+    """What the sampler predicts after each sweep, and the precision of noise that it is made with."""
+    library = bart._library()
+
+    class Sweeps(list): ...
+
+    found = Sweeps()
+    found.precisions = []
 
     class Spy:
         def __init__(self, **given):
-            self.sampler = library.PySampler.init(**given)
+            self.sampler, self.y = library.PySampler.init(**given), given["y"]
+            kind = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_int)
+            self.log_likelihood = kind(given["model"])
 
         def step(self, tune):
-            found = self.sampler.step(tune)
-            predicted.append(np.array(found[0]).ravel())
-            return found
+            zeros = np.zeros(len(self.y))
+            value = self.log_likelihood(zeros.ctypes.data, len(zeros))
+            found.precisions.append(-2.0 * value / (self.y @ self.y))
+            after = self.sampler.step(tune)
+            found.append(np.array(after[0]).ravel())
+            return after
 
         all_batches = property(lambda self: self.sampler.all_batches)
 
@@ -92,12 +102,29 @@ def test_trees_add_up_to_what_the_sampler_predicts(monkeypatch):
         PySampler = type("PySampler", (), {"init": staticmethod(lambda **given: Spy(**given))})
 
     monkeypatch.setattr(bart, "_library", lambda: Library)
+    return found
+
+
+def test_the_sampler_has_a_seed_of_its_own(sweeps):
+    """The first sweep depends on nothing else that is drawn."""
+    u, near = crescent(500)
+    for seed in (1, 1, 2):
+        draw_trees(u, near, np.random.default_rng(seed), tune=1)
+    first, again, other = sweeps[::2]
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_trees_add_up_to_what_the_sampler_predicts(sweeps):
+    """At its own thresholds, which are points, too."""
+    u, near = corner(500)
+    near = near + np.random.default_rng(4).standard_normal(len(u))
     trees = draw_trees(u, near, np.random.default_rng(1), trees=4, draws=2, tune=30)
     assert len(trees) == 8
-    assert not np.array_equal(predicted[-1], predicted[-2])
+    assert not np.array_equal(sweeps[-1], sweeps[-2])
     for draw in range(2):
         total = sum(tree.at(u) for tree in trees[4 * draw : 4 * draw + 4])
-        wanted = near.mean() + near.std() * predicted[30 + draw]
+        wanted = near.mean() + near.std() * sweeps[30 + draw]
         np.testing.assert_allclose(total, wanted, atol=1e-12)
 
 
@@ -120,8 +147,20 @@ def test_trees_follow_the_function_and_not_the_noise():
     total = sum(tree.at(u) for tree in draw_trees(u, noisy, np.random.default_rng(6)))
     assert ((total - near) ** 2).mean() < 0.3 * near.var()
     assert (total - noisy).std() == pytest.approx(0.5, abs=0.05)
-    exact = sum(tree.at(u) for tree in draw_trees(u, near, np.random.default_rng(6)))
-    assert ((exact - near) ** 2).mean() < 0.05 * near.var()
+
+
+def test_noise_is_drawn_given_residuals(sweeps):
+    """The precision that each sweep was made with, by residuals of the one before, is chi-square."""
+    u, near = corner(1000)
+    near = near + 0.5 * np.random.default_rng(4).standard_normal(len(u))
+    draw_trees(u, near, np.random.default_rng(1), tune=60)
+    y = (near - near.mean()) / near.std()
+    squares = np.array([((predicted - y) ** 2).sum() for predicted in sweeps])
+    scaled = np.array(sweeps.precisions[1:]) * (3.0 * 0.1 + squares[:-1])
+    n, df = len(scaled), len(u) + 3.0
+    assert n == 60
+    assert abs(scaled.mean() - df) < 4.0 * math.sqrt(2.0 * df / n)
+    assert abs(scaled.std(ddof=1) / math.sqrt(2.0 * df) - 1.0) < 4.0 / math.sqrt(2.0 * n)
 
 
 def test_leaves_are_capped_and_hold_enough_simulations():
