@@ -295,7 +295,7 @@ def lotka_part(options: argparse.Namespace) -> Part:
     """Figure 12."""
     example = lotka_volterra(prior="unit")
     return compare(
-        options, example, "12", options.lotka_runs, options.budget, options.lotka_reference
+        options, example, "12", options.lotka_runs, options.lotka_steps, options.lotka_reference
     )
 
 

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from abc_tree.problems import NormalMean, run, settings
+from scipy import stats
+
+import amc_pymc as amc
 
 from amc_pymc.abc_tree.learning import Learner
 from amc_pymc.extract import bart
@@ -131,7 +134,7 @@ def test_trees_add_up_to_what_the_sampler_predicts(sweeps):
 def test_cuts_are_where_the_function_jumps():
     """The first two cuts are at both jumps, and boxes tell the labels apart."""
     u, near = corner(2000)
-    found = fitted(u, near)
+    found = fitted(u, near, tune=100)
     (first, at), (second, beside) = sorted(cuts(found)[:2])
     assert (first, second) == (0, 2)
     assert abs(at - 0.3) < 0.02
@@ -272,6 +275,20 @@ def test_trees_that_grow_too_deep_are_drawn_again(monkeypatch, capfd):
     ):
         draw_trees(u, near, np.random.default_rng(1), tune=5)
     capfd.readouterr()
+
+
+def test_by_name():
+    def simulator(rng, mu):
+        return rng.normal(mu, 0.1)
+
+    problem = amc.SimulatorProblem({"mu": stats.uniform()}, simulator, observed=0.4)
+    given = {"model": problem, "batched": True, "progressbar": False, "batch_size": 400}
+    first, again = (
+        amc.sample_abc_tree(50, max_simulations=800, partition="bart", random_seed=1, **given)
+        for _ in range(2)
+    )
+    assert first["abc"]["boxes"].max() > 1
+    np.testing.assert_array_equal(first["posterior"]["mu"], again["posterior"]["mu"])
 
 
 @pytest.mark.slow
