@@ -681,7 +681,7 @@ _COLUMNS = (
     ("C2ST network", "c2st_mlp", 3),
     ("not smoothed", "c2st_mlp_raw", 3),
     ("C2ST trees", "c2st", 3),
-    ("± ", "c2st_error", 1),
+    ("±", "c2st_error", 1),
     ("not smoothed", "c2st_raw", 3),
     ("against `tree`", "c2st_paired", 2),
     ("Wasserstein", "wasserstein", 2),

@@ -1,6 +1,6 @@
 """Tree bandits for likelihood-free inference: figures, table and statements of O'Hagan, Kim & Rockova.
 
-    python benchmarks/abc_tree_paper.py --pictures results     # some 20 CPU minutes
+    python benchmarks/abc_tree_paper.py --pictures results     # some 12 CPU minutes
     python benchmarks/abc_tree_paper.py --quick                # one
     python benchmarks/abc_tree_paper.py --parts toy modes      # some of it
 

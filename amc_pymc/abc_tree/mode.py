@@ -37,7 +37,7 @@ class Mode(NamedTuple):
     u : array (D,)
         In the unit cube.
     se : array (P,)
-        Standard errors of the parameters; nan where there are none.
+        Standard errors of the parameters at that tolerance; nan where there are none, as at an edge.
     log_density : float
         Natural logarithm of prior density times mean closeness there.
     log_density_se : float
@@ -112,8 +112,10 @@ def find_mode(
     ValueError
         If no simulation came close.
     """
-    labels, x = soft_labels(distance, tolerance), surface.positions(u)
-    log_prior = surface.log_prior(u)
+    x = surface.positions(u)
+    possible = np.isfinite(x).all(axis=1)
+    u, x, distance = u[possible], x[possible], distance[possible]
+    labels, log_prior = soft_labels(distance, tolerance), surface.log_prior(u)
     if not (labels > 0.0).any():
         raise ValueError(
             "No simulation came close to the data: there is nothing to find a mode of."

@@ -251,7 +251,8 @@ def _sampled(u, y, rng, trees: int, draws: int, tune: int, depth: int) -> list:
 
 def _tree(heap, n_dim: int, scale: float, offset: float) -> Tree:
     """From a tree in a heap, children of i at 2 i + 1 and 2 i + 2, whose left side includes the threshold."""
-    cuts, leaves, waiting = [], {0: 0}, [(0, 0)]
+    cuts: list[tuple[int, int, float]] = []
+    leaves, waiting = {0: 0}, [(0, 0)]
     split_var, split_val = np.asarray(heap.split_var), np.asarray(heap.split_val)
     while waiting:
         theirs, ours = waiting.pop()
