@@ -13,7 +13,8 @@ import numpy as np
 from amc_pymc.abc_tree.cart import Cart
 from amc_pymc.abc_tree.dyadic import Dyadic
 from amc_pymc.abc_tree.map_estimate import estimate_mode
-from amc_pymc.abc_tree.map_tree import MapSettings, map_batches, map_rounds
+from amc_pymc.abc_tree.map_schedule import map_batches
+from amc_pymc.abc_tree.map_tree import MapSettings, map_rounds
 from amc_pymc.abc_tree.partition import Partition
 from amc_pymc.bandits.hoo import HOO
 from amc_pymc.rng import as_generator, spawn_generators
@@ -154,6 +155,7 @@ def mixture(options: argparse.Namespace) -> Part:
     ) + common.markdown(["method", "mean squared error", "median", "more than 1 away"], lines)
     baselines = ("rejection, KDE", "SMC-ABC, KDE", "HOO")
     statements = []
+    follows = "a kernel estimate of what Thompson sampling accepted follows its pulls"
     for figure, name in (
         ("7 (c)", f"{PRINTED}, dyadic"),
         ("16", f"{PRINTED}, CART"),
@@ -164,7 +166,7 @@ def mixture(options: argparse.Namespace) -> Part:
         mode, ours = name.split(", ", 1)[1], " (ours)" if name == HERE else ""
         statements.append(Statement(
             f"figure {figure}", f"MAP-Tree ({mode}{ours}) has a smaller squared error than rejection, SMC-ABC and HOO",
-            all(g.below for g in gaps), f"less each: {list_of(gaps)}", f"not than {' and '.join(behind)}: a kernel estimate of what Thompson sampling accepted follows its pulls",
+            all(g.below for g in gaps), f"less each: {list_of(gaps)}", f"not than {' and '.join(behind)}: {follows}",
         ))  # fmt: skip
     rows = [
         {"figure": "7", "method": m, "mse": float(e.mean()), "median": float(np.median(e))}

@@ -200,7 +200,7 @@ def toy_statements(found, early) -> list[Statement]:
                   all(g.below for g in greedy), f"omega1-3 less TS: {_list(greedy)}",
                   "omega2 and omega3 raise acceptance while they learn, TS explores each arm first"),
         Statement("figure 3", "rejection has the lowest acceptance rate", all(g.below for g in least),
-                  f"rejection less omega1-3, TS: {_list(least)}", ""),
+                  f"rejection less omega1-3, TS: {_list(least)}", "not significant"),
         Statement("figure 3", "TS cannot recreate the posterior as well (TV)", all(g.below for g in worse),
                   f"omega1-3 less TS: {_list(worse)}", "not significant for every utility"),
         Statement("figure 3", "weights of TS have a large variance (effective draws)",
@@ -214,12 +214,13 @@ def toy_statements(found, early) -> list[Statement]:
                   "q = p gains what it excludes, and pays for learning which; see the effective draws"),
         Statement("section 3.1.2", "regularisation (omega2) lowers the variance of weights: more effective draws "
                   "than omega1", regular.below, f"omega1 less omega2: {regular}",
-                  "with known rates it does, 7.5 times the draws of rejection against 1 (omega3 0.4, ess 7.9); flat beliefs in dead points, under a square root, take what that gains"),
+                  "with known rates it does, 7.5 times the draws of rejection against 1 (omega3 0.4, ess 7.9); flat "
+                  "beliefs in dead points, under a square root, take what that gains"),
         Statement("footnote 4", "draws from the Beta distributions do as well as means",
                   not draws.above, f"TV of draws less means: {draws}",
                   "noise of a draw is paid for with every simulation"),
         Statement("figure 15", "omega3 has a larger acceptance early on", all(g.below for g in accepts),
-                  f"omega1, omega2 less omega3: {_list(accepts)}", ""),
+                  f"omega1, omega2 less omega3: {_list(accepts)}", "not significant"),
         Statement("figure 15", "omega3 is superior early on (TV at a tenth of the run)",
                   all(g.below for g in first), f"omega3 less omega1, omega2: {_list(first)}",
                   "more acceptances, of more unequal weight: at a fixed tolerance only effective draws count"),
@@ -492,9 +493,9 @@ def arms(options: argparse.Namespace) -> Part:
                   all(g.above for g in ahead["Thompson"]), _list(ahead["Thompson"]), "not significant"),
         Statement("figure 6", "so does its top-two variant", all(g.above for g in ahead["top-two"]),
                   _list(ahead["top-two"]), "not significant"),
-        Statement("theorem 4.1", "top-two finds it at least as often as TS", not two.below, str(two), ""),
+        Statement("theorem 4.1", "top-two finds it at least as often as TS", not two.below, str(two), "not significant"),
         Statement("figure 6", "the mode is proposed at an increasing rate", rising.below,
-                  f"first less last tenth: {rising}", ""),
+                  f"first less last tenth: {rising}", "not significant"),
     ])  # fmt: skip
 
 

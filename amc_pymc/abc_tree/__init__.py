@@ -5,6 +5,7 @@ O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*.
 
 from amc_pymc.abc_tree.cart import fit_cart
 from amc_pymc.abc_tree.dyadic import halve
+from amc_pymc.abc_tree.learning import Partitioner
 from amc_pymc.abc_tree.partition import Partition, whole_cube
 from amc_pymc.abc_tree.rates import shrunk_rates
 from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
@@ -13,6 +14,7 @@ from amc_pymc.abc_tree.utilities import UTILITIES, best_proposal, draws_per_simu
 __all__ = [
     "UTILITIES",
     "Partition",
+    "Partitioner",
     "SimulatorProblem",
     "best_proposal",
     "draws_per_simulation",

@@ -25,18 +25,22 @@ class Cart:
     ----------
     max_leaves, min_samples : int
     random_cuts, prune : bool
+    random_beyond : int or None
+        Make random cuts where there are more simulations than this.
     """
 
     max_leaves: int = 1000
     min_samples: int = 15
     random_cuts: bool = False
     prune: bool = False
+    random_beyond: int | None = None
 
     def __call__(self, u, closeness, before, rng) -> Partition:
         """A new partition; `before` plays no part."""
+        many = self.random_beyond is not None and len(u) > self.random_beyond
         return fit_cart(
             u, closeness, rng, max_leaves=self.max_leaves, min_samples=self.min_samples,
-            random_cuts=self.random_cuts, prune=self.prune,
+            random_cuts=self.random_cuts or many, prune=self.prune,
         )  # fmt: skip
 
 
@@ -51,6 +55,8 @@ def fit_cart(
     prune: bool = False,
 ) -> Partition:
     """Fit a regression tree to how close simulations came to the data.
+
+    Cuts are chosen by square roots of closeness, for the proposal that is best goes with roots of rates.
 
     Parameters
     ----------
@@ -98,9 +104,9 @@ def fit_cart(
         random_state=int(rng.integers(2**31)),
     )
     if prune:
-        tree = _pruned(tree, u, closeness)
+        tree = _pruned(tree, u, np.sqrt(closeness))
     kept, weights = _thinned(closeness, _MOST_FAR, rng)
-    tree.fit(u[kept], closeness[kept], sample_weight=weights)
+    tree.fit(u[kept], np.sqrt(closeness[kept]), sample_weight=weights)
     return _in_double(tree.tree_, u.shape[1])
 
 

@@ -167,13 +167,13 @@ def regret(q: ArrayLike, p: ArrayLike, pi: ArrayLike, utility: str = "ess") -> n
     array([0.667, 0.167])
     """
     pi = _masses("pi", pi)
-    p = np.asarray(p, dtype=float)
+    masses = np.asarray(p, dtype=float)
     code = _code("utility", utility)
-    if p.shape != pi.shape or not (p >= 0.0).all() or not 0.0 < p.sum() < math.inf:
+    if masses.shape != pi.shape or not (masses >= 0.0).all() or not 0.0 < masses.sum() < math.inf:
         raise ValueError(
-            f"p must be {len(pi)} masses, not negative, with a positive, finite sum, got {p}."
+            f"p must be {len(pi)} masses, not negative, with a positive, finite sum, got {p!r}."
         )
-    p = p / p.sum()
+    masses = masses / masses.sum()
     q = np.asarray(q, dtype=float)
     if q.ndim < 1 or q.shape[-1] != len(pi):
         raise ValueError(f"q must have shape (..., {len(pi)}), got {q.shape}.")
@@ -181,8 +181,8 @@ def regret(q: ArrayLike, p: ArrayLike, pi: ArrayLike, utility: str = "ess") -> n
     if not ((q >= 0.0).all() and (total > 0.0).all() and np.isfinite(total).all()):
         raise ValueError("q must not be negative, and have positive, finite sums.")
     rows = np.ascontiguousarray(q / total).reshape(-1, len(pi))
-    top = _value(best_proposal(p, pi, utility), p, pi, code)
-    return top - _values(rows, p, pi, code).reshape(q.shape[:-1])
+    top = _value(best_proposal(masses, pi, utility), masses, pi, code)
+    return top - _values(rows, masses, pi, code).reshape(q.shape[:-1])
 
 
 def initial_plays(n: int, boxes: int, least_rate: float) -> int:

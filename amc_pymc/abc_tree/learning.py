@@ -54,7 +54,8 @@ class Learner:
 
     Attributes
     ----------
-    partitioner : Partitioner
+    partitioner : Partitioner or tuple of Partitioner
+        Several are used in turn.
     trees : int
         Partitions that a proposal mixes.
     utility : str
@@ -73,7 +74,7 @@ class Learner:
         Rounds to learn from, the last ones; None for all.
     """
 
-    partitioner: Partitioner
+    partitioner: Partitioner | tuple[Partitioner, ...]
     trees: int = 1
     utility: str = "ess"
     share: float = 0.05
@@ -82,6 +83,12 @@ class Learner:
     honest: bool = False
     beta_draws: bool = False
     window: int | None = None
+
+    def partitioner_of(self, tree: int) -> Partitioner:
+        """The one for a tree, by number."""
+        if isinstance(self.partitioner, tuple):
+            return self.partitioner[tree % len(self.partitioner)]
+        return self.partitioner
 
 
 @dataclass(frozen=True)
@@ -130,9 +137,9 @@ def next_proposal(
         axes = principal_axes(u[hit], np.exp(seen.log_ratio[hit]))
     grown = []
     for t in range(learner.trees):
-        turned = axes if t % 2 or learner.trees == 1 else None
+        turned = axes if t % 2 else None
         last = before.members[t].partition if len(before.members) == learner.trees else None
-        grown.append(_grow(u, near, turned, last, learner, rng))
+        grown.append(_grow(u, near, turned, last, learner.partitioner_of(t), learner, rng))
     grown = [g for g in grown if g.rates.sum() > 0.0]
     if not grown:
         return prior_proposal(u.shape[1])
@@ -140,14 +147,14 @@ def next_proposal(
     return _judged(grown, u[hit], hit, np.exp(seen.log_ratio[hit]), density, learner)
 
 
-def _grow(u, near, axes, before, learner: Learner, rng) -> _Grown:
+def _grow(u, near, axes, before, partitioner: Partitioner, learner: Learner, rng) -> _Grown:
     v = u if axes is None else to_axes(u, axes)
     bag = rng.random(len(u)) < _BAG
     for_cuts, for_rates = bag, bag
     if learner.honest:
         half = rng.random(len(u)) < 0.5
         for_cuts, for_rates = bag & half, bag & ~half
-    partition = learner.partitioner(v[for_cuts], near[for_cuts], before, rng)
+    partition = partitioner(v[for_cuts], near[for_cuts], before, rng)
     if learner.beta_draws:
         rates = drawn_rates(partition, v[for_rates], near[for_rates], rng)
     else:

@@ -13,15 +13,12 @@ import numpy as np
 from amc_pymc.abc_tree.map_boxes import refine
 from amc_pymc.abc_tree.map_choice import POLICIES, Beliefs, beliefs, choose_boxes
 from amc_pymc.abc_tree.map_hoo import OwnTree
+from amc_pymc.abc_tree.map_schedule import lowered
 from amc_pymc.abc_tree.mode import soft_labels
 from amc_pymc.abc_tree.partition import Partition, whole_cube
 
-__all__ = ["MapHistory", "MapRound", "MapSettings", "lowered", "map_batches", "map_rounds"]
+__all__ = ["MapHistory", "MapRound", "MapSettings", "map_rounds"]
 
-#: Batches that a budget is cut into.
-_BATCHES = 20
-#: Halvings of the interval in which a tolerance is sought.
-_HALVINGS = 60
 #: Mean label in the first batch, from the prior, relative to others.
 _FIRST = 0.5
 #: Batches at the same tolerance after which it may be lowered by force, sum of labels that must be left.
@@ -156,50 +153,6 @@ class MapHistory:
         assert self.believed is not None
         with np.errstate(divide="ignore"):
             return float(np.log(self.believed.rate[box]) + self.log_prior[box])
-
-
-def map_batches(max_simulations: int, batch_size: int | None = None) -> list[int]:
-    """Sizes of batches, fixed before anything is simulated.
-
-    Examples
-    --------
-    >>> from amc_pymc.abc_tree.map_tree import map_batches
-    >>> map_batches(10, 4), len(map_batches(1000))
-    ([4, 4, 2], 20)
-    """
-    if batch_size is None:
-        batch_size = math.ceil(max_simulations / _BATCHES)
-    full, rest = divmod(max_simulations, batch_size)
-    return [batch_size] * full + ([rest] if rest else [])
-
-
-def lowered(
-    distance: np.ndarray, last: float, *, closeness: float, lowest: float | None = None
-) -> float:
-    """The tolerance at which labels of a batch have some mean, but not above the last tolerance.
-
-    Examples
-    --------
-    >>> import math
-    >>> import numpy as np
-    >>> from amc_pymc.abc_tree.map_tree import lowered
-    >>> round(lowered(np.array([1.0, 2.0, np.inf]), math.inf, closeness=0.1), 3)
-    0.638
-    """
-    finite, floor = distance[np.isfinite(distance)], 0.0 if lowest is None else lowest
-    if len(finite) == 0:
-        return last
-    wanted = closeness * len(distance)
-    low, high = 0.0, min(last, 1e3 * float(finite.max()))
-    if soft_labels(finite, high).sum() <= wanted:
-        return max(min(last, high) if math.isfinite(last) else high, floor)
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        if soft_labels(finite, middle).sum() > wanted:
-            high = middle
-        else:
-            low = middle
-    return max(high, floor)
 
 
 def map_rounds(

@@ -15,8 +15,6 @@ from amc_pymc.abc_tree.peak import Peak, Surface, climb, peak_errors
 
 __all__ = ["Mode", "find_mode", "soft_labels"]
 
-#: Fits at each further tolerance.
-_REFITS = 3
 #: Nearest neighbours that starting points are chosen by, candidates, starts.
 _NEIGHBOURS, _CANDIDATES, _STARTS = 50, 500, 3
 #: Part of all closeness around a start that the first window is made of, and its inflation.
@@ -173,7 +171,8 @@ def _first_root(x, labels, near):
 def _best_tolerance(first: Peak, x, distance, surface: Surface, lowest: float) -> Peak:
     """Of fits at several tolerances the one with the least variance and squared bias.
 
-    All are with cubic terms or all without, as the one at the highest tolerance, which knows best.
+    All are in the window of the first, for windows that follow what few labels say exaggerate; and all are
+    with cubic terms or all without, as the one at the highest tolerance, which knows best.
     """
     ladder: list[Peak] = []
     skewed: bool | None = None
@@ -183,7 +182,7 @@ def _best_tolerance(first: Peak, x, distance, surface: Surface, lowest: float) -
             break
         fitted = climb(
             ndtr(first.z), x, soft_labels(distance, tolerance), surface, tolerance,
-            first.fit.root, fits=_REFITS, skewed=skewed,
+            first.fit.root, fits=1, skewed=skewed,
         )  # fmt: skip
         if fitted is None or (ladder and fitted.fit.effective < _ENOUGH):
             break

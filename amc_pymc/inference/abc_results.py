@@ -25,7 +25,7 @@ from amc_pymc.rng import as_generator
 __all__ = ["abc_tree_data", "final_accepted"]
 
 #: Effective draws below which there is a warning, and weight of one draw above which there is.
-_FEW, _HEAVY = 100.0, 0.05
+_FEW, _HEAVY = 100.0, 0.1
 #: Points at which it is tried whether coordinates are quantiles of single parameters.
 _TRIED = 32
 #: Weights without which their tail is not looked at.

@@ -12,7 +12,8 @@ import numpy as np
 import xarray as xr
 
 from amc_pymc.abc_tree.map_estimate import ESTIMATES, MapResult, map_result
-from amc_pymc.abc_tree.map_tree import MapHistory, MapSettings, map_batches, map_rounds
+from amc_pymc.abc_tree.map_schedule import map_batches
+from amc_pymc.abc_tree.map_tree import MapHistory, MapSettings, map_rounds
 from amc_pymc.abc_tree.partition import whole_cube
 from amc_pymc.abc_tree.problem import Failure, Problem
 from amc_pymc.abc_tree.workers import simulation_workers

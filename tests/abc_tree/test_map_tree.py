@@ -12,7 +12,8 @@ from amc_pymc.abc_tree.log_quadratic import fit_log_quadratic, n_terms
 from amc_pymc.abc_tree.map_boxes import refine
 from amc_pymc.abc_tree.map_choice import Beliefs, beliefs, choose_boxes
 from amc_pymc.abc_tree.map_estimate import estimate_mode, map_result
-from amc_pymc.abc_tree.map_tree import MapSettings, lowered, map_batches, map_rounds
+from amc_pymc.abc_tree.map_schedule import lowered, map_batches
+from amc_pymc.abc_tree.map_tree import MapSettings, map_rounds
 from amc_pymc.abc_tree.mode import soft_labels
 from amc_pymc.abc_tree.partition import from_cuts
 from amc_pymc.abc_tree.simulator_problem import SimulatorProblem

@@ -16,7 +16,7 @@ from amc_pymc.abc_tree.run import Settings
 
 LEARNERS = {
     "cart": {"partitioner": Cart()},
-    "forest": {"partitioner": Cart(random_cuts=True), "trees": 4},
+    "forest": {"partitioner": (Cart(random_cuts=True), Cart()), "trees": 4, "rotate": True},
     "dyadic": {"partitioner": Dyadic(cuts=5)},
     "dyadic, widest": {"partitioner": Dyadic(cuts=5, separate=False)},
     "hard": {"partitioner": Cart(), "smooth": False},
