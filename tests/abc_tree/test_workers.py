@@ -30,6 +30,12 @@ METHODS = ["fork", pytest.param("spawn", marks=pytest.mark.slow)]
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 
 
+@pytest.fixture(autouse=True)
+def many_chunks(monkeypatch):
+    """More chunks than by default, so that few simulations are enough to see what becomes of them."""
+    monkeypatch.setattr(module, "_CHUNKS", 256)
+
+
 class Slow(BaseException):
     pass
 
