@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amc_pymc.abc_tree.partition import NARROWEST, Partition, whole_cube
+from amc_pymc.abc_tree.partition import NARROWEST, Partition, cut_boxes, whole_cube
 from amc_pymc.abc_tree.rates import shrunk_rates
 
 __all__ = ["Dyadic", "halve"]
@@ -78,17 +78,7 @@ def halve(
     along = widths[chosen].argmax(axis=1)
     if closeness is not None and u is not None:
         along = _best_separation(partition, chosen, along, u, closeness)
-    middle = 0.5 * (lower[chosen, along] + upper[chosen, along])
-    m, nodes = len(partition.feature), partition.leaves[chosen]
-    new = np.full(2 * len(chosen), -1)
-    feature, left, right = (
-        np.concatenate([a, new]) for a in (partition.feature, partition.left, partition.right)
-    )
-    threshold = np.concatenate([partition.threshold, np.zeros(len(new))])
-    feature[nodes], threshold[nodes] = along, middle
-    left[nodes] = m + 2 * np.arange(len(chosen))
-    right[nodes] = left[nodes] + 1
-    return Partition(feature, threshold, left, right, partition.n_dim)
+    return cut_boxes(partition, chosen, along)
 
 
 def _best_separation(partition, chosen, widest, u, closeness) -> np.ndarray:

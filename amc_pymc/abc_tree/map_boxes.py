@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from amc_pymc.abc_tree.partition import NARROWEST, Partition
+from amc_pymc.abc_tree.partition import NARROWEST, Partition, cut_boxes
 
-__all__ = ["cut_boxes", "refine", "separation"]
+__all__ = ["refine", "separation"]
 
 #: Rounds of cuts after a batch, at most.
 _ROUNDS = 8
@@ -92,18 +92,3 @@ def separation(
             along[score > best] = d
             best = np.maximum(best, score)
     return best, along
-
-
-def cut_boxes(partition: Partition, chosen: np.ndarray, along: np.ndarray) -> Partition:
-    """Halve some boxes (k,), each along a coordinate (k,)."""
-    middle = 0.5 * (partition.lower + partition.upper)[chosen, along]
-    m, nodes = len(partition.feature), partition.leaves[chosen]
-    new = np.full(2 * len(chosen), -1)
-    feature, left, right = (
-        np.concatenate([a, new]) for a in (partition.feature, partition.left, partition.right)
-    )
-    threshold = np.concatenate([partition.threshold, np.zeros(len(new))])
-    feature[nodes], threshold[nodes] = along, middle
-    left[nodes] = m + 2 * np.arange(len(chosen))
-    right[nodes] = left[nodes] + 1
-    return Partition(feature, threshold, left, right, partition.n_dim)

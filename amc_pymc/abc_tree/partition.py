@@ -9,7 +9,7 @@ from functools import cached_property
 import numba
 import numpy as np
 
-__all__ = ["NARROWEST", "Partition", "whole_cube"]
+__all__ = ["NARROWEST", "Partition", "cut_boxes", "whole_cube"]
 
 #: Boxes narrower than this are not cut any more.
 NARROWEST = 1e-9
@@ -125,6 +125,21 @@ def whole_cube(n_dim: int) -> Partition:
     """One box."""
     leaf = np.array([-1])
     return Partition(leaf, np.zeros(1), leaf, leaf, n_dim)
+
+
+def cut_boxes(partition: Partition, chosen: np.ndarray, along: np.ndarray) -> Partition:
+    """Halve some boxes (k,), each along a coordinate (k,)."""
+    middle = 0.5 * (partition.lower + partition.upper)[chosen, along]
+    m, nodes = len(partition.feature), partition.leaves[chosen]
+    new = np.full(2 * len(chosen), -1)
+    feature, left, right = (
+        np.concatenate([a, new]) for a in (partition.feature, partition.left, partition.right)
+    )
+    threshold = np.concatenate([partition.threshold, np.zeros(len(new))])
+    feature[nodes], threshold[nodes] = along, middle
+    left[nodes] = m + 2 * np.arange(len(chosen))
+    right[nodes] = left[nodes] + 1
+    return Partition(feature, threshold, left, right, partition.n_dim)
 
 
 def from_cuts(cuts: Sequence[tuple[int, int, float]], n_dim: int) -> Partition:

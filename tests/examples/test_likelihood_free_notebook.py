@@ -2,35 +2,15 @@
 
 import re
 
-from pathlib import Path
-
 import pytest
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "likelihood_free.ipynb"
+from examples.notebooks import check_stored, executed, pictures, printed, read
+
+NOTEBOOK = "likelihood_free.ipynb"
 PICTURES = 6
 #: Posterior means of the four rates by differential equations (Carpenter 2018).
 PUBLISHED = (0.55, 0.028, 0.024, 0.80)
 LABELS = ("rejection", "trees", "trees, seed 7", "trees, adjusted", "mode")
-
-
-def read():
-    nbformat = pytest.importorskip("nbformat")
-    return nbformat.read(NOTEBOOK, as_version=4)
-
-
-def outputs(notebook) -> list:
-    return [o for c in notebook.cells for o in c.get("outputs", [])]
-
-
-def printed(notebook) -> str:
-    """All text that the cells put out."""
-    return "\n".join(
-        o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs(notebook)
-    )
-
-
-def pictures(notebook) -> int:
-    return sum("image/png" in o.get("data", {}) for o in outputs(notebook))
 
 
 def table(text: str) -> dict[str, tuple[float, list[tuple[float, float]]]]:
@@ -76,20 +56,11 @@ def check_warnings(text: str) -> None:
 
 
 def test_the_notebook_is_stored_executed_and_clean():
-    notebook = read()
-    code = [c for c in notebook.cells if c.cell_type == "code"]
-    assert [c.execution_count for c in code] == list(range(1, len(code) + 1))
-    assert pictures(notebook) == PICTURES
-    assert all(o.output_type != "error" for o in outputs(notebook))
-    assert all(o.name == "stdout" for o in outputs(notebook) if o.output_type == "stream")
-    assert all("execution" not in c.metadata for c in code)
-    text = NOTEBOOK.read_text()
-    assert len(text) < 600_000
-    assert not re.search(r"/(home|root|tmp|work|Users)/|https?://", text)
+    check_stored(NOTEBOOK, n_pictures=PICTURES, most_characters=600_000)
 
 
 def test_the_stored_numbers_are_right():
-    text = printed(read())
+    text = printed(read(NOTEBOOK))
     check_numbers(text)
     check_warnings(text)
 
@@ -97,18 +68,7 @@ def test_the_stored_numbers_are_right():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_the_notebook_runs(monkeypatch):
-    nbclient = pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
-    pytest.importorskip("matplotlib")
-    notebook = read()
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs = []
-    monkeypatch.delenv("MPLBACKEND", raising=False)  # else the kernel draws nothing inline
-    resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
-    nbclient.NotebookClient(
-        notebook, timeout=600, kernel_name="python3", resources=resources
-    ).execute()
+    notebook = executed(NOTEBOOK, monkeypatch)
     assert pictures(notebook) == PICTURES
     check_numbers(printed(notebook))
     check_warnings(printed(notebook))

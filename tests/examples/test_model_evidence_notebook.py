@@ -2,13 +2,14 @@
 
 import re
 
-from pathlib import Path
-
 import pytest
+
+from examples.notebooks import check_stored, executed, pictures, printed, read
 
 from models.radiata_pine import log_evidence
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "model_evidence.ipynb"
+NOTEBOOK = "model_evidence.ipynb"
+PICTURES = 8
 
 EXACT = {
     "estimate_evidence, density": log_evidence(1),
@@ -18,26 +19,6 @@ EXACT = {
     "sample_smc, adjusted": log_evidence(2),
     "log Bayes factor": log_evidence(2) - log_evidence(1),
 }
-
-
-def read():
-    nbformat = pytest.importorskip("nbformat")
-    return nbformat.read(NOTEBOOK, as_version=4)
-
-
-def outputs(notebook) -> list:
-    return [o for c in notebook.cells for o in c.get("outputs", [])]
-
-
-def printed(notebook) -> str:
-    """All text that the cells put out."""
-    return "\n".join(
-        o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs(notebook)
-    )
-
-
-def pictures(notebook) -> int:
-    return sum("image/png" in o.get("data", {}) for o in outputs(notebook))
 
 
 def check_numbers(text: str) -> None:
@@ -70,20 +51,11 @@ def check_flags(text: str) -> None:
 
 
 def test_the_notebook_is_stored_executed_and_clean():
-    notebook = read()
-    code = [c for c in notebook.cells if c.cell_type == "code"]
-    assert [c.execution_count for c in code] == list(range(1, len(code) + 1))
-    assert pictures(notebook) == 8
-    assert all(o.output_type != "error" for o in outputs(notebook))
-    assert all(o.name == "stdout" for o in outputs(notebook) if o.output_type == "stream")
-    assert all("execution" not in c.metadata for c in code)
-    text = NOTEBOOK.read_text()
-    assert len(text) < 500_000
-    assert not re.search(r"/(home|root|tmp|work|Users)/|https?://", text)
+    check_stored(NOTEBOOK, n_pictures=PICTURES, most_characters=500_000)
 
 
 def test_the_stored_numbers_are_right():
-    text = printed(read())
+    text = printed(read(NOTEBOOK))
     check_numbers(text)
     check_flags(text)
 
@@ -91,18 +63,7 @@ def test_the_stored_numbers_are_right():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_the_notebook_runs(monkeypatch):
-    nbclient = pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
-    pytest.importorskip("matplotlib")
-    notebook = read()
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs = []
-    monkeypatch.delenv("MPLBACKEND", raising=False)  # else the kernel draws nothing inline
-    resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
-    nbclient.NotebookClient(
-        notebook, timeout=600, kernel_name="python3", resources=resources
-    ).execute()
-    assert pictures(notebook) == 8
+    notebook = executed(NOTEBOOK, monkeypatch)
+    assert pictures(notebook) == PICTURES
     check_numbers(printed(notebook))
     check_flags(printed(notebook))
