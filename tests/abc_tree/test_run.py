@@ -70,7 +70,8 @@ def test_the_posterior_at_a_tolerance(kind, utility, prior):
 def minor_masses(seeds):
     """Mass of the minor mode with the weights of a run, and with those of the mixture of its proposals."""
     problem, own, mixed = TwoModes(), [], []
-    learner = Learner(Cart(random_cuts=True), trees=4)
+    forest = (Cart(random_cuts=True),) * 2 + (Cart(random_beyond=10_000),) * 2
+    learner = Learner(forest, trees=4, rotate=True)
     for seed in range(seeds):
         history = run(problem, 40_000, settings(learner, tolerance=0.01), seed)
         hit = history.distance <= 0.01
