@@ -1,8 +1,10 @@
 """Checks of arguments that many functions share."""
 
+import math
+
 import numpy as np
 
-__all__ = ["positive_int"]
+__all__ = ["positive_int", "positive_or_none", "share_or_none"]
 
 
 def positive_int(name: str, value: object) -> int:
@@ -19,3 +21,36 @@ def positive_int(name: str, value: object) -> int:
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
     return int(value)
+
+
+def positive_or_none(name: str, value: object) -> float | None:
+    """A positive, finite number or None; else an error that names the argument.
+
+    Examples
+    --------
+    >>> from amc_pymc.arguments import positive_or_none
+    >>> positive_or_none("tolerance", 2), positive_or_none("tolerance", None)
+    (2.0, None)
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise TypeError(f"{name} must be a number or None, got {value!r}.")
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+    return float(value)
+
+
+def share_or_none(name: str, value: object) -> float | None:
+    """A number between 0 and 1, both excluded, or None; else an error that names the argument.
+
+    Examples
+    --------
+    >>> from amc_pymc.arguments import share_or_none
+    >>> share_or_none("min_acceptance", 0.5)
+    0.5
+    """
+    found = positive_or_none(name, value)
+    if found is not None and not found < 1.0:
+        raise ValueError(f"{name} must be below 1, got {value!r}.")
+    return found

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.abc_tree.closeness import accepted
-from amc_pymc.logweights import systematic
+from amc_pymc.logweights import summarise_log_weights, systematic
 
 __all__ = ["Accepted", "accept", "deal", "effective", "final_tolerance"]
 
@@ -47,11 +47,7 @@ class Accepted(NamedTuple):
 
 def effective(log_weight: np.ndarray) -> float:
     """Effective draws of Kish, (sum w)^2 / sum w^2; zero without any."""
-    top = log_weight.max(initial=-math.inf)
-    if top == -math.inf:
-        return 0.0
-    w = np.exp(log_weight - top)
-    return float(w.sum() ** 2 / (w @ w))
+    return summarise_log_weights(log_weight).ess if len(log_weight) else 0.0
 
 
 def final_tolerance(

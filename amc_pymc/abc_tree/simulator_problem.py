@@ -19,6 +19,7 @@ from amc_pymc.abc_tree.guard import (
     run_each,
 )
 from amc_pymc.abc_tree.problem import Simulated, labels
+from amc_pymc.arguments import positive_or_none
 
 __all__ = ["SimulatorProblem"]
 
@@ -100,7 +101,7 @@ class SimulatorProblem:
         ]
         self.observed = _data(observed)
         self.observed_summaries = self.observed.ravel()
-        self.tolerance = _tolerance(tolerance)
+        self.tolerance = positive_or_none("tolerance", tolerance)
         self._simulator, self._distance = simulator, distance
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
@@ -254,13 +255,3 @@ def _data(observed) -> np.ndarray:
     if np.isnan(data).any():
         raise ValueError(f"observed has {np.isnan(data).sum()} nan among {data.size} values.")
     return data.astype(float)
-
-
-def _tolerance(tolerance) -> float | None:
-    if tolerance is None:
-        return None
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | np.number):
-        raise TypeError(f"tolerance must be a number or None, got {tolerance!r}.")
-    if not 0.0 < tolerance < math.inf:
-        raise ValueError(f"tolerance must be positive and finite, got {tolerance!r}.")
-    return float(tolerance)

@@ -20,7 +20,6 @@ from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.multivariate import ICARRV
 from pymc.distributions.transforms import Ordered
 from pymc.logprob.basic import transformed_conditional_logp
-from pymc.logprob.transforms import ChainedTransform
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
@@ -31,7 +30,7 @@ from pytensor.xtensor.type import XTensorType
 
 from amc_pymc.abc_tree.problem import labels
 from amc_pymc.extract.batched import Batched
-from amc_pymc.extract.prior import lowered, rebuilt
+from amc_pymc.extract.prior import lowered, rebuilt, transform_steps
 from amc_pymc.extract.quantiles import quantile, quantile_shape
 from amc_pymc.extract.references import References
 
@@ -316,17 +315,10 @@ def _refuse_cuts(cube: PriorCube, names: list[str]) -> None:
 
 
 def _by_quantiles(rv, name, shape, transform, inputs) -> _Variable:
-    if any(isinstance(t, Ordered) for t in _steps(transform)):
+    if any(isinstance(t, Ordered) for t in transform_steps(transform)):
         raise NotImplementedError("ordered by its transform")
     level = pt.tensor(dtype="float64", shape=quantile_shape(rv, shape))
     return _Variable(rv, name, shape, level, quantile(rv, level), inputs)
-
-
-def _steps(transform) -> list:
-    """A transform, or those that it is a chain of."""
-    if isinstance(transform, ChainedTransform):
-        return [step for t in transform.transform_list for step in _steps(t)]
-    return [transform]
 
 
 def _log_density(values: dict, transforms: dict, variables: list):

@@ -35,7 +35,7 @@ from pytensor.xtensor.type import XTensorType
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.rows import interpreted_mode
 
-__all__ = ["PriorDraws", "lowered", "rebuilt"]
+__all__ = ["PriorDraws", "lowered", "rebuilt", "transform_steps"]
 
 #: Draws by which a variable that cannot be drawn is looked for.
 _TRIALS = 100
@@ -71,7 +71,7 @@ class PriorDraws:
         values, log_constant = [], 0.0
         for rv, shape in zip(model.free_RVs, layout.shapes, strict=True):
             value, transform = rv, model.rvs_to_transforms[rv]
-            steps = _steps(transform)
+            steps = transform_steps(transform)
             if any(isinstance(t, Ordered) for t in steps):
                 value = _sorted(rv, all(getattr(t, "ascending", True) for t in steps))
                 log_constant += math.prod(shape[:-1]) * math.lgamma(shape[-1] + 1)
@@ -235,10 +235,10 @@ def lowered(graphs: list) -> list:
     return list(rewrite_graph(graphs, include=("lower_xtensor",), clone=False))
 
 
-def _steps(transform) -> list:
+def transform_steps(transform) -> list:
     """A transform, or those that it is a chain of."""
     if isinstance(transform, ChainedTransform):
-        return [step for t in transform.transform_list for step in _steps(t)]
+        return [step for t in transform.transform_list for step in transform_steps(t)]
     return [transform]
 
 

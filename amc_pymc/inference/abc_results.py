@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import sys
 import warnings
 
 from collections.abc import Sequence
@@ -19,7 +17,7 @@ from amc_pymc.abc_tree.history import History, Round
 from amc_pymc.abc_tree.problem import Problem, labels
 from amc_pymc.abc_tree.step_posterior import StepPosterior, fit_step_posterior
 from amc_pymc.inference.abc_run import AbcRun
-from amc_pymc.inference.evidence_results import add_data_groups
+from amc_pymc.inference.evidence_results import add_data_groups, draws_group, pareto_k
 from amc_pymc.rng import as_generator
 
 __all__ = ["abc_tree_data", "final_accepted"]
@@ -28,8 +26,6 @@ __all__ = ["abc_tree_data", "final_accepted"]
 _FEW, _HEAVY = 100.0, 0.1
 #: Points at which it is tried whether coordinates are quantiles of single parameters.
 _TRIED = 32
-#: Weights without which their tail is not looked at.
-_TAIL = 25
 
 
 def final_accepted(run: AbcRun, *, tolerance: float | None, accepts: int) -> Accepted:
@@ -71,7 +67,8 @@ def abc_tree_data(
         values = {**values, **problem.deterministics(values)}
     place, _ = deal(found, chains, draws, run.rng)
     tree = xr.DataTree()
-    posterior = _draws(run.model, {k: v[place] for k, v in values.items()})
+    drawn = {k: v[place.ravel()] for k, v in values.items()}
+    posterior = draws_group(run.model, drawn, n_chains=chains)
     unique = len(np.unique(place))
     attrs = {
         **attrs,
@@ -82,7 +79,9 @@ def abc_tree_data(
     }
     posterior.attrs.update(attrs)
     tree["posterior"] = xr.DataTree(posterior)
-    tree["sample_stats"] = xr.DataTree(_draws(None, _stats(history, found, place)))
+    tree["sample_stats"] = xr.DataTree(
+        draws_group(None, _stats(history, found, place.ravel()), n_chains=chains)
+    )
     tree["weighted_posterior"] = xr.DataTree(_weighted(run, found, values))
     tree["abc"] = xr.DataTree(_rounds(run, found))
     tree["step_posterior"] = xr.DataTree(_steps(run, _step_posterior(run, found)))
@@ -102,25 +101,6 @@ def _step_posterior(run: AbcRun, found: Accepted) -> StepPosterior:
     return fit_step_posterior(history.u, near, found.index, found.weight, run.rng)
 
 
-def _draws(model, values: dict[str, np.ndarray]) -> xr.Dataset:
-    """Arrays (chain, draw, ...) as a dataset, with the model's coords and dims."""
-    from arviz_base import dict_to_dataset
-
-    coords, dims = {}, {}
-    if model is not None:
-        from pymc.backends.arviz import coords_and_dims_for_inferencedata
-
-        coords, dims = coords_and_dims_for_inferencedata(model)
-    return dict_to_dataset(
-        values,
-        inference_library=sys.modules["amc_pymc"],
-        coords=coords,
-        dims={k: v for k, v in dims.items() if k in values},
-        sample_dims=["chain", "draw"],
-        check_conventions=False,
-    )
-
-
 def _stats(history: History, found: Accepted, place: np.ndarray) -> dict[str, np.ndarray]:
     index = found.index[place]
     return {
@@ -133,7 +113,7 @@ def _stats(history: History, found: Accepted, place: np.ndarray) -> dict[str, np
 def _weighted(run: AbcRun, found: Accepted, values: dict[str, np.ndarray]) -> xr.Dataset:
     """The accepted simulations themselves, in one chain; weights have mean one over all proposals."""
     history = run.history
-    out = _draws(run.model, {k: v[None] for k, v in values.items()})
+    out = draws_group(run.model, values, n_chains=1)
     columns = {
         "distance": history.distance[found.index],
         "log_weight": found.log_weight,
@@ -171,7 +151,7 @@ def _rounds(run: AbcRun, found: Accepted) -> xr.Dataset:
         "n_simulations": len(run.history),
         "n_failed": int(out["failed"].sum()),
         "largest_weight": float(weight.max()),
-        "pareto_k": _pareto_k(found.log_weight),
+        "pareto_k": pareto_k(found.log_weight),
         "prior_acceptance": _prior_acceptance(run.history, found.tolerance),
     }
     return out.assign({k: ((), v) for k, v in totals.items()})
@@ -189,19 +169,6 @@ def _prior_acceptance(history: History, tolerance: float) -> float:
         for r in history.rounds
     ]
     return float(gains @ means / gains.sum())
-
-
-def _pareto_k(log_weight: np.ndarray) -> float:
-    """Shape of the tail of the weights; nan where they are few or the largest equal."""
-    from arviz_stats.base import array_stats
-
-    if len(log_weight) < _TAIL:
-        return math.nan
-    try:
-        _, k = array_stats.psislw(-log_weight)
-    except ValueError:  # the largest are equal
-        return math.nan
-    return float(k)
 
 
 def _steps(run: AbcRun, steps: StepPosterior) -> xr.Dataset:

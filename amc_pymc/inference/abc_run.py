@@ -28,7 +28,7 @@ from amc_pymc.inference.round_log import RoundLog
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
 
-__all__ = ["AbcRun", "Budget", "as_problem", "positive_or_none", "run_batches", "share_or_none"]
+__all__ = ["AbcRun", "Budget", "as_problem", "run_batches"]
 
 #: Shares of failed simulations above which there is a warning.
 _MANY_FAILED = 0.05
@@ -84,25 +84,6 @@ def as_problem(model) -> tuple[Problem, Any]:
         return model, None
     model = context_model(model)
     return ModelProblem.from_model(model), model
-
-
-def positive_or_none(name: str, value: object) -> float | None:
-    """A positive, finite number or None; else an error that names the argument."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise TypeError(f"{name} must be a number or None, got {value!r}.")
-    if not 0.0 < value < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {value!r}.")
-    return float(value)
-
-
-def share_or_none(name: str, value: object) -> float | None:
-    """A number between 0 and 1, both excluded, or None; else an error that names the argument."""
-    found = positive_or_none(name, value)
-    if found is not None and not found < 1.0:
-        raise ValueError(f"{name} must be below 1, got {value!r}.")
-    return found
 
 
 def run_batches(

@@ -165,11 +165,11 @@ def warn(flags: Sequence[str], *, stacklevel: int = 3) -> None:
 
 
 def draws_group(model, values: dict[str, np.ndarray], *, n_chains: int) -> xr.Dataset:
-    """Draws (chains x draws, ...) as a dataset with the model's coords and dims."""
+    """Draws (chains x draws, ...) as a dataset with the coords and dims of the model, if there is one."""
     from arviz_base import dict_to_dataset
     from pymc.backends.arviz import coords_and_dims_for_inferencedata
 
-    coords, dims = coords_and_dims_for_inferencedata(model)
+    coords, dims = ({}, {}) if model is None else coords_and_dims_for_inferencedata(model)
     shaped = {k: v.reshape(n_chains, -1, *v.shape[1:]) for k, v in values.items()}
     return dict_to_dataset(
         shaped,

@@ -17,8 +17,8 @@ from amc_pymc.abc_tree.map_tree import MapHistory, MapSettings, map_rounds
 from amc_pymc.abc_tree.partition import whole_cube
 from amc_pymc.abc_tree.problem import Failure, Problem
 from amc_pymc.abc_tree.workers import simulation_workers
-from amc_pymc.arguments import positive_int
-from amc_pymc.inference.abc_run import as_problem, positive_or_none
+from amc_pymc.arguments import positive_int, positive_or_none
+from amc_pymc.inference.abc_run import as_problem
 from amc_pymc.inference.evidence_model import seed_words
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
@@ -127,13 +127,12 @@ def find_MAP_tree(
     --------
     >>> import amc_pymc as amc
     >>> import pymc as pm
-    >>> from amc_pymc.inference.find_map_tree import find_MAP_tree
     >>> def simulator(rng, mu, size):
     ...     return rng.normal(mu, 1.0, size=size)
     >>> with pm.Model():
     ...     mu = pm.Uniform("mu", -10.0, 10.0)
     ...     y = pm.Simulator("y", simulator, mu, epsilon=0.1, observed=[2.0])
-    ...     found = find_MAP_tree(
+    ...     found = amc.find_MAP_tree(
     ...         max_simulations=5000, batched=True, random_seed=1, progressbar=False
     ...     )
     >>> bool(abs(found["mu"] - 2.0) < 0.3)

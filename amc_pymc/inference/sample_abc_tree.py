@@ -16,14 +16,12 @@ from amc_pymc.abc_tree.dyadic import Dyadic
 from amc_pymc.abc_tree.learning import Learner, Partitioner
 from amc_pymc.abc_tree.run import Settings
 from amc_pymc.abc_tree.schedule import batch_sizes
-from amc_pymc.arguments import positive_int
+from amc_pymc.arguments import positive_int, positive_or_none, share_or_none
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
 from amc_pymc.inference.abc_run import (
     Budget,
     as_problem,
-    positive_or_none,
     run_batches,
-    share_or_none,
     sizes_of,
 )
 from amc_pymc.rng import RandomSeed
