@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from arviz_stats.base import array_stats
 from scipy.stats import t as student
 
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Combination, Estimate, Round, Sample, combine_arms
+from amc_pymc.inference.evidence_results import pareto_k
 
 __all__ = ["History", "combination_tree"]
 
@@ -293,7 +293,5 @@ def _tails(pulls: dict[str, np.ndarray], n_arms: int) -> np.ndarray:
     """Pareto shape k of the largest weights of each arm, (K,); nan for fewer than 25."""
     out = np.full(n_arms, np.nan)
     for k in range(n_arms):
-        logs = pulls["value"][(pulls["arm"] == k) & (pulls["value"] > -np.inf)]
-        if logs.size >= 25:
-            out[k] = float(np.squeeze(array_stats.psislw(-logs)[1]))
+        out[k] = pareto_k(pulls["value"][pulls["arm"] == k])
     return out
