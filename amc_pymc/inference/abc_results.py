@@ -47,11 +47,12 @@ def abc_tree_data(
     *,
     draws: int,
     chains: int,
+    wanted: float | None,
     adjust: str | None,
     keep_simulations: bool,
     attrs: dict[str, Any],
 ) -> xr.DataTree:
-    """All groups of a result; warns of what is doubtful."""
+    """All groups of a result; warns of what is doubtful, as a tolerance above the one that is wanted."""
     history, problem, plain = run.history, run.problem, found
     if adjust == "linear":
         summaries = history.summaries
@@ -88,8 +89,8 @@ def abc_tree_data(
     if keep_simulations:
         tree["simulations"] = xr.DataTree(_simulations(run))
     _add_data(tree, run)
-    flags = [*run.flags, *_doubts(found, plain, unique, problem)]
-    tree["abc"].attrs["flags"] = flags
+    flags = [*run.flags, *_doubts(found, plain, unique, wanted)]
+    tree["abc"].attrs["flags"] = "; ".join(flags)
     for flag in flags:
         warnings.warn(f"Likelihood-free inference: {flag}.", UserWarning, stacklevel=4)
     return tree
@@ -154,7 +155,17 @@ def _rounds(run: AbcRun, found: Accepted) -> xr.Dataset:
         "pareto_k": pareto_k(found.log_weight),
         "prior_acceptance": _prior_acceptance(run.history, found.tolerance),
     }
-    return out.assign({k: ((), v) for k, v in totals.items()})
+    return out.assign({k: ((), v) for k, v in totals.items()}).assign(_scale(run))
+
+
+def _scale(run: AbcRun) -> dict[str, Any]:
+    """Units of the distance, where it is a pilot's."""
+    if run.scale is None:
+        return {}
+    out: dict[str, Any] = {"summary_scale": ("summary", run.scale.spread)}
+    if run.scale.root is not None:
+        out["summary_root"] = ("summary", "summary_bis"), run.scale.root
+    return out
 
 
 def _round_ess(made: Round, tolerance: float) -> float:
@@ -248,7 +259,7 @@ def _add_data(tree: xr.DataTree, run: AbcRun) -> None:
     tree["observed_data"] = xr.DataTree(xr.Dataset({"observed": (dims, observed)}))
 
 
-def _doubts(found: Accepted, plain: Accepted, unique: int, problem) -> Sequence[str]:
+def _doubts(found: Accepted, plain: Accepted, unique: int, wanted: float | None) -> Sequence[str]:
     """What to warn of; `plain` is what was accepted before it was adjusted."""
     out = []
     if found.effective < _FEW:
@@ -262,10 +273,9 @@ def _doubts(found: Accepted, plain: Accepted, unique: int, problem) -> Sequence[
             f"one draw has {100 * found.weight.max():.0f} % of all weight: it was accepted where little was "
             "expected; simulate more"
         )
-    wanted = problem.tolerance
     if wanted is not None and plain.tolerance > wanted:
         out.append(
-            f"the tolerance ended at {plain.tolerance:.3g}, above {wanted:.3g} that the model asks for; "
-            "simulate more, or raise it there"
+            f"the tolerance ended at {plain.tolerance:.3g}, above {wanted:.3g} that is asked for; simulate "
+            "more, or raise it"
         )
     return out

@@ -19,6 +19,7 @@ from amc_pymc.abc_tree.failures import failure_arrays, failures_from_arrays
 from amc_pymc.abc_tree.history import History
 from amc_pymc.abc_tree.problem import Problem, Simulated
 from amc_pymc.abc_tree.run import Settings, rounds
+from amc_pymc.abc_tree.scale import FEWEST_PILOTS, ScaleName, SummaryScale, pilot_scale
 from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
 from amc_pymc.abc_tree.workers import simulation_workers
 from amc_pymc.arguments import positive_int
@@ -68,6 +69,8 @@ class AbcRun:
         What a user should know.
     rng : numpy.random.Generator
         For what is drawn afterwards.
+    scale : SummaryScale or None
+        The distance, if it is that of a pilot's scale instead of the problem's own.
     """
 
     problem: Problem
@@ -76,6 +79,7 @@ class AbcRun:
     rng: np.random.Generator
     seconds: list[float] = field(default_factory=list)
     flags: list[str] = field(default_factory=list)
+    scale: SummaryScale | None = None
 
 
 def as_problem(model) -> tuple[Problem, Any]:
@@ -102,12 +106,14 @@ def run_batches(
     checkpoint: str | FilePath | None,
     fingerprint: dict[str, Any],
     summaries: bool = False,
+    distance_scale: ScaleName | None = None,
 ) -> AbcRun:
     """Simulate batch after batch, with all that can happen meanwhile.
 
     A batch that a checkpoint has is learned from as if it had just been simulated, so that a run that was
-    killed goes on to the same numbers.
+    killed goes on to the same numbers. The first batch is the pilot of `distance_scale`.
     """
+    _check_pilot(distance_scale, budget.sizes[0])
     given = None if random_seed is None else seed_words(random_seed)
     log = RoundLog(checkpoint, _fingerprint(problem, budget, fingerprint), given)
     words = log.begin(given or seed_words(None))
@@ -120,7 +126,7 @@ def run_batches(
         progress(description, sum(budget.sizes), enabled=progressbar) as bar,
         simulation_workers(
             problem, cores=cores, executor=executor, batched=batched, timeout=timeout,
-            summaries=summaries, bar=bar,
+            summaries=summaries or distance_scale is not None, bar=bar,
         ) as workers,
     ):  # fmt: skip
 
@@ -129,12 +135,21 @@ def run_batches(
             if stored is not None:
                 bar.advance(len(u))
                 run.seconds.append(math.nan)
-                return _restored(stored)
+                return rescaled(_restored(stored))
             start = time.perf_counter()
             found = workers(u, [*words, b])
             run.seconds.append(time.perf_counter() - start)
             log.append(_stored(found))
-            return found
+            return rescaled(found)
+
+        def rescaled(found: Simulated) -> Simulated:
+            if distance_scale is None:
+                return found
+            assert found.summaries is not None
+            if run.scale is None:
+                run.scale = pilot_scale(found.summaries, problem.observed_summaries, distance_scale)
+            distance = run.scale.distance(found.summaries)
+            return Simulated(distance, found.failures, found.summaries if summaries else None)
 
         try:
             for history in rounds(problem, simulate, budget.sizes, settings, generators):
@@ -149,7 +164,16 @@ def run_batches(
                 f"the run was interrupted after {len(run.history):,} of {sum(budget.sizes):,} simulations"
             )
     _look_at_failures(run)
+    _look_at_scale(run)
     return run
+
+
+def _check_pilot(distance_scale: ScaleName | None, size: int) -> None:
+    if distance_scale is not None and size < FEWEST_PILOTS:
+        raise ValueError(
+            f"distance_scale={distance_scale!r} needs a first batch of {FEWEST_PILOTS} simulations at least, it "
+            f"has {size}; raise max_simulations or batch_size."
+        )
 
 
 def _fingerprint(problem: Problem, budget: Budget, more: dict[str, Any]) -> dict[str, Any]:
@@ -211,6 +235,17 @@ def _look_at_failures(run: AbcRun) -> None:
     failures = run.history.failures
     if len(failures) > _MANY_FAILED * len(run.history) or any(f.kind == "error" for f in failures):
         run.flags.append(describe(failures, run.problem.parameters(run.history.u)))
+
+
+def _look_at_scale(run: AbcRun) -> None:
+    if run.scale is None:
+        return
+    left_out = np.flatnonzero(np.isinf(run.scale.spread))
+    if len(left_out):
+        run.flags.append(
+            f"summary statistics {', '.join(map(str, left_out))} of {len(run.scale.spread)} did not vary in the "
+            "first batch and are left out of the distance"
+        )
 
 
 def sizes_of(max_simulations: object, batch_size: object) -> tuple[int, int | None]:

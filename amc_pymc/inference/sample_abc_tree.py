@@ -15,6 +15,7 @@ from amc_pymc.abc_tree.cart import Cart
 from amc_pymc.abc_tree.dyadic import Dyadic
 from amc_pymc.abc_tree.learning import Learner, Partitioner
 from amc_pymc.abc_tree.run import Settings
+from amc_pymc.abc_tree.scale import ScaleName
 from amc_pymc.abc_tree.schedule import batch_sizes
 from amc_pymc.arguments import positive_int, positive_or_none, share_or_none
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
@@ -50,6 +51,7 @@ def sample_abc_tree(
     tolerance_schedule: Literal["quantile"] | float = "quantile",
     accepts_per_round: int = 1000,
     adjust: Literal["linear"] | None = None,
+    distance_scale: ScaleName | None = None,
     batch_size: int | None = None,
     batched: bool = False,
     chains: int = 4,
@@ -107,6 +109,11 @@ def sample_abc_tree(
     adjust : {None, "linear"}, default None
         Regression of accepted parameters on summary statistics (Beaumont, Zhang & Balding 2002), worth
         more than any proposal in many dimensions.
+    distance_scale : {None, "mad", "whiten"}, default None
+        Replace the distance of the model by a Euclidean one between summary statistics, in units of their
+        median absolute deviations in the first batch, or of their principal axes there. Those stay as they are
+        for the whole run, for every change would be one of the posterior. The tolerance is in these units, and
+        lowered as far as the budget goes unless it is given.
     batch_size : int, optional
         Simulations between two fits. By default 2 % of the budget at first, then 40 % of all before.
     batched : bool, default False
@@ -208,6 +215,7 @@ def sample_abc_tree(
         tolerance_schedule=tolerance_schedule,
         accepts=accepts_per_round,
         adjust=adjust,
+        distance_scale=distance_scale,
         batched=batched,
         chains=chains,
         executor=executor,
@@ -230,6 +238,7 @@ def sample_abc_rejection(
     tolerance: float | None = None,
     accepts: int = 1000,
     adjust: Literal["linear"] | None = None,
+    distance_scale: ScaleName | None = None,
     batch_size: int | None = None,
     batched: bool = False,
     chains: int = 4,
@@ -251,9 +260,9 @@ def sample_abc_rejection(
     ----------
     accepts : int, default 1000
         Twice the number of effective draws to end with; less with few simulations.
-    draws, max_simulations, tolerance, adjust, batch_size, batched, chains, executor, cores, max_time
+    draws, max_simulations, tolerance, adjust, distance_scale, batch_size, batched, chains, executor, cores
         As for :func:`sample_abc_tree`.
-    simulation_timeout, keep_simulations, model, random_seed, progressbar, checkpoint
+    max_time, simulation_timeout, keep_simulations, model, random_seed, progressbar, checkpoint
         As for :func:`sample_abc_tree`.
 
     Returns
@@ -294,6 +303,7 @@ def sample_abc_rejection(
         tolerance_schedule="quantile",
         accepts=accepts,
         adjust=adjust,
+        distance_scale=distance_scale,
         batched=batched,
         chains=chains,
         executor=executor,
@@ -310,8 +320,8 @@ def sample_abc_rejection(
 
 
 def _sample(
-    description, learner, budget, size, *, draws, tolerance, tolerance_schedule, accepts, adjust, batched,
-    chains, executor, cores, max_time, min_acceptance, simulation_timeout, keep_simulations, model,
+    description, learner, budget, size, *, draws, tolerance, tolerance_schedule, accepts, adjust,
+    distance_scale, batched, chains, executor, cores, max_time, min_acceptance, simulation_timeout, keep_simulations, model,
     random_seed, progressbar, checkpoint,
 ) -> xr.DataTree:  # fmt: skip
     """Check what both samplers are given, simulate, and collect results."""
@@ -321,13 +331,16 @@ def _sample(
     factor = _factor(tolerance_schedule)
     if adjust not in (None, "linear"):
         raise ValueError(f"adjust must be None or 'linear', got {adjust!r}.")
+    if distance_scale is not None:
+        _one_of("distance_scale", distance_scale, ScaleName)
     limits = {
         "max_time": positive_or_none("max_time", max_time),
         "min_acceptance": share_or_none("min_acceptance", min_acceptance),
     }
     problem, model = as_problem(model)
-    lowest = problem.tolerance if tolerance is None else tolerance
-    settings = Settings(learner, accepts, lowest, factor)
+    if tolerance is None and distance_scale is None:
+        tolerance = problem.tolerance
+    settings = Settings(learner, accepts, tolerance, factor)
     run = run_batches(
         description,
         problem,
@@ -341,18 +354,23 @@ def _sample(
         timeout=positive_or_none("simulation_timeout", simulation_timeout),
         progressbar=progressbar,
         checkpoint=checkpoint,
-        fingerprint=_fingerprint(settings, batched, adjust),
+        fingerprint=_fingerprint(settings, batched, adjust, distance_scale),
         summaries=adjust is not None,
+        distance_scale=distance_scale,
     )
-    found = final_accepted(run, tolerance=lowest, accepts=accepts)
-    attrs: dict[str, Any] = {"sampler": description, "adjust": str(adjust)}
+    found = final_accepted(run, tolerance=tolerance, accepts=accepts)
+    attrs = {
+        "sampler": description,
+        "adjust": str(adjust),
+        "distance_scale": str(distance_scale),
+    }
     return abc_tree_data(
-        run, found, draws=draws, chains=chains, adjust=adjust, keep_simulations=bool(keep_simulations),
-        attrs=attrs,
+        run, found, draws=draws, chains=chains, wanted=tolerance, adjust=adjust,
+        keep_simulations=bool(keep_simulations), attrs=attrs,
     )  # fmt: skip
 
 
-def _fingerprint(settings: Settings, batched, adjust) -> dict[str, Any]:
+def _fingerprint(settings: Settings, batched, adjust, distance_scale) -> dict[str, Any]:
     learner = settings.learner
     told = (
         {}
@@ -366,6 +384,7 @@ def _fingerprint(settings: Settings, batched, adjust) -> dict[str, Any]:
         "factor": settings.factor,
         "batched": bool(batched),
         "adjust": adjust,
+        "distance_scale": distance_scale,
     }
 
 

@@ -1,0 +1,117 @@
+"""Units in which summary statistics are compared, taken from a pilot and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from scipy.linalg import solve_triangular
+
+__all__ = ["FEWEST_PILOTS", "ScaleName", "SummaryScale", "pilot_scale"]
+
+ScaleName = Literal["mad", "whiten"]
+
+#: Simulations that a scale is taken from, at least.
+FEWEST_PILOTS = 30
+#: Median absolute deviation of a normal variable, over its standard deviation.
+_MAD_OF_NORMAL = 0.6744897501960817
+#: Standardised summaries beyond are drawn in before their correlations are taken.
+_FAR = 3.0
+
+
+@dataclass(frozen=True)
+class SummaryScale:
+    r"""A distance between summary statistics.
+
+    .. math:: d = \lVert L^{-1} (s - s_{obs}) / \sigma \rVert
+
+    Attributes
+    ----------
+    observed : array (S,)
+        Summary statistics of the data.
+    spread : array (S,)
+        :math:`\sigma`, in units of the summary statistics; inf for those that are left out.
+    root : array (S, S) or None
+        L, lower triangular, with L L' the correlations; None for the identity.
+    """
+
+    observed: np.ndarray
+    spread: np.ndarray
+    root: np.ndarray | None = None
+
+    def distance(self, summaries: np.ndarray) -> np.ndarray:
+        """Distances (n,) of summary statistics (n, S) from the data; inf where any is not finite."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = (summaries - self.observed) / self.spread
+            good = np.isfinite(summaries).all(axis=1)
+            out = np.full(len(z), np.inf)
+            z = z[good]
+            if self.root is not None:
+                z = solve_triangular(self.root, z.T, lower=True).T
+            out[good] = np.sqrt(np.einsum("ij,ij->i", z, z))
+        return out
+
+
+def pilot_scale(summaries: np.ndarray, observed: np.ndarray, name: ScaleName) -> SummaryScale:
+    """The scale of summary statistics over all simulations of a pilot, near the data or not.
+
+    Parameters
+    ----------
+    summaries : array (n, S)
+        Rows that are not finite are left out.
+    observed : array (S,)
+    name : {"mad", "whiten"}
+        "mad": median absolute deviations, over 0.674, which makes them standard deviations of
+        normal variables (Prangle 2017, doi:10.1214/16-BA1002); the standard deviation where more than half
+        are equal. "whiten": uncorrelated as well, by correlations of statistics that
+        are drawn in to three deviations, shrunk after Ledoit & Wolf (2004), doi:10.1016/S0047-259X(03)00096-4.
+
+    Raises
+    ------
+    ValueError
+        If too few rows are finite, or no statistic varies.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree.scale import pilot_scale
+    >>> s = np.linspace(-1.0, 1.0, 101)[:, None] * [1.0, 100.0]
+    >>> scale = pilot_scale(s, np.zeros(2), "mad")
+    >>> scale.spread.round(2)
+    array([ 0.74, 74.13])
+    >>> scale.distance(np.array([[0.0, 74.13]])).round(2)
+    array([1.])
+    """
+    finite = summaries[np.isfinite(summaries).all(axis=1)]
+    if len(finite) < FEWEST_PILOTS:
+        raise ValueError(
+            f"distance_scale={name!r} needs {FEWEST_PILOTS} simulations with finite summary statistics in the "
+            f"first batch, there are {len(finite)} of {len(summaries)}."
+        )
+    centre = np.median(finite, axis=0)
+    spread = np.median(np.abs(finite - centre), axis=0) / _MAD_OF_NORMAL
+    spread = np.where(spread > 0.0, spread, finite.std(axis=0))
+    varies = spread > 1e-12 * np.abs(centre)
+    if not varies.any():
+        raise ValueError(
+            f"distance_scale={name!r}: no summary statistic varies in {len(finite)} simulations from the prior."
+        )
+    spread = np.where(varies, spread, np.inf)
+    if name == "mad":
+        return SummaryScale(observed, spread)
+    return SummaryScale(observed, spread, _root(np.clip((finite - centre) / spread, -_FAR, _FAR)))
+
+
+def _root(z: np.ndarray) -> np.ndarray:
+    """Cholesky factor of the correlations of z (n, S); ones where a column is constant."""
+    from sklearn.covariance import ledoit_wolf
+
+    varies = z.std(axis=0) > 0.0
+    out = np.eye(z.shape[1])
+    held = z[:, varies]
+    covariance, _ = ledoit_wolf(held)
+    spread = np.sqrt(np.diagonal(covariance))
+    out[np.ix_(varies, varies)] = np.linalg.cholesky(covariance / np.outer(spread, spread))
+    return out
