@@ -55,6 +55,7 @@ def final_tolerance(
     log_weight: np.ndarray,
     *,
     accepts: int = 1000,
+    enough: float | None = None,
     lowest: float | None = None,
 ) -> float:
     """The least tolerance that leaves enough effective draws.
@@ -66,6 +67,8 @@ def final_tolerance(
     ----------
     distance, log_weight : arrays (N,)
     accepts : int
+    enough : float, optional
+        Effective draws that are enough, whatever the number of simulations.
     lowest : float, optional
         Below which nobody wants to go.
 
@@ -76,7 +79,8 @@ def final_tolerance(
     >>> final_tolerance(np.arange(10_000.0), np.zeros(10_000))
     149.0
     """
-    enough = max(_FEWEST, min(0.5 * accepts, _SHARE * len(distance)))
+    if enough is None:
+        enough = max(_FEWEST, min(0.5 * accepts, _SHARE * len(distance)))
     order = np.argsort(distance, kind="stable")
     order = order[np.isfinite(distance[order])]
     if not len(order):

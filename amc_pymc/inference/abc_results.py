@@ -28,7 +28,9 @@ _FEW, _HEAVY = 100.0, 0.1
 _TRIED = 32
 
 
-def final_accepted(run: AbcRun, *, tolerance: float | None, accepts: int) -> Accepted:
+def final_accepted(
+    run: AbcRun, *, tolerance: float | None, accepts: int, enough: float | None = None
+) -> Accepted:
     """Simulations accepted at the tolerance that is asked for, or at one that leaves enough of them."""
     history = run.history
     distance, log_weight = history.distance, history.log_weight
@@ -37,7 +39,7 @@ def final_accepted(run: AbcRun, *, tolerance: float | None, accepts: int) -> Acc
             f"all {len(distance):,} simulations failed or were infinitely far from the data; simulate once by "
             "hand with parameters from the prior to see why."
         )
-    chosen = final_tolerance(distance, log_weight, accepts=accepts, lowest=tolerance)
+    chosen = final_tolerance(distance, log_weight, accepts=accepts, enough=enough, lowest=tolerance)
     return accept(distance, log_weight, chosen)
 
 

@@ -33,6 +33,8 @@ __all__ = ["AbcRun", "Budget", "as_problem", "run_batches"]
 
 #: Shares of failed simulations above which there is a warning.
 _MANY_FAILED = 0.05
+#: Simulations that tell whether a checkpoint is of the same simulator, and how the difference is called.
+_TRIALS, _TRIAL = 3, "a trial of simulator, summaries, distance and epsilon"
 
 
 @dataclass(frozen=True)
@@ -115,18 +117,28 @@ def run_batches(
     """
     _check_pilot(distance_scale, budget.sizes[0])
     given = None if random_seed is None else seed_words(random_seed)
-    log = RoundLog(checkpoint, _fingerprint(problem, budget, fingerprint), given)
+    summarised = summaries or distance_scale is not None
+    told, flags = {}, []
+    if checkpoint is not None:
+        trial = _trial(problem, batched=batched, timeout=timeout, summaries=summarised)
+        if trial is None:
+            flags.append(
+                "the simulator does not take all its random numbers from the generator that it is given: it "
+                "gives other results with the same one, and a checkpoint leads to other numbers"
+            )
+        told = {**_fingerprint(problem, budget, fingerprint), _TRIAL: trial}
+    log = RoundLog(checkpoint, told, given)
     words = log.begin(given or seed_words(None))
     kept = log.batches()
-    trial, last, *generators = spawn_generators(words, 2 + len(budget.sizes))
-    problem.check(trial, batched=batched, timeout=timeout)
-    run = AbcRun(problem, model, History(), last)
+    first, last, *generators = spawn_generators(words, 2 + len(budget.sizes))
+    problem.check(first, batched=batched, timeout=timeout)
+    run = AbcRun(problem, model, History(), last, flags=flags)
     began = time.monotonic()
     with (
         progress(description, sum(budget.sizes), enabled=progressbar) as bar,
         simulation_workers(
             problem, cores=cores, executor=executor, batched=batched, timeout=timeout,
-            summaries=summaries or distance_scale is not None, bar=bar,
+            summaries=summarised, bar=bar,
         ) as workers,
     ):  # fmt: skip
 
@@ -186,6 +198,22 @@ def _fingerprint(problem: Problem, budget: Budget, more: dict[str, Any]) -> dict
         "sizes": list(budget.sizes),
         **more,
     }
+
+
+def _trial(
+    problem: Problem, *, batched: bool, timeout: float | None, summaries: bool
+) -> np.ndarray | None:
+    """What simulations come to with a seed of their own, in six digits; None if they are not the same twice."""
+
+    def once() -> np.ndarray:
+        rng = as_generator(1)
+        u = rng.random((_TRIALS, problem.n_dim))
+        found = problem.simulate(u, rng, batched=batched, timeout=timeout, summaries=summaries)
+        numbers = [found.distance, *([] if found.summaries is None else found.summaries)]
+        return np.array([float(f"{x:.6g}") for x in np.concatenate(numbers)])
+
+    trial, again = once(), once()
+    return trial if np.array_equal(trial, again, equal_nan=True) else None
 
 
 def _stored(found: Simulated) -> dict[str, np.ndarray]:

@@ -37,6 +37,11 @@ Rates = Literal["mean", "draw"]
 #: simulations; with many they cost more than they give.
 _RANDOM, _BEST = Cart(random_cuts=True), Cart(random_beyond=10_000)
 _FOREST = (_RANDOM, _RANDOM, _BEST, _BEST)
+#: Simulations accepted per round where it is not said.
+_ACCEPTS = 1000
+#: What results call something of their own, and where all simulations are kept.
+_NAMES = {"chain", "draw", "sample", "distance", "log_weight", "round", "box"}
+_NAMES_OF_ALL = {"u", "simulation", "coordinate"}
 #: Partitions by BART that are mixed.
 _BART_DRAWS = 4
 
@@ -104,8 +109,9 @@ def sample_abc_tree(
     tolerance_schedule : "quantile" or float, default "quantile"
         Lower the tolerance so that `accepts_per_round` simulations are accepted; or by a factor each round.
     accepts_per_round : int, default 1000
-        Simulations that a tolerance is to accept, and twice the number of effective draws to end with;
-        less with few simulations.
+        Simulations that the next tolerance accepts, but not more than 3 % of those there are, and twice the
+        number of effective draws to end with, which is not more than 1.5 % of all simulations. (Neither is
+        less than 30.) To accept more set `tolerance`.
     adjust : {None, "linear"}, default None
         Regression of accepted parameters on summary statistics (Beaumont, Zhang & Balding 2002), worth
         more than any proposal in many dimensions.
@@ -236,7 +242,7 @@ def sample_abc_rejection(
     *,
     max_simulations: int,
     tolerance: float | None = None,
-    accepts: int = 1000,
+    accepts: int | None = None,
     adjust: Literal["linear"] | None = None,
     distance_scale: ScaleName | None = None,
     batch_size: int | None = None,
@@ -258,8 +264,9 @@ def sample_abc_rejection(
 
     Parameters
     ----------
-    accepts : int, default 1000
-        Twice the number of effective draws to end with; less with few simulations.
+    accepts : int, optional
+        Simulations to accept, unless more of them are within the tolerance. Default: 500, or 1.5 % of the
+        budget if that is less, or 30 if that is more.
     draws, max_simulations, tolerance, adjust, distance_scale, batch_size, batched, chains, executor, cores
         As for :func:`sample_abc_tree`.
     max_time, simulation_timeout, keep_simulations, model, random_seed, progressbar, checkpoint
@@ -326,7 +333,8 @@ def _sample(
 ) -> xr.DataTree:  # fmt: skip
     """Check what both samplers are given, simulate, and collect results."""
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
-    accepts = positive_int("accepts_per_round" if learner is not None else "accepts", accepts)
+    if learner is not None or accepts is not None:
+        accepts = positive_int("accepts" if learner is None else "accepts_per_round", accepts)
     tolerance = positive_or_none("tolerance", tolerance)
     factor = _factor(tolerance_schedule)
     if adjust not in (None, "linear"):
@@ -340,7 +348,8 @@ def _sample(
     problem, model = as_problem(model)
     if tolerance is None and distance_scale is None:
         tolerance = problem.tolerance
-    settings = Settings(learner, accepts, tolerance, factor)
+    _check_names(problem, keep_simulations)
+    settings = Settings(learner, accepts or _ACCEPTS, tolerance, factor)
     run = run_batches(
         description,
         problem,
@@ -358,7 +367,10 @@ def _sample(
         summaries=adjust is not None,
         distance_scale=distance_scale,
     )
-    found = final_accepted(run, tolerance=tolerance, accepts=accepts)
+    found = final_accepted(
+        run, tolerance=tolerance, accepts=settings.accepts,
+        enough=accepts if learner is None else None,
+    )  # fmt: skip
     attrs = {
         "sampler": description,
         "adjust": str(adjust),
@@ -375,7 +387,7 @@ def _fingerprint(settings: Settings, batched, adjust, distance_scale) -> dict[st
     told = (
         {}
         if learner is None
-        else {**dataclasses.asdict(learner), "partitioner": repr(learner.partitioner)}
+        else {**dataclasses.asdict(learner), "partitioner": _told(learner.partitioner)}
     )
     return {
         "learner": told,
@@ -386,6 +398,27 @@ def _fingerprint(settings: Settings, batched, adjust, distance_scale) -> dict[st
         "adjust": adjust,
         "distance_scale": distance_scale,
     }
+
+
+def _told(partitioner) -> str:
+    """A partitioner by its settings, or by name: not by where it is in memory."""
+    if isinstance(partitioner, tuple):
+        return ", ".join(map(_told, partitioner))
+    if " at 0x" not in repr(partitioner):
+        return repr(partitioner)
+    named = partitioner if hasattr(partitioner, "__qualname__") else type(partitioner)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _check_names(problem, keep_simulations: bool) -> None:
+    """Raise a ValueError if results have no room for a variable beside what they tell of simulations."""
+    names = {*problem.shapes, *getattr(problem, "deterministic_names", ())}
+    taken = names & (_NAMES | (_NAMES_OF_ALL if keep_simulations else set()))
+    if taken:
+        raise ValueError(
+            f"a variable is called {', '.join(map(repr, sorted(taken)))}, which results call something else; "
+            "rename it."
+        )
 
 
 def _partitioner(partition) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from scipy import stats
 
 import amc_pymc as amc
 
+from amc_pymc.abc_tree.partition import from_cuts
+
 TOLERANCE, DATA, SD = 0.2, 1.5, 0.5
 BUDGET = 8000
 
@@ -521,3 +523,98 @@ class TestDistanceScale:
             sample(self.problem(), distance_scale="sd")
         with pytest.raises(ValueError, match="first batch of 30 simulations at least, it has 20"):
             sample(self.problem(), distance_scale="mad", batch_size=20)
+
+
+# --- a checkpoint is of one problem ---------------------------------------------------------------
+
+
+def a_model(epsilon=0.4, known=(1.0, 2.0), sd=SD):
+    with pm.Model() as model:
+        mu = pm.Uniform("mu", -5.0, 5.0)
+        x = pm.Data("x", known)
+        fn = lambda rng, mean, size: rng.normal(mean, sd, size=size)  # noqa: E731
+        pm.Simulator("y", fn, mu * x, epsilon=epsilon, observed=[DATA, 2.0 * DATA])
+    return model
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: a_model(epsilon=0.3),
+        lambda: a_model(known=[-1.0, 2.0]),
+        lambda: a_model(sd=0.6),
+    ],
+    ids=["epsilon", "data", "simulator"],
+)
+def test_a_checkpoint_of_another_model(other, tmp_path):
+    options = {"max_simulations": 1000, "checkpoint": tmp_path / "run"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = sample(a_model(), **options)
+        equal(sample(a_model(), **options), whole)
+    with pytest.raises(ValueError, match="a trial of simulator, summaries, distance and epsilon"):
+        sample(other(), **options)
+
+
+def test_a_checkpoint_of_another_distance(tmp_path):
+    options = {"checkpoint": tmp_path / "run"}
+
+    def problem(distance):
+        prior = {"mu": (stats.uniform(-5.0, 10.0), 2)}
+        return amc.SimulatorProblem(prior, one_normal, [DATA, DATA], distance=distance)
+
+    sample(problem("euclidean"), **options)
+    with pytest.raises(ValueError, match="a trial of simulator, summaries, distance and epsilon"):
+        sample(problem("manhattan"), **options)
+
+
+def test_a_simulator_with_random_numbers_of_its_own(tmp_path):
+    own = np.random.default_rng(1)
+    problem = amc.SimulatorProblem(
+        {"mu": stats.uniform(-5.0, 10.0)}, lambda rng, mu: own.normal(mu, SD), DATA
+    )
+    with pytest.warns(UserWarning, match="does not take all its random numbers"):
+        found = sample(problem, checkpoint=tmp_path / "run")
+    assert "random numbers" in found["abc"].attrs["flags"]
+    with pytest.warns(UserWarning, match="does not take all its random numbers"):
+        again = sample(problem, checkpoint=tmp_path / "run")
+    np.testing.assert_array_equal(found["posterior"]["mu"], again["posterior"]["mu"])
+
+
+def test_a_partition_of_ones_own_with_a_checkpoint(tmp_path):
+    def made():
+        def halves(u, closeness, before, rng):
+            return from_cuts([(0, 0, 0.5)], n_dim=1)
+
+        return halves
+
+    options = {"checkpoint": tmp_path / "run"}
+    whole = sample(partition=made(), **options)
+    equal(sample(partition=made(), **options), whole)
+    with pytest.raises(ValueError, match="learner differs"):
+        sample(partition="cart", **options)
+
+
+# --- names and numbers of draws -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("distance", {}), ("round", {}), ("draw", {}), ("u", {"keep_simulations": True})],
+)
+def test_variables_that_are_called_as_results_are(name, options):
+    problem = amc.SimulatorProblem(
+        {name: stats.uniform(-5.0, 10.0)}, lambda rng, **given: rng.normal(given[name], SD), DATA
+    )
+    with pytest.raises(ValueError, match=f"a variable is called '{name}'"):
+        sample(problem, **options)
+    if name == "u":
+        assert sample(problem)["posterior"]["u"].shape == (4, 1000)
+
+
+@pytest.mark.parametrize("accepts", [40, 1000, 3000])
+def test_rejection_accepts_as_many_as_it_is_told(accepts):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = sample(sampler=amc.sample_abc_rejection, accepts=accepts)
+    assert int(found["abc"]["accepted"]) == accepts
