@@ -84,7 +84,7 @@ def partitions() -> dict[str, Callable]:
         "dyadic": Dyadic(cuts=10),
     }
     try:
-        from amc_pymc.abc_tree.bart import Bart
+        from amc_pymc.extract.bart import Bart
 
         out["BART"] = Bart()
     except ImportError:
