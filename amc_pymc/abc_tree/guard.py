@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import signal
 import threading
 import time
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -14,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amc_pymc.abc_tree.problem import Failure, Problem, Simulated
+from amc_pymc.arguments import positive_or_none
+from amc_pymc.rng import spawn_generators
 
 __all__ = [
     "NegativeDistance",
@@ -29,6 +33,8 @@ __all__ = [
 _KEPT_NUMBERS = 2**18
 #: Points at which a simulator may fail before a run is refused, and points in a batch tried.
 _TRIALS, _TRIAL_BATCH = 10, 3
+#: How often both halves of a batch that raised are simulated again, and how often halves of any part are in all.
+_TRIES, _MOST_PAIRS = 8, 100
 #: The cube without its faces, where quantiles may be infinite.
 _LOWEST, _HIGHEST = 2.0**-53, 1.0 - 2.0**-53
 
@@ -63,15 +69,9 @@ def clipped(u: np.ndarray, n_dim: int) -> np.ndarray:
 
 
 def check_timeout(timeout: float | None, batched: bool = False) -> None:
-    """Raise a ValueError where a limit in seconds makes no sense or cannot be kept."""
-    if timeout is None:
+    """Raise a TypeError or ValueError where a limit in seconds makes no sense or cannot be kept."""
+    if positive_or_none("timeout", timeout) is None:
         return
-    if (
-        isinstance(timeout, bool)
-        or not isinstance(timeout, int | float | np.number)
-        or not 0.0 < timeout < math.inf
-    ):
-        raise ValueError(f"timeout must be a positive number of seconds or None, got {timeout!r}.")
     if batched:
         raise ValueError(
             f"timeout={timeout!r} is for simulations one by one; in a batch none can be stopped without "
@@ -150,32 +150,79 @@ def run_each(
 
 
 def run_batch(
-    call: Callable[[np.ndarray], Sequence[Any]],
+    call: Callable[[np.ndarray, np.random.Generator], Sequence[Any]],
     distance: Callable[[list[np.ndarray]], np.ndarray],
     rows: np.ndarray,
     n: int,
     shapes: Sequence[tuple[int, ...]],
+    rng: np.random.Generator,
     *,
     summary: Summary | None = None,
 ) -> Simulated:
-    """Simulate all rows in one call, as :func:`run_each`; an error in it fails them all.
+    """Simulate all rows in one call, or as many as can be told from those that raise.
 
-    Such an error is told once, as a failure of the first row.
+    Parameters
+    ----------
+    call : callable
+        Rows and a generator to simulations, one array for each of `shapes` with a first axis of rows.
+    distance, rows, n, shapes, summary
+        As for :func:`run_each`.
+    rng : numpy.random.Generator
+        Given to the first call; later ones get a child of it each.
+
+    Returns
+    -------
+    Simulated
+
+    Notes
+    -----
+    Where a call raises, its rows are simulated again in halves, the halves that raise in halves of their own,
+    and so on; a single row that raises has failed. Rows are taken to be independent, and a call to raise if
+    any of its rows would alone. Given that a call has raised, at least one of its halves raises: if none
+    does, both are drawn once more, so that simulations come from their distribution given what happened. To
+    take those instead would be to try rows again until they succeed, whose probability of raising would
+    no longer count. A part of which no half raises in eight attempts fails as a whole, as do all those that
+    are left when a hundred pairs of halves were simulated.
     """
     out, failures = _impossible(rows, n)
     kept_summaries = _room(summary, n)
     if not len(rows):
         return Simulated(out, failures, kept_summaries)
-    kept = [np.empty((1, len(rows), *s)) for s in shapes]
-    try:
-        _keep(call(rows), kept, 0, [(len(rows), *s) for s in shapes])
-    except Exception as error:
-        failures.append(Failure(int(rows[0]), "error", _told(error)))
-    else:
-        held = [k[0] for k in kept]
-        _measure(distance, held, rows, out, failures)
-        _summarise(summary, held, rows, out, kept_summaries)
+
+    def attempt(part: np.ndarray, rng: np.random.Generator) -> list[np.ndarray] | Exception:
+        kept = [np.empty((1, len(part), *s)) for s in shapes]
+        try:
+            _keep(call(part, rng), kept, 0, [(len(part), *s) for s in shapes])
+        except Exception as error:
+            return error
+        return [k[0] for k in kept]
+
+    for part, found in _in_parts(attempt, rows, rng):
+        if isinstance(found, Exception):
+            among = f" (in a call of {len(part)} rows)" if len(part) > 1 else ""
+            failures += [Failure(i, "error", _told(found) + among) for i in part.tolist()]
+        else:
+            _measure(distance, found, part, out, failures)
+            _summarise(summary, found, part, out, kept_summaries)
     return Simulated(out, sorted(failures), kept_summaries)
+
+
+def _in_parts(attempt, rows: np.ndarray, rng: np.random.Generator) -> list[tuple[np.ndarray, Any]]:
+    """Rows in parts, each with its simulations or the error that it failed of."""
+    parts, pairs = [], iter(range(_MOST_PAIRS))
+    waiting = deque([(rows, attempt(rows, rng))])
+    while waiting:
+        part, found = waiting.popleft()
+        halves = np.array_split(part, 2)
+        tries = _TRIES if isinstance(found, Exception) and len(part) > 1 else 0
+        for _ in itertools.islice(pairs, tries):
+            ends = [attempt(half, *spawn_generators(rng, 1)) for half in halves]
+            if any(isinstance(end, Exception) for end in ends):
+                waiting.extend(zip(halves, ends, strict=True))
+                break
+        else:
+            parts.append((part, found))
+    return parts
 
 
 def check_simulations(
@@ -184,22 +231,33 @@ def check_simulations(
     *,
     batched: bool = False,
     timeout: float | None = None,
-) -> None:
-    """Simulate at draws from the prior until one gives a distance.
+) -> np.ndarray:
+    """Simulate at draws from the prior until one gives a distance, and in batches two do not fail.
+
+    Returns
+    -------
+    array (k,)
+        Distances of all that were simulated, in order, inf for those that failed; they depend on the
+        simulator and the state of `rng` only.
 
     Raises
     ------
+    TypeError
+        If `timeout` is no number.
     ValueError
         If none of ten does, with what happened to the first; if a distance is negative; if
         `timeout` cannot be kept.
     """
     check_timeout(timeout, batched)
-    told = None
+    told, distances = None, []
     for _ in range(_TRIALS):
         u = rng.uniform(size=(_TRIAL_BATCH if batched else 1, problem.n_dim))
         found = problem.simulate(u, rng, batched=batched, timeout=timeout)
-        if len(found.failures) < len(u) and np.isfinite(found.distance).any():
-            return
+        distances.append(found.distance)
+        # One row alone of a batch does not show that batches can be simulated.
+        worked = len(u) - len(found.failures) >= min(2, len(u))
+        if worked and np.isfinite(found.distance).any():
+            return np.concatenate(distances)
         told = told or next((f for f in found.failures), None)
     why = "all distances are infinite" if told is None else f"{told.kind}: {told.message}"
     hint = " It is called with batched=True." if batched else ""

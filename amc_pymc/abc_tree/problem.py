@@ -117,5 +117,5 @@ class Problem(Protocol):
 
     def check(
         self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
-    ) -> None:
-        """Simulate at draws from the prior, and raise a ValueError if nothing comes of it."""
+    ) -> np.ndarray:
+        """Distances (k,) at draws from the prior; a ValueError if nothing comes of them."""

@@ -36,7 +36,7 @@ class SimulatorProblem:
         ``simulator(rng, **parameters)`` returns an array of the shape of `observed`. To be called with
         ``batched=True`` it must take parameters (n, *shape) and return (n, *observed.shape).
     observed : array
-        Without nan.
+        Finite.
     distance : {"euclidean", "manhattan"} or callable
         ``distance(simulated, observed)``: not negative; for a batch from (n, *observed.shape) to (n,).
     tolerance : float, optional
@@ -129,9 +129,9 @@ class SimulatorProblem:
 
     def check(
         self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
-    ) -> None:
-        """Simulate at draws from the prior, and raise a ValueError if nothing comes of it."""
-        check_simulations(self, rng, batched=batched, timeout=timeout)
+    ) -> np.ndarray:
+        """Distances (k,) at draws from the prior; a ValueError if nothing comes of them."""
+        return check_simulations(self, rng, batched=batched, timeout=timeout)
 
     def simulate(
         self,
@@ -155,12 +155,19 @@ class SimulatorProblem:
         summary = Summary(lambda s: s[0].reshape(len(s[0]), -1), self.observed.size)
         kept = summary if summaries else None
         if batched:
+
+            def call(rows: np.ndarray, rng: np.random.Generator):
+                # Anew for parts: the simulator may have written to what it was given.
+                given = values if len(rows) == n else self.parameters(u[rows])
+                return [self._simulator(rng, **given)]
+
             return run_batch(
-                lambda rows: [self._simulator(rng, **values)],
+                call,
                 lambda simulations: self._distances(simulations[0]),
                 np.arange(n),
                 n,
                 shapes,
+                rng,
                 summary=kept,
             )
         return run_each(
@@ -254,4 +261,9 @@ def _data(observed) -> np.ndarray:
         raise ValueError(f"observed is empty, its shape is {data.shape}.")
     if np.isnan(data).any():
         raise ValueError(f"observed has {np.isnan(data).sum()} nan among {data.size} values.")
+    if np.isinf(data).any():
+        raise ValueError(
+            f"observed has {np.isinf(data).sum()} infinite ones among {data.size} values, from which every "
+            "simulation is infinitely far."
+        )
     return data.astype(float)

@@ -27,6 +27,7 @@ import cloudpickle
 import numpy as np
 
 from amc_pymc.abc_tree.problem import Failure, Problem, Simulated
+from amc_pymc.arguments import positive_or_none
 from amc_pymc.execution import Worker, WorkerDied, heard, number_of_cores, stop_workers
 from amc_pymc.progress import ProgressReport
 from amc_pymc.rng import as_generator
@@ -142,7 +143,7 @@ def simulation_workers(
     cores = number_of_cores(cores, 2**31)
     if executor is not None and cores != 1:
         raise ValueError(f"cores={cores} and executor exclude each other; leave one out.")
-    how = _How(batched, _seconds(timeout), summaries)
+    how = _How(batched, positive_or_none("timeout", timeout), summaries)
     processes = None
     if executor is None and (cores > 1 or how.timeout is not None):
         processes = _Processes(problem, how, cores, _context(mp_ctx))
@@ -578,17 +579,6 @@ def _context(mp_ctx: str | BaseContext | None) -> BaseContext:
     except (TypeError, ValueError) as error:
         methods = multiprocessing.get_all_start_methods()
         raise ValueError(f"mp_ctx must be one of {methods}, got {mp_ctx!r}.") from error
-
-
-def _seconds(timeout: object) -> float | None:
-    if timeout is None:
-        return None
-    number = isinstance(timeout, int | float | np.integer | np.floating)
-    if not number or isinstance(timeout, bool):
-        raise TypeError(f"timeout must be a number of seconds or None, got {timeout!r}.")
-    if not 0.0 < timeout < math.inf:  # type: ignore[operator]
-        raise ValueError(f"timeout must be positive and finite, got {timeout!r}.")
-    return float(timeout)  # type: ignore[arg-type]
 
 
 def _points(u: np.ndarray, n_dim: int) -> np.ndarray:

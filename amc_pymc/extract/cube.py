@@ -16,27 +16,23 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from pymc.distributions.continuous import FlatRV, HalfFlatRV
-from pymc.distributions.multivariate import ICARRV
 from pymc.distributions.transforms import Ordered
 from pymc.logprob.basic import transformed_conditional_logp
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.variable import TensorConstant
 from pytensor.xtensor.type import XTensorType
 
 from amc_pymc.abc_tree.problem import labels
 from amc_pymc.extract.batched import Batched
-from amc_pymc.extract.prior import lowered, rebuilt, transform_steps
+from amc_pymc.extract.checks import without_checks
+from amc_pymc.extract.graphs import is_random, lowered, rebuilt
+from amc_pymc.extract.prior import IMPROPER, transform_steps
 from amc_pymc.extract.quantiles import quantile, quantile_shape
 from amc_pymc.extract.references import References
 
 __all__ = ["PriorCube"]
 
-_IMPROPER = (FlatRV, HalfFlatRV, ICARRV)
 #: Draws by which transforms are tried.
 _TRIED = 64
 #: To which values are clipped.
@@ -60,7 +56,7 @@ class _Variable:
     """
 
     def __init__(self, rv, name, shape, level, graph, inputs, reference=None):
-        graph = _replaced([graph], inputs)[0]
+        (graph,) = _possible([graph], inputs)
         _refuse_random(name, graph)
         used = set(ancestors([graph]))
         parents = {i: parent for parent, i in inputs.values() if i in used}
@@ -194,12 +190,12 @@ class PriorCube:
         own = {rv: i for rv, (_, i) in inputs.items()}
         graphs["potential"] = [sum((p.sum() for p in graphs["potential"]), pt.zeros(()))]
         graphs["log_prior"] = [_log_density(own, {}, free)]
-        made = {k: Batched(list(own.values()), _replaced(g, inputs)) for k, g in graphs.items()}
+        made = {k: Batched(list(own.values()), _possible(g, inputs)) for k, g in graphs.items()}
         if fallback:
             referred = {rv: transforms[n] for rv, (n, _) in inputs.items() if n in fallback}
             there = {rv: references.input(inputs[rv][0]) for rv in referred}
             log = _log_density(own | there, referred, list(referred))
-            made["reference"] = Batched(list((own | there).values()), _replaced([log], {}))
+            made["reference"] = Batched(list((own | there).values()), _possible([log], {}))
         fallback |= {p.name: "a pm.Potential" for p in model.potentials}
         log_constant = references.log_constant if references.used else 0.0
         cube = cls(shapes, variables, made, log_constant, fallback)
@@ -219,8 +215,8 @@ def _frozen(model, outputs: dict[str, list]):
         for v in ancestors([*graphs, *observed])
         if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType)
     }
-    data = dict(zip(model.observed_RVs, rebuilt(observed, _same, shared), strict=True))
-    graphs = lowered(rebuilt(graphs, _same, shared | data))
+    data = dict(zip(model.observed_RVs, rebuilt(observed, shared), strict=True))
+    graphs = lowered(rebuilt(graphs, shared | data))
     n = len(model.free_RVs)
     free, rest = graphs[:n], iter(graphs[n:])
     named = {key: [next(rest) for _ in gs] for key, gs in outputs.items()}
@@ -228,10 +224,6 @@ def _frozen(model, outputs: dict[str, list]):
         for old, new in zip(outputs[key], gs, strict=True):
             _refuse_random(old.name or key, new, free)
     return free, named
-
-
-def _same(node, inputs):
-    return None
 
 
 def _in_order(free: list) -> list:
@@ -243,34 +235,13 @@ def _in_order(free: list) -> list:
     return found
 
 
-def _replaced(graphs: list, inputs: dict) -> list:
-    """Graphs of inputs, without errors for impossible parameters: they make a point nan.
-
-    Numbers that single precision holds exactly are put in double precision: PyTensor would take their
-    logarithms in single precision.
-    """
-    swap = {rv: i for rv, (_, i) in inputs.items()}
-    everything = ancestors(graphs, blockers=list(swap))
-    single = {v: v.astype("float64") for v in everything if _is_single(v)}
-    return rebuilt(graphs, _unchecked, single | swap)
-
-
-def _is_single(v) -> bool:
-    return isinstance(v, TensorConstant) and v.dtype == "float32"
-
-
-def _unchecked(node, inputs):
-    if isinstance(node.op, CheckParameterValue):
-        value, *conditions = inputs
-        possible = pt.all(pt.stack([pt.all(c) for c in conditions]))
-        return [pt.switch(possible, value, np.nan)]
-    if isinstance(node.op, CAReduce) and not inputs[0].type.ndim:  # cannot be vectorised
-        return [inputs[0].astype(node.outputs[0].type.dtype)]
-    return None
+def _possible(graphs: list, inputs: dict) -> list:
+    """Graphs of inputs, in which impossible parameters make a point nan."""
+    return without_checks(graphs, {rv: i for rv, (_, i) in inputs.items()}, impossible=np.nan)
 
 
 def _refuse_random(name: str, graph, given: Sequence = ()) -> None:
-    if any(isinstance(v.type, RandomType) for v in ancestors([graph], blockers=given)):
+    if is_random([graph], given):
         raise ValueError(
             f"{name!r} draws random numbers that belong to no variable of the model. Name all random "
             "variables."
@@ -278,7 +249,7 @@ def _refuse_random(name: str, graph, given: Sequence = ()) -> None:
 
 
 def _refuse_improper(rv, name: str) -> None:
-    if isinstance(rv.owner.op, _IMPROPER):
+    if isinstance(rv.owner.op, IMPROPER):
         kind = type(rv.owner.op).__name__.removesuffix("RV")
         raise ValueError(
             f"{name!r} has an improper prior ({kind}), from which nothing can be drawn. Give it a proper "

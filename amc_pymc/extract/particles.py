@@ -24,34 +24,24 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc.distributions.censored import CensoredRV
-from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.distribution import DiracDeltaRV, PartialObservedRV
-from pymc.distributions.multivariate import CARRV, ICARRV
+from pymc.distributions.multivariate import CARRV
 from pymc.distributions.simulator import SimulatorRV
 from pymc.logprob.transforms import CircularTransform
-from pymc.logprob.utils import CheckParameterValue
 from pymc.util import get_transformed_name
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
-from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
-from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.scalar.basic import abs as absolute
-from pytensor.scalar.basic import exp, ge, le, log, sqr, sub, switch
-from pytensor.scalar.math import sigmoid, softplus
-from pytensor.scan.op import Scan
-from pytensor.tensor.basic import get_underlying_scalar_constant_value
-from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.variable import TensorConstant
 
+from amc_pymc.extract.checks import without_checks
+from amc_pymc.extract.graphs import is_random, lowered
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph
-from amc_pymc.extract.prior import PriorDraws, lowered, rebuilt
+from amc_pymc.extract.prior import IMPROPER, PriorDraws
 from amc_pymc.extract.rows import interpreted_mode
 
 __all__ = ["Counts", "ParticleDensities", "counted", "extract_particles"]
@@ -65,13 +55,7 @@ _SMALLEST_CHUNK, _LARGEST_CHUNK = 64, 4096
 #: Prior draws that are looked at, how many of them may be nan, and at how many of them batched graphs
 #: are compared with the model's own.
 _DRAWN, _LOST, _CHECKED = 64, 4, 3
-#: Values that functions can take, rounding included.
-_RANGES = {
-    **dict.fromkeys((exp, softplus, sqr, absolute), (0.0, np.inf)),
-    sigmoid: (0.0, 1.0),
-}
-#: Priors that have no density, or not one that integrates to one.
-_IMPROPER = (FlatRV, HalfFlatRV, ICARRV)
+#: Priors that have no density.
 _LUMPED = (CensoredRV, DiracDeltaRV)
 
 
@@ -345,7 +329,7 @@ def extract_particles(model) -> ParticleDensities:
             prior += pt.switch(pt.all(pt.abs(value) <= np.pi), 0.0, -np.inf)
     shown = model.free_RVs + model.deterministics
     graphs = [prior + draws.log_constant, likelihood, *model.replace_rvs_by_values(shown)]
-    graphs = _without_checks(lowered(layout.substitute(graphs, values, x)))
+    graphs = without_checks(lowered(layout.substitute(graphs, values, x)))
     outputs = _Outputs([v.name for v in shown], graphs[2:], x)
     sizes = [int(np.size(v)) for v in _observed_values(model)]
     found = ParticleDensities(layout, graphs[:2], x, draws, outputs, sum(sizes))
@@ -367,7 +351,7 @@ def _log_likelihood(model):
 
 def _summed(variables, parts):
     for variable, part in zip(variables, parts, strict=True):
-        if any(isinstance(v.type, RandomType) for v in ancestors([part])):
+        if is_random([part]):
             raise ValueError(
                 f"the density of {variable.name!r} is random: it draws numbers, or rows by pm.Minibatch. "
                 "Pass all rows, and name all random variables."
@@ -401,9 +385,7 @@ def _refuse(model) -> None:
             )
     for rv in model.observed_RVs:
         observed = model.rvs_to_values[rv]
-        if isinstance(rv.owner.op, MinibatchRandomVariable) or any(
-            isinstance(v.type, RandomType) for v in ancestors([observed])
-        ):
+        if isinstance(rv.owner.op, MinibatchRandomVariable) or is_random([observed]):
             raise ValueError(
                 f"{rv.name!r} has total_size or pm.Minibatch data: its likelihood is scaled from a few "
                 "rows. Give it all rows and no total_size."
@@ -415,7 +397,7 @@ def _refuse(model) -> None:
 def _refuse_prior(rv, others: list) -> None:
     for op in _ops(toposort([rv], blockers=others)):
         kind = type(op).__name__.removesuffix("RV")
-        if isinstance(op, _IMPROPER):
+        if isinstance(op, IMPROPER):
             raise ValueError(
                 f"{rv.name!r} has an improper prior ({kind}): the evidence is not defined. Give it a "
                 "proper distribution."
@@ -457,88 +439,6 @@ def _observed_values(model) -> list:
     if not values:
         return []
     return pytensor.function([], values, mode=interpreted_mode())()
-
-
-def _without_checks(graphs: list) -> list:
-    """Impossible parameters give -inf at their point, instead of an error for all points.
-
-    Numbers that single precision holds exactly are put in double precision on the way: PyTensor
-    takes their logarithms in single precision, which 100,000 observations make 0.003 nat of.
-    """
-    single = {v: v.astype("float64") for v in ancestors(graphs) if _is_single(v)}
-    return rebuilt(graphs, _unchecked, single)
-
-
-def _is_single(v) -> bool:
-    return isinstance(v, TensorConstant) and v.dtype == "float32"
-
-
-def _unchecked(node, inputs):
-    """What stands for a parameter check, or for an inner graph with some."""
-    op = node.op
-    if isinstance(op, CheckParameterValue):
-        value, *conditions = inputs
-        possible = pt.all([pt.all(c) for c in rebuilt(conditions, _certain)])
-        return [pt.switch(possible, value, -np.inf if op.can_be_replaced_by_ninf else np.nan)]
-    if _scalar_op(node) is switch:
-        return _log_logistic(*inputs)
-    if isinstance(op, CAReduce) and not inputs[0].type.ndim:  # cannot be vectorised
-        return [inputs[0].astype(node.outputs[0].type.dtype)]
-    if not (isinstance(op, OpFromGraph | Scan) and _has_checks(op)):
-        return None
-    if isinstance(op, OpFromGraph):
-        replace = dict(zip(node.inputs, inputs, strict=True))
-        outputs = inline_ofg_node(node)
-        single = {v: v.astype("float64") for v in ancestors(outputs) if _is_single(v)}
-        return rebuilt(outputs, _unchecked, single | replace)
-    loop = op.fgraph.unfreeze()
-    loop = FunctionGraph(loop.inputs, _without_checks(loop.outputs), clone=True)
-    return op.clone_with_inner_graph(loop).make_node(*inputs).outputs
-
-
-def _scalar_op(node):
-    return getattr(getattr(node, "op", None), "scalar_op", None)
-
-
-def _certain(node, inputs):
-    """True for conditions that hold by construction, which would be tried for every row otherwise."""
-    op = _scalar_op(node)
-    if op not in (ge, le):
-        return None
-    low, high = _RANGES.get(_scalar_op(inputs[0].owner), (-np.inf, np.inf))
-    bound = _number(inputs[1])
-    if (op is ge and low >= bound) or (op is le and high <= bound):
-        return [pt.constant(np.ones((1,) * node.outputs[0].type.ndim, bool))]
-    return None
-
-
-def _log_logistic(condition, yes, no):
-    """Log probabilities of an event or its complement by one logistic function instead of two."""
-    if _scalar_op(yes.owner) is not log or _scalar_op(no.owner) is not log:
-        return None
-    p, rest = yes.owner.inputs[0], no.owner.inputs[0]
-    if _scalar_op(p.owner) is not sigmoid or _scalar_op(rest.owner) is not sub:
-        return None
-    one, same = rest.owner.inputs
-    if same is not p or _number(one) != 1.0:
-        return None
-    (x,) = p.owner.inputs
-    return [-pt.softplus(pt.switch(condition, -x, x))]
-
-
-def _number(variable) -> float:
-    """Value of a constant, whatever its shape; nan if it is none, or has several."""
-    value = get_underlying_scalar_constant_value(variable, raise_not_constant=False)
-    return np.nan if isinstance(value, Variable) else float(value)
-
-
-def _has_checks(op) -> bool:
-    return any(
-        isinstance(n.op, CheckParameterValue)
-        or any(_is_single(i) for i in n.inputs)
-        or (isinstance(n.op, OpFromGraph | Scan) and _has_checks(n.op))
-        for n in op.fgraph.toposort()
-    )
 
 
 def _gradient(scalar, x):

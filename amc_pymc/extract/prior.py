@@ -7,36 +7,37 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.custom import CustomSymbolicDistRV
 from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.distributions.multivariate import ICARRV
 from pymc.distributions.shape_utils import change_dist_size
 from pymc.distributions.transforms import Ordered
 from pymc.logprob.transforms import ChainedTransform
 from pymc.pytensorf import collect_default_updates, reseed_rngs
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
-from pytensor.graph.replace import clone_replace, vectorize_graph
-from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.scan.op import Scan
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
-from pytensor.xtensor.type import XTensorType
 
+from amc_pymc.extract.graphs import lowered, opened, rebuilt
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.rows import interpreted_mode
 
-__all__ = ["PriorDraws", "lowered", "rebuilt", "transform_steps"]
+__all__ = ["IMPROPER", "PriorDraws", "transform_steps"]
 
+#: Priors that do not integrate to one.
+IMPROPER = (FlatRV, HalfFlatRV, ICARRV)
 #: Draws by which a variable that cannot be drawn is looked for.
 _TRIALS = 100
 
@@ -79,7 +80,7 @@ class PriorDraws:
                 value = transform.forward(value, *rv.owner.inputs)
             values.append(value)
         data = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
-        graphs = rebuilt([*model.free_RVs, *values], lambda node, inputs: None, data)
+        graphs = rebuilt([*model.free_RVs, *values], data)
         graphs = lowered(graphs)
         names = [rv.name for rv in model.free_RVs]
         return cls(names, graphs[: len(names)], graphs[len(names) :], layout, log_constant)
@@ -156,7 +157,7 @@ def _drawn_often(outputs: list, free: list, n) -> list:
     Random variables hidden in inner graphs (components of mixtures, steps of random walks) are brought
     out first: expanding the inner graph as a whole may give all draws the same noise.
     """
-    graphs = rebuilt([*free, *outputs], _opened)
+    graphs = rebuilt([*free, *outputs], change=_opened)
     named, outputs = set(graphs[: len(free)]), graphs[len(free) :]
     drawn: dict = {}
     for node in toposort(outputs):
@@ -192,7 +193,7 @@ def _opened(node, inputs):
     """Inner graph of a node that draws random numbers, unless it does so in a loop."""
     if not isinstance(node.op, OpFromGraph) or not _is_random(node) or _loops(node.op):
         return None
-    return rebuilt(inline_ofg_node(node), _opened, dict(zip(node.inputs, inputs, strict=True)))
+    return opened(node, inputs, _opened)
 
 
 def _loops(op: OpFromGraph) -> bool:
@@ -205,34 +206,6 @@ def _knows_sizes(op) -> bool:
     return (
         own and isinstance(op, SymbolicRandomVariable) and not isinstance(op, CustomSymbolicDistRV)
     )
-
-
-def rebuilt(outputs: list, change: Callable, replace: dict | None = None) -> list:
-    """Graphs in which ``change(node, inputs)`` has given some nodes other outputs.
-
-    It returns None for nodes that stay as they are but for their inputs.
-    """
-    memo = dict(replace or {})
-    for node in toposort(outputs, blockers=list(memo)):
-        if all(o in memo for o in node.outputs):
-            continue
-        inputs = [memo.get(i, i) for i in node.inputs]
-        new = change(node, inputs)
-        if new is None:
-            if all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
-                continue
-            new = node.op.make_node(*inputs).outputs
-        for old, out in zip(node.outputs, new, strict=True):
-            memo.setdefault(old, out)
-    return [memo.get(o, o) for o in outputs]
-
-
-def lowered(graphs: list) -> list:
-    """Copies of graphs without named dimensions, which cannot be vectorised over particles."""
-    if not any(isinstance(v.type, XTensorType) for v in ancestors(graphs)):
-        return graphs
-    graphs = clone_replace([getattr(g, "values", g) for g in graphs])
-    return list(rewrite_graph(graphs, include=("lower_xtensor",), clone=False))
 
 
 def transform_steps(transform) -> list:

@@ -22,16 +22,14 @@ import pytensor.tensor as pt
 
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
-from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
+from amc_pymc.extract.graphs import is_random, lowered, opened, rebuilt
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.rng import as_generator
 
@@ -349,13 +347,8 @@ def _refuse_unsliceable(model, rv) -> None:
     whole = rv.name.removesuffix("_observed")
     if isinstance(op, PartialObservedRV) or f"{whole}_unobserved" in model.named_vars:
         raise _refuse(rv.name, "its data have missing values; drop or impute these rows")
-    if _is_random([model.rvs_to_values[rv]]):
+    if is_random([model.rvs_to_values[rv]]):
         raise _refuse(rv.name, "its data are random (pm.Minibatch); give the full data")
-
-
-def _is_random(variables) -> bool:
-    """Whether a generator is upstream; pm.Minibatch hides its draws in an inner graph."""
-    return any(isinstance(v.type, RandomType) for v in ancestors(variables))
 
 
 def _elementwise_logp(model, rv, n_rows: int):
@@ -363,8 +356,7 @@ def _elementwise_logp(model, rv, n_rows: int):
         (logp,) = model.logp(vars=[rv], sum=False)
     except Exception as error:
         raise _refuse(rv.name, f"it has no elementwise logp ({error})") from error
-    logp = logp.values if hasattr(logp, "values") else logp
-    logp = rewrite_graph(logp, include=("lower_xtensor",))
+    (logp,) = lowered([logp])
     if logp.type.ndim == 0:
         raise _refuse(rv.name, "its logp is a scalar, the rows depend on each other")
     if logp.type.shape[0] not in (None, n_rows):
@@ -394,7 +386,7 @@ def _data_frontier(logps, value_vars):
 def _evaluate(frontier, name: str) -> list[np.ndarray]:
     """Values of the frontier, borrowed where they are stored already."""
     lazy = [v for v in frontier if not isinstance(v, Constant | SharedVariable)]
-    if _is_random(lazy):
+    if is_random(lazy):
         raise _refuse(name, "its data pass through a random variable (pm.Minibatch)")
     computed = {}
     if lazy:
@@ -455,7 +447,7 @@ def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLog
         if v.name in plan:
             memo[v] = placeholders[v.name] = v.type.clone(shape=(None, *v.type.shape[1:]))(v.name)
             row_local.append(v.name)
-    outs = [_per_row(out) for out in _rebuild(logps, memo)]
+    outs = [_per_row(out) for out in rebuilt(logps, memo, _opened)]
     return RowLogp(
         n_rows=n_rows,
         observed_vars=names,
@@ -496,22 +488,10 @@ def _per_row(logp):
     return logp.sum(axis=tuple(range(1, logp.type.ndim))) if logp.type.ndim > 1 else logp
 
 
-def _rebuild(outs, memo):
-    """Rebuild a graph on replaced inputs with fresh static shapes, opening inner graphs."""
-    memo = dict(memo)
-    for node in toposort(outs, blockers=list(memo)):
-        inputs = [memo.get(i, i) for i in node.inputs]
-        if all(o in memo for o in node.outputs):
-            continue
-        if all(a is b for a, b in zip(inputs, node.inputs)):
-            continue
-        if isinstance(node.op, OpFromGraph):
-            inner = dict(zip(node.inputs, inputs))
-            new = _rebuild(inline_ofg_node(node), inner)
-        else:
-            new = node.op.make_node(*inputs).outputs
-        memo.update(zip(node.outputs, new))
-    return [memo.get(o, o) for o in outs]
+def _opened(node, inputs):
+    """The inner graph of a node with new inputs, whose static shapes are made anew."""
+    changed = any(a is not b for a, b in zip(inputs, node.inputs, strict=True))
+    return opened(node, inputs, _opened) if changed and isinstance(node.op, OpFromGraph) else None
 
 
 # --- verification ------------------------------------------------------------------------------

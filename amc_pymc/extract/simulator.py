@@ -96,7 +96,8 @@ class ModelProblem:
             If `model` is none.
         ValueError
             If the model has no Simulator or other data, no free variable, an improper prior, an
-            epsilon that is not positive and finite, or data with nan; the message names the variable.
+            epsilon that is not positive and finite, or data that are not finite; the message names the
+            variable.
         """
         found = _simulators_of(model)
         outputs = {_key(rv.name): list(rv.owner.op.dist_params(rv.owner)) for rv in found}
@@ -149,9 +150,9 @@ class ModelProblem:
 
     def check(
         self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
-    ) -> None:
-        """Simulate at draws from the prior, and raise a ValueError if nothing comes of it."""
-        check_simulations(self, rng, batched=batched, timeout=timeout)
+    ) -> np.ndarray:
+        """Distances (k,) at draws from the prior; a ValueError if nothing comes of them."""
+        return check_simulations(self, rng, batched=batched, timeout=timeout)
 
     def simulate(
         self,
@@ -177,22 +178,29 @@ class ModelProblem:
         values, possible = self._cube.values(clipped(u, self.n_dim))
         rows, n = np.flatnonzero(possible), len(u)
         values = {k: v[rows] for k, v in values.items()} if len(rows) < n else values
-        parameters = [self._cube.evaluate(_key(s.name), values) for s in self._simulators]
-        together = list(zip(self._simulators, parameters, strict=True))
+        together = self._with_parameters(values)
         shapes = [s.observed.shape for s in self._simulators]
         summary = Summary(self._summaries, self.observed_summaries.size) if summaries else None
-        if batched:
-            return run_batch(
-                lambda rows: [s.many(rng, p, len(rows)) for s, p in together],
-                self._distance, rows, n, shapes, summary=summary,
-            )  # fmt: skip
         place = np.zeros(n, int)
         place[rows] = np.arange(len(rows))
+        if batched:
+
+            def call(part: np.ndarray, rng: np.random.Generator):
+                given = together
+                if len(part) < len(rows):  # anew, so that constants are not copied for each row
+                    given = self._with_parameters({k: v[place[part]] for k, v in values.items()})
+                return [s.many(rng, p, len(part)) for s, p in given]
+
+            return run_batch(call, self._distance, rows, n, shapes, rng, summary=summary)
         at = place.tolist()
         return run_each(
             lambda i: [s.one(rng, [p[at[i], ...] for p in ps]) for s, ps in together],
             self._distance, rows, n, shapes, timeout, summary=summary,
         )  # fmt: skip
+
+    def _with_parameters(self, values: dict[str, np.ndarray]) -> list[tuple[_Simulator, list]]:
+        """Simulators and their parameters, arrays (n, ...), for values (n, *shape) of free variables."""
+        return [(s, self._cube.evaluate(_key(s.name), values)) for s in self._simulators]
 
     def _summaries(self, simulations: list[np.ndarray]) -> np.ndarray:
         each = [s.summaries(x) for s, x in zip(self._simulators, simulations, strict=True)]
@@ -236,17 +244,26 @@ class _Simulator:
 
     def summaries(self, simulated: np.ndarray) -> np.ndarray:
         """Summary statistics (n, S) of simulations (n, *shape)."""
-        found = self._statistic(simulated.astype(self.dtype, copy=False))
-        return np.asarray(found, dtype=float).reshape(len(simulated), -1)
+        return np.asarray(self._statistics(simulated), dtype=float).reshape(len(simulated), -1)
 
     def distance(self, simulated: np.ndarray) -> np.ndarray:
         """Distances (n,) of simulations (n, *shape) from the data."""
         with np.errstate(over="ignore"):
-            found = self._from_data(self._statistic(simulated.astype(self.dtype, copy=False)))
+            found = self._from_data(self._statistics(simulated))
         if np.any(found < 0.0):
             raise NegativeDistance(
                 f"the distance of {self.name!r} from its data must not be negative, got {found.min()}: a "
                 "custom distance of pm.Simulator returns logarithms of a kernel, which are at most 0."
+            )
+        return found
+
+    def _statistics(self, simulated: np.ndarray) -> np.ndarray:
+        """Summary statistics (n, ...) of the shape of those of the data, which they would be broadcast against."""
+        found = self._statistic(simulated.astype(self.dtype, copy=False))
+        if found.shape[1:] != self._of_data.shape:
+            raise ValueError(
+                f"sum_stat of {self.name!r} gives shape {found.shape[1:]} for a simulation, for the data "
+                f"{self._of_data.shape}"
             )
         return found
 
@@ -292,6 +309,11 @@ def _observed(model, rv) -> np.ndarray:
         raise ValueError(
             f"the data of {rv.name!r} have {np.isnan(data).sum()} nan among {data.size} values; leave "
             "them out."
+        )
+    if np.isinf(data).any():
+        raise ValueError(
+            f"the data of {rv.name!r} have {np.isinf(data).sum()} infinite ones among {data.size} values, "
+            "from which every simulation is infinitely far."
         )
     return data
 

@@ -11,6 +11,7 @@ import pytest
 
 from amc_pymc.abc_tree.guard import (
     NegativeDistance,
+    Summary,
     check_simulations,
     check_timeout,
     clipped,
@@ -32,9 +33,10 @@ def each(call, n=4, rows=None, distance=first, timeout=None, shapes=SHAPES):
     return run_each(call, distance, rows, n, shapes, timeout)
 
 
-def batch(call, n=4, rows=None, distance=first, shapes=SHAPES):
+def batch(call, n=4, rows=None, distance=first, shapes=SHAPES, seed=1):
     rows = np.arange(n) if rows is None else np.asarray(rows)
-    return run_batch(call, distance, rows, n, shapes)
+    rng = np.random.default_rng(seed)
+    return run_batch(lambda part, rng: call(part), distance, rows, n, shapes, rng)
 
 
 def test_distances_of_single_simulations():
@@ -173,20 +175,144 @@ def test_a_batch():
     assert [f.index for f in found.failures] == [1]
 
 
-def test_an_error_in_a_batch_is_told_once():
-    def call(rows):
-        raise ValueError("no")
+class Brittle:
+    """Calls of rows, of which some always raise."""
 
-    found = batch(call)
+    def __init__(self, *bad):
+        self.bad, self.calls = set(bad), []
+
+    def __call__(self, rows):
+        self.calls.append(rows.tolist())
+        met = sorted(self.bad & set(self.calls[-1]))
+        if met:
+            raise ValueError(f"row {met[0]}")
+        return [np.stack([rows, rows], axis=1)]
+
+
+@pytest.mark.parametrize(
+    ("n", "bad", "calls"), [(64, (5,), 13), (1, (0,), 1), (5, (4,), 5), (7, (0, 6), 9)]
+)
+def test_rows_that_raise_in_a_batch_are_told_from_the_others(n, bad, calls):
+    call = Brittle(*bad)
+    found = batch(call, n=n)
+    good = np.setdiff1d(np.arange(n), bad)
+    assert np.flatnonzero(np.isinf(found.distance)).tolist() == list(bad)
+    assert found.distance[good].tolist() == good.tolist()
+    assert found.failures == [Failure(i, "error", f"ValueError: row {i}") for i in bad]
+    assert len(call.calls) == calls
+
+
+def test_impossible_rows_stay_out_of_halves():
+    call = Brittle(3)
+    found = batch(call, n=6, rows=[1, 3, 4])
+    assert found.distance.tolist() == [np.inf, 1.0, np.inf, np.inf, 4.0, np.inf]
+    assert [(f.index, f.kind) for f in found.failures] == [
+        (0, "nan"), (2, "nan"), (3, "error"), (5, "nan"),
+    ]  # fmt: skip
+    assert all(set(rows) <= {1, 3, 4} for rows in call.calls)
+
+
+def test_batches_that_always_raise_are_given_up():
+    call = Brittle(*range(1000))
+    found = batch(call, n=1000)
+    assert len(call.calls) == 201
     assert np.isinf(found.distance).all()
-    assert found.failures == [Failure(0, "error", "ValueError: no")]
+    assert [f.index for f in found.failures] == list(range(1000))
+    assert found.failures[0].message.startswith("ValueError: row 0 (in a call of ")
+
+
+def test_a_batch_that_raises_as_a_whole_only_fails_as_a_whole():
+    calls = []
+
+    def call(rows):
+        calls.append(len(rows))
+        if len(rows) > 5:
+            raise MemoryError("large")
+        return [np.zeros((len(rows), 2))]
+
+    found = batch(call, n=6)
+    message = "MemoryError: large (in a call of 6 rows)"
+    assert found.failures == [Failure(i, "error", message) for i in range(6)]
+    assert calls == [6] + [3] * 16
 
 
 def test_a_batch_of_the_wrong_shape():
     found = batch(lambda rows: [np.zeros((2, 4))])
     assert found.failures[0].message == (
-        "ValueError: simulation of shape (2, 4), the data call for (4, 2)"
+        "ValueError: simulation of shape (2, 4), the data call for (1, 2)"
     )
+
+
+def raising(probability):
+    """Simulations that each raise with their probability, and are uniform."""
+
+    def call(rows, rng):
+        if (rng.random(len(rows)) < probability[rows]).any():
+            raise ValueError("bad luck")
+        return [rng.random((len(rows), 2))]
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "probability", [[0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0], [0.2, 0.9, 0.5, 0.4]]
+)
+def test_rows_fail_as_often_in_batches_as_alone(probability):
+    probability, repeats = np.array(probability), 2000
+    n = len(probability)
+    failed, small = np.zeros((repeats, n), bool), np.zeros((repeats, n), bool)
+    for k in range(repeats):
+        rng = np.random.default_rng([3, k])
+        found = run_batch(raising(probability), first, np.arange(n), n, SHAPES, rng)
+        failed[k], small[k] = np.isinf(found.distance), found.distance < 0.3
+    # Given up are at most parts whose halves both succeeded in eight attempts.
+    given_up = 3 * (1.0 - probability.max()) ** 8
+    se = 4.0 * np.sqrt(np.maximum(probability * (1.0 - probability), 1.0 / repeats) / repeats)
+    excess = failed.mean(axis=0) - probability
+    assert (excess > -se).all()
+    assert (excess < se + given_up).all()
+    kept = 0.3 * (1.0 - probability)
+    assert (
+        np.abs(small.mean(axis=0) - kept) < 4.0 * np.sqrt(0.25 / repeats) + 0.3 * given_up
+    ).all()
+    # Rows do not depend on each other.
+    both = (failed[:, 1] & failed[:, 2]).mean()
+    assert abs(both - probability[1] * probability[2]) < 4.0 * np.sqrt(0.25 / repeats) + given_up
+
+
+def test_halves_depend_on_the_generator_only():
+    call, rows = raising(np.full(200, 0.02)), np.arange(200)
+
+    def run(seed, used=0):
+        def wasteful(part, rng):
+            if len(part) == 200:  # and will raise
+                rng.random(used)
+                raise ValueError("late")
+            return call(part, rng)
+
+        return run_batch(wasteful, first, rows, 200, SHAPES, np.random.default_rng(seed))
+
+    assert 0 < len(run(5).failures) < 100
+    for used in (0, 7):  # what the first call took before it raised is of no importance
+        np.testing.assert_array_equal(run(5, used).distance, run(5).distance)
+        assert run(5, used).failures == run(5).failures
+    assert not np.array_equal(run(5).distance, run(6).distance)
+
+
+def test_summaries_of_parts():
+    call, summary = Brittle(1), Summary(lambda s: s[0] * 10.0, 2)
+    rng = np.random.default_rng(1)
+    found = run_batch(
+        lambda part, rng: call(part), first, np.arange(4), 4, SHAPES, rng, summary=summary
+    )
+    np.testing.assert_array_equal(
+        found.summaries, [[0.0, 0.0], [np.nan, np.nan], [20.0, 20.0], [30.0, 30.0]]
+    )
+
+
+def test_negative_distances_of_parts_end_the_run():
+    with pytest.raises(NegativeDistance, match="below zero"):
+        batch(Brittle(2), distance=negative)
 
 
 def test_nothing_to_simulate():
@@ -259,9 +385,15 @@ def test_the_alarm_of_others_is_given_back():
         signal.setitimer(signal.ITIMER_REAL, *clock)
 
 
-@pytest.mark.parametrize("timeout", [0.0, -1.0, np.nan, np.inf, "1", True])
+@pytest.mark.parametrize("timeout", [0.0, -1.0, np.nan, np.inf])
 def test_bad_limits_are_refused(timeout):
-    with pytest.raises(ValueError, match="timeout must be a positive number of seconds"):
+    with pytest.raises(ValueError, match=f"timeout must be positive and finite, got {timeout}"):
+        check_timeout(timeout)
+
+
+@pytest.mark.parametrize("timeout", ["1", True, [1.0]])
+def test_limits_that_are_no_numbers_are_refused(timeout):
+    with pytest.raises(TypeError, match="timeout must be a number or None, got"):
         check_timeout(timeout)
 
 
@@ -302,14 +434,16 @@ class Scripted:
 
 
 def test_one_distance_is_enough():
-    problem = Scripted("no", "no", 1.0)
-    check_simulations(problem, np.random.default_rng(1), timeout=2.0)
+    problem = Scripted("no", np.inf, 1.0)
+    found = check_simulations(problem, np.random.default_rng(1), timeout=2.0)
+    assert found.tolist() == [np.inf, np.inf, 1.0]
     assert problem.calls == [(1, False, 2.0)] * 3
 
 
 def test_batches_are_tried_as_such():
     problem = Scripted(1.0)
-    check_simulations(problem, np.random.default_rng(1), batched=True)
+    found = check_simulations(problem, np.random.default_rng(1), batched=True)
+    assert found.tolist() == [1.0, 1.0, 1.0]
     assert problem.calls == [(3, True, None)]
 
 

@@ -125,14 +125,57 @@ def test_negative_distances_end_a_run(batched):
         p.simulate(points(p), np.random.default_rng(1), batched=batched)
 
 
+def overwriting(rng, mu):
+    """Raises where mu is large, when it has spoiled what it was given."""
+    large = (mu > 1.0).any()
+    x = rng.normal(mu, 0.01)
+    mu += 100.0
+    if large:
+        raise ValueError("mu is large")
+    return x
+
+
+def test_an_error_in_a_batch_spares_other_rows():
+    p = problem(overwriting, {"mu": stats.norm()}, 0.0, distance=lambda x, o: np.abs(x - o))
+    u = points(p, 50)
+    mu = p.parameters(u)["mu"]
+    found = p.simulate(u, np.random.default_rng(1), batched=True)
+    failed = np.flatnonzero(mu > 1.0)
+    assert 2 <= len(failed) <= 10
+    assert [f.index for f in found.failures] == failed.tolist()
+    assert np.isinf(found.distance[failed]).all()
+    good = mu <= 1.0
+    np.testing.assert_allclose(found.distance[good], np.abs(mu[good]), atol=0.05)
+
+
+def test_checks_return_distances():
+    p = problem(lambda rng, mu: rng.normal(mu, 1.0, size=3), {"mu": stats.norm()})
+    for batched, n in [(False, 1), (True, 3)]:
+        q = p if not batched else problem()
+        found = q.check(np.random.default_rng(1), batched=batched)
+        assert found.shape == (n,)
+        assert np.isfinite(found).all()
+        np.testing.assert_array_equal(found, q.check(np.random.default_rng(1), batched=batched))
+
+
 def test_checks_tell_shapes():
     p = problem(lambda rng, mu: np.zeros(4), {"mu": stats.norm()})
     with pytest.raises(ValueError, match=r"simulation of shape \(4,\), the data call for \(3,\)"):
         p.check(np.random.default_rng(1))
-    with pytest.raises(ValueError, match=r"shape \(4,\), the data call for \(3, 3\).*batched=True"):
+    with pytest.raises(ValueError, match=r"shape \(4,\), the data call for \(1, 3\).*batched=True"):
         p.check(np.random.default_rng(1), batched=True)
     problem().check(np.random.default_rng(1))
     problem().check(np.random.default_rng(1), batched=True)
+
+
+def test_simulators_that_take_one_row_only_are_refused_as_batches():
+    def simulator(rng, mu):
+        return np.asarray(rng.normal(mu if mu > 0.0 else -mu, 1.0))[..., None] + OBSERVED
+
+    p = problem(simulator, {"mu": stats.norm()})
+    with pytest.raises(ValueError, match=r"ambiguous.* \(in a call of 2 rows\).*batched=True"):
+        p.check(np.random.default_rng(1), batched=True)
+    p.check(np.random.default_rng(1))
 
 
 def test_faces_of_the_cube_are_finite():

@@ -349,6 +349,36 @@ def test_failures_do_not_end_a_run():
     problem.check(np.random.default_rng(1))
 
 
+@pytest.mark.parametrize("kind", ["possible", "impossible"])
+def test_an_error_in_a_batch_spares_other_rows(kind):
+    """Also where some rows are not simulated."""
+
+    def brittle(rng, mu, known, size):
+        assert mu.shape == (size[0], 1)
+        assert known.shape == (size[0], 5)
+        if (mu > 1.0).any():
+            raise RuntimeError("mu is large")
+        return rng.normal(mu, 0.01, size=size) + known
+
+    def write():
+        scale = pm.Normal("scale", 0.0, 1.0) if kind == "impossible" else 1.0
+        mu = pm.Normal("mu", 0.0, scale)
+        known = np.arange(5.0)
+        pm.Simulator("y", brittle, mu, known, observed=known)
+
+    problem = problem_of(write)
+    u = points(problem, 40)
+    mu = problem.parameters(u)["mu"]
+    found = problem.simulate(u, np.random.default_rng(1), batched=True, summaries=True)
+    raised = [f.index for f in found.failures if f.kind == "error"]
+    assert raised == np.flatnonzero(mu > 1.0).tolist()
+    assert 2 <= len(raised) <= 10
+    good = mu <= 1.0
+    assert np.isinf(found.distance[~good]).all()
+    np.testing.assert_allclose(found.distance[good], np.sqrt(5.0) * np.abs(mu[good]), atol=0.2)
+    np.testing.assert_allclose(found.summaries[good, 0], mu[good], atol=0.1)
+
+
 def test_impossible_parameters_are_failures():
     def write():
         scale = pm.Normal("scale", 0.0, 1.0)
@@ -404,7 +434,7 @@ def test_limits_that_cannot_be_kept_are_refused():
         (
             lambda rng, mu, sigma, size: rng.normal(size=5),
             True,
-            r"\(5,\), the data call for \(3, 5\)",
+            r"\(5,\), the data call for \(1, 5\)",
         ),
         (lambda rng, mu, size: rng.normal(size=5), False, "TypeError.*positional argument"),
         (lambda rng, mu, sigma, size: np.full(size, np.nan), False, "nan: the simulation has nan"),
