@@ -40,7 +40,7 @@ class LocalQuadratic(NamedTuple):
     covariance : array (p, p)
         Of the coefficients, right also where the quadratic is wrong (sandwich).
     effective : float
-        Sum of weighted labels.
+        Labels the fit stands on, :math:`(\sum w s)^2 / \sum (w s)^2`: as many as are 1, if all others are 0.
     """
 
     centre: np.ndarray
@@ -143,13 +143,15 @@ def fit_log_quadratic(
     squares = np.einsum("ij,ij->i", y, y) / radius**2
     inside = squares < 1.0
     w, f, s = 1.0 - squares[inside], _terms(y[inside], diagonal, cubic), labels[inside]
-    effective = float(w @ s)
-    if not effective > 0.0:
+    total = float(w @ s)
+    if not total > 0.0:
         return None
+    shares = w * s / total
+    effective = 1.0 / float(shares @ shares)
     guess, ridge = np.zeros(f.shape[1]), np.full(f.shape[1], _RIDGE)
     guess[1 + d : 1 + 2 * d], ridge[0] = -0.5, 0.0
     start = guess.copy()
-    start[0] = math.log(effective / float(w @ np.exp(f @ guess)))
+    start[0] = math.log(total / float(w @ np.exp(f @ guess)))
     beta = _minimise(f, s, w, guess, ridge, start)
     mean = np.exp(np.minimum(f @ beta, _LARGEST))
     inverse = np.linalg.inv(_hessian(f, w * mean, ridge))

@@ -10,6 +10,8 @@ __all__ = ["refine", "separation"]
 
 #: Rounds of cuts after a batch, at most.
 _ROUNDS = 8
+#: Simulations that labels are worth above which a box may be cut, however low they are.
+_ENOUGH = 100.0
 #: Variances below are none.
 _SMALLEST = 1e-100
 
@@ -22,7 +24,7 @@ def refine(
     least: float = 20.0,
     significance: float = 3.0,
 ) -> Partition:
-    """Halve boxes whose parts differ, again and again.
+    r"""Halve boxes whose parts differ, again and again.
 
     A box whose parts are alike is left whole however much was simulated in it: its parts
     would only be told apart by luck.
@@ -35,7 +37,8 @@ def refine(
     labels : array (n,)
         How close they came, from 0 to 1.
     least : float
-        Sum of labels that a box must hold to be cut.
+        Sum of labels s that a box must hold to be cut, unless they are worth 100 simulations, by
+        :math:`(\sum s)^2 / \sum s^2`: where all are low, but alike, parts of it are told apart as well.
     significance : float
         Differences are at least so many standard errors.
 
@@ -55,13 +58,20 @@ def refine(
     for _ in range(_ROUNDS):
         found = partition.find(u)
         mass = np.bincount(found, labels, minlength=partition.boxes)
+        enough = (mass >= least) | (_worth(found, labels, partition.boxes) >= _ENOUGH)
         score, along = separation(partition, found, u, labels)
-        chosen = np.flatnonzero((mass >= least) & (score > significance))
+        chosen = np.flatnonzero(enough & (score > significance))
         finer = cut_boxes(partition, chosen, along[chosen])
         if finer.boxes == partition.boxes:
             break
         partition = finer
     return partition
+
+
+def _worth(found: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
+    """Simulations (K,) that the labels in each box are worth: as many as are 1, if all others are 0."""
+    total, squares = (np.bincount(found, x, minlength=k) for x in (labels, labels**2))
+    return total**2 / np.where(squares > 0.0, squares, 1.0)
 
 
 def separation(

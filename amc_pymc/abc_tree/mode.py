@@ -21,7 +21,9 @@ _NEIGHBOURS, _CANDIDATES, _STARTS = 50, 500, 3
 _PART, _INFLATION = 0.3, 4.0
 #: Steps of the square of the tolerance, by factors of two, from four times the last one down.
 _UP, _DOWN = 2, 4
-#: Sum of labels below which a fit is not listened to.
+#: Steps of the window's radius, by factors of the root of two.
+_NARROWER = 6
+#: Effective labels below which a fit is not listened to.
 _ENOUGH = 100.0
 #: Squared differences count as bias where they exceed the larger variance by this factor.
 _DOUBT = 3.0
@@ -42,7 +44,8 @@ class Mode(NamedTuple):
     tolerance : float
         Scale of the closeness that was fitted.
     effective : float
-        Sum of the labels that the fit stands on; 0 if there was no fit.
+        Labels that the fit stands on, as :class:`amc_pymc.abc_tree.log_quadratic.LocalQuadratic` counts them;
+        0 if there was no fit.
     compared : float
         The logarithm of the density at the tolerance that was asked for, by which modes can be compared.
     """
@@ -121,6 +124,8 @@ def find_mode(
     best: tuple[float, Peak | None, int] = (-math.inf, None, -1)
     for i, near, value in _starts(x, labels, log_prior):
         fitted = climb(u[i], x, labels, surface, tolerance, _first_root(x, labels, near))
+        if fitted is not None:
+            fitted = _best_window(fitted, x, labels, surface)
         height = value if fitted is None else fitted.height
         if height > best[0]:
             best = (height, fitted, i)
@@ -190,13 +195,38 @@ def _best_tolerance(first: Peak, x, distance, surface: Surface, lowest: float) -
         skewed = ladder[0].fit.cubic
     if not ladder:
         return first
-    return ladder[_least_error(ladder, first.fit.root, surface, lowest)]
+    scales = [fitted.tolerance for fitted in ladder]
+    best = _least_error(ladder, scales, first.fit.root, surface, lowest)
+    return ladder[min(_UP, len(ladder) - 1) if best is None else best]
 
 
-def _least_error(ladder: list[Peak], unit, surface: Surface, lowest: float) -> int:
+def _best_window(first: Peak, x, labels, surface: Surface) -> Peak:
+    """Of fits in narrower and narrower windows the one with the least variance and squared bias.
+
+    In a window as wide as the peak a peak that is bent, or two of them, are not quadratic.
+    """
+    ladder = [first]
+    for k in range(1, _NARROWER + 1):
+        fitted = climb(
+            ndtr(ladder[-1].z), x, labels, surface, first.tolerance, 2.0 ** (-k / 2.0) * first.fit.root,
+            fits=1, skewed=None,
+        )  # fmt: skip
+        if fitted is None or fitted.fit.effective < _ENOUGH:
+            break
+        if not np.isfinite(peak_errors(fitted, surface)[0]).all():
+            break
+        ladder.append(fitted)
+    scales = [2.0 ** (-k / 2.0) for k in range(len(ladder))]
+    return ladder[_least_error(ladder, scales, first.fit.root, surface) or 0]
+
+
+def _least_error(
+    ladder: list[Peak], scales: list[float], unit, surface: Surface, lowest: float = 0.0
+) -> int | None:
     """Index of the fit with the least variance and squared bias, in units (D, D) of the peak.
 
-    Bias is taken to fall like the square of the tolerance.
+    Bias is taken to fall like the square of the scale, which is that of the tolerance or of the window; None if
+    no variance is known.
     """
     at = [np.linalg.solve(unit, surface.positions(ndtr(f.z)[None])[0]) for f in ladder]
     covariances = [peak_errors(f, surface)[0] for f in ladder]
@@ -205,19 +235,19 @@ def _least_error(ladder: list[Peak], unit, surface: Surface, lowest: float) -> i
     )
     known = np.flatnonzero(np.isfinite(variance))
     if not len(known):
-        return min(_UP, len(ladder) - 1)
-    # A lower tolerance cannot tell more: a variance that falls with it is luck.
+        return None
+    # A lower scale cannot tell more: a variance that falls with it is luck.
     variance[known] = np.maximum.accumulate(variance[known])
     bias = np.zeros(len(ladder))
     for j in known:
         for k in known[known > j]:
             excess = ((at[j] - at[k]) ** 2).sum() - _DOUBT * variance[k]
-            grows = 1.0 / (1.0 - (ladder[k].tolerance / ladder[j].tolerance) ** 2) ** 2
+            grows = 1.0 / (1.0 - (scales[k] / scales[j]) ** 2) ** 2
             bias[j] = max(bias[j], grows * excess)
     last = known[-1]
-    if len(known) > 1 and ladder[last].tolerance > lowest:
+    if len(known) > 1 and scales[last] > lowest:
         before = known[-2]
-        bias[last] = bias[before] * (ladder[last].tolerance / ladder[before].tolerance) ** 4
+        bias[last] = bias[before] * (scales[last] / scales[before]) ** 4
     return int(np.nanargmin(variance + bias))
 
 

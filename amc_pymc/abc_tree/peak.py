@@ -26,7 +26,7 @@ _SKEWED = 0.001
 _REACH = 8.0
 #: Searches begin no further out, for at an edge of the cube all is flat.
 _INSIDE = 3.0
-#: Sum of labels that a fit needs for each coefficient.
+#: Effective labels that a fit needs for each coefficient.
 _PER_TERM = 4.0
 #: Times that a window may be doubled to hold enough.
 _WIDER = 4

@@ -6,6 +6,7 @@ import math
 import warnings
 
 from concurrent.futures import Executor
+from pathlib import Path as FilePath
 from typing import Any, Literal
 
 import numpy as np
@@ -13,21 +14,15 @@ import xarray as xr
 
 from amc_pymc.abc_tree.map_estimate import ESTIMATES, MapResult, map_result
 from amc_pymc.abc_tree.map_schedule import map_batches
-from amc_pymc.abc_tree.map_tree import MapHistory, MapSettings, map_rounds
-from amc_pymc.abc_tree.partition import whole_cube
-from amc_pymc.abc_tree.problem import Failure, Problem
-from amc_pymc.abc_tree.workers import simulation_workers
+from amc_pymc.abc_tree.map_tree import MapSettings
 from amc_pymc.arguments import positive_int, positive_or_none
-from amc_pymc.inference.abc_run import as_problem
-from amc_pymc.inference.evidence_model import seed_words
-from amc_pymc.progress import progress
-from amc_pymc.rng import RandomSeed, spawn_generators
+from amc_pymc.inference.abc_run import Budget, as_problem
+from amc_pymc.inference.map_run import search
+from amc_pymc.rng import RandomSeed
 
 __all__ = ["find_MAP_tree"]
 
-#: Share of failed simulations above which there is a warning.
-_MANY_FAILED = 0.05
-#: Tolerance of an estimate, in units of the one asked for, above which there is one.
+#: Tolerance in the end, in units of the one asked for, above which there is a warning.
 _FAR = 2.0
 
 
@@ -41,10 +36,12 @@ def find_MAP_tree(
     batched: bool = False,
     executor: Executor | None = None,
     cores: int | None = 1,
+    max_time: float | None = None,
     simulation_timeout: float | None = None,
     model=None,
     random_seed: RandomSeed = None,
     progressbar: bool = True,
+    checkpoint: str | FilePath | None = None,
     return_raw: bool = False,
 ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], xr.DataTree]:
     r"""Find the posterior mode of a simulator by MAP-Tree, from simulations only.
@@ -85,6 +82,8 @@ def find_MAP_tree(
         Where to simulate.
     cores : int or None, default 1
         Worker processes, without `executor`; None: as many as there are, four at most.
+    max_time : float, optional
+        Seconds after which no further batch begins. What is found then depends on speed.
     simulation_timeout : float, optional
         Seconds that one simulation may take; longer ones count as far from the data.
     model : pm.Model or SimulatorProblem, optional
@@ -92,6 +91,9 @@ def find_MAP_tree(
     random_seed : int, sequence of int, SeedSequence, Generator or None
         Reproduces everything, whatever `cores` and `executor` are.
     progressbar : bool, default True
+    checkpoint : str or Path, optional
+        Folder to which each batch is written. A run that was killed goes on from it when called again
+        with the same arguments, to the same numbers; `estimate` and `max_time` may be others.
     return_raw : bool, default False
         Return how the mode was found, too.
 
@@ -100,10 +102,11 @@ def find_MAP_tree(
     dict of str to array, or tuple (dict, xarray.DataTree)
         Free variables, and deterministics of a ``pm.Model``, at the mode, on their natural scale. The
         tree has groups ``mode`` (attributes ``log_density``: natural logarithm of prior density times mean
-        closeness, its standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``),
-        ``mode_se`` (standard errors of free variables; nan where there are none, 0 for discrete ones), ``box`` (corners of the best
-        box in the unit cube) and ``rounds`` (by batch: tolerance, accepts, boxes, value of the best box as
-        log_density, its centre, simulations).
+        closeness, its standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, and
+        ``flags``: what was warned of, separated by "; "), ``mode_se`` (standard errors of free variables; nan
+        where there are none, 0 for discrete ones), ``box`` (corners of the best box in the unit cube) and
+        ``rounds`` (by batch: tolerance, accepts, boxes, value of the best box as log_density, its centre,
+        simulations).
 
     Raises
     ------
@@ -114,7 +117,7 @@ def find_MAP_tree(
     Warns
     -----
     UserWarning
-        If the tolerance is more than twice epsilon, simulations failed, or the run was interrupted.
+        If the tolerance is more than twice epsilon, simulations failed, or the run was cut short.
 
     References
     ----------
@@ -133,7 +136,7 @@ def find_MAP_tree(
     ...     mu = pm.Uniform("mu", -10.0, 10.0)
     ...     y = pm.Simulator("y", simulator, mu, epsilon=0.1, observed=[2.0])
     ...     found = amc.find_MAP_tree(
-    ...         max_simulations=5000, batched=True, random_seed=1, progressbar=False
+    ...         max_simulations=10_000, batched=True, random_seed=1, progressbar=False
     ...     )
     >>> bool(abs(found["mu"] - 2.0) < 0.3)
     True
@@ -143,21 +146,32 @@ def find_MAP_tree(
     if estimate not in ESTIMATES:
         raise ValueError(f"estimate must be 'kde' or 'box', got {estimate!r}.")
     tolerance = positive_or_none("tolerance", tolerance)
+    seconds = positive_or_none("max_time", max_time)
     MapSettings(policy=policy)
     problem, model = as_problem(model)
     lowest = problem.tolerance if tolerance is None else tolerance
     settings = MapSettings(policy=policy, tolerance=lowest)
-    history, flags = _search(
-        problem, map_batches(budget, size), settings, seed_words(random_seed),
-        batched=batched, executor=executor, cores=cores, timeout=simulation_timeout,
+    run = search(
+        problem,
+        Budget(map_batches(budget, size), seconds),
+        settings,
+        random_seed=random_seed,
+        cores=cores,
+        executor=executor,
+        batched=bool(batched),
+        timeout=positive_or_none("simulation_timeout", simulation_timeout),
         progressbar=progressbar,
-    )  # fmt: skip
-    found = map_result(
-        history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
+        checkpoint=checkpoint,
     )
-    if lowest is not None and found.mode.tolerance > _FAR * lowest:
+    flags = list(run.flags)
+    found = map_result(
+        run.history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
+    )
+    # A fit at a higher tolerance than that of the search is one that was as good there.
+    ended = min(found.mode.tolerance, run.history.tolerance)
+    if lowest is not None and ended > _FAR * lowest:
         flags.append(
-            f"the tolerance ended at {found.mode.tolerance:.3g}, far above {lowest:.3g}; more simulations would "
+            f"the tolerance ended at {ended:.3g}, far above {lowest:.3g}; more simulations would "
             "bring it down"
         )
     for flag in flags:
@@ -170,48 +184,6 @@ def find_MAP_tree(
     if not return_raw:
         return values
     return values, _tree(problem, model, values, found, flags, policy, estimate)
-
-
-def _search(
-    problem: Problem, sizes, settings: MapSettings, words, *, batched, executor, cores, timeout,
-    progressbar,
-) -> tuple[MapHistory, list[str]]:  # fmt: skip
-    """Spend the budget; what there is after an interrupt is kept."""
-    trial, *generators = spawn_generators(words, 1 + len(sizes))
-    problem.check(trial, batched=batched, timeout=timeout)  # type: ignore[attr-defined]
-    history, failures, flags = MapHistory(whole_cube(problem.n_dim)), [], []
-    with (
-        progress("MAP-Tree", sum(sizes), enabled=progressbar) as bar,
-        simulation_workers(
-            problem, cores=cores, executor=executor, batched=batched, timeout=timeout, bar=bar
-        ) as workers,
-    ):
-
-        def simulate(u: np.ndarray, b: int) -> np.ndarray:
-            found = workers(u, [*words, b])
-            failures.extend(found.failures)
-            return found.distance
-
-        try:
-            for history in map_rounds(
-                simulate, problem.log_prior, problem.n_dim, sizes, settings, generators
-            ):
-                if math.isfinite(history.tolerance):
-                    bar.update(description=f"MAP-Tree, tolerance {history.tolerance:.3g}")
-        except KeyboardInterrupt:
-            if not history.rounds:
-                raise
-            done = len(history.distance)
-            flags.append(f"the run was interrupted after {done:,} of {sum(sizes):,} simulations")
-    return history, flags + _failed(failures, history)
-
-
-def _failed(failures: list[Failure], history: MapHistory) -> list[str]:
-    lost, n = int(np.isinf(history.distance).sum()), len(history.distance)
-    if lost <= _MANY_FAILED * n:
-        return []
-    first = f", the first one: {failures[0].message}" if failures else ""
-    return [f"{lost:,} of {n:,} simulations failed or were infinitely far from the data{first}"]
 
 
 def _tree(problem, model, values, found: MapResult, flags, policy, estimate) -> xr.DataTree:
@@ -235,7 +207,7 @@ def _tree(problem, model, values, found: MapResult, flags, policy, estimate) -> 
         "simulations": found.simulations,
         "policy": policy,
         "estimate": estimate,
-        "flags": flags,
+        "flags": "; ".join(flags),
     }
     mode = xr.Dataset({k: (dims[k], v) for k, v in values.items()}, attrs=attrs)
     return xr.DataTree.from_dict(

@@ -112,6 +112,27 @@ def test_two_scales():
     assert (found.se < 0.02).all()
 
 
+def bent(seed, n):
+    """Gaps to the mode and their errors: normal noise around a curved sheet that the data are far from."""
+
+    def simulator(rng, t):
+        x = np.stack([t[:, 0] - 0.5, 2.0 * (t[:, 1] - t[:, 0] ** 2 + 1.0), np.ones(len(t))], axis=1)
+        return x + 0.05 * rng.normal(size=x.shape)
+
+    problem = SimulatorProblem({"t": (stats.uniform(-4.0, 8.0), 2)}, simulator, np.zeros(3))
+    found = mode_of(problem, search(problem, n, seed))
+    return problem.parameters(found.u[None])["t"][0] - [0.5, -0.75], found.se
+
+
+@pytest.mark.slow
+def test_a_bent_peak_that_no_simulation_comes_close_to():
+    # For every tolerance the mode is where the sheet is closest to the data, at a distance of 1. A quadratic
+    # in a window as wide as the peak is off by some forty of its standard errors.
+    found = [bent(seed, 5000) for seed in range(8)]
+    assert np.median([np.abs(gap / se).max() for gap, se in found]) < 5.0
+    assert max(np.abs(gap).max() for gap, _ in found) < 0.1
+
+
 @pytest.mark.slow
 def test_normal_in_ten_dimensions_at_its_tolerance():
     x = np.linspace(-0.5, 0.5, 10)
@@ -309,6 +330,14 @@ def test_few_labels_are_not_cut():
     assert refine(whole_cube(1), u, labels, least=10.0).boxes > 1
 
 
+def test_low_labels_that_are_alike_are_cut():
+    # Of 150 labels near 0.01 the sum is 1.6, but they are worth 141.
+    u = (np.arange(150.0)[:, None] + 0.5) / 150.0
+    labels = np.where(u[:, 0] < 0.5, 0.008, 0.013)
+    assert refine(whole_cube(1), u, labels).boxes > 1
+    assert refine(whole_cube(1), u[::2], labels[::2]).boxes == 1
+
+
 def test_shares_of_policies():
     rng, n = np.random.default_rng(3), 4000
     clear = Beliefs(np.array([0.5, 0.2, 0.1]), np.full(3, 1e4), np.ones(3))
@@ -377,6 +406,20 @@ def test_skewness_is_seen():
         labels = (rng.random(5000) < mean).astype(float)
         found = fit_log_quadratic(x, labels, np.zeros(1), np.eye(1), 2.0, cubic=True)
         assert (found.skewness() < 0.001) is seen
+
+
+def test_labels_are_counted_by_what_they_are_worth():
+    # Their scale makes no difference; among zeros and ones it is the ones that count.
+    x = np.linspace(-0.9, 0.9, 400)[:, None]
+    labels = np.exp(-0.5 * x[:, 0] ** 2)
+    high, low = (fit_log_quadratic(x, s * labels, np.zeros(1), np.eye(1), 1.0) for s in (1.0, 1e-3))
+    assert high.effective == pytest.approx(low.effective)
+    w = 1.0 - x[:, 0] ** 2
+    assert high.effective == pytest.approx((w @ labels) ** 2 / ((w * labels) @ (w * labels)))
+    few = np.zeros(400)
+    few[[199, 200, 201]] = 1.0
+    found = fit_log_quadratic(x, few, np.zeros(1), np.eye(1), 1.0)
+    assert found.effective == pytest.approx(3.0, rel=1e-3)
 
 
 def test_no_labels_no_fit():

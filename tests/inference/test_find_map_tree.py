@@ -1,14 +1,24 @@
 """Modes of models, with what users need around them."""
 
 import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+from contextlib import nullcontext
 
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 
 from scipy import stats
 
 from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
+from amc_pymc.inference import map_run
 from amc_pymc.inference.find_map_tree import find_MAP_tree
 
 QUIET = {"batched": True, "progressbar": False}
@@ -65,6 +75,8 @@ def test_raw_result(model, tmp_path):
     assert attrs["simulations"] == 2000
     assert math.isfinite(attrs["log_density"])
     raw.to_netcdf(tmp_path / "raw.nc", engine="h5netcdf")
+    with xr.open_datatree(tmp_path / "raw.nc", engine="h5netcdf") as back:
+        assert back["mode"].attrs["flags"] == attrs["flags"] == ""
 
 
 @pytest.mark.parametrize("policy", ["thompson", "ucb", "hoo"])
@@ -130,7 +142,15 @@ def test_failed_simulations_are_told():
 
 def test_a_tolerance_out_of_reach_is_told():
     with pytest.warns(UserWarning, match=r"tolerance ended at .* far above 1e-06"):
-        find_MAP_tree(max_simulations=500, tolerance=1e-6, model=problem(), random_seed=7, **QUIET)
+        _, raw = find_MAP_tree(
+            max_simulations=500,
+            tolerance=1e-6,
+            model=problem(),
+            random_seed=7,
+            return_raw=True,
+            **QUIET,
+        )
+    assert raw["mode"].attrs["flags"].startswith("the tolerance ended at ")
 
 
 def test_an_interrupt_keeps_what_there_is():
@@ -152,9 +172,147 @@ def test_an_interrupt_keeps_what_there_is():
     assert abs(found["mu"] - 1.0) < 1.0
 
 
+class Interrupting:
+    """Interrupts once, after so many simulations; before and after that it simulates."""
+
+    def __init__(self, after):
+        self.left = after
+
+    def __call__(self, rng, mu):
+        before, self.left = self.left, self.left - len(mu)
+        if self.left < 0 <= before:
+            raise KeyboardInterrupt
+        return np.where(mu > 6.0, np.nan, rng.normal(mu, 1.0))
+
+
+def from_checkpoint(folder, after=math.inf, **kwargs):
+    given = {"max_simulations": 3000, "batch_size": 300, "random_seed": 10} | kwargs
+    stopped = SimulatorProblem({"mu": stats.expon()}, Interrupting(after), 2.0)
+    return find_MAP_tree(model=stopped, checkpoint=folder, return_raw=True, **given, **QUIET)
+
+
+@pytest.mark.parametrize("policy", ["top_two", "hoo"])
+def test_a_run_goes_on_from_its_checkpoint(policy, tmp_path):
+    _, whole = from_checkpoint(None, policy=policy)
+    with pytest.warns(UserWarning, match="interrupted"):
+        _, part = from_checkpoint(tmp_path / "run", after=1400, policy=policy)
+    done = part["mode"].attrs["simulations"]
+    assert 0 < done < 3000
+    assert "interrupted after" in part["mode"].attrs["flags"]
+    assert len(list((tmp_path / "run").glob("*.npz"))) == done // 300
+    _, again = from_checkpoint(tmp_path / "run", policy=policy)
+    xr.testing.assert_identical(again, whole)
+    # nothing is left to simulate, so another estimate costs nothing, and needs no seed
+    box = from_checkpoint(
+        tmp_path / "run", policy=policy, estimate="box", after=100, random_seed=None
+    )
+    np.testing.assert_array_equal(box[1]["rounds"]["tolerance"], whole["rounds"]["tolerance"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("policy", "thompson"), ("tolerance", 0.7), ("batch_size", 200), ("random_seed", 11)],
+)
+def test_a_checkpoint_of_another_run_is_refused(name, value, tmp_path):
+    from_checkpoint(tmp_path / "run", max_simulations=600)
+    told = {"batch_size": "sizes"}.get(name, name)
+    with pytest.raises(ValueError, match=f"another run: .*{told}|another {told}"):
+        from_checkpoint(tmp_path / "run", max_simulations=600, **{name: value})
+
+
+def test_a_checkpoint_of_another_simulator_is_refused(tmp_path):
+    given = {"max_simulations": 600, "random_seed": 1, "checkpoint": tmp_path / "run"} | QUIET
+    find_MAP_tree(model=problem(), **given)
+    wider = SimulatorProblem({"mu": stats.expon()}, lambda rng, mu: rng.normal(mu, 1.5), 2.0)
+    with pytest.raises(ValueError, match="another run: trial"):
+        find_MAP_tree(model=wider, **given)
+
+
+SCRIPT = """
+    import sys, time
+    import numpy as np
+    from scipy import stats
+    import amc_pymc as amc
+
+    def simulator(rng, mu):
+        time.sleep(float(sys.argv[2]))
+        return rng.normal(mu, 1.0)
+
+    problem = amc.SimulatorProblem({"mu": stats.expon()}, simulator, 2.0)
+    found = amc.find_MAP_tree(
+        max_simulations=3000, batched=True, model=problem, random_seed=3, progressbar=False,
+        checkpoint=sys.argv[1] + "/run",
+    )
+    print(repr(float(found["mu"])))
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on(tmp_path):
+    def start(folder, seconds):
+        script = textwrap.dedent(SCRIPT)
+        command = [sys.executable, "-W", "ignore", "-c", script, str(folder), seconds]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    folders = [tmp_path / name for name in ("killed", "whole")]
+    for folder in folders:
+        folder.mkdir()
+    process = start(folders[0], "0.4")
+    until = time.monotonic() + 120.0
+    while len(list(folders[0].glob("run/*.npz"))) < 3 and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    done = len(list(folders[0].glob("run/*.npz")))
+    modes = [start(folder, "0").communicate()[0] for folder in folders]
+    assert modes[0] == modes[1] != ""
+    assert 3 <= done < len(list(folders[1].glob("run/*.npz"))) == 20
+
+
+def test_time_is_over(tmp_path):
+    with pytest.warns(UserWarning, match=r"max_time=1e-06 s was over after 300 of 3,000"):
+        _, part = from_checkpoint(tmp_path / "run", max_time=1e-6)
+    assert part["mode"].attrs["simulations"] == 300
+    # it can be given more
+    _, rest = from_checkpoint(tmp_path / "run", max_time=600.0)
+    xr.testing.assert_identical(rest, from_checkpoint(None)[1])
+
+
+class Bar:
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.said, self.done = [], 0
+
+    def advance(self, n=1):
+        self.done += n
+
+    def update(self, *, description):
+        self.said.append(description)
+
+
+def test_what_the_bar_says(monkeypatch, tmp_path):
+    bars = [Bar(), Bar()]
+    for bar in bars:  # what the second run has from the checkpoint counts, too
+        monkeypatch.setattr(map_run, "progress", lambda *a, bar=bar, **k: nullcontext(bar))
+        _, raw = from_checkpoint(tmp_path / "run")
+    rounds = raw["rounds"]
+    said = [
+        f"MAP-Tree: tolerance {h:.3g}, {k} boxes"
+        for h, k in zip(rounds["tolerance"].values, rounds["boxes"].values, strict=True)
+    ]
+    assert [bar.said for bar in bars] == [said, said]
+    assert [bar.done for bar in bars] == [3000, 3000]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "error"),
     [
+        ("max_time", 0.0, ValueError),
+        ("max_time", "long", TypeError),
+        ("checkpoint", 3, TypeError),
+        ("checkpoint", "no/such/folder", ValueError),
+        ("simulation_timeout", math.nan, ValueError),
         ("max_simulations", 0, ValueError),
         ("max_simulations", 1e4, TypeError),
         ("batch_size", 0, ValueError),
