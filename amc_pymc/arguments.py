@@ -4,7 +4,21 @@ import math
 
 import numpy as np
 
-__all__ = ["positive_int", "positive_or_none", "share_or_none"]
+__all__ = ["boolean", "positive_int", "positive_or_none", "share_or_none"]
+
+
+def boolean(name: str, value: object) -> bool:
+    """True or False, or an error that names the argument.
+
+    Examples
+    --------
+    >>> from amc_pymc.arguments import boolean
+    >>> boolean("rotate", False)
+    False
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
+    return bool(value)
 
 
 def positive_int(name: str, value: object) -> int:
@@ -32,13 +46,10 @@ def positive_or_none(name: str, value: object) -> float | None:
     >>> positive_or_none("tolerance", 2), positive_or_none("tolerance", None)
     (2.0, None)
     """
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise TypeError(f"{name} must be a number or None, got {value!r}.")
-    if not 0.0 < value < math.inf:
+    found = _number_or_none(name, value)
+    if found is not None and not 0.0 < found < math.inf:
         raise ValueError(f"{name} must be positive and finite, got {value!r}.")
-    return float(value)
+    return found
 
 
 def share_or_none(name: str, value: object) -> float | None:
@@ -50,7 +61,15 @@ def share_or_none(name: str, value: object) -> float | None:
     >>> share_or_none("min_acceptance", 0.5)
     0.5
     """
-    found = positive_or_none(name, value)
-    if found is not None and not found < 1.0:
-        raise ValueError(f"{name} must be below 1, got {value!r}.")
+    found = _number_or_none(name, value)
+    if found is not None and not 0.0 < found < 1.0:
+        raise ValueError(f"{name} must be between 0 and 1, got {value!r}.")
     return found
+
+
+def _number_or_none(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+        raise TypeError(f"{name} must be a number or None, got {value!r}.")
+    return float(value)

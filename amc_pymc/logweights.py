@@ -12,7 +12,14 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-__all__ = ["LogWeights", "log_mean_exp", "summarise_log_weights", "systematic", "trusted_variance"]
+__all__ = [
+    "LogWeights",
+    "log_mean_exp",
+    "relative",
+    "summarise_log_weights",
+    "systematic",
+    "trusted_variance",
+]
 
 
 def log_mean_exp(log_weights: ArrayLike, axis: int | None = None) -> np.ndarray | float:
@@ -30,6 +37,20 @@ def log_mean_exp(log_weights: ArrayLike, axis: int | None = None) -> np.ndarray 
     with np.errstate(divide="ignore"):
         out = np.log(np.mean(np.exp(x - top), axis=axis)) + np.squeeze(top, axis=axis)
     return out if np.ndim(out) else float(out)
+
+
+def relative(log_weights: np.ndarray) -> np.ndarray:
+    """Weights (n,) over the largest of them; zero if all are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.logweights import relative
+    >>> relative(np.array([1000.0, 999.0, -np.inf])).round(2)
+    array([1.  , 0.37, 0.  ])
+    """
+    top = log_weights.max(initial=-math.inf)
+    return np.exp(log_weights - (top if math.isfinite(top) else 0.0))
 
 
 class LogWeights(NamedTuple):

@@ -7,7 +7,12 @@ import pytest
 
 from scipy.special import logsumexp
 
-from amc_pymc.logweights import log_mean_exp, summarise_log_weights, trusted_variance
+from amc_pymc.logweights import (
+    log_mean_exp,
+    relative,
+    summarise_log_weights,
+    trusted_variance,
+)
 
 
 def test_log_mean_exp():
@@ -57,3 +62,11 @@ def test_bad_weights(bad):
 def test_equal_weights_have_no_kurtosis():
     """Rounding may leave them a variance all the same."""
     assert trusted_variance(100, 1e-16, 0.0, 0.0, math.nan) == pytest.approx(1e-16)
+
+
+@pytest.mark.parametrize("shift", [-1e5, 0.0, 1e5])
+def test_relative(shift):
+    x = np.array([0.0, -1.0, -np.inf]) + shift
+    np.testing.assert_allclose(relative(x), [1.0, math.exp(-1.0), 0.0], rtol=1e-9)
+    np.testing.assert_array_equal(relative(np.full(2, -np.inf)), np.zeros(2))
+    assert len(relative(np.empty(0))) == 0

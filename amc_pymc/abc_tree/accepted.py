@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.abc_tree.closeness import accepted
-from amc_pymc.logweights import summarise_log_weights, systematic
+from amc_pymc.logweights import relative, summarise_log_weights, systematic
 
 __all__ = ["Accepted", "accept", "deal", "effective", "final_tolerance"]
 
@@ -36,7 +36,7 @@ class Accepted(NamedTuple):
     @property
     def weight(self) -> np.ndarray:
         """Weights (A,), which sum to one."""
-        w = np.exp(self.log_weight - self.log_weight.max())
+        w = relative(self.log_weight)
         return w / w.sum()
 
     @property
@@ -72,6 +72,11 @@ def final_tolerance(
     lowest : float, optional
         Below which nobody wants to go.
 
+    Raises
+    ------
+    ValueError
+        If no simulation that has a distance has a weight.
+
     Examples
     --------
     >>> import numpy as np
@@ -81,11 +86,18 @@ def final_tolerance(
     """
     if enough is None:
         enough = max(_FEWEST, min(0.5 * accepts, _SHARE * len(distance)))
-    order = np.argsort(distance, kind="stable")
-    order = order[np.isfinite(distance[order])]
-    if not len(order):
+    finite = np.isfinite(distance)
+    if not finite.any():
         return math.inf
-    w = np.exp(log_weight[order] - log_weight[order].max())
+    some = finite & (log_weight > -math.inf)
+    if not some.any():
+        raise ValueError(
+            f"the prior density is zero at all {finite.sum():,} simulations that have a distance from the data; "
+            "widen the Potentials that make it zero, or simulate more."
+        )
+    order = np.flatnonzero(some)
+    order = order[np.argsort(distance[order], kind="stable")]
+    w = relative(log_weight[order])
     squares = np.cumsum(w**2)
     found = np.divide(np.cumsum(w) ** 2, squares, out=np.zeros(len(w)), where=squares > 0.0)
     reached = np.flatnonzero(found >= enough - 1e-9)
@@ -99,9 +111,7 @@ def accept(distance: np.ndarray, log_weight: np.ndarray, tolerance: float) -> Ac
     return Accepted(tolerance, index, log_weight[index])
 
 
-def deal(
-    found: Accepted, chains: int, draws: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def deal(found: Accepted, chains: int, draws: int, rng: np.random.Generator) -> np.ndarray:
     """Draws of equal weight: chains share no simulation.
 
     Parameters
@@ -116,8 +126,6 @@ def deal(
     array of int (chains, draws)
         Positions among the accepted. Each chain is resampled from its own part of them, by systematic
         sampling, in random order. With fewer accepted simulations than chains some are shared.
-    array (A,)
-        Chain of each accepted simulation.
     """
     n, weight = len(found.index), found.weight
     chain = rng.permutation(np.arange(n) % chains)
@@ -127,4 +135,4 @@ def deal(
         if not len(own) or not weight[own].sum() > 0.0:
             own = np.arange(n)
         out[c] = rng.permutation(own[systematic(weight[own], draws, rng)])
-    return out, chain
+    return out

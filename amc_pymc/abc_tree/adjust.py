@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,17 @@ from scipy.special import ndtr, ndtri
 
 from amc_pymc.abc_tree.accepted import Accepted, accept, effective
 
-__all__ = ["Adjusted", "adjust_linear", "adjusted_accepted"]
+__all__ = [
+    "Adjusted",
+    "AdjustedDraws",
+    "LogDensity",
+    "adjust_linear",
+    "adjusted_accepted",
+    "to_cube",
+]
+
+#: Natural logarithm (n,) of the prior's density at points (n, D) of the cube; None where it is uniform.
+LogDensity = Callable[[np.ndarray], np.ndarray | None]
 
 _EDGE = 2.0**-53
 #: Singular values below this part of the largest count as zero.
@@ -37,6 +47,13 @@ class Adjusted(NamedTuple):
         Of x, the normal scale, at the data, and its standard error.
     log_sd, log_sd_error : arrays (D,)
         Logarithm of the standard deviation of residuals.
+    residuals : array (n, D)
+        Of x.
+    gaps : array (n, S)
+        Summary statistics minus those of the data, in units of their standard deviations; without those that
+        do not vary.
+    projection : array (S, n)
+        Makes slopes on `gaps` of x.
     """
 
     u: np.ndarray
@@ -44,6 +61,31 @@ class Adjusted(NamedTuple):
     mean_error: np.ndarray
     log_sd: np.ndarray
     log_sd_error: np.ndarray
+    residuals: np.ndarray
+    gaps: np.ndarray
+    projection: np.ndarray
+
+
+class AdjustedDraws(NamedTuple):
+    """What is accepted, adjusted, and the regression behind it.
+
+    Attributes
+    ----------
+    accepted : Accepted
+        A simulations, with the kernel and the prior's density at the adjusted points in their weights.
+    u : array (A, D)
+        Adjusted points of the cube.
+    regression : Adjusted
+        Of n >= A simulations: all within the tolerance, also those that are left out of `accepted` because
+        their weight is zero.
+    log_weight : array (n,)
+        Natural logarithms of their weights without the prior's density.
+    """
+
+    accepted: Accepted
+    u: np.ndarray
+    regression: Adjusted
+    log_weight: np.ndarray
 
 
 def adjust_linear(
@@ -60,8 +102,8 @@ def adjust_linear(
 
     by least squares with weights :math:`w_i (1 - d_i^2 / \epsilon^2)` (Beaumont, Zhang & Balding 2002,
     doi:10.1093/genetics/162.4.2025). Residuals are divided by :math:`\sqrt{1 - h_i}`, with the leverage h of
-    their own simulation, for what the regression has fitted of them. The scale x is unbounded, so that adjusted parameters stay in the
-    support of the prior; it is linear in a normal parameter.
+    their own simulation, for what the regression has fitted of them. The scale x is unbounded, so that adjusted
+    points stay in the cube; it is linear in a normal parameter.
 
     Parameters
     ----------
@@ -111,12 +153,20 @@ def adjust_linear(
         spread = np.sqrt((w**2) @ (residuals**2 / variance - 1.0) ** 2) / 2.0
         log_sd = 0.5 * np.log(variance)
     return Adjusted(
-        np.clip(ndtr(found[0] + residuals), _EDGE, 1.0 - _EDGE),
+        to_cube(found[0] + residuals),
         found[0],
         np.sqrt((inverse[0] ** 2) @ residuals**2),
         log_sd,
         np.nan_to_num(spread),
+        residuals,
+        gaps,
+        inverse[1:],
     )
+
+
+def to_cube(x: np.ndarray) -> np.ndarray:
+    """Points of the open unit cube from the normal scale."""
+    return np.clip(ndtr(x), _EDGE, 1.0 - _EDGE)
 
 
 def adjusted_accepted(
@@ -126,12 +176,21 @@ def adjusted_accepted(
     distance: np.ndarray,
     log_weight: np.ndarray,
     smallest: float,
-) -> tuple[Accepted, np.ndarray]:
+    log_density: LogDensity | None = None,
+) -> AdjustedDraws | None:
     r"""Accept as much as regression can bring together, and adjust it.
 
     Tolerances are tried from `smallest` upwards, until adjusted means or standard deviations differ from
     those at a smaller one by more than chance explains (Lepski's rule, at 5 % over all comparisons); the
     largest before that is taken.
+
+    Weights are those for a uniform prior in the cube; where it has another density :math:`\rho`, as with a
+    ``pm.Potential``, that of the adjusted points is put in afterwards,
+
+    .. math:: w_i^* = w_i (1 - d_i^2 / \epsilon^2)\, \rho(u_i^*),
+
+    for it is a factor of the posterior. In the regression it would bend what is linear without it, and
+    :math:`\rho(u_i)` says nothing of where a point is moved to.
 
     Parameters
     ----------
@@ -139,17 +198,18 @@ def adjusted_accepted(
         All simulations.
     summaries : array (N, S)
     observed : array (S,)
-    distance, log_weight : arrays (N,)
+    distance : array (N,)
+    log_weight : array (N,)
+        Natural logarithms, without the prior's density in the cube.
     smallest : float
+    log_density : callable, optional
 
     Returns
     -------
-    Accepted
-        With :math:`1 - d_i^2 / \epsilon^2` in their weights.
-    array (A, D)
-        Adjusted points of the cube.
+    AdjustedDraws or None
+        None if the prior's density is zero at all adjusted points.
     """
-    chosen: tuple[Accepted, np.ndarray] | None = None
+    chosen: tuple[Accepted, Adjusted] | None = None
     before: list[Adjusted] = []
     for tolerance in _tolerances(distance, log_weight, smallest):
         kept = accept(distance, log_weight, tolerance)
@@ -159,11 +219,22 @@ def adjusted_accepted(
         most = float(ndtri(1.0 - 0.5 * _LEVEL / comparisons))
         if not all(_agree(found, other, most) for other in before):
             break
-        chosen = kept, found.u
+        chosen = kept, found
         before.append(found)
     assert chosen is not None
-    kept, some = _weighted(chosen[0], distance)
-    return kept, chosen[1][some]
+    kept, found = chosen
+    with np.errstate(divide="ignore"):
+        log_kernel = np.log(_kernel(distance[kept.index], kept.tolerance))
+    before_density = kept.log_weight + log_kernel
+    after = before_density
+    log = None if log_density is None else log_density(found.u)
+    if log is not None:
+        after = after + log
+    some = after > -math.inf
+    if not some.any():
+        return None
+    accepted = Accepted(kept.tolerance, kept.index[some], after[some])
+    return AdjustedDraws(accepted, found.u[some], found, before_density)
 
 
 def _kernel(distance: np.ndarray, tolerance: float) -> np.ndarray:
@@ -172,14 +243,6 @@ def _kernel(distance: np.ndarray, tolerance: float) -> np.ndarray:
         return np.ones(len(distance))
     found = np.maximum(1.0 - (distance / tolerance) ** 2, 0.0)
     return found if found.any() else np.ones(len(distance))
-
-
-def _weighted(kept: Accepted, distance: np.ndarray) -> tuple[Accepted, np.ndarray]:
-    """Accepted simulations with the kernel in their weights, and which of them have any left."""
-    kernel = _kernel(distance[kept.index], kept.tolerance)
-    some = kernel > 0.0
-    log_weight = kept.log_weight[some] + np.log(kernel[some])
-    return Accepted(kept.tolerance, kept.index[some], log_weight), some
 
 
 def _tolerances(distance, log_weight, smallest: float) -> Sequence[float]:

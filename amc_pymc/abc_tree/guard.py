@@ -70,19 +70,21 @@ def clipped(u: np.ndarray, n_dim: int) -> np.ndarray:
 
 def check_timeout(timeout: float | None, batched: bool = False) -> None:
     """Raise a TypeError or ValueError where a limit in seconds makes no sense or cannot be kept."""
-    if positive_or_none("timeout", timeout) is None:
+    if positive_or_none("simulation_timeout", timeout) is None:
         return
     if batched:
         raise ValueError(
-            f"timeout={timeout!r} is for simulations one by one; in a batch none can be stopped without "
-            "the others. Use timeout=None or batched=False."
+            f"simulation_timeout={timeout!r} is for simulations one by one; in a batch none can be stopped without "
+            "the others. Use simulation_timeout=None or batched=False."
         )
     if not hasattr(signal, "setitimer"):
-        raise ValueError(f"timeout={timeout!r} needs signals, which this system has not; use None.")
+        raise ValueError(
+            f"simulation_timeout={timeout!r} needs signals, which this system has not; use None."
+        )
     if threading.current_thread() is not threading.main_thread():
         raise ValueError(
-            f"timeout={timeout!r} works in the main thread of a process only, for it needs signals; use "
-            "processes instead of threads, or timeout=None."
+            f"simulation_timeout={timeout!r} works in the main thread of a process only, for it needs signals; use "
+            "processes instead of threads, or simulation_timeout=None."
         )
 
 

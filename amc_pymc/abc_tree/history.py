@@ -11,6 +11,7 @@ import numpy as np
 
 from amc_pymc.abc_tree.problem import Failure, Simulated
 from amc_pymc.abc_tree.proposal import Proposal
+from amc_pymc.logweights import log_mean_exp, relative
 
 __all__ = ["History", "Round"]
 
@@ -26,10 +27,9 @@ class Round(NamedTuple):
     u : array (n, D)
     box : array of int (n,)
     log_ratio : array (n,)
-        Natural logarithm of prior over proposal.
+        Natural logarithm of prior over proposal; -inf where the prior density is zero.
     log_density : array (n,) or None
-        Natural logarithm of the prior's density in the cube, which is part of `log_ratio`; None where it
-        is uniform.
+        Natural logarithm of the prior's density in the cube, up to a constant; None where it is uniform.
     simulated : Simulated
     """
 
@@ -53,13 +53,30 @@ class History:
     with the gain G_b that was expected of the batch's proposal before it was drawn. Weighted sums over
     accepted simulations are therefore unbiased for any tolerance fixed in advance, but for the sum of
     weights, which they are divided by.
+
+    Potentials make a prior density that is known up to a factor. With each batch the factor is estimated again
+    from all of them, so that :math:`\sum_i w_i = \sum_b G_b n_b`; it is the same for all weights.
+
+    Attributes
+    ----------
+    rounds : list of Round
+    log_factor : float
+        Natural logarithm of what weights were divided by so far.
     """
 
     rounds: list[Round] = field(default_factory=list)
+    log_factor: float = 0.0
 
     def add(self, made: Round) -> None:
         """Take in a batch."""
-        self.rounds.append(made)
+        self.rounds.append(made._replace(log_ratio=made.log_ratio - self.log_factor))
+        if made.log_density is None:
+            return
+        gains = sum(r.proposal.gain * len(r.u) for r in self.rounds)
+        more = float(log_mean_exp(self.log_weight)) - math.log(gains / len(self))
+        if math.isfinite(more):
+            self.rounds = [r._replace(log_ratio=r.log_ratio - more) for r in self.rounds]
+            self.log_factor += more
 
     @property
     def u(self) -> np.ndarray:
@@ -94,12 +111,16 @@ class History:
         ]
 
     @property
-    def density(self) -> np.ndarray | float:
-        """Density of the prior in the cube (N,); 1 where it is uniform."""
-        found = [r.log_density for r in self.rounds]
-        if any(d is None for d in found):
-            return 1.0
-        return np.exp(np.concatenate(found))  # type: ignore[arg-type]
+    def log_density(self) -> np.ndarray:
+        """Natural logarithms of the prior's density in the cube (N,), up to a constant; 0 where it is uniform."""
+        return np.concatenate(
+            [np.zeros(len(r.u)) if r.log_density is None else r.log_density for r in self.rounds]
+        )
+
+    @property
+    def density(self) -> np.ndarray:
+        """Density of the prior in the cube (N,), over the largest of these."""
+        return relative(self.log_density)
 
     @property
     def log_ratio(self) -> np.ndarray:

@@ -2,14 +2,18 @@ r"""The next proposal, from all simulations so far.
 
 Trees are grown on parts of the history, their rates shrunk to those of parent boxes. Proposals
 :math:`q_k \propto \pi_k \hat\mu_k^\gamma` are then judged by accepted simulations that the trees have not seen: with weights w of
-these, effective draws per simulation are those of rejection times
+these, effective draws per simulation are those of the first batch, which is uniform on the cube, times
 
-.. math:: \frac{\sum_i w_i}{\sum_i w_i \pi(u_i) / q(u_i)},
+.. math:: \frac{\sum_i w_i \pi(u_i)}{\sum_i w_i \pi(u_i) / q(u_i)},
 
-which chooses the exponent and tells how much the batch is expected to be worth.
+which chooses the exponent and tells how much the batch is expected to be worth. A prior density
+:math:`\pi` known up to a factor is enough.
 """
 
 from __future__ import annotations
+
+import inspect
+import math
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +28,7 @@ from amc_pymc.abc_tree.partition import Partition
 from amc_pymc.abc_tree.proposal import Boxes, Proposal, prior_proposal
 from amc_pymc.abc_tree.rates import drawn_rates, shrunk_rates
 from amc_pymc.abc_tree.utilities import best_proposal
+from amc_pymc.logweights import relative
 
 __all__ = ["Learner", "Partitioner", "next_proposal"]
 
@@ -72,6 +77,11 @@ class Learner:
         Draw rates from their Beta distributions, instead of using their means.
     window : int or None
         Rounds to learn from, the last ones; None for all.
+
+    Raises
+    ------
+    TypeError
+        If a partitioner cannot be called with the arguments of :class:`Partitioner`.
     """
 
     partitioner: Partitioner | tuple[Partitioner, ...]
@@ -83,6 +93,11 @@ class Learner:
     honest: bool = False
     beta_draws: bool = False
     window: int | None = None
+
+    def __post_init__(self):
+        given = self.partitioner
+        for partitioner in given if isinstance(given, tuple) else (given,):
+            _check_call(partitioner)
 
     def partitioner_of(self, tree: int) -> Partitioner:
         """The one for a tree, by number."""
@@ -130,11 +145,11 @@ def next_proposal(
     seen = history.last(learner.window)
     u, distance = seen.u, seen.distance
     near = closeness(distance, tolerance, smooth=learner.smooth) * seen.density
-    hit = np.flatnonzero(accepted(distance, tolerance))
+    hit = np.flatnonzero(accepted(distance, tolerance) & (seen.log_density > -math.inf))
     before = history.rounds[-1].proposal
     axes = None
     if learner.rotate and len(hit) > 2 * u.shape[1]:
-        axes = principal_axes(u[hit], np.exp(seen.log_ratio[hit]))
+        axes = principal_axes(u[hit], relative(seen.log_ratio[hit]))
     grown = []
     for t in range(learner.trees):
         turned = axes if t % 2 else None
@@ -143,8 +158,7 @@ def next_proposal(
     grown = [g for g in grown if g.rates.sum() > 0.0]
     if not grown:
         return prior_proposal(u.shape[1])
-    density = np.broadcast_to(seen.density, len(u))[hit]
-    return _judged(grown, u[hit], hit, np.exp(seen.log_ratio[hit]), density, learner)
+    return _judged(grown, u[hit], hit, seen.log_ratio[hit] + seen.log_density[hit], learner)
 
 
 def _grow(u, near, axes, before, partitioner: Partitioner, learner: Learner, rng) -> _Grown:
@@ -154,7 +168,7 @@ def _grow(u, near, axes, before, partitioner: Partitioner, learner: Learner, rng
     if learner.honest:
         half = rng.random(len(u)) < 0.5
         for_cuts, for_rates = bag & half, bag & ~half
-    partition = partitioner(v[for_cuts], near[for_cuts], before, rng)
+    partition = _partition(partitioner, v[for_cuts], near[for_cuts], before, rng)
     if learner.beta_draws:
         rates = drawn_rates(partition, v[for_rates], near[for_rates], rng)
     else:
@@ -162,8 +176,49 @@ def _grow(u, near, axes, before, partitioner: Partitioner, learner: Learner, rng
     return _Grown(partition, rates, axes, ~bag)
 
 
-def _judged(grown: Sequence[_Grown], u, hit, weights, prior, learner: Learner) -> Proposal:
-    """The mixture of partitions with the exponent that unseen accepted simulations speak for."""
+def _check_call(partitioner) -> None:
+    """Raise a TypeError where a partitioner does not take what it is called with."""
+    try:
+        signature = inspect.signature(partitioner)
+    except ValueError:  # some functions in C tell nobody
+        return
+    try:
+        signature.bind("u", "closeness", "before", "rng")
+    except TypeError as error:
+        raise TypeError(
+            f"partition={_name(partitioner)} must take four arguments (u, closeness, before, rng): {error}."
+        ) from None
+
+
+def _partition(partitioner: Partitioner, u, near, before, rng) -> Partition:
+    """What a partitioner makes of simulations, or an error with its name."""
+    try:
+        found = partitioner(u, near, before, rng)
+    except Exception as error:
+        error.add_note(f"partition={_name(partitioner)} was called with {len(u):,} simulations.")
+        raise
+    n_dim = u.shape[1]
+    if not isinstance(found, Partition):
+        raise TypeError(
+            f"partition={_name(partitioner)} must return an amc_pymc.abc_tree.Partition, got {found!r}."
+        )
+    if found.n_dim != n_dim:
+        raise ValueError(
+            f"partition={_name(partitioner)} must return a Partition of the cube of dimension {n_dim}, got one "
+            f"with n_dim={found.n_dim}."
+        )
+    return found
+
+
+def _name(partitioner) -> str:
+    return getattr(partitioner, "__qualname__", None) or repr(partitioner)
+
+
+def _judged(grown: Sequence[_Grown], u, hit, log_worth, learner: Learner) -> Proposal:
+    """The mixture of partitions with the exponent that unseen accepted simulations speak for.
+
+    Their worth is their weight times the prior's density, up to a factor.
+    """
     exponents = _EXPONENTS if learner.utility == "ess" else (0.5,)
     unseen = np.stack([g.unseen[hit] for g in grown])
     judges = unseen.any(axis=0)
@@ -177,8 +232,8 @@ def _judged(grown: Sequence[_Grown], u, hit, weights, prior, learner: Learner) -
                 boxes[new] += member.density(u[new])
             boxes = boxes[judges] / unseen[:, judges].sum(axis=0)
             density = learner.share + (1.0 - learner.share) * boxes
-            w = weights[judges]
-            gain = float(w.sum() / (w * prior[judges] / density).sum())
+            worth = relative(log_worth[judges])
+            gain = float(worth.sum() / (worth / density).sum())
         found.append((gain, members))
     gain, members = found[0]
     if judges.sum() >= _JUDGES:

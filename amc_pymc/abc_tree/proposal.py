@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -85,8 +87,9 @@ class Proposal:
     gain: float = 1.0
 
     def draw(self, n: int, rng: np.random.Generator) -> Drawn:
-        """Draw n parameters: fixed numbers from the prior and from each partition."""
-        from_prior = min(max(round(self.share * n), 1 if self.share > 0.0 else 0), n)
+        """Draw n parameters: fixed numbers from each partition and the prior, whose share is rounded up."""
+        # Rounded up, for weights are bounded by this share; not for an error of rounding.
+        from_prior = max(math.ceil(self.share * n - 1e-9), 1 if self.share > 0.0 else 0)
         t, left = len(self.members), n - from_prior
         sizes = [left // t + (i < left % t) for i in range(t)]
         parts = [rng.random((from_prior, self.members[0].partition.n_dim))]

@@ -17,6 +17,9 @@ from amc_pymc.abc_tree.schedule import next_tolerance
 
 __all__ = ["Settings", "rounds"]
 
+#: Logarithms of densities below stand for zero.
+_ZERO = -1e100
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -64,6 +67,11 @@ def rounds(
     ------
     History
         The same object, grown by a batch each time.
+
+    Raises
+    ------
+    ValueError
+        When all is spent, if the prior density is zero at all simulations.
     """
     history, tolerance = History(), math.inf
     for b, (size, rng) in enumerate(zip(sizes, generators, strict=True)):
@@ -72,13 +80,22 @@ def rounds(
             tolerance = next_tolerance(
                 history.distance, tolerance,
                 accepts=settings.accepts, lowest=settings.tolerance, factor=settings.factor,
+                log_density=history.log_density,
             )  # fmt: skip
             if settings.learner is not None:
                 proposal = next_proposal(history, tolerance, settings.learner, rng)
         u, log_ratio, box = proposal.draw(size, rng)
         log_density = problem.log_density(u)
         if log_density is not None:
+            log_density = np.where(log_density < _ZERO, -math.inf, log_density)
             log_ratio = log_ratio + log_density
         found = simulate(u, b)
         history.add(Round(proposal, tolerance, u, box, log_ratio, log_density, found))
         yield history
+    if len(history) and not (history.log_density > -math.inf).any():
+        factors = getattr(problem, "fallback", {})
+        told = "".join(f" {name!r} ({reason})" for name, reason in factors.items())
+        raise ValueError(
+            f"the prior density is zero at all {len(history):,} simulations; look at what it is made of"
+            f"{':' if told else ''}{told}."
+        )

@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from amc_pymc.logweights import relative
+
 __all__ = ["batch_sizes", "next_tolerance"]
 
 #: The first batch, from the prior, takes this part of a budget, but so many simulations at least; the
@@ -55,6 +57,7 @@ def next_tolerance(
     accepts: int,
     lowest: float | None = None,
     factor: float | None = None,
+    log_density: np.ndarray | None = None,
 ) -> float:
     """The next tolerance: never above the last one, nor below where lowering is to end.
 
@@ -71,6 +74,10 @@ def next_tolerance(
     lowest : float, optional
     factor : float, optional
         Lower the tolerance by this factor instead, as long as something is accepted.
+    log_density : array (n,), optional
+        Natural logarithms of the prior's density where it is not uniform, up to a constant. A simulation
+        then counts in proportion to it, and all count as much as they are effective draws: where the prior
+        is next to nothing, being close to the data does not count.
 
     Examples
     --------
@@ -81,10 +88,16 @@ def next_tolerance(
     >>> next_tolerance(d, math.inf, accepts=100), next_tolerance(d, 20.0, accepts=100, factor=0.9)
     (29.0, 18.0)
     """
-    n = min(accepts, max(_FEWEST, math.ceil(_LARGEST_SHARE * len(distance))), len(distance))
-    wanted = float(np.partition(distance, n - 1)[n - 1])
+    weight = np.ones(len(distance)) if log_density is None else relative(log_density)
+    if not weight.any():
+        return last
+    counts = weight * weight.sum() / (weight @ weight)
+    n = min(accepts, max(_FEWEST, math.ceil(_LARGEST_SHARE * counts.sum())), len(distance))
+    order = np.argsort(distance, kind="stable")
+    reached = np.flatnonzero(np.cumsum(counts[order]) >= n - 1e-6)
+    wanted = float(distance[order[reached[0]]]) if len(reached) else math.inf
     if factor is not None and math.isfinite(last):
         wanted = factor * last
-        if not (distance <= wanted).any():
+        if not weight[distance <= wanted].any():
             wanted = last
     return max(min(wanted, last), 0.0 if lowest is None else lowest)

@@ -143,7 +143,7 @@ def simulation_workers(
     cores = number_of_cores(cores, 2**31)
     if executor is not None and cores != 1:
         raise ValueError(f"cores={cores} and executor exclude each other; leave one out.")
-    how = _How(batched, positive_or_none("timeout", timeout), summaries)
+    how = _How(batched, positive_or_none("simulation_timeout", timeout), summaries)
     processes = None
     if executor is None and (cores > 1 or how.timeout is not None):
         processes = _Processes(problem, how, cores, _context(mp_ctx))

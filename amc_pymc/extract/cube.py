@@ -115,7 +115,8 @@ class PriorCube:
         """Natural logarithm (n,) of the density of the free variables, Potentials included."""
         values, possible = self.values(u)
         (own,), (extra,) = (self.evaluate(k, values) for k in ("log_prior", "potential"))
-        log = own + extra + self._constant
+        with np.errstate(invalid="ignore"):
+            log = own + extra + self._constant
         return np.where(possible & ~np.isnan(log), log, -np.inf)
 
     def log_density(self, u: np.ndarray) -> np.ndarray | None:
@@ -125,7 +126,8 @@ class PriorCube:
         values, possible, unconstrained, log_reference = self._walk(u)
         own = self.evaluate("reference", values | unconstrained)[0] if unconstrained else 0.0
         (extra,) = self.evaluate("potential", values)
-        log = own + extra + self._constant - log_reference
+        with np.errstate(invalid="ignore"):
+            log = own + extra + self._constant - log_reference
         # Far out, where a transform overflows, the density may come as nan or +inf.
         return np.where(possible & (log < np.inf), log, -np.inf)
 

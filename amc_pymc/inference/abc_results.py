@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
+from scipy.special import ndtri
+
 from amc_pymc.abc_tree.accepted import Accepted, accept, deal, effective, final_tolerance
 from amc_pymc.abc_tree.adjust import adjusted_accepted
 from amc_pymc.abc_tree.closeness import accepted, closeness
+from amc_pymc.abc_tree.errors import adjusted_effective, adjusted_mean, weighted_mean
 from amc_pymc.abc_tree.history import History, Round
 from amc_pymc.abc_tree.problem import Problem, labels
 from amc_pymc.abc_tree.step_posterior import StepPosterior, fit_step_posterior
@@ -26,6 +30,10 @@ __all__ = ["abc_tree_data", "final_accepted"]
 _FEW, _HEAVY = 100.0, 0.1
 #: Points at which it is tried whether coordinates are quantiles of single parameters.
 _TRIED = 32
+#: Halvings that find where an atom of the prior begins and ends.
+_HALVINGS = 60
+#: What there is of each variable in group ``estimates``.
+_STATISTICS = ["mean", "mcse"]
 
 
 def final_accepted(
@@ -56,28 +64,27 @@ def abc_tree_data(
 ) -> xr.DataTree:
     """All groups of a result; warns of what is doubtful, as a tolerance above the one that is wanted."""
     history, problem, plain = run.history, run.problem, found
-    if adjust == "linear":
-        summaries = history.summaries
-        assert summaries is not None
-        found, u = adjusted_accepted(
-            history.u, summaries, problem.observed_summaries, history.distance, history.log_weight,
-            found.tolerance,
-        )  # fmt: skip
-    else:
-        u = history.u[found.index]
-    values = problem.parameters(u)
-    if hasattr(problem, "deterministics"):
-        values = {**values, **problem.deterministics(values)}
-    place, _ = deal(found, chains, draws, run.rng)
+    drawn = None if adjust is None else _adjusted(run, found)
+    flags = list(run.flags)
+    if drawn is None and adjust is not None:
+        flags.append(
+            "draws are not adjusted: regression moves all of them to where the prior has no density"
+        )
+        adjust = None
+    drawn = drawn or _plain(run, found)
+    found, values = drawn.accepted, _values(problem, drawn.u)
+    place = deal(found, chains, draws, run.rng)
     tree = xr.DataTree()
-    drawn = {k: v[place.ravel()] for k, v in values.items()}
-    posterior = draws_group(run.model, drawn, n_chains=chains)
+    posterior = draws_group(
+        run.model, {k: v[place.ravel()] for k, v in values.items()}, n_chains=chains
+    )
     unique = len(np.unique(place))
     attrs = {
-        **attrs,
+        **{k: "none" if v in (None, "None") else v for k, v in attrs.items()},
+        "adjust": adjust or "none",
         "tolerance": found.tolerance,
         "simulations": len(history),
-        "effective_draws": found.effective,
+        "effective_draws": drawn.effective,
         "unique_draws": unique,
     }
     posterior.attrs.update(attrs)
@@ -86,16 +93,101 @@ def abc_tree_data(
         draws_group(None, _stats(history, found, place.ravel()), n_chains=chains)
     )
     tree["weighted_posterior"] = xr.DataTree(_weighted(run, found, values))
-    tree["abc"] = xr.DataTree(_rounds(run, found))
-    tree["step_posterior"] = xr.DataTree(_steps(run, _step_posterior(run, found)))
+    tree["estimates"] = xr.DataTree(_estimates(run, drawn, values))
+    tree["abc"] = xr.DataTree(_rounds(run, found, drawn.effective))
+    tree["step_posterior"] = xr.DataTree(_steps(run, _step_posterior(run, plain)))
     if keep_simulations:
         tree["simulations"] = xr.DataTree(_simulations(run))
     _add_data(tree, run)
-    flags = [*run.flags, *_doubts(found, plain, unique, wanted)]
+    flags += _doubts(drawn, plain, unique, wanted)
     tree["abc"].attrs["flags"] = "; ".join(flags)
     for flag in flags:
         warnings.warn(f"Likelihood-free inference: {flag}.", UserWarning, stacklevel=4)
     return tree
+
+
+class _Drawn(NamedTuple):
+    """What draws are made of.
+
+    Attributes
+    ----------
+    accepted : Accepted
+    u : array (A, D)
+    effective : float
+        Independent draws that they are worth.
+    mean, mcse : arrays (K,)
+        Of all elements of all variables.
+    """
+
+    accepted: Accepted
+    u: np.ndarray
+    effective: float
+    mean: np.ndarray
+    mcse: np.ndarray
+
+
+def _plain(run: AbcRun, found: Accepted) -> _Drawn:
+    u = run.history.u[found.index]
+    moments = weighted_mean(found.weight, _flat(_values(run.problem, u)))
+    return _Drawn(found, u, found.effective, *moments)
+
+
+def _adjusted(run: AbcRun, found: Accepted) -> _Drawn | None:
+    """Adjusted draws; None if there are none that the prior allows."""
+    history, problem = run.history, run.problem
+    assert history.summaries is not None
+    draws = adjusted_accepted(
+        history.u, history.summaries, problem.observed_summaries, history.distance,
+        _log_weight_in_cube(history), found.tolerance, problem.log_density,
+    )  # fmt: skip
+    if draws is None:
+        return None
+
+    def values(u: np.ndarray) -> np.ndarray:
+        return np.concatenate([ndtri(u), _flat(_values(problem, u))], axis=1)
+
+    mean, mcse = adjusted_mean(draws, values, problem.log_density)
+    d = problem.n_dim
+    effective_draws = adjusted_effective(draws, mcse[:d])
+    return _Drawn(draws.accepted, draws.u, effective_draws, mean[d:], mcse[d:])
+
+
+def _log_weight_in_cube(history: History) -> np.ndarray:
+    """Natural logarithms (N,) of weights for a prior that is uniform in the cube."""
+    if all(r.log_density is None for r in history.rounds):
+        return history.log_weight
+    return np.concatenate(
+        [math.log(r.proposal.gain) - np.log(r.proposal.density(r.u)) for r in history.rounds]
+    )
+
+
+def _values(problem: Problem, u: np.ndarray) -> dict[str, np.ndarray]:
+    """Parameters and deterministics (n, *shape) at points (n, D) of the cube."""
+    values = problem.parameters(u)
+    if hasattr(problem, "deterministics"):
+        values = {**values, **problem.deterministics(values)}
+    return values
+
+
+def _flat(values: dict[str, np.ndarray]) -> np.ndarray:
+    """All elements (n, K) of values (n, *shape)."""
+    return np.concatenate([v.reshape(len(v), -1).astype(float) for v in values.values()], axis=1)
+
+
+def _estimates(run: AbcRun, drawn: _Drawn, values: dict[str, np.ndarray]) -> xr.Dataset:
+    """Posterior means and their Monte Carlo standard errors."""
+    both, shaped, start = np.stack([drawn.mean, drawn.mcse]), {}, 0
+    for name, value in values.items():
+        stop = start + math.prod(value.shape[1:])
+        shaped[name] = both[:, start:stop].reshape(len(both), *value.shape[1:])
+        start = stop
+    return _along("statistic", run, shaped).assign_coords(statistic=_STATISTICS)
+
+
+def _along(dim: str, run: AbcRun, values: dict[str, np.ndarray]) -> xr.Dataset:
+    """Values (n, *shape) along one dimension, with the model's coords and dims."""
+    found = draws_group(run.model, values, n_chains=1).isel(chain=0, drop=True)
+    return found.drop_vars("draw").rename(draw=dim)
 
 
 def _step_posterior(run: AbcRun, found: Accepted) -> StepPosterior:
@@ -128,7 +220,7 @@ def _weighted(run: AbcRun, found: Accepted, values: dict[str, np.ndarray]) -> xr
     return out
 
 
-def _rounds(run: AbcRun, found: Accepted) -> xr.Dataset:
+def _rounds(run: AbcRun, found: Accepted, effective_draws: float) -> xr.Dataset:
     """How it went, round by round."""
     rounds = run.history.rounds
     columns = {
@@ -149,7 +241,7 @@ def _rounds(run: AbcRun, found: Accepted) -> xr.Dataset:
     weight = found.weight
     totals = {
         "final_tolerance": found.tolerance,
-        "effective_draws": found.effective,
+        "effective_draws": effective_draws,
         "accepted": len(found.index),
         "n_simulations": len(run.history),
         "n_failed": int(out["failed"].sum()),
@@ -197,9 +289,42 @@ def _steps(run: AbcRun, steps: StepPosterior) -> xr.Dataset:
         coords={"coordinate": run.problem.coordinates},
     )
     if _are_quantiles(run):
-        for name, corner in (("theta_lower", lower), ("theta_upper", upper)):
-            out[name] = ("box", "coordinate"), _in_cube_order(run.problem, corner)
+        for end, corner in (("lower", lower), ("upper", upper)):
+            out[f"theta_{end}"] = ("box", "coordinate"), _in_cube_order(run.problem, corner)
+            out[f"atom_{end}"] = ("box", "coordinate"), _part_of_atom(run.problem, corner)
+        out["whole_numbers"] = "coordinate", _are_whole(run.problem)
     return out
+
+
+def _part_of_atom(problem: Problem, u: np.ndarray) -> np.ndarray:
+    """How much (n, D) of the interval with the same value, an atom of the prior, lies below points (n, D)."""
+    theta = _in_cube_order(problem, u)
+    begin = _first(lambda points: _in_cube_order(problem, points) >= theta, np.zeros_like(u), u)
+    end = _first(lambda points: _in_cube_order(problem, points) > theta, u, np.ones_like(u))
+    width = end - begin
+    return np.divide(u - begin, width, out=np.zeros_like(u), where=width > 0.0)
+
+
+def _first(
+    true_from: Callable[[np.ndarray], np.ndarray], lower: np.ndarray, upper: np.ndarray
+) -> np.ndarray:
+    """Where something becomes true between points (n, D), for each number alone; `upper` if it does not."""
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (lower + upper)
+        found = true_from(middle)
+        lower, upper = np.where(found, lower, middle), np.where(found, middle, upper)
+    return upper
+
+
+def _are_whole(problem: Problem) -> np.ndarray:
+    """Which coordinates (D,) belong to whole numbers."""
+    values = problem.parameters(np.full((1, problem.n_dim), 0.5))
+    whole = {
+        label: value.dtype.kind in "biu"
+        for name, value in values.items()
+        for label in labels(name, value.shape[1:])
+    }
+    return np.array([whole[c] for c in problem.coordinates])
 
 
 def _in_cube_order(problem: Problem, u: np.ndarray) -> np.ndarray:
@@ -235,21 +360,23 @@ def _are_quantiles(run: AbcRun) -> bool:
 
 
 def _simulations(run: AbcRun) -> xr.Dataset:
-    """Every simulation: where, how close, with which weight."""
+    """Every simulation: where, how close, with which weight, and how it failed."""
     history = run.history
-    values = run.problem.parameters(history.u)
-    out = xr.Dataset(
-        {
-            "u": (("simulation", "coordinate"), history.u),
-            "distance": ("simulation", history.distance),
-            "log_weight": ("simulation", history.log_weight),
-            "round": ("simulation", history.number),
-        }
-    )
-    for name, value in values.items():
-        dims = [f"{name}_dim_{i}" for i in range(value.ndim - 1)]
-        out[name] = ("simulation", *dims), value
-    return out
+    failure = np.full(len(history), "", dtype="<U7")
+    for failed in history.failures:
+        failure[failed.index] = failed.kind
+    columns = {
+        "distance": history.distance,
+        "log_weight": history.log_weight,
+        "round": history.number,
+        "failure": failure,
+    }
+    out = _along("simulation", run, _values(run.problem, history.u))
+    out = out.assign({k: ("simulation", v) for k, v in columns.items()})
+    out["u"] = ("simulation", "coordinate"), history.u
+    if history.summaries is not None:
+        out["summaries"] = ("simulation", "summary"), history.summaries
+    return out.assign_coords(coordinate=run.problem.coordinates)
 
 
 def _add_data(tree: xr.DataTree, run: AbcRun) -> None:
@@ -261,12 +388,12 @@ def _add_data(tree: xr.DataTree, run: AbcRun) -> None:
     tree["observed_data"] = xr.DataTree(xr.Dataset({"observed": (dims, observed)}))
 
 
-def _doubts(found: Accepted, plain: Accepted, unique: int, wanted: float | None) -> Sequence[str]:
+def _doubts(drawn: _Drawn, plain: Accepted, unique: int, wanted: float | None) -> Sequence[str]:
     """What to warn of; `plain` is what was accepted before it was adjusted."""
-    out = []
-    if found.effective < _FEW:
+    out, found = [], drawn.accepted
+    if drawn.effective < _FEW:
         out.append(
-            f"{len(found.index):,} accepted simulations are worth {found.effective:.0f} independent draws at "
+            f"{len(found.index):,} accepted simulations are worth {drawn.effective:.0f} independent draws at "
             f"tolerance {found.tolerance:.3g}, {unique:,} of them are in the posterior; simulate more or raise "
             "the tolerance"
         )

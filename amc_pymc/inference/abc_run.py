@@ -33,6 +33,8 @@ __all__ = ["AbcRun", "Budget", "as_problem", "run_batches"]
 
 #: Shares of failed simulations above which there is a warning.
 _MANY_FAILED = 0.05
+#: Points of the cube that tell whether a checkpoint is of the same prior.
+_PROBES = 100
 #: Simulations that tell whether a checkpoint is of the same simulator, and how the difference is called.
 _TRIALS, _TRIAL = 3, "a trial of simulator, summaries, distance and epsilon"
 
@@ -190,10 +192,11 @@ def _check_pilot(distance_scale: ScaleName | None, size: int) -> None:
 
 def _fingerprint(problem: Problem, budget: Budget, more: dict[str, Any]) -> dict[str, Any]:
     observed = getattr(problem, "observed", None)
-    probe = as_generator(0).random((5, problem.n_dim))
+    probe = as_generator(0).random((_PROBES, problem.n_dim))
     return {
         "shapes": {k: list(v) for k, v in problem.shapes.items()},
         "prior": {k: np.asarray(v) for k, v in problem.parameters(probe).items()},
+        "prior density": problem.log_prior(probe),
         "observed": observed,
         "sizes": list(budget.sizes),
         **more,

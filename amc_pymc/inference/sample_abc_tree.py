@@ -17,7 +17,7 @@ from amc_pymc.abc_tree.learning import Learner, Partitioner
 from amc_pymc.abc_tree.run import Settings
 from amc_pymc.abc_tree.scale import ScaleName
 from amc_pymc.abc_tree.schedule import batch_sizes
-from amc_pymc.arguments import positive_int, positive_or_none, share_or_none
+from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
 from amc_pymc.inference.abc_run import (
     Budget,
@@ -40,8 +40,8 @@ _FOREST = (_RANDOM, _RANDOM, _BEST, _BEST)
 #: Simulations accepted per round where it is not said.
 _ACCEPTS = 1000
 #: What results call something of their own, and where all simulations are kept.
-_NAMES = {"chain", "draw", "sample", "distance", "log_weight", "round", "box"}
-_NAMES_OF_ALL = {"u", "simulation", "coordinate"}
+_NAMES = {"chain", "draw", "sample", "statistic", "distance", "log_weight", "round", "box"}
+_NAMES_OF_ALL = {"u", "simulation", "coordinate", "failure", "summaries", "summary"}
 #: Partitions by BART that are mixed.
 _BART_DRAWS = 4
 
@@ -164,8 +164,10 @@ def sample_abc_tree(
         ``posterior``: draws (chain, draw) of equal weight; attributes ``effective_draws``, ``unique_draws``,
         ``tolerance``, ``simulations``. ``sample_stats``: distance, round and number of the simulation behind
         each. ``weighted_posterior``: accepted simulations with distance, ``log_weight`` (natural logarithm),
-        round and box. ``abc``: by round tolerance, boxes, simulations, acceptance at its own and at the final
-        tolerance, ess (at the final tolerance), expected gain, failed simulations, seconds; and totals.
+        round and box. ``estimates``: mean and Monte Carlo standard error of each variable, by ``statistic``,
+        which know of weights and regression as :func:`arviz.summary` does not. ``abc``: by round tolerance,
+        boxes, simulations, acceptance at its own and at the final tolerance, ess (at the final tolerance),
+        expected gain, failed simulations, seconds; and totals.
         ``step_posterior``: boxes with their posterior mass; :func:`step_density` makes a function of them.
         ``observed_data``, ``constant_data``.
 
@@ -206,8 +208,8 @@ def sample_abc_tree(
         **_partitioner(partition),
         utility=_one_of("utility", utility, Utility),
         share=_share("prior_share", prior_share),
-        honest=bool(honest),
-        rotate=bool(rotate),
+        honest=boolean("honest", honest),
+        rotate=boolean("rotate", rotate),
         beta_draws=_one_of("rates", rates, Rates) == "draw",
         window=None if window is None else positive_int("window", window),
     )
@@ -328,11 +330,13 @@ def sample_abc_rejection(
 
 def _sample(
     description, learner, budget, size, *, draws, tolerance, tolerance_schedule, accepts, adjust,
-    distance_scale, batched, chains, executor, cores, max_time, min_acceptance, simulation_timeout, keep_simulations, model,
-    random_seed, progressbar, checkpoint,
+    distance_scale, batched, chains, executor, cores, max_time, min_acceptance, simulation_timeout,
+    keep_simulations, model, random_seed, progressbar, checkpoint,
 ) -> xr.DataTree:  # fmt: skip
     """Check what both samplers are given, simulate, and collect results."""
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
+    batched = boolean("batched", batched)
+    keep_simulations = boolean("keep_simulations", keep_simulations)
     if learner is not None or accepts is not None:
         accepts = positive_int("accepts" if learner is None else "accepts_per_round", accepts)
     tolerance = positive_or_none("tolerance", tolerance)
@@ -359,7 +363,7 @@ def _sample(
         random_seed=random_seed,
         cores=cores,
         executor=executor,
-        batched=bool(batched),
+        batched=batched,
         timeout=positive_or_none("simulation_timeout", simulation_timeout),
         progressbar=progressbar,
         checkpoint=checkpoint,
@@ -378,7 +382,7 @@ def _sample(
     }
     return abc_tree_data(
         run, found, draws=draws, chains=chains, wanted=tolerance, adjust=adjust,
-        keep_simulations=bool(keep_simulations), attrs=attrs,
+        keep_simulations=keep_simulations, attrs=attrs,
     )  # fmt: skip
 
 
@@ -394,7 +398,7 @@ def _fingerprint(settings: Settings, batched, adjust, distance_scale) -> dict[st
         "accepts": settings.accepts,
         "tolerance": settings.tolerance,
         "factor": settings.factor,
-        "batched": bool(batched),
+        "batched": batched,
         "adjust": adjust,
         "distance_scale": distance_scale,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import xarray as xr
@@ -11,12 +11,13 @@ __all__ = ["StepDensity", "step_density"]
 
 #: Comparisons of points with boxes made at once.
 _AT_ONCE = 2**22
+_ENDS = ("lower", "upper")
 
 
 class StepDensity:
     """A posterior that is constant, relative to the prior, in each box.
 
-    Made by :func:`step_density`.
+    Made by :func:`step_density`, which says how coarse it is.
 
     Attributes
     ----------
@@ -32,19 +33,30 @@ class StepDensity:
         self.coordinates: list[str] = [str(c) for c in boxes.coords["coordinate"].values]
         self.lower, self.upper = boxes["lower"].values, boxes["upper"].values
         self.mass = boxes["mass"].values
-        self._theta = None
-        if "theta_lower" in boxes:
-            self._theta = boxes["theta_lower"].values, boxes["theta_upper"].values
+        self._ends = None
+        if "atom_lower" in boxes:
+            self._ends = [(boxes[f"theta_{e}"].values, boxes[f"atom_{e}"].values) for e in _ENDS]
+            self._whole = boxes["whole_numbers"].values.astype(bool)
 
     def cube(self, u: np.ndarray) -> np.ndarray:
         """Density (n,) at points (n, D) of the unit cube; its integral there is one."""
         u = np.asarray(u, dtype=float)
         if u.ndim != 2 or u.shape[1] != len(self.coordinates):
             raise ValueError(f"u must have shape (n, {len(self.coordinates)}), got {u.shape}.")
-        return self._at(u, self.lower, self.upper)
+        _refuse_nan("u", u)
+        # Boxes are half-open, but for those at the end.
+        last = self.upper == 1.0
+
+        def shares(points: np.ndarray) -> np.ndarray:
+            return (points >= self.lower) & ((points < self.upper) | (last & (points == 1.0)))
+
+        return self._mean(u, shares)
 
     def ratio(self, parameters: Mapping[str, np.ndarray]) -> np.ndarray:
         """Density of posterior over prior (n,).
+
+        Of whole numbers, and of any value that has a probability in the prior, it is the ratio of
+        probabilities: the mean of the cube's density over all points that stand for the value.
 
         Parameters
         ----------
@@ -54,35 +66,81 @@ class StepDensity:
 
         Raises
         ------
-        ValueError
-            If elements are missing, or depend on each other in the prior, so that boxes of the cube
-            are no boxes of parameters.
+        TypeError, ValueError
+            If elements are missing or no numbers, or depend on each other in the prior, so that boxes of
+            the cube are no boxes of parameters.
         """
-        if self._theta is None:
+        if self._ends is None:
             raise ValueError(
                 "parameters depend on each other in the prior: boxes are on the unit cube only; use cube(u)."
+            )
+        theta = self._columns(parameters)
+        (low, below_low), (high, below_high) = self._ends
+
+        def shares(points: np.ndarray) -> np.ndarray:
+            whole = ~self._whole | (points == np.floor(points))
+            return whole * (_below(points, high, below_high) - _below(points, low, below_low))
+
+        return self._mean(theta, shares)
+
+    def _columns(self, parameters) -> np.ndarray:
+        """Values (n, D), checked."""
+        if not isinstance(parameters, Mapping):
+            raise TypeError(
+                f"parameters must map {', '.join(map(repr, self.coordinates))} to arrays, got {parameters!r}."
             )
         missing = [c for c in self.coordinates if c not in parameters]
         if missing:
             raise ValueError(f"parameters lacks {', '.join(missing)}.")
-        theta = np.stack([np.ravel(parameters[c]).astype(float) for c in self.coordinates], axis=1)
-        return self._at(theta, *self._theta)
+        columns = [_column(c, parameters[c]) for c in self.coordinates]
+        sizes = [len(column) for column in columns]
+        if len(set(sizes)) > 1:
+            told = ", ".join(f"{c}: {n}" for c, n in zip(self.coordinates, sizes, strict=True))
+            raise ValueError(f"parameters must have arrays of one length, got {told}.")
+        return np.stack(columns, axis=1)
 
-    def _at(self, x: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    def _mean(self, x: np.ndarray, shares: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Sums (n,) of densities times shares (m, K, D) of points (m, 1, D) that are in boxes."""
         density = self.mass / np.prod(self.upper - self.lower, axis=1)
-        # Boxes are half-open, but for those at the end.
-        end = upper == upper.max(axis=0)
         out = np.zeros(len(x))
-        step = max(1, _AT_ONCE // max(1, lower.size))
+        step = max(1, _AT_ONCE // max(1, self.lower.size))
         for start in range(0, len(x), step):
             some = x[start : start + step, None, :]
-            inside = (some >= lower) & ((some < upper) | (end & (some == upper)))
-            out[start : start + step] = inside.all(axis=2) @ density
+            out[start : start + step] = shares(some).prod(axis=2) @ density
         return out
+
+
+def _below(points: np.ndarray, ends: np.ndarray, atom: np.ndarray) -> np.ndarray:
+    """How much of each point lies below ends: none or all, or what is said of points that are there."""
+    return np.where(points == ends, atom, points < ends)
+
+
+def _column(name: str, values) -> np.ndarray:
+    try:
+        found = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise TypeError(f"parameters[{name!r}] must be numbers, got {values!r}.") from None
+    if found.ndim > 1:
+        raise ValueError(
+            f"parameters[{name!r}] must be a number or have shape (n,), got {found.shape}."
+        )
+    _refuse_nan(f"parameters[{name!r}]", found)
+    return np.atleast_1d(found)
+
+
+def _refuse_nan(name: str, values: np.ndarray) -> None:
+    missing = int(np.isnan(values).sum())
+    if missing:
+        raise ValueError(f"{name} must not be nan, {missing} of {values.size} are.")
 
 
 def step_density(data: xr.DataTree) -> StepDensity:
     """The step-function posterior of :func:`sample_abc_tree`.
+
+    It is coarse: one box for 20 accepted simulations, two at least, chosen by one half of the simulations with
+    masses by the other. With 500 accepted ones that is 25 boxes in all dimensions together, far wider than the
+    posterior in many. It shows where the posterior is, and what the draws leave out; for means and intervals
+    take the draws. Those of ``adjust="linear"`` are not in it: it is of what was accepted before adjustment.
 
     Parameters
     ----------

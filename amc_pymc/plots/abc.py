@@ -27,7 +27,7 @@ _OWN, _FINAL, _REJECTION = "tolerance of the round", "final tolerance", "rejecti
 _QUANTITIES = [_OWN, _FINAL, _REJECTION]
 _NEEDED = (
     "tolerance", "simulations", "acceptance", "final_acceptance", "ess", "final_tolerance",
-    "effective_draws", "prior_acceptance",
+    "prior_acceptance",
 )  # fmt: skip
 
 
@@ -116,7 +116,8 @@ def plot_abc(
     )
     if not found.sizes.get("round", 0):
         raise ValueError("Group 'abc' of data must have at least one round, got none.")
-    lines = _lines(found, _draws_so_far(weighted, found.sizes["round"]))
+    draws = _draws_so_far(weighted, found.sizes["round"])
+    lines = _lines(found, draws)
     backend = plot_backend(backend, plot_collection)
     if plot_collection is None:
         pc_kwargs = _sized(pc_kwargs, backend, legend=options["legend"] is not False)
@@ -147,7 +148,7 @@ def plot_abc(
     ticks = _ticks(float(found["simulations"].sum()))
     paint(draw.set_xticks, "ticks", xr.Dataset({"draws": 0.0}), "all", store_artist=False,
           values=ticks, labels=[f"{t:,.0f}" for t in ticks])  # fmt: skip
-    for name, texts in _texts(found).items():
+    for name, texts in _texts(found, draws[-1]).items():
         for key, visual in (
             ("title", draw.labelled_title),
             ("xlabel", draw.labelled_x),
@@ -215,9 +216,9 @@ def _stacked(x: np.ndarray, lines: tuple, on_log: bool) -> np.ndarray:
     return np.where(usable[:, None], np.stack([np.broadcast_to(x, y.shape), y], axis=1), np.nan)
 
 
-def _texts(found: xr.Dataset) -> dict[str, dict[str, str]]:
+def _texts(found: xr.Dataset, draws: float) -> dict[str, dict[str, str]]:
     """Title and labels of each plot."""
-    draws, rate = float(found["effective_draws"]), float(found["prior_acceptance"])
+    rate = float(found["prior_acceptance"])
     n = float(found["simulations"].sum())
     times = f", {_digits(draws / (n * rate))} × rejection" if rate > 0.0 else ""
     titles = {

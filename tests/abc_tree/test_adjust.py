@@ -1,8 +1,10 @@
 import numpy as np
+import pytest
 
 from scipy.special import ndtr, ndtri
 
 from amc_pymc.abc_tree.adjust import adjust_linear, adjusted_accepted
+from amc_pymc.abc_tree.errors import adjusted_mean
 
 RNG = np.random.default_rng(1)
 
@@ -53,9 +55,8 @@ def test_few_simulations():
 def adjusted(x, s, data):
     distance = np.sqrt(((s - data) ** 2).sum(axis=1))
     smallest = np.sort(distance)[199]
-    return smallest, adjusted_accepted(
-        ndtr(x), s, data, distance, np.zeros(len(x)), float(smallest)
-    )
+    found = adjusted_accepted(ndtr(x), s, data, distance, np.zeros(len(x)), float(smallest))
+    return smallest, found[:2]
 
 
 def test_where_regression_is_linear_nearly_all_is_accepted():
@@ -85,7 +86,7 @@ def test_where_it_is_not_little_is():
 def test_nothing_beyond_the_smallest_tolerance():
     x, s = normal_means(300)
     distance = np.where(np.arange(300) < 250, 0.5, np.inf)
-    kept, u = adjusted_accepted(ndtr(x), s, np.zeros(2), distance, np.zeros(300), 0.5)
+    kept, u, *_ = adjusted_accepted(ndtr(x), s, np.zeros(2), distance, np.zeros(300), 0.5)
     assert kept.tolerance == 0.5 and len(u) == len(kept.index) == 250
 
 
@@ -96,3 +97,61 @@ def test_what_the_regression_fits_of_noise_is_made_up_for():
         u = adjust_linear(ndtr(x), s, np.zeros(20), np.ones(60), np.zeros(60), np.inf).u
         sds.append(ndtri(u).std())
     assert abs(np.mean(sds) - 1.0) < 0.05  # plain residuals: 0.8
+
+
+# --- priors that are not uniform in the cube ------------------------------------------------------
+
+DATA = np.array([1.0, 0.2])
+
+
+def in_order(x):
+    return np.where(x[:, 0] < x[:, 1], 0.0, -np.inf)
+
+
+def pulled(x):
+    return -0.5 * ((x[:, 0] - 1.5) / 0.4) ** 2
+
+
+def switched(x):
+    return np.where(x[:, 0] < x[:, 1], 0.0, -2.0)
+
+
+def quadrature(potential):
+    """Means and standard deviations of the posterior of normal means, with the potential."""
+    grid = np.linspace(-6.0, 6.0, 801)
+    x = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1).reshape(-1, 2)
+    p = np.exp(potential(x) - ((x - DATA / 2) ** 2).sum(axis=1))
+    p /= p.sum()
+    return p @ x, np.sqrt(p @ (x - p @ x) ** 2)
+
+
+def with_potential(potential, n=8000):
+    x, s = normal_means(n)
+    distance = np.sqrt(((s - DATA) ** 2).sum(axis=1))
+
+    def log_density(u):
+        return potential(ndtri(u))
+
+    smallest = float(np.sort(distance)[n // 20])
+    found = adjusted_accepted(ndtr(x), s, DATA, distance, np.zeros(n), smallest, log_density)
+    return found, log_density
+
+
+@pytest.mark.parametrize("potential", [in_order, pulled, switched])
+def test_the_prior_counts_where_points_are_moved_to(potential):
+    mean, sd = quadrature(potential)
+    found, log_density = with_potential(potential)
+    x, w = ndtri(found.u), found.accepted.weight
+    assert len(x) == len(w) == len(found.accepted.index) and (w > 0.0).all()
+    estimate, error = adjusted_mean(found, ndtri, log_density)
+    np.testing.assert_allclose(estimate, w @ x)
+    assert (abs(estimate - mean) < 4.0 * error).all() and (error < 0.06 * sd).all()
+    spread = np.sqrt(w @ (x - estimate) ** 2)
+    np.testing.assert_allclose(spread, sd, rtol=4.0 / np.sqrt(2.0 * found.accepted.effective))
+    if potential is in_order:
+        assert (x[:, 0] < x[:, 1]).all() and len(x) < len(found.log_weight)
+
+
+def test_a_prior_that_allows_no_adjusted_point():
+    found, _ = with_potential(lambda x: np.where(x[:, 0] > 7.0, 0.0, -np.inf), n=500)
+    assert found is None

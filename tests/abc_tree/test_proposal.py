@@ -42,6 +42,18 @@ def test_weights_have_mean_one(share, n):
     assert abs(np.mean(means) - 1.0) < 4.0 * np.std(means) / math.sqrt(len(means)) + 1e-12
 
 
+@pytest.mark.parametrize("n", [1, 3, 9, 10, 11, 29, 99, 100, 1000])
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.07, 0.1, 0.5, 1.0])
+def test_no_weight_exceeds_the_bound(share, n):
+    nothing_right = Boxes(from_cuts([(0, 0, 0.5)], 2), np.array([1.0, 0.0]))
+    proposal = Proposal((nothing_right,), share)
+    ratios = [proposal.draw(n, np.random.default_rng(seed)).log_ratio for seed in range(20)]
+    largest = np.exp(np.max(ratios))
+    assert largest <= (1.0 + 1e-6) / share
+    # So many are from the prior, the least that is enough.
+    assert np.isclose(1.0 / largest, math.ceil(round(share * n, 9)) / n) or largest < 1.0
+
+
 def test_moments_of_the_prior_come_back():
     drawn = two_members().draw(200_000, np.random.default_rng(3))
     w = np.exp(drawn.log_ratio)

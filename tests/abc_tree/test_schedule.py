@@ -40,3 +40,32 @@ def test_there_is_something_to_learn_from():
 )
 def test_tolerances_fall_and_stop(distance, last, options, wanted):
     assert next_tolerance(distance, last, **options) == wanted
+    for constant in (-1e5, 0.0, 1e5):
+        log_density = np.full(len(distance), constant)
+        assert next_tolerance(distance, last, log_density=log_density, **options) == wanted
+
+
+#: Effective draws are (sum k)^2 / sum k^2 = 75.4 for k = 1 to 100, of which k (k + 1) / 10100 up to k: 30 at 63.
+FAR = np.where(np.arange(100) >= 50, 0.0, -np.inf)  # no prior density where distances are below 0.5
+ONE = np.where(np.arange(100) == 70, 1000.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("log_density", "last", "options", "wanted"),
+    [
+        (FAR, math.inf, {"accepts": 5}, 0.54),
+        (FAR, math.inf, {"accepts": 1000}, 0.79),  # thirty of those with a density
+        (np.maximum(FAR, -40.0), math.inf, {"accepts": 5}, 0.54),
+        (FAR, 0.6, {"accepts": 5, "factor": 0.9}, 0.54),
+        (FAR, 0.5, {"accepts": 5, "factor": 0.9}, 0.5),  # all that are as close have no density
+        (np.full(100, -np.inf), math.inf, {"accepts": 5}, math.inf),
+        (np.full(100, -np.inf), math.inf, {"accepts": 5, "lowest": 0.1}, math.inf),
+        (np.where(np.arange(100) == 70, 0.0, -np.inf), 0.9, {"accepts": 5}, 0.9),
+        (ONE, math.inf, {"accepts": 5}, math.inf),  # one has all the weight, wherever it is
+        (ONE[::-1], 0.6, {"accepts": 5}, 0.6),
+        (np.log(np.arange(1.0, 101.0)), math.inf, {"accepts": 1000}, 0.62),
+    ],
+)
+def test_tolerances_go_by_the_prior_density(log_density, last, options, wanted):
+    found = next_tolerance(DISTANCE, last, log_density=log_density, **options)
+    assert found == pytest.approx(wanted)

@@ -213,6 +213,8 @@ class Multivariate:
         ({"distance": "cosine"}, ValueError, "'manhattan' or a callable, got 'cosine'"),
         ({"distance": 2.0}, ValueError, "or a callable, got 2.0"),
         ({"observed": [1.0, np.nan]}, ValueError, "observed has 1 nan among 2"),
+        ({"observed": [1.0, np.inf]}, ValueError, "observed has 1 infinite ones among 2 values"),
+        ({"observed": -np.inf}, ValueError, "observed has 1 infinite ones among 1 values"),
         ({"observed": []}, ValueError, "observed is empty"),
         ({"observed": ["a"]}, TypeError, "observed must be numbers"),
         ({"tolerance": 0.0}, ValueError, "tolerance must be positive and finite, got 0.0"),

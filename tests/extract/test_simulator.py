@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import signal
 import threading
 import time
@@ -458,6 +459,38 @@ def test_broken_statistics_are_failures():
     assert found.failures[0].message == "ArithmeticError: positive"
 
 
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("distance", ["gaussian", "laplace", DISTANCES["Python"]])
+def test_statistics_of_another_shape_are_failures(distance, batched):
+    """They are not broadcast against those of the data, of which there is one."""
+    data = np.array([0.5, -1.0, -1.0, -1.0, -1.0])
+    problem = problem_of(lambda: toy(data, sum_stat=lambda x: x[x > 0.0], distance=distance))
+    u = points(problem, 100)
+    found = problem.simulate(u, np.random.default_rng(1), batched=batched, summaries=True)
+    same = problem.simulate(u, np.random.default_rng(1), batched=batched)
+    np.testing.assert_array_equal(found.distance, same.distance)
+    failed = [f.index for f in found.failures]
+    assert np.flatnonzero(np.isinf(found.distance)).tolist() == failed
+    assert 50 < len(failed) < 95
+    assert np.isnan(found.summaries[failed]).all()
+    left = np.setdiff1d(np.arange(100), failed)
+    assert (found.summaries[left] > 0.0).all()
+    if distance != DISTANCES["Python"]:
+        np.testing.assert_allclose(found.distance[left], np.abs(found.summaries[left, 0] - 0.5))
+    message = r"ValueError: sum_stat of 'y' gives shape \([0-5],\) for a simulation, .* data \(1,\)"
+    for f in found.failures:
+        assert re.fullmatch(message, f.message), f.message
+
+
+def test_statistics_that_never_have_the_shape_of_the_data_are_refused():
+    def statistic(x):
+        return x[x > 100.0]
+
+    problem = problem_of(lambda: toy([200.0, 0.0], sum_stat=statistic))
+    with pytest.raises(ValueError, match=r"sum_stat of 'y' gives shape \(0,\) for a simulation"):
+        problem.check(np.random.default_rng(1))
+
+
 # --- models -------------------------------------------------------------------------------------
 
 
@@ -503,6 +536,7 @@ def with_random_epsilon():
         (lambda: toy(epsilon=np.nan), "epsilon of 'y' must be positive and finite, got nan"),
         (lambda: toy(epsilon=[1.0, 1.0, -1.0, 1.0, 1.0]), "epsilon of 'y' must be positive"),
         (lambda: toy(observed=np.empty(0)), "data of 'y' are empty"),
+        (lambda: toy([1.0, np.inf, -np.inf]), "data of 'y' have 2 infinite ones among 3 values"),
     ],
 )
 def test_models_that_cannot_be_simulated(write, message):

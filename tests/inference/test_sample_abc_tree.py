@@ -63,8 +63,8 @@ def known(tolerance):
 
 def test_groups(found):
     assert set(found.children) == {
-        "posterior", "sample_stats", "weighted_posterior", "abc", "step_posterior", "observed_data",
-        "constant_data",
+        "posterior", "sample_stats", "weighted_posterior", "estimates", "abc", "step_posterior",
+        "observed_data", "constant_data",
     }  # fmt: skip
     posterior = found["posterior"]
     assert posterior["mu"].dims == ("chain", "draw", "group")
@@ -145,19 +145,20 @@ def test_the_posterior_of_a_model(found):
 )
 @pytest.mark.filterwarnings("ignore:Likelihood-free inference")
 def test_moments(options):
-    found = sample(tolerance=TOLERANCE, **options)
-    weighted, attrs = found["weighted_posterior"], found["posterior"].attrs
-    w, mu = (weighted[k].values.ravel() for k in ("log_weight", "mu"))
-    w = np.exp(w) / np.exp(w).sum()
-    mean, sd = known(attrs["tolerance"])
-    for values, wanted in ((mu, mean), ((mu - mean) ** 2, sd**2)):
-        error = math.sqrt(w**2 @ (values - wanted) ** 2)
-        assert abs(w @ values - wanted) < 4.0 * error
-    n = attrs["effective_draws"]
-    drawn = found["posterior"]["mu"].values
-    assert abs(drawn.mean() - mean) < 4.0 * sd / math.sqrt(n)
-    prior = float(found["abc"]["prior_acceptance"])
-    assert prior == pytest.approx(attrs["tolerance"] * 2.0 / 10.0, rel=4.0 / math.sqrt(n))
+    """Over seeds, for a run that has seen no simulation of a tail does not know how wrong it is."""
+    mean, sd = known(TOLERANCE)
+    errors = []
+    for seed in range(8):
+        found = sample(tolerance=TOLERANCE, **{**options, "random_seed": seed})
+        weighted, posterior = found["weighted_posterior"], found["posterior"]
+        assert posterior.attrs["tolerance"] == TOLERANCE
+        w, mu = (weighted[k].values.ravel() for k in ("log_weight", "mu"))
+        w = np.exp(w) / np.exp(w).sum()
+        drawn = posterior["mu"].values.mean()
+        prior = float(found["abc"]["prior_acceptance"]) - 2.0 * TOLERANCE / 10.0
+        errors.append([w @ mu - mean, w @ (mu - mean) ** 2 - sd**2, drawn - mean, prior])
+    for x in np.transpose(errors):
+        assert abs(x.mean()) < 4.0 * x.std(ddof=1) / math.sqrt(len(x))
 
 
 def test_step_posterior(found):
@@ -231,10 +232,10 @@ BAD = [
     ({"tolerance_schedule": None}, "tolerance_schedule must be"),
     ({"accepts_per_round": 0}, "accepts_per_round must be at least 1"),
     ({"adjust": "cubic"}, "adjust must be None or 'linear', got 'cubic'"),
-    ({"prior_share": 1.0}, "prior_share must be below 1"),
+    ({"prior_share": 1.0}, "prior_share must be between 0 and 1, got 1.0"),
     ({"prior_share": None}, "prior_share must be a number"),
     ({"max_time": -1}, "max_time must be positive"),
-    ({"min_acceptance": 2.0}, "min_acceptance must be below 1"),
+    ({"min_acceptance": 2.0}, "min_acceptance must be between 0 and 1, got 2.0"),
     ({"simulation_timeout": 0}, "simulation_timeout must be positive"),
     ({"simulation_timeout": 1.0, "batched": True}, "timeout"),
     ({"window": 0}, "window must be at least 1"),
@@ -242,6 +243,10 @@ BAD = [
     ({"model": "model"}, "model must be a pm.Model"),
     ({"random_seed": "one"}, "random_seed"),
     ({"checkpoint": 3}, "checkpoint must be a path"),
+    ({"batched": "no"}, "batched must be .* got 'no'"),
+    ({"keep_simulations": 1}, "keep_simulations must be .* got 1"),
+    ({"rotate": "no"}, "rotate must be .* got 'no'"),
+    ({"honest": 3}, "honest must be .* got 3"),
 ]
 
 
@@ -528,9 +533,10 @@ class TestDistanceScale:
 # --- a checkpoint is of one problem ---------------------------------------------------------------
 
 
-def a_model(epsilon=0.4, known=(1.0, 2.0), sd=SD):
+def a_model(epsilon=0.4, known=(1.0, 2.0), sd=SD, low=-2.0):
     with pm.Model() as model:
         mu = pm.Uniform("mu", -5.0, 5.0)
+        pm.Potential("not far below", pm.math.switch(mu < low, -np.inf, 0.0))
         x = pm.Data("x", known)
         fn = lambda rng, mean, size: rng.normal(mean, sd, size=size)  # noqa: E731
         pm.Simulator("y", fn, mu * x, epsilon=epsilon, observed=[DATA, 2.0 * DATA])
@@ -543,8 +549,9 @@ def a_model(epsilon=0.4, known=(1.0, 2.0), sd=SD):
         lambda: a_model(epsilon=0.3),
         lambda: a_model(known=[-1.0, 2.0]),
         lambda: a_model(sd=0.6),
+        lambda: a_model(low=-1.0),
     ],
-    ids=["epsilon", "data", "simulator"],
+    ids=["epsilon", "data", "simulator", "potential"],
 )
 def test_a_checkpoint_of_another_model(other, tmp_path):
     options = {"max_simulations": 1000, "checkpoint": tmp_path / "run"}
@@ -552,7 +559,7 @@ def test_a_checkpoint_of_another_model(other, tmp_path):
         warnings.simplefilter("ignore")
         whole = sample(a_model(), **options)
         equal(sample(a_model(), **options), whole)
-    with pytest.raises(ValueError, match="a trial of simulator, summaries, distance and epsilon"):
+    with pytest.raises(ValueError, match=r"is of another run: (a trial of simulator|prior density)"):
         sample(other(), **options)
 
 

@@ -80,13 +80,14 @@ def test_effective_draws_are_those_of_all_weights_so_far():
 
 
 def test_the_titles_tell_the_numbers():
-    pc = plot_abc(result(effective_draws=40.0, prior_acceptance=0.002), backend="none")
+    # Of adjusted draws fewer are effective than weights say, which is what the lines show.
+    pc = plot_abc(result(effective_draws=3.0, prior_acceptance=0.002), backend="none")
     texts = [pc.get_viz("title", n)["string"] for n in pc.viz["plot"].data_vars]
     assert texts == [
         "Tolerance 0.5 in the end",
         "Acceptance 2 % in the last round",
-        "Effective draws per simulation, 50 × rejection",
-        "40 effective draws, rejection 1",
+        "Effective draws per simulation, 6 × rejection",
+        "5 effective draws, rejection 1",
     ]
     none = plot_abc(result(prior_acceptance=0.0), backend="none")
     assert none.get_viz("title", "efficiency")["string"] == "Effective draws per simulation"

@@ -1,0 +1,123 @@
+"""Standard errors of posterior means, from the accepted simulations themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from scipy.special import ndtri
+
+from amc_pymc.abc_tree.adjust import AdjustedDraws, LogDensity, to_cube
+
+__all__ = ["adjusted_effective", "adjusted_mean", "weighted_mean"]
+
+#: Steps of differences, in standard deviations: wide enough for means of what jumps, as whole numbers do.
+_STEP = 0.2
+
+
+def weighted_mean(weight: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""Means and their standard errors.
+
+    .. math:: \hat\mu = \sum_i w_i f_i, \qquad \mathrm{se}^2 = \sum_i w_i^2 (f_i - \hat\mu)^2
+
+    for weights that sum to one (Hesterberg 1995, doi:10.1080/00401706.1995.10484303). It knows of weights
+    that go with the values, which the effective draws of Kish do not.
+
+    Parameters
+    ----------
+    weight : array (n,)
+        They sum to one.
+    values : array (n, K)
+
+    Returns
+    -------
+    arrays (K,), (K,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree.errors import weighted_mean
+    >>> weighted_mean(np.array([0.5, 0.25, 0.25]), np.array([[0.0], [2.0], [2.0]]))
+    (array([1.]), array([0.61237244]))
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = weight @ values
+        return mean, np.sqrt(weight**2 @ (values - mean) ** 2)
+
+
+def adjusted_mean(
+    draws: AdjustedDraws,
+    values: Callable[[np.ndarray], np.ndarray],
+    log_density: LogDensity | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Means over adjusted draws, and standard errors that know of the regression.
+
+    All draws are moved by the same slopes, whose error does not average out. With :math:`a_i` the weights, the
+    prior's density :math:`\rho` in them, the mean solves :math:`\sum_i a_i (f_i - \hat\mu) = 0`, and simulation
+    j changes it by
+
+    .. math:: \frac{1}{\sum_i a_i} \Bigl[a_j (f_j - \hat\mu) - \sum_d r_{jd}\, p_j^\top \sum_i g_i
+        \frac{\partial}{\partial x_{id}} a_i (f_i - \hat\mu)\Bigr]
+
+    with residuals r, summary statistics g relative to the data, and :math:`p_j` the slopes per unit of
+    :math:`x_j`. The root of the sum of squares is the error (Huber's sandwich); for f = x and a uniform prior
+    it is that of the regression's intercept. Derivatives are central differences.
+
+    Parameters
+    ----------
+    draws : AdjustedDraws
+    values : callable
+        f, from points (m, D) of the cube to (m, K).
+    log_density : callable, optional
+        That `draws` were made with.
+
+    Returns
+    -------
+    arrays (K,), (K,)
+    """
+    fit = draws.regression
+    top = draws.accepted.log_weight.max()
+    x = ndtri(fit.u)
+
+    def weights(u: np.ndarray) -> np.ndarray:
+        log = None if log_density is None else log_density(u)
+        return np.exp(draws.log_weight + (0.0 if log is None else log) - top)
+
+    def scores(u: np.ndarray) -> np.ndarray:
+        a = weights(u)
+        # Where there is no weight there may be no value.
+        return np.where(a[:, None] > 0.0, a[:, None] * (values(u) - mean), 0.0)
+
+    mean, _ = weighted_mean(draws.accepted.weight, values(draws.u))
+    with np.errstate(over="ignore", invalid="ignore"):
+        out = scores(fit.u)
+        steps = _STEP * np.sqrt(_variance(draws))
+        for d in np.flatnonzero(steps):
+            step = steps[d] * (np.arange(x.shape[1]) == d)
+            slope = (scores(to_cube(x + step)) - scores(to_cube(x - step))) / (2.0 * steps[d])
+            out -= fit.residuals[:, d, None] * (fit.projection.T @ (fit.gaps.T @ slope))
+        return mean, np.sqrt((out**2).sum(axis=0)) / weights(fit.u).sum()
+
+
+def adjusted_effective(draws: AdjustedDraws, x_error: np.ndarray) -> float:
+    r"""Independent draws whose means would be as exact as those of adjusted ones.
+
+    The least :math:`\mathrm{sd}_d^2 / \mathrm{se}_d^2` of all coordinates, on the normal scale, and not
+    more than the effective draws of Kish that weights leave.
+
+    Parameters
+    ----------
+    draws : AdjustedDraws
+    x_error : array (D,)
+        Standard errors of the means of x, by :func:`adjusted_mean`.
+    """
+    variance, kish = _variance(draws), draws.accepted.effective
+    known = (x_error > 0.0) & np.isfinite(x_error)
+    return float(min([kish, *(variance[known] / x_error[known] ** 2)]))
+
+
+def _variance(draws: AdjustedDraws) -> np.ndarray:
+    """Variances (D,) of draws on the normal scale."""
+    x, weight = ndtri(draws.u), draws.accepted.weight
+    return weight @ (x - weight @ x) ** 2
