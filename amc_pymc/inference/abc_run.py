@@ -15,7 +15,7 @@ import numpy as np
 
 from amc_pymc.abc_tree.accepted import effective
 from amc_pymc.abc_tree.closeness import accepted
-from amc_pymc.abc_tree.failures import failure_arrays, failures_from_arrays
+from amc_pymc.abc_tree.failures import describe, failure_arrays, failures_from_arrays
 from amc_pymc.abc_tree.history import History
 from amc_pymc.abc_tree.problem import Problem, Simulated
 from amc_pymc.abc_tree.run import Settings, rounds
@@ -24,19 +24,16 @@ from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
 from amc_pymc.abc_tree.workers import simulation_workers
 from amc_pymc.arguments import positive_int
 from amc_pymc.extract.simulator import ModelProblem
+from amc_pymc.inference.abc_fingerprint import problem_fingerprint
 from amc_pymc.inference.evidence_model import context_model, seed_words
 from amc_pymc.inference.round_log import RoundLog
 from amc_pymc.progress import progress
-from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
+from amc_pymc.rng import RandomSeed, spawn_generators
 
 __all__ = ["AbcRun", "Budget", "as_problem", "run_batches"]
 
 #: Shares of failed simulations above which there is a warning.
 _MANY_FAILED = 0.05
-#: Points of the cube that tell whether a checkpoint is of the same prior.
-_PROBES = 100
-#: Simulations that tell whether a checkpoint is of the same simulator, and how the difference is called.
-_TRIALS, _TRIAL = 3, "a trial of simulator, summaries, distance and epsilon"
 
 
 @dataclass(frozen=True)
@@ -120,15 +117,13 @@ def run_batches(
     _check_pilot(distance_scale, budget.sizes[0])
     given = None if random_seed is None else seed_words(random_seed)
     summarised = summaries or distance_scale is not None
-    told, flags = {}, []
+    told: dict[str, Any] = {}
+    flags: list[str] = []
     if checkpoint is not None:
-        trial = _trial(problem, batched=batched, timeout=timeout, summaries=summarised)
-        if trial is None:
-            flags.append(
-                "the simulator does not take all its random numbers from the generator that it is given: it "
-                "gives other results with the same one, and a checkpoint leads to other numbers"
-            )
-        told = {**_fingerprint(problem, budget, fingerprint), _TRIAL: trial}
+        told, flags = problem_fingerprint(
+            problem, batched=batched, timeout=timeout, summaries=summarised
+        )
+        told |= {"sizes": list(budget.sizes), **fingerprint}
     log = RoundLog(checkpoint, told, given)
     words = log.begin(given or seed_words(None))
     kept = log.batches()
@@ -190,35 +185,6 @@ def _check_pilot(distance_scale: ScaleName | None, size: int) -> None:
         )
 
 
-def _fingerprint(problem: Problem, budget: Budget, more: dict[str, Any]) -> dict[str, Any]:
-    observed = getattr(problem, "observed", None)
-    probe = as_generator(0).random((_PROBES, problem.n_dim))
-    return {
-        "shapes": {k: list(v) for k, v in problem.shapes.items()},
-        "prior": {k: np.asarray(v) for k, v in problem.parameters(probe).items()},
-        "prior density": problem.log_prior(probe),
-        "observed": observed,
-        "sizes": list(budget.sizes),
-        **more,
-    }
-
-
-def _trial(
-    problem: Problem, *, batched: bool, timeout: float | None, summaries: bool
-) -> np.ndarray | None:
-    """What simulations come to with a seed of their own, in six digits; None if they are not the same twice."""
-
-    def once() -> np.ndarray:
-        rng = as_generator(1)
-        u = rng.random((_TRIALS, problem.n_dim))
-        found = problem.simulate(u, rng, batched=batched, timeout=timeout, summaries=summaries)
-        numbers = [found.distance, *([] if found.summaries is None else found.summaries)]
-        return np.array([float(f"{x:.6g}") for x in np.concatenate(numbers)])
-
-    trial, again = once(), once()
-    return trial if np.array_equal(trial, again, equal_nan=True) else None
-
-
 def _stored(found: Simulated) -> dict[str, np.ndarray]:
     out = {"distance": found.distance, **failure_arrays(found.failures)}
     return out if found.summaries is None else {**out, "summaries": found.summaries}
@@ -261,8 +227,6 @@ def _spent(run: AbcRun, budget: Budget, seconds: float) -> bool:
 
 
 def _look_at_failures(run: AbcRun) -> None:
-    from amc_pymc.abc_tree.failures import describe
-
     failures = run.history.failures
     if len(failures) > _MANY_FAILED * len(run.history) or any(f.kind == "error" for f in failures):
         run.flags.append(describe(failures, run.problem.parameters(run.history.u)))
