@@ -39,6 +39,10 @@ class LocalQuadratic(NamedTuple):
     coefficients : array (p,)
     covariance : array (p, p)
         Of the coefficients, right also where the quadratic is wrong (sandwich).
+    rows : array of int (m,)
+        Draws in the window.
+    influence : array (m, p)
+        By how much each of them moved the coefficients; the covariance is that of their sum.
     effective : float
         Labels the fit stands on, :math:`(\sum w s)^2 / \sum (w s)^2`: as many as are 1, if all others are 0.
     """
@@ -50,6 +54,8 @@ class LocalQuadratic(NamedTuple):
     cubic: bool
     coefficients: np.ndarray
     covariance: np.ndarray
+    rows: np.ndarray
+    influence: np.ndarray
     effective: float
 
     def to_units(self, x: np.ndarray) -> np.ndarray:
@@ -155,9 +161,11 @@ def fit_log_quadratic(
     beta = _minimise(f, s, w, guess, ridge, start)
     mean = np.exp(np.minimum(f @ beta, _LARGEST))
     inverse = np.linalg.inv(_hessian(f, w * mean, ridge))
-    scores = f * (w * (s - mean))[:, None]
-    covariance = inverse @ (scores.T @ scores) @ inverse
-    return LocalQuadratic(centre, root, radius, diagonal, cubic, beta, covariance, effective)
+    influence = f * (w * (s - mean))[:, None] @ inverse
+    return LocalQuadratic(
+        centre, root, radius, diagonal, cubic, beta, influence.T @ influence,
+        np.flatnonzero(inside), influence, effective,
+    )  # fmt: skip
 
 
 def _terms(y: np.ndarray, diagonal: bool, cubic: bool) -> np.ndarray:

@@ -71,7 +71,7 @@ def beliefs(
         From 0 to 1.
     log_prior : array (K,)
         Natural logarithm of the prior's density or mass at the centres of boxes, on the scale of the
-        parameters.
+        parameters; a box where it is not finite has value 0, unless none is.
     strength : float
         Simulations that the rate of the box it was cut from counts for.
 
@@ -91,8 +91,9 @@ def beliefs(
     """
     rate = shrunk_rates(partition, u, closeness, strength=strength)
     counts = np.bincount(partition.find(u), minlength=partition.boxes) + strength
-    top = log_prior.max()
-    prior = np.exp(log_prior - top) if np.isfinite(top) else np.ones(len(log_prior))
+    possible = np.isfinite(log_prior)
+    prior = np.zeros(len(log_prior)) if possible.any() else np.ones(len(log_prior))
+    prior[possible] = np.exp(log_prior[possible] - log_prior[possible].max(initial=-np.inf))
     return Beliefs(np.clip(rate, 0.0, 1.0), counts, prior)
 
 

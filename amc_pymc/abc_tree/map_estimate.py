@@ -123,7 +123,7 @@ def estimate_mode(
     Raises
     ------
     ValueError
-        If no simulation came close.
+        If no simulation came close where the prior is not zero.
     """
     if estimate == "box":
         return _box(history, parameters)
@@ -134,9 +134,10 @@ def estimate_mode(
         return _spelt_out(
             find_mode(u, history.distance, history.tolerance, surface, lowest=lowest), x, discrete
         )
+    possible = np.flatnonzero(np.isfinite(log_prior(u)))
     found = [
-        _of_combination(history, x, discrete, rows, rate, parameters, log_prior, lowest)
-        for rows, rate in _combinations(history, x[:, discrete], log_prior)
+        _of_combination(history, x, discrete, possible[rows], rate, parameters, log_prior, lowest)
+        for rows, rate in _combinations(history, x[:, discrete], possible, log_prior)
     ]
     return max(found, key=lambda mode: mode.compared)
 
@@ -160,6 +161,11 @@ def _box(history: MapHistory, parameters: Parameters) -> Mode:
     best = history.best_box(errors=_ERRORS)
     believed, u = history.believed, history.centres[best]
     assert believed is not None
+    if not np.isfinite(history.log_prior[best]):
+        raise ValueError(
+            f"The prior is zero at the centres of all {len(history.log_prior):,} boxes, so that none can be the "
+            "mode; more simulations would make smaller ones, or take estimate='kde'."
+        )
     if not believed.rate[best] > 0.0:
         raise ValueError("No simulation came close to the data: no box is better than others.")
     value = float(believed.value[best])
@@ -175,15 +181,16 @@ def _box(history: MapHistory, parameters: Parameters) -> Mode:
     )
 
 
-def _combinations(history: MapHistory, values: np.ndarray, log_prior):
-    """Rows with the combinations of values (n, d) that are likely, best first, with rate and error."""
-    _, which, counts = np.unique(values, axis=0, return_inverse=True, return_counts=True)
-    which = which.reshape(-1)
-    labels = soft_labels(history.distance, history.tolerance)
+def _combinations(history: MapHistory, values: np.ndarray, possible: np.ndarray, log_prior):
+    """Combinations of values (n, d) that are likely, best first: places in `possible`, rate and error."""
+    labels = soft_labels(history.distance[possible], history.tolerance)
     if not (labels > 0.0).any():
         raise ValueError(
-            "No simulation came close to the data: there is nothing to find a mode of."
+            "No simulation came close to the data where the prior is not zero: there is nothing to find a "
+            "mode of."
         )
+    _, which, counts = np.unique(values[possible], axis=0, return_inverse=True, return_counts=True)
+    which = which.reshape(-1)
     strength = 2.0
     rate = np.bincount(which, labels, minlength=len(counts)) + strength * labels.mean()
     rate = rate / (counts + strength)
@@ -191,7 +198,9 @@ def _combinations(history: MapHistory, values: np.ndarray, log_prior):
     first = np.zeros(len(counts), int)
     first[which[::-1]] = np.arange(len(which))[::-1]
     with np.errstate(divide="ignore"):
-        bound = np.log(np.maximum(rate - _ERRORS * error, 0.0)) + log_prior(history.u[first])
+        bound = np.log(np.maximum(rate - _ERRORS * error, 0.0)) + log_prior(
+            history.u[possible[first]]
+        )
     order = np.argsort(-bound, kind="stable")[:_COMBINATIONS]
     return [(np.flatnonzero(which == k), (float(rate[k]), float(error[k]))) for k in order]
 

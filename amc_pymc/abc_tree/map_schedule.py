@@ -14,6 +14,8 @@ __all__ = ["lowered", "map_batches"]
 _BATCHES = 20
 #: Halvings of the interval in which a tolerance is sought.
 _HALVINGS = 60
+#: Smallest tolerance in units of the smallest distance that is not 0: labels of what is not hit are e^-450.
+_FINEST = 1.0 / 30.0
 
 
 def map_batches(max_simulations: int, batch_size: int | None = None) -> list[int]:
@@ -36,6 +38,8 @@ def lowered(
 ) -> float:
     """The tolerance at which labels of a batch have some mean, but not above the last tolerance.
 
+    It stays above 0 unless all distances are 0, also where more simulations than wanted hit the data.
+
     Examples
     --------
     >>> import math
@@ -51,10 +55,11 @@ def lowered(
     low, high = 0.0, min(last, 1e3 * float(finite.max()))
     if soft_labels(finite, high).sum() <= wanted:
         return max(min(last, high) if math.isfinite(last) else high, floor)
+    finest = _FINEST * float(finite[finite > 0.0].min(initial=math.inf))
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         if soft_labels(finite, middle).sum() > wanted:
             high = middle
         else:
             low = middle
-    return max(high, floor)
+    return max(high, floor, min(finest, last) if math.isfinite(finest) else 0.0)

@@ -82,7 +82,7 @@ class MapRound(NamedTuple):
     ----------
     u : array (n, D)
     distance : array (n,)
-        inf where the simulation failed.
+        inf where the simulation failed, or the prior is zero.
     tolerance : float
         h.
     accepts : int
@@ -144,9 +144,13 @@ class MapHistory:
         return 0.5 * (self.partition.lower + self.partition.upper)
 
     def best_box(self, *, errors: float = 0.0) -> int:
-        """The box with the largest density, or density less so many standard deviations."""
+        """The box with the largest density, or density less so many standard deviations.
+
+        The prior at its centre is not zero, unless it is at all centres.
+        """
         assert self.believed is not None
-        return int((self.believed.value - errors * self.believed.error).argmax())
+        bound = self.believed.value - errors * self.believed.error
+        return int(np.where(np.isfinite(self.log_prior), bound, -np.inf).argmax())
 
     def log_value(self, box: int) -> float:
         """Natural logarithm of prior density times mean label in a box."""
@@ -167,7 +171,8 @@ def map_rounds(
     r"""Spend a budget batch by batch on finding the box with the largest posterior density.
 
     The density of a box is the prior's density on the scale of the parameters, at its centre, times
-    the mean label :math:`\exp(-d^2 / 2 h^2)` of simulations in it. Boxes of a batch are chosen by
+    the mean label :math:`\exp(-d^2 / 2 h^2)` of simulations in it; where the prior is zero, the distance d
+    counts as infinite. Boxes of a batch are chosen by
     :func:`amc_pymc.abc_tree.map_choice.choose_boxes` from what was known before. After it the tolerance h is
     lowered, all labels are made anew, and boxes whose parts differ are cut.
 
@@ -202,7 +207,7 @@ def map_rounds(
             u = hoo.ask(size, rng)
         else:
             u = _from_boxes(history, size, settings, rng)
-        distance = simulate(u, b)
+        distance = np.where(np.isfinite(log_prior(u)), simulate(u, b), np.inf)
         tolerance = history.tolerance
         if hoo is None:
             wanted = settings.closeness * (_FIRST if b == 0 else 1.0)

@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from amc_pymc.abc_tree.log_quadratic import LocalQuadratic, fit_log_quadratic, n_terms
 
-__all__ = ["Peak", "Surface", "climb", "peak_errors"]
+__all__ = ["Draws", "Peak", "Surface", "climb", "height_at", "mode_terms", "peak_errors"]
 
 #: Radius of the window in one dimension, in standard deviations of the peak.
 _RADIUS = 2.0
@@ -30,6 +30,8 @@ _INSIDE = 3.0
 _PER_TERM = 4.0
 #: Times that a window may be doubled to hold enough.
 _WIDER = 4
+#: Height that a simulated point must be above the maximum found to be where to look again.
+_HIGHER = 1e-6
 #: Slope per width of the peak above which a maximum is one at an edge.
 _STEEP = 0.1
 
@@ -49,6 +51,27 @@ class Surface(NamedTuple):
     log_prior: Callable[[np.ndarray], np.ndarray]
 
 
+class Draws(NamedTuple):
+    """Where simulations were made, points that the prior allows.
+
+    Attributes
+    ----------
+    z : array (n, D)
+        Normal quantiles of coordinates in the cube.
+    x : array (n, P)
+        Parameters on their own scale.
+    log_prior : array (n,)
+        Natural logarithm of the prior's density there, finite.
+    truncated : bool
+        Whether the prior was zero somewhere else.
+    """
+
+    z: np.ndarray
+    x: np.ndarray
+    log_prior: np.ndarray
+    truncated: bool
+
+
 class Peak(NamedTuple):
     """A fit and the maximum of prior times fit."""
 
@@ -64,7 +87,7 @@ def _radius(n_dim: int) -> float:
 
 def climb(
     u,
-    x,
+    draws: Draws,
     labels,
     surface: Surface,
     tolerance: float,
@@ -75,8 +98,10 @@ def climb(
 ) -> Peak | None:
     """Move the window to the peak and give it its width; None if there is too little to fit.
 
-    Cubic terms are added in the end if `skewed`; None: if they are significant.
+    The peak is where the prior is not zero, as `u` must be. Cubic terms are added in the end if `skewed`;
+    None: if they are significant.
     """
+    x = draws.x
     z, radius = np.clip(ndtri(u), -_REACH, _REACH), _radius(x.shape[1])
     centre, fit = surface.positions(ndtr(z)[None])[0], None
     for _ in range(fits):
@@ -87,7 +112,9 @@ def climb(
             root = 2.0 * root
         if fit is None:
             return None
-        z, height = _maximise(fit, surface, z)
+        z, height = _maximise(fit, surface, z, draws)
+        if not math.isfinite(height):
+            return None
         centre = surface.positions(ndtr(z)[None])[0]
         widths, axes = np.linalg.eigh(fit.curvature())
         widths = np.clip(widths, 1.0 / _CHANGE**2, _CHANGE**2)
@@ -99,7 +126,7 @@ def climb(
         )
         if cubic is not None and (skewed or cubic.skewness() < _SKEWED):
             fit = cubic
-            z, height = _maximise(fit, surface, z)
+            z, height = _maximise(fit, surface, z, draws)
     return Peak(z, height, tolerance, fit)
 
 
@@ -113,30 +140,62 @@ def _fit(x, labels, centre, root, radius) -> LocalQuadratic | None:
     return None
 
 
-def _maximise(fit: LocalQuadratic, surface: Surface, z: np.ndarray) -> tuple[np.ndarray, float]:
-    """Maximum of prior times fit inside the window, by normal quantiles of cube coordinates."""
+def _maximise(
+    fit: LocalQuadratic, surface: Surface, z: np.ndarray, draws: Draws
+) -> tuple[np.ndarray, float]:
+    """Maximum of prior times fit inside the window, by normal quantiles of cube coordinates.
+
+    Where a truncated prior ends a search can stop early or have no slope to follow, so the highest simulated
+    point in the window is another start, and a result.
+    """
 
     def height(points):
         u = ndtr(points)
         y = fit.to_units(surface.positions(u))
         outside = np.maximum(np.sqrt(np.einsum("ij,ij->i", y, y)) - fit.radius, 0.0)
-        return surface.log_prior(u) + fit.values(y) - 10.0 * outside**2
+        found = surface.log_prior(u) + fit.values(y) - 10.0 * outside**2
+        return np.where(np.isfinite(found), found, -np.inf)
 
     def downhill(point):
         h = 1e-5 * np.eye(len(point))
         found = height(np.concatenate([point[None], point + h, point - h]))
         above, below = np.split(found[1:], 2)
-        slope = np.where(np.isfinite(above - below), (above - below) / 2e-5, 0.0)
-        return (-found[0] if np.isfinite(found[0]) else 1e300), -slope
+        known = np.isfinite(above) & np.isfinite(below)
+        slope = np.where(known, np.where(known, above, 0.0) - np.where(known, below, 0.0), 0.0)
+        return (-found[0] if np.isfinite(found[0]) else 1e300), -slope / 2e-5
 
-    found = minimize(downhill, z, jac=True, method="L-BFGS-B", bounds=[(-_REACH, _REACH)] * len(z))
-    return found.x, -float(found.fun)
+    def search(start):
+        bounds = [(-_REACH, _REACH)] * len(start)
+        found = minimize(downhill, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+        found = np.stack([start, found])
+        heights = height(found)
+        best = int(heights.argmax())
+        return found[best], float(heights[best])
+
+    best = search(z)
+    if not draws.truncated:
+        return best
+    y = fit.to_units(draws.x)
+    heights = np.where(
+        np.einsum("ij,ij->i", y, y) < fit.radius**2, draws.log_prior + fit.values(y), -np.inf
+    )
+    top = int(heights.argmax())
+    if heights[top] > best[1] + _HIGHER:
+        best = max(best, search(np.clip(draws.z[top], -_REACH, _REACH)), key=lambda found: found[1])
+    return best
 
 
-def peak_errors(fitted: Peak, surface: Surface) -> tuple[np.ndarray, float]:
-    """Covariance (P, P) of the mode and standard error of the logarithm of the height.
+def height_at(fitted: Peak, surface: Surface, z: np.ndarray) -> float:
+    """Logarithm of prior times fit at normal quantiles (D,) of cube coordinates."""
+    u = ndtr(z)[None]
+    y = fitted.fit.to_units(surface.positions(u))
+    return float((surface.log_prior(u) + fitted.fit.values(y))[0])
 
-    The covariance is nan where the peak is at an edge of what is possible.
+
+def mode_terms(fitted: Peak, surface: Surface) -> np.ndarray:
+    """Derivatives (P, p) of the mode by the coefficients of the fit.
+
+    They are nan where the peak is at an edge of what is possible.
     """
     fit, z = fitted.fit, fitted.z
     p, d, h = len(fit.centre), len(z), 1e-3
@@ -145,23 +204,33 @@ def peak_errors(fitted: Peak, surface: Surface) -> tuple[np.ndarray, float]:
         u = ndtr(points)
         return surface.log_prior(u) + fit.values(fit.to_units(surface.positions(u)))
 
-    steps = h * np.eye(d)
-    y = fit.to_units(surface.positions(ndtr(z)[None]))[0]
-    terms = fit.gradient_terms(y)
+    steps, unknown = h * np.eye(d), np.full((p, len(fit.coefficients)), np.nan)
+    terms = fit.gradient_terms(fit.to_units(surface.positions(ndtr(z)[None]))[0])
     above, below = (surface.positions(ndtr(z + s * steps)) for s in (1.0, -1.0))
-    jacobian = (above - below).T / (2.0 * h)
     pairs = [
         a * steps[:, None] + b * steps[None, :] for a, b in ((1, 1), (1, -1), (-1, 1), (-1, -1))
     ]
-    pp, pm, mp, mm = (height((z + q).reshape(-1, d)).reshape(d, d) for q in pairs)
+    around = np.array([height((z + q).reshape(-1, d)).reshape(d, d) for q in pairs])
+    sides = np.array([height(z + steps), height(z - steps)])
+    if not (np.isfinite(around).all() and np.isfinite(sides).all()):
+        return unknown
+    jacobian = (above - below).T / (2.0 * h)
+    pp, pm, mp, mm = around
     hessian = (pp - pm - mp + mm) / (4.0 * h**2)
-    value_terms = fit.value_terms(y)
-    se = math.sqrt(max(0.0, float(value_terms @ fit.covariance @ value_terms)))
-    if not np.isfinite(hessian).all() or np.linalg.eigvalsh(hessian).max() >= 0.0:
-        return np.full((p, p), np.nan), se
-    slope = (height(z + steps) - height(z - steps)) / (2.0 * h)
+    if np.linalg.eigvalsh(hessian).max() >= 0.0:
+        return unknown
+    slope = (sides[0] - sides[1]) / (2.0 * h)
     if np.linalg.norm(fit.root.T @ np.linalg.lstsq(jacobian.T, slope)[0]) > _STEEP:
-        return np.full((p, p), np.nan), se
-    inner = np.linalg.solve(fit.root.T, terms)
-    moved = jacobian @ np.linalg.solve(hessian, jacobian.T @ inner)
+        return unknown
+    return -jacobian @ np.linalg.solve(hessian, jacobian.T @ np.linalg.solve(fit.root.T, terms))
+
+
+def peak_errors(fitted: Peak, surface: Surface) -> tuple[np.ndarray, float]:
+    """Covariance (P, P) of the mode and standard error of the logarithm of the height.
+
+    The covariance is nan where the peak is at an edge of what is possible.
+    """
+    fit, moved = fitted.fit, mode_terms(fitted, surface)
+    terms = fit.value_terms(fit.to_units(surface.positions(ndtr(fitted.z)[None]))[0])
+    se = math.sqrt(max(0.0, float(terms @ fit.covariance @ terms)))
     return moved @ fit.covariance @ moved.T, se

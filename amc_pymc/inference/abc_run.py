@@ -17,7 +17,7 @@ from amc_pymc.abc_tree.accepted import effective
 from amc_pymc.abc_tree.closeness import accepted
 from amc_pymc.abc_tree.failures import describe, failure_arrays, failures_from_arrays
 from amc_pymc.abc_tree.history import History
-from amc_pymc.abc_tree.problem import Problem, Simulated
+from amc_pymc.abc_tree.problem import Failure, Problem, Simulated
 from amc_pymc.abc_tree.run import Settings, rounds
 from amc_pymc.abc_tree.scale import FEWEST_PILOTS, ScaleName, SummaryScale, pilot_scale
 from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
@@ -30,7 +30,7 @@ from amc_pymc.inference.round_log import RoundLog
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
 
-__all__ = ["AbcRun", "Budget", "as_problem", "run_batches"]
+__all__ = ["AbcRun", "Budget", "as_problem", "failure_flags", "run_batches"]
 
 #: Shares of failed simulations above which there is a warning.
 _MANY_FAILED = 0.05
@@ -172,7 +172,7 @@ def run_batches(
             run.flags.append(
                 f"the run was interrupted after {len(run.history):,} of {sum(budget.sizes):,} simulations"
             )
-    _look_at_failures(run)
+    run.flags += failure_flags(problem, run.history.failures, run.history.u)
     _look_at_scale(run)
     return run
 
@@ -226,10 +226,12 @@ def _spent(run: AbcRun, budget: Budget, seconds: float) -> bool:
     return False
 
 
-def _look_at_failures(run: AbcRun) -> None:
-    failures = run.history.failures
-    if len(failures) > _MANY_FAILED * len(run.history) or any(f.kind == "error" for f in failures):
-        run.flags.append(describe(failures, run.problem.parameters(run.history.u)))
+def failure_flags(problem: Problem, failures: list[Failure], u: np.ndarray) -> list[str]:
+    """What to say of failures, with rows among points (N, D): nothing of a few that returned nan."""
+    few = len(failures) <= _MANY_FAILED * len(u)
+    if few and not any(f.kind == "error" for f in failures):
+        return []
+    return [describe(failures, problem.parameters(u))]
 
 
 def _look_at_scale(run: AbcRun) -> None:

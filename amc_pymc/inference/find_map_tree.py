@@ -15,8 +15,8 @@ import xarray as xr
 from amc_pymc.abc_tree.map_estimate import ESTIMATES, MapResult, map_result
 from amc_pymc.abc_tree.map_schedule import map_batches
 from amc_pymc.abc_tree.map_tree import MapSettings
-from amc_pymc.arguments import positive_int, positive_or_none
-from amc_pymc.inference.abc_run import Budget, as_problem
+from amc_pymc.arguments import positive_or_none
+from amc_pymc.inference.abc_run import Budget, as_problem, sizes_of
 from amc_pymc.inference.map_run import search
 from amc_pymc.rng import RandomSeed
 
@@ -24,6 +24,8 @@ __all__ = ["find_MAP_tree"]
 
 #: Tolerance in the end, in units of the one asked for, above which there is a warning.
 _FAR = 2.0
+#: Estimated bias, in units of the standard error without it, above which there is a warning.
+_BIASED = 3.0
 
 
 def find_MAP_tree(
@@ -103,8 +105,8 @@ def find_MAP_tree(
         Free variables, and deterministics of a ``pm.Model``, at the mode, on their natural scale. The
         tree has groups ``mode`` (attributes ``log_density``: natural logarithm of prior density times mean
         closeness, its standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, and
-        ``flags``: what was warned of, separated by "; "), ``mode_se`` (standard errors of free variables; nan
-        where there are none, 0 for discrete ones), ``box`` (corners of the best box in the unit cube) and
+        ``flags``: what was warned of, separated by "; "), ``mode_se`` (standard errors of free variables as the
+        mode at the lowest tolerance, estimated bias included; nan where there are none, 0 for discrete ones), ``box`` (corners of the best box in the unit cube) and
         ``rounds`` (by batch: tolerance, accepts, boxes, value of the best box as log_density, its centre,
         simulations).
 
@@ -112,7 +114,7 @@ def find_MAP_tree(
     ------
     TypeError, ValueError
         Before anything is simulated in earnest: for arguments or models that cannot be used, simulators
-        that always fail. Afterwards if no simulation came close.
+        that always fail. Afterwards if no simulation came close where the prior is not zero.
 
     Warns
     -----
@@ -141,8 +143,7 @@ def find_MAP_tree(
     >>> bool(abs(found["mu"] - 2.0) < 0.3)
     True
     """
-    budget = positive_int("max_simulations", max_simulations)
-    size = None if batch_size is None else positive_int("batch_size", batch_size)
+    budget, size = sizes_of(max_simulations, batch_size)
     if estimate not in ESTIMATES:
         raise ValueError(f"estimate must be 'kde' or 'box', got {estimate!r}.")
     tolerance = positive_or_none("tolerance", tolerance)
@@ -174,6 +175,11 @@ def find_MAP_tree(
             f"the tolerance ended at {ended:.3g}, far above {lowest:.3g}; more simulations would "
             "bring it down"
         )
+    sampling = np.sqrt(np.maximum(found.mode.se**2 - _squared(found.mode.bias, found.mode.se), 0.0))
+    if (_squared(found.mode.bias, found.mode.se) > (_BIASED * sampling) ** 2).any():
+        flags.append(
+            "what the tolerance shifts the mode is most of its standard error; more simulations would bring it down"
+        )
     for flag in flags:
         warnings.warn(f"Likelihood-free inference: {flag}.", UserWarning, stacklevel=2)
     values = dict(found.parameters)
@@ -184,6 +190,11 @@ def find_MAP_tree(
     if not return_raw:
         return values
     return values, _tree(problem, model, values, found, flags, policy, estimate)
+
+
+def _squared(bias: np.ndarray, se: np.ndarray) -> np.ndarray:
+    """Squares of biases, 0 where none are known."""
+    return bias**2 if len(bias) == len(se) else np.zeros(len(se))
 
 
 def _tree(problem, model, values, found: MapResult, flags, policy, estimate) -> xr.DataTree:
@@ -210,12 +221,13 @@ def _tree(problem, model, values, found: MapResult, flags, policy, estimate) -> 
         "flags": "; ".join(flags),
     }
     mode = xr.Dataset({k: (dims[k], v) for k, v in values.items()}, attrs=attrs)
+    mode_se, coordinate = xr.Dataset(errors), {"coordinate": problem.coordinates}
     return xr.DataTree.from_dict(
         {
             "mode": mode.assign_coords(_coords(model, mode)),
-            "mode_se": xr.Dataset(errors),
-            "box": xr.Dataset(corners),
-            "rounds": xr.Dataset(table),
+            "mode_se": mode_se.assign_coords(_coords(model, mode_se)),
+            "box": xr.Dataset(corners, coords=coordinate),
+            "rounds": xr.Dataset(table, coords=coordinate),
         }
     )
 

@@ -18,19 +18,16 @@ from amc_pymc.abc_tree.map_tree import MapHistory, MapSettings, map_rounds
 from amc_pymc.abc_tree.partition import whole_cube
 from amc_pymc.abc_tree.problem import Failure, Problem, Simulated
 from amc_pymc.abc_tree.workers import simulation_workers
-from amc_pymc.inference.abc_run import Budget
+from amc_pymc.inference.abc_fingerprint import problem_fingerprint
+from amc_pymc.inference.abc_run import Budget, failure_flags
 from amc_pymc.inference.evidence_model import seed_words
 from amc_pymc.inference.round_log import RoundLog
 from amc_pymc.progress import progress
-from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
+from amc_pymc.rng import RandomSeed, spawn_generators
 
 __all__ = ["MapRun", "search"]
 
 _DESCRIPTION = "MAP-Tree"
-#: Seed of what tells problems apart: a few draws from the prior, and distances that simulations come to.
-_TRIAL = 0
-#: Share of failed simulations above which there is a warning.
-_MANY_FAILED = 0.05
 
 
 @dataclass
@@ -41,7 +38,7 @@ class MapRun:
     ----------
     history : MapHistory
     failures : list of Failure
-        With rows of their own batches.
+        With rows among all simulations.
     flags : list of str
         What a user should know.
     """
@@ -75,13 +72,19 @@ def search(
         Before anything is simulated in earnest: for simulators that always fail, checkpoints of other runs.
     """
     given = None if random_seed is None else seed_words(random_seed)
-    trial = problem.check(as_generator(_TRIAL), batched=batched, timeout=timeout)
-    fingerprint = _fingerprint(problem, budget, settings) | {"batched": batched, "trial": trial}
-    log = RoundLog(checkpoint, fingerprint, given)
+    told: dict[str, Any] = {}
+    flags: list[str] = []
+    if checkpoint is not None:
+        told, flags = problem_fingerprint(problem, batched=batched, timeout=timeout)
+        told |= {"sampler": _DESCRIPTION, "sizes": list(budget.sizes), "batched": batched}
+        told |= dataclasses.asdict(settings)
+    log = RoundLog(checkpoint, told, given)
     words = log.begin(given or seed_words(None))
     kept = log.batches()
-    generators = spawn_generators(words, len(budget.sizes))
-    run, began = MapRun(MapHistory(whole_cube(problem.n_dim))), time.monotonic()
+    trial, *generators = spawn_generators(words, 1 + len(budget.sizes))
+    problem.check(trial, batched=batched, timeout=timeout)
+    run = MapRun(MapHistory(whole_cube(problem.n_dim)), flags=flags)
+    began = time.monotonic()
     with (
         progress(_DESCRIPTION, sum(budget.sizes), enabled=progressbar) as bar,
         simulation_workers(
@@ -97,7 +100,8 @@ def search(
             else:
                 found = workers(u, [*words, b])
                 log.append({"distance": found.distance, **failure_arrays(found.failures)})
-            run.failures.extend(found.failures)
+            before = sum(budget.sizes[:b])
+            run.failures.extend(f._replace(index=before + f.index) for f in found.failures)
             return found.distance
 
         try:
@@ -111,21 +115,9 @@ def search(
             if not run.history.rounds:
                 raise
             run.flags.append(f"the run was interrupted after {_so_far(run, budget)}")
-    _look_at_failures(run)
+    u = run.history.u
+    run.flags += failure_flags(problem, [f for f in run.failures if f.index < len(u)], u)
     return run
-
-
-def _fingerprint(problem: Problem, budget: Budget, settings: MapSettings) -> dict[str, Any]:
-    probe = as_generator(_TRIAL).random((5, problem.n_dim))
-    return {
-        "sampler": _DESCRIPTION,
-        "shapes": {k: list(v) for k, v in problem.shapes.items()},
-        "prior": {k: np.asarray(v) for k, v in problem.parameters(probe).items()},
-        "log_prior": problem.log_prior(probe),
-        "observed": problem.observed_summaries,
-        "sizes": list(budget.sizes),
-        **dataclasses.asdict(settings),
-    }
 
 
 def _described(history: MapHistory) -> str:
@@ -147,14 +139,3 @@ def _spent(run: MapRun, budget: Budget, seconds: float) -> bool:
 
 def _so_far(run: MapRun, budget: Budget) -> str:
     return f"{len(run.history.distance):,} of {sum(budget.sizes):,} simulations"
-
-
-def _look_at_failures(run: MapRun) -> None:
-    distance, failures = run.history.distance, run.failures
-    lost, n = int(np.isinf(distance).sum()), len(distance)
-    if lost <= _MANY_FAILED * n:
-        return
-    first = f", the first one: {failures[0].message}" if failures else ""
-    run.flags.append(
-        f"{lost:,} of {n:,} simulations failed or were infinitely far from the data{first}"
-    )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scipy import stats
+from scipy.special import ndtr, ndtri
 
 from amc_pymc.abc_tree import whole_cube
 from amc_pymc.abc_tree.log_quadratic import fit_log_quadratic, n_terms
@@ -14,8 +15,9 @@ from amc_pymc.abc_tree.map_choice import Beliefs, beliefs, choose_boxes
 from amc_pymc.abc_tree.map_estimate import estimate_mode, map_result
 from amc_pymc.abc_tree.map_schedule import lowered, map_batches
 from amc_pymc.abc_tree.map_tree import MapSettings, map_rounds
-from amc_pymc.abc_tree.mode import soft_labels
+from amc_pymc.abc_tree.mode import _at_zero, _place, soft_labels
 from amc_pymc.abc_tree.partition import from_cuts
+from amc_pymc.abc_tree.peak import Surface
 from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
 from amc_pymc.rng import spawn_generators
 
@@ -53,13 +55,13 @@ def skewed_prior(observed=2.0, rate=1.0):
 
 @pytest.mark.parametrize("policy", ["top_two", "thompson", "ucb", "hoo"])
 def test_mode_on_the_scale_of_parameters(policy):
-    # Normal noise and normal labels: at tolerance h the mode is at 2 - (1 + h^2). By volumes of
-    # the cube it would be at 2.
+    # Normal noise: the mode is at 2 - 1, at tolerance h at 2 - (1 + h^2). By volumes of the cube it would
+    # be at 2.
     problem = skewed_prior()
     found = mode_of(problem, search(problem, 20_000, 1, policy=policy))
     mu = problem.parameters(found.u[None])["mu"][0]
-    assert 0.0 < found.se[0] < 0.15
-    assert abs(mu - (1.0 - found.tolerance**2)) < 4.0 * found.se[0]
+    assert 0.0 < found.se[0] < 0.3
+    assert abs(mu - 1.0) < 4.0 * found.se[0]
     assert abs(mu - 1.0) < 0.5
 
 
@@ -70,7 +72,7 @@ def test_errors_are_as_stated():
     for seed in range(n):
         found = mode_of(problem, search(problem, 5000, seed))
         mu = problem.parameters(found.u[None])["mu"][0]
-        z.append((mu - (1.0 - found.tolerance**2)) / found.se[0])
+        z.append((mu - 1.0) / found.se[0])
     low, high = stats.chi2(n).ppf([0.0005, 0.9995]) / n
     assert low < np.mean(np.square(z)) < high
 
@@ -174,8 +176,7 @@ def test_discrete_and_continuous_parameters():
     masses = stats.binom(3, 0.4).logpmf(k) - 0.5 * (k - 3.0) ** 2 / h2
     assert values["k"][0] == k[masses.argmax()] == 2
     assert found.se[0] == 0.0
-    h2 = 1.0 + found.tolerance**2
-    assert abs(values["mu"][0] - (2.0 - h2)) < 4.0 * found.se[1]
+    assert abs(values["mu"][0] - 1.0) < 4.0 * found.se[1]
 
 
 def test_nothing_comes_close():
@@ -197,6 +198,52 @@ def test_impossible_parameters_are_left_out():
 
     found = estimate_mode(history, parameters, problem.log_prior)
     assert 0.0 < parameters(found.u[None])["mu"][0] < 3.0
+
+
+@pytest.mark.parametrize("estimate", ["kde", "box"])
+@pytest.mark.parametrize(("edge", "observed"), [(3.0, -2.0), (0.0, -0.5), (0.0, -5.0)])
+def test_the_mode_is_where_the_prior_allows(edge, observed, estimate):
+    # Beyond the edge the density falls, so the mode is at it; the likelihood's is where the prior is zero.
+    def simulator(rng, mu):
+        return rng.normal(mu, 1.0)
+
+    problem = SimulatorProblem({"mu": stats.norm(0.0, 3.0)}, simulator, observed)
+
+    whole = problem.log_prior
+
+    def log_prior(u):
+        return np.where(problem.parameters(u)["mu"] > edge, whole(u), -np.inf)
+
+    problem.log_prior = log_prior
+    history = search(problem, 3000, 13)
+    found = estimate_mode(history, problem.parameters, log_prior, estimate=estimate)
+    mu = problem.parameters(found.u[None])["mu"][0]
+    assert edge < mu < edge + (0.1 if estimate == "kde" else 0.7)
+
+
+@pytest.mark.parametrize("estimate", ["kde", "box"])
+def test_a_prior_that_is_zero_everywhere_is_told(estimate):
+    problem = skewed_prior()
+    history = search(problem, 200, 14)
+
+    def never(u):
+        return np.full(len(u), -np.inf)
+
+    history.log_prior = never(history.centres)
+    with pytest.raises(ValueError, match="prior is"):
+        estimate_mode(history, problem.parameters, never, estimate=estimate)
+
+
+def test_whole_numbers_that_are_hit():
+    # The tolerance stays above 0 though half of the simulations have distance 0.
+    problem = SimulatorProblem({"p": stats.uniform()}, lambda rng, p: rng.binomial(10, p), 7)
+    history = search(problem, 3000, 15)
+    assert history.tolerance == pytest.approx(1.0 / 30.0)
+    found = mode_of(problem, history)
+    assert abs(problem.parameters(found.u[None])["p"][0] - 0.7) < 4.0 * found.se[0]
+    np.testing.assert_array_equal(
+        soft_labels(np.array([0.0, 1.0, np.inf]), 5e-324), [1.0, 0.0, 0.0]
+    )
 
 
 def test_few_simulations_and_failures():
@@ -424,3 +471,32 @@ def test_labels_are_counted_by_what_they_are_worth():
 
 def test_no_labels_no_fit():
     assert fit_log_quadratic(np.zeros((3, 1)), np.zeros(3), np.zeros(1), np.eye(1), 1.0) is None
+
+
+# --- from the tolerance of a fit to the lowest one ------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_a_line_is_followed_to_zero(k):
+    squares = np.array([1.0, 0.5, 0.25, 0.125])
+    weights = _at_zero(squares, k)
+    assert weights @ (3.0 - 7.0 * squares) == pytest.approx(3.0)
+    assert (weights[k + 1 :] == 0.0).all()
+    _, intercept = np.polyfit(squares[: k + 1], np.sin(9.0 * squares[: k + 1]), 1)
+    assert weights @ np.sin(9.0 * squares) == pytest.approx(intercept)
+
+
+def test_a_line_through_one_point_is_level():
+    np.testing.assert_array_equal(_at_zero(np.array([1.0, 0.5]), 0), [1.0, 0.0])
+
+
+def test_points_are_found_by_their_parameters():
+    # The first grows with both coordinates, the second is positive.
+    def positions(u):
+        z = ndtri(u)
+        return np.stack([z[:, 0] + 0.5 * z[:, 1] ** 3, np.exp(z[:, 1])], axis=1)
+
+    surface = Surface(positions, lambda u: np.zeros(len(u)))
+    x = positions(ndtr(np.array([[0.3, -0.8]])))[0]
+    np.testing.assert_allclose(_place(np.array([0.1, -0.5]), x, surface), [0.3, -0.8], atol=2e-3)
+    assert np.isnan(_place(np.array([0.1, -0.5]), np.array([0.0, -1.0]), surface)).all()

@@ -1,11 +1,6 @@
 """Likelihood-free samplers: results as ArviZ data, seeds, workers, budgets, and what can go wrong."""
 
 import math
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 import time
 import warnings
 
@@ -20,6 +15,7 @@ from scipy import stats
 import amc_pymc as amc
 
 from amc_pymc.abc_tree.partition import from_cuts
+from tests.inference.killed import killed_and_whole
 
 TOLERANCE, DATA, SD = 0.2, 1.5, 0.5
 BUDGET = 8000
@@ -382,31 +378,9 @@ SCRIPT = """
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_goes_on(tmp_path):
-    def start(folder, seconds):
-        command = [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-c",
-            textwrap.dedent(SCRIPT),
-            str(folder),
-            seconds,
-        ]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-    folders = [tmp_path / name for name in ("killed", "whole")]
-    for folder in folders:
-        folder.mkdir()
-    process = start(folders[0], "0.4")
-    until = time.monotonic() + 120.0
-    while len(list(folders[0].glob("run/*.npz"))) < 3 and time.monotonic() < until:
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    done = len(list(folders[0].glob("run/*.npz")))
-    sums = [start(folder, "0").communicate()[0] for folder in folders]
-    assert sums[0] == sums[1] != ""
-    assert 3 <= done < len(list(folders[1].glob("run/*.npz")))
+    (again, whole), done, n = killed_and_whole(SCRIPT, tmp_path)
+    assert again == whole != ""
+    assert 3 <= done < n
 
 
 @pytest.mark.parametrize("sampler", [amc.sample_abc_tree, amc.sample_abc_rejection])
@@ -559,7 +533,9 @@ def test_a_checkpoint_of_another_model(other, tmp_path):
         warnings.simplefilter("ignore")
         whole = sample(a_model(), **options)
         equal(sample(a_model(), **options), whole)
-    with pytest.raises(ValueError, match=r"is of another run: (a trial of simulator|prior density)"):
+    with pytest.raises(
+        ValueError, match=r"is of another run: (a trial of simulator|prior density)"
+    ):
         sample(other(), **options)
 
 
