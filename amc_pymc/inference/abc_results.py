@@ -391,7 +391,13 @@ def _add_data(tree: xr.DataTree, run: AbcRun) -> None:
 def _doubts(drawn: _Drawn, plain: Accepted, unique: int, wanted: float | None) -> Sequence[str]:
     """What to warn of; `plain` is what was accepted before it was adjusted."""
     out, found = [], drawn.accepted
-    if drawn.effective < _FEW:
+    if drawn.effective < min(_FEW, found.effective):
+        out.append(
+            f"{len(found.index):,} accepted simulations, adjusted at tolerance {found.tolerance:.3g}, are worth "
+            f"{drawn.effective:.0f} independent draws, so uncertain is the regression; simulate more, or give it "
+            "fewer summary statistics"
+        )
+    elif drawn.effective < _FEW:
         out.append(
             f"{len(found.index):,} accepted simulations are worth {drawn.effective:.0f} independent draws at "
             f"tolerance {found.tolerance:.3g}, {unique:,} of them are in the posterior; simulate more or raise "
