@@ -5,7 +5,7 @@
     python benchmarks/abc_peers.py --calibration --problems mg1_queue     # ranks of the truth in posteriors
     python benchmarks/abc_peers.py --table abc_peers.jsonl                # tables of what is there
 
-A method is a family and its options, joined by colons. ``tree`` is ``sample_abc_tree``: ``rotate``, ``cart``,
+A method is a family and its options, joined by colons. ``tree`` is ``sample_abc_tree``: ``straight``, ``cart``,
 ``dyadic`` and ``adjust`` are options, and so is any number that it takes, as ``prior_share=0.1``; ``rejection`` is
 ``sample_abc_rejection``. Both lower the tolerance as far as the budget goes, unless it is given, as in
 ``tree:tolerance=1``, in units of the problem's epsilon. ``smc`` is ``pm.sample_smc`` with ``pm.Simulator`` and
@@ -59,11 +59,11 @@ _GIVEN = ("two_moons", "two_scale_mixture", "gaussian_10")
 _NORMAL, _NEAR = ("gaussian_10",), ("ma2",)
 _OURS = ("tree", "rejection")
 METHODS = (
-    "tree", "tree:rotate", "tree:cart", "tree:adjust", "tree:rotate:adjust", "tree:cart:adjust",
+    "tree", "tree:straight", "tree:cart", "tree:adjust",
     "rejection", "rejection:adjust", "smc", "smc:0.3", "pyabc", "pyabc:tuned",
 )  # fmt: skip
 _FLAGS: dict[str, Result] = {
-    "rotate": {"rotate": True},
+    "straight": {"rotate": False},
     "adjust": {"adjust": "linear"},
     "honest": {"honest": True},
     "cart": {"partition": "cart"},
@@ -79,7 +79,7 @@ _RANKS = 99
 _QUICK: Result = {
     "problems": ["two_moons"],
     "budgets": [1000],
-    "methods": ["tree", "tree:rotate", "tree:adjust", "rejection", "smc", "pyabc"],
+    "methods": ["tree", "tree:adjust", "rejection", "smc", "pyabc"],
     "seeds": 2,
     "observations": 1,
     "peer_seeds": 1,
@@ -513,7 +513,7 @@ def _pyabc_settings(pyabc, job: Job) -> Result:
 @cache
 def warm(name: str) -> None:
     """A first run of ours, after which everything is compiled and imported."""
-    for method in ("tree:rotate:adjust", "rejection"):
+    for method in ("tree:adjust", "rejection"):
         run_ours(Job(name, 1, 500, method, 1), example(name, 1))
 
 

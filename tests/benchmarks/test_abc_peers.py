@@ -198,9 +198,9 @@ def test_model_with_another_tolerance_and_other_data():
 
 
 def test_options_of_ours():
-    found = bench.our_settings(["rotate", "cart", "adjust", "prior_share=0.1", "chains=2"])
+    found = bench.our_settings(["straight", "cart", "adjust", "prior_share=0.1", "chains=2"])
     assert found == {
-        "rotate": True, "partition": "cart", "adjust": "linear", "prior_share": 0.1, "chains": 2
+        "rotate": False, "partition": "cart", "adjust": "linear", "prior_share": 0.1, "chains": 2
     }  # fmt: skip
     with pytest.raises(ValueError, match="unknown option 'turn'"):
         bench.our_settings(["turn"])
