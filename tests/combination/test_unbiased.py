@@ -173,6 +173,7 @@ def test_random_costs_that_depend_on_values():
     assert_mean_one(np.array(values))
 
 
+@pytest.mark.slow
 def test_allocation_that_looks_inside_its_round_is_biased():
     rng = np.random.default_rng(16)
     values = np.array(
@@ -185,12 +186,14 @@ def test_allocation_that_looks_inside_its_round_is_biased():
         assert_mean_one(values, 0.02)
 
 
+@pytest.mark.slow
 def test_weights_from_their_own_draws_are_biased():
     values = estimates(lambda: combination("ucb1", kind=OwnWeights), 4_000, 17)
     with pytest.raises(AssertionError):
         assert_mean_one(values, 0.02)
 
 
+@pytest.mark.slow
 def test_same_sample_inverse_variance_weights_are_biased():
     """Which is why they are not the default."""
     rng = np.random.default_rng(18)
