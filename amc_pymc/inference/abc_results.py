@@ -80,7 +80,7 @@ def abc_tree_data(
     )
     unique = len(np.unique(place))
     attrs = {
-        **{k: "none" if v in (None, "None") else v for k, v in attrs.items()},
+        **attrs,
         "adjust": adjust or "none",
         "tolerance": found.tolerance,
         "simulations": len(history),

@@ -30,7 +30,7 @@ from amc_pymc.inference.round_log import RoundLog
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
 
-__all__ = ["AbcRun", "Budget", "as_problem", "failure_flags", "run_batches"]
+__all__ = ["AbcRun", "Budget", "as_problem", "begun_log", "failure_flags", "run_batches"]
 
 #: Shares of failed simulations above which there is a warning.
 _MANY_FAILED = 0.05
@@ -115,17 +115,11 @@ def run_batches(
     killed goes on to the same numbers. The first batch is the pilot of `distance_scale`.
     """
     _check_pilot(distance_scale, budget.sizes[0])
-    given = None if random_seed is None else seed_words(random_seed)
     summarised = summaries or distance_scale is not None
-    told: dict[str, Any] = {}
-    flags: list[str] = []
-    if checkpoint is not None:
-        told, flags = problem_fingerprint(
-            problem, batched=batched, timeout=timeout, summaries=summarised
-        )
-        told |= {"sizes": list(budget.sizes), **fingerprint}
-    log = RoundLog(checkpoint, told, given)
-    words = log.begin(given or seed_words(None))
+    log, words, flags = begun_log(
+        problem, checkpoint, {"sizes": list(budget.sizes), **fingerprint}, random_seed,
+        batched=batched, timeout=timeout, summaries=summarised,
+    )  # fmt: skip
     kept = log.batches()
     first, last, *generators = spawn_generators(words, 2 + len(budget.sizes))
     problem.check(first, batched=batched, timeout=timeout)
@@ -224,6 +218,29 @@ def _spent(run: AbcRun, budget: Budget, seconds: float) -> bool:
             )
             return True
     return False
+
+
+def begun_log(
+    problem: Problem,
+    checkpoint: str | FilePath | None,
+    fingerprint: dict[str, Any],
+    random_seed: RandomSeed,
+    *,
+    batched: bool,
+    timeout: float | None,
+    summaries: bool = False,
+) -> tuple[RoundLog, list[int], list[str]]:
+    """A log for batches, the seed to go on with, and what a user should know of the two."""
+    told: dict[str, Any] = {}
+    flags: list[str] = []
+    if checkpoint is not None:
+        told, flags = problem_fingerprint(
+            problem, batched=batched, timeout=timeout, summaries=summaries
+        )
+        told |= fingerprint
+    given = None if random_seed is None else seed_words(random_seed)
+    log = RoundLog(checkpoint, told, given)
+    return log, log.begin(given or seed_words(None)), flags
 
 
 def failure_flags(problem: Problem, failures: list[Failure], u: np.ndarray) -> list[str]:

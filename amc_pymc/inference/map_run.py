@@ -9,7 +9,6 @@ import time
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any
 
 import numpy as np
 
@@ -18,10 +17,7 @@ from amc_pymc.abc_tree.map_tree import MapHistory, MapSettings, map_rounds
 from amc_pymc.abc_tree.partition import whole_cube
 from amc_pymc.abc_tree.problem import Failure, Problem, Simulated
 from amc_pymc.abc_tree.workers import simulation_workers
-from amc_pymc.inference.abc_fingerprint import problem_fingerprint
-from amc_pymc.inference.abc_run import Budget, failure_flags
-from amc_pymc.inference.evidence_model import seed_words
-from amc_pymc.inference.round_log import RoundLog
+from amc_pymc.inference.abc_run import Budget, begun_log, failure_flags
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
 
@@ -71,15 +67,11 @@ def search(
     TypeError, ValueError
         Before anything is simulated in earnest: for simulators that always fail, checkpoints of other runs.
     """
-    given = None if random_seed is None else seed_words(random_seed)
-    told: dict[str, Any] = {}
-    flags: list[str] = []
-    if checkpoint is not None:
-        told, flags = problem_fingerprint(problem, batched=batched, timeout=timeout)
-        told |= {"sampler": _DESCRIPTION, "sizes": list(budget.sizes), "batched": batched}
-        told |= dataclasses.asdict(settings)
-    log = RoundLog(checkpoint, told, given)
-    words = log.begin(given or seed_words(None))
+    fingerprint = {"sampler": _DESCRIPTION, "sizes": list(budget.sizes), "batched": batched}
+    fingerprint |= dataclasses.asdict(settings)
+    log, words, flags = begun_log(
+        problem, checkpoint, fingerprint, random_seed, batched=batched, timeout=timeout
+    )
     kept = log.batches()
     trial, *generators = spawn_generators(words, 1 + len(budget.sizes))
     problem.check(trial, batched=batched, timeout=timeout)

@@ -375,11 +375,7 @@ def _sample(
         run, tolerance=tolerance, accepts=settings.accepts,
         enough=accepts if learner is None else None,
     )  # fmt: skip
-    attrs = {
-        "sampler": description,
-        "adjust": str(adjust),
-        "distance_scale": str(distance_scale),
-    }
+    attrs = {"sampler": description, "distance_scale": distance_scale or "none"}
     return abc_tree_data(
         run, found, draws=draws, chains=chains, wanted=tolerance, adjust=adjust,
         keep_simulations=keep_simulations, attrs=attrs,
