@@ -23,6 +23,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar.math import tri_gamma
 
 __all__ = [
+    "bound_function",
     "callback_error",
     "callback_function",
     "compile_graph",
@@ -101,6 +102,24 @@ def native_function(fn, signature, arrays: Sequence[np.ndarray] = ()):
     return _define(leading, data, body, names, signature, (fn, bound))
 
 
+def bound_function(kernel, signature, arrays: Sequence[np.ndarray]):
+    """First-class function of a kernel's leading arguments, the last ones being ``arrays``.
+
+    Parameters
+    ----------
+    kernel : Numba function
+    signature : numba signature
+        Of the leading arguments and the result.
+    arrays : sequence of C-contiguous arrays
+        Bound by address; keep them alive as long as the function is used.
+    """
+    leading = ", ".join(f"a{k}" for k in range(len(signature.args)))
+    names = {"kernel": kernel, **_addresses(arrays)}
+    data = [f"d{k}" for k in range(len(arrays))]
+    body = [f"return kernel({', '.join([leading, *data])})"]
+    return _define(leading, data, body, names, signature, (kernel, arrays))
+
+
 def native_states(fn, signature, arrays: Sequence[np.ndarray]):
     """First-class ``(points (K, D), centre, rows (m,)) -> (K, m)`` from a function of one point.
 
@@ -173,16 +192,21 @@ def _bind(fn, arrays):
     bound = [*arrays, *shared]
     names: dict[str, object] = {
         "jit": fn.vm.jit_fn,
-        "carray": carray,
-        "pointer": _pointer,
         "ascontiguousarray": np.ascontiguousarray,
         "empty": np.empty,
+        **_addresses(bound),
     }
-    for k, array in enumerate(bound):
+    return names, [f"d{k}" for k in range(len(bound))], bound
+
+
+def _addresses(arrays) -> dict[str, object]:
+    """Where generated code finds arrays."""
+    names: dict[str, object] = {"carray": carray, "pointer": _pointer}
+    for k, array in enumerate(arrays):
         names[f"address{k}"] = array.ctypes.data
         names[f"shape{k}"] = array.shape
         names[f"dtype{k}"] = array.dtype
-    return names, [f"d{k}" for k in range(len(bound))], bound
+    return names
 
 
 def _define(arguments, data, body, names, signature, keep_alive):

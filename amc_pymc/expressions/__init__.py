@@ -1,0 +1,5 @@
+"""Scalar expressions that are differentiated and printed as compiled code."""
+
+from amc_pymc.expressions.graph import GROUP, LOCAL, ROW, Graph, Node
+
+__all__ = ["GROUP", "LOCAL", "ROW", "Graph", "Node"]

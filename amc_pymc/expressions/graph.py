@@ -1,0 +1,534 @@
+"""Scalar expressions: a graph of numbers, its derivatives, and what it depends on.
+
+A row's log-likelihood is one number made of the row's data, parameters and the local effects of its
+group. Written as a graph of scalar operations it can be differentiated and printed as source code
+(:mod:`amc_pymc.expressions.source`). Equal expressions are one node, so a derivative shares what it
+can with the value.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from amc_pymc.expressions.functions import ARRAY
+
+__all__ = ["GROUP", "LOCAL", "ROW", "Graph", "Node"]
+
+#: What a node depends on besides parameters: the row's data, the group's data, local effects.
+ROW, GROUP, LOCAL = 1, 2, 4
+
+_FLOAT, _INTEGER, _BOOLEAN = "f", "i", "b"
+
+
+class Node(NamedTuple):
+    """One operation.
+
+    ``args`` are numbers of other nodes, ``value`` what leaves hold: a constant's number, an array's
+    name, a column. ``kind`` is "f", "i" or "b" for float, integer or truth value.
+    """
+
+    op: str
+    args: tuple[int, ...]
+    value: Any
+    kind: str
+
+
+#: Leaves: ``const`` (number), ``column`` and ``group`` (a column of the row's or group's data),
+#: ``local`` (j-th local effect), ``entry`` (array name; its argument is the position) and ``dot``
+#: (array name, first position, columns): sum over columns of data times consecutive entries.
+_LEAVES = {"const", "column", "group", "local", "dot"}
+
+_COMPARISONS: dict[str, Callable] = {
+    "lt": lambda a, b: a < b,
+    "gt": lambda a, b: a > b,
+    "le": lambda a, b: a <= b,
+    "ge": lambda a, b: a >= b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+}
+_FOLDED: dict[str, Callable] = {
+    **_COMPARISONS,
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "neg": lambda a: -a,
+    "and": lambda a, b: bool(a) and bool(b),
+    "or": lambda a, b: bool(a) or bool(b),
+    "not": lambda a: not a,
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "maximum": max,
+    "minimum": min,
+    "exp": math.exp,
+    "log": math.log,
+    "sqrt": math.sqrt,
+    "gammaln": math.lgamma,
+    "int": int,
+    "float": float,
+}
+_KEEPS_KIND = {"add", "sub", "mul", "neg", "abs", "maximum", "minimum", "floordiv", "mod"}
+_TRUTH = {*_COMPARISONS, "and", "or", "xor", "not", "isnan", "isinf"}
+
+
+@dataclass
+class Graph:
+    """A growing set of nodes, each known by its number.
+
+    Examples
+    --------
+    >>> from amc_pymc.expressions import Graph
+    >>> g = Graph()
+    >>> x = g.leaf("local", 0)
+    >>> y = g.make("mul", x, g.make("exp", x))
+    >>> slope = g.partial(y, x)
+    >>> [float(v) for v in g.evaluate([y, slope], local=[1.0])]
+    [2.718281828459045, 5.43656365691809]
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    _known: dict[Node, int] = field(default_factory=dict)
+    _depends: list[int] = field(default_factory=list)
+
+    # --- building -------------------------------------------------------------------------------
+
+    def const(self, value) -> int:
+        """A number; its kind is that of the Python value."""
+        if isinstance(value, bool):
+            return self._add(Node("const", (), value, _BOOLEAN))
+        if isinstance(value, int):
+            return self._add(Node("const", (), value, _INTEGER))
+        value = float(value)
+        # -0.0 and 0.0 are equal but not the same, and nan equals nothing.
+        return self._add(Node("const", (), value.hex() if value == value else "nan", _FLOAT))
+
+    def leaf(self, op: str, value, kind: str = _FLOAT) -> int:
+        """A leaf: ``column``, ``group``, ``local`` or ``dot``."""
+        return self._add(Node(op, (), value, kind))
+
+    def entry(self, array: str, position: int) -> int:
+        """The entry of an array of parameters at a position, which is an integer node."""
+        return self._add(Node("entry", (position,), array, _FLOAT))
+
+    def make(self, op: str, *args: int) -> int:
+        """An operation on nodes, simplified where that is plain."""
+        simple = self._simplified(op, args)
+        if simple is not None:
+            return simple
+        kinds = [self.nodes[a].kind for a in args]
+        if op == "switch":
+            kind = _FLOAT if _FLOAT in kinds[1:] else max(kinds[1:])
+        elif op in _TRUTH:
+            kind = _BOOLEAN
+        elif op == "int":
+            kind = _INTEGER
+        elif op in _KEEPS_KIND and _FLOAT not in kinds:
+            kind = _INTEGER
+        else:
+            kind = _FLOAT
+        return self._add(Node(op, tuple(args), None, kind))
+
+    def number(self, node: int):
+        """The value of a constant node, else None."""
+        n = self.nodes[node]
+        if n.op != "const":
+            return None
+        return float.fromhex(n.value) if isinstance(n.value, str) else n.value
+
+    def sum(self, nodes: Sequence[int]) -> int:
+        """Sum of nodes; 0 for none."""
+        total = self.const(0.0)
+        for n in nodes:
+            total = self.make("add", total, n)
+        return total
+
+    def _add(self, node: Node) -> int:
+        known = self._known.get(node)
+        if known is not None:
+            return known
+        self.nodes.append(node)
+        own = {"column": ROW, "dot": ROW, "group": GROUP, "local": LOCAL}.get(node.op, 0)
+        for a in node.args:
+            own |= self._depends[a]
+        self._depends.append(own)
+        self._known[node] = len(self.nodes) - 1
+        return self._known[node]
+
+    def _simplified(self, op: str, args: tuple[int, ...]) -> int | None:
+        numbers = [self.number(a) for a in args]
+        if op in _FOLDED and all(v is not None for v in numbers):
+            try:
+                return self.const(_FOLDED[op](*numbers))
+            except (ArithmeticError, ValueError):
+                return None
+        rule = _SIMPLE.get(op)
+        return rule(self, args, numbers) if rule else None
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def depends(self, node: int) -> int:
+        """Which of ``ROW``, ``GROUP``, ``LOCAL`` a node depends on, added up."""
+        return self._depends[node]
+
+    def upstream(self, nodes: Sequence[int]) -> list[int]:
+        """Everything that some nodes are made from, themselves included, arguments first."""
+        seen: set[int] = set()
+        stack = list(nodes)
+        while stack:
+            n = stack.pop()
+            if n not in seen:
+                seen.add(n)
+                stack.extend(self.nodes[n].args)
+        return sorted(seen)  # arguments have smaller numbers
+
+    def leaves(self, nodes: Sequence[int], op: str) -> list[int]:
+        """Nodes of one operation upstream of some nodes."""
+        return [n for n in self.upstream(nodes) if self.nodes[n].op == op]
+
+    def replaced(self, nodes: Sequence[int], change: dict[int, int]) -> list[int]:
+        """Nodes with others in the place of some of their inputs."""
+        memo: dict[int, int] = {}
+        for n in self.upstream(nodes):
+            if n in change:
+                memo[n] = change[n]
+                continue
+            node = self.nodes[n]
+            args = tuple(memo[a] for a in node.args)
+            if args == node.args:
+                memo[n] = n
+            elif node.op == "entry":
+                memo[n] = self.entry(str(node.value), args[0])
+            else:
+                memo[n] = self.make(node.op, *args)
+        return [memo[n] for n in nodes]
+
+    # --- derivatives ----------------------------------------------------------------------------
+
+    def partial(self, node: int, leaf: int) -> int:
+        """Derivative of a node with respect to a leaf."""
+        one = self.const(1.0)
+        return self._forward(node, lambda n: one if n == leaf else None)
+
+    def directional(self, node: int, array: str, direction: str) -> int:
+        """Derivative of a node along a direction of an array of parameters.
+
+        Entries of ``direction`` stand where those of ``array`` stood; other leaves are constant.
+        """
+
+        def tangent(n: int) -> int | None:
+            found = self.nodes[n]
+            if found.op == "entry" and found.value == array:
+                return self.entry(direction, found.args[0])
+            if found.op == "dot" and found.value[0] == array:
+                return self.leaf("dot", (direction, *found.value[1:]))
+            return None
+
+        return self._forward(node, tangent)
+
+    def _forward(self, node: int, tangent: Callable[[int], int | None]) -> int:
+        """Forward mode: ``tangent`` gives the derivative of leaves, None where that is zero."""
+        out: dict[int, int | None] = {}
+        for n in self.upstream([node]):
+            out[n] = tangent(n)
+            found = self.nodes[n]
+            if out[n] is not None or found.op in _LEAVES or found.op == "entry":
+                continue
+            terms = []
+            for k, a in enumerate(found.args):
+                slope = out[a]
+                if slope is None:
+                    continue
+                partial = _derivative(self, found, n, k)
+                if partial is not None:
+                    terms.append(self.make("mul", partial, slope))
+            total = self.sum(terms) if terms else None
+            out[n] = None if total is None or self.number(total) == 0.0 else total
+        found_slope = out[node]
+        return self.const(0.0) if found_slope is None else found_slope
+
+    # --- evaluation -----------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        nodes: Sequence[int],
+        *,
+        row: Sequence = (),
+        group: Sequence = (),
+        local: Sequence = (),
+        **arrays: np.ndarray,
+    ) -> list[np.ndarray]:
+        """Values of nodes by NumPy.
+
+        Columns of rows and groups and local effects are numbers or arrays that broadcast; arrays of
+        parameters go by name.
+        """
+        sources = {"column": row, "group": group, "local": local}
+        values: dict[int, Any] = {}
+        with np.errstate(all="ignore"):
+            for n in self.upstream(nodes):
+                node = self.nodes[n]
+                if node.op == "const":
+                    values[n] = self.number(n)
+                elif node.op in sources:
+                    values[n] = np.asarray(
+                        sources[node.op][node.value], np.int64 if node.kind == _INTEGER else float
+                    )
+                elif node.op == "entry":
+                    values[n] = np.asarray(arrays[node.value])[values[node.args[0]]]
+                elif node.op == "dot":
+                    name, first, columns = node.value
+                    at = arrays[name][first : first + len(columns)]
+                    values[n] = sum(np.asarray(row[c], float) * b for c, b in zip(columns, at))
+                else:
+                    values[n] = ARRAY[node.op](*(values[a] for a in node.args))
+        return [values[n] for n in nodes]
+
+
+# --- simplification -----------------------------------------------------------------------------
+
+
+def _simple_add(g: Graph, args, numbers) -> int | None:
+    a, b = args
+    if numbers[0] == 0:
+        return b
+    return a if numbers[1] == 0 else None
+
+
+def _simple_sub(g: Graph, args, numbers) -> int | None:
+    if numbers[1] == 0:
+        return args[0]
+    return g.make("neg", args[1]) if numbers[0] == 0 else None
+
+
+def _simple_mul(g: Graph, args, numbers) -> int | None:
+    for k in (0, 1):
+        if numbers[k] == 1:
+            return args[1 - k]
+        if numbers[k] == 0:
+            return args[k]
+        if numbers[k] == -1:
+            return g.make("neg", args[1 - k])
+    for k in (0, 1):  # a * (b / a)
+        other = g.nodes[args[1 - k]]
+        if other.op == "div" and other.args[1] == args[k]:
+            return other.args[0]
+    return None
+
+
+def _simple_div(g: Graph, args, numbers) -> int | None:
+    if numbers[1] == 1:
+        return args[0]
+    return args[0] if numbers[0] == 0 else None
+
+
+def _simple_neg(g: Graph, args, numbers) -> int | None:
+    node = g.nodes[args[0]]
+    return node.args[0] if node.op == "neg" else None
+
+
+def _simple_switch(g: Graph, args, numbers) -> int | None:
+    condition, yes, no = args
+    if numbers[0] is not None:
+        return yes if numbers[0] else no
+    if yes == no:
+        return yes
+    # f(a) or f(b) is f(a or b): one evaluation instead of two.
+    left, right = g.nodes[yes], g.nodes[no]
+    if left.op != right.op or left.op in _LEAVES or left.op == "entry" or left.op == "switch":
+        return None
+    differ = [k for k, (a, b) in enumerate(zip(left.args, right.args)) if a != b]
+    if len(differ) != 1:
+        return None
+    (k,) = differ
+    inside = g.make("switch", condition, left.args[k], right.args[k])
+    return g.make(left.op, *(inside if j == k else a for j, a in enumerate(left.args)))
+
+
+def _simple_comparison(op: str) -> Callable:
+    """A probability lies between 0 and 1."""
+
+    def rule(g: Graph, args, numbers) -> int | None:
+        if g.nodes[args[0]].op == "sigmoid" and numbers[1] == {"ge": 0, "le": 1}[op]:
+            return g.const(True)
+        return None
+
+    return rule
+
+
+def _simple_and(g: Graph, args, numbers) -> int | None:
+    for k in (0, 1):
+        if numbers[k] is not None:
+            return args[1 - k] if numbers[k] else g.const(False)
+    return args[0] if args[0] == args[1] else None
+
+
+def _simple_or(g: Graph, args, numbers) -> int | None:
+    for k in (0, 1):
+        if numbers[k] is not None:
+            return g.const(True) if numbers[k] else args[1 - k]
+    return args[0] if args[0] == args[1] else None
+
+
+def _simple_pow(g: Graph, args, numbers) -> int | None:
+    powers = {0: lambda a: g.const(1.0), 1: lambda a: a, 2: lambda a: g.make("mul", a, a)}
+    powers |= {0.5: lambda a: g.make("sqrt", a), -1: lambda a: g.make("div", g.const(1.0), a)}
+    rule = powers.get(numbers[1])
+    return rule(args[0]) if rule else None
+
+
+def _simple_log(g: Graph, args, numbers) -> int | None:
+    node = g.nodes[args[0]]
+    if node.op == "exp":
+        return node.args[0]
+    if node.op == "sigmoid":
+        return g.make("neg", g.make("softplus", g.make("neg", node.args[0])))
+    return None
+
+
+def _simple_same_kind(kind: str) -> Callable:
+    return lambda g, args, numbers: args[0] if g.nodes[args[0]].kind == kind else None
+
+
+_SIMPLE: dict[str, Callable[[Graph, tuple, list], int | None]] = {
+    "add": _simple_add,
+    "sub": _simple_sub,
+    "mul": _simple_mul,
+    "div": _simple_div,
+    "neg": _simple_neg,
+    "switch": _simple_switch,
+    "and": _simple_and,
+    "or": _simple_or,
+    "pow": _simple_pow,
+    "log": _simple_log,
+    "ge": _simple_comparison("ge"),
+    "le": _simple_comparison("le"),
+    "float": _simple_same_kind(_FLOAT),
+    "int": _simple_same_kind(_INTEGER),
+}
+
+
+# --- rules of differentiation -------------------------------------------------------------------
+
+
+def _derivative(g: Graph, node: Node, number: int, k: int) -> int | None:
+    """Derivative of an operation by its k-th argument; None where it is zero."""
+    if node.op in _FLAT:
+        return None
+    try:
+        rule = _RULES[node.op]
+    except KeyError:
+        raise NotImplementedError(f"{node.op} has no derivative here") from None
+    return rule(g, node.args, number, k)
+
+
+#: Operations that are constant but for jumps.
+_FLAT = {*_TRUTH, "sign", "floor", "ceil", "int", "floordiv"}
+_TWO_OVER_ROOT_PI = 2.0 / math.sqrt(math.pi)
+
+
+def _one(g, args, y, k):
+    return g.const(1.0)
+
+
+def _sub_rule(g, args, y, k):
+    return g.const(-1.0 if k else 1.0)
+
+
+def _div_rule(g, args, y, k):
+    if k == 0:
+        return g.make("div", g.const(1.0), args[1])
+    return g.make("neg", g.make("div", y, args[1]))
+
+
+def _pow_rule(g, args, y, k):
+    a, b = args
+    if k == 0:
+        return g.make("mul", b, g.make("pow", a, g.make("sub", b, g.const(1.0))))
+    return g.make("mul", y, g.make("log", a))
+
+
+def _switch_rule(g, args, y, k):
+    if k == 0:
+        return None
+    one, zero = g.const(1.0), g.const(0.0)
+    return g.make("switch", args[0], one if k == 1 else zero, zero if k == 1 else one)
+
+
+def _larger(op: str):
+    def rule(g, args, y, k):
+        chosen = g.make(op, args[0], args[1])
+        one, zero = g.const(1.0), g.const(0.0)
+        return g.make("switch", chosen, one if k == 0 else zero, zero if k == 0 else one)
+
+    return rule
+
+
+def _sigmoid_rule(g, args, y, k):
+    return g.make("mul", y, g.make("sub", g.const(1.0), y))
+
+
+def _erf_rule(sign: float):
+    def rule(g, args, y, k):
+        square = g.make("mul", args[0], args[0])
+        return g.make("mul", g.const(sign * _TWO_OVER_ROOT_PI), g.make("exp", g.make("neg", square)))
+
+    return rule
+
+
+def _erfcx_rule(g, args, y, k):
+    twice = g.make("mul", g.const(2.0), g.make("mul", args[0], y))
+    return g.make("sub", twice, g.const(_TWO_OVER_ROOT_PI))
+
+
+def _log1mexp_rule(g, args, y, k):
+    # d log(1 - e^x) = -e^x / (1 - e^x) = 1 / (1 - e^-x)
+    return g.make("div", g.const(-1.0), g.make("expm1", g.make("neg", args[0])))
+
+
+def _by(op: str):
+    return lambda g, args, y, k: g.make(op, args[0])
+
+
+_RULES: dict[str, Callable] = {
+    "add": _one,
+    "float": _one,
+    "sub": _sub_rule,
+    "mul": lambda g, args, y, k: args[1 - k],
+    "div": _div_rule,
+    "neg": lambda g, args, y, k: g.const(-1.0),
+    "pow": _pow_rule,
+    "sqrt": lambda g, args, y, k: g.make("div", g.const(0.5), y),
+    "exp": lambda g, args, y, k: y,
+    "expm1": lambda g, args, y, k: g.make("add", y, g.const(1.0)),
+    "log": lambda g, args, y, k: g.make("div", g.const(1.0), args[0]),
+    "log1p": lambda g, args, y, k: g.make(
+        "div", g.const(1.0), g.make("add", g.const(1.0), args[0])
+    ),
+    "sigmoid": _sigmoid_rule,
+    "softplus": _by("sigmoid"),
+    "log1mexp": _log1mexp_rule,
+    "sin": _by("cos"),
+    "cos": lambda g, args, y, k: g.make("neg", g.make("sin", args[0])),
+    "tan": lambda g, args, y, k: g.make("add", g.const(1.0), g.make("mul", y, y)),
+    "tanh": lambda g, args, y, k: g.make("sub", g.const(1.0), g.make("mul", y, y)),
+    "sinh": _by("cosh"),
+    "cosh": _by("sinh"),
+    "arctan": lambda g, args, y, k: g.make(
+        "div", g.const(1.0), g.make("add", g.const(1.0), g.make("mul", args[0], args[0]))
+    ),
+    "erf": _erf_rule(1.0),
+    "erfc": _erf_rule(-1.0),
+    "erfcx": _erfcx_rule,
+    "gammaln": _by("digamma"),
+    "digamma": _by("trigamma"),
+    "trigamma": _by("tetragamma"),
+    "abs": _by("sign"),
+    "switch": _switch_rule,
+    "maximum": _larger("ge"),
+    "minimum": _larger("le"),
+}

@@ -1,0 +1,158 @@
+"""Expressions as the source code of functions that Numba compiles.
+
+What an expression depends on decides where it is computed: parts made of parameters alone once for
+all rows, parts without local effects once for a row, and only the rest at every node of a
+quadrature. Each function leaves what the next one needs in an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from amc_pymc.expressions.functions import SOURCE
+from amc_pymc.expressions.graph import LOCAL, Graph
+
+__all__ = ["Stages", "print_function"]
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Which expressions are handed from stage to stage on the way to some outputs.
+
+    ``shared`` depend on parameters only, ``kept`` on a unit's data too, but not on local effects.
+    """
+
+    shared: tuple[int, ...]
+    kept: tuple[int, ...]
+
+    @classmethod
+    def of(cls, graph: Graph, outputs: Sequence[int]) -> Stages:
+        """The stages of some outputs."""
+        shared: dict[int, None] = {}
+        kept: dict[int, None] = {}
+
+        def hand_over(n: int, to_local: bool) -> None:
+            if graph.nodes[n].op == "const":
+                return
+            if graph.depends(n) == 0:
+                shared[n] = None
+            elif to_local and not graph.depends(n) & LOCAL:
+                kept[n] = None
+
+        for n in graph.upstream(outputs):
+            depends = graph.depends(n)
+            if depends:
+                for a in graph.nodes[n].args:
+                    hand_over(a, bool(depends & LOCAL))
+        for n in outputs:
+            hand_over(n, True)
+        return cls(tuple(sorted(shared)), tuple(sorted(kept)))
+
+
+def print_function(
+    graph: Graph,
+    name: str,
+    arguments: Sequence[str],
+    outputs: Sequence[int],
+    known: dict[int, str],
+    into: str = "",
+) -> list[str]:
+    """Lines of a compiled function that computes some expressions.
+
+    Parameters
+    ----------
+    graph : Graph
+    name : str
+    arguments : sequence of str
+        ``eta`` and other arrays of parameters; ``rows`` and ``i`` or ``groups`` and ``g`` for data;
+        ``u`` for local effects.
+    outputs : sequence of int
+    known : dict of int to str
+        Source of expressions that stages before have computed.
+    into : str
+        Format of the places that outputs are written to, such as ``"kept[j, {}]"``; the function
+        returns them as a tuple if it is empty.
+
+    Returns
+    -------
+    list of str
+    """
+    text = dict(known)
+    lines = ["@njit(cache=True, error_model='numpy', fastmath={'contract'})", f"def {name}({', '.join(arguments)}):"]
+    for n in _needed(graph, outputs, known):
+        node = graph.nodes[n]
+        if node.op == "const":
+            text[n] = _literal(graph.number(n))
+            continue
+        if node.op == "dot":
+            lines += _loop(n, node.value)
+        else:
+            lines.append(f"    t{n} = {_operation(graph, node, text)}")
+        text[n] = f"t{n}"
+    for n in outputs:
+        text.setdefault(n, _literal(graph.number(n)) if graph.nodes[n].op == "const" else "")
+    if into:
+        lines += [f"    {into.format(k)} = {text[n]}" for k, n in enumerate(outputs)]
+        if not outputs:
+            lines.append("    pass")
+    else:
+        values = [f"float({text[n]})" for n in outputs]
+        comma = "," if len(values) == 1 else ""
+        lines.append(f"    return ({', '.join(values)}{comma})")
+    return [*lines, ""]
+
+
+def _needed(graph: Graph, outputs: Sequence[int], known: dict[int, str]) -> list[int]:
+    """Nodes to compute, arguments first."""
+    seen: set[int] = set()
+    stack = [n for n in outputs if n not in known]
+    while stack:
+        n = stack.pop()
+        if n not in seen:
+            seen.add(n)
+            stack.extend(a for a in graph.nodes[n].args if a not in known)
+    return sorted(seen)
+
+
+def _operation(graph: Graph, node, text: dict[int, str]) -> str:
+    """Numbers are floats throughout, also those that stand for integers."""
+    if node.op in ("column", "group", "local"):
+        place = {"column": "rows[i, {}]", "group": "groups[g, {}]", "local": "u[{}]"}[node.op]
+        return place.format(node.value)
+    arguments = [text[a] for a in node.args]
+    if node.op == "entry":
+        constant = graph.nodes[node.args[0]].op == "const"
+        return f"{node.value}[{arguments[0] if constant else f'int({arguments[0]})'}]"
+    if node.op == "int":
+        return f"math.trunc({arguments[0]})"
+    truth = {"switch": [0], "and": [0, 1], "or": [0, 1], "not": [0], "xor": [0, 1]}
+    for k in truth.get(node.op, ()):
+        if graph.nodes[node.args[k]].kind != "b":
+            arguments[k] = f"({arguments[k]} != 0.0)"
+    return SOURCE[node.op].format(*arguments)
+
+
+def _loop(n: int, value) -> list[str]:
+    """Sum of columns times entries; columns that follow each other are a loop."""
+    array, first, columns = value
+    if list(columns) == list(range(columns[0], columns[0] + len(columns))):
+        return [
+            f"    t{n} = 0.0",
+            f"    for k in range({len(columns)}):",
+            f"        t{n} += rows[i, {columns[0]} + k] * {array}[{first} + k]",
+        ]
+    terms = [f"rows[i, {c}] * {array}[{first + k}]" for k, c in enumerate(columns)]
+    return [f"    t{n} = {' + '.join(terms)}"]
+
+
+def _literal(value) -> str:
+    if isinstance(value, bool | int):
+        return f"({value})" if value < 0 else str(value)
+    if np.isnan(value):
+        return "math.nan"
+    if np.isinf(value):
+        return "math.inf" if value > 0 else "(-math.inf)"
+    return f"({value!r})" if value < 0 else repr(float(value))

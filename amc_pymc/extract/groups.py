@@ -1,0 +1,423 @@
+"""Groups in a model: variables that have a value for each group, and rows that read their group's.
+
+A free variable is *local* if every row reads one of its entries, found by an index in the data, if
+its prior is a product over groups given other variables, and if nothing else in the model depends
+on it. Given everything else, the local effects of different groups are then independent, and can be
+integrated out one group at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType
+
+from amc_pymc.expressions import Graph
+from amc_pymc.extract.graphs import lowered, rebuilt
+from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.row_program import Columns, element_reader, parameter_leaf, row_expression
+from amc_pymc.extract.rows import (
+    NotRowFactorised,
+    RowLogp,
+    _data_frontier,
+    _evaluate,
+    choose_observed,
+    extract_rows,
+)
+from amc_pymc.extract.scalars import Index, NotScalar, stabilised
+from amc_pymc.extract.support import element_states
+from amc_pymc.marginals import GroupProgram
+
+__all__ = ["Factor", "Groups", "find_factors", "take_groups"]
+
+_log = logging.getLogger("amc_pymc")
+#: Local effects of a group that a product rule still integrates.
+_MOST_EFFECTS = 3
+_MOST_STATES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """Variables with a value for each level of one grouping factor.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Value variables.
+    n_levels : int
+        G.
+    n_effects : int
+        Local effects q of a level.
+    levels : tuple of (N_p,) int64 arrays
+        The level of each row, one array for each observed variable.
+    reason : str
+        Why the effects cannot be integrated out; empty if they can.
+    """
+
+    names: tuple[str, ...]
+    n_levels: int
+    n_effects: int
+    levels: tuple[np.ndarray, ...]
+    reason: str = ""
+
+    @property
+    def label(self) -> str:
+        """Names of the variables, without the suffixes of their transforms."""
+        return ", ".join(n.split("_")[0] if n.endswith("__") else n for n in self.names)
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """A model whose local effects are integrated out, as data and expressions.
+
+    Attributes
+    ----------
+    factor : Factor
+    layout : FlatLayout
+        Of the other value variables, eta (E,).
+    program : GroupProgram
+    rows : (N, C) array
+        Columns that rows read, sorted by group.
+    first : (G + 1,) int64 array
+        Where each group's rows begin.
+    groups : (G, B) array
+        Columns that local effects' priors read.
+    states : (K, q) array or None
+        States of discrete local effects.
+    order : (N,) int64 array
+        Which row of the data each row is.
+    """
+
+    factor: Factor
+    layout: FlatLayout
+    program: GroupProgram
+    rows: np.ndarray
+    first: np.ndarray
+    groups: np.ndarray
+    observed_vars: tuple[str, ...]
+    sources: tuple[RowLogp, ...]
+    states: np.ndarray | None = None
+    order: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
+
+    @property
+    def n_groups(self) -> int:
+        """G."""
+        return self.factor.n_levels
+
+
+def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Factor]:
+    """Grouping factors of a model, those with the most levels first.
+
+    Parameters
+    ----------
+    model : pm.Model
+    observed_vars : sequence of str or variables, optional
+        Observed variables that are raced; default those with the most rows.
+
+    Returns
+    -------
+    list of Factor
+        ``reason`` says why one cannot be integrated out.
+    """
+    try:
+        sources = _sources(model, observed_vars)
+        reads = [_Reads(s) for s in sources]
+    except (NotRowFactorised, NotScalar) as error:
+        _log.debug("No groups: %s", error)
+        return []
+    found: dict[tuple, list[str]] = {}
+    for name in sources[0].layout.names:
+        key = tuple(r.level_of(name) for r in reads)
+        if any(k is not None for k in key) and not any(r.otherwise(name) for r in reads):
+            found.setdefault(key, []).append(name)
+    shapes = dict(zip(sources[0].layout.names, sources[0].layout.shapes))
+    out = []
+    for key, names in found.items():
+        sizes = {shapes[n][0] for n in names}
+        for n_levels in sizes:
+            here = tuple(n for n in names if shapes[n][0] == n_levels)
+            effects = sum(int(np.prod(shapes[n][1:])) for n in here)
+            levels = tuple(r.levels(k, here[0]) for r, k in zip(reads, key))
+            factor = Factor(here, n_levels, effects, levels)
+            out.append(_checked(factor, model, sources))
+    return sorted(out, key=lambda f: -f.n_levels)
+
+
+def _sources(model, observed_vars) -> tuple[RowLogp, ...]:
+    """Rows of each observed variable that is raced."""
+    return tuple(extract_rows(model, [rv]) for rv in choose_observed(model, observed_vars))
+
+
+class _Reads:
+    """Which elements of which variables the rows of an observed variable read."""
+
+    def __init__(self, rows: RowLogp):
+        self.rows = rows
+        self.graph = Graph()
+        self.columns = Columns(self.graph, "column")
+        self.found: dict[str, set[Index]] = {}
+        plain = parameter_leaf(self.graph, rows.layout)
+
+        def leaf(name: str, index: Index) -> int:
+            self.found.setdefault(name, set()).add(index)
+            return plain(name, index)
+
+        row_expression(rows, self.graph, self.columns, leaf)
+
+    def level_of(self, name: str) -> int | None:
+        """The column by which rows choose an entry of a variable, if they read just one level."""
+        first = {index[0] for index in self.found.get(name, ()) if index}
+        if len(first) != 1:
+            return None
+        (node,) = first
+        is_data = self.graph.number(node) is None and not self.graph.leaves([node], "entry")
+        rest = [i for index in self.found[name] for i in index[1:]]
+        plain = all(self.graph.number(i) is not None for i in rest)
+        return node if is_data and plain else None
+
+    def otherwise(self, name: str) -> bool:
+        """Whether rows read a variable in another way."""
+        return name in self.found and self.level_of(name) is None
+
+    def levels(self, node: int | None, name: str) -> np.ndarray:
+        """The level of each row."""
+        if node is None:
+            return np.full(self.rows.n_rows, -1, np.int64)
+        (values,) = self.graph.evaluate([node], row=self.columns.arrays)
+        values = np.broadcast_to(values, self.rows.n_rows).astype(np.int64)
+        n = dict(zip(self.rows.layout.names, self.rows.layout.shapes))[name][0]
+        return np.where(values < 0, values + n, values)
+
+
+# --- may it be integrated out? ------------------------------------------------------------------
+
+
+def _checked(factor: Factor, model, sources) -> Factor:
+    """The factor with the reason why it has to stay, if there is one."""
+    reason = _reason(factor, model, sources)
+    return Factor(factor.names, factor.n_levels, factor.n_effects, factor.levels, reason)
+
+
+def _reason(factor: Factor, model, sources) -> str:
+    continuous = {sources[0].layout.is_continuous(n) for n in factor.names}
+    if len(continuous) > 1:
+        return "it has continuous and discrete effects"
+    if factor.n_effects > _MOST_EFFECTS:
+        return f"it has {factor.n_effects} effects a level, and at most {_MOST_EFFECTS} can be"
+    if any(np.any(levels < 0) for levels in factor.levels):
+        return "some of the rows do not belong to a level"
+    used = _used_elsewhere(factor, model, {n for s in sources for n in s.observed_vars})
+    if used:
+        return f"{used} depends on it too"
+    try:
+        _prior_expression(factor, model, Graph(), None)
+    except (NotScalar, NotRowFactorised) as error:
+        return f"its prior is not a product over levels ({error})"
+    return ""
+
+
+def _used_elsewhere(factor: Factor, model, raced: set[str]) -> str:
+    """Another part of the model that depends on local effects."""
+    values = {v for v in model.value_vars if v.name in factor.names}
+    own = {model.values_to_rvs[v] for v in values}
+    for part in [*model.basic_RVs, *model.potentials]:
+        if part in own or part.name in raced:
+            continue
+        (logp,) = model.logp(vars=[part], sum=False)
+        if values & set(ancestors([logp])):
+            return str(part.name)
+    return ""
+
+
+def _prior_expression(factor: Factor, model, graph: Graph, leaf) -> tuple[int, Columns]:
+    """Log density of the local effects of one group, and the columns of groups that it reads.
+
+    ``leaf`` gives elements of other variables, ``(name, index) -> node``.
+    """
+    columns = Columns(graph, "group")
+    number = columns.node(("group",), lambda: np.arange(factor.n_levels))
+    slots = local_slots(factor, model)
+    leaf = leaf or (lambda name, index: graph.entry("eta", graph.const(0)))
+
+    def element(name: str, index: Index) -> int:
+        if name not in slots:
+            if number in index or any(graph.leaves([i], "group") for i in index):
+                raise NotScalar(f"{name} has a value for each level too")
+            return leaf(name, index)
+        if index[0] != number:
+            raise NotScalar("levels depend on each other")
+        return slots[name](graph, index)
+
+    total = graph.const(0.0)
+    for value in model.value_vars:
+        if value.name not in factor.names:
+            continue
+        (logp,) = lowered(model.logp(vars=[model.values_to_rvs[value]], sum=False))
+        logp, leaves = _with_known_shapes(logp, model, element)
+        if not logp.type.ndim or logp.type.shape[0] not in (factor.n_levels, None):
+            raise NotScalar("its log density is not one number for each level")
+        reader = element_reader(graph, leaves, columns)
+        rest = [range(n) for n in reader.shape(logp)[1:]]
+        for index in np.ndindex(*(len(r) for r in rest)):
+            at = (number, *(graph.const(int(k)) for k in index))
+            total = graph.make("add", total, reader.element(logp, at))
+    return total, columns
+
+
+def local_slots(factor: Factor, model) -> dict:
+    """For each local variable, ``(graph, index) -> node`` of one of its effects."""
+    point_shapes = dict(zip(*_names_and_shapes(model)))
+    out, start = {}, 0
+    for value in model.value_vars:
+        if value.name not in factor.names:
+            continue
+        shape = point_shapes[value.name][1:]
+        kind = "f" if value.dtype.startswith("float") else "i"
+        out[value.name] = _slot(start, shape, kind)
+        start += int(np.prod(shape))
+    return out
+
+
+def _slot(start: int, shape: tuple[int, ...], kind: str):
+    def node(graph: Graph, index: Index) -> int:
+        at = [graph.number(i) for i in index[1:]]
+        if None in at:
+            raise NotScalar("its effects are chosen by data")
+        place = int(np.ravel_multi_index(at, shape)) if shape else 0  # type: ignore[arg-type]
+        return graph.leaf("local", start + place, kind)
+
+    return node
+
+
+def _names_and_shapes(model):
+    point = model.initial_point()
+    names = [v.name for v in model.value_vars]
+    return names, [np.shape(point[n]) for n in names]
+
+
+def _with_known_shapes(logp: Variable, model, element):
+    """The graph with data evaluated and value variables of known shape, and their leaves."""
+    frontier = [
+        v
+        for v in _data_frontier([logp], model.value_vars)
+        if not isinstance(v, Constant) and isinstance(v.type, TensorType)
+    ]
+    memo: dict[Variable, Variable] = {}
+    for v, data in zip(frontier, _evaluate(frontier, "prior")):
+        memo[v] = pt.constant(np.asarray(data, dtype=v.type.dtype))
+    leaves = {}
+    for value, shape in zip(model.value_vars, _names_and_shapes(model)[1]):
+        new = value.type.clone(shape=shape)(value.name)
+        memo[value] = new
+        leaves[new] = lambda index, name=value.name: element(name, index)
+    (out,) = rebuilt([logp], memo)
+    return stabilised(out), leaves
+
+
+# --- taking it apart ----------------------------------------------------------------------------
+
+
+def take_groups(model, factor: Factor, observed_vars: Sequence[Any] | None = None) -> Groups:
+    """Data and expressions of a model with the effects of one factor integrated out.
+
+    Parameters
+    ----------
+    model : pm.Model
+    factor : Factor
+        From :func:`find_factors`, without a ``reason``.
+    observed_vars : sequence of str or variables, optional
+        As for :func:`find_factors`.
+
+    Returns
+    -------
+    Groups
+    """
+    if factor.reason:
+        raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
+    sources = _sources(model, observed_vars)
+    whole = sources[0].layout
+    kept = [k for k, n in enumerate(whole.names) if n not in factor.names]
+    layout = FlatLayout(
+        *(tuple(part[k] for k in kept) for part in (whole.names, whole.shapes, whole.dtypes))
+    )
+    graph = Graph()
+    plain = parameter_leaf(graph, layout)
+    slots = local_slots(factor, model)
+
+    def leaf(name: str, index: Index) -> int:
+        return slots[name](graph, index) if name in slots else plain(name, index)
+
+    columns = Columns(graph, "column")
+    outputs = [row_expression(s, graph, columns.part(k), leaf) for k, s in enumerate(sources)]
+    row = _chosen_by_source(graph, outputs, columns, sources)
+    prior, group_columns = _prior_expression(factor, model, graph, plain)
+    (row,), row_data = columns.used([row])
+    (prior,), group_data = group_columns.used([prior])
+    levels = np.concatenate(factor.levels)
+    order = np.argsort(levels, kind="stable")
+    first = np.concatenate([[0], np.cumsum(np.bincount(levels, minlength=factor.n_levels))])
+    discrete = not whole.is_continuous(factor.names[0])
+    n_rows = [s.n_rows for s in sources]
+    return Groups(
+        factor=factor,
+        layout=layout,
+        program=GroupProgram(graph, row, prior, factor.n_effects, discrete),
+        rows=_matrix(row_data, n_rows, order),
+        first=first.astype(np.int64),
+        groups=_matrix([(0, a) for a in group_data], [factor.n_levels], None),
+        observed_vars=tuple(n for s in sources for n in s.observed_vars),
+        sources=sources,
+        states=_states(model, factor) if discrete else None,
+        order=order,
+    )
+
+
+def _chosen_by_source(graph: Graph, outputs, columns: Columns, sources) -> int:
+    """One expression for the rows of several observed variables."""
+    if len(outputs) == 1:
+        return outputs[0]
+    which = columns.part(None).node(
+        ("source",), lambda: np.repeat(np.arange(len(sources)), [s.n_rows for s in sources])
+    )
+    out = outputs[-1]
+    for k in reversed(range(len(outputs) - 1)):
+        out = graph.make("switch", graph.make("eq", which, graph.const(k)), outputs[k], out)
+    return out
+
+
+def _matrix(columns, n_rows: Sequence[int], order) -> np.ndarray:
+    """Columns side by side, rows in a given order; rows of other sources hold zeros."""
+    starts = np.concatenate([[0], np.cumsum(n_rows)])
+    out = np.zeros((int(starts[-1]), max(1, len(columns))))
+    for k, (source, array) in enumerate(columns):
+        begin = 0 if source is None else int(starts[source])
+        whole = np.zeros(len(out))
+        whole[begin : begin + len(array)] = array
+        out[:, k] = whole if order is None else whole[order]
+    return out
+
+
+def _states(model, factor: Factor) -> np.ndarray:
+    """States (K, q) of discrete effects."""
+    each = []
+    for value in model.value_vars:
+        if value.name not in factor.names:
+            continue
+        states = element_states(model, value, max_states=_MOST_STATES)
+        size = len(states) // factor.n_levels
+        for slot in range(size):
+            own = states[slot::size]
+            if any(not np.array_equal(s, own[0]) for s in own):
+                raise NotScalar("its states differ between levels")
+            each.append(own[0])
+    grid = np.meshgrid(*each, indexing="ij")
+    return np.stack([a.ravel() for a in grid], axis=1).astype(float)

@@ -1,0 +1,194 @@
+"""The log-likelihood of one row as a scalar expression, and the columns of data that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pytensor.graph.basic import Variable
+
+from amc_pymc.expressions import LOCAL, Graph
+from amc_pymc.extract.graphs import rebuilt
+from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.rows import RowLogp
+from amc_pymc.extract.scalars import Index, Reader, Unaddressable, stabilised
+
+__all__ = ["Columns", "element_reader", "parameter_leaf", "row_expression"]
+
+
+class Columns:
+    """Columns of data of one kind of unit, in the order in which expressions first read them.
+
+    Parameters
+    ----------
+    graph : Graph
+    kind : {"column", "group"}
+        The leaves that stand for them.
+    """
+
+    def __init__(self, graph: Graph, kind: str):
+        self.graph = graph
+        self.kind = kind
+        self.source: int | None = None
+        self._all: list[tuple[int | None, np.ndarray]] = []
+        self._known: dict = {}
+
+    def part(self, source: int | None) -> Columns:
+        """The same columns, new ones those of one of several sources of rows."""
+        out = Columns(self.graph, self.kind)
+        out.source, out._all, out._known = source, self._all, self._known
+        return out
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """The columns; arrays of other sources than this one's are there, too."""
+        return [array for _, array in self._all]
+
+    def node(self, key, values: Callable[[], np.ndarray]) -> int:
+        """The leaf of a column, which is made when it is first asked for."""
+        key = (self.source, key)
+        if key not in self._known:
+            array = values()
+            if array.dtype.kind == "b" and (array.all() or not array.any()):
+                self._known[key] = self.graph.const(bool(array[0]))
+                return self._known[key]
+            kind = "f" if array.dtype.kind == "f" else "i"
+            self._all.append((self.source, array))
+            self._known[key] = self.graph.leaf(self.kind, len(self._all) - 1, kind)
+            if array.dtype.kind == "b":
+                self._known[key] = self.graph.make("ne", self._known[key], self.graph.const(0))
+        return self._known[key]
+
+    def derived(self, key, array: np.ndarray, index: Sequence[int]) -> int:
+        """The column of what an array holds at indices that are themselves made of columns."""
+
+        def values():
+            sources = {"row" if self.kind == "column" else "group": self.arrays}
+            where = self.graph.evaluate(index, **sources)
+            return np.asarray(array[tuple(np.asarray(w, np.int64) for w in where)])
+
+        return self.node((key, *index), values)
+
+    def used(self, outputs: Sequence[int]) -> tuple[list[int], list[tuple[int | None, np.ndarray]]]:
+        """Outputs in terms of the columns that they read, renumbered, and these with their source.
+
+        Columns that a product reads come first, one after the other.
+        """
+        g = self.graph
+        dots = [c for n in g.leaves(outputs, "dot") for c in g.nodes[n].value[2]]
+        others = [g.nodes[n].value for n in g.leaves(outputs, self.kind)]
+        chosen = list(dict.fromkeys([*(dots if self.kind == "column" else []), *others]))
+        place = {c: k for k, c in enumerate(chosen)}
+        change = {
+            n: g.leaf(self.kind, place[g.nodes[n].value], g.nodes[n].kind)
+            for n in g.leaves(outputs, self.kind)
+        }
+        if self.kind == "column":
+            for n in g.leaves(outputs, "dot"):
+                name, first, columns = g.nodes[n].value
+                change[n] = g.leaf("dot", (name, first, tuple(place[c] for c in columns)))
+        return g.replaced(outputs, change), [self._all[c] for c in chosen]
+
+
+def row_expression(
+    rows: RowLogp,
+    graph: Graph,
+    columns: Columns,
+    leaf: Callable[[str, Index], int],
+) -> int:
+    """The log-likelihood of one row.
+
+    Parameters
+    ----------
+    rows : RowLogp
+    graph : Graph
+        Where the expression is added.
+    columns : Columns
+        Of rows; filled.
+    leaf : callable
+        ``(name, index) -> node`` of an element of a value variable. Where a variable has one entry
+        per row, the first index is the column ``rows.row_local`` numbers.
+
+    Returns
+    -------
+    int
+        A node of ``graph``.
+
+    Raises
+    ------
+    NotScalar
+        Where an operation has no scalar form.
+    """
+    memo: dict[Variable, Variable] = {rows._length: pt.constant(1, dtype="int64")}
+    leaves: dict[Variable, Callable[[Index], int]] = {}
+    shapes = dict(zip(rows.layout.names, rows.layout.shapes))
+    for name, placeholder in rows._values.items():
+        local = name in rows.row_local
+        shape = (1, *shapes[name][1:]) if local else shapes[name]
+        new = placeholder.type.clone(shape=shape)(name)
+        memo[placeholder] = new
+        leaves[new] = _value_leaf(rows, name, columns, leaf) if local else _named(name, leaf)
+    for k, row_input in enumerate(rows._inputs):
+        array, axis = row_input.array, row_input.axis
+        shape = list(array.shape[1:])
+        shape.insert(axis, 1)
+        new = row_input.placeholder.type.clone(shape=tuple(shape))()
+        memo[row_input.placeholder] = new
+        leaves[new] = _column_leaf(("input", k), array, axis, columns, graph)
+    (output,) = rebuilt([rows._output], memo)
+    reader = element_reader(graph, leaves, columns)
+    return reader.element(stabilised(output), (graph.const(0),))
+
+
+def element_reader(graph: Graph, leaves, columns: Columns) -> Reader:
+    """A reader to which a constant array indexed by data is a column of its own."""
+
+    def table(array: np.ndarray, index: Index) -> int:
+        return columns.derived(("table", id(array)), array, index)
+
+    return Reader(graph, leaves, table)
+
+
+def parameter_leaf(graph: Graph, layout: FlatLayout, array: str = "eta"):
+    """``(name, index) -> node`` that reads elements off a flat vector of parameters."""
+    shapes = dict(zip(layout.names, layout.shapes))
+
+    def leaf(name: str, index: Index) -> int:
+        if any(graph.depends(i) & LOCAL for i in index):
+            raise Unaddressable(f"{name} is indexed by a local effect")
+        position = graph.const(0)
+        for i, n in zip(index, shapes[name]):
+            position = graph.make("add", graph.make("mul", position, graph.const(n)), i)
+        start = graph.const(layout.slices[name].start)
+        entry = graph.entry(array, graph.make("add", start, position))
+        return entry if layout.is_continuous(name) else graph.make("int", entry)
+
+    return leaf
+
+
+def _named(name: str, leaf):
+    return lambda index: leaf(name, index)
+
+
+def _value_leaf(rows: RowLogp, name: str, columns: Columns, leaf):
+    """Elements of a variable that has one entry per row."""
+    number = columns.node(("row",), lambda: np.arange(rows.n_rows))
+    return lambda index: leaf(name, (number, *index[1:]))
+
+
+def _column_leaf(key, array: np.ndarray, axis: int, columns: Columns, graph: Graph):
+    """Elements of an array of data, rows first."""
+
+    def leaf(index: Index) -> int:
+        own = index[:axis] + index[axis + 1 :]
+        numbers = [graph.number(i) for i in own]
+        if None in numbers:  # chosen by the row's own data
+            rows = columns.node(("row",), lambda: np.arange(len(array)))
+            return columns.derived(key, array, (rows, *own))
+        return columns.node((*key, *numbers), lambda: array[(slice(None), *numbers)])
+
+    return leaf
+
+
