@@ -216,18 +216,17 @@ def variance_lines(models, options) -> list[list[str]]:
 
 def reduction(step, rng, pairs: int = 8) -> float:
     """Median over pairs of points of plain variance over residual variance of raced rows."""
-    from amc_pymc.step_methods.chain import first_surrogate
-    from amc_pymc.step_methods.preparation import state_values
+    from amc_pymc.samplers.compiled import state_values
 
     prepared = step.prepared
-    rows = np.setdiff1d(np.arange(prepared.densities.n_rows), prepared.exact_rows)
-    centre, found = first_surrogate(prepared).centre, []
+    rows = np.setdiff1d(np.arange(prepared.densities.n_units), prepared.exact_rows)
+    centre, found = prepared.first_surrogate.centre, []
     for _ in range(pairs):
         points = np.stack(
             [prepared.fit.draw(prepared.fit.mean, prepared.fit.coordinates, rng) for _ in range(2)]
         )
         plain = np.subtract(*(prepared.densities.values(x, rows) for x in points))
-        left = np.subtract(*state_values(prepared.raced.state_rewards, points, centre, rows))
+        left = np.subtract(*state_values(prepared.residuals.state_rewards, points, centre, rows))
         found.append(np.var(plain) / np.var(left))
     return float(np.median(found))
 

@@ -225,7 +225,7 @@ def gibbs(problem: Problem, job: Job) -> Outcome:
     draws, tune = job.draws or (_EXACT_DRAWS if exact else _GIBBS_DRAWS), job.tune or _GIBBS_TUNE
     if exact:
         draws, tune = affordable(step, model, job, draws, tune)
-    elements = step.elements.coordinate.size
+    elements = step.sampler.elements.coordinate.size
     outcome, idata = sample_steps(problem, job, model, step, draws, tune, built)
     outcome = race_figures(outcome, idata, job.n_rows * elements)
     stats = idata["sample_stats"]

@@ -31,7 +31,8 @@ LOWER = {
     "evidence": ROOT | {"kernels", "annealing", "importance"},
     "combination": ROOT | {"bounds", "bandits", "racing"},
     "abc_tree": ROOT | {"bounds", "bandits", "racing"},
-    "product_space": ROOT | {"bounds", "bandits", "racing", "proposals"},
+    "product_space": ROOT,
+    "samplers": ROOT | {"racing", "proposals", "proxies"},
 }
 CORE = set(LOWER)
 LOWER |= {

@@ -19,6 +19,7 @@ from pytensor.gradient import pushforward
 from pytensor.graph.replace import clone_replace
 
 from amc_pymc.extract.native import (
+    callback_error,
     callback_function,
     compile_graph,
     native_function,
@@ -41,7 +42,7 @@ _CHUNK = 16_384
 
 
 class RowDensities:
-    """Log-likelihoods of rows, compiled on demand.
+    """Log-likelihoods of rows, compiled on demand: the units of ``samplers.raced.Raced``.
 
     Parameters
     ----------
@@ -57,6 +58,9 @@ class RowDensities:
     Compiled functions are made when first asked for and are not pickled.
     """
 
+    #: What a unit is called.
+    unit = "row"
+
     def __init__(
         self,
         rows: RowLogp | CallbackRows,
@@ -66,7 +70,7 @@ class RowDensities:
     ):
         self.rows = rows
         self.layout = rows.layout
-        self.n_rows = rows.n_rows
+        self.n_units = rows.n_rows
         self.expand = np.asarray(expand, dtype=np.int64)
         self.compile_kwargs = dict(compile_kwargs or {})
         self._x = pt.vector("x")
@@ -80,6 +84,18 @@ class RowDensities:
             for k, v in self.__dict__.items()
             if not isinstance(getattr(kind, k, None), cached_property)
         }
+
+    @property
+    def observed_vars(self) -> tuple[str, ...]:
+        """Names of the observed variables whose rows these are."""
+        return self.rows.observed_vars
+
+    def raise_errors(self) -> None:
+        """Raise what ``row_logp`` raised inside a compiled loop, if it did."""
+        for name in ("rewards", "state_rewards"):
+            error = callback_error(self.__dict__.get(name))
+            if error is not None:
+                raise error
 
     def _compile(self, inputs, output):
         return compile_graph(inputs, output, **self.compile_kwargs)
@@ -140,7 +156,7 @@ class RowDensities:
 
     def all_values(self, x: np.ndarray) -> np.ndarray:
         """Log-likelihoods (N,) of all rows at x, in chunks."""
-        self.rows_evaluated += self.n_rows
+        self.rows_evaluated += self.n_units
         return np.concatenate(list(self._all_chunks(x)))
 
     def _all_chunks(self, x):
@@ -271,8 +287,8 @@ class RowDensities:
     # --- chunks ---------------------------------------------------------------------------------
 
     def _chunks(self):
-        for start in range(0, self.n_rows, _CHUNK):
-            yield slice(start, min(start + _CHUNK, self.n_rows))
+        for start in range(0, self.n_units, _CHUNK):
+            yield slice(start, min(start + _CHUNK, self.n_units))
 
     def _row_chunks(self, rows):
         arrays = self.row_log_density.arrays

@@ -27,9 +27,7 @@ __all__ = [
     "callback_error",
     "callback_function",
     "compile_graph",
-    "entry_point",
     "native_function",
-    "native_models",
     "native_states",
 ]
 
@@ -146,46 +144,6 @@ def native_states(fn, signature, arrays: Sequence[np.ndarray]):
     return _define("points, centre, rows", data, body, names, signature, (fn, bound))
 
 
-def native_models(functions, signature, sizes: Sequence[int], centres: np.ndarray | None = None):
-    """First-class function of points (K, 1 + D) that asks the model each point belongs to.
-
-    The first entry of a point is the number of its model, the next ones are its parameters.
-
-    Parameters
-    ----------
-    functions : sequence of first-class functions
-        One per model: ``theta (D_k,) -> float``, or, if there are ``centres``, ``(points, centre,
-        rows (m,)) -> (K, m)``.
-    signature : numba signature
-        ``points -> (K,)``, or ``(points, centre, rows) -> (K, m)``; the centre is not used.
-    sizes : sequence of int
-        Parameters D_k of each model.
-    centres : (sum D_k,) array, optional
-        Expansion points of all models one after the other.
-    """
-    ends = np.cumsum(sizes)
-    names: dict[str, object] = {"empty": np.empty, "int64": np.int64}
-    shape = "points.shape[0]" if centres is None else "(points.shape[0], rows.size)"
-    lines = [
-        f"def native({'points' if centres is None else 'points, unused, rows'}):",
-        f"    out = empty({shape})",
-        "    for a in range(points.shape[0]):",
-    ]
-    for k, (function, size) in enumerate(zip(functions, sizes)):
-        names[f"model{k}"] = function
-        lines.append(f"        {'el' if k else ''}if int64(points[a, 0]) == {k}:")
-        if centres is None:
-            lines.append(f"            out[a] = model{k}(points[a, 1:{1 + size}].copy())")
-        else:
-            names[f"centre{k}"] = np.ascontiguousarray(centres[ends[k] - size : ends[k]])
-            theta = f"points[a : a + 1, 1:{1 + size}].copy()"
-            lines.append(f"            out[a] = model{k}({theta}, centre{k}.copy(), rows)[0]")
-    exec("\n".join([*lines, "    return out"]), names)
-    native = cfunc(signature)(names["native"])
-    native.keep_alive = list(functions)
-    return native
-
-
 def _bind(fn, arrays):
     """Names for generated code that views arrays and the function's shared values by address."""
     shared = [np.asarray(s.get_value(borrow=True)) for s in fn.get_shared()]
@@ -219,17 +177,6 @@ def _define(arguments, data, body, names, signature, keep_alive):
     native = cfunc(signature)(names["native"])
     native.keep_alive = keep_alive
     return native
-
-
-def entry_point(dispatcher, args: tuple) -> Callable:
-    """Compiled entry of a Numba function for arguments of these types.
-
-    It skips the dispatcher's look-up of types, which for nested tuples takes longer than a
-    transition. Calling it with arguments of other types is undefined.
-    """
-    kinds = tuple(dispatcher.typeof_pyval(a) for a in args)
-    dispatcher.compile(kinds)
-    return dispatcher.overloads[kinds].entry_point
 
 
 # --- Python callbacks ---------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import multiprocessing
 import time
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import arviz_base as az
 import numpy as np
@@ -22,24 +22,19 @@ import amc_pymc.product_space as ps
 from amc_pymc.arguments import positive_int
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.execution import JobReport, number_of_cores, run_jobs
+from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.rows import choose_observed, interpreted_mode
 from amc_pymc.progress import progress
 from amc_pymc.proxies import DataProxy
-from amc_pymc.racing import NOT_FINITE
 from amc_pymc.results import RACE_STATS
 from amc_pymc.rng import RandomSeed, spawn_generators
-from amc_pymc.step_methods import LangevinProposal, RacingMetropolis, TaylorProxy
-from amc_pymc.step_methods.chain import MetropolisChain, tune_metropolis
-from amc_pymc.step_methods.model_index import ModelSpace
-from amc_pymc.step_methods.settings import (
-    Audits,
-    Proposal,
-    Race,
-    as_audits,
-    as_proposals,
-    as_proxy,
-    as_race,
-)
+from amc_pymc.samplers import index, metropolis, report
+from amc_pymc.samplers.index import ModelSpace
+from amc_pymc.samplers.metropolis import Metropolis
+from amc_pymc.step_methods import LangevinProposal, TaylorProxy
+from amc_pymc.step_methods.racing_metropolis import metropolis_sampler
+from amc_pymc.step_methods.racing_step import chosen_vars
+from amc_pymc.step_methods.settings import Audits, Options, Proposal, Race, as_proposals
 
 __all__ = ["sample_product_space"]
 
@@ -169,52 +164,26 @@ def sample_product_space(
         raise ValueError(f"pseudo_prior must be 'laplace' or 'pilot', got {pseudo_prior!r}")
     if adapt not in ("wang_landau", None):
         raise ValueError(f"adapt must be 'wang_landau' or None, got {adapt!r}")
-    sizes = {
-        name: positive_int(name, value)
-        for name, value in (
-            ("draws", draws),
-            ("chains", chains),
-            ("transitions_per_draw", transitions_per_draw),
-        )
-    }
+    draws, chains = positive_int("draws", draws), positive_int("chains", chains)
     if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
         raise ValueError(f"tune must be a non-negative integer, got {tune!r}")
     workers = number_of_cores(cores, chains)
-    chosen = as_race(race, delta, batch_size)
-    if chosen.rule(1000, 2).lil.delta > 0:
+    options = Options.among(locals())
+    if options.race.rule(1000, 2).lil.delta > 0:
         raise ValueError("race='lil_ucb' cannot be used here: its arms do not share rows")
-    control, audited = as_proxy(proxy)[0], as_audits(audits)
-    if control is None:
+    if options.proxy is None:
         raise ValueError("proxy must be 'taylor' or 'data', got None: pseudo-priors need the mode")
-    as_proposals(proposal, control)
+    as_proposals(proposal, options.proxy)
     if workers > 1:
         multiprocessing.get_context(mp_ctx if isinstance(mp_ctx, str) else None)
-    adapting, first, *rngs = spawn_generators(random_seed, 2 + sizes["chains"])
+    adapting, first, *rngs = spawn_generators(random_seed, 2 + chains)
     _check_same_rows(names, [_observed(models[n], n, observed_vars) for n in names])
-    steps = [
-        _step(
-            models[n],
-            n,
-            observed_vars=observed_vars,
-            race=chosen,
-            proposal=proposal,
-            proxy=proxy,
-            audits=audits,
-            compile_kwargs=compile_kwargs,
-            progressbar=progressbar,
-        )
-        for n in names
-    ]
+    samplers = [_sampler(models[n], n, options, proposal) for n in names]
     pilots = spawn_generators(first, len(names)) if pseudo_prior == "pilot" else ()
-    space = ModelSpace(names, steps, chosen, audited, pilots)
-    plan = _Plan(
-        tune=int(tune),
-        draws=sizes["draws"],
-        transitions=sizes["transitions_per_draw"],
-        log_weights=-space.laplace_log_evidence if adapt else np.log(prior),
-        adapt=False,
-    )
-    total = sizes["chains"] * (plan.tune + plan.draws) + (plan.tune if adapt else 0)
+    space = ModelSpace(samplers, options.race, options.audits, pilots)
+    log_weights = -space.laplace_log_evidence if adapt else np.log(prior)
+    plan = _Plan(tune=int(tune), draws=draws, log_weights=log_weights, adapt=False)
+    total = chains * (plan.tune + plan.draws) + (plan.tune if adapt else 0)
     begin = time.perf_counter()
     with progress("Sampling models", total, enabled=progressbar) as bar:
         if adapt and plan.tune:
@@ -265,27 +234,17 @@ def _prior(prior_probs, names) -> np.ndarray:
     return prior / prior.sum()
 
 
-def _step(
-    model, name, *, observed_vars, race, proposal, proxy, audits, compile_kwargs, progressbar
-) -> RacingMetropolis:
+def _sampler(model, name: str, options: Options, proposal: str | Proposal) -> Metropolis:
     if proposal == "langevin":
         proposal = LangevinProposal(target_accept=_ACCEPT)
     try:
-        step = RacingMetropolis(
-            model=model,
-            observed_vars=observed_vars,
-            race=race,
-            proposal=proposal,
-            proxy=proxy,
-            audits=audits,
-            compile_kwargs=compile_kwargs,
-            progressbar=progressbar,
-        )
+        chosen = chosen_vars(None, model, "sample_product_space")
+        sampler = metropolis_sampler(model, chosen, options, proposal)
     except ValueError as error:
         raise type(error)(f"models[{name!r}]: {error}") from error
-    if step.prepared.fit is None:
+    if sampler.prepared.fit is None:
         raise ValueError(f"models[{name!r}] has no finite curvature at its mode to build on")
-    return step
+    return sampler
 
 
 def _check_same_rows(names, observed: Sequence[list[np.ndarray]]) -> None:
@@ -328,7 +287,6 @@ def _observed(model, name, observed_vars) -> list[np.ndarray]:
 class _Plan(NamedTuple):
     tune: int
     draws: int
-    transitions: int
     log_weights: np.ndarray
     adapt: bool
 
@@ -358,86 +316,57 @@ def _adapted_weights(space: ModelSpace, plan: _Plan, rng, bar) -> np.ndarray:
     return record.log_weights - np.logaddexp.reduce(record.log_weights)
 
 
-def _run_chain(space: ModelSpace, plan: _Plan, rng, report: JobReport) -> _Record:
-    n_models = len(space.names)
-    chains = [
-        space.begin(k, plan.tune // n_models, max(1, plan.draws // n_models), rng)
-        for k in range(n_models)
-    ]
-    auditor = space.auditor(plan.draws)
-    audit_rng = rng.spawn(1)[0]
-    points = space.first_points(rng)
-    current = int(rng.integers(n_models))
-    log_weights, past = plan.log_weights.copy(), []
-    index = np.zeros(plan.draws, np.int64)
-    visited = np.zeros((plan.draws, space.width))
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(RACE_STATS, (plan.draws, 2))
-    shapes |= dict.fromkeys(("accept", "row_evaluations", "race_arms_left"), (plan.draws,))
-    stats = {key: np.zeros(shape) for key, shape in shapes.items()}
+def _run_chain(space: ModelSpace, plan: _Plan, rng, job: JobReport) -> _Record:
+    m = len(space.samplers)
+    tune, draws = plan.tune // m, max(1, plan.draws // m)
+    chains = [metropolis.init(s, rng, tune=tune, draws=draws) for s in space.samplers]
+    state = index.init(space, plan.log_weights, rng, draws=plan.draws)
+    visits, visited = np.zeros(plan.draws, np.int64), np.zeros((plan.draws, space.width))
+    stats, past = _no_stats(plan.draws), []
     kept, complete = 0, True
     for t in range(plan.tune + plan.draws):
-        if report.stopped:
+        if job.stopped:
             complete = False
             break
-        tuning = t < plan.tune
-        moved = _move(space, current, points, chains[current], plan, tuning)
-        step = space.draw(current, points, log_weights, rng, auditor, audit_rng, tuning)
-        if step.status == NOT_FINITE:
-            raise ValueError(
-                f"The log-likelihood of a model is not finite in row {step.row} at a draw of its "
-                "pseudo-prior; look at its parameters' bounds"
-            )
-        current = int(step.model)
-        if tuning:
-            if plan.adapt:
-                ps.wang_landau_step(log_weights, current, t)
-                past.append(log_weights.copy())
-        else:
-            s = t - plan.tune
-            index[s] = current
-            size = space.sizes[current]
-            visited[s, :size] = points[current, 1 : 1 + size]
-            _record(stats, s, moved, step, space, auditor, audit_rng)
-            kept = s + 1
-        report.advance()
+        tuning, k = t < plan.tune, state.current
+        sampler, theta = space.samplers[k], state.theta(space)
+        theta[:], counts = metropolis.step(sampler, chains[k], theta.copy(), rng, tuning=tuning)
+        moved = {} if tuning else report(sampler, chains[k], counts)
+        found = index.step(space, state, rng, tuning=tuning)
+        if not tuning:
+            theta = state.theta(space)
+            visits[kept], visited[kept, : theta.size] = state.current, theta
+            _record(stats, kept, moved, index.report(space, state, found), found.evaluations)
+            kept += 1
+        elif plan.adapt:
+            ps.wang_landau_step(state.log_weights, state.current, t)
+            past.append(state.log_weights.copy())
+        job.advance()
     return _Record(
-        index[:kept],
+        visits[:kept],
         visited[:kept],
         {k: v[:kept] for k, v in stats.items()},
-        np.mean(past[len(past) // 2 :], axis=0) if past else log_weights,
+        np.mean(past[len(past) // 2 :], axis=0) if past else state.log_weights,
         complete,
     )
 
 
-def _move(space, k, points, chain: MetropolisChain, plan, tuning) -> dict[str, Any]:
-    """Move the current model's parameters; return the statistics."""
-    step, size = space.steps[k], space.sizes[k]
-    step.tune = tuning
-    stats, x = step._transitions(chain, points[k, 1 : 1 + size].copy(), plan.transitions)
-    points[k, 1 : 1 + size] = x
-    chain.draw += 1
-    if tuning:
-        tune_metropolis(chain, step.prepared, step.proposals, stats, x)
-        return {}
-    return step._report(chain, stats)
+def _no_stats(draws: int) -> dict[str, np.ndarray]:
+    """Room for the statistics of some draws."""
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(RACE_STATS, (draws, len(_STEPS)))
+    shapes |= dict.fromkeys(("accept", "row_evaluations", "race_arms_left"), (draws,))
+    return {key: np.zeros(shape) for key, shape in shapes.items()}
 
 
-def _record(stats, s, moved, step, space, auditor, audit_rng) -> None:
+def _record(stats, s: int, moved, drawn, evaluations: int) -> None:
+    """Write down what the steps of the parameters and of the index report of draw ``s``."""
     for key in RACE_STATS:
-        stats[key][s, 0] = moved[key]
-    auditor.spend(step.evaluations)
-    if auditor.draws and auditor.due():
-        found = auditor.run(space, None, audit_rng)
-        for key, value in zip(("race_audited", "race_wrong", "race_audit_rows"), found):
-            stats[key][s, 1] = value
-    stats["race_rows"][s, 1] = step.rows + step.exact
-    stats["race_rounds"][s, 1] = step.rounds
-    stats["race_delta"][s, 1] = space.race.delta
+        stats[key][s] = moved[key], drawn[key]
     stats["accept"][s] = moved["accept"]
-    stats["race_arms_left"][s] = step.arms_left
+    stats["race_arms_left"][s] = drawn["race_arms_left"]
     # An exact chain would keep the current point's log-likelihood; a race needs both.
-    points = 2.0 if space.race.delta > 0.0 else 1.0
-    stats["row_evaluations"][s] = points * moved["race_rows"] + step.evaluations
+    points = 2.0 if drawn["race_delta"] > 0.0 else 1.0
+    stats["row_evaluations"][s] = points * moved["race_rows"] + evaluations
 
 
 # --- the result ---------------------------------------------------------------------------------
@@ -533,7 +462,7 @@ def _model_posterior(model, space, k, index, points) -> xr.DataTree:
     draws = index.shape[1]
     pools = [p[i == k, : space.sizes[k]] for p, i in zip(points, index)]
     everywhere = np.concatenate(pools)
-    layout = space.steps[k].prepared.densities.layout
+    layout = cast(ModelDensities, space.samplers[k].prepared.densities).layout
     outputs = list(model.unobserved_value_vars)
     fn = model.compile_fn(outputs, inputs=model.value_vars, point_fn=True, on_unused_input="ignore")
     chains = []

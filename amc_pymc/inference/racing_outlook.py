@@ -10,10 +10,9 @@ import numpy as np
 
 from pymc.model import modelcontext
 
-from amc_pymc.rng import as_generator
-from amc_pymc.step_methods.preparation import PREPARATION_SEED, prepare
-from amc_pymc.step_methods.racing_step import continuous_vars
-from amc_pymc.step_methods.settings import NormalRace, TaylorProxy, as_proxy
+from amc_pymc.step_methods.preparation import prepare
+from amc_pymc.step_methods.racing_step import chosen_vars
+from amc_pymc.step_methods.settings import Options, TaylorProxy
 
 __all__ = ["RacingOutlook", "racing_outlook"]
 
@@ -100,21 +99,12 @@ def racing_outlook(
     True
     """
     model = modelcontext(model)
-    names = [v.name for v in continuous_vars(vars, model, "RacingMetropolis")]
-    settings, insist = as_proxy(proxy)
-    prepared = prepare(
-        model,
-        names,
-        observed_vars=observed_vars,
-        race=NormalRace(delta, batch_size),
-        proxy=settings,
-        insist=insist,
-        point=dict(initial_point) if initial_point is not None else model.initial_point(),
-        rng=as_generator(PREPARATION_SEED),
-        progressbar=progressbar,
-    )
+    options = Options.among(locals())
+    names = [v.name for v in chosen_vars(vars, model, "RacingMetropolis")]
+    point = dict(initial_point) if initial_point is not None else model.initial_point()
+    prepared = prepare(model, names, options, point=point)
     forecast = prepared.forecast
-    n_rows = prepared.densities.n_rows
+    n_rows = prepared.densities.n_units
     size = prepared.densities.layout.indices(names).size
     if forecast is None:
         nan, whole = float("nan"), float(n_rows)

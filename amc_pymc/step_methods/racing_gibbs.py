@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from types import ModuleType
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
 from pymc.model import modelcontext
-from pymc.util import get_value_vars_from_user_vars
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.extract.native import entry_point
+from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.support import element_states
 from amc_pymc.proxies import DataProxy
-from amc_pymc.racing import DECIDED, Population, RaceRule, make_population
 from amc_pymc.results import GIBBS_STATS
-from amc_pymc.step_methods.adaptation import Moments
-from amc_pymc.step_methods.auditing import Auditor, StateDecisions
-from amc_pymc.step_methods.chain import Chain, first_surrogate, learns_now, recentre
-from amc_pymc.step_methods.compiled import Densities
-from amc_pymc.step_methods.gibbs_kernel import (
-    NO_STATE,
-    NOT_EXPANDABLE,
-    REST_NOT_FINITE,
-    Elements,
-    run_sweeps,
+from amc_pymc.samplers import Preparation, gibbs
+from amc_pymc.step_methods.preparation import prepare
+from amc_pymc.step_methods.racing_step import (
+    RacingStep,
+    chosen_vars,
+    starting_point,
+    stat_dtypes,
 )
-from amc_pymc.step_methods.preparation import Preparation
-from amc_pymc.step_methods.racing_step import RacingStep, starting_point, stat_dtypes
 from amc_pymc.step_methods.settings import (
     Audits,
     ExactRace,
+    Options,
     Race,
     TaylorProxy,
-    as_audits,
-    as_proxy,
     as_race,
-    check_row_logp,
 )
 
 __all__ = ["RacingGibbs"]
@@ -151,6 +143,7 @@ class RacingGibbs(RacingStep):
     """
 
     name = "racing_gibbs"
+    core: ClassVar[ModuleType] = gibbs
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = stat_dtypes(GIBBS_STATS)
 
     def __init__(
@@ -175,174 +168,18 @@ class RacingGibbs(RacingStep):
         blocked: bool = True,
         progressbar: bool = True,
     ):
-        self.race = as_race(race, delta, batch_size, variance)
-        self.audits = as_audits(audits)
-        self.transitions_per_draw = positive_int("transitions_per_draw", transitions_per_draw)
-        all_rows = isinstance(self.race, ExactRace)  # a control variate would only cost time
-        proxy_settings, insist = as_proxy(None if all_rows and proxy == "auto" else proxy)
-        check_row_logp(row_logp, proxy_settings, insist)
-        model, most = modelcontext(model), positive_int("max_states", max_states)
-        chosen, point = _discrete_vars(vars, model), starting_point(model, initial_point)
-        self._states = _states(model, chosen, dict(states or {}), most, point)
-        self._take_apart(
-            model,
-            chosen,
-            point,
-            rng,
-            observed_vars=observed_vars,
-            proxy=proxy_settings,
-            insist=insist,
-            row_logp=row_logp,
-            compile_kwargs=compile_kwargs,
-            progressbar=progressbar,
-            fit=False,
-        )
-        _refuse_row_local(self.var_names, self.prepared)
-        self.elements = self._elements()
-        self._ready()
-
-    def _elements(self) -> Elements:
-        layout = self.prepared.densities.layout
-        in_rows = set(self.prepared.densities.rows.value_vars)
-        coordinate: list[int] = []
-        states: list[np.ndarray] = []
-        raced: list[bool] = []
-        for name in self.var_names:
-            where = layout.slices[name]
-            coordinate += range(where.start, where.stop)
-            states += self._states[name]
-            raced += [name in in_rows] * (where.stop - where.start)
-        sizes = np.array([s.size for s in states])
-        cut = self.prepared.cut
-        return Elements(
-            np.array(coordinate, dtype=np.int64),
-            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-            np.concatenate(states).astype(np.float64),
-            np.searchsorted(np.unique(sizes), sizes).astype(np.int64),
-            np.array(raced),
-            np.empty(0, np.int64) if cut is None else cut.rough(),
-        )
-
-    # --- a chain --------------------------------------------------------------------------------
-
-    def _begin(self, tune: int, draws: int) -> Chain:
-        prepared, size = self.prepared, self.prepared.start.size
-        surrogate = first_surrogate(prepared)
-
-        def decisions(capacity):
-            return StateDecisions(capacity, size, self.elements)
-
-        return Chain(
-            surrogate=surrogate,
-            visited=Moments(surrogate.centre.size if prepared.surrogate is not None else 0),
-            auditor=Auditor(self.audits, prepared.rows_spent, draws, decisions),
-            audit_rng=self.rng.spawn(1)[0],
-            tune_draws=tune,
-        )
-
-    def _tune(self, chain: Chain, stats: np.ndarray, x: np.ndarray) -> None:
-        chain.raced += stats[[4, 2]]
-        if self.prepared.surrogate is None:
-            return
-        if chain.draw > chain.tune_draws // 10:
-            chain.visited.add(self.prepared.eta(x))
-        if learns_now(chain):
-            self._learn(chain)
-
-    def _learn(self, chain: Chain) -> None:
-        recentre(chain, self.prepared, *chain.raced)
-        chain.raced[:] = 0.0
-
-    def _compile(self) -> tuple[Densities, Population, RaceRule]:
-        prepared = self.prepared
-        population = make_population(prepared.densities.n_rows, prepared.exact_rows)
-        numbers = np.unique(np.diff(self.elements.first))
-        rules = [
-            self.race.rule(
-                population.n_raced, max(2, int(k)), zero_sd_decides=prepared.rounding_only
-            )
-            for k in numbers
-        ]
-        rule = rules[0]._replace(
-            sd_factor=np.stack([r.sd_factor for r in rules]),
-            range_factor=np.stack([r.range_factor for r in rules]),
-        )
-        return prepared.compiled(prepared.raced.state_rewards), population, rule
-
-    def _transitions(self, chain: Chain, x: np.ndarray, number: int):
-        """Make sweeps from x; return their statistics (8,) and the point reached."""
-        densities, population, rules = self._natives()
-        x, stats = x.copy(), np.zeros(8)
-        log = self._log(chain)
-        shared = densities, chain.surrogate, population, rules
-        args = (number, x, self.elements, *shared, self.rng, log, chain.audit_rng, stats)
-        if self._run is None:
-            self._run = entry_point(run_sweeps, args)
-        status, element, row = self._run(*args)
-        if status != DECIDED:
-            self._raise_bad(status, element, row, x)
-        return stats, x
-
-    def _raise_bad(self, status: int, element: int, row: int, x: np.ndarray) -> None:
-        densities = self.prepared.densities
-        self._raise_callback_error()
-        coordinate = self.elements.coordinate[element]
-        label = densities.layout.labels()[coordinate]
-        if status == NO_STATE:
-            raise ValueError(
-                f"No state of {label} has a positive density given the other variables; look at "
-                "its prior and at the rows' likelihood in each state."
-            )
-        states = self.elements.states[slice(*self.elements.first[element : element + 2])]
-        if status == NOT_EXPANDABLE:
-            raise ValueError(
-                f"The control variate does not hold at {label} = {states[row]:g}, where the rows "
-                "meet another condition or a quantity that is not finite; pass proxy=None."
-            )
-        shown = []
-        for state in states:
-            x[coordinate] = state
-            rest = densities.rest_value_and_gradient(x)[0]
-            value = rest if status == REST_NOT_FINITE else densities.values(x, np.array([row]))[0]
-            if np.isnan(value) or value == np.inf:
-                shown.append(f"{value} at {label} = {state:g}")
-        what = (
-            "The log density besides the rows"
-            if status == REST_NOT_FINITE
-            else (f"The log-likelihood of {', '.join(densities.rows.observed_vars)} in row {row}")
-        )
-        raise ValueError(f"{what} is {', '.join(shown[:5]) or 'not finite'}.")
-
-    def _rows_of_a_draw(self) -> float:
-        return super()._rows_of_a_draw() * max(1, int(self.elements.raced.sum()))
-
-    def _summary(self, chain: Chain, stats: np.ndarray) -> dict[str, float]:
-        races = max(1.0, stats[2])
-        return {
-            "race_rows": float(stats[4] + stats[5]),
-            "race_rounds": float(stats[3]),
-            "race_moved": float(stats[1] / max(1.0, stats[0])),
-            "race_arms_left": float(stats[6] / races) if stats[2] else 1.0,
-        }
-
-
-def _discrete_vars(vars, model) -> list:
-    """Value variables of the user's discrete ``vars``, default all of the model."""
-    if vars is None or (isinstance(vars, list) and vars == [None]):
-        chosen = [v for v in model.value_vars if not v.dtype.startswith("float")]
-        if not chosen:
-            raise ValueError("The model has no discrete free variable for RacingGibbs")
-        return chosen
-    if not isinstance(vars, list | tuple):
-        vars = [vars]
-    chosen = list(dict.fromkeys(get_value_vars_from_user_vars(vars, model)))
-    continuous = [v.name for v in chosen if v.dtype.startswith("float")]
-    if continuous:
-        raise ValueError(
-            f"vars holds continuous variables ({', '.join(continuous)}); RacingGibbs draws discrete "
-            "ones. Give them to RacingMetropolis, or leave them to pm.sample."
-        )
-    return chosen
+        if proxy == "auto" and isinstance(as_race(race, delta, batch_size, variance), ExactRace):
+            proxy = None  # a control variate would only cost time
+        options, model = Options.among(locals()), modelcontext(model)
+        most = positive_int("max_states", max_states)
+        value_vars = chosen_vars(vars, model, type(self).__name__, discrete=True)
+        names, point = [v.name for v in value_vars], starting_point(model, initial_point)
+        possible = _states(model, value_vars, dict(states or {}), most, point)
+        prepared = prepare(model, names, options, point=point, fit=False)
+        elements = _elements(prepared, possible)
+        settings = options.sampler_settings()
+        sampler = gibbs.Gibbs(prepared=prepared, elements=elements, **settings)
+        self._set_up(sampler, model, value_vars, rng)
 
 
 def _states(model, value_vars, given, max_states, point) -> dict[str, list[np.ndarray]]:
@@ -364,10 +201,16 @@ def _states(model, value_vars, given, max_states, point) -> dict[str, list[np.nd
     return out
 
 
-def _refuse_row_local(names, prepared: Preparation) -> None:
-    local = [n for n in names if n in prepared.densities.rows.row_local]
+def _elements(prepared: Preparation, possible: dict[str, list[np.ndarray]]) -> gibbs.Elements:
+    """What to draw, in the order of the variables."""
+    layout, rows = prepared.densities.layout, cast(ModelDensities, prepared.densities).rows
+    local = [n for n in possible if n in rows.row_local]
     if local:
         raise ValueError(
             f"{', '.join(local)} has one value per row, which one row decides: there is nothing to "
             "race. Sum it out (pm.Mixture), or leave it to pm.CategoricalGibbsMetropolis."
         )
+    places = [(name, k) for name in possible for k in layout.indices([name])]
+    states = [s for name in possible for s in possible[name]]
+    raced = [name in rows.value_vars for name, _ in places]
+    return gibbs.elements_of(prepared, [k for _, k in places], states, raced)

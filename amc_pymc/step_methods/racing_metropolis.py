@@ -3,47 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from pymc.model import modelcontext
 
-from amc_pymc.arguments import positive_int
-from amc_pymc.extract.native import entry_point
 from amc_pymc.proxies import DataProxy
-from amc_pymc.racing import NOT_FINITE, Population, RaceRule, make_population
 from amc_pymc.results import METROPOLIS_STATS
-from amc_pymc.step_methods.chain import (
-    MetropolisChain,
-    begin_metropolis,
-    kinds_of,
-    learn_metropolis,
-    near_mode,
-    tune_metropolis,
-)
-from amc_pymc.step_methods.compiled import Densities
-from amc_pymc.step_methods.metropolis_kernel import KINDS, run_transitions
+from amc_pymc.samplers import metropolis
+from amc_pymc.samplers.metropolis import Metropolis
+from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import (
     RacingStep,
-    continuous_vars,
+    chosen_vars,
     starting_point,
     stat_dtypes,
 )
 from amc_pymc.step_methods.settings import (
     Audits,
+    GaussianProposal,
     LangevinProposal,
+    Options,
     Proposal,
     Race,
     TaylorProxy,
-    as_audits,
     as_proposals,
-    as_proxy,
-    as_race,
     check_combination,
 )
 
-__all__ = ["RacingMetropolis"]
+__all__ = ["RacingMetropolis", "metropolis_sampler"]
 
 
 class RacingMetropolis(RacingStep):
@@ -149,6 +139,8 @@ class RacingMetropolis(RacingStep):
     """
 
     name = "racing_metropolis"
+    sampler: Metropolis
+    core: ClassVar[ModuleType] = metropolis
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = stat_dtypes(METROPOLIS_STATS)
 
     def __init__(
@@ -171,87 +163,35 @@ class RacingMetropolis(RacingStep):
         blocked: bool = True,
         progressbar: bool = True,
     ):
-        self.race = as_race(race, delta, batch_size)
-        self.audits = as_audits(audits)
-        self.transitions_per_draw = positive_int("transitions_per_draw", transitions_per_draw)
-        proxy_settings, insist = as_proxy(proxy)
-        check_combination(as_proposals(proposal, proxy_settings), proxy_settings, insist, row_logp)
-        model = modelcontext(model)
-        self._take_apart(
-            model,
-            continuous_vars(vars, model, type(self).__name__),
-            starting_point(model, initial_point),
-            rng,
-            observed_vars=observed_vars,
-            proxy=proxy_settings,
-            insist=insist,
-            row_logp=row_logp,
-            compile_kwargs=compile_kwargs,
-            progressbar=progressbar,
-        )
-        has_fit = self.prepared.fit is not None
-        self.proposals = as_proposals(proposal, proxy_settings if has_fit else None)
-        if self.prepared.fit is None and kinds_of(self.proposals) == (KINDS.index("gaussian"),):
-            raise ValueError(
-                "proposal='gaussian' needs the mode that the control variate is built on, and "
-                f"there is none: {'; '.join(self.prepared.notes)}. Use 'auto' or 'random_walk'."
-            )
-        langevin = KINDS.index("langevin") in kinds_of(self.proposals)
-        if langevin and self.prepared.cut is not None:
-            raise ValueError(
-                "proposal='langevin' needs rows that depend on continuous variables only; use 'auto'"
-            )
-        self._ready()
-
-    def _begin(self, tune: int, draws: int) -> MetropolisChain:
-        return begin_metropolis(
-            self.prepared, self.var_names, self.proposals, self.audits, tune, draws, self.rng
+        options, model = Options.among(locals()), modelcontext(model)
+        value_vars = chosen_vars(vars, model, type(self).__name__)
+        self._set_up(
+            metropolis_sampler(model, value_vars, options, proposal), model, value_vars, rng
         )
 
     def _first_point(self, chain, x):
-        return near_mode(chain, self.prepared, x, self.rng) if self.tune else x
+        return metropolis.near_mode(self.sampler, chain, x, self.rng) if self.tune else x
 
-    def _tune(self, chain, stats, x) -> None:
-        tune_metropolis(chain, self.prepared, self.proposals, stats, x)
 
-    def _learn(self, chain) -> None:
-        learn_metropolis(chain, self.prepared, self.proposals)
-
-    def _compile(self) -> tuple[Densities, Population, RaceRule]:
-        prepared = self.prepared
-        gradients = any(isinstance(p, LangevinProposal) for p in self.proposals)
-        population = make_population(prepared.densities.n_rows, prepared.exact_rows)
-        rule = self.race.rule(population.n_raced, 2, zero_sd_decides=prepared.rounding_only)
-        return prepared.compiled(prepared.raced.rewards, gradients=gradients), population, rule
-
-    def _transitions(
-        self, chain: MetropolisChain, x: np.ndarray, number: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Make transitions from x; return their statistics (4, 4) and the point reached."""
-        densities, population, rule = self._natives()
-        points = np.stack([x, x])
-        stats = np.zeros((4, 4))
-        shared = densities, chain.surrogate, population, rule, chain.moves
-        log = self._log(chain)
-        left = number
-        if self._run is None:
-            args = (left, points, *shared, self.rng, log, chain.audit_rng, stats)
-            self._run = entry_point(run_transitions, args)
-        while left > 0:
-            args = (left, points, *shared, self.rng, log, chain.audit_rng, stats)
-            done, status, row = self._run(*args)
-            left -= done
-            if status == NOT_FINITE:
-                self._raise_if_here(points[0], row)
-                left -= 1
-        return stats, points[0]
-
-    def _summary(self, chain: MetropolisChain, stats: np.ndarray) -> dict[str, float]:
-        tries = stats[:3, 0].sum()
-        return {
-            "accept": stats[:3, 2].sum() / tries,
-            "accepted": stats[:3, 1].sum() / tries,
-            "scaling": float(chain.moves.scales[int(np.argmax(chain.moves.weights))]),
-            "race_rows": float(stats[3, 0] + stats[3, 2]),
-            "race_rounds": float(stats[3, 1]),
-        }
+def metropolis_sampler(
+    model, value_vars: Sequence[Any], options: Options, proposal: str | Proposal
+) -> Metropolis:
+    """Metropolis moves of some continuous variables of a model."""
+    check_combination(as_proposals(proposal, options.proxy), options)
+    names = [v.name for v in value_vars]
+    point = starting_point(model, options.initial_point)
+    prepared = prepare(model, names, options, point=point)
+    proposals = as_proposals(proposal, options.proxy if prepared.fit is not None else None)
+    kinds = [type(p) for p in proposals]
+    if prepared.fit is None and kinds == [GaussianProposal]:
+        raise ValueError(
+            "proposal='gaussian' needs the mode that the control variate is built on, and "
+            f"there is none: {'; '.join(prepared.notes)}. Use 'auto' or 'random_walk'."
+        )
+    if LangevinProposal in kinds and prepared.cut is not None:
+        raise ValueError(
+            "proposal='langevin' needs rows that depend on continuous variables only; use 'auto'"
+        )
+    active = prepared.densities.layout.indices(names)
+    settings = options.sampler_settings()
+    return Metropolis(prepared=prepared, active=active, proposals=proposals, **settings)

@@ -1,8 +1,12 @@
-"""What all racing step methods share: the life of a chain inside ``pm.sample``, and its report."""
+"""What all racing step methods share: a sampler's chain inside ``pm.sample``, and its report."""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+import dataclasses
+
+from types import ModuleType
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -14,20 +18,13 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from amc_pymc.diagnostics import clopper_pearson
-from amc_pymc.extract.native import callback_error
+from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.results import RACE_STATS
-from amc_pymc.rng import as_generator
-from amc_pymc.step_methods.auditing import Auditor
-from amc_pymc.step_methods.chain import Chain
-from amc_pymc.step_methods.preparation import (
-    PREPARATION_SEED,
-    Preparation,
-    check_rows_finite,
-    prepare,
-)
-from amc_pymc.step_methods.settings import Proxy
+from amc_pymc.samplers import Chain, Preparation, Sampler, report
+from amc_pymc.samplers.auditing import Auditor
+from amc_pymc.step_methods.model_densities import check_rows_finite
 
-__all__ = ["RacingStep", "continuous_vars", "starting_point", "stat_dtypes"]
+__all__ = ["RacingStep", "chosen_vars", "starting_point", "stat_dtypes"]
 
 
 def stat_dtypes(own: dict[str, tuple[type, str]]) -> dict[str, Any]:
@@ -47,68 +44,52 @@ class RacingState(StepMethodState):
 
 
 class RacingStep(BlockedStep):
-    """A step method whose decisions are races over rows.
+    """A step method that makes the draws of a sampler.
 
-    A subclass sets ``race``, ``audits`` and ``transitions_per_draw``, calls :meth:`_take_apart` and,
-    at the end of its ``__init__``, :meth:`_ready`, and defines ``_begin``, ``_compile``,
-    ``_transitions``, ``_tune``, ``_learn`` and ``_summary``.
+    A subclass names the module of its sampler's functions in ``core``, makes the sampler in its
+    ``__init__`` and hands it to :meth:`_set_up`.
     """
 
     default_blocked = True
     _state_class = RacingState
+    core: ClassVar[ModuleType]
+    sampler: Sampler
 
-    prepared: Preparation
-    transitions_per_draw: int
-    var_names: list[str]
-
-    def _take_apart(
-        self,
-        model,
-        value_vars: list,
-        point: dict[str, np.ndarray],
-        rng,
-        *,
-        observed_vars,
-        proxy: Proxy | None,
-        insist: bool,
-        row_logp,
-        compile_kwargs: dict[str, Any] | None,
-        progressbar: bool,
-        fit: bool = True,
-    ) -> None:
-        """Prepare the model for races over these variables."""
+    def _set_up(self, sampler: Sampler, model, value_vars: list, rng) -> None:
+        """Compile now, so that forked workers need not."""
         self._model, self.vars, self.rng = model, value_vars, get_random_generator(rng)
         self.var_names = [v.name for v in value_vars]
-        self.prepared = prepare(
-            model,
-            self.var_names,
-            observed_vars=observed_vars,
-            race=self.race,
-            proxy=proxy,
-            insist=insist,
-            point=point,
-            rng=as_generator(PREPARATION_SEED),
-            row_logp=row_logp,
-            compile_kwargs=compile_kwargs,
-            fit=fit,
-            progressbar=progressbar,
-        )
-
-    def _ready(self) -> None:
-        """Compile now, so that forked workers need not."""
-        self.tune = True
+        self.sampler, self.tune = sampler, True
         self.chain: Chain | None = None
-        self._native: tuple | None = None
-        self._run: Any = None
-        self._rest_data = self.prepared.densities.rest_data(self._model)
-        self._transitions(self._begin(0, 0), self.prepared.start.copy(), 0)
+        self._rest_data = self._densities.rest_data(model)
+        idle = dataclasses.replace(sampler, transitions=0)
+        x, fresh = self.prepared.start, self.core.init(idle, self.rng)
+        self.core.step(idle, fresh, x, self.rng)
+
+    @property
+    def prepared(self) -> Preparation:
+        """What the sampler knows of the model."""
+        return self.sampler.prepared
+
+    @property
+    def _densities(self) -> ModelDensities:
+        return cast(ModelDensities, self.prepared.densities)
+
+    def replace(self, **settings) -> RacingStep:
+        """The same step with other settings of its sampler, such as ``race`` or ``audits``.
+
+        The model is not taken apart again.
+        """
+        out = copy.copy(self)
+        out.sampler, out.chain = dataclasses.replace(self.sampler, **settings), None
+        return out
 
     # --- what PyMC calls ------------------------------------------------------------------------
 
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         """Forget the chain before and refuse data that have changed."""
         super().setup_chain(rng, tune, draws)
-        densities, (names, _) = self.prepared.densities, self._rest_data
+        densities, (names, _) = self._densities, self._rest_data
         changed = [] if densities.rows.is_current(self._model) else densities.rows.shared_names
         changed = changed or (names if densities.rest_data(self._model) != self._rest_data else [])
         if changed:
@@ -117,7 +98,7 @@ class RacingStep(BlockedStep):
                 f"{type(self).__name__} was made. Make a new one."
             )
         self.tune = tune > 0
-        self.chain = self._begin(tune, draws)
+        self.chain = self.core.init(self.sampler, self.rng, tune=tune, draws=draws)
 
     def reset_tuning(self) -> None:
         """Nothing is carried from chain to chain: ``setup_chain`` begins anew."""
@@ -125,23 +106,22 @@ class RacingStep(BlockedStep):
     def stop_tuning(self) -> None:
         """Freeze what has been learnt."""
         if self.tune and self.chain is not None and self.chain.draw > 0:
-            self._learn(self.chain)
+            self.core.learn(self.sampler, self.chain)
         self.tune = False
 
     def step(self, point):
         """Make ``transitions_per_draw`` transitions."""
         if self.chain is None:
-            self.chain = self._begin(0, 0)
-        chain = self.chain
-        x = self.prepared.densities.layout.ravel(point)
+            self.chain = self.core.init(self.sampler, self.rng)
+        chain, tune = self.chain, self.tune
+        x = self._densities.layout.ravel(point)
         if chain.draw == 0:
             check_rows_finite(self.prepared.densities, x, "the start of the chain")
             x = self._first_point(chain, x)
-        stats, x = self._transitions(chain, x, self.transitions_per_draw)
-        chain.draw += 1
-        if self.tune:
-            self._tune(chain, stats, x)
-        return self._moved(point, x), [self._report(chain, stats)]
+        x, counts = self.core.step(self.sampler, chain, x, self.rng, tuning=tune)
+        stats: dict[str, Any] = report(self.sampler, chain, counts, tuning=tune)
+        stats["warning"] = None if tune else self._error_warning(chain.auditor)
+        return self._moved(point, x), [{key: stats[key] for key in self.stats_dtypes_shapes}]
 
     @staticmethod
     def competence(var, has_grad=False):
@@ -160,7 +140,7 @@ class RacingStep(BlockedStep):
         return columns, fields
 
     def _make_progressbar_update_functions(self):
-        whole = self._rows_of_a_draw()
+        whole = self.sampler.rows_of_a_draw()
 
         def update(stats):
             shown = {"share": stats["race_rows"] / whole}
@@ -168,30 +148,11 @@ class RacingStep(BlockedStep):
 
         return (update,)
 
-    def __getstate__(self):
-        state = self.__dict__.copy()
-        state["_native"] = state["_run"] = None
-        return state
-
-    # --- for subclasses -------------------------------------------------------------------------
+    # --- parts of a step ------------------------------------------------------------------------
 
     def _first_point(self, chain, x: np.ndarray) -> np.ndarray:
         """Where a chain that was given x begins."""
         return x
-
-    def _rows_of_a_draw(self) -> float:
-        """Rows that a draw with exact decisions reads."""
-        return float(self.prepared.densities.n_rows * self.transitions_per_draw)
-
-    def _natives(self) -> tuple:
-        if self._native is None:
-            self._native = self._compile()
-        return self._native
-
-    def _log(self, chain: Chain):
-        """Where decisions are written; nowhere while tuning."""
-        log = chain.auditor.log
-        return log._replace(x=log.x[:0]) if self.tune else log
 
     def _moved(self, point, x: np.ndarray) -> dict[str, np.ndarray]:
         """The point with this step's variables taken from x."""
@@ -201,59 +162,22 @@ class RacingStep(BlockedStep):
             out[name] = x[slices[name]].reshape(old.shape).astype(old.dtype, copy=False)
         return out
 
-    def _raise_if_here(self, x: np.ndarray, row: int) -> None:
-        """A row that is not finite at the proposal is a rejection, at the current x an error."""
-        densities = self.prepared.densities
-        self._raise_callback_error()
-        value = float(densities.values(x, np.array([row]))[0])
-        if not np.isfinite(value):
-            raise ValueError(
-                f"The log-likelihood of {', '.join(densities.rows.observed_vars)} is {value} in "
-                f"row {row} at the current point of the chain: a row that had not been read when "
-                "the chain moved there. Use race='exact', or a likelihood that is positive "
-                "everywhere."
-            )
-
-    def _raise_callback_error(self) -> None:
-        densities = self.prepared.densities
-        for name in ("rewards", "state_rewards"):
-            error = callback_error(densities.__dict__.get(name))
-            if error is not None:
-                raise error
-
-    def _report(self, chain: Chain, stats: np.ndarray) -> dict[str, Any]:
-        summary = self._summary(chain, stats)
-        audited = wrong = audit_rows = 0
-        warning = None
-        chain.auditor.spend(summary["race_rows"])
-        if not self.tune and chain.auditor.draws and chain.auditor.due():
-            audited, wrong, audit_rows = chain.auditor.run(
-                self.prepared, chain.surrogate, chain.audit_rng
-            )
-            warning = self._error_warning(chain.auditor)
-        report = {
-            **summary,
-            "race_delta": float(self.race.delta),
-            "race_audited": float(audited),
-            "race_wrong": float(wrong),
-            "race_audit_rows": float(audit_rows),
-            "race_recentred": float(chain.recentred),
-            "warning": warning,
-        }
-        return {key: report[key] for key in self.stats_dtypes_shapes}
-
     def _error_warning(self, auditor: Auditor) -> SamplerWarning | None:
-        if auditor.draw < auditor.draws or not auditor.tally.audited:
+        """At the last draw, if audits show more errors than promised."""
+        delta, tally = self.sampler.race.delta, auditor.tally
+        if auditor.draw != auditor.draws or not tally.audited:
             return None
-        low, _ = clopper_pearson(auditor.tally.wrong, auditor.tally.audited)
-        if low <= self.race.delta:
+        if clopper_pearson(tally.wrong, tally.audited)[0] <= delta:
             return None
         message = (
-            f"{auditor.tally.wrong} of {auditor.tally.audited} audited decisions were wrong, more "
-            f"than delta={self.race.delta} allows: batch means are not normal. Raise batch_size, "
+            f"{tally.wrong} of {tally.audited} audited decisions were wrong, more "
+            f"than delta={delta} allows: batch means are not normal. Raise batch_size, "
             "or TaylorProxy(exact_rows=)."
         )
         return SamplerWarning(WarningType.BAD_PARAMS, message, "warn")
+
+
+# --- arguments ------------------------------------------------------------------------------------
 
 
 def starting_point(model, initial_point) -> dict[str, np.ndarray]:
@@ -271,20 +195,27 @@ def starting_point(model, initial_point) -> dict[str, np.ndarray]:
     return point
 
 
-def continuous_vars(vars, model, step: str) -> list:
-    """Value variables of the user's continuous ``vars``, default all of the model."""
+def chosen_vars(vars, model, step: str, *, discrete: bool = False) -> list:
+    """Value variables of the user's continuous or discrete ``vars``, default all of the model."""
+
+    def fits(v):
+        return v.dtype.startswith("float") is not discrete
+
+    kind, other = ("discrete", "continuous") if discrete else ("continuous", "discrete")
     if vars is None or (isinstance(vars, list) and vars == [None]):
-        chosen = [v for v in model.value_vars if v.dtype.startswith("float")]
+        chosen = [v for v in model.value_vars if fits(v)]
         if not chosen:
-            raise ValueError(f"The model has no continuous free variable for {step}")
+            raise ValueError(f"The model has no {kind} free variable for {step}")
         return chosen
     if not isinstance(vars, list | tuple):
         vars = [vars]
     chosen = list(dict.fromkeys(get_value_vars_from_user_vars(vars, model)))
-    discrete = [v.name for v in chosen if not v.dtype.startswith("float")]
-    if discrete:
+    wrong = ", ".join(v.name for v in chosen if not fits(v))
+    if wrong:
+        moves, advice = "moves", "Leave them out: pm.sample gives them a step of their own."
+        if discrete:
+            moves, advice = "draws", "Give them to RacingMetropolis, or leave them to pm.sample."
         raise ValueError(
-            f"vars holds discrete variables ({', '.join(discrete)}); {step} moves "
-            "continuous ones. Leave them out: pm.sample gives them a step of their own."
+            f"vars holds {other} variables ({wrong}); {step} {moves} {kind} ones. {advice}"
         )
     return chosen

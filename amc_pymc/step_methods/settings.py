@@ -1,13 +1,17 @@
-"""The objects behind the string arguments of racing step methods."""
+"""The objects behind the string arguments of racing step methods, and the options they share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any, Literal, cast
 
+import numpy as np
+
+from amc_pymc.arguments import positive_int
 from amc_pymc.proxies import DataProxy
-from amc_pymc.racing.settings import (
+from amc_pymc.racing import (
     BardenetRace,
     BernsteinRace,
     ExactRace,
@@ -17,6 +21,15 @@ from amc_pymc.racing.settings import (
     TTestRace,
     as_race,
 )
+from amc_pymc.samplers import (
+    Audits,
+    GaussianProposal,
+    LangevinProposal,
+    Proposal,
+    RandomWalkProposal,
+)
+from amc_pymc.samplers.moves import KINDS
+from amc_pymc.samplers.settings import check_count, is_integer
 
 __all__ = [
     "Audits",
@@ -27,6 +40,8 @@ __all__ = [
     "LangevinProposal",
     "LilUCBRace",
     "NormalRace",
+    "Options",
+    "Proposal",
     "Proxy",
     "Race",
     "RandomWalkProposal",
@@ -37,48 +52,8 @@ __all__ = [
     "as_proxy",
     "as_race",
     "check_combination",
-    "check_row_logp",
+    "positive_width",
 ]
-
-
-@dataclass(frozen=True)
-class RandomWalkProposal:
-    """Gaussian random walk, covariance and scale adapted while tuning."""
-
-    target_accept: float = 0.25
-
-    def __post_init__(self):
-        _check_target(self.target_accept)
-
-
-@dataclass(frozen=True)
-class GaussianProposal:
-    """Moves reversible for a Gaussian approximation of the posterior, scale adapted in (0, 1]."""
-
-    target_accept: float = 0.6
-
-    def __post_init__(self):
-        _check_target(self.target_accept)
-
-
-@dataclass(frozen=True)
-class LangevinProposal:
-    """Langevin moves along a subsampled control-variate gradient.
-
-    Parameters
-    ----------
-    target_accept : float
-        Acceptance rate the scale is tuned to.
-    batch_size : int
-        Rows of a gradient, drawn apart from those of the race; the reverse move uses the same.
-    """
-
-    target_accept: float = 0.57
-    batch_size: int = 50
-
-    def __post_init__(self):
-        _check_target(self.target_accept)
-        _check_count("batch_size", self.batch_size, 1)
 
 
 @dataclass(frozen=True)
@@ -103,75 +78,87 @@ class TaylorProxy:
 
     def __post_init__(self):
         rows = self.exact_rows
-        if rows != "auto" and not (_is_integer(rows) and rows >= 0):
+        if rows != "auto" and not (is_integer(rows) and rows >= 0):
             raise ValueError(f"exact_rows must be 'auto' or a non-negative integer, got {rows!r}")
-        _check_count("max_dim", self.max_dim, 1)
-        _check_count("subsample", self.subsample, 2)
+        check_count("max_dim", self.max_dim, 1)
+        check_count("subsample", self.subsample, 2)
 
 
-@dataclass(frozen=True)
-class Audits:
-    """Decisions per chain that are re-made on all rows, to measure the decision error.
-
-    Half are drawn from all decisions of the chain, half are those that an independent batch of
-    rows shows nearest to the threshold.
-
-    Parameters
-    ----------
-    number : int
-        Audited decisions per chain, at most.
-    max_share : float or None
-        Share of the time that audits may take, by a count of rows (so that a seed reproduces a
-        run); None for no limit.
-    """
-
-    number: int = 200
-    max_share: float | None = 0.1
-
-    def __post_init__(self):
-        if not (_is_integer(self.number) and self.number >= 0):
-            raise ValueError(f"audits must be a non-negative integer, got {self.number!r}")
-        share = self.max_share
-        if share is not None and not (isinstance(share, Real) and 0.0 < share <= 1.0):
-            raise ValueError(f"max_share must lie in (0, 1] or be None, got {share!r}")
-
-
-Proposal = RandomWalkProposal | GaussianProposal | LangevinProposal
 Proxy = TaylorProxy | DataProxy
 
 
-def _is_integer(value) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Arguments that all racing steps have in common, checked; documented in RacingMetropolis.
 
+    ``race``, ``proxy`` and ``audits`` become settings; ``insist`` says that the user asked for the
+    control variate, so that there is no doing without.
+    """
 
-def _check_count(name: str, value: int, least: int) -> None:
-    if not _is_integer(value):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
+    observed_vars: Sequence[Any] | None = None
+    delta: float = 0.05
+    race: Any = "normal"
+    variance: Any = "pairwise"
+    batch_size: int = 50
+    proxy: Any = "auto"
+    audits: Any = 200
+    transitions_per_draw: int = 1
+    row_logp: Callable | None = None
+    rng: Any = None
+    initial_point: Mapping[str, np.ndarray] | None = None
+    compile_kwargs: dict[str, Any] | None = None
+    progressbar: bool = True
+    insist: bool = field(default=False, init=False)
 
+    def __post_init__(self):
+        proxy, insist = as_proxy(self.proxy)
+        checked = {
+            "race": as_race(self.race, self.delta, self.batch_size, self.variance),
+            "audits": as_audits(self.audits),
+            "transitions_per_draw": positive_int("transitions_per_draw", self.transitions_per_draw),
+            "proxy": proxy,
+            "insist": insist,
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        if self.row_logp is not None and not callable(self.row_logp):
+            raise TypeError(f"row_logp must be callable, got {self.row_logp!r}")
+        if insist and self.no_proxy:
+            name = "data" if isinstance(proxy, DataProxy) else "taylor"
+            raise ValueError(f"proxy='{name}' cannot be used: {self.no_proxy}")
 
-def _check_target(target: float) -> None:
-    if not (isinstance(target, Real) and 0.0 < target < 1.0):
-        raise ValueError(f"target_accept must lie in (0, 1), got {target!r}")
+    @classmethod
+    def among(cls, arguments: Mapping[str, Any]) -> Options:
+        """Those among a step's arguments, which may be more."""
+        names = [f for f, spec in cls.__dataclass_fields__.items() if spec.init]
+        return cls(**{name: arguments[name] for name in names if name in arguments})
+
+    @property
+    def no_proxy(self) -> str:
+        """Why there can be no control variate; empty if there may be one."""
+        if self.proxy is None:
+            return "proxy=None"
+        return "" if self.row_logp is None else "row_logp has no derivatives"
+
+    def sampler_settings(self) -> dict[str, Any]:
+        """What a :class:`~amc_pymc.samplers.chain.Sampler` takes of them."""
+        return {"race": self.race, "audits": self.audits, "transitions": self.transitions_per_draw}
 
 
 def as_proposals(proposal: str | Proposal, proxy: Proxy | None) -> tuple[Proposal, ...]:
     """Proposals a step may use; several for ``"auto"``, which measures them while tuning."""
-    if isinstance(proposal, RandomWalkProposal | GaussianProposal | LangevinProposal):
-        return (proposal,)
+    if isinstance(proposal, tuple(kind.settings for kind in KINDS)):
+        return (cast(Proposal, proposal),)
     if proposal == "auto":
         walk = RandomWalkProposal()
         return (walk,) if proxy is None else (walk, GaussianProposal())
-    if proposal == "random_walk":
-        return (RandomWalkProposal(),)
-    if proposal == "gaussian":
-        return (GaussianProposal(),)
-    if proposal == "langevin":
-        return (LangevinProposal(),)
+    for kind in KINDS:
+        if proposal == kind.name:
+            return (kind.settings(),)
+    names = ", ".join(repr(kind.name) for kind in KINDS)
+    *first, last = (kind.settings.__name__ for kind in KINDS)
     raise ValueError(
-        "proposal must be 'auto', 'random_walk', 'gaussian', 'langevin', RandomWalkProposal, "
-        f"GaussianProposal or LangevinProposal, got {proposal!r}"
+        f"proposal must be 'auto', {names}, {', '.join(first)} or {last}, got {proposal!r}"
     )
 
 
@@ -188,34 +175,26 @@ def as_proxy(proxy: str | Proxy | None) -> tuple[Proxy | None, bool]:
     )
 
 
-def check_row_logp(row_logp, proxy: Proxy | None, insist: bool) -> str:
-    """Refuse a control variate that cannot be; return why there can be none, if so."""
-    if row_logp is None and proxy is not None:
-        return ""
-    if row_logp is not None and not callable(row_logp):
-        raise TypeError(f"row_logp must be callable, got {row_logp!r}")
-    reason = "proxy=None" if proxy is None else "row_logp has no derivatives"
-    if insist:
-        name = "data" if isinstance(proxy, DataProxy) else "taylor"
-        raise ValueError(f"proxy='{name}' cannot be used: {reason}")
-    return reason
-
-
-def check_combination(proposals, proxy: Proxy | None, insist: bool, row_logp) -> None:
+def check_combination(proposals: Sequence[Proposal], options: Options) -> None:
     """Refuse what contradicts itself before the model is taken apart."""
-    reason = check_row_logp(row_logp, proxy, insist)
-    if not reason:
-        return
-    first = proposals[0]  # "auto" begins with the random walk
-    if isinstance(first, GaussianProposal):
+    first, reason = proposals[0], options.no_proxy  # "auto" begins with the random walk
+    if reason and isinstance(first, GaussianProposal):
         raise ValueError(
             "proposal='gaussian' needs the mode that the control variate is built on, and there "
             f"is none: {reason}. Use 'auto' or 'random_walk'."
         )
-    if row_logp is not None and isinstance(first, LangevinProposal):
+    if options.row_logp is not None and isinstance(first, LangevinProposal):
         raise ValueError("proposal='langevin' needs gradients, which row_logp does not give")
 
 
 def as_audits(audits: int | Audits) -> Audits:
     """Settings of the audits."""
     return audits if isinstance(audits, Audits) else Audits(audits)
+
+
+def positive_width(width: float) -> float:
+    """The width of a slice's first interval."""
+    real = isinstance(width, Real) and not isinstance(width, bool)
+    if not (real and np.isfinite(width) and width > 0.0):
+        raise ValueError(f"width must be positive and finite, got {width!r}")
+    return float(width)

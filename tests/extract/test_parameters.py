@@ -14,14 +14,10 @@ import pytest
 from amc_pymc.extract import extract_rows
 from amc_pymc.extract.densities import RowDensities
 from amc_pymc.extract.parameters import cut_parameters
-from amc_pymc.step_methods.compiled import surrogate_change, surrogate_total
-from amc_pymc.step_methods.preparation import (
-    prepare,
-    row_changes,
-    state_values,
-    surrogate_at,
-)
-from amc_pymc.step_methods.settings import NormalRace, TaylorProxy
+from amc_pymc.samplers.compiled import state_values, unit_changes
+from amc_pymc.samplers.surrogate import surrogate_at, surrogate_change, surrogate_total
+from amc_pymc.step_methods.preparation import prepare
+from amc_pymc.step_methods.settings import Options
 
 N = 120
 LEVELS = np.array([-0.3, 0.1, 0.4])
@@ -267,18 +263,8 @@ def test_rough_parameters_change_with_the_states(build):
 
 def prepared(build):
     model, *_ = cut_of(build)
-    return prepare(
-        model,
-        [],
-        observed_vars=None,
-        race=NormalRace(),
-        proxy=TaylorProxy(),
-        insist=True,
-        point=model.initial_point(),
-        rng=np.random.default_rng(1),
-        fit=False,
-        progressbar=False,
-    )
+    options = Options(proxy="taylor", progressbar=False)
+    return prepare(model, [], options, point=model.initial_point(), fit=False)
 
 
 @rough
@@ -344,7 +330,7 @@ def test_residuals_and_surrogate_add_up(build):
     np.testing.assert_allclose(found - found[0], exact - exact[0], rtol=0, atol=1e-11 * scale)
     for j in range(1, len(etas)):
         pair = np.ascontiguousarray(etas[[0, j]])
-        change = row_changes(raced.rewards, pair, surrogate.centre, np.arange(N)).sum()
+        change = unit_changes(raced.rewards, pair, surrogate.centre, np.arange(N)).sum()
         change += surrogate_change(pair, surrogate)
         np.testing.assert_allclose(change, exact[j] - exact[0], rtol=0, atol=1e-11 * scale)
 

@@ -1,6 +1,6 @@
 """Choice among conjugate and one-parameter models whose evidence is known."""
 
-import copy
+import dataclasses
 import functools
 import logging
 import signal
@@ -18,8 +18,6 @@ from scipy.special import logsumexp
 
 import amc_pymc as amc
 import amc_pymc.inference.product_space as module
-
-from amc_pymc.step_methods.settings import as_audits
 
 N = 2_000
 _data = np.random.default_rng(1)
@@ -100,19 +98,17 @@ def models():
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once():
-    """Steps of the same model and settings are compiled once for all tests here."""
-    kept, original = {}, module._step
+    """Samplers of the same model and settings are compiled once for all tests here."""
+    kept, original = {}, module._sampler
 
-    def step(model, name, *, race, audits, **settings):
-        key = id(model), repr([settings[k] for k in ("observed_vars", "proposal", "proxy")])
+    def sampler(model, name, options, proposal):
+        key = id(model), repr([options.observed_vars, options.proxy, proposal])
         if key not in kept:
-            kept[key] = model, original(model, name, race=race, audits=audits, **settings)
-        out = copy.copy(kept[key][1])
-        out.race, out.audits, out._native, out._run = race, as_audits(audits), None, None
-        return out
+            kept[key] = model, original(model, name, options, proposal)
+        return dataclasses.replace(kept[key][1], **options.sampler_settings())
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(module, "_step", step)
+    patch.setattr(module, "_sampler", sampler)
     yield
     patch.undo()
 
@@ -381,16 +377,16 @@ def test_a_chain_without_a_visit_borrows_the_others_draws(models):
 
 
 def wrong_indices(models, monkeypatch, spoil, **kwargs):
-    original = module.ModelSpace.draw
+    original = module.index.step
 
-    def draw(self, *args):
-        step = original(self, *args)
-        log = args[4].log
-        if spoil and log.count[0] and log.x.shape[0] >= log.count[0]:
-            log.decision[log.count[0] - 1, 0] = (step.model + 1) % 3
-        return step
+    def step(space, chain, *args, **kwargs):
+        found = original(space, chain, *args, **kwargs)
+        log = chain.auditor.log
+        if spoil and log.seen[0] and log.x.shape[0] >= log.seen[0]:
+            log.model[log.seen[0] - 1] = (found.model + 1) % 3
+        return found
 
-    monkeypatch.setattr(module.ModelSpace, "draw", draw)
+    monkeypatch.setattr(module.index, "step", step)
     audits = amc.Audits(50, max_share=None)
     stats = sample(models, chains=1, tune=20, audits=audits, **kwargs)["sample_stats"]
     counts = [stats[k].sel(step="index").sum() for k in ("race_wrong", "race_audited")]
@@ -554,10 +550,10 @@ def test_ctrl_c_in_parallel(tmp_path):
 def no_work(monkeypatch):
     """Errors must come before anything is compiled."""
 
-    def step(*args, **settings):
-        raise AssertionError("a step was made")
+    def sampler(*args):
+        raise AssertionError("a model was taken apart")
 
-    monkeypatch.setattr(module, "_step", step)
+    monkeypatch.setattr(module, "_sampler", sampler)
 
 
 def discrete_model():

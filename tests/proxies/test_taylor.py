@@ -8,8 +8,8 @@ from amc_pymc.bounds import b_normal, expected_rows
 from amc_pymc.extract import extract_rows
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.proxies import ResidualSummary, choose_exact_rows, summarise_residuals
-from amc_pymc.step_methods.compiled import surrogate_change
-from amc_pymc.step_methods.preparation import row_changes, surrogate_at
+from amc_pymc.samplers.compiled import unit_changes
+from amc_pymc.samplers.surrogate import surrogate_at, surrogate_change
 
 # --- the identity ---------------------------------------------------------------------------------
 
@@ -80,12 +80,12 @@ def test_surrogate_and_residuals_add_up_to_the_exact_change(build):
     """The control variate is exact in the sum, wherever the points and the centre are."""
     densities = densities_of(build)
     rng = np.random.default_rng(1)
-    d, everything = densities.layout.size, np.arange(densities.n_rows)
+    d, everything = densities.layout.size, np.arange(densities.n_units)
     surrogate = surrogate_at(densities, 0.3 * rng.normal(size=d))
     for spread in (0.01, 0.3, 1.0):
         for _ in range(3):
             points = surrogate.centre + spread * rng.normal(size=(2, d))
-            residuals = row_changes(densities.rewards, points, surrogate.centre, everything)
+            residuals = unit_changes(densities.rewards, points, surrogate.centre, everything)
             found = surrogate_change(points, surrogate) + residuals.sum()
             exact = densities.change(points[0], points[1])
             size = np.abs(residuals).sum() + abs(surrogate_change(points, surrogate))
@@ -96,7 +96,7 @@ def test_surrogate_and_residuals_add_up_to_the_exact_change(build):
 def test_the_identity_holds_where_some_coordinates_are_not_expanded(build):
     densities = densities_of(build, expand_all=False)
     rng = np.random.default_rng(2)
-    d, everything = densities.layout.size, np.arange(densities.n_rows)
+    d, everything = densities.layout.size, np.arange(densities.n_units)
     centre = 0.3 * rng.normal(size=d)
     inside = densities.expand
     outside = np.setdiff1d(np.arange(d), inside)
@@ -105,7 +105,7 @@ def test_the_identity_holds_where_some_coordinates_are_not_expanded(build):
     surrogate = surrogate_at(densities, centre)
     assert not surrogate.gradient[outside].any()
     assert not surrogate.hessian[outside].any() and not surrogate.hessian[:, outside].any()
-    residuals = row_changes(densities.rewards, points, centre, everything)
+    residuals = unit_changes(densities.rewards, points, centre, everything)
     exact = densities.change(points[0], points[1])
     assert surrogate_change(points, surrogate) + residuals.sum() == pytest.approx(exact, rel=1e-8)
 
@@ -115,12 +115,12 @@ def test_residuals_are_of_third_order(build):
     """Halving the distance to the centre makes every residual eight times smaller."""
     densities = densities_of(build)
     rng = np.random.default_rng(3)
-    d, everything = densities.layout.size, np.arange(densities.n_rows)
+    d, everything = densities.layout.size, np.arange(densities.n_units)
     centre, directions = 0.3 * rng.normal(size=d), rng.normal(size=(2, d))
     sizes = []
     for step in (0.04, 0.02, 0.01):
         points = centre + step * directions
-        r = row_changes(densities.rewards, points, centre, everything)
+        r = unit_changes(densities.rewards, points, centre, everything)
         sizes.append(np.sqrt(np.mean(np.square(r))))
     ratios = np.array(sizes[:-1]) / sizes[1:]
     np.testing.assert_allclose(ratios, 8.0, rtol=0.15)
@@ -133,7 +133,7 @@ def test_moving_nowhere_changes_nothing():
     surrogate = surrogate_at(densities, 0.1 * x)
     points = np.stack([x, x])
     assert surrogate_change(points, surrogate) == 0.0
-    r = row_changes(densities.rewards, points, surrogate.centre, np.arange(500))
+    r = unit_changes(densities.rewards, points, surrogate.centre, np.arange(500))
     np.testing.assert_array_equal(r, 0.0)
 
 

@@ -99,3 +99,14 @@ def row_logp():
         return -0.5 * (data[rows] - point["mu"]) ** 2 - 0.5 * np.log(2 * np.pi)
 
     return logp
+
+
+@pytest.fixture
+def unprepared(monkeypatch):
+    """Fail where an argument is only looked at after the model has been taken apart."""
+
+    def prepare(*args, **kwargs):
+        raise AssertionError("the model was taken apart before the arguments were checked")
+
+    for step in ("gibbs", "metropolis", "slice"):
+        monkeypatch.setattr(f"amc_pymc.step_methods.racing_{step}.prepare", prepare)

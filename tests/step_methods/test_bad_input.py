@@ -34,16 +34,6 @@ def poisson():
     return model
 
 
-@pytest.fixture
-def unprepared(monkeypatch):
-    """Fail where an argument is only looked at after the model has been taken apart."""
-
-    def prepare(*args, **kwargs):
-        raise AssertionError("the model was taken apart before the arguments were checked")
-
-    monkeypatch.setattr("amc_pymc.step_methods.racing_step.prepare", prepare)
-
-
 @pytest.mark.usefixtures("unprepared")
 class TestArguments:
     @pytest.mark.parametrize(

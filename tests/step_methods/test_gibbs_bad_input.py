@@ -53,16 +53,6 @@ def walk(step, model, number=30, point=None):
     return out
 
 
-@pytest.fixture
-def unprepared(monkeypatch):
-    """Fail where an argument is only looked at after the model has been taken apart."""
-
-    def prepare(*args, **kwargs):
-        raise AssertionError("the model was taken apart before the arguments were checked")
-
-    monkeypatch.setattr("amc_pymc.step_methods.racing_step.prepare", prepare)
-
-
 @pytest.mark.usefixtures("unprepared")
 class TestArguments:
     @pytest.mark.parametrize("delta", [0, 0.5, 1, -0.1, np.nan, np.inf, "x", None, True, [0.05]])
@@ -194,7 +184,7 @@ class TestVars:
     def test_duplicates(self, categorical):
         step = quick(categorical, vars=[categorical["k"]] * 2)
         assert [v.name for v in step.vars] == ["k"]
-        assert step.elements.coordinate.size == 1
+        assert step.sampler.elements.coordinate.size == 1
 
     @pytest.mark.parametrize("cls", [amc.RacingGibbs, amc.RacingSlice])
     def test_observed_vars(self, categorical, cls):

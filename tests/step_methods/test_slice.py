@@ -25,6 +25,7 @@ from step_methods.test_correctness import sample as sample_runs
 import amc_pymc as amc
 
 from amc_pymc.results import GIBBS_STATS, METROPOLIS_STATS, RACE_STATS, SLICE_STATS
+from amc_pymc.samplers import slice as core
 
 LEVEL = 1e-4
 
@@ -147,8 +148,8 @@ def test_points_with_impossible_rows_are_below_the_height(value):
         found = -0.5 * (data[rows] - point["mu"]) ** 2
         return np.where((point["mu"] > 0.3) & (rows % 50 == 7), value, found)
 
-    step = amc.RacingSlice(model=model, row_logp=logp, race="exact", audits=0, width=0.1)
-    step.transitions_per_draw = 8
+    settings = {"race": "exact", "audits": 0, "width": 0.1, "transitions_per_draw": 8}
+    step = amc.RacingSlice(model=model, row_logp=logp, **settings)
     values, _ = draws(step, {"mu": np.array(0.25)}, 3_000)
     precision = 0.25 + data.size
     mean, sd = data.sum() / precision, precision**-0.5
@@ -195,12 +196,10 @@ def test_normal_gamma_with_a_control_variate():
     assert table["audited"] > 0 and table["ci_low"] <= 0.05
 
 
-def test_normal_gamma_with_exact_races(monkeypatch):
+def test_normal_gamma_with_exact_races():
     target, step = normal_gamma()
-    monkeypatch.setattr(step, "race", amc.ExactRace())
-    step._native = None
+    step = step.replace(race=amc.ExactRace())
     runs = sample_runs(target.model, step, 2_500, tune=300, seeds=(3,))
-    step._native = None
     assert_agree(runs, target.references)
     found = runs[0].sample_stats
     np.testing.assert_array_equal(found["race_rows"], 3_000 * found["race_decisions"])
@@ -210,7 +209,7 @@ def test_normal_gamma_with_exact_races(monkeypatch):
 def test_directions_are_those_of_the_posterior():
     """One step along each whitens the closed form."""
     target, step = normal_gamma()
-    slices = step._begin(0, 0).slices
+    slices = core.init(step.sampler, np.random.default_rng(1)).slices
     tau = stats.gamma(target.a, scale=1 / target.b)
     mu = stats.t(2 * target.a, target.m, np.sqrt(target.b / (target.a * target.k)))
     expected = np.diag([(tau.std() / tau.mean()) ** 2, mu.var()])
@@ -444,11 +443,10 @@ class TestStep:
         with selection():
             assert KINDS[kind](row_logp=selection_logp).vars == [value]
 
-    def test_several_transitions_per_draw(self, kind, monkeypatch):
+    def test_several_transitions_per_draw(self, kind):
         step = quick_step(kind)
         one = draws(step, selection().initial_point(), 60)[1]
-        monkeypatch.setattr(step, "transitions_per_draw", 3)
-        three = draws(step, selection().initial_point(), 60)[1]
+        three = draws(step.replace(transitions=3), selection().initial_point(), 60)[1]
         assert 2 < three["race_rows"].mean() / one["race_rows"].mean() < 4.5
 
 

@@ -8,11 +8,11 @@ import pytest
 from numba import cfunc
 from scipy import stats
 
-from amc_pymc.product_space import VALUES, IndexLog, Models, draw_index
-from amc_pymc.product_space.index_kernel import surrogate
 from amc_pymc.racing import DECIDED, NOT_FINITE, REWARDS, make_population
 from amc_pymc.racing.rules import exact_rule, normal_rule
 from amc_pymc.rng import as_generator
+from amc_pymc.samplers.index_kernel import VALUES, IndexRaces, Models, draw_index, surrogate
+from amc_pymc.samplers.logs import IndexLog
 
 # Three models of the same rows: a mean, a regression (two parameters), a log scale.
 N = 40
@@ -143,15 +143,6 @@ def models(taylor=False):
     )  # fmt: skip
 
 
-def empty_log(capacity=0):
-    return IndexLog(
-        np.zeros((capacity, M, 1 + D)),
-        np.zeros((capacity, M)),
-        np.zeros((capacity, 2)),
-        np.zeros(1, np.int64),
-    )
-
-
 def first_points():
     points = np.zeros((M, 1 + D))
     points[:, 0] = np.arange(M)
@@ -167,12 +158,12 @@ def setup(
     make = normal_rule if normal else exact_rule
     rule = make(population.n_raced, M, **({"batch_size": 10} if normal else {}))
     reward = rewards(taylor=taylor, control=control is some_control, **bad)
-    shared = models(taylor), own_rest, control, reward, population, rule
-    log = empty_log() if log is None else log
+    races = IndexRaces(models(taylor), own_rest, control, reward, population, rule)
+    log = IndexLog.empty(0, M, D) if log is None else log
     log_rng = as_generator(99)
 
     def draw(current, points, rng, log_prior=LOG_PRIOR):
-        return draw_index(current, points, log_prior, *shared, rng, log, log_rng)
+        return draw_index(current, points, log_prior, races, rng, log, log_rng)
 
     return draw
 
@@ -256,14 +247,14 @@ def test_others_are_drawn_from_their_pseudo_priors_and_the_current_stays():
 
 def test_scores_hold_the_pseudo_prior_of_the_current_model():
     """Without noise the scores are prior + rest - pseudo-prior; the noise is standard Gumbel."""
-    log = empty_log(1)
+    log = IndexLog.empty(1, M, D)
     draw = setup(log=log)
     rng = np.random.default_rng(4)
     noise = np.empty((2_000, M))
     for i in range(len(noise)):
         points = first_points()
         points[1, 1:] += [0.4, -0.3]
-        log.count[0] = 0
+        log.seen[0] = 0
         draw(1, points, rng)
         likelihoods = [row_logs(k, points[k, 1 : 1 + d]).sum() for k, d in enumerate(SIZES)]
         noise[i] = log.scores[0] + likelihoods - log_scores(points)
@@ -281,13 +272,13 @@ def test_surrogate_is_the_taylor_polynomial():
 
 def test_a_race_errs_at_most_as_often_as_promised():
     """The same Gumbels on all rows, recovered from the log."""
-    log = empty_log(1)
+    log = IndexLog.empty(1, M, D)
     draw = setup(normal=True, log=log)
     rng = np.random.default_rng(6)
     wrong = early = 0
     for _ in range(4_000):
         points = first_points()
-        log.count[0] = 0
+        log.seen[0] = 0
         step = draw(0, points, rng)
         totals = [row_logs(k, points[k, 1 : 1 + d]).sum() for k, d in enumerate(SIZES)]
         wrong += np.argmax(log.scores[0] + totals) != step.model
@@ -355,24 +346,24 @@ def test_a_raced_row_that_is_not_finite_is_named(value):
 
 def test_the_log_is_a_uniform_sample_of_the_draws():
     capacity, n, repetitions = 4, 20, 1_000
-    log = empty_log(capacity)
+    log = IndexLog.empty(capacity, M, D)
     draw = setup(log=log)
     rng = np.random.default_rng(10)
     counts = np.zeros(n)
     for _ in range(repetitions):
-        log.count[0] = 0
+        log.seen[0] = 0
         drawn = {}
         for i in range(n):
             points = first_points()
             points[0, 1] = 0.25 + 1e-3 * i  # says which draw it was
             step = draw(0, points, rng)
             drawn[i] = points.copy(), step.model, step.rows
-        assert log.count[0] == n
-        for x, decision in zip(log.x, log.decision):
+        assert log.seen[0] == n
+        for x, model, read in zip(log.x, log.model, log.read):
             i = round((x[0, 1] - 0.25) * 1e3)
             counts[i] += 1
             np.testing.assert_array_equal(x, drawn[i][0])
-            assert tuple(decision) == drawn[i][1:]
+            assert (model, read) == drawn[i][1:]
     expected = repetitions * capacity / n
     # Drawn without replacement, counts vary less than multinomial ones by (1 - C / n).
     statistic = ((counts - expected) ** 2 / expected).sum() / (1 - capacity / n)
@@ -380,9 +371,9 @@ def test_the_log_is_a_uniform_sample_of_the_draws():
 
 
 def test_a_log_without_room_counts_nothing():
-    log = empty_log(0)
+    log = IndexLog.empty(0, M, D)
     setup(log=log)(0, first_points(), np.random.default_rng(1))
-    assert log.count[0] == 0
+    assert log.seen[0] == 0
 
 
 def test_the_same_generator_draws_the_same():

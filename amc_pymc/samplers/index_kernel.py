@@ -18,9 +18,10 @@ import numpy as np
 
 from numba import njit, types
 
-from amc_pymc.racing import DECIDED, NOT_FINITE, race
+from amc_pymc.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
+from amc_pymc.samplers.logs import reservoir_slot
 
-__all__ = ["VALUES", "IndexLog", "IndexStep", "Models", "draw_index"]
+__all__ = ["VALUES", "IndexRaces", "IndexStep", "Models", "draw_index", "known_totals", "surrogate"]
 
 #: One number per model: points (K, 1 + D) -> (K,).
 VALUES = types.float64[::1](types.float64[:, ::1])
@@ -47,17 +48,20 @@ class Models(NamedTuple):
     centres: np.ndarray
 
 
-class IndexLog(NamedTuple):
-    """A uniform sample of C of the index draws made since the last audit.
+class IndexRaces(NamedTuple):
+    """All that draws of the index need.
 
-    ``x`` (C, M, 1 + D) holds the points, ``scores`` (C, M) what each model scores besides the rows,
-    ``decision`` (C, 2) the model drawn and the rows read; ``count`` (1,) counts all.
+    ``rest`` and ``control`` are first-class functions of signature ``VALUES``: the log density besides
+    the rows and the population sum of the control variate in data space; ``rewards`` one of signature
+    :data:`amc_pymc.racing.REWARDS`.
     """
 
-    x: np.ndarray
-    scores: np.ndarray
-    decision: np.ndarray
-    count: np.ndarray  # type: ignore[assignment]
+    models: Models
+    rest: object
+    control: object
+    rewards: object
+    population: Population
+    rule: RaceRule
 
 
 class IndexStep(NamedTuple):
@@ -123,9 +127,7 @@ def known_totals(points, models, control):
 
 
 @njit(cache=True)
-def draw_index(
-    current, points, log_prior, models, rest, control, rewards, population, rule, rng, log, log_rng
-):
+def draw_index(current, points, log_prior, races, rng, log, log_rng):
     """Draw the model index given the current model's parameters in points[current, 1:].
 
     Parameters
@@ -135,12 +137,8 @@ def draw_index(
         Row k begins with k; the parameters of the other models are overwritten.
     log_prior : (M,) array
         Log weights of the models.
-    models : Models
-    rest, control, rewards : first-class functions
-        Log density besides the rows and population sum of the control variate in data space, of
-        signature ``VALUES``; rewards of signature :data:`amc_pymc.racing.REWARDS`.
-    population, rule, rng
-        As for :func:`amc_pymc.racing.race`.
+    races : IndexRaces
+    rng : numpy.random.Generator
     log : IndexLog
     log_rng : numpy.random.Generator
 
@@ -148,10 +146,11 @@ def draw_index(
     -------
     IndexStep
     """
+    models, population = races.models, races.population
     n_models = models.sizes.size
     scores = np.empty(n_models)
     _fill(points, current, models, scores, rng)
-    other = rest(points)
+    other = races.rest(points)
     for k in range(n_models):
         noise = -math.log(-math.log(1.0 - rng.random()))
         scores[k] = log_prior[k] + other[k] - scores[k] + noise
@@ -159,9 +158,9 @@ def draw_index(
             scores[k] = -np.inf
     arms = np.flatnonzero(scores > -np.inf)
     n_raced, n_exact = population.n_raced, population.exact.size
-    bias = scores[arms] + known_totals(points[arms], models, control)
+    bias = scores[arms] + known_totals(points[arms], models, races.control)
     if n_exact:
-        exact = rewards(points[arms], models.centres, population.exact)
+        exact = races.rewards(points[arms], models.centres, population.exact)
         for a in range(arms.size):
             bias[a] += exact[a].sum()
     seen = n_exact * arms.size
@@ -173,22 +172,17 @@ def draw_index(
         winner = arms[0] if arms.size else current
         return IndexStep(winner, 0, n_exact, seen, 0, 1, DECIDED, -1)
     bias = (bias - bias.max()) / max(1, n_raced)
-    result = race(rewards, points[arms], models.centres, bias, population, rule, rng)
+    result = race(races.rewards, points[arms], models.centres, bias, population, races.rule, rng)
+    read, rounds = result.rows, result.rounds
     if result.status == NOT_FINITE or result.winner < 0:
-        return IndexStep(
-            current, result.rows, n_exact, seen, result.rounds, 0, NOT_FINITE, result.row
-        )
+        return IndexStep(current, read, n_exact, seen, rounds, 0, NOT_FINITE, result.row)
     winner = arms[result.winner]
-    if log.x.shape[0]:
-        k = log.count[0]
-        log.count[0] += 1
-        slot = k if k < log.x.shape[0] else np.int64(log_rng.random() * (k + 1))
-        if slot < log.x.shape[0]:
-            log.x[slot] = points
-            log.scores[slot] = scores
-            log.decision[slot, 0] = winner
-            log.decision[slot, 1] = result.rows
+    size = log.x.shape[0]
+    slot = reservoir_slot(log.seen, size, log_rng) if size else 0
+    if slot < size:
+        log.x[slot] = points
+        log.scores[slot] = scores
+        log.model[slot] = winner
+        log.read[slot] = read
     seen += result.rewards
-    return IndexStep(
-        winner, result.rows, n_exact, seen, result.rounds, result.arms_left, DECIDED, -1
-    )
+    return IndexStep(winner, read, n_exact, seen, rounds, result.arms_left, DECIDED, -1)

@@ -11,10 +11,8 @@ import amc_pymc as amc
 
 from amc_pymc.bounds import b_normal
 from amc_pymc.diagnostics import clopper_pearson
-from amc_pymc.step_methods.auditing import Auditor, AuditTally, PairDecisions
-from amc_pymc.step_methods.compiled import Surrogate
-from amc_pymc.step_methods.metropolis_kernel import AuditLog, log_decision
-from amc_pymc.step_methods.settings import Audits, NormalRace
+from amc_pymc.samplers.auditing import Auditor, AuditTally, MoveDecisions
+from amc_pymc.samplers.logs import MoveLog, log_move
 
 N_ROWS = 2_000
 
@@ -35,39 +33,30 @@ def step_without_proxy():
     return amc.RacingMetropolis(model=model(), proxy=None, batch_size=20)
 
 
-def sample(audits, draws=600, chains=2, seed=5, **kwargs):
+def sample(audits, draws=600, chains=2, seed=5, transitions=1, race=None, **kwargs):
+    audits = amc.Audits(audits, max_share=None) if isinstance(audits, int) else audits
     step = step_without_proxy()
-    step.audits = amc.Audits(audits, max_share=None) if isinstance(audits, int) else audits
-    step.transitions_per_draw = kwargs.pop("transitions_per_draw", 1)
+    race = race or step.sampler.race
+    settings = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
     with model():
         return pm.sample(
             draws,
             tune=200,
-            step=step,
+            step=step.replace(audits=audits, transitions=transitions, race=race),
             chains=chains,
             cores=1,
             random_seed=seed,
-            progressbar=False,
-            quiet=True,
-            compute_convergence_checks=False,
-            **kwargs,
+            **{**settings, **kwargs},
         )
 
 
-@pytest.fixture
-def careless(monkeypatch):
-    """Races whose bound is far too small, although they promise delta."""
-    rule = NormalRace.rule
+class CarelessRace(amc.NormalRace):
+    """A bound that is far too small, although it promises delta."""
 
-    def narrow(self, *args, **kwargs):
-        out = rule(self, *args, **kwargs)
+    def rule(self, *args, **kwargs):
+        out = super().rule(*args, **kwargs)
         b = b_normal(self.delta, self.batch_size / N_ROWS)
         return out._replace(sd_factor=out.sd_factor * 0.2 / b)
-
-    monkeypatch.setattr(NormalRace, "rule", narrow)
-    monkeypatch.setattr(step_without_proxy(), "_native", None)
-    yield
-    step_without_proxy()._native = None
 
 
 # --- through pm.sample ----------------------------------------------------------------------------
@@ -98,7 +87,7 @@ def test_audits_are_spread_over_the_chain():
 
 
 def test_several_transitions_per_draw():
-    idata = sample(200, draws=100, transitions_per_draw=5)
+    idata = sample(200, draws=100, transitions=5)
     assert amc.decision_error(idata).loc["all", "audited"] == 400
 
 
@@ -132,22 +121,9 @@ def test_good_decisions_give_no_warning():
     assert all(w is None for w in idata.sample_stats["warning"].values.ravel())
 
 
-def test_bad_decisions_give_a_warning(careless, caplog):
-    step = step_without_proxy()
-    step.audits = amc.Audits(300, max_share=None)
-    step.transitions_per_draw = 1
-    with model():
-        idata = pm.sample(
-            600,
-            tune=200,
-            step=step,
-            chains=1,
-            cores=1,
-            random_seed=5,
-            progressbar=False,
-            compute_convergence_checks=False,
-            keep_warning_stat=True,
-        )
+def test_bad_decisions_give_a_warning(caplog):
+    race = CarelessRace(batch_size=20)
+    idata = sample(300, chains=1, race=race, quiet=False, keep_warning_stat=True)
     wrong, audited = (int(idata.sample_stats[f"race_{k}"].sum()) for k in ("wrong", "audited"))
     assert clopper_pearson(wrong, audited)[0] > 0.05
     found = [w for w in idata.sample_stats["warning"].values.ravel() if w is not None]
@@ -158,9 +134,9 @@ def test_bad_decisions_give_a_warning(careless, caplog):
 
 
 def test_a_budget_is_kept():
-    few = amc.decision_error(sample(Audits(600, max_share=1e-4))).loc[0]
+    few = amc.decision_error(sample(amc.Audits(600, max_share=1e-4))).loc[0]
     assert few["audited"] < 600
-    some = amc.decision_error(sample(Audits(600, max_share=1e-3))).loc[0]
+    some = amc.decision_error(sample(amc.Audits(600, max_share=1e-3))).loc[0]
     assert few["audited"] < some["audited"]
 
 
@@ -171,9 +147,9 @@ def logged(number, decisions, *, max_share=None, draws=1, seed=1):
     """An auditor whose log holds right decisions, their log ratios spread around the threshold."""
     prepared = step_without_proxy().prepared
     rng = np.random.default_rng(seed)
-    settings = Audits(number, max_share=max_share)
+    settings = amc.Audits(number, max_share=max_share)
     size = prepared.start.size
-    auditor = Auditor(settings, prepared.rows_spent, draws, lambda c: PairDecisions(c, size))
+    auditor = Auditor(settings, prepared.rows_spent, draws, lambda c: MoveDecisions(c, size))
     kept = min(decisions, auditor.log.x.shape[0])
     auditor.log.x[:kept] = rng.normal(0, 0.05, size=(kept, 2)) + np.array([1.0, -0.5])
     auditor.log.x_new[:kept] = auditor.log.x[:kept] + rng.normal(0, 0.05, size=(kept, 2))
@@ -181,44 +157,39 @@ def logged(number, decisions, *, max_share=None, draws=1, seed=1):
         [prepared.densities.change(auditor.log.x[k], auditor.log.x_new[k]) for k in range(kept)]
     )
     ratio = rng.normal(0, 3, size=kept)
-    auditor.log.decision[:kept, 0] = ratio - exact
-    auditor.log.decision[:kept, 1] = ratio > 0
-    auditor.log.decision[:kept, 2] = 40
-    auditor.log.count[0] = decisions
+    auditor.log.known[:kept] = ratio - exact
+    auditor.log.accepted[:kept] = ratio > 0
+    auditor.log.read[:kept] = 40
+    auditor.log.seen[0] = decisions
     auditor.draw = draws
     return auditor, prepared, ratio
-
-
-def surrogate_of(prepared):
-    d = prepared.start.size
-    return Surrogate(prepared.start, np.zeros(d), np.zeros((d, d)))
 
 
 def test_right_decisions_are_confirmed_and_flipped_ones_found():
     for flipped in (0, 1, 13, 30):
         auditor, prepared, _ = logged(30, 30)
-        auditor.log.decision[:flipped, 1] = 1.0 - auditor.log.decision[:flipped, 1]
-        tally = auditor.run(prepared, surrogate_of(prepared), np.random.default_rng(1))
+        auditor.log.accepted[:flipped] = 1.0 - auditor.log.accepted[:flipped]
+        tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
         assert tally == AuditTally(30, flipped, 30 * N_ROWS)
         assert auditor.tally == tally
-        assert auditor.log.count[0] == 0
+        assert auditor.log.seen[0] == 0
 
 
 def test_decisions_that_read_everything_cost_nothing_and_are_right():
     auditor, prepared, _ = logged(30, 30)
-    auditor.log.decision[:, 2] = N_ROWS
-    tally = auditor.run(prepared, surrogate_of(prepared), np.random.default_rng(1))
+    auditor.log.read[:] = N_ROWS
+    tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
     assert tally == AuditTally(30, 0, 0)
 
 
 def test_the_budget_stops_the_audits():
     auditor, prepared, _ = logged(100, 100, max_share=0.1)
     auditor.spent = 2.0 * 17.5 * N_ROWS / 0.1
-    tally = auditor.run(prepared, surrogate_of(prepared), np.random.default_rng(1))
+    tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
     assert tally == AuditTally(17, 0, 17 * N_ROWS)
-    auditor.log.count[0] = 100
+    auditor.log.seen[0] = 100
     auditor.spend(1e9)
-    tally = auditor.run(prepared, surrogate_of(prepared), np.random.default_rng(1))
+    tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
     assert auditor.tally.audited == 100
 
 
@@ -246,14 +217,14 @@ def test_half_are_uniform_and_half_near_the_threshold():
 def test_distances_come_from_an_independent_estimate():
     auditor, prepared, ratio = logged(40, 160)
     found = [
-        auditor.decisions.distance(k, prepared, surrogate_of(prepared), np.random.default_rng(k))
+        auditor.decisions.distance(k, prepared, prepared.first_surrogate, np.random.default_rng(k))
         for k in range(160)
     ]
     assert np.corrcoef(found, np.abs(ratio))[0, 1] > 0.25
     rng = np.random.default_rng(2)
-    auditor.log.decision[0, 0] += 1e6
+    auditor.log.known[0] += 1e6
     many = [
-        auditor.decisions.distance(0, prepared, surrogate_of(prepared), rng) for _ in range(800)
+        auditor.decisions.distance(0, prepared, prepared.first_surrogate, rng) for _ in range(800)
     ]
     truth = 1e6 + ratio[0]
     assert abs(np.mean(many) - truth) < 4 * np.std(many) / math.sqrt(800)
@@ -264,14 +235,15 @@ def test_the_reservoir_is_uniform_over_the_decisions_of_a_block():
     counts = np.zeros(50)
     rng = np.random.default_rng(4)
     for _ in range(2_000):
-        log = AuditLog(np.zeros((8, 1)), np.zeros((8, 1)), np.zeros((8, 3)), np.zeros(1, np.int64))
+        log = MoveLog.empty(8, 1)
         for k in range(50):
-            log_decision(log, np.full((2, 1), float(k)), 0.1 * k, k % 2 == 0, k, rng)
-        kept = log.decision[:, 2].astype(int)
+            log_move(log, np.full((2, 1), float(k)), 0.1 * k, k % 2 == 0, k, rng)
+        kept = log.read.astype(int)
         assert np.unique(kept).size == 8
         np.testing.assert_array_equal(log.x[:, 0], kept)
-        np.testing.assert_allclose(log.decision[:, 0], 0.1 * kept)
-        np.testing.assert_array_equal(log.decision[:, 1], kept % 2 == 0)
+        np.testing.assert_array_equal(log.x_new[:, 0], kept)
+        np.testing.assert_allclose(log.known, 0.1 * kept)
+        np.testing.assert_array_equal(log.accepted, kept % 2 == 0)
         counts[kept] += 1
     expected = 2_000 * 8 / 50
     assert abs(np.sum((counts - expected) ** 2) / expected / (1 - 8 / 50) - 49) < 4 * math.sqrt(98)

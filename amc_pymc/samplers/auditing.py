@@ -1,8 +1,8 @@
-"""Audits: some decisions are re-made on all rows, to measure how often subsampling errs.
+"""Audits: some decisions are re-made on all units, to measure how often subsampling errs.
 
 Which decisions are audited must not depend on how their races went, or the measured error would
 be biased. Half of the audited decisions are a uniform sample. The other half are those that an
-independent batch of rows shows nearest to the threshold among a larger uniform sample.
+independent batch of units shows nearest to the threshold among a larger uniform sample.
 """
 
 from __future__ import annotations
@@ -12,13 +12,21 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from amc_pymc.step_methods.compiled import Surrogate, surrogate_change, surrogate_total
-from amc_pymc.step_methods.gibbs_kernel import Elements, StateLog
-from amc_pymc.step_methods.metropolis_kernel import AuditLog
-from amc_pymc.step_methods.preparation import row_changes, state_values
-from amc_pymc.step_methods.settings import Audits
+from amc_pymc.samplers.compiled import state_values, unit_changes
+from amc_pymc.samplers.logs import MoveLog, StateLog
+from amc_pymc.samplers.preparation import Preparation
+from amc_pymc.samplers.settings import Audits
+from amc_pymc.samplers.surrogate import Surrogate, surrogate_change, surrogate_total
 
-__all__ = ["AuditTally", "Auditor", "Decisions", "PairDecisions", "StateDecisions"]
+__all__ = [
+    "AuditTally",
+    "Auditor",
+    "Decisions",
+    "MoveDecisions",
+    "StateDecisions",
+    "lead",
+    "sample_units",
+]
 
 _BLOCKS = 20
 _CANDIDATES = 4
@@ -31,7 +39,7 @@ _START_COST = 20_000_000
 
 
 class AuditTally(NamedTuple):
-    """Decisions audited, those found wrong, and rows read for it."""
+    """Decisions audited, those found wrong, and units read for it."""
 
     audited: int
     wrong: int
@@ -42,115 +50,115 @@ class Decisions(Protocol):
     """A uniform sample of the decisions made since the last audit; k is a place in the sample.
 
     ``log`` is what compiled loops write to: ``log.x`` (C, ...) has room for C decisions,
-    ``log.count`` (1,) counts all.
+    ``log.seen`` (1,) counts all. ``prepared`` is what the decisions were made on.
     """
 
     log: Any
 
     def cost(self, k: int, prepared: Any) -> int:
-        """Rows that making decision k on all rows takes; 0 if its race has read them all."""
+        """Units that making decision k on all of them takes; 0 if its race has read them all."""
 
     def confirmed(self, k: int, prepared: Any) -> bool:
-        """Whether all rows decide as the race did."""
+        """Whether all units decide as the race did."""
 
     def distance(self, k: int, prepared: Any, surrogate: Any, rng) -> float:
-        """Estimated distance from the threshold, from rows drawn independently of the race."""
+        """Estimated distance from the threshold, from units drawn independently of the race."""
 
 
-class PairDecisions:
-    """Accepted and rejected moves from x to x_new."""
+def sample_units(n_units: int, rng: np.random.Generator) -> np.ndarray:
+    """Units from which a distance from the threshold is estimated."""
+    return rng.integers(0, n_units, size=min(_SAMPLE, n_units))
+
+
+def lead(scores: np.ndarray) -> float:
+    """Lead of the best score over the second; infinite where there is none."""
+    scores = np.sort(np.where(np.isfinite(scores), scores, -np.inf))
+    distance = scores[-1] - scores[-2] if scores.size > 1 else np.inf
+    return float(distance) if np.isfinite(distance) else np.inf
+
+
+def _cost(n_units: int, exact: np.ndarray, arms: int, read: float) -> int:
+    """Units of one pass for each arm, unless the race has read every unit."""
+    return n_units * arms if read < n_units - exact.size else 0
+
+
+class MoveDecisions:
+    """Accepted and rejected moves from x (D,) to x_new, D = ``size``."""
 
     def __init__(self, capacity: int, size: int):
-        self.log = AuditLog(
-            np.zeros((capacity, size)),
-            np.zeros((capacity, size)),
-            np.zeros((capacity, 3)),
-            np.zeros(1, np.int64),
-        )
+        self.log = MoveLog.empty(capacity, size)
 
-    def cost(self, k, prepared) -> int:
-        """Rows of one pass, unless the race has read every row."""
-        raced = prepared.densities.n_rows - prepared.exact_rows.size
-        return prepared.densities.n_rows if self.log.decision[k, 2] < raced else 0
+    def cost(self, k: int, prepared: Preparation) -> int:
+        """Units of one pass, unless the race has read every one."""
+        return _cost(prepared.densities.n_units, prepared.exact_rows, 1, self.log.read[k])
 
-    def confirmed(self, k, prepared) -> bool:
-        """Whether the log ratio on all rows has the sign of the verdict."""
+    def confirmed(self, k: int, prepared: Preparation) -> bool:
+        """Whether the log ratio on all units has the sign of the verdict."""
         change = prepared.densities.change(self.log.x[k], self.log.x_new[k])
-        return bool(self.log.decision[k, 0] + change > 0.0) == bool(self.log.decision[k, 1])
+        return bool(self.log.known[k] + change > 0.0) == bool(self.log.accepted[k])
 
-    def distance(self, k, prepared, surrogate, rng) -> float:
+    def distance(self, k: int, prepared: Preparation, surrogate: Surrogate, rng) -> float:
         """|log ratio - threshold|."""
-        n_rows = prepared.densities.n_rows
+        n_units = prepared.densities.n_units
         points = prepared.eta(np.stack([self.log.x[k], self.log.x_new[k]]))
-        rows = rng.integers(0, n_rows, size=min(_SAMPLE, n_rows))
-        sampled = row_changes(prepared.raced.rewards, points, surrogate.centre, rows)
-        change = n_rows * sampled.mean() + surrogate_change(points, surrogate)
+        units = sample_units(n_units, rng)
+        sampled = unit_changes(prepared.residuals.rewards, points, surrogate.centre, units)
+        change = n_units * sampled.mean() + surrogate_change(points, surrogate)
         if prepared.control is not None:
             change += prepared.control_total(points[1]) - prepared.control_total(points[0])
-        distance = abs(self.log.decision[k, 0] + change)
+        distance = abs(self.log.known[k] + change)
         return distance if np.isfinite(distance) else np.inf
 
 
 class StateDecisions:
-    """States drawn for discrete elements."""
+    """States drawn for discrete elements, at points x (D,), D = ``size``."""
 
-    def __init__(self, capacity: int, size: int, elements: Elements):
+    def __init__(self, capacity: int, size: int, elements):
         self.elements = elements
         most = int(np.diff(elements.first).max(initial=0))
-        self.log = StateLog(
-            np.zeros((capacity, size)),
-            np.zeros((capacity, most)),
-            np.zeros((capacity, 3)),
-            np.zeros(1, np.int64),
-        )
-
-    def _states(self, k) -> np.ndarray:
-        element = int(self.log.decision[k, 0])
-        return self.elements.states[slice(*self.elements.first[element : element + 2])]
+        self.log = StateLog.empty(capacity, size, most)
 
     def _points(self, k) -> np.ndarray:
         """The point with each state, (K, D)."""
-        states = self._states(k)
+        element = self.log.element[k]
+        states = self.elements.states_of(element)
         points = np.repeat(self.log.x[k][None, :], states.size, axis=0)
-        points[:, self.elements.coordinate[int(self.log.decision[k, 0])]] = states
+        points[:, self.elements.coordinate[element]] = states
         return points
 
     def _scores(self, k, points, prepared) -> np.ndarray:
         rest = [prepared.densities.rest_value_and_gradient(x)[0] for x in points]
         return np.array(rest) + self.log.noise[k, : len(points)]
 
-    def cost(self, k, prepared) -> int:
-        """Rows of one pass for each state, unless the race has read every row."""
-        n_rows = prepared.densities.n_rows
-        raced = n_rows - prepared.exact_rows.size
-        return n_rows * self._states(k).size if self.log.decision[k, 2] < raced else 0
+    def cost(self, k: int, prepared: Preparation) -> int:
+        """Units of one pass for each state, unless the race has read every one."""
+        arms = self.elements.states_of(self.log.element[k]).size
+        return _cost(prepared.densities.n_units, prepared.exact_rows, arms, self.log.read[k])
 
-    def confirmed(self, k, prepared) -> bool:
-        """Whether the state drawn has the highest score on all rows."""
+    def confirmed(self, k: int, prepared: Preparation) -> bool:
+        """Whether the state drawn has the highest score on all units."""
         points = self._points(k)
         scores = self._scores(k, points, prepared)
-        drawn = int(self.log.decision[k, 1])
+        drawn = self.log.winner[k]
         for a in range(len(points)):
             if a != drawn and scores[a] > -np.inf:
                 scores[a] += prepared.densities.change(points[drawn], points[a])
         return not np.any(scores > scores[drawn])
 
-    def distance(self, k, prepared, surrogate, rng) -> float:
+    def distance(self, k: int, prepared: Preparation, surrogate: Surrogate, rng) -> float:
         """Lead of the best state over the second."""
-        n_rows = prepared.densities.n_rows
+        n_units = prepared.densities.n_units
         points = self._points(k)
         scores = self._scores(k, points, prepared)
         possible = np.flatnonzero(np.isfinite(scores))
         points = np.ascontiguousarray(prepared.eta(points[possible]))
-        rows = rng.integers(0, n_rows, size=min(_SAMPLE, n_rows))
-        sampled = state_values(prepared.raced.state_rewards, points, surrogate.centre, rows)
-        scores = scores[possible] + n_rows * sampled.mean(axis=1)
+        units = sample_units(n_units, rng)
+        sampled = state_values(prepared.residuals.state_rewards, points, surrogate.centre, units)
+        scores = scores[possible] + n_units * sampled.mean(axis=1)
         scores += [surrogate_total(eta, surrogate) for eta in points]
         if prepared.control is not None:
             scores += [prepared.control_total(eta) for eta in points]
-        scores = np.sort(np.where(np.isfinite(scores), scores, -np.inf))
-        distance = scores[-1] - scores[-2] if scores.size > 1 else np.inf
-        return distance if np.isfinite(distance) else np.inf
+        return lead(scores)
 
 
 class Auditor:
@@ -197,13 +205,15 @@ class Auditor:
 
     def due(self) -> bool:
         """Whether a block has ended with this draw."""
+        if not self.draws:
+            return False
         self.draw += 1
         at_end = self.draw % self.block_length == 0 or self.draw == self.draws
-        return at_end and self.log.count[0] > 0 and self.tally.audited < self.settings.number
+        return at_end and self.log.seen[0] > 0 and self.tally.audited < self.settings.number
 
     def run(self, prepared: Any, surrogate: Surrogate | None, rng) -> AuditTally:
         """Audit what the budget allows of the logged decisions; return what was added."""
-        kept = int(min(self.log.count[0], self.log.x.shape[0]))
+        kept = int(min(self.log.seen[0], self.log.x.shape[0]))
         due = self.settings.number * self.draw // max(1, self.draws) - self.tally.audited
         chosen = self._choose(kept, due, prepared, surrogate, rng)
         audited = wrong = rows = 0
@@ -215,7 +225,7 @@ class Auditor:
             audited += 1
             wrong += bool(cost) and not self.decisions.confirmed(k, prepared)
         if audited or not chosen.size:
-            self.log.count[0] = 0
+            self.log.seen[0] = 0
         added = AuditTally(audited, wrong, rows)
         self.tally = AuditTally(*(a + b for a, b in zip(self.tally, added)))
         return added

@@ -15,8 +15,8 @@ import amc_pymc as amc
 
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.racing import DECIDED, race
-from amc_pymc.step_methods.compiled import Surrogate, surrogate_change
-from amc_pymc.step_methods.preparation import row_changes
+from amc_pymc.samplers.compiled import unit_changes
+from amc_pymc.samplers.surrogate import surrogate_change
 
 DELTA = 0.05
 
@@ -62,18 +62,15 @@ def pairs(proxy, count):
 def wrong_decisions(proxy, near, bound_factor=1.0, count=6_000):
     """Verdicts of races that differ from those of all rows."""
     step = step_of(proxy)
-    densities, population, rule = step._natives()
+    densities, population, rule = step.sampler.compiled
     rule = rule._replace(sd_factor=bound_factor * rule.sd_factor)
-    d = step.prepared.start.size
-    surrogate = step.prepared.surrogate or Surrogate(
-        step.prepared.start, np.zeros(d), np.zeros((d, d))
-    )
+    surrogate = step.prepared.first_surrogate
     n, m = population.n_raced, rule.sizes[0]
     everything = np.arange(n)
     rng = np.random.default_rng([20161, near])
     wrong = 0
     for points in pairs(proxy, count // 4):
-        rewards = row_changes(densities.rewards, points, surrogate.centre, everything)
+        rewards = unit_changes(densities.rewards, points, surrogate.centre, everything)
         error = np.std(rewards) * math.sqrt((n - m) / ((n - 1) * m))
         for _ in range(4):
             if near:

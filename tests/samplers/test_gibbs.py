@@ -6,6 +6,8 @@ import functools
 import itertools
 import math
 
+from dataclasses import replace
+
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -17,14 +19,11 @@ from scipy import stats
 import amc_pymc as amc
 
 from amc_pymc.diagnostics import clopper_pearson
-from amc_pymc.extract.native import entry_point
 from amc_pymc.racing import DECIDED
-from amc_pymc.step_methods import gibbs_kernel
-from amc_pymc.step_methods.auditing import AuditTally
-from amc_pymc.step_methods.chain import first_surrogate
-from amc_pymc.step_methods.compiled import surrogate_total
-from amc_pymc.step_methods.gibbs_kernel import StateLog
-from amc_pymc.step_methods.preparation import state_values
+from amc_pymc.samplers import gibbs, report
+from amc_pymc.samplers.auditing import AuditTally
+from amc_pymc.samplers.compiled import Races, entry_point, state_values
+from amc_pymc.samplers.surrogate import surrogate_total
 from models.variable_selection import (
     grid_model,
     grid_probabilities,
@@ -77,38 +76,31 @@ def conditional():
 
 
 @functools.cache
-def step_of(proxy):
-    return amc.RacingGibbs(model=model(), proxy=proxy)
+def sampler_of(proxy):
+    return amc.RacingGibbs(model=model(), proxy=proxy, audits=0).sampler
 
 
 @pytest.fixture
-def step(request, monkeypatch):
-    """The step without or with control variate, left as it was."""
-    out = step_of(request.param)
-    monkeypatch.setattr(out, "race", out.race)
-    monkeypatch.setattr(out, "audits", amc.Audits(0))
-    monkeypatch.setattr(out, "transitions_per_draw", 1)
-    monkeypatch.setattr(out, "elements", out.elements)
-    yield out
-    out._native = None
+def sampler(request):
+    """Without or with control variate."""
+    return sampler_of(request.param)
 
 
-with_proxy = pytest.mark.parametrize("step", ["auto"], indirect=True, ids=["proxy"])
-without_proxy = pytest.mark.parametrize("step", [None], indirect=True, ids=["no proxy"])
-both = pytest.mark.parametrize("step", ["auto", None], indirect=True, ids=["proxy", "no proxy"])
+with_proxy = pytest.mark.parametrize("sampler", ["auto"], indirect=True, ids=["proxy"])
+without_proxy = pytest.mark.parametrize("sampler", [None], indirect=True, ids=["no proxy"])
+both = pytest.mark.parametrize("sampler", ["auto", None], indirect=True, ids=["proxy", "no proxy"])
 
 
-def walk(step, point, number, seed=1):
+def walk(sampler, point, number, seed=1):
     """Points (number, D) after each draw of one chain without tuning, and its statistics."""
-    layout = step.prepared.densities.layout
-    step.setup_chain(np.random.default_rng(seed), 0, number)
-    out, found = np.empty((number, layout.size)), []
+    x, rng = sampler.prepared.densities.layout.ravel(point), np.random.default_rng(seed)
+    chain = gibbs.init(sampler, rng, draws=number)
+    out, found = np.empty((number, x.size)), []
     for j in range(number):
-        point, (stat,) = step.step(point)
-        out[j] = layout.ravel(point)
-        found.append(stat)
-    names = [n for n in found[0] if n != "warning"]
-    return out, {n: np.array([s[n] for s in found]) for n in names}
+        x, counts = gibbs.step(sampler, chain, x, rng)
+        out[j] = x
+        found.append(report(sampler, chain, counts))
+    return out, {n: np.array([s[n] for s in found]) for n in found[0]}
 
 
 def assert_frequencies(values, probabilities):
@@ -139,9 +131,9 @@ def test_several_states_have_comparable_mass():
     ],
     ids=["normal", "marginal", "bernstein", "lil_ucb", "exact"],
 )
-def test_draws_come_from_the_exact_conditional(step, race):
-    step.race, step._native = race, None
-    values, found = walk(step, model().initial_point(), 4_000)
+def test_draws_come_from_the_exact_conditional(sampler, race):
+    sampler = replace(sampler, race=race)
+    values, found = walk(sampler, model().initial_point(), 4_000)
     assert_frequencies(values[:, 0], conditional())
     assert np.all(found["race_delta"] == race.delta)
     if isinstance(race, amc.ExactRace):
@@ -159,15 +151,15 @@ def test_states_that_the_prior_excludes_are_never_drawn():
     with np.errstate(divide="ignore"):
         log_weights = np.log(prior) + row_logps().sum(axis=1)
     weights = np.exp(log_weights - log_weights.max())
-    step = amc.RacingGibbs(model=out, delta=0.01, audits=0)
-    values, _ = walk(step, out.initial_point(), 2_000)
+    sampler = amc.RacingGibbs(model=out, delta=0.01, audits=0).sampler
+    values, _ = walk(sampler, out.initial_point(), 2_000)
     assert_frequencies(values[:, 0], weights / weights.sum())
 
 
 @without_proxy
-def test_draws_without_a_control_variate(step):
-    step.race, step._native = amc.ExactRace(), None
-    values, _ = walk(step, model().initial_point(), 4_000)
+def test_draws_without_a_control_variate(sampler):
+    sampler = replace(sampler, race=amc.ExactRace())
+    values, _ = walk(sampler, model().initial_point(), 4_000)
     assert_frequencies(values[:, 0], conditional())
 
 
@@ -182,9 +174,9 @@ def gumbel_draws(number, seed, score):
 
 
 @both
-def test_exact_races_are_argmaxes_draw_for_draw(step):
-    step.race, step._native = amc.ExactRace(), None
-    values, found = walk(step, model().initial_point(), 500, seed=8)
+def test_exact_races_are_argmaxes_draw_for_draw(sampler):
+    sampler = replace(sampler, race=amc.ExactRace())
+    values, found = walk(sampler, model().initial_point(), 500, seed=8)
     np.testing.assert_array_equal(values[:, 0], gumbel_draws(500, 8, log_weights()))
     changed = np.diff(np.concatenate([[0], values[:, 0]])) != 0
     np.testing.assert_array_equal(found["race_moved"], changed)
@@ -193,28 +185,29 @@ def test_exact_races_are_argmaxes_draw_for_draw(step):
 # --- decisions of races against those of all rows, with the same noise ----------------------------
 
 
-def disagreements(step, count, bound_factor=1.0, near=True, seed=3):
+def disagreements(sampler, count, bound_factor=1.0, near=True, seed=3):
     """Races whose winner is not the state with the highest score on all rows.
 
     ``near`` puts all five states within one standard error of the first batch of each other.
     """
-    densities, population, rules = step._natives()
+    densities, population, rules = sampler.compiled
     rules = rules._replace(sd_factor=bound_factor * rules.sd_factor)
-    surrogate = first_surrogate(step.prepared)
+    surrogate = sampler.prepared.first_surrogate
+    races = Races(densities, surrogate, population, rules)
     states = np.arange(float(MEANS.size))
-    points = np.ascontiguousarray(step.prepared.eta(states[:, None]))
+    points = np.ascontiguousarray(sampler.prepared.eta(states[:, None]))
     rewards = state_values(densities.rewards, points, surrogate.centre, np.arange(N_ROWS))
     error = N_ROWS * np.std(rewards - rewards.mean(axis=0), axis=1).max() / math.sqrt(50)
     rng = np.random.default_rng(seed)
-    rule = gibbs_kernel._rule_of(rules, 0)
-    wrong, x, fixed, run = 0, np.zeros(1), step.elements.fixed, None
+    rule = gibbs.rule_of(rules, 0)
+    wrong, x, fixed, run = 0, np.zeros(1), sampler.elements.fixed, None
     for _ in range(count):
         if near:
             scores = rng.uniform(-1.0, 1.0, size=MEANS.size) * error - row_logps().sum(axis=1)
         else:
             scores = np.log(PRIOR) + rng.gumbel(size=MEANS.size)
-        args = (x, 0, states, scores, fixed, densities, surrogate, population, rule, rng)
-        run = run or entry_point(gibbs_kernel._race_states, args)
+        args = (x, 0, states, scores, fixed, races, rule, rng)
+        run = run or entry_point(gibbs.race_states, args)
         result = run(*args)
         assert result.status == DECIDED
         wrong += result.winner != np.argmax(scores + row_logps().sum(axis=1))
@@ -222,34 +215,34 @@ def disagreements(step, count, bound_factor=1.0, near=True, seed=3):
 
 
 @both
-def test_fewer_than_delta_of_the_races_are_wrong(step):
-    near = disagreements(step, 4_000)
+def test_fewer_than_delta_of_the_races_are_wrong(sampler):
+    near = disagreements(sampler, 4_000)
     assert near > 0
     assert clopper_pearson(near, 4_000)[1] <= 0.05
-    natural = disagreements(step, 4_000, near=False)
+    natural = disagreements(sampler, 4_000, near=False)
     assert clopper_pearson(natural, 4_000)[1] <= 0.05
 
 
 @both
-def test_half_the_bound_breaks_the_promise(step):
+def test_half_the_bound_breaks_the_promise(sampler):
     """The same measurement, so that it is known to see a broken bound."""
-    near = disagreements(step, 4_000, bound_factor=0.5)
+    near = disagreements(sampler, 4_000, bound_factor=0.5)
     assert clopper_pearson(near, 4_000)[0] > 0.05
 
 
 @both
-def test_marginal_variances_keep_the_promise(step):
-    step.race, step._native = amc.NormalRace(variance="marginal"), None
-    assert clopper_pearson(disagreements(step, 2_000), 2_000)[1] <= 0.05
+def test_marginal_variances_keep_the_promise(sampler):
+    sampler = replace(sampler, race=amc.NormalRace(variance="marginal"))
+    assert clopper_pearson(disagreements(sampler, 2_000), 2_000)[1] <= 0.05
 
 
 # --- what a step makes of the model ---------------------------------------------------------------
 
 
 @both
-def test_residuals_and_surrogate_add_up_to_the_log_likelihood(step):
-    prepared = step.prepared
-    surrogate = first_surrogate(prepared)
+def test_residuals_and_surrogate_add_up_to_the_log_likelihood(sampler):
+    prepared = sampler.prepared
+    surrogate = prepared.first_surrogate
     points = np.ascontiguousarray(prepared.eta(np.arange(5.0)[:, None]))
     sums = state_values(
         prepared.raced.state_rewards, points, surrogate.centre, np.arange(N_ROWS)
@@ -295,18 +288,13 @@ def mixed_data():
 
 
 @functools.cache
-def mixed_step():
-    return amc.RacingGibbs(model=mixed_model(), states={"g": range(6)}, audits=0)
+def mixed_sampler():
+    return amc.RacingGibbs(model=mixed_model(), states={"g": range(6)}, audits=0).sampler
 
 
 @pytest.fixture
-def mixed(monkeypatch):
-    step = mixed_step()
-    monkeypatch.setattr(step, "race", step.race)
-    monkeypatch.setattr(step, "elements", step.elements)
-    monkeypatch.setattr(step, "transitions_per_draw", 1)
-    yield step
-    step._native = None
+def mixed():
+    return mixed_sampler()
 
 
 def mixed_prior(name, j, state):
@@ -335,14 +323,15 @@ def mixed_loglik(mean):
 
 
 def test_states_are_read_off_the_distributions():
-    found = [s.tolist() for name in STATES for s in mixed_step()._states[name]]
+    elements = mixed_sampler().elements
+    found = [elements.states_of(j).tolist() for j in range(elements.coordinate.size)]
     assert found == [list(s) for name in STATES for s in STATES[name]]
-    np.testing.assert_array_equal(mixed_step().elements.raced, [True] * 6 + [False])
+    np.testing.assert_array_equal(elements.raced, [True] * 6 + [False])
 
 
 def test_sweeps_are_argmaxes_in_random_order(mixed):
     """Every draw of 150 sweeps of exact races, repeated in NumPy from the same stream."""
-    mixed.race, mixed._native = amc.ExactRace(), None
+    mixed = replace(mixed, race=amc.ExactRace())
     values, found = walk(mixed, mixed_model().initial_point(), 150, seed=3)
     layout = mixed.prepared.densities.layout
     elements = mixed_elements()
@@ -368,8 +357,7 @@ def test_sweeps_are_argmaxes_in_random_order(mixed):
 
 
 def test_mixed_marginals(mixed):
-    mixed.transitions_per_draw = 15
-    values, found = walk(mixed, mixed_model().initial_point(), 3_000)
+    values, found = walk(replace(mixed, transitions=15), mixed_model().initial_point(), 3_000)
     layout, elements = mixed.prepared.densities.layout, mixed_elements()
     joint = list(itertools.product(*(states for _, _, states, _ in elements)))
     weights = np.array(
@@ -396,18 +384,16 @@ def test_mixed_marginals(mixed):
     assert found["race_rows"].mean() < 15 * 5 * 150
 
 
+def one_element(sampler, name, states, raced):
+    """The same sampler for one element only, and its place."""
+    place = sampler.prepared.densities.layout.slices[name].start
+    elements = gibbs.elements_of(sampler.prepared, [place], [np.arange(states)], [raced])
+    return replace(sampler, elements=elements), place
+
+
 def test_a_variable_in_no_row_is_drawn_from_its_prior(mixed):
-    e = mixed.elements
-    last = e.coordinate.size - 1
-    mixed.elements = e._replace(
-        coordinate=e.coordinate[last:],
-        first=e.first[last:] - e.first[last],
-        states=e.states[e.first[last] :],
-        rule=e.rule[last:],
-        raced=e.raced[last:],
-    )
-    values, found = walk(mixed, mixed_model().initial_point(), 4_000)
-    place = mixed.prepared.densities.layout.slices["free"].start
+    sampler, place = one_element(mixed, "free", 3, False)
+    values, found = walk(sampler, mixed_model().initial_point(), 4_000)
     assert_frequencies(values[:, place], FREE)
     assert np.all(np.delete(values, place, axis=1) == np.delete(values[0], place))
     assert not found["race_rows"].any() and not found["race_rounds"].any()
@@ -415,16 +401,8 @@ def test_a_variable_in_no_row_is_drawn_from_its_prior(mixed):
 
 
 def test_the_only_possible_state_needs_no_rows(mixed):
-    e = mixed.elements
-    (j,) = np.flatnonzero(e.coordinate == mixed.prepared.densities.layout.slices["fixed"].start)
-    mixed.elements = e._replace(
-        coordinate=e.coordinate[j : j + 1],
-        first=e.first[j : j + 2] - e.first[j],
-        states=e.states[e.first[j] : e.first[j + 1]],
-        rule=e.rule[j : j + 1],
-        raced=e.raced[j : j + 1],
-    )
-    values, found = walk(mixed, mixed_model().initial_point(), 50)
+    sampler, _ = one_element(mixed, "fixed", 3, True)
+    values, found = walk(sampler, mixed_model().initial_point(), 50)
     assert np.all(values == values[0])
     assert not found["race_rows"].any() and not found["race_moved"].any()
 
@@ -432,12 +410,12 @@ def test_the_only_possible_state_needs_no_rows(mixed):
 # --- rows that are impossible in some states ------------------------------------------------------
 
 
-def callback_step(row_logp, n_rows=400, n_states=4, **kwargs):
+def callback_sampler(row_logp, n_rows=400, n_states=4, **kwargs):
     """One variable k and rows by a Python function: next to nothing to compile."""
     with pm.Model() as out:
         k = pm.Categorical("k", p=np.full(n_states, 1 / n_states), initval=0)
         pm.Normal("y", k, 1, observed=np.zeros(n_rows))
-    return amc.RacingGibbs(model=out, row_logp=row_logp, audits=0, **kwargs), out
+    return amc.RacingGibbs(model=out, row_logp=row_logp, audits=0, **kwargs).sampler, out
 
 
 @pytest.fixture
@@ -457,8 +435,8 @@ def test_states_where_rows_are_impossible(uniform_rows):
         high = top[int(point["k"])]
         return np.where(y[rows] < high, -math.log(high), -np.inf)
 
-    step, model = callback_step(logp, n_rows=300)
-    values, found = walk(step, model.initial_point(), 2_000)
+    sampler, model = callback_sampler(logp, n_rows=300)
+    values, found = walk(sampler, model.initial_point(), 2_000)
     assert_frequencies(values[:, 0], truth)
     assert np.all(found["race_rows"] == 300)  # no spread decides nothing
     assert np.all(found["race_arms_left"] <= 4)
@@ -470,9 +448,10 @@ def test_a_likelihood_whose_support_depends_on_the_state(uniform_rows):
     with pm.Model() as model:
         k = pm.Categorical("k", p=np.full(4, 0.25), initval=0)
         pm.Uniform("y", 0, pt.as_tensor(top)[k], observed=y)
-    step = amc.RacingGibbs(model=model, audits=0)
-    assert "impossible" in step.prepared.notes[-1] or "finite" in step.prepared.notes[-1]
-    values, _ = walk(step, model.initial_point(), 2_000)
+    sampler = amc.RacingGibbs(model=model, audits=0).sampler
+    (note,) = sampler.prepared.notes
+    assert "impossible" in note or "finite" in note
+    values, _ = walk(sampler, model.initial_point(), 2_000)
     assert_frequencies(values[:, 0], truth)
 
 
@@ -480,9 +459,9 @@ def test_rows_that_are_not_a_number_are_named():
     def logp(point, rows):
         return np.where((rows == 123) & (point["k"] == 2), np.nan, 0.01 * point["k"] * (rows % 7))
 
-    step, model = callback_step(logp)
+    sampler, model = callback_sampler(logp)
     with pytest.raises(ValueError, match=r"y in row 123 is nan at k = 2\."):
-        walk(step, model.initial_point(), 100)
+        walk(sampler, model.initial_point(), 100)
 
 
 def test_no_possible_state_is_an_error():
@@ -493,9 +472,9 @@ def test_no_possible_state_is_an_error():
         calls[0] += 1
         return np.where((rows % 2 == 0) & (calls[0] > 3), -np.inf, 0.0)
 
-    step, model = callback_step(logp)
+    sampler, model = callback_sampler(logp)
     with pytest.raises(ValueError, match=r"No state of k has a positive density"):
-        walk(step, model.initial_point(), 100)
+        walk(sampler, model.initial_point(), 100)
 
 
 def test_rest_that_is_not_a_number_is_named():
@@ -503,9 +482,10 @@ def test_rest_that_is_not_a_number_is_named():
         k = pm.Categorical("k", p=[0.5, 0.25, 0.25], initval=0)
         pm.Potential("odd", pt.log(1.5 - k))
         pm.Normal("y", 0.1 * k, 1, observed=np.zeros(300))
-    step = amc.RacingGibbs(model=model, row_logp=lambda p, rows: np.zeros(rows.size), audits=0)
+    rows = {"row_logp": lambda point, rows: np.zeros(rows.size)}
+    sampler = amc.RacingGibbs(model=model, audits=0, **rows).sampler
     with pytest.raises(ValueError, match=r"besides the rows is nan at k = 2\."):
-        walk(step, model.initial_point(), 100)
+        walk(sampler, model.initial_point(), 100)
 
 
 def test_a_condition_that_holds_in_one_state_only():
@@ -530,34 +510,34 @@ def test_a_quantity_that_is_not_finite_in_one_state():
 
 @with_proxy
 @pytest.mark.parametrize("fixed", [0, 1])
-def test_a_state_where_the_control_variate_does_not_hold_stops_the_chain(step, fixed):
+def test_a_state_where_the_control_variate_does_not_hold_stops_the_chain(sampler, fixed):
     """Found while running, where it could not be found before."""
-    step.elements = step.elements._replace(fixed=np.array([fixed]))
+    sampler = replace(sampler, elements=sampler.elements._replace(fixed=np.array([fixed])))
     with pytest.raises(ValueError, match=r"control variate does not hold at k = \d.*proxy=None"):
-        walk(step, model().initial_point(), 50)
+        walk(sampler, model().initial_point(), 50)
 
 
 # --- audits ---------------------------------------------------------------------------------------
 
 
-def audited(step, audits, number=300, seed=2):
-    step.audits = amc.Audits(audits, max_share=None) if isinstance(audits, int) else audits
-    _, found = walk(step, model().initial_point(), number, seed)
+def audited(sampler, audits, number=300, seed=2):
+    audits = amc.Audits(audits, max_share=None) if isinstance(audits, int) else audits
+    _, found = walk(replace(sampler, audits=audits), model().initial_point(), number, seed)
     return found
 
 
 @with_proxy
-def test_audits_are_made_and_find_nothing_wrong_with_exact_races(step):
-    step.race, step._native = amc.ExactRace(), None
-    found = audited(step, 100)
+def test_audits_are_made_and_find_nothing_wrong_with_exact_races(sampler):
+    sampler = replace(sampler, race=amc.ExactRace())
+    found = audited(sampler, 100)
     assert found["race_audited"].sum() == 100
     assert found["race_wrong"].sum() == 0
     assert found["race_audit_rows"].sum() == 0  # the races have read everything
 
 
 @with_proxy
-def test_audited_rows_are_counted(step):
-    found = audited(step, 100)
+def test_audited_rows_are_counted(sampler):
+    found = audited(sampler, 100)
     assert found["race_audited"].sum() == 100
     assert clopper_pearson(int(found["race_wrong"].sum()), 100)[0] <= 0.05
     read = found["race_audit_rows"]
@@ -566,95 +546,87 @@ def test_audited_rows_are_counted(step):
 
 
 @with_proxy
-def test_no_audits_and_a_budget(step):
-    none = audited(step, 0)
+def test_no_audits_and_a_budget(sampler):
+    none = audited(sampler, 0)
     assert not none["race_audited"].any() and not none["race_audit_rows"].any()
-    few = audited(step, amc.Audits(100, max_share=1e-4))
-    some = audited(step, amc.Audits(100, max_share=3e-3))
+    few = audited(sampler, amc.Audits(100, max_share=1e-4))
+    some = audited(sampler, amc.Audits(100, max_share=3e-3))
     assert few["race_audited"].sum() < some["race_audited"].sum() < 100
 
 
 @with_proxy
-def test_audits_do_not_change_the_draws(step):
+def test_audits_do_not_change_the_draws(sampler):
     runs = []
     for number in (0, 20, 200):
-        step.audits = amc.Audits(number, max_share=None)
-        runs.append(walk(step, model().initial_point(), 300)[0])
+        audits = amc.Audits(number, max_share=None)
+        runs.append(walk(replace(sampler, audits=audits), model().initial_point(), 300)[0])
     for other in runs[1:]:
         np.testing.assert_array_equal(runs[0], other)
 
 
 @with_proxy
-def test_flipped_decisions_are_found(step):
+def test_flipped_decisions_are_found(sampler):
     """Draws with known noise, some of them said to have ended otherwise."""
-    step.audits = amc.Audits(40, max_share=None)
-    step.tune = False
+    sampler = replace(sampler, audits=amc.Audits(40, max_share=None))
     for flipped in (0, 1, 13, 40):
-        chain = step._begin(0, 1)
-        log, rng = chain.auditor.log, np.random.default_rng(flipped)
+        rng = np.random.default_rng(flipped)
+        chain = gibbs.init(sampler, rng, draws=1)
+        log = chain.auditor.log
         for k in range(40):
             noise = rng.gumbel(size=MEANS.size)
             best = np.argmax(log_weights() + noise)
             log.x[k], log.noise[k] = rng.integers(0, 5), noise
-            log.decision[k] = 0, (best + (k < flipped) * rng.integers(1, 5)) % 5, 50
-        log.count[0] = 40
+            log.winner[k] = (best + (k < flipped) * rng.integers(1, 5)) % 5
+            log.read[k] = 50
+        log.seen[0] = 40
         chain.auditor.draw = 1
-        tally = chain.auditor.run(step.prepared, chain.surrogate, rng)
+        tally = chain.auditor.run(sampler.prepared, chain.surrogate, rng)
         assert tally == AuditTally(40, flipped, 40 * 5 * N_ROWS)
 
 
-@without_proxy
-def test_careless_races_are_found_out(step, monkeypatch):
+class CarelessRace(amc.NormalRace):
     """Bounds that are far too small, although they promise delta."""
-    rule = amc.NormalRace.rule
 
-    def narrow(self, *args, **kwargs):
-        out = rule(self, *args, **kwargs)
+    def rule(self, *args, **kwargs):
+        out = super().rule(*args, **kwargs)
         return out._replace(sd_factor=0.1 * out.sd_factor)
 
-    monkeypatch.setattr(amc.NormalRace, "rule", narrow)
-    step._native = None
-    found = audited(step, 200)
+
+@without_proxy
+def test_careless_races_are_found_out(sampler):
+    found = audited(replace(sampler, race=CarelessRace()), 200)
     assert clopper_pearson(int(found["race_wrong"].sum()), 200)[0] > 0.05
 
 
 @with_proxy
-def test_dropping_an_arm_early_is_not_reading_everything(step):
+def test_dropping_an_arm_early_is_not_reading_everything(sampler):
     """Of three arms one is dropped in the first round, two are read to the end."""
-    chain = step._begin(0, 1)
-    decisions = chain.auditor.decisions
-    log = StateLog(np.zeros((4, 1)), np.zeros((4, 5)), np.zeros((4, 3)), np.zeros(1, np.int64))
-    decisions.log = log
-    step._native = None
-    densities, population, rules = step._natives()
-    x, stat = np.zeros(1), np.zeros(8)
-    rng = np.random.default_rng(5)
-    seen = set()
+    sampler = replace(sampler, audits=amc.Audits(1))
+    x, rng, seen = np.zeros(1), np.random.default_rng(5), set()
+    chain = gibbs.init(sampler, rng, draws=1)
+    decisions, log = chain.auditor.decisions, chain.auditor.log
+    n_raced = sampler.compiled[1].n_raced
     for _ in range(400):
-        log.count[0] = 0
-        stat[:] = 0.0
-        args = (1, x, step.elements, densities, chain.surrogate, population, rules)
-        step._run(*args, rng, log, np.random.default_rng(1), stat)
-        assert log.count[0] == 1
-        everything = stat[7] == 5 * population.n_raced
-        assert (decisions.cost(0, step.prepared) == 0) == everything
-        assert log.decision[0, 2] == stat[7] / 5
-        seen.add((bool(everything), stat[4] == population.n_raced))
+        log.seen[0] = 0
+        x, counts = gibbs.step(sampler, chain, x, rng)
+        assert log.seen[0] == 1
+        everything = counts.rewards[0] == 5 * n_raced
+        assert (decisions.cost(0, sampler.prepared) == 0) == everything
+        assert log.read[0] == counts.rewards[0] / 5
+        seen.add((bool(everything), counts.raced[0] == n_raced))
     assert (False, False) in seen
 
 
 @without_proxy
-def test_distances_are_leads_of_the_best_state(step):
+def test_distances_are_leads_of_the_best_state(sampler):
     """Estimated from rows drawn apart: unbiased where the lead is large."""
-    step.audits = amc.Audits(4, max_share=None)
-    chain = step._begin(0, 1)
-    log = chain.auditor.log
-    log.x[0], log.decision[0] = 2, (0, 1, 50)
+    sampler, rng = replace(sampler, audits=amc.Audits(4)), np.random.default_rng(3)
+    chain = gibbs.init(sampler, rng, draws=1)
+    decisions, log = chain.auditor.decisions, chain.auditor.log
+    log.x[0], log.winner[0] = 2, 1
     log.noise[0] = [0.0, 1e5, 0.0, 5e4, 0.0]
-    rng = np.random.default_rng(3)
-    found = [
-        chain.auditor.decisions.distance(0, step.prepared, chain.surrogate, rng) for _ in range(300)
-    ]
+    prepared, surrogate = sampler.prepared, chain.surrogate
+    found = [decisions.distance(0, prepared, surrogate, rng) for _ in range(300)]
     scores = np.sort(log_weights() + log.noise[0])
     assert abs(np.mean(found) - (scores[-1] - scores[-2])) < 4 * np.std(found) / math.sqrt(300)
 
@@ -674,8 +646,9 @@ def test_a_grid_of_coefficients(proxy):
     data, model = grid()
     exact = grid_probabilities(data.X, data.y, levels=(-0.1, 0.0, 0.1), weights=(1, 2, 1))
     assert np.sort(exact.probabilities)[-3] > 0.02
-    step = amc.RacingGibbs(model=model, proxy=proxy, transitions_per_draw=20, audits=0)
-    values, found = walk(step, model.initial_point(), 4_000)
+    settings = {"proxy": proxy, "transitions_per_draw": 20, "audits": 0}
+    sampler = amc.RacingGibbs(model=model, **settings).sampler
+    values, found = walk(sampler, model.initial_point(), 4_000)
     number = values.astype(int) @ [9, 3, 1]
     common = exact.probabilities > 0.002
     rare = exact.probabilities[~common].sum()

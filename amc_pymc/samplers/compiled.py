@@ -1,48 +1,40 @@
-"""What compiled loops of racing steps share: densities, control variates, two-arm decisions.
-
-Rows depend on the flat point x through parameters eta(x): x itself, or what it makes of discrete
-variables. With a second-order Taylor control variate h of every row around a centre c of eta,
-u = eta' - eta and v = eta' + eta - 2c,
-
-    sum_n [l_n(x') - l_n(x)] = G.u + u'Hv/2 + sum_n r_n,     r_n = residual of row n,
-
-where G and H are population sums of gradients and Hessians at c, stored once. The race estimates
-the mean of r_n only (Chen & Ghahramani 2016, eq. 11-12, with the control variate in the parameters
-as in Bardenet, Doucet & Holmes 2017, JMLR 18(47)). A control variate in data space has its own
-population sum, ``Densities.control``; the one that is not used is zero.
-"""
+"""What compiled loops share: densities, races, and the decision between two points."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from numba import cfunc, njit, types
 
-from amc_pymc.racing import DECIDED, NOT_FINITE, race
+from amc_pymc.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
+from amc_pymc.samplers.surrogate import Surrogate, surrogate_change
 
 __all__ = [
     "GRADIENT",
     "LOGP",
     "ROW_GRADIENT",
     "Densities",
-    "Surrogate",
+    "Races",
     "Verdict",
     "as_they_are",
+    "call_total",
     "decide",
+    "entry_point",
     "no_control",
     "no_gradient",
     "no_row_gradient",
-    "surrogate_change",
-    "surrogate_total",
+    "state_values",
+    "unit_changes",
 ]
 
-#: log density of everything but the raced rows: x (D,) -> float.
+#: log density of everything but the raced units: x (D,) -> float.
 LOGP = types.float64(types.float64[::1])
 #: its gradient, or the parameters eta: x (D,) -> (D,) or (E,).
 GRADIENT = types.float64[::1](types.float64[::1])
-#: sum over rows of the gradient of their residuals: points (K, D), centre (D,), rows -> (K, D).
+#: sum over units of the gradient of their residuals: points (K, D), centre (D,), units -> (K, D).
 ROW_GRADIENT = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 
 
@@ -54,7 +46,7 @@ def no_gradient(x):
 
 @cfunc(ROW_GRADIENT, cache=True)
 def no_row_gradient(points, centre, rows):
-    """Stand-in where no proposal needs row gradients."""
+    """Stand-in where no proposal needs gradients of units."""
     return np.zeros_like(points)
 
 
@@ -71,7 +63,7 @@ def no_control(eta):
 
 
 class Densities(NamedTuple):
-    """Compiled pieces of the log posterior.
+    """First-class pieces of the log posterior.
 
     ``rewards``, ``row_gradient`` and ``control`` take parameters eta (E,), the others x (D,);
     ``parameters`` maps x to eta, ``control`` gives the population sum of the control variate in
@@ -86,19 +78,20 @@ class Densities(NamedTuple):
     control: object
 
 
-class Surrogate(NamedTuple):
-    """Second-order surrogate of the log-likelihood: centre (E,), sums G (E,) and H (E, E)."""
+class Races(NamedTuple):
+    """All that decisions of a chain need: what is raced, less which surrogate, by which rule."""
 
-    centre: np.ndarray
-    gradient: np.ndarray
-    hessian: np.ndarray
+    densities: Densities
+    surrogate: Surrogate
+    population: Population
+    rule: RaceRule
 
 
 class Verdict(NamedTuple):
     """A two-arm decision.
 
-    ``gap`` is the estimated log ratio less its threshold, ``raced`` and ``exact`` count rows,
-    ``row`` names an offending row if ``status`` is ``NOT_FINITE``.
+    ``gap`` is the estimated log ratio less its threshold, ``raced`` and ``exact`` count units,
+    ``unit`` names an offending one if ``status`` is ``NOT_FINITE``.
     """
 
     accepted: bool
@@ -107,35 +100,22 @@ class Verdict(NamedTuple):
     exact: int
     rounds: int
     status: int
-    row: int
+    unit: int
 
 
 @njit(cache=True)
-def surrogate_total(eta, surrogate):
-    """G.u + u'Hu/2 for u = eta - c: the surrogate's sum but for its value at the centre."""
-    u = eta - surrogate.centre
-    return np.dot(surrogate.gradient, u) + 0.5 * np.dot(u, surrogate.hessian @ u)
+def _verdict(accepted, gap, exact, status, unit):
+    return Verdict(accepted, gap, 0, exact, 0, status, unit)
 
 
 @njit(cache=True)
-def surrogate_change(points, surrogate):
-    """G.u + u'Hv/2 for u = eta' - eta, v = eta' + eta - 2c and the points eta, eta'."""
-    u = points[1] - points[0]
-    v = points[1] + points[0] - 2.0 * surrogate.centre
-    return np.dot(surrogate.gradient, u) + 0.5 * np.dot(u, surrogate.hessian @ v)
-
-
-@njit(cache=True)
-def _verdict(accepted, gap, exact, status, row):
-    return Verdict(accepted, gap, 0, exact, 0, status, row)
-
-
-@njit(cache=True)
-def decide(known, points, densities, surrogate, population, rule, rng):
+def decide(known, points, races, rng):
     """Whether known + sum_n [l_n(eta') - l_n(eta)] > 0 for the points (2, E) eta, eta'.
 
-    ``known`` is the log ratio without the raced rows, less the threshold.
+    ``known`` is the log ratio without the raced units, less the threshold. The race estimates the
+    mean of the residuals only (Chen & Ghahramani 2016, eq. 11-12).
     """
+    densities, surrogate, population = races.densities, races.surrogate, races.population
     n_raced = population.n_raced
     change = surrogate_change(points, surrogate)
     change += densities.control(points[1]) - densities.control(points[0])
@@ -150,7 +130,7 @@ def decide(known, points, densities, surrogate, population, rule, rng):
         return _verdict(False, -np.inf, n_exact, DECIDED, -1)
     bias = np.zeros(2)
     bias[1] = (known + change) / max(1, n_raced)
-    result = race(densities.rewards, points, surrogate.centre, bias, population, rule, rng)
+    result = race(densities.rewards, points, surrogate.centre, bias, population, races.rule, rng)
     return Verdict(
         result.winner == 1,
         result.margin * max(1, n_raced),
@@ -160,3 +140,35 @@ def decide(known, points, densities, surrogate, population, rule, rng):
         result.status,
         result.row,
     )
+
+
+# --- from Python ----------------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def call_total(total, eta):
+    """Value of a first-class function of parameters."""
+    return total(eta)
+
+
+@njit(cache=True)
+def state_values(rewards, points, centre, units):
+    """Residuals (K, m) of some units at several parameters."""
+    return rewards(points, centre, units)
+
+
+@njit(cache=True)
+def unit_changes(rewards, points, centre, units):
+    """Changes (m,) of the units' residuals from points[0] to points[1]."""
+    return rewards(points, centre, units)[1].copy()
+
+
+def entry_point(dispatcher, args: tuple) -> Callable:
+    """Compiled entry of a Numba function for arguments of these types.
+
+    It skips the dispatcher's look-up of types, which for nested tuples takes longer than a
+    transition. Calling it with arguments of other types is undefined.
+    """
+    kinds = tuple(dispatcher.typeof_pyval(a) for a in args)
+    dispatcher.compile(kinds)
+    return dispatcher.overloads[kinds].entry_point

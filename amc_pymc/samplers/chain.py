@@ -1,0 +1,182 @@
+"""The settings that chains of a sampler share, the life of one chain, and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from amc_pymc.racing import Population, Race, RaceRule, make_population
+from amc_pymc.rng import as_generator
+from amc_pymc.samplers.adaptation import Moments
+from amc_pymc.samplers.auditing import Auditor, AuditTally
+from amc_pymc.samplers.compiled import Densities, Races, entry_point, unit_changes
+from amc_pymc.samplers.logs import without_room
+from amc_pymc.samplers.preparation import Preparation
+from amc_pymc.samplers.raced import Raced
+from amc_pymc.samplers.settings import Audits
+from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
+
+__all__ = ["Chain", "Sampler", "audited", "learns_now", "recentre", "report", "see"]
+
+#: A race that reads more than this share of the units calls for a better centre.
+_RECENTRE_SHARE = 0.02
+
+
+@dataclass(kw_only=True, eq=False)
+class Sampler:
+    """What all chains of a sampler share.
+
+    ``transitions`` are made between two draws. What is compiled is made when first needed and not
+    pickled; ``dataclasses.replace(sampler, race=...)`` is the same sampler with another race.
+    """
+
+    prepared: Preparation
+    race: Race
+    audits: Audits = field(default_factory=Audits)
+    transitions: int = 1
+
+    def __getstate__(self):
+        return {k: v for k, v in self.__dict__.items() if k not in ("compiled", "_entry")}
+
+    @cached_property
+    def compiled(self) -> tuple[Densities, Population, RaceRule]:
+        """Densities, the population of units and the rule that decides."""
+        prepared = self.prepared
+        population = make_population(prepared.densities.n_units, prepared.exact_rows)
+        return self._densities(), population, self._rule(population.n_raced)
+
+    def _densities(self) -> Densities:
+        return self.prepared.compiled(self.prepared.residuals.rewards)
+
+    def _rule(self, n_raced: int) -> RaceRule:
+        return self.race.rule(n_raced, 2, zero_sd_decides=self.prepared.rounding_only)
+
+    def races(self, chain: Chain) -> Races:
+        """Decisions of one chain."""
+        densities, population, rule = self.compiled
+        return Races(densities, chain.surrogate, population, rule)
+
+    def run(self, loop, *args):
+        """Run the sampler's compiled loop."""
+        entry = self.__dict__.get("_entry")
+        if entry is None:
+            entry = self.__dict__["_entry"] = entry_point(loop, args)
+        return entry(*args)
+
+    def rows_of_a_draw(self) -> float:
+        """Units that a draw with exact decisions reads."""
+        return float(self.prepared.densities.n_units * self.transitions)
+
+    def begin(
+        self, rng: np.random.Generator, tune: int, draws: int, decisions: Callable
+    ) -> dict[str, Any]:
+        """What :class:`Chain` asks for, of a chain that has not moved yet."""
+        return {
+            "surrogate": self.prepared.first_surrogate,
+            "auditor": Auditor(self.audits, self.prepared.rows_spent, draws, decisions),
+            "audit_rng": rng.spawn(1)[0],
+            "tune_draws": tune,
+        }
+
+
+@dataclass(kw_only=True)
+class Chain:
+    """What changes while one chain runs.
+
+    ``moments`` are those of the points x, ``visited`` of the parameters eta since tuning settled,
+    ``totals`` counts what loops have done since tuning last learnt from it.
+    """
+
+    surrogate: Surrogate
+    auditor: Auditor
+    audit_rng: np.random.Generator
+    tune_draws: int
+    moments: Moments
+    visited: Moments
+    totals: Any
+    draw: int = 0
+    recentred: int = 0
+
+    def stats(self) -> dict[str, float]:
+        """Statistics of its own."""
+        return {"race_recentred": float(self.recentred)}
+
+    def log(self, tuning: bool):
+        """Where decisions are written; nowhere while tuning."""
+        return without_room(self.auditor.log) if tuning else self.auditor.log
+
+
+def moments_of(prepared: Preparation) -> dict[str, Any]:
+    """Moments of x and of eta, the same ones where eta is x."""
+    moments = Moments(prepared.start.size)
+    other = Moments(prepared.first_surrogate.centre.size)
+    return {"moments": moments, "visited": moments if prepared.cut is None else other}
+
+
+def see(chain: Chain, prepared: Preparation, x: np.ndarray) -> None:
+    """Add the point x to the moments, once the first fifth of the tuning is over."""
+    if chain.draw > chain.tune_draws // 5:
+        chain.moments.add(x)
+        if prepared.cut is not None:
+            chain.visited.add(prepared.eta(x))
+
+
+def learns_now(chain: Chain) -> bool:
+    """Whether a chain that is tuned learns from its past after this draw."""
+    return chain.draw in {chain.tune_draws * k // 10 for k in (2, 3, 5, 7)}
+
+
+def recentre(chain: Chain, prepared: Preparation, read: float, decisions: float) -> None:
+    """Expand around the chain's mean instead, where races read much and that helps.
+
+    ``read`` units have been read in ``decisions`` races.
+    """
+    raced, visited = prepared.raced, chain.visited
+    if prepared.surrogate is None or visited.count < 20:
+        return
+    if read <= _RECENTRE_SHARE * raced.n_units * max(decisions, 1.0):
+        return
+    centre = chain.surrogate.centre.copy()
+    centre[raced.expand] = visited.mean[raced.expand]
+    here = _residual_sd(chain, raced, chain.surrogate.centre)
+    if _residual_sd(chain, raced, centre) > 0.7 * here:
+        return
+    better = surrogate_at(raced, centre)
+    if better is not None:
+        chain.surrogate = better
+        chain.recentred += 1
+
+
+def _residual_sd(chain: Chain, raced: Raced, centre: np.ndarray) -> float:
+    """Spread of residuals for moves of one standard deviation from the chain's mean."""
+    rng = as_generator(chain.draw)
+    units = rng.integers(0, raced.n_units, size=min(2000, raced.n_units))
+    spread = np.sqrt(np.diag(chain.visited.covariance()))
+    variance = 0.0
+    for _ in range(4):
+        points = chain.visited.mean + spread * rng.standard_normal((2, spread.size))
+        variance += float(np.nanvar(unit_changes(raced.rewards, points, centre, units)))
+    return float(np.sqrt(variance))
+
+
+# --- what a draw reports --------------------------------------------------------------------------
+
+
+def report(sampler: Sampler, chain: Chain, counts, *, tuning: bool = False) -> dict[str, float]:
+    """Audit what is due after a draw; its statistics, under the names in ``results``."""
+    stats = counts.stats() | chain.stats() | {"race_delta": float(sampler.race.delta)}
+    args = sampler.prepared, chain.surrogate, chain.audit_rng
+    return stats | audited(chain.auditor, stats["race_rows"], *args, tuning=tuning)
+
+
+def audited(auditor: Auditor, spent, prepared, surrogate, rng, *, tuning=False) -> dict[str, float]:
+    """Count ``spent`` units towards the budget and audit what is due, but not while tuning."""
+    auditor.spend(spent)
+    due = not tuning and auditor.due()
+    added = auditor.run(prepared, surrogate, rng) if due else AuditTally(0, 0, 0)
+    names = "race_audited", "race_wrong", "race_audit_rows"
+    return {name: float(value) for name, value in zip(names, added)}

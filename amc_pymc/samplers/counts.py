@@ -1,0 +1,104 @@
+"""What compiled loops count, and what samplers report of it: the one place for both.
+
+Counts are arrays that the loops add to: one entry per kind of proposal (K,), or one (1,).
+:mod:`amc_pymc.results` declares the statistics that :func:`report` and ``stats`` return.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["GibbsCounts", "MetropolisCounts", "SliceCounts", "add_counts"]
+
+
+class MetropolisCounts(NamedTuple):
+    """Counts of transitions.
+
+    By kind of proposal: ``tries``, ``accepted``, ``acceptance``, the sum of estimated acceptance
+    probabilities, and ``jumps``, the sum of squared jumps in standard deviations. Over all kinds:
+    ``raced`` units read, ``rounds`` of batches, ``other`` units read.
+    """
+
+    tries: np.ndarray
+    accepted: np.ndarray
+    acceptance: np.ndarray
+    jumps: np.ndarray
+    raced: np.ndarray
+    rounds: np.ndarray
+    other: np.ndarray
+
+    @classmethod
+    def zeros(cls, n_kinds: int) -> MetropolisCounts:
+        """Nothing yet."""
+        return cls(*np.zeros((4, n_kinds)), *np.zeros((3, 1)))
+
+    def stats(self) -> dict[str, float]:
+        """Of one draw."""
+        tries = self.tries.sum()
+        return {
+            "accept": self.acceptance.sum() / tries,
+            "accepted": self.accepted.sum() / tries,
+            "race_rows": float(self.raced[0] + self.other[0]),
+            "race_rounds": float(self.rounds[0]),
+        }
+
+
+class GibbsCounts(NamedTuple):
+    """Counts of draws of discrete elements.
+
+    ``drawn`` elements, those ``changed``, ``races``, their ``rounds``, ``raced`` units read, ``other``
+    units read, ``arms_left`` after the first round, ``rewards``: units read for one state. All (1,).
+    """
+
+    drawn: np.ndarray
+    changed: np.ndarray
+    races: np.ndarray
+    rounds: np.ndarray
+    raced: np.ndarray
+    other: np.ndarray
+    arms_left: np.ndarray
+    rewards: np.ndarray
+
+    @classmethod
+    def zeros(cls) -> GibbsCounts:
+        """Nothing yet."""
+        return cls(*np.zeros((8, 1)))
+
+    def stats(self) -> dict[str, float]:
+        """Of one draw."""
+        races = self.races[0]
+        return {
+            "race_rows": float(self.raced[0] + self.other[0]),
+            "race_rounds": float(self.rounds[0]),
+            "race_moved": float(self.changed[0] / max(1.0, self.drawn[0])),
+            "race_arms_left": float(self.arms_left[0] / races) if races else 1.0,
+        }
+
+
+class SliceCounts(NamedTuple):
+    """Counts of slice sweeps: ``decisions``, ``rounds``, ``read`` units, each (1,)."""
+
+    decisions: np.ndarray
+    rounds: np.ndarray
+    read: np.ndarray
+
+    @classmethod
+    def zeros(cls) -> SliceCounts:
+        """Nothing yet."""
+        return cls(*np.zeros((3, 1)))
+
+    def stats(self) -> dict[str, float]:
+        """Of one draw."""
+        return {
+            "race_rows": float(self.read[0]),
+            "race_rounds": float(self.rounds[0]),
+            "race_decisions": float(self.decisions[0]),
+        }
+
+
+def add_counts(total, counts) -> None:
+    """Add counts to others of the same kind, in place."""
+    for mine, new in zip(total, counts):
+        mine += new

@@ -1,0 +1,102 @@
+"""What the control variate leaves to races, measured before anything is sampled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from amc_pymc.proxies import ResidualSummary, choose_exact_rows, summarise_residuals
+from amc_pymc.racing import Race
+from amc_pymc.samplers.compiled import unit_changes
+from amc_pymc.samplers.preparation import Forecast, GaussianFit, NoProxy, Preparation
+from amc_pymc.samplers.raced import Raced
+
+__all__ = ["with_forecast"]
+
+#: Residuals this small against the log-likelihood's own size are rounding errors.
+_ROUNDING = 1e-11
+_PROBES = 4
+_SAMPLE = 5_000
+
+
+def with_forecast(
+    prepared: Preparation,
+    active: np.ndarray,
+    race: Race,
+    exact_rows: int | Literal["auto"],
+    rng: np.random.Generator,
+) -> Preparation:
+    """The preparation with its units to evaluate exactly and the forecast of a decision's cost.
+
+    ``active`` are the coordinates of x that the sampler moves.
+    """
+    raced, surrogate = prepared.raced, prepared.surrogate
+    assert surrogate is not None
+    probes = _probe_moves(prepared, active, rng)
+    summary = _residuals(raced, surrogate.centre, probes)
+    n_units = raced.n_units
+    some = np.sort(rng.choice(n_units, size=min(n_units, _SAMPLE), replace=False))
+    size = np.abs(raced.values(surrogate.centre, some)).mean()
+    rounding_only = bool(np.sqrt(summary.squares.max() / n_units) <= _ROUNDING * max(size, 1e-3))
+    log_u = np.log(rng.random(32))
+
+    def predicted(sd, n_raced):
+        gaps = np.abs(summary.totals[:, None] - log_u[None, :]).ravel() / n_raced
+        return float(np.mean(race.expected_rows(gaps / max(sd, 1e-300), n_raced)))
+
+    exact = _exact_units(summary, predicted, exact_rows, rounding_only)
+    power = np.square(summary.scale, dtype=np.float64)
+    n_raced = n_units - exact.size
+    left = np.sqrt(max(power.sum() - power[exact].sum(), 0.0) / max(1, n_raced))
+    plain = np.mean([_plain_sd(raced, points, some) for points in probes])
+    forecast = Forecast(
+        float(left),
+        float(plain),
+        exact.size + (predicted(left, n_raced) if n_raced > 1 else n_raced),
+        predicted(plain, n_units) if n_units > 1 else 1.0,
+    )
+    return replace(prepared, exact_rows=exact, rounding_only=rounding_only, forecast=forecast)
+
+
+def _probe_moves(prepared: Preparation, active: np.ndarray, rng) -> list[np.ndarray]:
+    """Pairs of points (2, E) between which a chain at stationarity would move."""
+    fit = prepared.fit
+    if prepared.cut is not None or fit is None:
+        assert prepared.surrogate is not None
+        centre, active = prepared.surrogate.centre, prepared.raced.expand
+        fit = GaussianFit(centre, -prepared.surrogate.hessian, active)
+    out = []
+    for _ in range(_PROBES):
+        x = fit.draw(fit.mean, fit.coordinates, rng)
+        out.append(np.stack([x, fit.draw(x, active, rng)]))
+    return out
+
+
+def _residuals(raced: Raced, centre: np.ndarray, probes: list[np.ndarray]) -> ResidualSummary:
+    """Residuals of all units over the probe moves."""
+
+    def residuals(points, units):
+        return np.nan_to_num(unit_changes(raced.rewards, points, centre, units), nan=0.0)
+
+    with np.errstate(all="ignore"):
+        summary = summarise_residuals(residuals, probes, raced.n_units)
+    if not (np.all(np.isfinite(summary.totals)) and np.all(np.isfinite(summary.squares))):
+        raise NoProxy("rows are impossible a posterior standard deviation from the mode")
+    raced.rows_evaluated += 5 * raced.n_units * len(probes)
+    return summary
+
+
+def _exact_units(summary: ResidualSummary, predicted, number, rounding_only: bool) -> np.ndarray:
+    if number == "auto":
+        none = rounding_only or summary.scale.size < 1000
+        return np.empty(0, np.int64) if none else choose_exact_rows(summary, predicted)
+    order = np.argsort(summary.scale)[::-1][:number]
+    return np.sort(order).astype(np.int64)
+
+
+def _plain_sd(raced: Raced, points: np.ndarray, units: np.ndarray) -> float:
+    with np.errstate(invalid="ignore"):
+        changes = raced.values(points[1], units) - raced.values(points[0], units)
+    return float(np.nanstd(changes))

@@ -1,0 +1,215 @@
+"""Metropolis-Hastings transitions whose accept step is a two-arm race.
+
+Arm 0 is the current point x, arm 1 the proposal x' (Chen & Ghahramani 2016, eq. 12).
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from numba import njit
+
+from amc_pymc.racing import DECIDED, NOT_FINITE
+from amc_pymc.samplers.adaptation import adapt_scale, proposal_weights
+from amc_pymc.samplers.auditing import MoveDecisions
+from amc_pymc.samplers.chain import Chain, Sampler, learns_now, moments_of, recentre, see
+from amc_pymc.samplers.compiled import Densities, decide
+from amc_pymc.samplers.counts import MetropolisCounts, add_counts
+from amc_pymc.samplers.logs import log_move
+from amc_pymc.samplers.moves import KINDS, LANGEVIN, Moves, first_moves, kinds_of, propose
+from amc_pymc.samplers.preparation import GaussianFit
+from amc_pymc.samplers.raced import finite_or_raise
+from amc_pymc.samplers.settings import Proposal
+
+__all__ = [
+    "Metropolis",
+    "MetropolisChain",
+    "init",
+    "learn",
+    "near_mode",
+    "run_transitions",
+    "step",
+]
+
+#: Chains that start further than this from the mode, in standard deviations per root coordinate,
+#: begin their tuning near it instead.
+_FAR = 5.0
+
+
+@dataclass(kw_only=True, eq=False)
+class Metropolis(Sampler):
+    """Moves of the coordinates ``active`` (A,) by some proposals."""
+
+    active: np.ndarray
+    proposals: tuple[Proposal, ...]
+
+    def _densities(self) -> Densities:
+        gradients = LANGEVIN in kinds_of(self.proposals)
+        return self.prepared.compiled(self.prepared.residuals.rewards, gradients=gradients)
+
+
+@dataclass(kw_only=True)
+class MetropolisChain(Chain):
+    """A chain that proposes moves; ``fit`` is the Gaussian behind them."""
+
+    moves: Moves
+    fit: GaussianFit | None
+
+    def stats(self) -> dict[str, float]:
+        """Statistics of its own."""
+        moves = self.moves
+        return super().stats() | {"scaling": float(moves.scales[int(np.argmax(moves.weights))])}
+
+
+def init(sampler: Metropolis, rng, *, tune: int = 0, draws: int = 0) -> MetropolisChain:
+    """A chain of ``tune`` draws that tune and ``draws`` draws that are audited."""
+    prepared = sampler.prepared
+    size = prepared.start.size
+    return MetropolisChain(
+        **sampler.begin(rng, tune, draws, lambda capacity: MoveDecisions(capacity, size)),
+        **moments_of(prepared),
+        totals=MetropolisCounts.zeros(len(KINDS)),
+        moves=first_moves(prepared, sampler.active, sampler.proposals),
+        fit=prepared.fit,
+    )
+
+
+def step(
+    sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng, *, tuning: bool = False
+) -> tuple[np.ndarray, MetropolisCounts]:
+    """One draw: make the sampler's transitions from x (D,).
+
+    Returns the point reached and the counts; the chain is changed in place.
+
+    Raises
+    ------
+    ValueError
+        A unit that had not been read before is not finite at the current point.
+    """
+    points, counts = np.stack([x, x]), MetropolisCounts.zeros(len(KINDS))
+    log, left = chain.log(tuning), sampler.transitions
+    args = points, sampler.races(chain), chain.moves, rng, log, chain.audit_rng, counts
+    done, status, unit = sampler.run(run_transitions, left, *args)
+    while status == NOT_FINITE:
+        finite_or_raise(sampler.prepared.densities, points[0], unit)
+        left -= done + 1
+        done, status, unit = sampler.run(run_transitions, left, *args)
+    chain.draw += 1
+    if tuning:
+        _tune(sampler, chain, counts, points[0])
+    return points[0], counts
+
+
+# --- the compiled loop ----------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def _pick(weights, rng):
+    """A kind with the given probabilities; no draw where there is only one."""
+    last = 0
+    several = 0
+    for k in range(weights.size):
+        if weights[k] > 0.0:
+            last = k
+            several += 1
+    if several == 1:
+        return last
+    u = rng.random()
+    for k in range(weights.size):
+        u -= weights[k]
+        if u < 0.0:
+            return k
+    return last
+
+
+@njit(cache=True)
+def run_transitions(n, points, races, moves, rng, log, log_rng, counts):
+    """Make ``n`` transitions from points[0] (points is (2, D), overwritten).
+
+    Adds to ``counts``. Returns the number of transitions made, the status and the offending unit;
+    with ``NOT_FINITE`` the last transition was not made and points[1] holds its proposal.
+    """
+    densities, active = races.densities, moves.active
+    rest = densities.rest(points[0])
+    here = densities.parameters(points[0])
+    arms = np.empty((2, here.size))
+    for done in range(n):
+        kind = _pick(moves.weights, rng)
+        log_q, other = propose(kind, points, densities, races.population, moves, rng)
+        rest_new = densities.rest(points[1])
+        counts.tries[kind] += 1
+        counts.other[0] += other
+        log_u = math.log(1.0 - rng.random())
+        known = rest_new - rest + log_q - log_u
+        if not known > -np.inf:
+            continue
+        arms[0] = here
+        arms[1] = densities.parameters(points[1])
+        verdict = decide(known, arms, races, rng)
+        counts.raced[0] += verdict.raced
+        counts.rounds[0] += verdict.rounds
+        counts.other[0] += verdict.exact
+        if verdict.status != DECIDED:
+            return done, verdict.status, verdict.unit
+        counts.accepted[kind] += verdict.accepted
+        counts.acceptance[kind] += math.exp(min(0.0, verdict.gap + log_u))
+        log_move(log, points, known, verdict.accepted, verdict.raced, log_rng)
+        if verdict.accepted:
+            jump = moves.normal.chol_inverse @ (points[1][active] - points[0][active])
+            counts.jumps[kind] += np.dot(jump, jump)
+            points[0] = points[1]
+            here = arms[1].copy()
+            rest = rest_new
+    return n, DECIDED, -1
+
+
+# --- tuning ---------------------------------------------------------------------------------------
+
+
+def near_mode(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng) -> np.ndarray:
+    """The start x, or, if it is far out, a draw twice as wide as the Gaussian at the mode.
+
+    From far out Gaussian moves would be rejected and races read everything.
+    """
+    fit, normal, densities = chain.fit, chain.moves.normal, sampler.prepared.densities
+    if fit is None:
+        return x
+    active = sampler.active
+    shift = x[active] - fit.mean[active] - normal.gain @ (x - fit.mean)
+    if np.linalg.norm(normal.chol_inverse @ shift) <= _FAR * np.sqrt(active.size):
+        return x
+    start = x.copy()
+    start[active] += -shift + 2.0 * normal.chol @ rng.standard_normal(active.size)
+    rest = densities.rest_value_and_gradient(start)[0]
+    possible = np.isfinite(rest) and np.all(np.isfinite(densities.all_values(start)))
+    return start if possible else x
+
+
+def _tune(sampler: Metropolis, chain: MetropolisChain, counts: MetropolisCounts, x) -> None:
+    """Adapt after a draw that ended in x."""
+    add_counts(chain.totals, counts)
+    scales = chain.moves.scales
+    for kind, setting in zip(kinds_of(sampler.proposals), sampler.proposals):
+        tries = counts.tries[kind]
+        if tries:
+            acceptance, past = counts.acceptance[kind] / tries, chain.totals.tries[kind]
+            target, most = setting.target_accept, KINDS[kind].most_scale
+            scales[kind] = adapt_scale(scales[kind], acceptance, target, past, most)
+    see(chain, sampler.prepared, x)
+    if learns_now(chain):
+        learn(sampler, chain)
+
+
+def learn(sampler: Metropolis, chain: MetropolisChain) -> None:
+    """Use what the chain has seen so far: covariance, proposal weights, centre."""
+    kinds, totals, prepared = kinds_of(sampler.proposals), chain.totals, sampler.prepared
+    for kind in kinds:
+        chain.moves, chain.fit = KINDS[kind].adapt(chain.moves, chain.fit, chain.moments, prepared)
+    weights = proposal_weights(kinds, totals.jumps / np.maximum(totals.tries, 1.0))
+    chain.moves = chain.moves._replace(weights=weights)
+    recentre(chain, prepared, totals.raced[0], totals.tries.sum())
+    chain.totals = MetropolisCounts.zeros(len(KINDS))

@@ -1,0 +1,68 @@
+"""Where control variates and Gaussian approximations are centred."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from amc_pymc.proxies import Mode, find_mode
+from amc_pymc.samplers.preparation import Preparation
+from amc_pymc.samplers.raced import Raced, RacedModel
+
+__all__ = ["likelihood_mode", "posterior_mode"]
+
+_log = logging.getLogger("amc_pymc")
+
+
+def posterior_mode(
+    model: RacedModel, start: np.ndarray, continuous: np.ndarray, subsample: int, rng
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Mode (D,) over the continuous coordinates given the others, and what to say of the search."""
+
+    def search(coordinates):
+        rest = model.rest_value_and_gradient, lambda x: model.rest_hessian(x, coordinates)
+        return _maximise(model, *rest, start, coordinates, subsample, rng)
+
+    mode = search(continuous)
+    if mode.converged:
+        return mode.x, ()
+    _log.info("Mode search over all variables: %s", mode.message)
+    return search(model.expand).x, (f"mode search: {mode.message}",)
+
+
+def likelihood_mode(prepared: Preparation, subsample: int, rng) -> np.ndarray:
+    """Parameters (E,) that fit the units best, held back by a prior 10 units (or values) wide."""
+    raced, start = prepared.raced, prepared.eta(prepared.start)
+    width = 10.0 * np.maximum(1.0, np.abs(start[raced.expand]))
+    curvature = np.zeros((start.size, start.size))
+    curvature[raced.expand, raced.expand] = -1.0 / width**2
+
+    def prior(eta):
+        z = (eta - start)[raced.expand] / width
+        gradient = np.zeros(eta.size)
+        gradient[raced.expand] = -z / width
+        return -0.5 * float(z @ z), gradient
+
+    mode = _maximise(raced, prior, lambda eta: curvature, start, raced.expand, subsample, rng)
+    return mode.x if np.all(np.isfinite(mode.x)) else start
+
+
+def _maximise(raced: Raced, rest, rest_hessian, start, coordinates, subsample, rng) -> Mode:
+    """Mode of the units' sum plus ``rest`` over some coordinates."""
+    n_units = raced.n_units
+
+    def value_and_gradient(x, some):
+        scale = 1.0 if some is None else n_units / len(some)
+        value, gradient = raced.value_and_gradient(x, some)
+        other, other_gradient = rest(x)
+        return scale * value + other, scale * gradient + other_gradient
+
+    def hessian(x, some):
+        scale = 1.0 if some is None else n_units / len(some)
+        return scale * raced.hessian(x, some) + rest_hessian(x)
+
+    with np.errstate(all="ignore"):  # the search may step where units are impossible
+        return find_mode(
+            value_and_gradient, hessian, start, coordinates, n_units, rng, subsample=subsample
+        )

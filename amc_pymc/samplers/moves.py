@@ -1,0 +1,245 @@
+"""What a Metropolis step proposes, and how that is learnt while tuning.
+
+To add a kind of proposal: a number below, its settings in :mod:`~amc_pymc.samplers.settings`, a field
+of :class:`Moves` for what it needs, a pair of functions (``_propose_...``, compiled, and ``_adapt_...``),
+a branch in :func:`propose`, a line in :func:`first_moves` and an entry in :data:`KINDS`, in order.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from numba import njit
+
+from amc_pymc.proposals import (
+    conditional_mean,
+    gaussian_log_ratio,
+    langevin_log_ratio,
+    propose_gaussian,
+    propose_langevin,
+    propose_random_walk,
+)
+from amc_pymc.proxies import gaussian_factor
+from amc_pymc.racing.population import draw_rows, forget_rows
+from amc_pymc.samplers.adaptation import Moments, proposal_weights
+from amc_pymc.samplers.preparation import GaussianFit, Preparation
+from amc_pymc.samplers.settings import (
+    GaussianProposal,
+    LangevinProposal,
+    Proposal,
+    RandomWalkProposal,
+)
+from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
+
+__all__ = [
+    "GAUSSIAN",
+    "KINDS",
+    "LANGEVIN",
+    "NAMES",
+    "RANDOM_WALK",
+    "Gradient",
+    "Kind",
+    "Moves",
+    "Normal",
+    "estimated_gradients",
+    "first_moves",
+    "kinds_of",
+    "propose",
+]
+
+RANDOM_WALK, GAUSSIAN, LANGEVIN = 0, 1, 2
+#: Draws that the covariance before is worth when a new one is estimated.
+_SHRINKAGE = 10.0
+
+
+class Normal(NamedTuple):
+    """Gaussian approximation of the active coordinates given the others.
+
+    ``mean`` (D,), ``gain`` (A, D), ``chol`` (A, A) and its inverse.
+    """
+
+    mean: np.ndarray
+    gain: np.ndarray
+    chol: np.ndarray
+    chol_inverse: np.ndarray
+
+
+class Gradient(NamedTuple):
+    """Gradients from ``units`` of the population, with control variates made of ``slope``."""
+
+    units: int
+    slope: Surrogate
+
+
+class Moves(NamedTuple):
+    """What to propose.
+
+    ``weights`` (K,) are the probabilities of the kinds in ``KINDS``, ``scales`` (K,) their scales,
+    ``active`` (A,) the coordinates moved. ``normal`` is the approximation that Gaussian and
+    Langevin moves use and that jumps are measured in, ``walk`` (A, A) the random walk's factor,
+    ``gradient`` that of Langevin moves.
+    """
+
+    weights: np.ndarray
+    scales: np.ndarray
+    active: np.ndarray
+    normal: Normal
+    walk: np.ndarray
+    gradient: Gradient
+
+
+# --- proposing ------------------------------------------------------------------------------------
+# Each function writes x' into points[1], which holds x like points[0], and returns
+# log q(x | x') - log q(x' | x) and the units it has read.
+
+
+@njit(cache=True)
+def propose(kind, points, densities, population, moves, rng):
+    """Propose a move of one kind."""
+    points[1] = points[0]
+    scale = moves.scales[kind]
+    if kind == RANDOM_WALK:
+        return _propose_walk(points, scale, moves, rng)
+    if kind == GAUSSIAN:
+        return _propose_gaussian(points, scale, moves, rng)
+    return _propose_langevin(points, scale, moves, densities, population, rng)
+
+
+@njit(cache=True)
+def _propose_walk(points, scale, moves, rng):
+    active = moves.active
+    points[1][active] = propose_random_walk(points[0][active], moves.walk, scale, rng)
+    return 0.0, 0
+
+
+@njit(cache=True)
+def _propose_gaussian(points, scale, moves, rng):
+    active, normal = moves.active, moves.normal
+    mean = conditional_mean(points[0], normal.mean, active, normal.gain)
+    w = normal.chol_inverse @ (points[0][active] - mean)
+    w_new = propose_gaussian(w, scale, rng)
+    points[1][active] = mean + normal.chol @ w_new
+    return gaussian_log_ratio(w, w_new), 0
+
+
+@njit(cache=True)
+def _propose_langevin(points, scale, moves, densities, population, rng):
+    """The reverse move uses the same units for its gradient."""
+    active, normal = moves.active, moves.normal
+    mean = conditional_mean(points[0], normal.mean, active, normal.gain)
+    w = normal.chol_inverse @ (points[0][active] - mean)
+    units = np.empty(min(moves.gradient.units, population.n_raced), dtype=np.int64)
+    draw_rows(population, units, rng)
+    forget_rows(population, units)
+    here = estimated_gradients(points[:1], densities, population, moves.gradient.slope, units)[0]
+    g = normal.chol.T @ here[active]
+    w_new = propose_langevin(w, g, scale, rng)
+    points[1][active] = mean + normal.chol @ w_new
+    there = estimated_gradients(points[1:], densities, population, moves.gradient.slope, units)[0]
+    g_new = normal.chol.T @ there[active]
+    return langevin_log_ratio(w, g, w_new, g_new, scale), 2 * units.size
+
+
+@njit(cache=True)
+def estimated_gradients(points, densities, population, slope, units):
+    """Estimates (K, D) of the log posterior's gradient at some points from the same units."""
+    out = densities.row_gradient(points, slope.centre, units)
+    out *= population.n_raced / max(1, units.size)
+    if population.exact.size:
+        out += densities.row_gradient(points, slope.centre, population.exact)
+    for k in range(points.shape[0]):
+        out[k] += densities.rest_gradient(points[k])
+        out[k] += slope.gradient + slope.hessian @ (points[k] - slope.centre)
+    return out
+
+
+# --- learning -------------------------------------------------------------------------------------
+# Each function returns new moves and the Gaussian fit behind them from the moments of a chain.
+
+
+def _adapt_walk(moves: Moves, fit: GaussianFit | None, moments: Moments, prepared: Preparation):
+    """The random walk's covariance is that of the chain."""
+    size = moves.active.size
+    if moments.count > 2 * size + 10:
+        walk = moments.factor(moves.active, moves.normal.chol, _SHRINKAGE + size)
+        moves = moves._replace(walk=walk)
+    return moves, fit
+
+
+def _adapt_normal(moves: Moves, fit: GaussianFit | None, moments: Moments, prepared: Preparation):
+    """A Gaussian with the moments of the chain, where the fit at the mode does badly."""
+    does_well = fit is not None and moves.scales[GAUSSIAN] >= 0.5
+    if does_well or moments.count <= 10 * moves.active.size + 50:
+        return moves, fit
+    layout = prepared.densities.layout
+    continuous = layout.indices([n for n in layout.names if layout.is_continuous(n)])
+    inside = np.ix_(continuous, continuous)
+    factor, definite = gaussian_factor(moments.covariance()[inside])
+    if not definite:
+        return moves, fit
+    precision = np.zeros((layout.size, layout.size))
+    precision[inside] = factor @ factor.T
+    fit = GaussianFit(moments.mean.copy(), precision, continuous)
+    chol, gain = fit.moves(moves.active)
+    scales = moves.scales.copy()
+    scales[GAUSSIAN] = 1.0
+    normal = Normal(fit.mean, gain, chol, np.linalg.inv(chol))
+    return moves._replace(scales=scales, normal=normal), fit
+
+
+# --- the kinds ------------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """A kind of proposal.
+
+    ``first_scale`` is a function of the number of coordinates moved, ``most_scale`` the largest
+    that tuning may reach, ``adapt`` what it learns at the end of a stretch of tuning.
+    """
+
+    name: str
+    settings: type
+    first_scale: Callable[[int], float]
+    most_scale: float
+    adapt: Callable[..., tuple[Moves, GaussianFit | None]]
+
+
+KINDS = (
+    Kind("random_walk", RandomWalkProposal, lambda a: 2.38 / math.sqrt(a), np.inf, _adapt_walk),
+    Kind("gaussian", GaussianProposal, lambda a: 1.0, 1.0, _adapt_normal),
+    Kind("langevin", LangevinProposal, lambda a: 1.2 / a ** (1 / 6), np.inf, _adapt_normal),
+)
+NAMES = tuple(kind.name for kind in KINDS)
+
+
+def kinds_of(proposals: Sequence[Proposal]) -> tuple[int, ...]:
+    """Positions in ``KINDS`` of some proposal settings."""
+    settings = [kind.settings for kind in KINDS]
+    return tuple(settings.index(type(p)) for p in proposals)
+
+
+def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[Proposal]) -> Moves:
+    """Moves of a chain that has learnt nothing yet."""
+    a, d = active.size, prepared.densities.layout.size
+    if prepared.fit is not None:
+        factor, gain = prepared.fit.moves(active)
+        mean = prepared.fit.mean
+    else:
+        factor = np.eye(a) / np.sqrt(prepared.densities.n_units)
+        gain, mean = np.zeros((a, d)), np.zeros(d)
+    guess = np.zeros(len(KINDS))
+    guess[GAUSSIAN] = 1.0  # the best where there are several
+    units = max((p.batch_size for p in proposals if isinstance(p, LangevinProposal)), default=0)
+    return Moves(
+        weights=proposal_weights(kinds_of(proposals), guess),
+        scales=np.array([kind.first_scale(a) for kind in KINDS]),
+        active=active,
+        normal=Normal(mean, gain, factor, np.linalg.inv(factor)),
+        walk=factor.copy(),
+        gradient=Gradient(units, prepared.slope or no_surrogate(prepared.start)),
+    )

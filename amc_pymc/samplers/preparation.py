@@ -1,0 +1,178 @@
+"""What all chains over a model share: densities, control variate, Gaussian approximation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from amc_pymc.proxies import gaussian_factor
+from amc_pymc.samplers.compiled import (
+    Densities,
+    as_they_are,
+    call_total,
+    no_control,
+    no_gradient,
+    no_row_gradient,
+)
+from amc_pymc.samplers.raced import Raced, RacedModel
+from amc_pymc.samplers.surrogate import Surrogate, mask_of, no_surrogate
+
+__all__ = ["Forecast", "GaussianFit", "NoProxy", "Preparation", "fit_gaussian"]
+
+
+class NoProxy(Exception):
+    """There can be no control variate, and why."""
+
+
+class ParameterMap(Protocol):
+    """Parameters eta (E,) that units see of x (D,), where some of x is discrete."""
+
+    @property
+    def native(self) -> Any:
+        """First-class ``x (D,) -> eta (E,)``."""
+
+    @property
+    def evaluate(self) -> Any:
+        """The same for Python."""
+
+    def rough(self) -> np.ndarray:
+        """Coordinates of eta that are conditions and indices."""
+
+
+class DataSpaceControl(Protocol):
+    """Control variate in data space: its own residuals and population sum."""
+
+    @property
+    def total(self) -> Any:
+        """First-class ``eta -> sum of the control variate``."""
+
+    @property
+    def rewards(self) -> Any:
+        """As of :class:`~amc_pymc.samplers.raced.Raced`."""
+
+    @property
+    def state_rewards(self) -> Any:
+        """As of :class:`~amc_pymc.samplers.raced.Raced`."""
+
+
+@dataclass(frozen=True)
+class GaussianFit:
+    """Gaussian approximation N(mean, precision^-1) of the posterior on the continuous coordinates.
+
+    ``mean`` is (D,), ``precision`` (D, D) with zeros outside ``coordinates``.
+    """
+
+    mean: np.ndarray
+    precision: np.ndarray
+    coordinates: np.ndarray
+
+    def moves(self, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Cholesky factor (A, A) and gain (A, D) of the active coordinates given the others."""
+        within = self.precision[np.ix_(active, active)]
+        factor, _ = gaussian_factor(within)
+        others = np.setdiff1d(self.coordinates, active)
+        gain = np.zeros((active.size, self.mean.size))
+        if others.size:
+            gain[:, others] = -factor @ (factor.T @ self.precision[np.ix_(active, others)])
+        return factor, gain
+
+    def draw(self, x: np.ndarray, active: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """A point with its active coordinates drawn given the rest of ``x``."""
+        factor, gain = self.moves(active)
+        out = x.copy()
+        shift = gain @ (x - self.mean)
+        out[active] = self.mean[active] + shift + factor @ rng.standard_normal(active.size)
+        return out
+
+
+class Forecast(NamedTuple):
+    """Predicted cost of a decision between two independent draws of the Gaussian fit.
+
+    ``residual_sd`` and ``plain_sd`` are standard deviations over units of what a race samples, with
+    and without control variate (natural log); ``rows`` and ``plain_rows`` the expected units of a
+    decision, those evaluated exactly included.
+    """
+
+    residual_sd: float
+    plain_sd: float
+    rows: float
+    plain_rows: float
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Everything about a model that all chains share.
+
+    ``densities`` are those of the model at x, ``raced`` the population of units in terms of the
+    parameters eta(x): ``densities`` itself unless ``cut`` says otherwise. ``surrogate`` is None
+    without a Taylor control variate, ``fit`` without a mode to approximate, ``control`` is the
+    control variate in data space if there is one, ``exact_rows`` are units evaluated at every
+    decision, ``rounding_only`` says that the control variate is exact but for rounding,
+    ``rows_spent`` counts the row evaluations made, ``notes`` say what is doubtful, ``forecast``
+    predicts the cost of a decision. ``slope`` is a surrogate in x, from which gradients are
+    estimated.
+    """
+
+    densities: RacedModel
+    raced: Raced
+    start: np.ndarray
+    cut: ParameterMap | None = None
+    surrogate: Surrogate | None = None
+    control: DataSpaceControl | None = None
+    fit: GaussianFit | None = None
+    exact_rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    rounding_only: bool = False
+    rows_spent: int = 0
+    notes: tuple[str, ...] = ()
+    forecast: Forecast | None = None
+    slope: Surrogate | None = None
+
+    def eta(self, x: np.ndarray) -> np.ndarray:
+        """Parameters (..., E) at points (..., D)."""
+        if self.cut is None:
+            return x
+        return np.apply_along_axis(self.cut.evaluate, -1, x)
+
+    @property
+    def first_surrogate(self) -> Surrogate:
+        """The surrogate of a new chain; zero where there is no Taylor control variate."""
+        return self.surrogate or no_surrogate(self.eta(self.start))
+
+    @property
+    def residuals(self) -> Raced | DataSpaceControl:
+        """Whose ``rewards`` and ``state_rewards`` races read."""
+        return self.raced if self.control is None else self.control
+
+    @property
+    def control_native(self):
+        """First-class population sum of the control variate in data space; zero without one."""
+        return no_control if self.control is None else self.control.total
+
+    def control_total(self, eta: np.ndarray) -> float:
+        """Population sum of the control variate in data space."""
+        return call_total(self.control_native, eta)
+
+    def compiled(self, rewards, *, gradients: bool = False) -> Densities:
+        """What compiled loops need, with ``rewards`` of the kind their race takes."""
+        densities = self.densities
+        return Densities(
+            rewards,
+            densities.rest,
+            densities.rest_gradient if gradients else no_gradient,
+            densities.row_gradient if gradients else no_row_gradient,
+            as_they_are if self.cut is None else self.cut.native,
+            self.control_native,
+        )
+
+
+def fit_gaussian(
+    model: RacedModel, hessian: np.ndarray, x: np.ndarray, coordinates: np.ndarray
+) -> GaussianFit | None:
+    """Laplace approximation at x from the units' Hessian; None where it is not finite."""
+    hessian = hessian + model.rest_hessian(x, coordinates)
+    if not np.all(np.isfinite(hessian)):
+        return None
+    inside = mask_of(x.size, coordinates)
+    return GaussianFit(x.copy(), -hessian * np.outer(inside, inside), coordinates)

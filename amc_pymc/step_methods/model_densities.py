@@ -1,0 +1,88 @@
+"""The densities of a ``pm.Model``, and whether they add up to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from amc_pymc.extract import FlatLayout, RowLogp, extract_rows
+from amc_pymc.extract.densities import ModelDensities
+from amc_pymc.extract.rows import CallbackRows, choose_observed, interpreted_mode, row_count
+from amc_pymc.samplers import RacedModel
+
+__all__ = ["check_rows_finite", "checked_densities"]
+
+
+def checked_densities(
+    model,
+    observed_vars,
+    row_logp: Callable | None,
+    point: dict[str, np.ndarray],
+    compile_kwargs: dict[str, Any] | None,
+) -> ModelDensities:
+    """Take the model apart and check it against itself at a point."""
+    densities = _densities(model, observed_vars, row_logp, point, compile_kwargs)
+    start = densities.layout.ravel(point)
+    bad = np.flatnonzero(~np.isfinite(start))
+    if bad.size:
+        labels = densities.layout.labels()
+        shown = ", ".join(f"{labels[k]} = {start[k]}" for k in bad[:5])
+        raise ValueError(f"initial_point is not finite: {shown}")
+    check_rows_finite(densities, start, "the initial point")
+    _check_total(model, densities, start)
+    return densities
+
+
+def _densities(model, observed_vars, row_logp, point, compile_kwargs) -> ModelDensities:
+    observed = choose_observed(model, observed_vars)
+    layout = FlatLayout.from_model(model, point)
+    factors = [*model.basic_RVs, *model.potentials]
+    rest = model.logp(vars=[v for v in factors if v not in observed])
+    names = tuple(str(rv.name) for rv in observed)
+    rows: RowLogp | CallbackRows
+    if row_logp is None:
+        rows = extract_rows(model, names)
+        expand = layout.indices([n for n in rows.value_vars if layout.is_continuous(n)])
+    else:
+        rows = CallbackRows(row_logp, row_count(model, observed), names, layout.names, layout)
+        expand = np.empty(0, np.int64)
+    return ModelDensities(
+        rows, rest, model.value_vars, expand=expand, compile_kwargs=compile_kwargs
+    )
+
+
+def check_rows_finite(densities: RacedModel, x: np.ndarray, where: str) -> None:
+    """Raise a ValueError that names rows whose log-likelihood is not finite."""
+    values = densities.all_values(x)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        unit = densities.unit
+        shown = ", ".join(f"{unit} {n}: {values[n]}" for n in bad[:5])
+        raise ValueError(
+            f"The log-likelihood of {', '.join(densities.observed_vars)} is not finite at "
+            f"{where} in {bad.size} of "
+            f"{values.size} {unit}s ({shown}{', ...' if bad.size > 5 else ''}). Clean these "
+            f"{unit}s or start where they are possible."
+        )
+
+
+def _check_total(model, densities: ModelDensities, start: np.ndarray) -> None:
+    """Rows plus rest must add up to the model's logp."""
+    if isinstance(densities.rows, CallbackRows):
+        return
+    x = pt.vector("x")
+    total = densities.layout.substitute([model.logp()], model.value_vars, x)[0]
+    fn = pytensor.function([x], total, mode=interpreted_mode(), on_unused_input="ignore")
+    expected = float(fn(start))
+    got = float(densities.all_values(start).sum()) + densities.rest_value_and_gradient(start)[0]
+    if not np.isfinite(expected):
+        raise ValueError(f"The model's logp is {expected} at the initial point; start elsewhere")
+    if abs(got - expected) > 1e-8 * max(1.0, abs(expected)):
+        raise ValueError(
+            f"The rows and the rest add up to a log density of {got}, the model says {expected}. "
+            "Pass row_logp=, or report this model as a bug of amc_pymc."
+        )

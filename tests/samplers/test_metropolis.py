@@ -1,0 +1,298 @@
+"""Transitions against closed forms: invariance, reversibility, what is counted."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from numba import cfunc
+from proposals.test_proposals import conditional
+from scipy import stats
+
+from amc_pymc.racing import REWARDS, make_population
+from amc_pymc.racing.rules import exact_rule
+from amc_pymc.samplers.compiled import (
+    GRADIENT,
+    LOGP,
+    ROW_GRADIENT,
+    Densities,
+    Races,
+    as_they_are,
+    no_control,
+    no_gradient,
+    no_row_gradient,
+)
+from amc_pymc.samplers.counts import MetropolisCounts
+from amc_pymc.samplers.logs import MoveLog
+from amc_pymc.samplers.metropolis import run_transitions
+from amc_pymc.samplers.moves import NAMES, Gradient, Moves, Normal, estimated_gradients
+from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
+
+# --- transitions ----------------------------------------------------------------------------------
+
+N_ROWS = 60
+_data = np.random.default_rng(60)
+GROUP = (np.arange(N_ROWS) >= 35).astype(np.int64)
+EXPOSURE = _data.lognormal(0.0, 1.0, size=N_ROWS)
+COUNT = _data.poisson(EXPOSURE * np.array([0.06, 0.1])[GROUP])
+SHAPE, RATE = np.array([1.0, 2.0]), np.array([3.0, 5.0])
+POSTERIOR = [
+    stats.gamma(
+        SHAPE[g] + COUNT[GROUP == g].sum(), scale=1 / (RATE[g] + EXPOSURE[GROUP == g].sum())
+    )
+    for g in range(2)
+]
+
+
+@cfunc(LOGP)
+def log_prior(x):
+    """Gamma priors of two rates, on the log scale."""
+    return np.sum(SHAPE * x - RATE * np.exp(x))
+
+
+@cfunc(GRADIENT)
+def log_prior_gradient(x):
+    return SHAPE - RATE * np.exp(x)
+
+
+@functools.cache
+def poisson_rows(taylor):
+    """Rewards and row gradients of counts with two log rates; less the second-order expansion."""
+
+    @cfunc(REWARDS)
+    def rewards(points, centre, rows):
+        out = np.zeros((2, rows.size))
+        for j in range(rows.size):
+            n = rows[j]
+            g = GROUP[n]
+            u = points[1, g] - points[0, g]
+            v = points[1, g] + points[0, g] - 2.0 * centre[g]
+            there, here = np.exp(points[1, g]), np.exp(points[0, g])
+            out[1, j] = COUNT[n] * u - EXPOSURE[n] * (there - here)
+            if taylor:
+                at = EXPOSURE[n] * np.exp(centre[g])
+                out[1, j] -= (COUNT[n] - at) * u - 0.5 * at * u * v
+        return out
+
+    @cfunc(ROW_GRADIENT)
+    def row_gradient(points, centre, rows):
+        out = np.zeros_like(points)
+        for k in range(points.shape[0]):
+            for j in range(rows.size):
+                n = rows[j]
+                g = GROUP[n]
+                out[k, g] += COUNT[n] - EXPOSURE[n] * np.exp(points[k, g])
+                if taylor:
+                    at = EXPOSURE[n] * np.exp(centre[g])
+                    out[k, g] -= COUNT[n] - at - at * (points[k, g] - centre[g])
+        return out
+
+    return Densities(rewards, log_prior, log_prior_gradient, row_gradient, as_they_are, no_control)
+
+
+def poisson_surrogate(taylor):
+    centre = np.log([p.mean() for p in POSTERIOR]) + 0.3
+    gradient, hessian = np.zeros(2), np.zeros((2, 2))
+    if taylor:
+        for g in range(2):
+            own = GROUP == g
+            at = EXPOSURE[own].sum() * np.exp(centre[g])
+            gradient[g] = COUNT[own].sum() - at
+            hessian[g, g] = -at
+    return Surrogate(centre, gradient, hessian)
+
+
+def moves_of(weights, scales, mean, chol, active=None, gain=None, gradient_units=10):
+    a, mean = len(chol), np.asarray(mean, float)
+    chol = np.ascontiguousarray(chol, dtype=float)
+    gain = np.zeros((a, mean.size)) if gain is None else gain
+    return Moves(
+        np.array(weights, float),
+        np.array(scales, float),
+        np.arange(a) if active is None else np.asarray(active),
+        Normal(mean, gain, chol, np.ascontiguousarray(np.linalg.inv(chol))),
+        chol,
+        Gradient(gradient_units, no_surrogate(np.zeros(mean.size))),
+    )
+
+
+def transit(starts, n, densities, surrogate, population, moves, rng):
+    """Where ``n`` transitions lead from each start, every decision made on all rows."""
+    races = Races(densities, surrogate, population, exact_rule(population.n_raced))
+    moves = moves._replace(gradient=moves.gradient._replace(slope=surrogate))
+    log, counts, ends = MoveLog.empty(0, starts.shape[1]), MetropolisCounts.zeros(len(NAMES)), []
+    for start in starts:
+        points = np.stack([start, start])
+        done, _, _ = run_transitions(n, points, races, moves, rng, log, rng, counts)
+        assert done == n
+        ends.append(points[0].copy())
+    return np.array(ends), counts
+
+
+def skewed_moves(kind):
+    """Moves for the counts that fit badly: off centre, too wide, with a correlation there is not."""
+    mean = np.log([p.mean() for p in POSTERIOR]) - 0.4
+    chol = np.array([[0.8, 0.0], [0.3, 0.6]])
+    weights = {"mixture": [0.3, 0.3, 0.4]}.get(kind, [float(kind == k) for k in NAMES])
+    return moves_of(weights, [1.5, 0.9, 0.9], mean, chol)
+
+
+def z_of_mean(values):
+    return values.mean() / (values.std(ddof=1) / np.sqrt(len(values)))
+
+
+#: Rows to take out: those with the largest exposures, whose part cannot be overlooked.
+EXACT = tuple(np.argsort(EXPOSURE)[-4:].tolist())
+CASES = [
+    ("random_walk", False, ()),
+    ("gaussian", True, ()),
+    ("langevin", False, ()),
+    ("langevin", True, ()),
+    ("langevin", False, EXACT),
+    ("mixture", True, EXACT),
+]
+
+
+@functools.cache
+def transitions_from_the_posterior(kind, taylor, exact, n=2, size=30_000):
+    rng = np.random.default_rng([20161, n, NAMES.index(kind) if kind in NAMES else 7, len(exact)])
+    starts = np.log(np.column_stack([p.rvs(size, random_state=rng) for p in POSTERIOR]))
+    population = make_population(N_ROWS, exact)
+    surrogate = poisson_surrogate(taylor)
+    ends, counts = transit(
+        starts, n, poisson_rows(taylor), surrogate, population, skewed_moves(kind), rng
+    )
+    return starts, ends, counts
+
+
+@pytest.mark.parametrize(("kind", "taylor", "exact"), CASES)
+def test_the_posterior_is_left_invariant(kind, taylor, exact):
+    """Gamma-Poisson posterior, skewed on the log scale: draws from it stay draws from it."""
+    _, ends, counts = transitions_from_the_posterior(kind, taylor, exact)
+    assert 0.1 < counts.accepted.sum() / counts.tries.sum() < 0.9
+    for g in range(2):
+        rates = np.exp(ends[:, g])
+        truth = POSTERIOR[g]
+        assert stats.kstest(rates, truth.cdf).pvalue > 1e-4
+        squares = (rates - truth.mean()) ** 2 - truth.var()
+        assert abs(z_of_mean(rates - truth.mean())) < 4
+        assert abs(z_of_mean(squares)) < 4
+
+
+@pytest.mark.parametrize(("kind", "taylor", "exact"), CASES)
+def test_transitions_are_reversible(kind, taylor, exact):
+    """Start and end of a stationary chain are exchangeable: E[f(x) g(x')] = E[g(x) f(x')]."""
+    starts, ends, _ = transitions_from_the_posterior(kind, taylor, exact)
+    for g in range(2):
+        x, x_new = (np.exp(v[:, g]) / POSTERIOR[g].mean() for v in (starts, ends))
+        for f, h in (
+            (x * x_new**2, x_new * x**2),
+            ((x < 0.5) * x_new, (x_new < 0.5) * x),
+            (np.log(x) ** 3 * np.log(x_new), np.log(x_new) ** 3 * np.log(x)),
+        ):
+            assert abs(z_of_mean(f - h)) < 4
+    cross = starts[:, 0] * ends[:, 1] - ends[:, 0] * starts[:, 1]
+    assert abs(z_of_mean(cross)) < 4
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_long_chain_has_the_posterior(kind):
+    """From far away, thinned: means, variances and the distribution of the skewed posterior."""
+    rng = np.random.default_rng(5)
+    population = make_population(N_ROWS)
+    x, kept = np.array([[-5.0, 0.0]]), []
+    for k in range(3_200):
+        x, _ = transit(
+            x, 20, poisson_rows(False), poisson_surrogate(False), population,
+            skewed_moves(kind), rng,
+        )  # fmt: skip
+        if k >= 200:
+            kept.append(np.exp(x[0]))
+    for g, rates in enumerate(np.transpose(kept)):
+        truth = POSTERIOR[g]
+        correlation = np.corrcoef(rates[1:], rates[:-1])[0, 1]
+        assert correlation < 0.25
+        inflation = np.sqrt((1 - max(correlation, 0)) / (1 + max(correlation, 0)))
+        assert abs(z_of_mean(rates - truth.mean())) * inflation < 4
+        assert abs(z_of_mean((rates - truth.mean()) ** 2 - truth.var())) * inflation < 4
+        assert stats.kstest(rates[::2], truth.cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("exact", [(), EXACT])
+def test_subsampled_gradients_are_unbiased(exact):
+    rng = np.random.default_rng(3)
+    points = np.array([[-3.0, -1.0], [-2.0, -2.5]])
+    rates = np.exp(points)
+    truth = SHAPE - RATE * rates
+    for g in range(2):
+        truth[:, g] += COUNT[GROUP == g].sum() - EXPOSURE[GROUP == g].sum() * rates[:, g]
+    population = make_population(N_ROWS, exact)
+    left = np.setdiff1d(np.arange(N_ROWS), exact)
+    for taylor in (False, True):
+        densities, slope = poisson_rows(taylor), poisson_surrogate(taylor)
+        everything = estimated_gradients(points, densities, population, slope, left)
+        np.testing.assert_allclose(everything, truth, rtol=1e-10)
+        parts = (rng.choice(left, 10, replace=False) for _ in range(4_000))
+        some = [estimated_gradients(points, densities, population, slope, p) for p in parts]
+        z = (np.mean(some, axis=0) - truth) / (np.std(some, axis=0) / np.sqrt(len(some)))
+        assert np.abs(z).max() < 4
+
+
+# --- a Gaussian posterior -------------------------------------------------------------------------
+
+PRECISION = np.array([[4.0, 1.0, -0.5], [1.0, 2.0, 0.3], [-0.5, 0.3, 1.0]])
+CENTRE = np.array([1.0, -2.0, 0.5])
+
+
+@cfunc(LOGP)
+def log_normal_density(x):
+    return -0.5 * np.dot(x - CENTRE, PRECISION @ (x - CENTRE))
+
+
+@cfunc(REWARDS)
+def nothing(points, centre, rows):
+    return np.zeros((2, rows.size))
+
+
+def gaussian_transit(starts, n, moves, rng):
+    """Transitions on that posterior, of which no row knows anything."""
+    densities = Densities(
+        nothing, log_normal_density, no_gradient, no_row_gradient, as_they_are, no_control
+    )
+    return transit(starts, n, densities, no_surrogate(np.zeros(3)), make_population(4), moves, rng)
+
+
+@pytest.mark.parametrize("active", [[0, 1, 2], [0, 2], [1]])
+@pytest.mark.parametrize("scale", [0.3, 1.0])
+def test_gaussian_moves_are_always_accepted_where_the_posterior_is_that_gaussian(active, scale):
+    """Also with other coordinates away from the centre, which the gain accounts for."""
+    rng = np.random.default_rng(1)
+    covariance = np.linalg.inv(PRECISION)
+    gain, chol = conditional(covariance, np.array(active))
+    moves = moves_of([0.0, 1.0, 0.0], [1.0, scale, 1.0], CENTRE, chol, active, gain)
+    starts = rng.normal(0, 3, size=(200, 3))
+    ends, counts = gaussian_transit(starts, 5, moves, rng)
+    assert counts.tries[1] == counts.accepted[1] == 1_000
+    assert counts.acceptance[1] == pytest.approx(1_000, abs=1e-6)
+    others = np.setdiff1d(np.arange(3), active)
+    np.testing.assert_array_equal(ends[:, others], starts[:, others])
+    assert np.all(ends[:, active] != starts[:, active])
+
+
+def test_squared_jumps_are_in_standard_deviations():
+    rng = np.random.default_rng(2)
+    chol = np.linalg.cholesky(np.linalg.inv(PRECISION))
+    moves = moves_of([0.0, 1.0, 0.0], [1.0, 1.0, 1.0], CENTRE, chol)
+    starts = CENTRE + rng.normal(size=(4_000, 3)) @ chol.T
+    _, counts = gaussian_transit(starts, 1, moves, rng)
+    # |w' - w|^2 / 2 is chi-square with three degrees of freedom, of variance six.
+    z = (counts.jumps[1] / 4_000 / 2 - 3) / np.sqrt(6 / 4_000)
+    assert abs(z) < 4
+
+
+def test_estimated_acceptance_agrees_with_the_share_accepted():
+    _, _, counts = transitions_from_the_posterior("mixture", True, EXACT)
+    error = counts.accepted - counts.acceptance
+    assert np.all(np.abs(error) < 4 * np.sqrt(0.25 * counts.tries))
+    assert counts.tries.sum() == 60_000
+    np.testing.assert_allclose(counts.tries / 60_000, [0.3, 0.3, 0.4], atol=4 * 0.002)
