@@ -25,6 +25,7 @@ from amc_pymc.extract.native import (
     native_function,
     native_states,
 )
+from amc_pymc.extract.rest import RestDensities, gradient_by
 from amc_pymc.extract.rows import (
     CallbackRows,
     RowLogp,
@@ -99,6 +100,16 @@ class RowDensities:
 
     def _compile(self, inputs, output):
         return compile_graph(inputs, output, **self.compile_kwargs)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all units."""
+        return self.n_units
+
+    @property
+    def reads(self) -> np.ndarray:
+        """Coordinates of x that rows depend on."""
+        return self.layout.indices(self.rows.value_vars)
 
     # --- for compiled loops ---------------------------------------------------------------------
 
@@ -194,11 +205,18 @@ class RowDensities:
             self.rows_evaluated += 5 * m * len(self.expand)
         return 0.5 * (out + out.T)
 
-    # --- graphs ---------------------------------------------------------------------------------
+    def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient (D,) and Hessian (D, D) of the sum over all rows."""
+        return self.value_and_gradient(x)[1], self.hessian(x)
 
-    def _gradient(self, scalar):
-        gradient = pt.grad(scalar, self._x, disconnected_inputs="ignore")
-        return pt.zeros_like(self._x) + gradient
+    def forget_expansion(self) -> None:
+        """Do without a control variate."""
+        self.expand = np.empty(0, np.int64)
+
+    def forget_centre(self) -> None:
+        """Expansions of rows depend on nothing but their centre."""
+
+    # --- graphs ---------------------------------------------------------------------------------
 
     @property
     def row_log_density(self) -> RowLogp:
@@ -274,14 +292,14 @@ class RowDensities:
     def _rows_gradient(self):
         arrays, values = self._slice_graph(self._x)
         total = values.sum()
-        return self._compile([self._x, *arrays], [total, self._gradient(total)])
+        return self._compile([self._x, *arrays], [total, gradient_by(self._x, total)])
 
     @cached_property
     def _rows_hvp(self):
         arrays, values = self._slice_graph(self._x)
         total = values.sum()
         v = pt.vector("v")
-        hvp = self._gradient(pt.dot(self._gradient(total), v))
+        hvp = gradient_by(self._x, pt.dot(gradient_by(self._x, total), v))
         return self._compile([self._x, v, *arrays], hvp)
 
     # --- chunks ---------------------------------------------------------------------------------
@@ -301,17 +319,15 @@ class RowDensities:
                 yield [a[chunk] for a in arrays], len(chunk)
 
 
-class ModelDensities(RowDensities):
+class ModelDensities(RowDensities, RestDensities):
     """Row and rest densities of a model on its flat vector x.
 
     Parameters
     ----------
     rows, expand, compile_kwargs
         As for :class:`RowDensities`.
-    rest : symbolic scalar
-        Log density of everything else, in terms of ``value_vars``.
-    value_vars : sequence of variables
-        Of the model.
+    rest, value_vars
+        As for :class:`RestDensities`.
     """
 
     def __init__(
@@ -323,52 +339,10 @@ class ModelDensities(RowDensities):
         expand: np.ndarray,
         compile_kwargs: dict[str, Any] | None = None,
     ):
-        super().__init__(rows, expand=expand, compile_kwargs=compile_kwargs)
-        self._rest = self.layout.substitute([rest], value_vars, self._x)[0].astype("float64")
+        RowDensities.__init__(self, rows, expand=expand, compile_kwargs=compile_kwargs)
+        RestDensities.__init__(self, rest, value_vars, self.layout, compile_kwargs)
 
-    def rest_data(self, model) -> tuple[tuple[str, ...], str]:
-        """Names of the mutable data that :attr:`rest` reads, and a hash of their values."""
-        names = data_names([self._rest])
-        return names, data_fingerprint(model, names)
-
-    @cached_property
-    def rest(self):
-        """First-class ``x -> log density`` of everything but the rows."""
-        return native_function(self._compile([self._x], self._rest * 1.0), _LOGP)
-
-    @cached_property
-    def rest_gradient(self):
-        """First-class gradient of :attr:`rest`; zero at discrete coordinates."""
-        return native_function(self._compile([self._x], self._gradient(self._rest)), _GRADIENT)
-
-    def rest_value_and_gradient(self, x: np.ndarray):
-        """Rest of the log posterior and its gradient (D,)."""
-        value, gradient = self._rest_and_gradient(x)
-        return float(value), gradient
-
-    def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-        """Hessian of the rest over some coordinates, zero elsewhere."""
-        d = self.layout.size
-        out = np.zeros((d, d))
-        for k in coordinates:
-            e = np.zeros(d)
-            e[k] = 1.0
-            out[k] = self._rest_hvp(x, e)
-        return 0.5 * (out + out.T)
-
-    @staticmethod
-    def _interpret(inputs, output):
-        """Called some hundred times on a small graph: compiling would take longer."""
-        return pytensor.function(
-            inputs, output, mode=interpreted_mode(), on_unused_input="ignore", trust_input=True
-        )
-
-    @cached_property
-    def _rest_and_gradient(self):
-        return self._interpret([self._x], [self._rest * 1.0, self._gradient(self._rest)])
-
-    @cached_property
-    def _rest_hvp(self):
-        v = pt.vector("v")
-        hvp = self._gradient(pt.dot(self._gradient(self._rest), v))
-        return self._interpret([self._x, v], hvp)
+    def changed_data(self, model) -> tuple[str, ...]:
+        """Names of data of the model that have changed since it was taken apart."""
+        changed = () if self.rows.is_current(model) else self.rows.shared_names
+        return changed or self.changed_rest_data(model)

@@ -10,9 +10,10 @@ from numba import types
 
 from amc_pymc.extract.groups import Groups
 from amc_pymc.extract.native import bound_function
+from amc_pymc.extract.rest import RestDensities
 from amc_pymc.marginals import hermite_nodes, load_kernels, printed_source, state_nodes
 
-__all__ = ["GroupDensities"]
+__all__ = ["GroupDensities", "GroupedModel"]
 
 _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 #: Nodes along each axis, by the number of local effects.
@@ -34,12 +35,15 @@ class GroupDensities:
     :meth:`settle` was called last. Searches start there, and control variates use these nodes.
     """
 
+    #: What a unit is called.
+    unit = "group"
+
     def __init__(self, groups: Groups, n_nodes: int | None = None):
         self.groups = groups
         self.layout = groups.layout
         self.n_units = groups.n_groups
         q = groups.program.n_local
-        continuous = [n for n in self.layout.names if self.layout.is_continuous(n)]
+        continuous = [n for n in groups.reads if self.layout.is_continuous(n)]
         self.expand = self.layout.indices(continuous)
         self.mask = np.zeros(self.layout.size)
         self.mask[self.expand] = 1.0
@@ -52,8 +56,11 @@ class GroupDensities:
         self.modes = np.zeros((self.n_units, q))
         self.factors = np.zeros((self.n_units, q, q))
         self.factors[:] = np.eye(q)
-        #: Rows read so far, by whatever function.
+        self.settled = False
+        #: Rows of groups read so far.
         self.counter = np.zeros(1, np.int64)
+        #: Cost of full passes so far, in log-likelihoods of one row.
+        self.rows_evaluated = 0
 
     def __getstate__(self):
         kind = type(self)
@@ -67,6 +74,24 @@ class GroupDensities:
     def kernels(self):
         """Compiled kernels of the model."""
         return load_kernels(printed_source(self.groups.program))
+
+    @property
+    def observed_vars(self) -> tuple[str, ...]:
+        """Names of the observed variables whose rows are in the groups."""
+        return self.groups.observed_vars
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all groups."""
+        return len(self.groups.rows)
+
+    @property
+    def reads(self) -> np.ndarray:
+        """Coordinates of x that groups depend on."""
+        return self.layout.indices(self.groups.reads)
+
+    def raise_errors(self) -> None:
+        """No Python code is called."""
 
     # --- for compiled loops ---------------------------------------------------------------------
 
@@ -87,6 +112,11 @@ class GroupDensities:
         arrays = [self.mask, *self._arrays, self.counter]
         return bound_function(self.kernels.state_rewards, _REWARDS, arrays)
 
+    @property
+    def row_gradient(self):
+        """There is none."""
+        raise TypeError("gradients of single groups are not at hand")
+
     # --- full passes ----------------------------------------------------------------------------
 
     def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
@@ -95,6 +125,7 @@ class GroupDensities:
 
     def all_values(self, x: np.ndarray) -> np.ndarray:
         """Marginal log-likelihoods (G,) of all groups at x."""
+        self.rows_evaluated += self.n_rows * len(self.nodes.log_weights)
         return self.values(x, np.arange(self.n_units))
 
     def change(self, x: np.ndarray, x_new: np.ndarray) -> float:
@@ -105,6 +136,7 @@ class GroupDensities:
         """Move the stored nodes to the modes at x."""
         idx = np.arange(self.n_units)
         self.kernels.values(x, idx, *self._arrays, True, self.counter)
+        self.settled = True
 
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None, *, climb=True):
         """Sum of the log-likelihood over some groups (default all) and its gradient (E,)."""
@@ -115,6 +147,79 @@ class GroupDensities:
         """Hessian (E, E) of the summed log-likelihood."""
         return self._sums(x, rows, climb, True)[2]
 
+    def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient (E,) and Hessian (E, E) of the sum of all control variates around x.
+
+        They belong to the nodes that are stored, which the first call puts at the modes there.
+        """
+        if not self.settled:
+            self.settle(x)
+        _, gradient, hessian = self._sums(x, None, False, True)
+        return gradient, hessian
+
+    def forget_expansion(self) -> None:
+        """Do without a control variate."""
+        self.expand = np.empty(0, np.int64)
+        self.mask[:] = 0.0
+
+    def forget_centre(self) -> None:
+        """Put the nodes anew where the next expansion is."""
+        self.settled = False
+
+    # --- local effects --------------------------------------------------------------------------
+
+    def complete(self, x: np.ndarray, effects: np.ndarray) -> float:
+        """Log density of all rows and local effects (G, q)."""
+        g = self.groups
+        return float(self.kernels.complete(x, effects, g.rows, g.first, g.groups))
+
+    def draw_effects(self, x: np.ndarray, effects: np.ndarray, tries: int, rng) -> float:
+        """Draw local effects (G, q) given x, in place; return the share of proposals accepted."""
+        return self.kernels.draw_effects(x, effects, tries, rng, *self._arrays, self.counter)
+
     def _sums(self, x, rows, climb, second):
         idx = np.arange(self.n_units) if rows is None else np.asarray(rows, np.int64)
+        share = idx.size / self.n_units
+        self.rows_evaluated += int(3 * share * self.n_rows * len(self.nodes.log_weights))
         return self.kernels.sums(x, idx, *self._arrays, climb, second, self.counter)
+
+
+class GroupedModel(GroupDensities, RestDensities):
+    """Groups and the rest of a model whose local effects are integrated out.
+
+    Parameters
+    ----------
+    groups, n_nodes
+        As for :class:`GroupDensities`.
+    rest, value_vars, compile_kwargs
+        As for :class:`~amc_pymc.extract.rest.RestDensities`.
+    """
+
+    def __init__(
+        self, groups: Groups, rest, value_vars, *, n_nodes=None, compile_kwargs=None
+    ):
+        GroupDensities.__init__(self, groups, n_nodes)
+        RestDensities.__init__(self, rest, value_vars, self.layout, compile_kwargs)
+
+    def changed_data(self, model) -> tuple[str, ...]:
+        """Names of data of the model that have changed since it was taken apart."""
+        for source in self.groups.sources:
+            if not source.is_current(model):
+                return source.shared_names
+        return self.changed_rest_data(model)
+
+    def effects(self, point) -> np.ndarray:
+        """Local effects (G, q) at a point of the whole model."""
+        parts = [np.asarray(point[n]) for n in self.groups.factor.names]
+        return np.concatenate([p.reshape(len(p), -1) for p in parts], axis=1).astype(float)
+
+    def as_point(self, effects: np.ndarray, like) -> dict[str, np.ndarray]:
+        """Local effects (G, q) as variables with the shapes and dtypes of a point."""
+        out, start = {}, 0
+        for name in self.groups.factor.names:
+            old = np.asarray(like[name])
+            width = int(np.prod(old.shape[1:]))
+            part = effects[:, start : start + width].reshape(old.shape)
+            out[name] = part.astype(old.dtype)
+            start += width
+        return out

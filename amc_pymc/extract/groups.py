@@ -91,6 +91,11 @@ class Groups:
         Where each group's rows begin.
     groups : (G, B) array
         Columns that local effects' priors read.
+    reads : tuple of str
+        Value variables that groups depend on.
+    observed_vars : tuple of str
+    sources : tuple of RowLogp
+        Rows of each observed variable.
     states : (K, q) array or None
         States of discrete local effects.
     order : (N,) int64 array
@@ -103,6 +108,7 @@ class Groups:
     rows: np.ndarray
     first: np.ndarray
     groups: np.ndarray
+    reads: tuple[str, ...]
     observed_vars: tuple[str, ...]
     sources: tuple[RowLogp, ...]
     states: np.ndarray | None = None
@@ -349,9 +355,13 @@ def take_groups(model, factor: Factor, observed_vars: Sequence[Any] | None = Non
     layout = FlatLayout(
         *(tuple(part[k] for k in kept) for part in (whole.names, whole.shapes, whole.dtypes))
     )
-    graph = Graph()
-    plain = parameter_leaf(graph, layout)
+    graph, reads = Graph(), set()
+    entry = parameter_leaf(graph, layout)
     slots = local_slots(factor, model)
+
+    def plain(name: str, index: Index) -> int:
+        reads.add(name)
+        return entry(name, index)
 
     def leaf(name: str, index: Index) -> int:
         return slots[name](graph, index) if name in slots else plain(name, index)
@@ -373,6 +383,7 @@ def take_groups(model, factor: Factor, observed_vars: Sequence[Any] | None = Non
         program=GroupProgram(graph, row, prior, factor.n_effects, discrete),
         rows=_matrix(row_data, n_rows, order),
         first=first.astype(np.int64),
+        reads=tuple(sorted(reads)),
         groups=_matrix([(0, a) for a in group_data], [factor.n_levels], None),
         observed_vars=tuple(n for s in sources for n in s.observed_vars),
         sources=sources,

@@ -687,3 +687,114 @@ def _add_spread(hessian, at_node, weights):
             for y in range(n):
                 b = touched[y]
                 hessian[a, b] += left * (at_node[k, b] - mean[b])
+
+
+@njit(cache=True, error_model="numpy")
+def _complete(eta, shared, kept, size, groups, g, u):
+    """Log density of a group's rows and local effects."""
+    return prior_value(eta, shared, groups, g, u)[0] + _sum_of_rows(eta, shared, kept, size, u)
+
+
+@njit(cache=True, error_model="numpy")
+def complete(eta, effects, rows, first, groups):
+    """Sum over all groups of the log density of rows and local effects (G, q)."""
+    shared = np.empty(N_VALUE_SHARED)
+    value_shared(eta, shared)
+    n_groups = first.size - 1
+    kept = np.empty((N_VALUE_KEPT, longest(first, np.arange(n_groups))))
+    total = 0.0
+    for g in range(n_groups):
+        size = first[g + 1] - first[g]
+        for j in range(size):
+            value_kept(eta, shared, rows, first[g] + j, kept, j)
+        pad(kept, size)
+        total += _complete(eta, shared, kept, size, groups, g, effects[g])
+    return total
+
+
+#: Degrees of freedom of the proposals of local effects.
+_FREEDOM = 7
+
+
+@njit(cache=True, error_model="numpy")
+def _log_student(mode, factor, u):
+    """Log density, up to a constant, of the multivariate t around a mode with upper factor."""
+    q = N_LOCAL
+    square = 0.0
+    z = np.empty(q)
+    for a in range(q - 1, -1, -1):
+        s = u[a] - mode[a]
+        for b in range(a + 1, q):
+            s -= factor[a, b] * z[b]
+        z[a] = s / factor[a, a]
+        square += z[a] * z[a]
+    return -0.5 * (_FREEDOM + q) * math.log1p(square / _FREEDOM)
+
+
+@njit(cache=True, error_model="numpy")
+def _draw_student(mode, factor, rng, u):
+    q = N_LOCAL
+    square = 0.0
+    for _ in range(_FREEDOM):
+        square += rng.standard_normal() ** 2
+    scale = math.sqrt(_FREEDOM / square)
+    z = np.empty(q)
+    for a in range(q):
+        z[a] = scale * rng.standard_normal()
+    for a in range(q):
+        u[a] = mode[a]
+        for b in range(q):
+            u[a] += factor[a, b] * z[b]
+
+
+@njit(cache=True, error_model="numpy")
+def draw_effects(
+    eta, effects, tries, rng, rows, first, groups, modes, factors, nodes, log_weights, counter
+):
+    """Draw the local effects (G, q) of all groups given eta, in place.
+
+    Discrete ones are drawn exactly. Others make ``tries`` independence Metropolis-Hastings steps from
+    where they are, with proposals from a multivariate t around the mode. Returns the share of the
+    proposals that were accepted.
+    """
+    shared = np.empty(N_VALUE_SHARED)
+    value_shared(eta, shared)
+    n_groups = first.size - 1
+    kept = np.empty((N_VALUE_KEPT, longest(first, np.arange(n_groups))))
+    mode = np.empty(N_LOCAL)
+    factor = np.empty((N_LOCAL, N_LOCAL))
+    u = np.empty(N_LOCAL)
+    terms = np.empty(log_weights.size)
+    accepted = 0
+    for g in range(n_groups):
+        size = first[g + 1] - first[g]
+        counter[0] += size
+        for j in range(size):
+            value_kept(eta, shared, rows, first[g] + j, kept, j)
+        pad(kept, size)
+        if DISCRETE:
+            for k in range(terms.size):
+                terms[k] = _complete(eta, shared, kept, size, groups, g, nodes[k])
+            _node_weights(terms)
+            left = rng.random()
+            k = 0
+            while k < terms.size - 1 and left >= terms[k]:
+                left -= terms[k]
+                k += 1
+            effects[g] = nodes[k]
+            accepted += tries
+            continue
+        mode[:] = modes[g]
+        factor[:] = factors[g]
+        _climb(eta, shared, kept, size, groups, g, mode, factor)
+        here = _complete(eta, shared, kept, size, groups, g, effects[g])
+        here -= _log_student(mode, factor, effects[g])
+        for _ in range(tries):
+            _draw_student(mode, factor, rng, u)
+            there = _complete(eta, shared, kept, size, groups, g, u)
+            there -= _log_student(mode, factor, u)
+            if not math.log(1.0 - rng.random()) >= there - here:
+                effects[g] = u
+                here = there
+                accepted += 1
+    return accepted / max(1, tries * n_groups)

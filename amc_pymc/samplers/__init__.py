@@ -16,6 +16,7 @@ from amc_pymc.samplers.settings import (
     Audits,
     GaussianProposal,
     LangevinProposal,
+    NestedProposal,
     Proposal,
     RandomWalkProposal,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "GaussianFit",
     "GaussianProposal",
     "LangevinProposal",
+    "NestedProposal",
     "Preparation",
     "Proposal",
     "Raced",

@@ -84,7 +84,7 @@ def _residuals(raced: Raced, centre: np.ndarray, probes: list[np.ndarray]) -> Re
         summary = summarise_residuals(residuals, probes, raced.n_units)
     if not (np.all(np.isfinite(summary.totals)) and np.all(np.isfinite(summary.squares))):
         raise NoProxy("rows are impossible a posterior standard deviation from the mode")
-    raced.rows_evaluated += 5 * raced.n_units * len(probes)
+    raced.rows_evaluated += 5 * raced.n_rows * len(probes)
     return summary
 
 

@@ -10,7 +10,7 @@ from amc_pymc.proxies import Mode, find_mode
 from amc_pymc.samplers.preparation import Preparation
 from amc_pymc.samplers.raced import Raced, RacedModel
 
-__all__ = ["likelihood_mode", "posterior_mode"]
+__all__ = ["likelihood_mode", "posterior_mode", "search_mode"]
 
 _log = logging.getLogger("amc_pymc")
 
@@ -20,15 +20,20 @@ def posterior_mode(
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Mode (D,) over the continuous coordinates given the others, and what to say of the search."""
 
-    def search(coordinates):
-        rest = model.rest_value_and_gradient, lambda x: model.rest_hessian(x, coordinates)
-        return _maximise(model, *rest, start, coordinates, subsample, rng)
-
-    mode = search(continuous)
+    mode = search_mode(model, start, continuous, subsample, rng)
     if mode.converged:
         return mode.x, ()
     _log.info("Mode search over all variables: %s", mode.message)
-    return search(model.expand).x, (f"mode search: {mode.message}",)
+    given = search_mode(model, start, model.expand, subsample, rng)
+    return given.x, (f"mode search: {mode.message}",)
+
+
+def search_mode(
+    model: RacedModel, start: np.ndarray, coordinates: np.ndarray, subsample: int, rng
+) -> Mode:
+    """Mode over some coordinates given the others."""
+    rest = model.rest_value_and_gradient, lambda x: model.rest_hessian(x, coordinates)
+    return _maximise(model, *rest, start, coordinates, subsample, rng)
 
 
 def likelihood_mode(prepared: Preparation, subsample: int, rng) -> np.ndarray:

@@ -27,10 +27,12 @@ from amc_pymc.proposals import (
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.racing.population import draw_rows, forget_rows
 from amc_pymc.samplers.adaptation import Moments, proposal_weights
+from amc_pymc.samplers.nested import Nested, no_nested, propose_nested
 from amc_pymc.samplers.preparation import GaussianFit, Preparation
 from amc_pymc.samplers.settings import (
     GaussianProposal,
     LangevinProposal,
+    NestedProposal,
     Proposal,
     RandomWalkProposal,
 )
@@ -41,6 +43,7 @@ __all__ = [
     "KINDS",
     "LANGEVIN",
     "NAMES",
+    "NESTED",
     "RANDOM_WALK",
     "Gradient",
     "Kind",
@@ -52,7 +55,7 @@ __all__ = [
     "propose",
 ]
 
-RANDOM_WALK, GAUSSIAN, LANGEVIN = 0, 1, 2
+RANDOM_WALK, GAUSSIAN, LANGEVIN, NESTED = 0, 1, 2, 3
 #: Draws that the covariance before is worth when a new one is estimated.
 _SHRINKAGE = 10.0
 
@@ -82,7 +85,7 @@ class Moves(NamedTuple):
     ``weights`` (K,) are the probabilities of the kinds in ``KINDS``, ``scales`` (K,) their scales,
     ``active`` (A,) the coordinates moved. ``normal`` is the approximation that Gaussian and
     Langevin moves use and that jumps are measured in, ``walk`` (A, A) the random walk's factor,
-    ``gradient`` that of Langevin moves.
+    ``gradient`` that of Langevin moves, ``nested`` the reference of nested moves.
     """
 
     weights: np.ndarray
@@ -91,6 +94,7 @@ class Moves(NamedTuple):
     normal: Normal
     walk: np.ndarray
     gradient: Gradient
+    nested: Nested
 
 
 # --- proposing ------------------------------------------------------------------------------------
@@ -107,6 +111,8 @@ def propose(kind, points, densities, population, moves, rng):
         return _propose_walk(points, scale, moves, rng)
     if kind == GAUSSIAN:
         return _propose_gaussian(points, scale, moves, rng)
+    if kind == NESTED:
+        return propose_nested(points, scale, moves.nested, densities.hyper, rng), 0
     return _propose_langevin(points, scale, moves, densities, population, rng)
 
 
@@ -192,6 +198,19 @@ def _adapt_normal(moves: Moves, fit: GaussianFit | None, moments: Moments, prepa
     return moves._replace(scales=scales, normal=normal), fit
 
 
+def _adapt_nested(moves: Moves, fit: GaussianFit | None, moments: Moments, prepared: Preparation):
+    """Hyperparameters are proposed with the chain's own mean and covariance."""
+    nested = moves.nested
+    f = nested.phi.size
+    if moments.count <= 10 * f + 50:
+        return moves, fit
+    factor = moments.factor(nested.phi, nested.factor, _SHRINKAGE + f)
+    nested = nested._replace(
+        mode=moments.mean[nested.phi], factor=factor, inverse=np.linalg.inv(factor)
+    )
+    return moves._replace(nested=nested), fit
+
+
 # --- the kinds ------------------------------------------------------------------------------------
 
 
@@ -213,6 +232,7 @@ KINDS = (
     Kind("random_walk", RandomWalkProposal, lambda a: 2.38 / math.sqrt(a), np.inf, _adapt_walk),
     Kind("gaussian", GaussianProposal, lambda a: 1.0, 1.0, _adapt_normal),
     Kind("langevin", LangevinProposal, lambda a: 1.2 / a ** (1 / 6), np.inf, _adapt_normal),
+    Kind("nested", NestedProposal, lambda a: 1.0, 1.0, _adapt_nested),
 )
 NAMES = tuple(kind.name for kind in KINDS)
 
@@ -233,7 +253,7 @@ def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[P
         factor = np.eye(a) / np.sqrt(prepared.densities.n_units)
         gain, mean = np.zeros((a, d)), np.zeros(d)
     guess = np.zeros(len(KINDS))
-    guess[GAUSSIAN] = 1.0  # the best where there are several
+    guess[[GAUSSIAN, NESTED]] = 1.0  # the best where there are several
     units = max((p.batch_size for p in proposals if isinstance(p, LangevinProposal)), default=0)
     return Moves(
         weights=proposal_weights(kinds_of(proposals), guess),
@@ -242,4 +262,5 @@ def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[P
         normal=Normal(mean, gain, factor, np.linalg.inv(factor)),
         walk=factor.copy(),
         gradient=Gradient(units, prepared.slope or no_surrogate(prepared.start)),
+        nested=prepared.nested.compiled() if prepared.nested is not None else no_nested(),
     )

@@ -41,6 +41,17 @@ class ParameterMap(Protocol):
         """Coordinates of eta that are conditions and indices."""
 
 
+class NestedReference(Protocol):
+    """Coefficients given hyperparameters."""
+
+    @property
+    def prior_of(self) -> Any:
+        """First-class ``x (D,) -> (2B,)``: precisions, then means of Gaussian priors."""
+
+    def compiled(self) -> Any:
+        """For compiled moves, with nothing remembered."""
+
+
 class DataSpaceControl(Protocol):
     """Control variate in data space: its own residuals and population sum."""
 
@@ -112,7 +123,7 @@ class Preparation:
     decision, ``rounding_only`` says that the control variate is exact but for rounding,
     ``rows_spent`` counts the row evaluations made, ``notes`` say what is doubtful, ``forecast``
     predicts the cost of a decision. ``slope`` is a surrogate in x, from which gradients are
-    estimated.
+    estimated. ``nested`` is the reference of coefficients given hyperparameters, if there are any.
     """
 
     densities: RacedModel
@@ -128,6 +139,7 @@ class Preparation:
     notes: tuple[str, ...] = ()
     forecast: Forecast | None = None
     slope: Surrogate | None = None
+    nested: NestedReference | None = None
 
     def eta(self, x: np.ndarray) -> np.ndarray:
         """Parameters (..., E) at points (..., D)."""
@@ -164,6 +176,8 @@ class Preparation:
             densities.row_gradient if gradients else no_row_gradient,
             as_they_are if self.cut is None else self.cut.native,
             self.control_native,
+            self.raced.reads,
+            no_gradient if self.nested is None else self.nested.prior_of,
         )
 
 

@@ -70,6 +70,14 @@ class Raced(Protocol):
         """Of the points."""
 
     @property
+    def n_rows(self) -> int:
+        """Rows of all units."""
+
+    @property
+    def reads(self) -> np.ndarray:
+        """Coordinates that units depend on."""
+
+    @property
     def rewards(self) -> Any:
         """First-class ``(points (2, D), centre, units (m,)) -> (2, m)``; row 0 is zero.
 
@@ -101,6 +109,12 @@ class Raced(Protocol):
     def hessian(self, x: np.ndarray, units: np.ndarray | None = None, /) -> np.ndarray:
         """Hessian (D, D) of that sum, zero in coordinates that are not expanded."""
 
+    def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient (D,) and Hessian (D, D) at x of the sum of all units' control variates."""
+
+    def forget_centre(self) -> None:
+        """Let the next expansion choose anew what control variates are built on."""
+
 
 class RacedModel(Raced, Protocol):
     """Units, and the rest of the log posterior: priors, Jacobians, Potentials, other data."""
@@ -122,6 +136,9 @@ class RacedModel(Raced, Protocol):
 
     def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         """Hessian (D, D) over some coordinates, zero elsewhere."""
+
+    def changed_data(self, model: Any) -> tuple[str, ...]:
+        """Names of data that have changed in the user's model."""
 
     def raise_errors(self) -> None:
         """Raise what a Python callback raised inside a compiled loop, if one did."""

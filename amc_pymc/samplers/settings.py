@@ -9,6 +9,7 @@ __all__ = [
     "Audits",
     "GaussianProposal",
     "LangevinProposal",
+    "NestedProposal",
     "Proposal",
     "RandomWalkProposal",
     "check_count",
@@ -56,7 +57,21 @@ class LangevinProposal:
         check_count("batch_size", self.batch_size, 1)
 
 
-Proposal = RandomWalkProposal | GaussianProposal | LangevinProposal
+@dataclass(frozen=True)
+class NestedProposal:
+    """Hyperparameters near their mode, coefficients from their Gaussian approximation given these.
+
+    For models with hyperparameters on which only priors depend. The scale of the coefficients' part
+    is adapted in (0, 1]; at 1 they are drawn anew.
+    """
+
+    target_accept: float = 0.4
+
+    def __post_init__(self):
+        _check_target(self.target_accept)
+
+
+Proposal = RandomWalkProposal | GaussianProposal | LangevinProposal | NestedProposal
 
 
 @dataclass(frozen=True)

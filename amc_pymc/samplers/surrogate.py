@@ -64,11 +64,12 @@ def surrogate_at(raced: Raced, centre: np.ndarray) -> Surrogate | None:
 
     None where they are not finite.
     """
-    _, gradient = raced.value_and_gradient(centre)
-    hessian = expanded_hessian(raced, centre)
+    gradient, hessian = raced.expansion(centre)
+    inside = mask_of(centre.size, raced.expand)
+    hessian = hessian * np.outer(inside, inside)
     if not (np.all(np.isfinite(gradient)) and np.all(np.isfinite(hessian))):
         return None
-    return Surrogate(centre.copy(), gradient * mask_of(centre.size, raced.expand), hessian)
+    return Surrogate(centre.copy(), gradient * inside, hessian)
 
 
 def expanded_hessian(raced: Raced, x: np.ndarray) -> np.ndarray:

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytensor
-import pytensor.tensor as pt
 
 from amc_pymc.extract import FlatLayout, RowLogp, extract_rows
 from amc_pymc.extract.densities import ModelDensities
+from amc_pymc.extract.group_densities import GroupedModel
+from amc_pymc.extract.groups import Factor, take_groups
 from amc_pymc.extract.rows import CallbackRows, choose_observed, interpreted_mode, row_count
 from amc_pymc.samplers import RacedModel
 
-__all__ = ["check_rows_finite", "checked_densities"]
+__all__ = ["check_rows_finite", "checked_densities", "grouped_densities"]
 
 
 def checked_densities(
@@ -34,6 +35,24 @@ def checked_densities(
         raise ValueError(f"initial_point is not finite: {shown}")
     check_rows_finite(densities, start, "the initial point")
     _check_total(model, densities, start)
+    return densities
+
+
+def grouped_densities(
+    model, factor: Factor, observed_vars, point, compile_kwargs
+) -> GroupedModel:
+    """The same with the local effects of a factor integrated out."""
+    groups = take_groups(model, factor, observed_vars)
+    local = {model.values_to_rvs[v] for v in model.value_vars if v.name in factor.names}
+    left = [v for v in [*model.basic_RVs, *model.potentials] if v not in local]
+    rest = model.logp(vars=[v for v in left if v.name not in groups.observed_vars])
+    kept = [v for v in model.value_vars if v.name not in factor.names]
+    densities = GroupedModel(groups, rest, kept, compile_kwargs=compile_kwargs)
+    start = densities.layout.ravel(point)
+    effects = densities.effects(point)
+    got = densities.complete(start, effects) + densities.rest_value_and_gradient(start)[0]
+    _check_sum(model, point, got)
+    check_rows_finite(densities, start, "the initial point")
     return densities
 
 
@@ -74,11 +93,16 @@ def _check_total(model, densities: ModelDensities, start: np.ndarray) -> None:
     """Rows plus rest must add up to the model's logp."""
     if isinstance(densities.rows, CallbackRows):
         return
-    x = pt.vector("x")
-    total = densities.layout.substitute([model.logp()], model.value_vars, x)[0]
-    fn = pytensor.function([x], total, mode=interpreted_mode(), on_unused_input="ignore")
-    expected = float(fn(start))
     got = float(densities.all_values(start).sum()) + densities.rest_value_and_gradient(start)[0]
+    _check_sum(model, densities.layout.unravel(start), got)
+
+
+def _check_sum(model, point: dict[str, np.ndarray], got: float) -> None:
+    """The parts of a log density must add up to what the model says."""
+    fn = pytensor.function(
+        model.value_vars, model.logp(), mode=interpreted_mode(), on_unused_input="ignore"
+    )
+    expected = float(fn(*(point[v.name] for v in model.value_vars)))
     if not np.isfinite(expected):
         raise ValueError(f"The model's logp is {expected} at the initial point; start elsewhere")
     if abs(got - expected) > 1e-8 * max(1.0, abs(expected)):

@@ -12,6 +12,8 @@ import numpy as np
 
 from amc_pymc.extract.data_control import DataControl
 from amc_pymc.extract.densities import ModelDensities, RowDensities
+from amc_pymc.extract.group_densities import GroupedModel
+from amc_pymc.extract.hyper import gaussian_priors
 from amc_pymc.extract.parameters import ParameterCut, cut_parameters
 from amc_pymc.extract.rows import CallbackRows, possible_points
 from amc_pymc.extract.support import element_states
@@ -21,10 +23,12 @@ from amc_pymc.rng import as_generator
 from amc_pymc.samplers import Preparation
 from amc_pymc.samplers.forecast import with_forecast
 from amc_pymc.samplers.mode import likelihood_mode, posterior_mode
+from amc_pymc.samplers.nested import fit_nested
 from amc_pymc.samplers.preparation import NoProxy, fit_gaussian
-from amc_pymc.samplers.raced import Layout
+from amc_pymc.samplers.raced import Layout, RacedModel
 from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
-from amc_pymc.step_methods.model_densities import checked_densities
+from amc_pymc.step_methods.grouping import chosen_factor
+from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 
 __all__ = ["prepare"]
@@ -32,6 +36,7 @@ __all__ = ["prepare"]
 _log = logging.getLogger("amc_pymc")
 _POSSIBLE = 16
 _MOST_STATES = 2_000
+_MORE = "raise TaylorProxy(max_dim=) if memory and time allow"
 #: Subsamples and probes of the preparation do not depend on the user's seed.
 _SEED = 20161
 
@@ -50,9 +55,15 @@ def prepare(
     """
     rng, title = as_generator(_SEED), "Preparing rows (compiles at first use)"
     with progress(title, 4, enabled=options.progressbar) as bar:
-        densities = checked_densities(
-            model, options.observed_vars, options.row_logp, point, options.compile_kwargs
-        )
+        factor = chosen_factor(model, active_names, options)
+        if factor is None:
+            densities: ModelDensities | GroupedModel = checked_densities(
+                model, options.observed_vars, options.row_logp, point, options.compile_kwargs
+            )
+        else:
+            densities = grouped_densities(
+                model, factor, options.observed_vars, point, options.compile_kwargs
+            )
         bar.update(description="Searching the mode")
         bar.advance(2)
         bare = Preparation(densities, densities, densities.layout.ravel(point))
@@ -62,10 +73,14 @@ def prepare(
                 prepared = _with_data_proxy(bare, options.proxy, rng, fit)
                 bar.advance(2)
                 return prepared
-            prepared = _with_taylor(bare, model, options.proxy, rng, fit)
+            active = densities.layout.indices(active_names)
+            prior = gaussian_priors(model, densities.layout, densities.reads, active)
+            if prior is not None and fit and not _discrete(densities):
+                prepared = _with_nested(bare, prior, options.proxy, rng)
+            else:
+                prepared = _with_taylor(bare, model, options.proxy, rng, fit)
             bar.update(description="Measuring residuals")
             bar.advance()
-            active = densities.layout.indices(active_names)
             prepared = with_forecast(prepared, active, options.race, options.proxy.exact_rows, rng)
             bar.advance()
             spent = densities.rows_evaluated + prepared.raced.rows_evaluated
@@ -76,14 +91,14 @@ def prepare(
                 raise ValueError(f"proxy='{name}' cannot be used: {reason}") from None
             if options.race.delta > 0.0:
                 _warn_without_proxy(str(reason))
-            densities.expand = np.empty(0, np.int64)
+            densities.forget_expansion()
             return replace(bare, rows_spent=densities.rows_evaluated, notes=(str(reason),))
 
 
-def _check_rows_graph(densities: ModelDensities, proxy) -> None:
+def _check_rows_graph(densities, proxy) -> None:
     if proxy is None:
         raise NoProxy("proxy=None")
-    if isinstance(densities.rows, CallbackRows):
+    if isinstance(densities, ModelDensities) and isinstance(densities.rows, CallbackRows):
         raise NoProxy("row_logp has no derivatives")
 
 
@@ -100,6 +115,23 @@ def _continuous(layout: Layout) -> np.ndarray:
     return layout.indices([n for n in layout.names if layout.is_continuous(n)])
 
 
+def _discrete(densities) -> bool:
+    """Whether units depend on discrete variables."""
+    return densities.expand.size < densities.reads.size
+
+
+def _with_nested(bare: Preparation, prior, proxy: TaylorProxy, rng) -> Preparation:
+    """Coefficients given hyperparameters."""
+    model = bare.densities
+    _refuse_many(model.reads.size, proxy, _MORE)
+    surrogate, gaussian, nested, notes = fit_nested(
+        model, prior, bare.start, subsample_of(model, proxy), rng
+    )
+    return replace(
+        bare, surrogate=surrogate, slope=surrogate, fit=gaussian, nested=nested, notes=notes
+    )
+
+
 # --- the control variate in parameters ------------------------------------------------------------
 
 
@@ -108,7 +140,7 @@ def _with_taylor(bare: Preparation, model, proxy: TaylorProxy, rng, fit: bool) -
     densities, continuous = bare.densities, _continuous(bare.densities.layout)
     x, notes = bare.start, bare.notes
     if fit or bare.cut is None:
-        x, notes = posterior_mode(densities, x, continuous, proxy.subsample, rng)
+        x, notes = posterior_mode(densities, x, continuous, subsample_of(densities, proxy), rng)
     centre = x if bare.cut is None else likelihood_mode(bare, proxy.subsample, rng)
     surrogate = surrogate_at(bare.raced, centre)
     gaussian, wanted = None, fit and continuous.size > 0
@@ -122,8 +154,23 @@ def _with_taylor(bare: Preparation, model, proxy: TaylorProxy, rng, fit: bool) -
     return replace(bare, surrogate=surrogate, slope=slope, fit=gaussian, notes=notes)
 
 
+def subsample_of(model: RacedModel, proxy: TaylorProxy) -> int:
+    """Units on which the mode search starts."""
+    return max(1, proxy.subsample * model.n_units // model.n_rows)
+
+
+def _refuse_many(number: int, proxy: TaylorProxy, advice: str) -> None:
+    if number > proxy.max_dim:
+        raise NoProxy(
+            f"the rows depend on {number} coordinates, more than max_dim={proxy.max_dim} ({advice})"
+        )
+
+
 def _expandable(bare: Preparation, model, proxy: TaylorProxy, rng) -> Preparation:
     """Parameters of the rows in which they can be expanded."""
+    if isinstance(bare.densities, GroupedModel):
+        _refuse_many(bare.densities.reads.size, proxy, _MORE)
+        return bare
     densities = cast(ModelDensities, bare.densities)
     rows, cut = densities.rows, None
     raced: RowDensities = densities
@@ -134,17 +181,9 @@ def _expandable(bare: Preparation, model, proxy: TaylorProxy, rng) -> Preparatio
         raced = RowDensities(cut.rows, expand=smooth, compile_kwargs=densities.compile_kwargs)
     if not raced.expand.size:
         raise NoProxy("the rows depend on no continuous quantity")
-    if raced.expand.size > proxy.max_dim:
-        local = rows.row_local
-        advice = (
-            f"{', '.join(local)} has one value per row; integrate it out"
-            if local
-            else "raise TaylorProxy(max_dim=) if memory and time allow"
-        )
-        raise NoProxy(
-            f"the rows depend on {raced.expand.size} coordinates, more than "
-            f"max_dim={proxy.max_dim} ({advice})"
-        )
+    local = ", ".join(rows.row_local)
+    advice = f"{local} has one value per row; integrate it out" if local else _MORE
+    _refuse_many(raced.expand.size, proxy, advice)
     return replace(bare, cut=cut, raced=raced)
 
 

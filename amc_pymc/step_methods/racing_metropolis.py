@@ -10,6 +10,7 @@ import numpy as np
 
 from pymc.model import modelcontext
 
+from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.proxies import DataProxy
 from amc_pymc.results import METROPOLIS_STATS
 from amc_pymc.samplers import metropolis
@@ -25,6 +26,7 @@ from amc_pymc.step_methods.settings import (
     Audits,
     GaussianProposal,
     LangevinProposal,
+    NestedProposal,
     Options,
     Proposal,
     Race,
@@ -34,6 +36,9 @@ from amc_pymc.step_methods.settings import (
 )
 
 __all__ = ["RacingMetropolis", "metropolis_sampler"]
+
+#: Proposals for each group's local effects in a draw.
+_TRIES = 2
 
 
 class RacingMetropolis(RacingStep):
@@ -155,6 +160,7 @@ class RacingMetropolis(RacingStep):
         proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",
         audits: int | Audits = 200,
         transitions_per_draw: int = 1,
+        marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
         row_logp: Callable | None = None,
         model=None,
         rng=None,
@@ -169,6 +175,22 @@ class RacingMetropolis(RacingStep):
             metropolis_sampler(model, value_vars, options, proposal), model, value_vars, rng
         )
 
+    @property
+    def _local(self) -> GroupedModel | None:
+        """The model, if local effects are integrated out."""
+        densities = self.prepared.densities
+        return densities if isinstance(densities, GroupedModel) else None
+
+    def _moved(self, point, x):
+        """Local effects that were integrated out are drawn given the rest."""
+        local = self._local
+        if local is None:
+            return super()._moved(point, x)
+        effects = local.effects(point)
+        tries = _TRIES
+        local.draw_effects(x, effects, tries, self.rng)
+        return super()._moved(point, x) | local.as_point(effects, point)
+
     def _first_point(self, chain, x):
         return metropolis.near_mode(self.sampler, chain, x, self.rng) if self.tune else x
 
@@ -181,13 +203,23 @@ def metropolis_sampler(
     names = [v.name for v in value_vars]
     point = starting_point(model, options.initial_point)
     prepared = prepare(model, names, options, point=point)
-    proposals = as_proposals(proposal, options.proxy if prepared.fit is not None else None)
+    nested = prepared.nested is not None
+    proposals = as_proposals(
+        proposal, options.proxy if prepared.fit is not None else None, nested=nested
+    )
     kinds = [type(p) for p in proposals]
     if prepared.fit is None and kinds == [GaussianProposal]:
         raise ValueError(
             "proposal='gaussian' needs the mode that the control variate is built on, and "
             f"there is none: {'; '.join(prepared.notes)}. Use 'auto' or 'random_walk'."
         )
+    if NestedProposal in kinds and not nested:
+        raise ValueError(
+            "proposal='nested' needs coefficients with normal priors that depend on "
+            "hyperparameters, all of them sampled by this step; use 'auto'"
+        )
+    if LangevinProposal in kinds and isinstance(prepared.densities, GroupedModel):
+        raise ValueError("proposal='langevin' needs marginalize=None")
     if LangevinProposal in kinds and prepared.cut is not None:
         raise ValueError(
             "proposal='langevin' needs rows that depend on continuous variables only; use 'auto'"

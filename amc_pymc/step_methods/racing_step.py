@@ -61,7 +61,7 @@ class RacingStep(BlockedStep):
         self.var_names = [v.name for v in value_vars]
         self.sampler, self.tune = sampler, True
         self.chain: Chain | None = None
-        self._rest_data = self._densities.rest_data(model)
+        self.prepared.densities.changed_data(model)
         idle = dataclasses.replace(sampler, transitions=0)
         x, fresh = self.prepared.start, self.core.init(idle, self.rng)
         self.core.step(idle, fresh, x, self.rng)
@@ -89,9 +89,7 @@ class RacingStep(BlockedStep):
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         """Forget the chain before and refuse data that have changed."""
         super().setup_chain(rng, tune, draws)
-        densities, (names, _) = self._densities, self._rest_data
-        changed = [] if densities.rows.is_current(self._model) else densities.rows.shared_names
-        changed = changed or (names if densities.rest_data(self._model) != self._rest_data else [])
+        changed = self.prepared.densities.changed_data(self._model)
         if changed:
             raise ValueError(
                 f"The data of the model ({', '.join(changed)}) have changed since this "
@@ -158,6 +156,8 @@ class RacingStep(BlockedStep):
         """The point with this step's variables taken from x."""
         out, slices = dict(point), self.prepared.densities.layout.slices
         for name in self.var_names:
+            if name not in slices:
+                continue
             old = np.asarray(point[name])
             out[name] = x[slices[name]].reshape(old.shape).astype(old.dtype, copy=False)
         return out

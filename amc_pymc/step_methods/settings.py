@@ -25,6 +25,7 @@ from amc_pymc.samplers import (
     Audits,
     GaussianProposal,
     LangevinProposal,
+    NestedProposal,
     Proposal,
     RandomWalkProposal,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "GaussianProposal",
     "LangevinProposal",
     "LilUCBRace",
+    "NestedProposal",
     "NormalRace",
     "Options",
     "Proposal",
@@ -104,6 +106,7 @@ class Options:
     audits: Any = 200
     transitions_per_draw: int = 1
     row_logp: Callable | None = None
+    marginalize: Any = None
     rng: Any = None
     initial_point: Mapping[str, np.ndarray] | None = None
     compile_kwargs: dict[str, Any] | None = None
@@ -123,6 +126,8 @@ class Options:
             object.__setattr__(self, name, value)
         if self.row_logp is not None and not callable(self.row_logp):
             raise TypeError(f"row_logp must be callable, got {self.row_logp!r}")
+        if isinstance(self.marginalize, str) and self.marginalize != "auto":
+            object.__setattr__(self, "marginalize", [self.marginalize])
         if insist and self.no_proxy:
             name = "data" if isinstance(proxy, DataProxy) else "taylor"
             raise ValueError(f"proxy='{name}' cannot be used: {self.no_proxy}")
@@ -145,13 +150,20 @@ class Options:
         return {"race": self.race, "audits": self.audits, "transitions": self.transitions_per_draw}
 
 
-def as_proposals(proposal: str | Proposal, proxy: Proxy | None) -> tuple[Proposal, ...]:
-    """Proposals a step may use; several for ``"auto"``, which measures them while tuning."""
+def as_proposals(
+    proposal: str | Proposal, proxy: Proxy | None, *, nested: bool = False
+) -> tuple[Proposal, ...]:
+    """Proposals a step may use; several for ``"auto"``, which measures them while tuning.
+
+    ``nested`` says that coefficients have a reference given hyperparameters.
+    """
     if isinstance(proposal, tuple(kind.settings for kind in KINDS)):
         return (cast(Proposal, proposal),)
     if proposal == "auto":
         walk = RandomWalkProposal()
-        return (walk,) if proxy is None else (walk, GaussianProposal())
+        if proxy is None:
+            return (walk,)
+        return (walk, NestedProposal() if nested else GaussianProposal())
     for kind in KINDS:
         if proposal == kind.name:
             return (kind.settings(),)

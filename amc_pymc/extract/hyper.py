@@ -1,0 +1,126 @@
+"""Which coefficients of a model have Gaussian priors given hyperparameters, and which ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from numba import types
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import NormalRV
+
+from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.native import compile_graph, native_function
+from amc_pymc.extract.rows import interpreted_mode
+
+__all__ = ["GaussianPriors", "gaussian_priors"]
+
+_PRIORS = types.float64[::1](types.float64[::1])
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianPriors:
+    """Gaussian priors of the coordinates ``theta`` (T,) given hyperparameters ``phi`` (F,).
+
+    ``block`` (T,) numbers the priors, -1 for a coordinate without one.
+    """
+
+    layout: FlatLayout
+    theta: np.ndarray
+    phi: np.ndarray
+    block: np.ndarray
+    n_blocks: int
+    _graph: object = None
+    _point: object = None
+
+    def __getstate__(self):
+        return {k: v for k, v in self.__dict__.items() if k not in ("native", "evaluate")}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+
+    @cached_property
+    def native(self):
+        """First-class ``x (D,) -> (2B,)``: precisions, then means."""
+        return native_function(compile_graph([self._point], self._graph), _PRIORS)
+
+    @cached_property
+    def evaluate(self):
+        """The same, interpreted."""
+        return pytensor.function(
+            [self._point], self._graph, mode=interpreted_mode(), on_unused_input="ignore"
+        )
+
+
+def gaussian_priors(
+    model, layout: FlatLayout, reads: np.ndarray, active: np.ndarray
+) -> GaussianPriors | None:
+    """Split the coordinates that a step moves in coefficients and hyperparameters.
+
+    Parameters
+    ----------
+    model : pm.Model
+    layout : FlatLayout
+        Of x (D,).
+    reads : (R,) int array
+        Coordinates that rows depend on: the coefficients.
+    active : (A,) int array
+        Coordinates that are moved; the others of them are hyperparameters.
+
+    Returns
+    -------
+    GaussianPriors or None
+        None if no coefficient has a Gaussian prior that depends on hyperparameters, or if not all
+        of them are moved.
+    """
+    theta = np.intersect1d(reads, active)
+    phi = np.setdiff1d(active, reads)
+    if not phi.size or theta.size < reads.size:
+        return None
+    x = pt.vector("x")
+    values = [v for v in model.value_vars if v.name in layout.names]
+    below = {v for v in values if np.isin(layout.indices([v.name]), theta).any()}
+    block = np.full(layout.size, -1)
+    precisions: list = []
+    means: list = []
+    above = {v for v in values if np.isin(layout.indices([v.name]), phi).any()}
+    depends = False
+    for value in below:
+        found = _normal(model, value, below)
+        if found is None:
+            continue
+        depends |= bool(above & set(ancestors(found)))
+        mean, sd = layout.substitute(found, values, x)
+        shape = layout.shapes[layout.names.index(value.name)]
+        alike = all(v.type.ndim == 0 or all(n == 1 for n in v.type.shape) for v in (mean, sd))
+        size = 1 if alike else int(np.prod(shape))
+        each = [pt.flatten(v if alike else pt.broadcast_to(v, shape))[:size] for v in (mean, sd)]
+        number = sum(n for _, n in precisions)
+        where = layout.indices([value.name])
+        block[where] = number if alike else number + np.arange(size)
+        precisions.append((1.0 / pt.sqr(each[1]), size))
+        means.append(each[0])
+    if not depends:
+        return None
+    parts = [p for p, _ in precisions] + means
+    graph = pt.concatenate(parts).astype("float64")
+    n_blocks = sum(n for _, n in precisions)
+    return GaussianPriors(layout, theta, phi, block[theta], n_blocks, graph, x)
+
+
+def _normal(model, value, below):
+    """Mean and standard deviation of a coefficient's prior, if it is normal given hyperparameters."""
+    rv = model.values_to_rvs[value]
+    node = rv.owner
+    if model.rvs_to_transforms.get(rv) is not None or node is None:
+        return None
+    if not isinstance(node.op, NormalRV):
+        return None
+    parameters = model.replace_rvs_by_values(list(node.op.dist_params(node)))
+    if below & set(ancestors(parameters)):
+        return None
+    return parameters

@@ -1,0 +1,105 @@
+"""The log density of everything in a model that is not raced, compiled on demand."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from numba import types
+
+from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.native import compile_graph, native_function
+from amc_pymc.extract.rows import data_fingerprint, data_names, interpreted_mode
+
+__all__ = ["RestDensities", "gradient_by"]
+
+_LOGP = types.float64(types.float64[::1])
+_GRADIENT = types.float64[::1](types.float64[::1])
+
+
+def gradient_by(x, scalar):
+    """Symbolic gradient (D,) of a scalar; zero where it does not depend on x."""
+    return pt.zeros_like(x) + pt.grad(scalar, x, disconnected_inputs="ignore")
+
+
+class RestDensities:
+    """Priors, Jacobians of transforms, Potentials and other observed variables at x (D,).
+
+    Parameters
+    ----------
+    rest : symbolic scalar
+        Their log density (natural), in terms of ``value_vars``.
+    value_vars : sequence of variables
+        Of the model, those in ``layout``.
+    layout : FlatLayout
+    compile_kwargs : dict, optional
+        Handed to ``pytensor.function``.
+    """
+
+    def __init__(
+        self, rest, value_vars, layout: FlatLayout, compile_kwargs: dict[str, Any] | None = None
+    ):
+        self._point = pt.vector("x")
+        self._rest = layout.substitute([rest], value_vars, self._point)[0].astype("float64")
+        self._rest_size = layout.size
+        self._rest_kwargs = dict(compile_kwargs or {})
+        self._rest_names = data_names([self._rest])
+        self._rest_stamp: str | None = None
+
+    def changed_rest_data(self, model) -> tuple[str, ...]:
+        """Names of mutable data that :attr:`rest` reads, if they are not what they first were."""
+        stamp = data_fingerprint(model, self._rest_names)
+        if self._rest_stamp is None:
+            self._rest_stamp = stamp
+        return () if stamp == self._rest_stamp else self._rest_names
+
+    @cached_property
+    def rest(self):
+        """First-class ``x -> log density`` of everything that is not raced."""
+        return native_function(self._compile_rest([self._point], self._rest * 1.0), _LOGP)
+
+    @cached_property
+    def rest_gradient(self):
+        """First-class gradient of :attr:`rest`; zero at discrete coordinates."""
+        gradient = gradient_by(self._point, self._rest)
+        return native_function(self._compile_rest([self._point], gradient), _GRADIENT)
+
+    def rest_value_and_gradient(self, x: np.ndarray):
+        """Rest of the log posterior and its gradient (D,)."""
+        value, gradient = self._rest_and_gradient(x)
+        return float(value), gradient
+
+    def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+        """Hessian of the rest over some coordinates, zero elsewhere."""
+        d = self._rest_size
+        out = np.zeros((d, d))
+        for k in coordinates:
+            e = np.zeros(d)
+            e[k] = 1.0
+            out[k] = self._rest_hvp(x, e)
+        return 0.5 * (out + out.T)
+
+    def _compile_rest(self, inputs, output):
+        return compile_graph(inputs, output, **self._rest_kwargs)
+
+    @staticmethod
+    def _interpret(inputs, output):
+        """Called some hundred times on a small graph: compiling would take longer."""
+        return pytensor.function(
+            inputs, output, mode=interpreted_mode(), on_unused_input="ignore", trust_input=True
+        )
+
+    @cached_property
+    def _rest_and_gradient(self):
+        outputs = [self._rest * 1.0, gradient_by(self._point, self._rest)]
+        return self._interpret([self._point], outputs)
+
+    @cached_property
+    def _rest_hvp(self):
+        v = pt.vector("v")
+        hvp = gradient_by(self._point, pt.dot(gradient_by(self._point, self._rest), v))
+        return self._interpret([self._point, v], hvp)

@@ -1,0 +1,357 @@
+r"""A Gaussian reference for coefficients given hyperparameters, and moves along both.
+
+Coefficients theta that units depend on have, given hyperparameters phi on which only priors depend,
+a nearly Gaussian posterior; phi itself has not. With H and b the precision and linear term of
+everything besides Gaussian priors at the centre, and Lambda(phi), m_0(phi) the precisions and means
+of those,
+
+.. math::
+
+    Q(\phi) &= H + \Lambda(\phi), \qquad m(\phi) = Q^{-1}(\phi) (b + \Lambda m_0), \\
+    \log \tilde p(\phi) &= \log p(m(\phi), \phi, y) - \tfrac12 \log |Q(\phi)| ,
+
+the nested Laplace approximation (Rue, Martino & Chopin 2009, JRSS B 71:319-392,
+doi:10.1111/j.1467-9868.2008.00700.x). A move draws phi' near its mode and sets theta' = m(phi') +
+Q(phi')^-1/2 w' with w' = sqrt(1 - s^2) w + s z, z standard normal. The accept step corrects it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from numba import njit
+from scipy import linalg, optimize
+
+from amc_pymc.proxies import gaussian_factor
+from amc_pymc.samplers.mode import search_mode
+from amc_pymc.samplers.preparation import GaussianFit, NoProxy
+from amc_pymc.samplers.raced import RacedModel
+from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
+
+__all__ = ["HyperPrior", "Nested", "NestedFit", "fit_nested", "no_nested", "propose_nested"]
+
+#: Degrees of freedom of the hyperparameters' proposals, and the share that are random-walk steps.
+_FREEDOM, _WALKS = 5.0, 0.2
+_MOST_ROUNDS = 8
+#: Hyperparameters have settled when they move by less than this many standard deviations.
+_SETTLED = 0.1
+
+
+class HyperPrior(Protocol):
+    """Gaussian priors of coefficients given hyperparameters.
+
+    ``theta`` (T,) and ``phi`` (F,) are coordinates of x, ``block`` (T,) is the prior that each
+    coefficient has, -1 for one that is not Gaussian; ``n_blocks`` is B.
+    """
+
+    theta: np.ndarray
+    phi: np.ndarray
+    block: np.ndarray
+    n_blocks: int
+
+    @property
+    def native(self) -> Any:
+        """First-class ``x (D,) -> (2B,)``: precisions, then means of the priors."""
+
+    @property
+    def evaluate(self) -> Any:
+        """The same for Python."""
+
+
+class Nested(NamedTuple):
+    """What compiled moves need.
+
+    ``precision`` (T, T) and ``linear`` (T,) are H and b; ``mode`` (F,), ``factor`` (F, F) and its
+    inverse describe the hyperparameters. ``known_phi`` (2, F), ``known_mean`` (2, T),
+    ``known_factor`` (2, T, T) and ``known_log_det`` (2,) remember the last two references.
+    """
+
+    theta: np.ndarray
+    phi: np.ndarray
+    block: np.ndarray
+    precision: np.ndarray
+    linear: np.ndarray
+    mode: np.ndarray
+    factor: np.ndarray
+    inverse: np.ndarray
+    known_phi: np.ndarray
+    known_mean: np.ndarray
+    known_factor: np.ndarray
+    known_log_det: np.ndarray
+
+
+@dataclass(frozen=True)
+class NestedFit:
+    """The reference of a model.
+
+    ``mode`` (F,) and ``covariance`` (F, F) are those of the hyperparameters.
+    """
+
+    prior: HyperPrior
+    precision: np.ndarray
+    linear: np.ndarray
+    mode: np.ndarray
+    covariance: np.ndarray
+
+    @property
+    def prior_of(self) -> Any:
+        """First-class function of the priors."""
+        return self.prior.native
+
+    def compiled(self) -> Nested:
+        """Fresh, with nothing remembered."""
+        p = self.prior
+        t, f = p.theta.size, p.phi.size
+        factor = np.ascontiguousarray(linalg.cholesky(self.covariance, lower=True))
+        return Nested(
+            p.theta,
+            p.phi,
+            p.block,
+            np.ascontiguousarray(self.precision),
+            self.linear,
+            self.mode.copy(),
+            factor,
+            np.linalg.inv(factor),
+            np.full((2, f), np.nan),
+            np.zeros((2, t)),
+            np.zeros((2, t, t)),
+            np.zeros(2),
+        )
+
+
+def no_nested() -> Nested:
+    """Stand-in where there are no hyperparameters."""
+    none, empty = np.empty(0, np.int64), np.empty(0)
+    square = np.empty((0, 0))
+    return Nested(
+        none, none, none, square, empty, empty, square, square,
+        np.empty((2, 0)), np.empty((2, 0)), np.empty((2, 0, 0)), np.empty(2),
+    )  # fmt: skip
+
+
+# --- compiled -------------------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def _same_phi(x, nested, slot):
+    for k in range(nested.phi.size):
+        if nested.known_phi[slot, k] != x[nested.phi[k]]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def _reference(x, nested, prior_of, other):
+    """Slot that holds the reference at the hyperparameters of x; never ``other`` if it is new."""
+    for slot in range(2):
+        if _same_phi(x, nested, slot):
+            return slot
+    slot = 1 - other
+    t = nested.theta.size
+    prior = prior_of(x)
+    n_blocks = prior.size // 2
+    q = nested.precision.copy()
+    right = nested.linear.copy()
+    for j in range(t):
+        b = nested.block[j]
+        if b >= 0:
+            q[j, j] += prior[b]
+            right[j] += prior[b] * prior[n_blocks + b]
+    lower = np.linalg.cholesky(q)
+    y = np.empty(t)
+    log_det = 0.0
+    for j in range(t):
+        y[j] = (right[j] - np.dot(lower[j, :j], y[:j])) / lower[j, j]
+        log_det += math.log(lower[j, j])
+    nested.known_factor[slot] = lower
+    nested.known_mean[slot] = _solve_upper(lower, y)
+    nested.known_log_det[slot] = log_det
+    for k in range(nested.phi.size):
+        nested.known_phi[slot, k] = x[nested.phi[k]]
+    return slot
+
+
+@njit(cache=True)
+def _solve_upper(lower, y):
+    """L^-T y."""
+    out = y.copy()
+    for j in range(y.size - 1, -1, -1):
+        out[j] /= lower[j, j]
+        out[:j] -= lower[j, :j] * out[j]
+    return out
+
+
+@njit(cache=True)
+def _log_student(phi, nested):
+    """Log density of the hyperparameters' proposal up to a constant."""
+    z = nested.inverse @ (phi - nested.mode)
+    return -0.5 * (_FREEDOM + phi.size) * math.log1p(np.dot(z, z) / _FREEDOM)
+
+
+@njit(cache=True)
+def propose_nested(points, scale, nested, prior_of, rng):
+    """Write x' into points[1]; return log q(x | x') - log q(x' | x).
+
+    ``prior_of`` is the first-class function of :class:`HyperPrior`.
+    """
+    f, t = nested.phi.size, nested.theta.size
+    here = _reference(points[0], nested, prior_of, 0)
+    w = np.empty(t)
+    shift = points[0][nested.theta] - nested.known_mean[here]
+    for j in range(t):
+        w[j] = np.dot(nested.known_factor[here, j:, j], shift[j:])
+    phi = points[0][nested.phi]
+    log_ratio = 0.0
+    walks = rng.random() < _WALKS
+    length = 2.38 / math.sqrt(f) if walks else 1.0
+    if not walks:
+        square = 0.0
+        for _ in range(int(_FREEDOM)):
+            square += rng.standard_normal() ** 2
+        length = math.sqrt(_FREEDOM / square)
+    step = length * (nested.factor @ rng.standard_normal(f))
+    phi_new = phi + step if walks else nested.mode + step
+    if not walks:
+        log_ratio = _log_student(phi, nested) - _log_student(phi_new, nested)
+    points[1][nested.phi] = phi_new
+    there = _reference(points[1], nested, prior_of, here)
+    z = rng.standard_normal(t)
+    w_new = math.sqrt(max(0.0, 1.0 - scale * scale)) * w + scale * z
+    points[1][nested.theta] = nested.known_mean[there] + _solve_upper(
+        nested.known_factor[there], w_new
+    )
+    log_ratio += nested.known_log_det[here] - nested.known_log_det[there]
+    return log_ratio + 0.5 * (np.dot(w_new, w_new) - np.dot(w, w))
+
+
+# --- fitting --------------------------------------------------------------------------------------
+
+
+class _Laplace(NamedTuple):
+    """Everything besides Gaussian priors to second order: H, b and the surrogate of the units."""
+
+    precision: np.ndarray
+    linear: np.ndarray
+    surrogate: Surrogate
+
+
+def fit_nested(
+    model: RacedModel, prior: HyperPrior, start: np.ndarray, subsample: int, rng
+) -> tuple[Surrogate, GaussianFit, NestedFit, tuple[str, ...]]:
+    """Coefficients and hyperparameters at the mode of their nested Laplace approximation.
+
+    Modes of the coefficients given hyperparameters and of hyperparameters given the expansion there
+    alternate until the hyperparameters have settled.
+
+    Returns
+    -------
+    surrogate : Surrogate
+        Of the units at the mode.
+    fit : GaussianFit
+        Coefficients and hyperparameters, independent of each other, for other kinds of moves.
+    nested : NestedFit
+    notes : tuple of str
+        What is doubtful.
+    """
+    x, notes = start.copy(), ()
+    for _ in range(_MOST_ROUNDS):
+        mode = search_mode(model, x, prior.theta, subsample, rng)
+        x = mode.x
+        notes = () if mode.converged else (f"mode search: {mode.message}",)
+        model.forget_centre()
+        laplace = _expand(model, prior, x)
+        phi, covariance = _hyper_mode(model, prior, laplace, x)
+        moved = linalg.solve_triangular(
+            linalg.cholesky(covariance, lower=True), phi - x[prior.phi], lower=True
+        )
+        x[prior.phi] = phi
+        if np.linalg.norm(moved) < _SETTLED:
+            break
+        x[prior.theta] = _at_phi(prior, laplace, x)[0]
+    precision, _ = _at_phi(prior, laplace, x)[1:]
+    whole = np.zeros((x.size, x.size))
+    whole[np.ix_(prior.theta, prior.theta)] = precision
+    whole[np.ix_(prior.phi, prior.phi)] = np.linalg.inv(covariance)
+    inside = np.sort(np.concatenate([prior.theta, prior.phi]))
+    fit = GaussianFit(x.copy(), whole, inside)
+    nested = NestedFit(prior, laplace.precision, laplace.linear, phi, covariance)
+    return laplace.surrogate, fit, nested, notes
+
+
+def _prior_terms(prior: HyperPrior, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Precision and mean (T,) of each coefficient's Gaussian prior; zeros without one."""
+    found = np.append(prior.evaluate(x), 0.0)  # what block -1 finds
+    b = prior.n_blocks
+    has = prior.block >= 0
+    precision = np.where(has, found[np.where(has, prior.block, 2 * b)], 0.0)
+    return precision, np.where(has, found[np.where(has, b + prior.block, 2 * b)], 0.0)
+
+
+def _expand(model: RacedModel, prior: HyperPrior, x: np.ndarray) -> _Laplace:
+    """Expand the units and whatever priors are not Gaussian at x."""
+    surrogate = surrogate_at(model, x)
+    if surrogate is None:
+        raise NoProxy("the derivatives are not finite at the mode")
+    theta = prior.theta
+    inside = np.ix_(theta, theta)
+    precision, mean = _prior_terms(prior, x)
+    other = model.rest_hessian(x, theta)[inside] + np.diag(precision)
+    slope = model.rest_value_and_gradient(x)[1][theta] + precision * (x[theta] - mean)
+    curvature = -(surrogate.hessian[inside] + other)
+    values, vectors = linalg.eigh(0.5 * (curvature + curvature.T))
+    # Directions that the data do not know may have a small negative curvature.
+    curvature = (vectors * np.maximum(values, 1e-9 * max(values.max(), 1.0))) @ vectors.T
+    gradient = surrogate.gradient[theta] + slope
+    return _Laplace(curvature, curvature @ x[theta] + gradient, surrogate)
+
+
+def _at_phi(prior: HyperPrior, laplace: _Laplace, x: np.ndarray):
+    """Mean (T,), precision (T, T) and half its log determinant at the hyperparameters of x."""
+    precision, mean = _prior_terms(prior, x)
+    q = laplace.precision + np.diag(precision)
+    factor = linalg.cho_factor(q, lower=True)
+    centre = linalg.cho_solve(factor, laplace.linear + precision * mean)
+    return centre, q, float(np.log(np.diag(factor[0])).sum())
+
+
+def _hyper_mode(model: RacedModel, prior: HyperPrior, laplace: _Laplace, x: np.ndarray):
+    """Mode (F,) and covariance (F, F) of the hyperparameters' nested Laplace approximation."""
+
+    def objective(phi):
+        at = x.copy()
+        at[prior.phi] = phi
+        try:
+            at[prior.theta], _, half_log_det = _at_phi(prior, laplace, at)
+        except (linalg.LinAlgError, ValueError):
+            return 1e300
+        u = at - laplace.surrogate.centre
+        units = laplace.surrogate.gradient @ u + 0.5 * u @ laplace.surrogate.hessian @ u
+        value = units + model.rest_value_and_gradient(at)[0] - half_log_det
+        return -value if np.isfinite(value) else 1e300
+
+    with np.errstate(all="ignore"):
+        found = optimize.minimize(objective, x[prior.phi], method="BFGS", options={"gtol": 1e-3})
+        curvature = _curvature(objective, found.x)
+    factor, _ = gaussian_factor(curvature, floor=1e-2)
+    return found.x, factor @ factor.T
+
+
+def _curvature(objective, at: np.ndarray, step: float = 0.05) -> np.ndarray:
+    """Hessian (F, F) of a function by central differences."""
+    f = at.size
+    steps = step * np.eye(f)
+    out = np.empty((f, f))
+    for a in range(f):
+        for b in range(a + 1):
+            corners = [
+                objective(at + i * steps[a] + j * steps[b]) * i * j
+                for i in (1, -1)
+                for j in (1, -1)
+            ]
+            out[a, b] = out[b, a] = sum(corners) / (4.0 * step**2)
+    return out

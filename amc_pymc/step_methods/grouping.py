@@ -1,0 +1,93 @@
+"""Which local effects a step integrates out."""
+
+from __future__ import annotations
+
+import logging
+
+from collections.abc import Sequence
+from typing import Any
+
+from pymc.util import get_value_vars_from_user_vars
+
+from amc_pymc.extract.groups import Factor, find_factors
+from amc_pymc.step_methods.settings import Options, TaylorProxy
+
+__all__ = ["chosen_factor"]
+
+_log = logging.getLogger("amc_pymc")
+#: Fewer levels than this make a race over groups read most of them, ...
+_FEW_LEVELS = 250
+#: ... which costs nothing that matters where there are not more rows than this.
+_FEW_ROWS = 20_000
+
+
+def chosen_factor(model, active_names: Sequence[str], options: Options) -> Factor | None:
+    """The grouping factor to integrate out, or None.
+
+    It is the one with the most levels among those whose variables are all sampled, if a race
+    over its groups pays.
+
+    Raises
+    ------
+    ValueError
+        ``marginalize`` names variables that cannot be integrated out together.
+    """
+    wanted = options.marginalize
+    if wanted is None:
+        return None
+    asked = not isinstance(wanted, str)
+    if options.row_logp is not None or not isinstance(options.proxy, TaylorProxy):
+        if asked:
+            raise ValueError("marginalize needs proxy='taylor' and no row_logp")
+        return None
+    factors = find_factors(model, options.observed_vars)
+    if asked:
+        return _asked_for(wanted, factors, model, active_names)
+    for factor in factors:
+        if not factor.reason and set(factor.names) <= set(active_names) and _pays(factor):
+            _say(factor, factors)
+            return factor
+    return None
+
+
+def _n_rows(factor: Factor) -> int:
+    return sum(levels.size for levels in factor.levels)
+
+
+def _pays(factor: Factor) -> bool:
+    return factor.n_levels >= _FEW_LEVELS or _n_rows(factor) <= _FEW_ROWS
+
+
+def _say(factor: Factor, factors: Sequence[Factor]) -> None:
+    others = [f for f in factors if f is not factor]
+    left = "".join(
+        f" {f.label} ({f.n_levels:,} levels) stays{f': {f.reason}' if f.reason else ''}."
+        for f in others
+    )
+    _log.info(
+        "Integrating %s out: %s groups of %s rows on average. Races read groups.%s",
+        factor.label,
+        f"{factor.n_levels:,}",
+        f"{_n_rows(factor) / factor.n_levels:,.3g}",
+        left,
+    )
+
+
+def _asked_for(wanted: Any, factors: Sequence[Factor], model, active_names) -> Factor:
+    wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
+    named = [model[v] if isinstance(v, str) else v for v in wanted]
+    names = {v.name for v in get_value_vars_from_user_vars(named, model)}
+    for factor in factors:
+        if names <= set(factor.names):
+            if factor.reason:
+                raise ValueError(
+                    f"marginalize names {factor.label}, which cannot be integrated out: "
+                    f"{factor.reason}"
+                )
+            return factor
+    known = "; ".join(f.label for f in factors) or "none"
+    raise ValueError(
+        f"marginalize names {', '.join(sorted(names))}, which is not one grouping factor of this "
+        f"model's rows. Grouping factors: {known}."
+    )
+
