@@ -142,14 +142,14 @@ def flights_model(
         None of them leaves the regression on the covariates.
     centred : bool
         Whether effects have their standard deviation in the prior, or are it times a standard
-        normal variable, ``carrier_z`` for ``carrier``.
+        normal variable, ``carrier_effect_z`` for ``carrier_effect``.
     batch_size : int or None
         Flights per minibatch, for :func:`pymc.fit`; all by default.
 
     Returns
     -------
     pm.Model
-        Variables ``beta`` (17,), ``sd_carrier`` and ``carrier`` (16,), and so on; outcome ``late``.
+        Variables ``beta`` (17,), ``sd_carrier`` and ``carrier_effect`` (16,), and so on; outcome ``late``.
     """
     unknown = [factor for factor in factors if factor not in FACTORS]
     if unknown or isinstance(factors, str):
@@ -162,6 +162,7 @@ def flights_model(
         logit = rows["X"] @ beta
         for factor in factors:
             sd = pm.HalfNormal(f"sd_{factor}", 1.0)
-            logit += effects(factor, 0.0, sd, centred, dims=factor)[rows[f"{factor}_index"]]
+            u = effects(f"{factor}_effect", 0.0, sd, centred, dims=factor)
+            logit += u[rows[f"{factor}_index"]]
         pm.Bernoulli("late", logit_p=logit, observed=rows["y"], total_size=total)
     return model

@@ -471,9 +471,7 @@ def simulate_zero_inflation(
     active = (rng.random(n_groups) < share).astype(np.int64)
     y = rng.poisson(np.exp(X @ beta) * active[index])
     truth = {"beta": beta, "share": share}
-    return GroupedData(
-        X, y, {"group": index}, {"group": n_groups}, truth, {"active": active}
-    )
+    return GroupedData(X, y, {"group": index}, {"group": n_groups}, truth, {"active": active})
 
 
 def zero_inflation_model(data: GroupedData, centred: bool = True) -> pm.Model:
