@@ -44,36 +44,39 @@ def advi(problem: GroupedProblem, job: Job) -> Outcome:
 
     size = next((int(o) for o in job.options if o.isdigit()), _ADVI_BATCH)
     model = problem.batches(problem.make_data(job.n_rows, job.seed), min(size, job.n_rows))
-    built = Stopwatch()
+    wanted = job.draws or _ADVI_STEPS
+    look = _Deadline(job.cap)
     with model:
         fit = pm.ADVI(random_seed=job.seed)
-        fit.fit(1, obj_optimizer=pm.adam(learning_rate=_ADVI_RATE), progressbar=False)
-    built.stop()
-    watch = Stopwatch()
-    steps = _advi_steps(fit, job.cap, job.draws or _ADVI_STEPS)
-    watch.stop()
+        adam = pm.adam(learning_rate=_ADVI_RATE)
+        fit.fit(wanted, obj_optimizer=adam, progressbar=False, callbacks=[look])
+    look.steps.stop()
     drawn = fit.approx.sample(_ADVI_DRAWS, random_seed=job.seed)
     parameters = describe(problem, posterior(problem, drawn))
     parameters |= {key: [] for key in ("ess_bulk", "ess_tail", "r_hat")}
-    status = "finished" if steps >= (job.draws or _ADVI_STEPS) else f"stopped at {job.cap:.0f} s"
-    extra = {"advi_steps": steps, **cpu_figures(built.cpu_s, watch, 0.0, watch.wall_s)}
-    share = min(size, job.n_rows) / job.n_rows
-    return Outcome(
-        {}, built.wall_s, 0.0, watch.wall_s, share, f"{status}, {steps:,} steps", extra, parameters
-    )
+    taken = fit.hist.size
+    status = "finished" if taken >= wanted else f"stopped at {job.cap:.0f} s"
+    whole = look.steps.wall_s
+    extra = {"advi_steps": taken, **cpu_figures(look.setup.cpu_s, look.steps, 0.0, whole)}
+    share, status = min(size, job.n_rows) / job.n_rows, f"{status}, {taken:,} steps"
+    return Outcome({}, look.setup.wall_s, 0.0, whole, share, status, extra, parameters)
 
 
-def _advi_steps(fit, cap: float, wanted: int) -> int:
-    """Take steps until enough or out of time, and say how many."""
-    deadline = time.perf_counter() + cap
+class _Deadline:
+    """Callback of ``pm.fit``: everything up to the first step is set-up; steps end at the cap."""
 
-    def look(approx, losses, step):
-        if time.perf_counter() > deadline:
+    def __init__(self, cap: float):
+        self.cap = cap
+        self.setup, self.steps = Stopwatch(), Stopwatch()
+        self.end = np.inf
+
+    def __call__(self, approx, losses, step) -> None:
+        """Look at the clock."""
+        if step == 1:
+            self.setup.stop()
+            self.steps, self.end = Stopwatch(), time.perf_counter() + self.cap
+        if time.perf_counter() > self.end:
             raise StopIteration
-
-    before = fit.hist.size
-    fit.refine(wanted, progressbar=False, callbacks=[look])
-    return fit.hist.size - before
 
 
 # --- lme4 -----------------------------------------------------------------------------------------
@@ -174,9 +177,11 @@ def _estimates(found: Result) -> Result:
 
 
 def hmcecs(problem: GroupedProblem, job: Job) -> Outcome:
-    """NumPyro's HMCECS over NUTS with all effects, non-centred, its proxy at the joint mode.
+    """NumPyro's HMCECS over NUTS with all effects, its proxy at a mode.
 
-    The proxy is of second order up to some hundred variables and of first order beyond, because the
+    There is no joint mode of centred effects, so theirs is the one given the standard deviations of
+    the joint mode of the non-centred ones; rows then do not depend on those, and the proxy fits
+    better. ``hmcecs:noncentred`` is the other parameterisation. The proxy is of second order up to some hundred variables and of first order beyond, because the
     second needs a Hessian for every row of the subsample. ``hmcecs:500`` reads 500 rows.
     """
     import jax
@@ -188,10 +193,13 @@ def hmcecs(problem: GroupedProblem, job: Job) -> Outcome:
     built = Stopwatch()
     arrays = jax.tree.map(jax.numpy.asarray, (terms.X, terms.y, terms.index))
     mode = joint_mode(terms, arrays)
-    kernel = _ecs_kernel(terms, mode, size)
+    centred = "noncentred" not in job.options
+    if centred:
+        mode |= {f"z_{f}": jax.numpy.exp(mode[f"log_sd_{f}"]) * mode[f"z_{f}"] for f in terms.index}
+    kernel = _ecs_kernel(terms, mode, size, centred)
     tune, wanted = job.tune or _ECS_TUNE, job.draws or _ECS_DRAWS
     state = kernel.init(jax.random.key(job.seed), tune, mode, arrays, {})
-    advance = ecs_chunk(kernel, state, arrays, _reader(problem, terms))
+    advance = ecs_chunk(kernel, state, arrays, _reader(problem, terms, centred))
     built.stop()
     return ecs_outcome(advance, state, tune, wanted, job, size, built)
 
@@ -229,16 +237,18 @@ def joint_mode(terms: Terms, arrays) -> dict[str, np.ndarray]:
     return unravel(jax.numpy.asarray(found.x))
 
 
-def _logit(z, X, index):
+def _logit(z, X, index, centred: bool = False):
     import jax.numpy as jnp
 
     out = X @ z["beta"]
     for factor, level in index.items():
-        out = out + jnp.exp(z[f"log_sd_{factor}"]) * z[f"z_{factor}"][level]
+        sd = 1.0 if centred else jnp.exp(z[f"log_sd_{factor}"])
+        out = out + sd * z[f"z_{factor}"][level]
     return out
 
 
-def _ecs_kernel(terms: Terms, mode, size: int):
+def _ecs_kernel(terms: Terms, mode, size: int, centred: bool):
+    import jax
     import numpyro
     import numpyro.distributions as dist
 
@@ -254,11 +264,12 @@ def _ecs_kernel(terms: Terms, mode, size: int):
         }
         for f, count in terms.sizes.items():
             z[f"log_sd_{f}"] = numpyro.sample(f"log_sd_{f}", log_sd)
-            z[f"z_{f}"] = numpyro.sample(f"z_{f}", dist.Normal(0, 1).expand([count]).to_event(1))
+            sd = jax.numpy.exp(z[f"log_sd_{f}"]) if centred else 1.0
+            z[f"z_{f}"] = numpyro.sample(f"z_{f}", dist.Normal(0, sd).expand([count]).to_event(1))
         with numpyro.plate("rows", n_rows, subsample_size=size):
             x = numpyro.subsample(X, event_dim=1)
             levels = {f: numpyro.subsample(values, event_dim=0) for f, values in index.items()}
-            outcome = dist.Bernoulli(logits=_logit(z, x, levels))
+            outcome = dist.Bernoulli(logits=_logit(z, x, levels, centred))
             numpyro.sample("obs", outcome, obs=numpyro.subsample(y, event_dim=0))
 
     dimension = sum(np.size(value) for value in mode.values())
@@ -267,7 +278,7 @@ def _ecs_kernel(terms: Terms, mode, size: int):
     return HMCECS(NUTS(model), num_blocks=min(_ECS_BLOCKS, size), proxy=proxy)
 
 
-def _reader(problem: GroupedProblem, terms: Terms):
+def _reader(problem: GroupedProblem, terms: Terms, centred: bool):
     """What is kept of the variables, under the names of the PyMC models."""
     import jax.numpy as jnp
 
@@ -276,7 +287,7 @@ def _reader(problem: GroupedProblem, terms: Terms):
         for factor in terms.index:
             sd = jnp.exp(z[f"log_sd_{factor}"])
             effect = terms.effect.format(factor)
-            out |= {f"sd_{factor}": sd, effect: sd * z[f"z_{factor}"]}
+            out |= {f"sd_{factor}": sd, effect: z[f"z_{factor}"] * (1.0 if centred else sd)}
         return {name: out[name] for name in problem.variables}
 
     return read

@@ -78,7 +78,9 @@ def row_data(
     """The rows as ``pm.Data`` or, with a batch size, as minibatches, and what to scale those to."""
     if batch_size is None:
         return {name: pm.Data(name, values) for name, values in arrays.items()}, None
-    batches = pm.Minibatch(*arrays.values(), batch_size=batch_size)
+    # PyMC casts other integers, and then does not recognise the minibatch as observed data.
+    whole = (v.astype(np.int32) if v.dtype.kind in "iu" else v for v in arrays.values())
+    batches = pm.Minibatch(*whole, batch_size=batch_size)
     return dict(zip(arrays, batches, strict=True)), len(next(iter(arrays.values())))
 
 
