@@ -156,7 +156,7 @@ def _slopes(name: str, title: str, sizes: tuple[str, ...]) -> GroupedProblem:
     def terms(data):
         return Terms(data.X, data.y, data.groups, data.n_groups, n_slopes=1)
 
-    variables = ("beta", "chol_stds", "chol_corr")
+    variables = ("beta", "chol")
     return GroupedProblem(name, title, data, build, variables, False, build, terms, sizes)
 
 

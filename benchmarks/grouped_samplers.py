@@ -161,15 +161,17 @@ def _write(terms: Terms, folder: Path, nagq: int) -> list[str]:
 
 def _estimates(found: Result) -> Result:
     """Estimates under the names that the models give the parameters."""
-    sds = {f"sd_{grp}": sd for grp, sd in zip(found["grp"], found["sdcor"], strict=True)}
-    if len(sds) < len(found["grp"]):
-        count = len(found["grp"])
-        names = ["chol_stds[0]", "chol_stds[1]", "chol_corr[1]"][:count]
-        sds = dict(zip(names, found["sdcor"], strict=True))
+    sdcor = found["sdcor"]
+    if len(set(found["grp"])) < len(found["grp"]):  # intercept, slope and their correlation
+        first, second, corr = sdcor
+        chol = [first, second * corr, second * np.sqrt(1.0 - corr**2)]
+        spread = {f"chol[{k}]": float(value) for k, value in enumerate(chol)}
+    else:
+        spread = {f"sd_{grp}": sd for grp, sd in zip(found["grp"], sdcor, strict=True)}
     return {
-        "label": [f"beta[{k}]" for k in range(len(found["beta"]))] + list(sds),
-        "mean": found["beta"] + list(sds.values()),
-        "sd": found["se"] + [float("nan")] * len(sds),
+        "label": [f"beta[{k}]" for k in range(len(found["beta"]))] + list(spread),
+        "mean": found["beta"] + list(spread.values()),
+        "sd": found["se"] + [float("nan")] * len(spread),
     }
 
 
@@ -181,8 +183,9 @@ def hmcecs(problem: GroupedProblem, job: Job) -> Outcome:
 
     There is no joint mode of centred effects, so theirs is the one given the standard deviations of
     the joint mode of the non-centred ones; rows then do not depend on those, and the proxy fits
-    better. ``hmcecs:noncentred`` is the other parameterisation. The proxy is of second order up to some hundred variables and of first order beyond, because the
-    second needs a Hessian for every row of the subsample. ``hmcecs:500`` reads 500 rows.
+    better. ``hmcecs:noncentred`` is the other parameterisation. The proxy is of second order up to
+    some hundred variables and of first order beyond, because the second needs a Hessian for every
+    row of the subsample. ``hmcecs:500`` reads 500 rows.
     """
     import jax
 

@@ -29,7 +29,7 @@ from benchmarks.grouped_problems import PROBLEMS, unsupported
 _NAME = "tall_grouped"
 METHODS = ("racing", "nuts", "nuts:noncentred", "nuts:lowrank", "hmcecs", "advi", "lme4")
 #: Parameters whose posterior the table shows, by the beginning of their label.
-_HYPER = ("sd_", "chol_")
+_HYPER = ("sd_", "chol")
 
 HEADERS = (
     "problem",
@@ -89,7 +89,7 @@ def hyper(result: Result) -> dict[str, list[float]]:
     return {
         label: [found["mean"][k], found["sd"][k], errors[k]]
         for k, label in enumerate(found["label"])
-        if label.startswith(_HYPER) and found["sd"][k] != 0.0
+        if label.startswith(_HYPER)
     }
 
 

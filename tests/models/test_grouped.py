@@ -21,7 +21,6 @@ from models.grouped_references import FROZEN, NAMES, summarise
 
 # Python code instead of compiled code, for graphs that are evaluated once.
 PYTHON = Mode(linker="py", optimizer="fast_compile")
-pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
 
 
 def rows_and_groups(name):

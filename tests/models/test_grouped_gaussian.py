@@ -98,7 +98,6 @@ def test_reference_finds_the_truth():
     assert abs(np.mean(z**2) - 1.0) < 4.0 * math.sqrt(2.0 / z.size)
 
 
-@pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
 def test_reference_and_pymc_have_the_same_density(data):
     """The model's joint density is the marginal one times that of the effects given the rest."""
     model = EXAMPLES["gaussian"].build(data)
