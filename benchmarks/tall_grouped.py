@@ -89,7 +89,7 @@ def hyper(result: Result) -> dict[str, list[float]]:
     return {
         label: [found["mean"][k], found["sd"][k], errors[k]]
         for k, label in enumerate(found["label"])
-        if label.startswith(_HYPER)
+        if label.startswith(_HYPER) and math.isfinite(found["mean"][k])
     }
 
 
