@@ -201,7 +201,23 @@ def figures(result: Result) -> Result:
     row["fixed_s"] = row["setup_s"] + row["warmup_s"]
     row["to_1000_s"] = row["fixed_s"] + 1000.0 / row["ess_per_s"] if ess > 0 else math.nan
     row["total_s"] = row["fixed_s"] + row["sample_s"]
+    row["ess_min"], row["ess_min_of"] = _least_of(parameters)
+    cpu = _number(row.get("sample_cpu_s"))
+    row["ess_per_cpu_s"] = row["ess_min"] / cpu if cpu > 0 else math.nan
+    row["r_hat"] = _largest(parameters.get("r_hat"))
     return row
+
+
+def _least_of(parameters: Result) -> tuple[float, str]:
+    """The smaller of bulk and tail ESS of the parameter where it is smallest, and which that is."""
+    if not parameters.get("ess_bulk"):
+        return math.nan, ""
+    ess = np.minimum(parameters["ess_bulk"], parameters["ess_tail"])
+    return float(ess.min()), parameters["label"][int(ess.argmin())]
+
+
+def _largest(values: Sequence[float] | None) -> float:
+    return float(np.max(values)) if values else math.nan
 
 
 def compare(result: Result, reference: Result) -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,6 +37,14 @@ class Problem:
     make_model: Callable[[Data], Any]
     variables: tuple[str, ...]
     logistic: bool
+    #: Whether rows are in groups, see :mod:`benchmarks.grouped_problems`.
+    grouped: ClassVar[bool] = False
+
+    def model(self, data: Data, options: tuple[str, ...] = ()):
+        """The model in the form that a method's options ask for."""
+        if "noncentred" in options:
+            raise NotImplementedError(f"{self.name} has one parameterisation only")
+        return self.make_model(data)
 
 
 def logistic_model(data: Data):

@@ -39,6 +39,38 @@ class Outcome:
     rows_share: float
     status: str = "finished"
     extra: Result = field(default_factory=dict)
+    #: Summaries of the parameters, of methods that do not draw.
+    parameters: Result | None = None
+
+
+class Stopwatch:
+    """Wall and CPU seconds from its start until it is stopped."""
+
+    def __init__(self):
+        self._begin = time.perf_counter(), cpu_seconds()
+        self.wall_s = self.cpu_s = np.nan
+
+    def stop(self) -> Stopwatch:
+        """Note both times."""
+        self.wall_s = time.perf_counter() - self._begin[0]
+        self.cpu_s = cpu_seconds() - self._begin[1]
+        return self
+
+
+def cpu_figures(setup_s: float, run: Stopwatch, warm: float, rest: float) -> Result:
+    """CPU seconds of set-up, warm-up and sampling; the run's are shared out as its wall time is."""
+    per_s = run.cpu_s / run.wall_s
+    return {
+        "setup_cpu_s": setup_s + per_s * max(0.0, run.wall_s - warm - rest),
+        "warmup_cpu_s": per_s * min(warm, run.wall_s),
+        "sample_cpu_s": per_s * min(rest, run.wall_s),
+    }
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of its children that have ended."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def run(problem: Problem, job: Job) -> Result:
@@ -54,8 +86,12 @@ def run(problem: Problem, job: Job) -> Result:
     }
     if job.family == "laplace":
         return {**asdict(job), **laplace_reference(problem, job)}
+    if problem.grouped:
+        from benchmarks.grouped_samplers import SAMPLERS
+
+        samplers |= SAMPLERS
     outcome = samplers[job.family](problem, job)
-    first = next(iter(outcome.draws.values()))
+    first = next(iter(outcome.draws.values()), np.empty((0, 0)))
     return {
         **asdict(job),
         "status": outcome.status,
@@ -66,7 +102,7 @@ def run(problem: Problem, job: Job) -> Result:
         "rows_share": outcome.rows_share,
         **outcome.extra,
         "peak_mb": peak_mb(),
-        "parameters": describe(problem, outcome.draws),
+        "parameters": outcome.parameters or describe(problem, outcome.draws),
     }
 
 
@@ -145,9 +181,8 @@ def describe(problem: Problem, draws: dict[str, np.ndarray]) -> Result:
     """Moments, Monte Carlo errors and effective sample sizes of every parameter."""
     from arviz_stats.base import array_stats
 
-    out: Result = {
-        k: [] for k in ("label", "mean", "sd", "mcse_mean", "mcse_sd", "ess_bulk", "ess_tail")
-    }
+    keys = ("label", "mean", "sd", "mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat")
+    out: Result = {key: [] for key in keys}
     for label, x in scalars(problem, draws):
         enough = x.shape[1] >= 4 and x.std() > 0.0
         out["label"].append(label)
@@ -160,7 +195,13 @@ def describe(problem: Problem, draws: dict[str, np.ndarray]) -> Result:
         for kind, settings in (("bulk", {}), ("tail", {"prob": _TAILS})):
             ess = array_stats.ess(x, method=kind, **settings) if enough else 0.0
             out[f"ess_{kind}"].append(float(ess))
+        out["r_hat"].append(float(array_stats.rhat(halves(x))) if enough else np.nan)
     return out
+
+
+def halves(x: np.ndarray) -> np.ndarray:
+    """Draws (chain, draw) as two chains if there is only one, so that R-hat can compare them."""
+    return x if x.shape[0] > 1 else x[:, : 2 * (x.shape[1] // 2)].reshape(2, -1)
 
 
 def scalars(problem: Problem, draws: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
@@ -198,11 +239,11 @@ def racing(problem: Problem, job: Job) -> Outcome:
         settings |= {"race": "exact", "audits": 0}
     if "noproxy" in job.options:
         settings["proxy"] = None
-    model = problem.make_model(problem.make_data(job.n_rows, job.seed))
-    begin = time.perf_counter()
+    model = problem.model(problem.make_data(job.n_rows, job.seed))
+    built = Stopwatch()
     with model:
         step = amc.RacingMetropolis(**settings)
-    built = time.perf_counter() - begin
+    built.stop()
     draws = job.draws or (_EXACT_DRAWS if exact else _RACING_DRAWS)
     tune = job.tune or (_EXACT_TUNE if exact else _RACING_TUNE)
     outcome, idata = sample_steps(problem, job, model, step, draws, tune, built)
@@ -218,10 +259,10 @@ def gibbs(problem: Problem, job: Job) -> Outcome:
     if "noproxy" in job.options:
         settings["proxy"] = None
     model = problem.make_model(problem.make_data(job.n_rows, job.seed))
-    begin = time.perf_counter()
+    built = Stopwatch()
     with model:
         step = amc.RacingGibbs(**settings)
-    built = time.perf_counter() - begin
+    built.stop()
     draws, tune = job.draws or (_EXACT_DRAWS if exact else _GIBBS_DRAWS), job.tune or _GIBBS_TUNE
     if exact:
         draws, tune = affordable(step, model, job, draws, tune)
@@ -242,12 +283,12 @@ def pymc_gibbs(problem: Problem, job: Job) -> Outcome:
     import pymc as pm
 
     model = problem.make_model(problem.make_data(job.n_rows, job.seed))
-    begin = time.perf_counter()
+    built = Stopwatch()
     with model:
         binary = all(rv.owner.op.name == "bernoulli" for rv in model.free_RVs)
         kind = pm.BinaryGibbsMetropolis if binary else pm.CategoricalGibbsMetropolis
         step = kind(model.free_RVs)
-    built = time.perf_counter() - begin
+    built.stop()
     draws, tune = affordable(step, model, job, job.draws or _GIBBS_DRAWS, job.tune or _GIBBS_TUNE)
     outcome, _ = sample_steps(problem, job, model, step, draws, tune, built)
     return outcome
@@ -292,10 +333,10 @@ def metropolis(problem: Problem, job: Job) -> Outcome:
     import pymc as pm
 
     model = problem.make_model(problem.make_data(job.n_rows, job.seed))
-    begin = time.perf_counter()
+    built = Stopwatch()
     with model:
         step = pm.Metropolis()
-    built = time.perf_counter() - begin
+    built.stop()
     per_step = pilot(step, model.initial_point(), min(10.0, 0.1 * job.cap))
     affordable = max(10, int(0.95 * job.cap * lanes(job) / job.chains / per_step))
     tune = min(job.tune or _METROPOLIS_TUNE, affordable // 4)
@@ -319,17 +360,18 @@ def pilot(step, point: dict[str, np.ndarray], limit: float) -> float:
     return (time.perf_counter() - begin) / count
 
 
-def sample_steps(problem, job: Job, model, step, draws: int, tune: int, built: float):
+def sample_steps(problem, job: Job, model, step, draws: int, tune: int, built: Stopwatch):
     """pm.sample with a given step; what is neither warm-up nor sampling counts as set-up."""
     import pymc as pm
 
     clock = Clock(job.cap)
-    begin = time.perf_counter()
+    watch = Stopwatch()
     with model:
         idata = pm.sample(
             draws,
             tune=tune,
             step=step,
+            var_names=list(problem.variables),
             chains=job.chains,
             cores=lanes(job),
             random_seed=job.seed,
@@ -338,11 +380,12 @@ def sample_steps(problem, job: Job, model, step, draws: int, tune: int, built: f
             quiet=True,
             compute_convergence_checks=False,
         )
-    whole = time.perf_counter() - begin
+    watch.stop()
     warm, rest = clock.phases(lanes(job))
-    setup = built + max(0.0, whole - warm - rest)
+    setup = built.wall_s + max(0.0, watch.wall_s - warm - rest)
+    cpu = cpu_figures(built.cpu_s, watch, warm, rest)
     drawn = posterior(problem, idata)
-    return Outcome(drawn, setup, warm, rest, 1.0, clock.status), idata
+    return Outcome(drawn, setup, warm, rest, 1.0, clock.status, cpu), idata
 
 
 # --- NUTS ----------------------------------------------------------------------------------------
@@ -373,12 +416,12 @@ def nuts(problem: Problem, job: Job) -> Outcome:
     """NUTS by nutpie, aborted at the cap; ``nuts:lowrank`` adapts to correlations."""
     import nutpie
 
-    model = problem.make_model(problem.make_data(job.n_rows, job.seed))
-    begin = time.perf_counter()
-    compiled = nutpie.compile_pymc_model(model)
-    compile_s = time.perf_counter() - begin
+    model = problem.model(problem.make_data(job.n_rows, job.seed), job.options)
+    built = Stopwatch()
+    compiled = nutpie.compile_pymc_model(model, var_names=problem.variables)
+    built.stop()
     progress = NutsProgress()
-    begin = time.perf_counter()
+    watch = Stopwatch()
     running = nutpie.sample(
         compiled,
         draws=job.draws or _NUTS_DRAWS,
@@ -393,13 +436,17 @@ def nuts(problem: Problem, job: Job) -> Outcome:
         blocking=False,
     )
     idata, capped = wait(running, job.cap)
-    warm, rest = progress.phases(time.perf_counter() - begin, lanes(job))
+    watch.stop()
+    warm, rest = progress.phases(watch.wall_s, lanes(job))
     drawn = even_draws(posterior(problem, idata))
     status = f"stopped at {job.cap:.0f} s" if capped else "finished"
+    extra = cpu_figures(built.cpu_s, watch, warm, rest)
     if not next(iter(drawn.values())).shape[1]:
-        return Outcome(drawn, compile_s, warm, rest, np.nan, f"{status}, in warm-up")
+        status = f"{status}, in warm-up"
+        return Outcome(drawn, built.wall_s, warm, rest, np.nan, status, extra)
     gradients = float(np.nanmean(idata["sample_stats"]["n_steps"].values))
-    return Outcome(drawn, compile_s, warm, rest, gradients, status, {"gradients": gradients})
+    extra["gradients"] = gradients
+    return Outcome(drawn, built.wall_s, warm, rest, gradients, status, extra)
 
 
 def wait(running, cap: float):
@@ -433,7 +480,7 @@ def hmcecs(problem: Problem, job: Job) -> Outcome:
     size = next((int(o) for o in job.options if o.isdigit()), _ECS_ROWS)
     data = problem.make_data(job.n_rows, job.seed)
     size = min(size, job.n_rows)
-    begin = time.perf_counter()
+    built = Stopwatch()
     mode, _ = laplace(data)
     kernel = ecs_kernel(mode, job.n_rows, size)
     arrays = (jax.numpy.asarray(data["X"]), jax.numpy.asarray(data["y"]))
@@ -441,20 +488,37 @@ def hmcecs(problem: Problem, job: Job) -> Outcome:
     tune, wanted = job.tune or _ECS_TUNE, job.draws or _ECS_DRAWS
     state = kernel.init(jax.random.key(job.seed), tune, {"beta": mode}, arrays, {})
     advance = ecs_chunk(kernel, state, arrays)
-    setup = time.perf_counter() - begin
+    built.stop()
+    return ecs_outcome(advance, state, tune, wanted, job, size, built)
+
+
+def ecs_outcome(
+    advance, state, tune: int, wanted: int, job: Job, size: int, built: Stopwatch
+) -> Outcome:
+    """Run the chains of HMCECS and put their draws and figures together."""
+    watch = Stopwatch()
     chains = [ecs_chain(advance, state, tune, wanted, job, k) for k in range(job.chains)]
-    length = min(chain.beta.shape[0] for chain in chains)
-    drawn = {"beta": np.stack([chain.beta[:length] for chain in chains])}
+    watch.stop()
+    length = min(chain.length for chain in chains)
+    drawn = {
+        name: np.stack([chain.draws[name][:length] for chain in chains]) for name in chains[0].draws
+    }
     gradients = float(np.mean([chain.gradients for chain in chains]))
     capped = any(chain.capped for chain in chains)
+    warm, rest = (sum(getattr(c, f"{k}_s") for c in chains) for k in ("warmup", "sample"))
     return Outcome(
         drawn,
-        setup,
-        sum(chain.warmup_s for chain in chains) / lanes(job),
-        sum(chain.sample_s for chain in chains) / lanes(job),
+        built.wall_s,
+        warm / lanes(job),
+        rest / lanes(job),
         gradients * size / job.n_rows,
         f"stopped at {job.cap:.0f} s" if capped else "finished",
-        {"gradients": gradients, "subsample": size, "accepted": chains[0].swaps},
+        {
+            "gradients": gradients,
+            "subsample": size,
+            "accepted": chains[0].swaps,
+            **cpu_figures(built.cpu_s, watch, warm, rest),
+        },
     )
 
 
@@ -478,13 +542,16 @@ def ecs_kernel(mode: np.ndarray, n_rows: int, size: int):
     return HMCECS(NUTS(model), num_blocks=min(_ECS_BLOCKS, size), proxy=proxy)
 
 
-def ecs_chunk(kernel, state, arrays):
-    """Compile a function that makes a few draws; compiled ahead, so that it can be timed."""
+def ecs_chunk(kernel, state, arrays, read=lambda z: {"beta": z["beta"]}):
+    """Compile a function that makes a few draws; compiled ahead, so that it can be timed.
+
+    `read` picks what is kept from a state's variables.
+    """
     import jax
 
     def one(state, _):
         state = kernel.sample(state, arrays, {})
-        return state, (state.z["beta"], state.hmc_state.num_steps, state.accept_prob)
+        return state, (read(state.z), state.hmc_state.num_steps, state.accept_prob)
 
     def chunk(state):
         return jax.lax.scan(one, state, None, length=_ECS_CHUNK)
@@ -496,12 +563,17 @@ def ecs_chunk(kernel, state, arrays):
 class EcsChain:
     """Draws of one chain, its timings, gradients per draw and accepted subsamples."""
 
-    beta: np.ndarray
+    draws: dict[str, np.ndarray]
     warmup_s: float
     sample_s: float
     gradients: float
     swaps: float
     capped: bool
+
+    @property
+    def length(self) -> int:
+        """Number of draws."""
+        return len(next(iter(self.draws.values())))
 
 
 def ecs_chain(advance, state, tune: int, wanted: int, job: Job, chain: int) -> EcsChain:
@@ -523,14 +595,14 @@ def ecs_chain(advance, state, tune: int, wanted: int, job: Job, chain: int) -> E
     kept: list[Any] = []
     while len(kept) * _ECS_CHUNK < wanted and time.perf_counter() < deadline:
         state, out = jax.block_until_ready(advance(state))
-        kept.append(tuple(np.asarray(part) for part in out))
+        kept.append(jax.tree.map(np.asarray, out))
     end = time.perf_counter()
     if not kept:
-        size = np.shape(state.z["beta"])[0]
-        return EcsChain(np.empty((0, size)), warm - begin, end - warm, np.nan, np.nan, True)
-    beta, steps, swaps = (np.concatenate(part) for part in zip(*kept, strict=True))
-    capped = beta.shape[0] < wanted
-    return EcsChain(beta, warm - begin, end - warm, steps.mean(), swaps.mean(), capped)
+        none = {name: value[:0] for name, value in out[0].items()}
+        return EcsChain(none, warm - begin, end - warm, np.nan, np.nan, True)
+    draws, steps, swaps = jax.tree.map(lambda *parts: np.concatenate(parts), *kept)
+    capped = len(steps) < wanted
+    return EcsChain(draws, warm - begin, end - warm, steps.mean(), swaps.mean(), capped)
 
 
 # --- references ----------------------------------------------------------------------------------

@@ -1,0 +1,93 @@
+"""BG/NBD: the likelihood against an integral and its total, simulated histories, the model."""
+
+import math
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+from pytensor.compile.mode import Mode
+from scipy.integrate import dblquad, quad
+from scipy.stats import beta, gamma
+
+from models.customer_lifetime import (
+    PARAMETERS,
+    SEGMENT_SD,
+    customer_model,
+    draw_histories,
+    log_likelihood,
+    simulate_customers,
+)
+
+PYTHON = Mode(linker="py", optimizer="fast_compile")
+R, ALPHA, A, B = 0.8, 3.0, 0.7, 1.9
+
+
+def likelihood(history, age):
+    value = log_likelihood(pt.as_tensor(np.asarray(history, float)), R, ALPHA, A, B, age)
+    return np.exp(value.eval(mode=PYTHON))
+
+
+@pytest.mark.parametrize("history", [(0, 0.0), (1, 2.0), (4, 7.5)])
+def test_likelihood_integrates_over_rates_and_chances(history):
+    """Fader, Hardie & Lee (2005), equation 3, over their mixing distributions."""
+    x, last, age = *history, 10.0
+
+    def given(p, rate):
+        stay = (1.0 - p) ** x * rate**x * math.exp(-rate * age)
+        leave = p * (1.0 - p) ** (x - 1) * rate**x * math.exp(-rate * last) if x else 0.0
+        return (stay + leave) * gamma.pdf(rate, R, scale=1.0 / ALPHA) * beta.pdf(p, A, B)
+
+    # Substitutions take the poles at zero away.
+    total = dblquad(
+        lambda q, s: given(q**4, s**4) * 16.0 * q**3 * s**3, 0.0, 2.2, 0.0, 1.0, epsabs=1e-11
+    )[0]
+    assert float(likelihood(history, age)) == pytest.approx(total, rel=1e-5)
+
+
+def test_likelihood_sums_to_one():
+    """One purchase or none: the chance of at most one purchase by simulation."""
+    age = 6.0
+    none = float(likelihood((0, 0.0), age))
+    one = quad(lambda t: float(likelihood((1, t), age)), 0.0, age, epsabs=1e-6)[0]
+    drawn = draw_histories(R, ALPHA, A, B, np.full(40_000, age), np.random.default_rng(1))
+    for count, chance in ((0, none), (1, one)):
+        found = (drawn[:, 0] == count).mean()
+        assert abs(found - chance) < 4.0 * math.sqrt(chance * (1.0 - chance) / 40_000)
+
+
+def test_histories():
+    data = simulate_customers(2_000, 50)
+    count, last = data.history.T
+    assert (last <= data.age).all()
+    np.testing.assert_array_equal(last == 0.0, count == 0)
+    assert not data.effects["r"].any() and data.effects["alpha"].any()
+    error = SEGMENT_SD / math.sqrt(2.0 * 50)
+    assert abs(data.effects["alpha"].std(ddof=1) - SEGMENT_SD) < 4.0 * error
+    assert np.array_equal(data.history, simulate_customers(2_000, 50).history)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_log_density(centred):
+    data = simulate_customers(40, 5)
+    model = customer_model(data, centred=centred)
+    assert np.isfinite(model.compile_logp(mode=PYTHON)(model.initial_point()))
+    point = {name: np.full(np.shape(v), 0.2) for name, v in model.initial_point().items()}
+    suffix = "" if centred else "_z"
+    point[f"segment_alpha{suffix}"] = np.linspace(-0.4, 0.4, 5)
+    u = point[f"segment_alpha{suffix}"] * (1.0 if centred else math.exp(0.2))
+    shift = 0.2 * (1.0 if centred else math.exp(0.2))
+    logs = {name: np.full(40, 0.2) for name in PARAMETERS}
+    logs["alpha"] = 0.2 + u[data.segment]
+    logs["a"] = logs["a"] + shift
+    own = [np.exp(logs[name]) for name in PARAMETERS]
+    expected = log_likelihood(pt.as_tensor(data.history), *own, data.age).eval(mode=PYTHON).sum()
+    found = model.compile_logp(vars=[model["obs"]], mode=PYTHON)(point)
+    assert float(found) == pytest.approx(float(expected))
+
+
+def test_parameters_that_vary_are_checked():
+    with pytest.raises(ValueError, match="varying must be some of"):
+        simulate_customers(10, 2, varying=("beta",))
+    with pytest.raises(ValueError, match="varying must be some of"):
+        customer_model(simulate_customers(10, 2), varying="alpha")

@@ -1,0 +1,147 @@
+"""Gaussian mixed models in closed form, against densities and integrals computed otherwise."""
+
+import math
+
+import numpy as np
+import pytest
+
+from pytensor.compile.mode import Mode
+from scipy.integrate import dblquad, quad
+from scipy.stats import halfnorm, multivariate_normal, norm
+
+from models.grouped import EXAMPLES, simulate_intercepts
+from models.grouped_gaussian import (
+    SCHOOL_EFFECTS,
+    SCHOOL_ERRORS,
+    eight_schools_model,
+    eight_schools_reference,
+    gaussian_reference,
+    given_sds,
+    log_marginal,
+    sums,
+)
+
+PYTHON = Mode(linker="py", optimizer="fast_compile")
+BETA, SIGMA, TAU = np.array([0.1, 0.4, -0.2]), 0.7, 0.9
+
+
+@pytest.fixture
+def data():
+    return simulate_intercepts("gaussian", 40, 12, sizes="unbalanced", seed=3)
+
+
+def test_marginal_by_numerical_integration(data):
+    """Group by group, the effect integrated out by quadrature; groups without rows add nothing."""
+    group = data.groups["group"]
+    residual = data.y - data.X @ BETA
+    total = 0.0
+    for g in np.unique(group):
+        r = residual[group == g]
+
+        def density(u, r=r):
+            return math.exp(norm.logpdf(r, u, SIGMA).sum() + norm.logpdf(u, 0.0, TAU))
+
+        total += math.log(quad(density, -8.0, 8.0, points=[r.mean()], epsabs=0.0, limit=200)[0])
+    assert log_marginal(data, BETA, SIGMA, TAU) == pytest.approx(total, abs=1e-6)
+
+
+def test_marginal_by_the_dense_covariance(data):
+    Z = np.eye(12)[data.groups["group"]]
+    covariance = SIGMA**2 * np.eye(40) + TAU**2 * Z @ Z.T
+    expected = multivariate_normal.logpdf(data.y, data.X @ BETA, covariance)
+    assert log_marginal(data, BETA, SIGMA, TAU) == pytest.approx(expected)
+    without_beta = multivariate_normal.logpdf(
+        data.y, np.zeros(40), covariance + 4.0 * data.X @ data.X.T
+    )
+    assert given_sds(sums(data), SIGMA, TAU, 2.0)[0] == pytest.approx(without_beta)
+
+
+def test_marginal_without_effects(data):
+    expected = norm.logpdf(data.y, data.X @ BETA, SIGMA).sum()
+    assert log_marginal(data, BETA, SIGMA, 0.0) == pytest.approx(expected)
+
+
+def test_reference_by_adaptive_integration(data):
+    """Evidence and mean of tau over (sigma, tau), by another rule in other coordinates."""
+    s = sums(data)
+    moments, log_evidence = gaussian_reference(data)
+
+    def density(tau, sigma):
+        prior = halfnorm.pdf(sigma) * halfnorm.pdf(tau)
+        return math.exp(given_sds(s, sigma, tau, 2.0)[0] - log_evidence) * prior
+
+    settings = {"epsabs": 1e-7, "epsrel": 1e-7}
+    assert dblquad(density, 0.3, 1.6, 0.0, 5.0, **settings)[0] == pytest.approx(1.0, abs=1e-5)
+    mean = dblquad(lambda t, s: t * density(t, s), 0.3, 1.6, 0.0, 5.0, **settings)[0]
+    assert moments["sd_group"].mean == pytest.approx(mean, abs=1e-5)
+
+
+def test_reference_does_not_depend_on_the_grid(data):
+    (coarse, log_z), (fine, finer_log_z) = (gaussian_reference(data, step=s) for s in (0.25, 0.15))
+    assert log_z == pytest.approx(finer_log_z, abs=1e-8)
+    for name, found in coarse.items():
+        np.testing.assert_allclose(found.mean, fine[name].mean, atol=1e-7)
+        np.testing.assert_allclose(found.sd, fine[name].sd, atol=1e-7)
+    empty = np.bincount(data.groups["group"], minlength=12) == 0
+    assert empty.any()
+    np.testing.assert_allclose(coarse["group"].mean[empty], 0.0, atol=1e-12)
+    second = coarse["sd_group"].sd ** 2 + coarse["sd_group"].mean ** 2
+    np.testing.assert_allclose(coarse["group"].sd[empty] ** 2, second, rtol=1e-9)
+
+
+def test_reference_finds_the_truth():
+    data = simulate_intercepts("gaussian", 20_000, 1_000)
+    moments, _ = gaussian_reference(data)
+    for name, truth in data.truth.items():
+        assert (np.abs(moments[name].mean - truth) < 4.0 * moments[name].sd).all()
+    z = (moments["group"].mean - data.effects["group"]) / moments["group"].sd
+    assert abs(np.mean(z**2) - 1.0) < 4.0 * math.sqrt(2.0 / z.size)
+
+
+def test_reference_and_pymc_have_the_same_density(data):
+    """The model's joint density is the marginal one times that of the effects given the rest."""
+    model = EXAMPLES["gaussian"].build(data)
+    u = np.linspace(-1.0, 1.0, 12)
+    point = {"beta": BETA, "sd_group_log__": math.log(TAU), "sigma_log__": math.log(SIGMA)}
+    found = float(model.compile_logp(mode=PYTHON)({**point, "group": u}))
+    group = data.groups["group"]
+    n, r = np.bincount(group, minlength=12), data.y - data.X @ BETA
+    precision = n / SIGMA**2 + 1.0 / TAU**2
+    mean = np.bincount(group, weights=r, minlength=12) / SIGMA**2 / precision
+    expected = log_marginal(data, BETA, SIGMA, TAU) + norm.logpdf(BETA, 0.0, 2.0).sum()
+    expected += halfnorm.logpdf([SIGMA, TAU]).sum() + math.log(SIGMA * TAU)
+    expected += norm.logpdf(u, mean, precision**-0.5).sum()
+    assert found == pytest.approx(expected)
+
+
+# --- eight schools --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mean_scale", "sd_scale"), [(5.0, 5.0), (10.0, 2.0)])
+def test_eight_schools_by_adaptive_integration(mean_scale, sd_scale):
+    moments, log_evidence = eight_schools_reference(mean_scale=mean_scale, sd_scale=sd_scale)
+    y, errors = SCHOOL_EFFECTS, SCHOOL_ERRORS
+
+    def density(tau):
+        covariance = np.diag(errors**2 + tau**2) + mean_scale**2
+        log_p = multivariate_normal.logpdf(y, np.zeros(8), covariance)
+        return math.exp(log_p - log_evidence) * halfnorm.pdf(tau, scale=sd_scale)
+
+    def theta(tau):  # their mean, with mu integrated out
+        prior = tau**2 * np.eye(8) + mean_scale**2
+        return prior @ np.linalg.solve(prior + np.diag(errors**2), y)
+
+    top = 12.0 * sd_scale
+    assert quad(density, 0.0, top)[0] == pytest.approx(1.0, abs=1e-6)
+    mean = quad(lambda t: t * density(t), 0.0, top)[0]
+    square = quad(lambda t: t**2 * density(t), 0.0, top)[0]
+    assert moments["tau"].mean == pytest.approx(mean, abs=1e-5)
+    assert moments["tau"].sd == pytest.approx(math.sqrt(square - mean**2), abs=1e-5)
+    first = quad(lambda t: theta(t)[0] * density(t), 0.0, top)[0]
+    assert moments["theta"].mean[0] == pytest.approx(first, abs=1e-5)
+
+
+def test_eight_schools_model_evaluates():
+    for centred in (True, False):
+        model = eight_schools_model(centred)
+        assert np.isfinite(model.compile_logp(mode=PYTHON)(model.initial_point()))
