@@ -18,7 +18,7 @@ from scipy import special
 __all__ = ["ARRAY", "SOURCE"]
 
 #: Without branches and calls a processor computes several at once.
-_branch_free = njit(cache=True, error_model="numpy", fastmath={"contract"})
+_branch_free = njit(cache=True, error_model="numpy", fastmath={"contract"}, forceinline=True)
 
 
 @intrinsic

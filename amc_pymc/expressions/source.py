@@ -59,6 +59,7 @@ def print_function(
     outputs: Sequence[int],
     known: dict[int, str],
     into: str = "",
+    fast: bool = False,
 ) -> list[str]:
     """Lines of a compiled function that computes some expressions.
 
@@ -75,13 +76,16 @@ def print_function(
     into : str
         Format of the places that outputs are written to, such as ``"kept[j, {}]"``; the function
         returns them as a tuple if it is empty.
+    fast : bool
+        Whether sums may be taken in any order.
 
     Returns
     -------
     list of str
     """
     text = dict(known)
-    lines = ["@njit(cache=True, error_model='numpy', fastmath={'contract'})", f"def {name}({', '.join(arguments)}):"]
+    math = "FAST" if fast else "{'contract'}"
+    lines = [f"@njit(cache=True, error_model='numpy', fastmath={math}, forceinline=True)", f"def {name}({', '.join(arguments)}):"]
     for n in _needed(graph, outputs, known):
         node = graph.nodes[n]
         if node.op == "const":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -16,8 +17,13 @@ from amc_pymc.marginals import hermite_nodes, load_kernels, printed_source, stat
 __all__ = ["GroupDensities", "GroupedModel"]
 
 _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
-#: Nodes along each axis, by the number of local effects.
-_NODES = {1: 7, 2: 5, 3: 5}
+#: Nodes along each axis that are tried, and where the search begins, by the number of effects.
+_NODES = {1: (1, 3, 5, 7, 11, 15, 21), 2: (1, 3, 5, 7, 11), 3: (1, 3, 5, 7)}
+_FIRST = {1: 7, 2: 5, 3: 5}
+#: Standard deviation of the quadrature's error over a posterior that is allowed, in nats.
+_TOLERANCE = 0.01
+#: Rows on which it is measured.
+_SAMPLE = 200_000
 
 
 class GroupDensities:
@@ -47,12 +53,8 @@ class GroupDensities:
         self.expand = self.layout.indices(continuous)
         self.mask = np.zeros(self.layout.size)
         self.mask[self.expand] = 1.0
-        if groups.states is None:
-            self.n_nodes = n_nodes or _NODES[q]
-            self.nodes = hermite_nodes(self.n_nodes, q)
-        else:
-            self.n_nodes = len(groups.states)
-            self.nodes = state_nodes(groups.states)
+        self.discrete = groups.states is not None
+        self._set_nodes(n_nodes or _FIRST[q])
         self.modes = np.zeros((self.n_units, q))
         self.factors = np.zeros((self.n_units, q, q))
         self.factors[:] = np.eye(q)
@@ -61,6 +63,39 @@ class GroupDensities:
         self.counter = np.zeros(1, np.int64)
         #: Cost of full passes so far, in log-likelihoods of one row.
         self.rows_evaluated = 0
+        #: Largest difference that twice the nodes have made to a decision's log ratio so far.
+        self.approximation_error = 0.0
+
+    def _set_nodes(self, number: int) -> None:
+        """Nodes of the quadrature along each axis; audits take twice as many."""
+        states, q = self.groups.states, self.groups.program.n_local
+        self.n_nodes = number if states is None else len(states)
+        self.nodes = hermite_nodes(number, q) if states is None else state_nodes(states)
+        self.finer = self.nodes if self.discrete else hermite_nodes(2 * number + 1, q)
+
+    def choose_nodes(self, points: Sequence[np.ndarray], rng: np.random.Generator) -> float:
+        """Take the fewest nodes whose error hardly varies over some points of the posterior.
+
+        What a constant error does to the log-likelihood does not matter to a sampler. Returns the
+        standard deviation of the error over the points, in nats.
+        """
+        if self.discrete:
+            return 0.0
+        share = min(1.0, _SAMPLE / max(1, self.n_rows))
+        number = max(1, int(share * self.n_units))
+        some = np.sort(rng.choice(self.n_units, size=number, replace=False))
+        scale = self.n_units / number
+        totals: dict[int, np.ndarray] = {}
+        choices = _NODES[self.groups.program.n_local]
+        for k in (choices[-1], *choices[:-1]):
+            self._set_nodes(k)
+            totals[k] = scale * np.array([self.values(x, some).sum() for x in points])
+            error = float(np.std(totals[k] - totals[choices[-1]]))
+            self.rows_evaluated += number * len(points) * len(self.nodes.log_weights)
+            if k != choices[-1] and error < _TOLERANCE:
+                return error
+        self._set_nodes(choices[-1])
+        return float(np.std(totals[choices[-1]] - totals[choices[-2]]))
 
     def __getstate__(self):
         kind = type(self)
@@ -96,9 +131,13 @@ class GroupDensities:
     # --- for compiled loops ---------------------------------------------------------------------
 
     @property
-    def _arrays(self):
+    def _places(self):
         g = self.groups
-        return [g.rows, g.first, g.groups, self.modes, self.factors, *self.nodes]
+        return [g.rows, g.first, g.groups, self.modes, self.factors]
+
+    @property
+    def _arrays(self):
+        return [*self._places, *self.nodes]
 
     @cached_property
     def rewards(self):
@@ -129,8 +168,18 @@ class GroupDensities:
         return self.values(x, np.arange(self.n_units))
 
     def change(self, x: np.ndarray, x_new: np.ndarray) -> float:
-        """Sum over all groups of the change from x to x_new, without any control variate."""
-        return float(np.sum(self.all_values(x_new) - self.all_values(x)))
+        """Sum over all groups of the change from x to x_new, with twice the nodes."""
+        coarse = float(np.sum(self.all_values(x_new) - self.all_values(x)))
+        if self.discrete:
+            return coarse
+        units = np.arange(self.n_units)
+        there, here = (
+            self.kernels.values(y, units, *self._places, *self.finer, False, self.counter)
+            for y in (x_new, x)
+        )
+        fine = float(np.sum(there - here))
+        self.approximation_error = max(self.approximation_error, abs(fine - coarse))
+        return fine
 
     def settle(self, x: np.ndarray) -> None:
         """Move the stored nodes to the modes at x."""

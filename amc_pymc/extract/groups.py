@@ -370,7 +370,7 @@ def take_groups(model, factor: Factor, observed_vars: Sequence[Any] | None = Non
     outputs = [row_expression(s, graph, columns.part(k), leaf) for k, s in enumerate(sources)]
     row = _chosen_by_source(graph, outputs, columns, sources)
     prior, group_columns = _prior_expression(factor, model, graph, plain)
-    (row,), row_data = columns.used([row])
+    (row,), row_data = columns.used(columns.with_codes([row]))
     (prior,), group_data = group_columns.used([prior])
     levels = np.concatenate(factor.levels)
     order = np.argsort(levels, kind="stable")

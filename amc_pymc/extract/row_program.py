@@ -71,6 +71,41 @@ class Columns:
 
         return self.node((key, *index), values)
 
+    def with_codes(self, outputs: Sequence[int]) -> list[int]:
+        """Outputs whose products with one-hot columns are entries chosen by a code instead."""
+        g = self.graph
+        change = {n: self._coded(*g.nodes[n].value) for n in g.leaves(outputs, "dot")}
+        return g.replaced(outputs, {n: new for n, new in change.items() if new is not None})
+
+    def _coded(self, array: str, first: int, columns: tuple[int, ...]) -> int | None:
+        """Sum of what is not one-hot and of the entries that a row's codes choose."""
+        g, data = self.graph, [self._all[c] for c in columns]
+        if len({source for source, _ in data}) > 1:
+            return None
+        codes, ones = _one_hot([array for _, array in data])
+        if not codes:
+            return None
+        part, total = self.part(data[0][0]), g.const(0.0)
+        for n, (members, code) in enumerate(codes):
+            position = part.node(("code", n, first, columns), lambda code=code: code)
+            at = g.make("add", g.const(first), g.make("maximum", position, g.const(0)))
+            chosen = g.make("ge", position, g.const(0))
+            entry = g.entry(array, at)
+            total = g.make("add", total, g.make("switch", chosen, entry, g.const(0.0)))
+        coded = {k for members, _ in codes for k in members}
+        for k in ones:
+            total = g.make("add", total, g.entry(array, g.const(first + k)))
+        for run in _runs([k for k in range(len(columns)) if k not in coded and k not in ones]):
+            total = g.make("add", total, self._product(array, first, columns, run))
+        return total
+
+    def _product(self, array, first, columns, run: Sequence[int]) -> int:
+        g = self.graph
+        if len(run) > 1:
+            return g.leaf("dot", (array, first + run[0], tuple(columns[k] for k in run)))
+        entry = g.entry(array, g.const(first + run[0]))
+        return g.make("mul", g.leaf("column", columns[run[0]]), entry)
+
     def used(self, outputs: Sequence[int]) -> tuple[list[int], list[tuple[int | None, np.ndarray]]]:
         """Outputs in terms of the columns that they read, renumbered, and these with their source.
 
@@ -90,6 +125,46 @@ class Columns:
                 name, first, columns = g.nodes[n].value
                 change[n] = g.leaf("dot", (name, first, tuple(place[c] for c in columns)))
         return g.replaced(outputs, change), [self._all[c] for c in chosen]
+
+
+#: One-hot columns from which on a code takes their place.
+_FEW_HOT = 3
+
+
+def _one_hot(columns: Sequence[np.ndarray]) -> tuple[list[tuple[list[int], np.ndarray]], list[int]]:
+    """Sets of columns of which at most one is 1 in a row, with each row's code, and those all 1.
+
+    A code is the position of the column that is 1, or -1.
+    """
+    sets: list[tuple[list[int], np.ndarray]] = []
+    ones = []
+    for k, column in enumerate(columns):
+        is_one = column == 1.0
+        if not np.all(is_one | (column == 0.0)):
+            continue
+        if is_one.all():
+            ones.append(k)
+            continue
+        for members, code in sets:
+            if not np.any(is_one & (code >= 0)):
+                break
+        else:
+            members, code = [], np.full(len(column), -1)
+            sets.append((members, code))
+        members.append(k)
+        code[is_one] = k
+    return [found for found in sets if len(found[0]) >= _FEW_HOT], ones
+
+
+def _runs(numbers: Sequence[int]) -> list[list[int]]:
+    """Numbers in runs of consecutive ones."""
+    out: list[list[int]] = []
+    for n in numbers:
+        if out and out[-1][-1] == n - 1:
+            out[-1].append(n)
+        else:
+            out.append([n])
+    return out
 
 
 def row_expression(

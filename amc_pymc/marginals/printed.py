@@ -131,7 +131,7 @@ class _Printer:
         )
         row = (*arrays, "shared", "rows", "i", "kept", "j")
         return first + print_function(
-            self.graph, f"{name}_kept", row, self.kept(stages), shared, "kept[{}, j]"
+            self.graph, f"{name}_kept", row, self.kept(stages), shared, "kept[{}, j]", fast=True
         )
 
     def row(self, name, stages: Stages, arrays, outputs, into: str = "") -> list[str]:

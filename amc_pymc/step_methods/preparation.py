@@ -36,6 +36,7 @@ __all__ = ["prepare"]
 _log = logging.getLogger("amc_pymc")
 _POSSIBLE = 16
 _MOST_STATES = 2_000
+_NODE_POINTS, _NODE_ERROR = 6, 0.1
 _MORE = "raise TaylorProxy(max_dim=) if memory and time allow"
 #: Subsamples and probes of the preparation do not depend on the user's seed.
 _SEED = 20161
@@ -81,6 +82,8 @@ def prepare(
                 prepared = _with_taylor(bare, model, options.proxy, rng, fit)
             bar.update(description="Measuring residuals")
             bar.advance()
+            if isinstance(densities, GroupedModel):
+                prepared = _with_nodes(prepared, densities, rng)
             prepared = with_forecast(prepared, active, options.race, options.proxy.exact_rows, rng)
             bar.advance()
             spent = densities.rows_evaluated + prepared.raced.rows_evaluated
@@ -130,6 +133,20 @@ def _with_nested(bare: Preparation, prior, proxy: TaylorProxy, rng) -> Preparati
     return replace(
         bare, surrogate=surrogate, slope=surrogate, fit=gaussian, nested=nested, notes=notes
     )
+
+
+def _with_nodes(prepared: Preparation, model: GroupedModel, rng) -> Preparation:
+    """Nodes of the quadrature that posterior draws do not tell from more, and their expansion."""
+    fit, surrogate = prepared.fit, prepared.surrogate
+    if fit is None or surrogate is None:
+        return prepared
+    points = [fit.mean] + [fit.draw(fit.mean, fit.coordinates, rng) for _ in range(_NODE_POINTS)]
+    error = model.choose_nodes(points, rng)
+    surrogate = surrogate_at(model, surrogate.centre) or surrogate
+    notes = prepared.notes
+    if error > _NODE_ERROR:
+        notes += (f"quadrature leaves an error of {error:.2g} nats",)
+    return replace(prepared, surrogate=surrogate, slope=surrogate, notes=notes)
 
 
 # --- the control variate in parameters ------------------------------------------------------------
