@@ -3,45 +3,41 @@
 from __future__ import annotations
 
 import functools
-import logging
 import multiprocessing
 import time
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
-import arviz_base as az
 import numpy as np
 import xarray as xr
 
-from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pytensor.graph.basic import Constant
 
 import amc_pymc.product_space as ps
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.execution import JobReport, number_of_cores, run_jobs
-from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.rows import choose_observed, interpreted_mode
+from amc_pymc.inference.product_space_results import (
+    STEPS,
+    ChainRecord,
+    product_space_result,
+)
 from amc_pymc.progress import progress
 from amc_pymc.proxies import DataProxy
+from amc_pymc.racing import Race
 from amc_pymc.results import RACE_STATS
 from amc_pymc.rng import RandomSeed, spawn_generators
-from amc_pymc.samplers import index, metropolis, report
+from amc_pymc.samplers import Audits, LangevinProposal, Proposal, index, metropolis, report
 from amc_pymc.samplers.index import ModelSpace
 from amc_pymc.samplers.metropolis import Metropolis
-from amc_pymc.step_methods import LangevinProposal, TaylorProxy
 from amc_pymc.step_methods.racing_metropolis import metropolis_sampler
 from amc_pymc.step_methods.racing_step import chosen_vars
-from amc_pymc.step_methods.settings import Audits, Options, Proposal, Race, as_proposals
+from amc_pymc.step_methods.settings import Options, TaylorProxy, as_proposals
 
 __all__ = ["sample_product_space"]
 
-_log = logging.getLogger("amc_pymc")
-#: A model that was entered fewer times has an error that batch means do not see.
-_FEW_TRIPS = 10
-_STEPS = ("parameters", "index")
 #: Acceptance rate of the paper's Langevin moves.
 _ACCEPT = 0.36
 
@@ -191,7 +187,7 @@ def sample_product_space(
         run = functools.partial(_run_chain, space, plan)
         records = run_jobs(run, rngs, cores=workers, bar=bar, mp_ctx=mp_ctx)
     seconds = time.perf_counter() - begin
-    tree = _result(models, names, prior, space, plan, records)
+    tree = product_space_result(models, prior, space, plan.tune, records)
     tree["sample_stats"].attrs["sampling_time"] = seconds
     return tree
 
@@ -291,19 +287,6 @@ class _Plan(NamedTuple):
     adapt: bool
 
 
-class _Record(NamedTuple):
-    """What one chain leaves, ``complete`` unless it was stopped.
-
-    ``visits`` (S,) of models, ``points`` (S, D) of the current model, ``log_weights`` (M,).
-    """
-
-    visits: np.ndarray
-    points: np.ndarray
-    stats: dict[str, np.ndarray]
-    log_weights: np.ndarray
-    complete: bool
-
-
 def _adapted_weights(space: ModelSpace, plan: _Plan, rng, bar) -> np.ndarray:
     """Log weights (M,), averaged over the second half of a chain that is only tuned.
 
@@ -316,7 +299,7 @@ def _adapted_weights(space: ModelSpace, plan: _Plan, rng, bar) -> np.ndarray:
     return record.log_weights - np.logaddexp.reduce(record.log_weights)
 
 
-def _run_chain(space: ModelSpace, plan: _Plan, rng, job: JobReport) -> _Record:
+def _run_chain(space: ModelSpace, plan: _Plan, rng, job: JobReport) -> ChainRecord:
     m = len(space.samplers)
     tune, draws = plan.tune // m, max(1, plan.draws // m)
     chains = [metropolis.init(s, rng, tune=tune, draws=draws) for s in space.samplers]
@@ -342,7 +325,7 @@ def _run_chain(space: ModelSpace, plan: _Plan, rng, job: JobReport) -> _Record:
             ps.wang_landau_step(state.log_weights, state.current, t)
             past.append(state.log_weights.copy())
         job.advance()
-    return _Record(
+    return ChainRecord(
         visits[:kept],
         visited[:kept],
         {k: v[:kept] for k, v in stats.items()},
@@ -353,7 +336,7 @@ def _run_chain(space: ModelSpace, plan: _Plan, rng, job: JobReport) -> _Record:
 
 def _no_stats(draws: int) -> dict[str, np.ndarray]:
     """Room for the statistics of some draws."""
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(RACE_STATS, (draws, len(_STEPS)))
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(RACE_STATS, (draws, len(STEPS)))
     shapes |= dict.fromkeys(("accept", "row_evaluations", "race_arms_left"), (draws,))
     return {key: np.zeros(shape) for key, shape in shapes.items()}
 
@@ -367,121 +350,3 @@ def _record(stats, s: int, moved, drawn, evaluations: int) -> None:
     # An exact chain would keep the current point's log-likelihood; a race needs both.
     points = 2.0 if drawn["race_delta"] > 0.0 else 1.0
     stats["row_evaluations"][s] = points * moved["race_rows"] + evaluations
-
-
-# --- the result ---------------------------------------------------------------------------------
-
-
-def _result(models, names, prior, space, plan, records) -> xr.DataTree:
-    records, draws = _rectangle(records)
-    if draws == 0:
-        raise KeyboardInterrupt("Stopped before a draw was kept")
-    index = np.stack([r.visits[:draws] for r in records])
-    log_weights = np.stack([r.log_weights for r in records])
-    stats = {key: np.stack([r.stats[key][:draws] for r in records]) for key in records[0].stats}
-    tree = az.from_dict(
-        {"posterior": {"model_index": index}, "sample_stats": stats},
-        coords={"step": list(_STEPS)},
-        dims={key: ["step"] for key in RACE_STATS},
-        attrs={
-            "/": {"inference_library": "amc_pymc"},
-            "posterior": {"models": list(names), "tuning_steps": plan.tune},
-        },
-    )
-    tree["product_space"] = xr.DataTree(_summary(names, prior, space, index, log_weights))
-    _warn_of_mixing(tree["product_space"].to_dataset())
-    _warn_of_errors(stats, space.race.delta)
-    for k, name in enumerate(names):
-        points = [r.points[:draws] for r in records]
-        if np.any(index == k):
-            tree[f"models/{name}"] = _model_posterior(models[name], space, k, index, points)
-        else:
-            _log.warning(
-                "Model %r was never visited; it has no posterior and no Bayes factor.", name
-            )
-    return tree
-
-
-def _rectangle(records) -> tuple[list[_Record], int]:
-    """The chains and the number of draws that keep most draws of interrupted chains."""
-    lengths = sorted((len(r.visits) for r in records), reverse=True)
-    draws = max(lengths, key=lambda n: n * sum(m >= n for m in lengths))
-    return [r for r in records if len(r.visits) >= draws], draws
-
-
-def _warn_of_mixing(summary: xr.Dataset) -> None:
-    trips, visits = summary["round_trips"].sum("chain"), summary["visits"].sum("chain")
-    rare = summary["model"].values[((trips < _FEW_TRIPS) & (visits > 0)).values]
-    if rare.size:
-        _log.warning(
-            "The chains came back to %s fewer than %d times; their Bayes factors have larger errors "
-            "than stated. Draw and tune longer, try pseudo_prior='pilot', or give parameters a "
-            "transform in which their posterior is closer to a Gaussian.",
-            ", ".join(map(repr, rare)),
-            _FEW_TRIPS,
-        )
-
-
-def _warn_of_errors(stats, delta: float) -> None:
-    for j, step in enumerate(_STEPS):
-        audited, wrong = (int(stats[k][..., j].sum()) for k in ("race_audited", "race_wrong"))
-        if audited and clopper_pearson(wrong, audited)[0] > delta:
-            _log.warning(
-                "%d of %d audited decisions on the %s were wrong, more than delta=%s allows: batch "
-                "means are not normal. Raise batch_size.",
-                wrong,
-                audited,
-                step,
-                delta,
-            )
-
-
-def _summary(names, prior, space, index, log_weights) -> xr.Dataset:
-    estimates = ps.estimate_models(index, log_weights, prior)
-    counts = np.stack([np.bincount(i, minlength=len(names)) for i in index])
-    trips = np.stack([ps.round_trips(i, len(names)) for i in index])
-    pair = ("model", "against")
-    return xr.Dataset(
-        {
-            "prob": ("model", estimates.prob),
-            "prob_mcse": ("model", estimates.prob_mcse),
-            "log_bf": (pair, estimates.log_bf),
-            "log_bf_mcse": (pair, estimates.log_bf_mcse),
-            "visits": (("chain", "model"), counts),
-            "round_trips": (("chain", "model"), trips),
-            "log_weight": (("chain", "model"), log_weights),
-            "prior_prob": ("model", prior),
-            "laplace_log_evidence": ("model", space.laplace_log_evidence),
-        },
-        coords={"model": list(names), "against": list(names), "chain": np.arange(len(index))},
-    )
-
-
-def _model_posterior(model, space, k, index, points) -> xr.DataTree:
-    """The draws made in model k, each chain's repeated evenly to the full number of draws."""
-    draws = index.shape[1]
-    pools = [p[i == k, : space.sizes[k]] for p, i in zip(points, index)]
-    everywhere = np.concatenate(pools)
-    layout = cast(ModelDensities, space.samplers[k].prepared.densities).layout
-    outputs = list(model.unobserved_value_vars)
-    fn = model.compile_fn(outputs, inputs=model.value_vars, point_fn=True, on_unused_input="ignore")
-    chains = []
-    for pool in pools:
-        pool = pool if len(pool) else everywhere
-        values = [fn(layout.unravel(x)) for x in pool]
-        chosen = ((np.arange(draws) + 0.5) / draws * len(pool)).astype(int)
-        chains.append([np.stack([v[j] for v in values])[chosen] for j in range(len(outputs))])
-    hidden = {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
-    posterior = {
-        v.name: np.stack([c[j] for c in chains])
-        for j, v in enumerate(outputs)
-        if v.name not in hidden
-    }
-    coords, dims = coords_and_dims_for_inferencedata(model)
-    visits = [len(p) for p in pools]
-    return az.from_dict(
-        {"posterior": posterior},
-        coords=coords,
-        dims={n: d for n, d in dims.items() if n in posterior},
-        attrs={"posterior": {"visits_per_chain": visits}},
-    )

@@ -20,7 +20,7 @@ from amc_pymc.samplers.chain import Chain, Sampler, learns_now, moments_of, rece
 from amc_pymc.samplers.compiled import Densities, decide
 from amc_pymc.samplers.counts import MetropolisCounts, add_counts
 from amc_pymc.samplers.logs import log_move
-from amc_pymc.samplers.moves import KINDS, LANGEVIN, Moves, first_moves, kinds_of, propose
+from amc_pymc.samplers.moves import KINDS, Moves, first_moves, kinds_of, propose
 from amc_pymc.samplers.preparation import GaussianFit
 from amc_pymc.samplers.raced import finite_or_raise
 from amc_pymc.samplers.settings import Proposal
@@ -48,7 +48,7 @@ class Metropolis(Sampler):
     proposals: tuple[Proposal, ...]
 
     def _densities(self) -> Densities:
-        gradients = LANGEVIN in kinds_of(self.proposals)
+        gradients = any(KINDS[kind].gradients for kind in kinds_of(self.proposals))
         return self.prepared.compiled(self.prepared.residuals.rewards, gradients=gradients)
 
 

@@ -218,7 +218,8 @@ class Kind(NamedTuple):
     """A kind of proposal.
 
     ``first_scale`` is a function of the number of coordinates moved, ``most_scale`` the largest
-    that tuning may reach, ``adapt`` what it learns at the end of a stretch of tuning.
+    that tuning may reach, ``adapt`` what it learns at the end of a stretch of tuning, ``gradients``
+    whether it needs those of units and of the rest.
     """
 
     name: str
@@ -226,12 +227,13 @@ class Kind(NamedTuple):
     first_scale: Callable[[int], float]
     most_scale: float
     adapt: Callable[..., tuple[Moves, GaussianFit | None]]
+    gradients: bool = False
 
 
 KINDS = (
     Kind("random_walk", RandomWalkProposal, lambda a: 2.38 / math.sqrt(a), np.inf, _adapt_walk),
     Kind("gaussian", GaussianProposal, lambda a: 1.0, 1.0, _adapt_normal),
-    Kind("langevin", LangevinProposal, lambda a: 1.2 / a ** (1 / 6), np.inf, _adapt_normal),
+    Kind("langevin", LangevinProposal, lambda a: 1.2 / a ** (1 / 6), np.inf, _adapt_normal, True),
     Kind("nested", NestedProposal, lambda a: 1.0, 1.0, _adapt_nested),
 )
 NAMES = tuple(kind.name for kind in KINDS)

@@ -1,22 +1,24 @@
 """Step methods for ``pm.sample`` that read a few rows of tall data per step."""
 
-from amc_pymc.step_methods.racing_gibbs import RacingGibbs
-from amc_pymc.step_methods.racing_metropolis import RacingMetropolis
-from amc_pymc.step_methods.racing_slice import RacingSlice
-from amc_pymc.step_methods.settings import (
-    Audits,
+from amc_pymc.racing import (
     BardenetRace,
     BernsteinRace,
     ExactRace,
+    LilUCBRace,
+    NormalRace,
+    TTestRace,
+)
+from amc_pymc.samplers import (
+    Audits,
     GaussianProposal,
     LangevinProposal,
     NestedProposal,
-    LilUCBRace,
-    NormalRace,
     RandomWalkProposal,
-    TaylorProxy,
-    TTestRace,
 )
+from amc_pymc.step_methods.racing_gibbs import RacingGibbs
+from amc_pymc.step_methods.racing_metropolis import RacingMetropolis
+from amc_pymc.step_methods.racing_slice import RacingSlice
+from amc_pymc.step_methods.settings import TaylorProxy
 
 __all__ = [
     "Audits",

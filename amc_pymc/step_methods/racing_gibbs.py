@@ -14,8 +14,9 @@ from amc_pymc.arguments import positive_int
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.support import element_states
 from amc_pymc.proxies import DataProxy
+from amc_pymc.racing import ExactRace, Race, as_race
 from amc_pymc.results import GIBBS_STATS
-from amc_pymc.samplers import Preparation, gibbs
+from amc_pymc.samplers import Audits, Preparation, gibbs
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import (
     RacingStep,
@@ -23,14 +24,7 @@ from amc_pymc.step_methods.racing_step import (
     starting_point,
     stat_dtypes,
 )
-from amc_pymc.step_methods.settings import (
-    Audits,
-    ExactRace,
-    Options,
-    Race,
-    TaylorProxy,
-    as_race,
-)
+from amc_pymc.step_methods.settings import Options, TaylorProxy
 
 __all__ = ["RacingGibbs"]
 
@@ -54,9 +48,6 @@ class RacingGibbs(RacingStep):
     ----------
     vars : sequence of variables, optional
         Discrete variables to sample, default all. Others may have steps of their own.
-    observed_vars : sequence of str or variables, optional
-        Observed variables whose rows are raced; default those with the most rows. Everything else
-        in the model's logp enters exactly.
     delta : float, default 0.05
         Promised error probability of a draw, in (0, 0.5).
     race : {"normal", "bernstein", "lil_ucb", "exact"} or a race such as NormalRace
@@ -64,35 +55,19 @@ class RacingGibbs(RacingStep):
     variance : {"pairwise", "marginal"}
         Whether states are compared by the variance of their difference, or each by its own, which
         costs K instead of K^2 operations per row and reads more rows.
-    batch_size : int, default 50
-        Rows of the first batch.
     proxy : {"auto", "taylor", "data"} or TaylorProxy or DataProxy or None
         Control variate. ``"auto"`` expands every row in what it makes of the discrete variables
         (``gamma * beta``, ``mu[k]``), and does without where that is not smooth. ``"data"`` expands
         in the rows' data instead.
-    audits : int or Audits, default 200
-        Draws per chain re-made on all rows, within a tenth of the time.
-    transitions_per_draw : int, default 1
-        Sweeps over all elements between stored draws.
     states : mapping of str to sequence of int, optional
         States of variables whose support cannot be read off their distribution.
     max_states : int, default 1000
         Variables with more are refused.
-    row_logp : callable, optional
-        ``(point, rows) -> (m,)`` log-likelihoods (natural) of the given rows, for likelihoods that
-        cannot be sliced. There is no control variate then.
-    model : pm.Model, optional
-        Default: the model of the context.
-    rng : numpy.random.Generator or int, optional
-        ``pm.sample`` replaces it for each chain.
-    initial_point : dict, optional
-        Where the model is checked and the search for the centre of the control variate starts.
-    compile_kwargs : dict, optional
-        For ``pytensor.function``.
     blocked : bool, default True
         Draw all elements of all variables in one random order.
-    progressbar : bool, default True
-        Show how far the preparation is where it takes longer than two seconds.
+    observed_vars, batch_size, audits, transitions_per_draw, row_logp, model, rng, initial_point, \
+compile_kwargs, progressbar
+        As for :class:`RacingMetropolis`; a transition is a sweep over all elements.
 
     Raises
     ------

@@ -12,8 +12,16 @@ from pymc.model import modelcontext
 
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.proxies import DataProxy
+from amc_pymc.racing import Race
 from amc_pymc.results import METROPOLIS_STATS
-from amc_pymc.samplers import metropolis
+from amc_pymc.samplers import (
+    Audits,
+    GaussianProposal,
+    LangevinProposal,
+    NestedProposal,
+    Proposal,
+    metropolis,
+)
 from amc_pymc.samplers.metropolis import Metropolis
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import (
@@ -22,18 +30,7 @@ from amc_pymc.step_methods.racing_step import (
     starting_point,
     stat_dtypes,
 )
-from amc_pymc.step_methods.settings import (
-    Audits,
-    GaussianProposal,
-    LangevinProposal,
-    NestedProposal,
-    Options,
-    Proposal,
-    Race,
-    TaylorProxy,
-    as_proposals,
-    check_combination,
-)
+from amc_pymc.step_methods.settings import Options, TaylorProxy, as_proposals, check_combination
 
 __all__ = ["RacingMetropolis", "metropolis_sampler"]
 

@@ -12,7 +12,9 @@ from pymc.model import modelcontext
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.proxies import DataProxy
+from amc_pymc.racing import Race
 from amc_pymc.results import SLICE_STATS
+from amc_pymc.samplers import Audits
 from amc_pymc.samplers import slice as core
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import (
@@ -21,13 +23,7 @@ from amc_pymc.step_methods.racing_step import (
     starting_point,
     stat_dtypes,
 )
-from amc_pymc.step_methods.settings import (
-    Audits,
-    Options,
-    Race,
-    TaylorProxy,
-    positive_width,
-)
+from amc_pymc.step_methods.settings import Options, TaylorProxy, positive_width
 
 __all__ = ["RacingSlice"]
 

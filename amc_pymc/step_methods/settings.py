@@ -11,16 +11,7 @@ import numpy as np
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.proxies import DataProxy
-from amc_pymc.racing import (
-    BardenetRace,
-    BernsteinRace,
-    ExactRace,
-    LilUCBRace,
-    NormalRace,
-    Race,
-    TTestRace,
-    as_race,
-)
+from amc_pymc.racing import as_race
 from amc_pymc.samplers import (
     Audits,
     GaussianProposal,
@@ -33,26 +24,12 @@ from amc_pymc.samplers.moves import KINDS
 from amc_pymc.samplers.settings import check_count, is_integer
 
 __all__ = [
-    "Audits",
-    "BardenetRace",
-    "BernsteinRace",
-    "ExactRace",
-    "GaussianProposal",
-    "LangevinProposal",
-    "LilUCBRace",
-    "NestedProposal",
-    "NormalRace",
     "Options",
-    "Proposal",
     "Proxy",
-    "Race",
-    "RandomWalkProposal",
-    "TTestRace",
     "TaylorProxy",
     "as_audits",
     "as_proposals",
     "as_proxy",
-    "as_race",
     "check_combination",
     "positive_width",
 ]
@@ -107,7 +84,6 @@ class Options:
     transitions_per_draw: int = 1
     row_logp: Callable | None = None
     marginalize: Any = None
-    rng: Any = None
     initial_point: Mapping[str, np.ndarray] | None = None
     compile_kwargs: dict[str, Any] | None = None
     progressbar: bool = True

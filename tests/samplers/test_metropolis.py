@@ -18,6 +18,7 @@ from amc_pymc.samplers.compiled import (
     Densities,
     Races,
     as_they_are,
+    entry_point,
     no_control,
     no_gradient,
     no_row_gradient,
@@ -121,9 +122,11 @@ def transit(starts, n, densities, surrogate, population, moves, rng):
     races = Races(densities, surrogate, population, exact_rule(population.n_raced))
     moves = moves._replace(gradient=moves.gradient._replace(slope=surrogate))
     log, counts, ends = MoveLog.empty(0, starts.shape[1]), MetropolisCounts.zeros(len(NAMES)), []
+    points = np.stack([starts[0], starts[0]])
+    run = entry_point(run_transitions, (n, points, races, moves, rng, log, rng, counts))
     for start in starts:
         points = np.stack([start, start])
-        done, _, _ = run_transitions(n, points, races, moves, rng, log, rng, counts)
+        done, _, _ = run(n, points, races, moves, rng, log, rng, counts)
         assert done == n
         ends.append(points[0].copy())
     return np.array(ends), counts

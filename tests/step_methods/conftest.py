@@ -110,3 +110,14 @@ def unprepared(monkeypatch):
 
     for step in ("gibbs", "metropolis", "slice"):
         monkeypatch.setattr(f"amc_pymc.step_methods.racing_{step}.prepare", prepare)
+
+
+@pytest.fixture(scope="session")
+def categorical():
+    """A discrete ``k`` and a continuous ``mu``."""
+    with pm.Model() as model:
+        mean = pm.Categorical("k", p=np.ones(3) / 3) + pm.Normal("mu")
+        pm.Normal(
+            "obs", 0.1 * mean, 1, observed=np.random.default_rng(5).normal(0.1, 1.0, size=300)
+        )
+    return model

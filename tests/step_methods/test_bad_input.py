@@ -34,68 +34,78 @@ def poisson():
     return model
 
 
+STEPS = [amc.RacingMetropolis, amc.RacingGibbs, amc.RacingSlice]
+COUNTS = [
+    (0, ValueError),
+    (-1, ValueError),
+    (1.5, TypeError),
+    (True, TypeError),
+    ("2", TypeError),
+    (None, TypeError),
+    (np.nan, TypeError),
+    (np.inf, TypeError),
+]
+
+
 @pytest.mark.usefixtures("unprepared")
-class TestArguments:
+@pytest.mark.parametrize("step", STEPS)
+class TestSharedArguments:
+    """One set of options, checked once for all steps."""
+
+    @staticmethod
+    def refused(step, model, name, value, error=(ValueError, TypeError), **kwargs):
+        with pytest.raises(error, match=rf"{name}.*{re.escape(repr(value))}"):
+            step(model=model, **{name: value}, **kwargs)
+
     @pytest.mark.parametrize(
         "delta", [0, 0.0, 0.5, 0.7, 1, -0.1, np.nan, np.inf, "x", None, True, [0.05], 0.05j]
     )
     @pytest.mark.parametrize("race", ["normal", "exact"])
-    def test_delta(self, normal, delta, race):
-        with pytest.raises((ValueError, TypeError), match=rf"delta.*{re.escape(repr(delta))}"):
-            amc.RacingMetropolis(model=normal, delta=delta, race=race)
+    def test_delta(self, step, categorical, delta, race):
+        self.refused(step, categorical, "delta", delta, race=race)
 
-    @pytest.mark.parametrize(
-        "batch_size, error",
-        [
-            (0, ValueError),
-            (1, ValueError),
-            (-5, ValueError),
-            (2.5, TypeError),
-            (True, TypeError),
-            ("x", TypeError),
-            (None, TypeError),
-            (np.nan, TypeError),
-            (np.inf, TypeError),
-        ],
-    )
-    def test_batch_size(self, normal, batch_size, error):
-        with pytest.raises(error, match=rf"batch_size.*{re.escape(repr(batch_size))}"):
-            amc.RacingMetropolis(model=normal, batch_size=batch_size)
+    @pytest.mark.parametrize(("size", "error"), [*COUNTS, (1, ValueError)])
+    def test_batch_size(self, step, categorical, size, error):
+        self.refused(step, categorical, "batch_size", size, error)
 
-    @pytest.mark.parametrize(
-        "number, error",
-        [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError), ("2", TypeError)],
-    )
-    def test_transitions_per_draw(self, normal, number, error):
-        with pytest.raises(error, match=rf"transitions_per_draw.*{re.escape(repr(number))}"):
-            amc.RacingMetropolis(model=normal, transitions_per_draw=number)
+    @pytest.mark.parametrize(("number", "error"), COUNTS)
+    def test_transitions_per_draw(self, step, categorical, number, error):
+        self.refused(step, categorical, "transitions_per_draw", number, error)
 
     @pytest.mark.parametrize("audits", [-1, 1.5, True, "many", None, [3]])
-    def test_audits(self, normal, audits):
-        with pytest.raises((ValueError, TypeError), match=rf"audits.*{re.escape(repr(audits))}"):
-            amc.RacingMetropolis(model=normal, audits=audits)
+    def test_audits(self, step, categorical, audits):
+        self.refused(step, categorical, "audits", audits)
 
     @pytest.mark.parametrize("value", ["nrmal", 3, None, True, amc.NormalRace, ["normal"]])
-    def test_race(self, normal, value):
-        with pytest.raises((ValueError, TypeError), match=rf"race.*{re.escape(repr(value))}"):
-            amc.RacingMetropolis(model=normal, race=value)
+    def test_race(self, step, categorical, value):
+        self.refused(step, categorical, "race", value)
 
+    @pytest.mark.parametrize("value", ["tylor", 3, True, False, amc.TaylorProxy, ["taylor"]])
+    def test_proxy(self, step, categorical, value):
+        self.refused(step, categorical, "proxy", value)
+
+    @pytest.mark.parametrize("value", ["mu", 3, np.zeros(3)])
+    def test_row_logp(self, step, categorical, value):
+        with pytest.raises(TypeError, match=r"row_logp must be callable"):
+            step(model=categorical, row_logp=value)
+
+    def test_taylor_without_gradients(self, step, categorical, row_logp):
+        with pytest.raises(ValueError, match=r"proxy='taylor'.*row_logp has no derivatives"):
+            step(model=categorical, proxy="taylor", row_logp=row_logp)
+
+    def test_unknown_argument(self, step, categorical):
+        with pytest.raises(TypeError, match="detla"):
+            step(model=categorical, detla=0.1)
+
+
+@pytest.mark.usefixtures("unprepared")
+class TestProposal:
     @pytest.mark.parametrize(
         "value", ["walk", 3, None, True, amc.GaussianProposal, ["gaussian"], amc.TaylorProxy()]
     )
     def test_proposal(self, normal, value):
         with pytest.raises((ValueError, TypeError), match=rf"proposal.*{re.escape(repr(value))}"):
             amc.RacingMetropolis(model=normal, proposal=value)
-
-    @pytest.mark.parametrize("value", ["tylor", 3, True, False, amc.TaylorProxy, ["taylor"]])
-    def test_proxy(self, normal, value):
-        with pytest.raises((ValueError, TypeError), match=rf"proxy.*{re.escape(repr(value))}"):
-            amc.RacingMetropolis(model=normal, proxy=value)
-
-    @pytest.mark.parametrize("value", ["mu", 3, np.zeros(3)])
-    def test_row_logp(self, normal, value):
-        with pytest.raises(TypeError, match=r"row_logp must be callable"):
-            amc.RacingMetropolis(model=normal, row_logp=value)
 
     def test_gaussian_without_proxy(self, normal):
         with pytest.raises(ValueError, match=r"proposal='gaussian'.*proxy=None"):
@@ -105,17 +115,9 @@ class TestArguments:
         with pytest.raises(ValueError, match=r"proposal='langevin' needs gradients.*row_logp"):
             amc.RacingMetropolis(model=normal, proposal="langevin", row_logp=row_logp)
 
-    def test_taylor_without_gradients(self, normal, row_logp):
-        with pytest.raises(ValueError, match=r"proxy='taylor'.*row_logp has no derivatives"):
-            amc.RacingMetropolis(model=normal, proxy="taylor", row_logp=row_logp)
-
     def test_gaussian_without_gradients(self, normal, row_logp):
         with pytest.raises(ValueError, match=r"proposal='gaussian'.*row_logp"):
             amc.RacingMetropolis(model=normal, proposal="gaussian", row_logp=row_logp)
-
-    def test_unknown_argument(self, normal):
-        with pytest.raises(TypeError, match="detla"):
-            amc.RacingMetropolis(model=normal, detla=0.1)
 
 
 class TestVars:

@@ -1,0 +1,164 @@
+"""What a chain over a product space of models returns."""
+
+from __future__ import annotations
+
+import logging
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import arviz_base as az
+import numpy as np
+import xarray as xr
+
+from pymc.backends.arviz import coords_and_dims_for_inferencedata
+
+import amc_pymc.product_space as ps
+
+from amc_pymc.diagnostics import clopper_pearson
+from amc_pymc.extract.densities import ModelDensities
+from amc_pymc.results import RACE_STATS
+from amc_pymc.samplers.index import ModelSpace
+
+__all__ = ["STEPS", "ChainRecord", "product_space_result"]
+
+_log = logging.getLogger("amc_pymc")
+#: A model that was entered fewer times has an error that batch means do not see.
+_FEW_TRIPS = 10
+STEPS = ("parameters", "index")
+
+
+class ChainRecord(NamedTuple):
+    """What one chain leaves, ``complete`` unless it was stopped.
+
+    ``visits`` (S,) of models, ``points`` (S, D) of the current model, ``log_weights`` (M,).
+    """
+
+    visits: np.ndarray
+    points: np.ndarray
+    stats: dict[str, np.ndarray]
+    log_weights: np.ndarray
+    complete: bool
+
+
+def product_space_result(
+    models: Mapping[str, Any],
+    prior: np.ndarray,
+    space: ModelSpace,
+    tune: int,
+    records: Sequence[ChainRecord],
+) -> xr.DataTree:
+    """The posterior over models, each model's own, and the statistics of the chains."""
+    names = list(models)
+    records, draws = _rectangle(records)
+    if draws == 0:
+        raise KeyboardInterrupt("Stopped before a draw was kept")
+    index = np.stack([r.visits[:draws] for r in records])
+    log_weights = np.stack([r.log_weights for r in records])
+    stats = {key: np.stack([r.stats[key][:draws] for r in records]) for key in records[0].stats}
+    tree = az.from_dict(
+        {"posterior": {"model_index": index}, "sample_stats": stats},
+        coords={"step": list(STEPS)},
+        dims={key: ["step"] for key in RACE_STATS},
+        attrs={
+            "/": {"inference_library": "amc_pymc"},
+            "posterior": {"models": names, "tuning_steps": tune},
+        },
+    )
+    tree["product_space"] = xr.DataTree(_summary(names, prior, space, index, log_weights))
+    _warn_of_mixing(tree["product_space"].to_dataset())
+    _warn_of_errors(stats, space.race.delta)
+    for k, name in enumerate(names):
+        points = [r.points[:draws] for r in records]
+        if np.any(index == k):
+            tree[f"models/{name}"] = _model_posterior(models[name], space, k, index, points)
+        else:
+            _log.warning(
+                "Model %r was never visited; it has no posterior and no Bayes factor.", name
+            )
+    return tree
+
+
+def _rectangle(records) -> tuple[list[ChainRecord], int]:
+    """The chains and the number of draws that keep most draws of interrupted chains."""
+    lengths = sorted((len(r.visits) for r in records), reverse=True)
+    draws = max(lengths, key=lambda n: n * sum(m >= n for m in lengths))
+    return [r for r in records if len(r.visits) >= draws], draws
+
+
+def _warn_of_mixing(summary: xr.Dataset) -> None:
+    trips, visits = summary["round_trips"].sum("chain"), summary["visits"].sum("chain")
+    rare = summary["model"].values[((trips < _FEW_TRIPS) & (visits > 0)).values]
+    if rare.size:
+        _log.warning(
+            "The chains came back to %s fewer than %d times; their Bayes factors have larger errors "
+            "than stated. Draw and tune longer, try pseudo_prior='pilot', or give parameters a "
+            "transform in which their posterior is closer to a Gaussian.",
+            ", ".join(map(repr, rare)),
+            _FEW_TRIPS,
+        )
+
+
+def _warn_of_errors(stats, delta: float) -> None:
+    for j, step in enumerate(STEPS):
+        audited, wrong = (int(stats[k][..., j].sum()) for k in ("race_audited", "race_wrong"))
+        if audited and clopper_pearson(wrong, audited)[0] > delta:
+            _log.warning(
+                "%d of %d audited decisions on the %s were wrong, more than delta=%s allows: batch "
+                "means are not normal. Raise batch_size.",
+                wrong,
+                audited,
+                step,
+                delta,
+            )
+
+
+def _summary(names, prior, space, index, log_weights) -> xr.Dataset:
+    estimates = ps.estimate_models(index, log_weights, prior)
+    counts = np.stack([np.bincount(i, minlength=len(names)) for i in index])
+    trips = np.stack([ps.round_trips(i, len(names)) for i in index])
+    pair = ("model", "against")
+    return xr.Dataset(
+        {
+            "prob": ("model", estimates.prob),
+            "prob_mcse": ("model", estimates.prob_mcse),
+            "log_bf": (pair, estimates.log_bf),
+            "log_bf_mcse": (pair, estimates.log_bf_mcse),
+            "visits": (("chain", "model"), counts),
+            "round_trips": (("chain", "model"), trips),
+            "log_weight": (("chain", "model"), log_weights),
+            "prior_prob": ("model", prior),
+            "laplace_log_evidence": ("model", space.laplace_log_evidence),
+        },
+        coords={"model": list(names), "against": list(names), "chain": np.arange(len(index))},
+    )
+
+
+def _model_posterior(model, space, k, index, points) -> xr.DataTree:
+    """The draws made in model k, each chain's repeated evenly to the full number of draws."""
+    draws = index.shape[1]
+    pools = [p[i == k, : space.sizes[k]] for p, i in zip(points, index)]
+    everywhere = np.concatenate(pools)
+    layout = cast(ModelDensities, space.samplers[k].prepared.densities).layout
+    outputs = list(model.unobserved_value_vars)
+    fn = model.compile_fn(outputs, inputs=model.value_vars, point_fn=True, on_unused_input="ignore")
+    chains = []
+    for pool in pools:
+        pool = pool if len(pool) else everywhere
+        values = [fn(layout.unravel(x)) for x in pool]
+        chosen = ((np.arange(draws) + 0.5) / draws * len(pool)).astype(int)
+        chains.append([np.stack([v[j] for v in values])[chosen] for j in range(len(outputs))])
+    hidden = {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
+    posterior = {
+        v.name: np.stack([c[j] for c in chains])
+        for j, v in enumerate(outputs)
+        if v.name not in hidden
+    }
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    visits = [len(p) for p in pools]
+    return az.from_dict(
+        {"posterior": posterior},
+        coords=coords,
+        dims={n: d for n, d in dims.items() if n in posterior},
+        attrs={"posterior": {"visits_per_chain": visits}},
+    )

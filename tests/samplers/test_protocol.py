@@ -1,0 +1,140 @@
+"""Samplers know a model by its protocol only: here one without PyMC, whose units are groups."""
+
+import numpy as np
+import pytest
+
+from numba import cfunc
+from scipy import stats
+
+from amc_pymc import ExactRace, NormalRace
+from amc_pymc.extract import FlatLayout
+from amc_pymc.racing import REWARDS
+from amc_pymc.samplers import Audits, Preparation, gibbs, metropolis, report, slice
+from amc_pymc.samplers.compiled import GRADIENT, LOGP
+from amc_pymc.samplers.forecast import with_forecast
+from amc_pymc.samplers.mode import posterior_mode
+from amc_pymc.samplers.preparation import fit_gaussian
+from amc_pymc.samplers.settings import GaussianProposal, RandomWalkProposal
+from amc_pymc.samplers.surrogate import surrogate_at
+
+N = 600
+Y = np.random.default_rng(1).normal(0.4, 1.0, size=N)
+PRECISION = N + 4.0
+POSTERIOR = stats.norm(Y.sum() / PRECISION, PRECISION**-0.5)
+
+
+@cfunc(LOGP)
+def rest(x):
+    return -2.0 * x[0] ** 2
+
+
+@cfunc(GRADIENT)
+def rest_gradient(x):
+    return -4.0 * x
+
+
+@cfunc(REWARDS)
+def residuals(points, centre, units):
+    out = np.zeros((points.shape[0], units.size))
+    for k in range(points.shape[0]):
+        for j in range(units.size):  # what a second-order expansion leaves, and a little more
+            out[k, j] = 1e-3 * np.sin(units[j]) * points[k, 0] if centre[0] > -9.0 else np.nan
+    return out - out[0]
+
+
+class Groups:
+    """Normal groups with one mean; their residuals are waves that nearly sum to zero."""
+
+    unit, observed_vars, rows_evaluated = "group", ("y",), 0
+    n_units, expand = N, np.array([0])
+    layout = FlatLayout(("mu",), ((),), ("float64",))
+    rewards = state_rewards = row_gradient = residuals
+    rest, rest_gradient = rest, rest_gradient
+
+    def values(self, x, units):
+        found = -0.5 * (Y[units] - x[0]) ** 2 + 1e-3 * np.sin(units) * x[0]
+        return np.where(x[0] > 9.0, np.nan, found)
+
+    def all_values(self, x):
+        return self.values(x, np.arange(N))
+
+    def change(self, x, x_new):
+        return float(self.all_values(x_new).sum() - self.all_values(x).sum())
+
+    def value_and_gradient(self, x, units=None):
+        units = np.arange(N) if units is None else units
+        return self.values(x, units).sum(), np.array([(Y[units] - x[0]).sum()])
+
+    def hessian(self, x, units=None):
+        return np.array([[-float(N if units is None else len(units))]])
+
+    def rest_value_and_gradient(self, x):
+        return rest(x), rest_gradient(x)
+
+    def rest_hessian(self, x, coordinates):
+        return np.array([[-4.0]])
+
+    def raise_errors(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    groups, start, rng, active = Groups(), np.zeros(1), np.random.default_rng(1), np.array([0])
+    mode, notes = posterior_mode(groups, start, active, 20_000, rng)
+    assert notes == () and mode == pytest.approx(POSTERIOR.mean(), abs=1e-4)
+    surrogate = surrogate_at(groups, mode)
+    fit = fit_gaussian(groups, surrogate.hessian, mode, active)
+    bare = Preparation(groups, groups, start, surrogate=surrogate, fit=fit, slope=surrogate)
+    return with_forecast(bare, active, NormalRace(), 10, rng)
+
+
+def samplers(prepared, race):
+    shared = {"prepared": prepared, "race": race, "audits": Audits(50, max_share=None)}
+    shared["transitions"] = 5
+    proposals = (RandomWalkProposal(), GaussianProposal())
+    yield metropolis, metropolis.Metropolis(active=np.array([0]), proposals=proposals, **shared)
+    yield slice, slice.Slice(active=np.array([0]), width=3.0, max_steps=10, **shared)
+
+
+@pytest.mark.parametrize("race", [NormalRace(), ExactRace()], ids=["normal", "exact"])
+def test_groups_are_sampled_like_rows(prepared, race):
+    assert prepared.exact_rows.size == 10 and prepared.forecast.residual_sd > 0.0
+    for core, sampler in samplers(prepared, race):
+        rng, x, draws, found = np.random.default_rng(2), np.zeros(1), [], []
+        chain = core.init(sampler, rng, tune=200, draws=2_000)
+        for t in range(2_200):
+            x, counts = core.step(sampler, chain, x, rng, tuning=t < 200)
+            if t == 199:
+                core.learn(sampler, chain)
+            if t >= 200:
+                draws.append(x[0])
+                found.append(report(sampler, chain, counts))
+        lag = max(np.corrcoef(draws[1:], draws[:-1])[0, 1], 0.0)
+        z = (np.mean(draws) - POSTERIOR.mean()) / POSTERIOR.std()
+        assert abs(z) < 4 * np.sqrt((1 + lag) / (1 - lag) / 2_000) + 0.02
+        assert stats.kstest(draws[:: 1 + int(10 * lag)], POSTERIOR.cdf).pvalue > 1e-4
+        assert chain.auditor.tally.audited == sum(f["race_audited"] for f in found) == 50
+        assert sum(f["race_wrong"] for f in found) <= (8 if race.delta else 0)
+
+
+def test_a_group_that_is_not_finite_at_the_current_point_is_named(prepared):
+    for core, sampler in samplers(prepared, ExactRace()):
+        chain = core.init(sampler, np.random.default_rng(1))
+        chain.surrogate = chain.surrogate._replace(centre=np.array([-10.0]))
+        with pytest.raises(ValueError, match=r"of y is nan in group \d+ at the current point"):
+            core.step(sampler, chain, np.array([10.0]), np.random.default_rng(1))
+
+
+def test_states_of_groups(prepared):
+    """The conditional of two states of the mean, by exact races."""
+    elements = gibbs.elements_of(prepared, [0], [np.array([0.36, 0.42])], [True])
+    sampler = gibbs.Gibbs(prepared=prepared, race=ExactRace(), elements=elements)
+    chain, x = gibbs.init(sampler, np.random.default_rng(1)), np.array([0.36])
+    rng, hits = np.random.default_rng(3), 0
+    for _ in range(2_000):
+        x, _ = gibbs.step(sampler, chain, x, rng)
+        hits += x[0] == 0.42
+    p = 1 / (1 + np.exp(POSTERIOR.logpdf(0.36) - POSTERIOR.logpdf(0.42)))
+    assert 0.05 < p < 0.95
+    assert abs(hits / 2_000 - p) < 4 * np.sqrt(p * (1 - p) / 2_000) + 2e-3
