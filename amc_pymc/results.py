@@ -22,6 +22,10 @@ METROPOLIS_STATS: dict[str, tuple[type, str]] = {
     "accept": (np.float64, "estimated acceptance probability, mean over the draw's transitions"),
     "accepted": (np.float64, "share of the draw's transitions that were accepted"),
     "scaling": (np.float64, "scale of the proposal most often used"),
+    "race_quadrature": (
+        np.float64,
+        "largest change of an audited log ratio by twice the nodes of the quadrature so far",
+    ),
 }
 #: Further statistics of steps that draw states.
 GIBBS_STATS: dict[str, tuple[type, str]] = {

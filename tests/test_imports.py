@@ -33,10 +33,12 @@ LOWER = {
     "abc_tree": ROOT | {"bounds", "bandits", "racing"},
     "product_space": ROOT,
     "samplers": ROOT | {"racing", "proposals", "proxies"},
+    "expressions": ROOT,
+    "marginals": ROOT | {"expressions"},
 }
 CORE = set(LOWER)
 LOWER |= {
-    "extract": ROOT | {"proxies", "abc_tree"},
+    "extract": ROOT | {"proxies", "abc_tree", "expressions", "marginals"},
     "results": ROOT,
     "diagnostics": ROOT | {"results"},
     "plots": ROOT | {"results", "diagnostics"},

@@ -43,7 +43,7 @@ class AuditTally(NamedTuple):
 
     audited: int
     wrong: int
-    rows: int
+    units: int
 
 
 class Decisions(Protocol):
@@ -169,8 +169,10 @@ class Auditor:
     Parameters
     ----------
     settings : Audits
-    rows_spent : int
+    rows_spent : float
         Row evaluations that setting up took.
+    unit_cost : float
+        Row evaluations that a unit takes.
     draws : int
         Of the chain; 0 collects nothing.
     decisions : callable
@@ -180,11 +182,12 @@ class Auditor:
     def __init__(
         self,
         settings: Audits,
-        rows_spent: int,
+        rows_spent: float,
+        unit_cost: float,
         draws: int,
         decisions: Callable[[int], Decisions],
     ):
-        self.settings = settings
+        self.settings, self.unit_cost = settings, unit_cost
         self.blocks = max(1, min(_BLOCKS, draws))
         self.quota = -(-settings.number // self.blocks)
         self.decisions = decisions(_CANDIDATES * self.quota if draws and settings.number else 0)
@@ -199,9 +202,9 @@ class Auditor:
         """Where compiled loops write decisions."""
         return self.decisions.log
 
-    def spend(self, rows: float) -> None:
+    def spend(self, units: float) -> None:
         """Count what the chain has done since, which allows more audits."""
-        self.spent += _DRAW_COST + _GATHER_COST * rows
+        self.spent += _DRAW_COST + _GATHER_COST * units * self.unit_cost
 
     def due(self) -> bool:
         """Whether a block has ended with this draw."""
@@ -216,23 +219,24 @@ class Auditor:
         kept = int(min(self.log.seen[0], self.log.x.shape[0]))
         due = self.settings.number * self.draw // max(1, self.draws) - self.tally.audited
         chosen = self._choose(kept, due, prepared, surrogate, rng)
-        audited = wrong = rows = 0
+        audited = wrong = units = 0
         for k in chosen:
             cost = self.decisions.cost(k, prepared)
-            if cost and not self._affordable(rows + cost):
+            if cost and not self._affordable(units + cost):
                 break
-            rows += cost
+            units += cost
             audited += 1
             wrong += bool(cost) and not self.decisions.confirmed(k, prepared)
         if audited or not chosen.size:
             self.log.seen[0] = 0
-        added = AuditTally(audited, wrong, rows)
+        added = AuditTally(audited, wrong, units)
         self.tally = AuditTally(*(a + b for a, b in zip(self.tally, added)))
         return added
 
-    def _affordable(self, rows: int) -> bool:
+    def _affordable(self, units: int) -> bool:
         share = self.settings.max_share
-        return share is None or 2.0 * (self.tally.rows + rows) <= share * self.spent
+        cost = 2.0 * (self.tally.units + units) * self.unit_cost
+        return share is None or cost <= share * self.spent
 
     def _choose(self, kept, due, prepared, surrogate, rng) -> np.ndarray:
         """Indices to audit: uniform ones and the nearest to the threshold, alternating."""

@@ -68,16 +68,19 @@ class Sampler:
         return entry(*args)
 
     def rows_of_a_draw(self) -> float:
-        """Units that a draw with exact decisions reads."""
-        return float(self.prepared.densities.n_units * self.transitions)
+        """Rows that a draw with exact decisions reads."""
+        return float(self.prepared.densities.n_rows * self.transitions)
 
     def begin(
         self, rng: np.random.Generator, tune: int, draws: int, decisions: Callable
     ) -> dict[str, Any]:
         """What :class:`Chain` asks for, of a chain that has not moved yet."""
+        prepared = self.prepared
         return {
-            "surrogate": self.prepared.first_surrogate,
-            "auditor": Auditor(self.audits, self.prepared.rows_spent, draws, decisions),
+            "surrogate": prepared.first_surrogate,
+            "auditor": Auditor(
+                self.audits, prepared.rows_spent, prepared.raced.unit_cost, draws, decisions
+            ),
             "audit_rng": rng.spawn(1)[0],
             "tune_draws": tune,
         }

@@ -132,7 +132,7 @@ def init(space: ModelSpace, log_weights: np.ndarray, rng, *, draws: int = 0) -> 
     """A chain that starts in a random model, with points drawn from the pseudo-priors."""
     m, width = len(space.sizes), space.width
     spent = sum(s.prepared.rows_spent for s in space.samplers)
-    auditor = Auditor(space.audits, spent, draws, lambda c: IndexDecisions(c, m, width))
+    auditor = Auditor(space.audits, spent, 1.0, draws, lambda c: IndexDecisions(c, m, width))
     audit_rng = rng.spawn(1)[0]
     points = np.zeros((m, 1 + width))
     for k, d in enumerate(space.sizes):

@@ -74,6 +74,18 @@ class Raced(Protocol):
         """Rows of all units."""
 
     @property
+    def unit_cost(self) -> float:
+        """Cost of evaluating one unit, in log-likelihoods of one row."""
+
+    @property
+    def rows_read(self) -> int | None:
+        """Rows read so far, where units are not rows."""
+
+    @property
+    def approximation_error(self) -> float:
+        """Largest difference that a finer approximation of units made to a decision so far."""
+
+    @property
     def reads(self) -> np.ndarray:
         """Coordinates that units depend on."""
 

@@ -12,7 +12,7 @@ from pymc.util import get_value_vars_from_user_vars
 from amc_pymc.extract.groups import Factor, find_factors
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 
-__all__ = ["chosen_factor"]
+__all__ = ["chosen_factor", "grouped_by"]
 
 _log = logging.getLogger("amc_pymc")
 #: Fewer levels than this make a race over groups read most of them, ...
@@ -42,7 +42,13 @@ def chosen_factor(model, active_names: Sequence[str], options: Options) -> Facto
         return None
     factors = find_factors(model, options.observed_vars)
     if asked:
-        return _asked_for(wanted, factors, model, active_names)
+        factor = grouped_by(wanted, factors, model, "marginalize")
+        missing = set(factor.names) - set(active_names)
+        if missing:
+            raise ValueError(
+                f"marginalize names {factor.label}, but vars leaves out {', '.join(missing)}"
+            )
+        return factor
     for factor in factors:
         if not factor.reason and set(factor.names) <= set(active_names) and _pays(factor):
             _say(factor, factors)
@@ -73,7 +79,8 @@ def _say(factor: Factor, factors: Sequence[Factor]) -> None:
     )
 
 
-def _asked_for(wanted: Any, factors: Sequence[Factor], model, active_names) -> Factor:
+def grouped_by(wanted: Any, factors: Sequence[Factor], model, argument: str) -> Factor:
+    """The factor that variables named in an argument belong to."""
     wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
     named = [model[v] if isinstance(v, str) else v for v in wanted]
     names = {v.name for v in get_value_vars_from_user_vars(named, model)}
@@ -81,13 +88,12 @@ def _asked_for(wanted: Any, factors: Sequence[Factor], model, active_names) -> F
         if names <= set(factor.names):
             if factor.reason:
                 raise ValueError(
-                    f"marginalize names {factor.label}, which cannot be integrated out: "
+                    f"{argument} names {factor.label}, which cannot be integrated out: "
                     f"{factor.reason}"
                 )
             return factor
     known = "; ".join(f.label for f in factors) or "none"
     raise ValueError(
-        f"marginalize names {', '.join(sorted(names))}, which is not one grouping factor of this "
+        f"{argument} names {', '.join(sorted(names))}, which is not one grouping factor of this "
         f"model's rows. Grouping factors: {known}."
     )
-

@@ -24,6 +24,9 @@ from amc_pymc.samplers import Chain, Preparation, Sampler, report
 from amc_pymc.samplers.auditing import Auditor
 from amc_pymc.step_methods.model_densities import check_rows_finite
 
+#: Nats by which quadrature may change a decision's log ratio before there is a warning.
+_QUADRATURE_ERROR = 0.1
+
 __all__ = ["RacingStep", "chosen_vars", "starting_point", "stat_dtypes"]
 
 
@@ -116,8 +119,15 @@ class RacingStep(BlockedStep):
         if chain.draw == 0:
             check_rows_finite(self.prepared.densities, x, "the start of the chain")
             x = self._first_point(chain, x)
+        densities = self.prepared.densities
+        before = densities.rows_read
         x, counts = self.core.step(self.sampler, chain, x, self.rng, tuning=tune)
+        read = None if before is None else densities.rows_read - before
         stats: dict[str, Any] = report(self.sampler, chain, counts, tuning=tune)
+        stats["race_quadrature"] = densities.approximation_error
+        if read is not None:  # units are groups of rows
+            stats["race_rows"] = float(read)
+            stats["race_audit_rows"] *= densities.n_rows / densities.n_units
         stats["warning"] = None if tune else self._error_warning(chain.auditor)
         return self._moved(point, x), [{key: stats[key] for key in self.stats_dtypes_shapes}]
 
@@ -167,6 +177,14 @@ class RacingStep(BlockedStep):
         delta, tally = self.sampler.race.delta, auditor.tally
         if auditor.draw != auditor.draws or not tally.audited:
             return None
+        error = self.prepared.densities.approximation_error
+        if error > _QUADRATURE_ERROR:
+            message = (
+                f"Twice the nodes of the quadrature change audited log ratios by up to {error:.2g} "
+                "nats: the effects integrated out are far from normal given the rest. Pass "
+                "marginalize=None, or use NUTS."
+            )
+            return SamplerWarning(WarningType.BAD_PARAMS, message, "warn")
         if clopper_pearson(tally.wrong, tally.audited)[0] <= delta:
             return None
         message = (

@@ -81,7 +81,7 @@ class Options:
     batch_size: int = 50
     proxy: Any = "auto"
     audits: Any = 200
-    transitions_per_draw: int = 1
+    transitions_per_draw: Any = 1
     row_logp: Callable | None = None
     marginalize: Any = None
     initial_point: Mapping[str, np.ndarray] | None = None
@@ -94,7 +94,7 @@ class Options:
         checked = {
             "race": as_race(self.race, self.delta, self.batch_size, self.variance),
             "audits": as_audits(self.audits),
-            "transitions_per_draw": positive_int("transitions_per_draw", self.transitions_per_draw),
+            "transitions_per_draw": _transitions(self.transitions_per_draw),
             "proxy": proxy,
             "insist": insist,
         }
@@ -123,7 +123,8 @@ class Options:
 
     def sampler_settings(self) -> dict[str, Any]:
         """What a :class:`~amc_pymc.samplers.chain.Sampler` takes of them."""
-        return {"race": self.race, "audits": self.audits, "transitions": self.transitions_per_draw}
+        number = 1 if self.transitions_per_draw == "auto" else self.transitions_per_draw
+        return {"race": self.race, "audits": self.audits, "transitions": number}
 
 
 def as_proposals(
@@ -173,6 +174,10 @@ def check_combination(proposals: Sequence[Proposal], options: Options) -> None:
         )
     if options.row_logp is not None and isinstance(first, LangevinProposal):
         raise ValueError("proposal='langevin' needs gradients, which row_logp does not give")
+
+
+def _transitions(number: int | str) -> int | str:
+    return number if number == "auto" else positive_int("transitions_per_draw", number)
 
 
 def as_audits(audits: int | Audits) -> Audits:

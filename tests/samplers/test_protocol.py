@@ -46,7 +46,9 @@ class Groups:
     """Normal groups with one mean; their residuals are waves that nearly sum to zero."""
 
     unit, observed_vars, rows_evaluated = "group", ("y",), 0
-    n_units, expand = N, np.array([0])
+    n_units, n_rows, unit_cost, expand = N, 3 * N, 3.0, np.array([0])
+    rows_read, approximation_error = None, 0.0
+    reads = np.array([0])
     layout = FlatLayout(("mu",), ((),), ("float64",))
     rewards = state_rewards = row_gradient = residuals
     rest, rest_gradient = rest, rest_gradient
@@ -67,6 +69,12 @@ class Groups:
 
     def hessian(self, x, units=None):
         return np.array([[-float(N if units is None else len(units))]])
+
+    def expansion(self, x):
+        return self.value_and_gradient(x)[1], self.hessian(x)
+
+    def forget_centre(self):
+        pass
 
     def rest_value_and_gradient(self, x):
         return rest(x), rest_gradient(x)

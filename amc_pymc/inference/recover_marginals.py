@@ -1,0 +1,183 @@
+"""Draw the local effects that a racing step has integrated out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arviz_base as az
+import numpy as np
+import xarray as xr
+
+from pymc.backends.arviz import coords_and_dims_for_inferencedata
+from pymc.model import modelcontext
+
+from amc_pymc.arguments import positive_int
+from amc_pymc.extract.group_densities import GroupedModel
+from amc_pymc.extract.groups import find_factors
+from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.rows import interpreted_mode
+from amc_pymc.extract.unconstrain import unconstrain
+from amc_pymc.progress import progress
+from amc_pymc.rng import RandomSeed, as_generator
+from amc_pymc.step_methods.grouping import grouped_by
+from amc_pymc.step_methods.model_densities import grouped_densities
+
+__all__ = ["recover_marginals"]
+
+
+def recover_marginals(
+    idata: xr.DataTree,
+    *,
+    model=None,
+    var_names: str | list[str] | None = None,
+    observed_vars: Any = None,
+    tries: int = 5,
+    random_seed: RandomSeed = None,
+    progressbar: bool = True,
+) -> xr.DataTree:
+    """Draw local effects given each draw of the population parameters.
+
+    Use it after ``pm.sample(step=RacingMetropolis(recover=False))``, which leaves the effects that it
+    integrated out as NaN. Population parameters are as they were; effects are drawn from their
+    conditional distribution given these.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        What ``pm.sample`` returned.
+    model : pm.Model, optional
+        Default: the model of the context.
+    var_names : str or list of str, optional
+        Variables to draw, those of one grouping factor; default those whose draws are NaN.
+    observed_vars : sequence of str or variables, optional
+        As for the step.
+    tries : int, default 5
+        Independence Metropolis-Hastings proposals for each group and draw, each accepted with a
+        probability of 0.8 to 1. Discrete effects are drawn exactly.
+    random_seed : int, sequence of int, SeedSequence or Generator, optional
+    progressbar : bool, default True
+
+    Returns
+    -------
+    xarray.DataTree
+        A copy of ``idata`` with the effects and all deterministic variables of the model in
+        ``posterior``.
+
+    Raises
+    ------
+    ValueError
+        No variable to draw, variables of different factors, or effects that cannot be integrated out.
+
+    See Also
+    --------
+    RacingMetropolis : integrates local effects out.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, amc_pymc as amc
+    >>> rng = np.random.default_rng(1)
+    >>> group = np.repeat(np.arange(300), 10)
+    >>> y = rng.normal(rng.normal(size=300)[group], 1.0)
+    >>> with pm.Model() as model:
+    ...     sd = pm.HalfNormal("sd", 2)
+    ...     effect = pm.Normal("effect", 0, sd, shape=300)
+    ...     obs = pm.Normal("obs", effect[group], 1.0, observed=y)
+    ...     idata = pm.sample(
+    ...         100,
+    ...         tune=100,
+    ...         step=amc.RacingMetropolis(recover=False, progressbar=False),
+    ...         chains=1,
+    ...         random_seed=1,
+    ...         progressbar=False,
+    ...         quiet=True,
+    ...         compute_convergence_checks=False,
+    ...     )
+    >>> bool(idata.posterior["effect"].isnull().all())
+    True
+    >>> idata = amc.recover_marginals(idata, model=model, random_seed=1, progressbar=False)
+    >>> found = idata.posterior["effect"].mean(("chain", "draw"))
+    >>> bool(np.corrcoef(found, np.bincount(group, y) / 10)[0, 1] > 0.99)
+    True
+    """
+    model, tries = modelcontext(model), positive_int("tries", tries)
+    if not isinstance(idata, xr.DataTree) or "posterior" not in idata.children:
+        raise ValueError("idata must be what pm.sample returned, with a group posterior")
+    posterior = idata["posterior"].to_dataset()
+    names = _wanted(model, posterior, var_names)
+    factor = grouped_by(names, find_factors(model, observed_vars), model, "var_names")
+    local = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in factor.names}
+    point = model.initial_point()
+    grouped = grouped_densities(model, factor, observed_vars, point, None)
+    x = _points(model, grouped, posterior, local, point)
+    grouped.settle(x.mean(axis=0))
+    rng = as_generator(random_seed)
+    effects = np.zeros((grouped.n_units, grouped.groups.program.n_local))
+    outputs = [v for v in model.unobserved_value_vars if v.name not in _hidden(model)]
+    natural = model.compile_fn(
+        outputs, inputs=model.value_vars, on_unused_input="ignore", mode=interpreted_mode()
+    )
+    draws: dict[str, list[np.ndarray]] = {v.name: [] for v in outputs}
+    with progress("Drawing local effects", len(x), enabled=progressbar) as bar:
+        for row in x:
+            grouped.draw_effects(row, effects, tries, rng)
+            values = natural(grouped.layout.unravel(row) | grouped.as_point(effects, point))
+            for v, value in zip(outputs, values):
+                draws[v.name].append(value)
+            bar.advance()
+    changed = local | {v.name for v in model.deterministics}
+    return _with_draws(idata, model, {n: d for n, d in draws.items() if n in changed})
+
+
+def _hidden(model) -> set[str]:
+    """Names of value variables that are not variables of the user's."""
+    return {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
+
+
+def _wanted(model, posterior: xr.Dataset, var_names) -> list[str]:
+    """Names of the free variables to draw."""
+    free = [rv.name for rv in model.free_RVs]
+    if var_names is None:
+        names = [n for n in free if n not in posterior or bool(posterior[n].isnull().any())]
+        if not names:
+            raise ValueError("no free variable of the model has draws that are missing or NaN")
+        return names
+    names = [var_names] if isinstance(var_names, str) else list(var_names)
+    unknown = [n for n in names if n not in free]
+    if unknown or not names:
+        raise ValueError(f"var_names must name free variables ({', '.join(free)}), got {names}")
+    return names
+
+
+def _points(
+    model, grouped: GroupedModel, posterior: xr.Dataset, local: set[str], point
+) -> np.ndarray:
+    """Population parameters (S, E) of all draws, chain after chain."""
+    number = posterior.sizes["chain"] * posterior.sizes["draw"]
+    values = {}
+    for rv in model.free_RVs:
+        if rv.name in local:  # any value will do
+            (value,) = (v for v in model.value_vars if model.values_to_rvs[v] is rv)
+            shape = np.shape(point[value.name])
+            values[rv.name] = np.ones((number, *shape))
+        else:
+            array = posterior[rv.name].transpose("chain", "draw", ...).values
+            values[rv.name] = array.reshape(number, *array.shape[2:])
+    whole = FlatLayout.from_model(model, point)
+    flat = unconstrain(model, whole, values)
+    return np.ascontiguousarray(flat[:, whole.indices(grouped.layout.names)])
+
+
+def _with_draws(idata: xr.DataTree, model, draws: dict[str, list[np.ndarray]]) -> xr.DataTree:
+    """A copy of the tree with new draws of some variables."""
+    out, posterior = idata.copy(), idata["posterior"].to_dataset()
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    new = az.from_dict(
+        {"posterior": {n: np.reshape(d, (*shape, *np.shape(d[0]))) for n, d in draws.items()}},
+        coords=coords,
+        dims={n: d for n, d in dims.items() if n in draws},
+    )["posterior"].to_dataset()
+    new = new.assign_coords(chain=posterior["chain"], draw=posterior["draw"])
+    changed = posterior.drop_vars([n for n in new.data_vars if n in posterior]).merge(new)
+    out["posterior"] = xr.DataTree(changed.assign_attrs(posterior.attrs))
+    return out
