@@ -15,7 +15,7 @@ import numpy as np
 from amc_pymc.expressions.functions import SOURCE
 from amc_pymc.expressions.graph import LOCAL, Graph
 
-__all__ = ["Stages", "print_function"]
+__all__ = ["Stages", "print_function", "print_loops"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,9 @@ class Stages:
         return cls(tuple(sorted(shared)), tuple(sorted(kept)))
 
 
+_DECORATOR = "@njit(cache=True, error_model='numpy', fastmath={{'contract'}}{})"
+
+
 def print_function(
     graph: Graph,
     name: str,
@@ -59,7 +62,6 @@ def print_function(
     outputs: Sequence[int],
     known: dict[int, str],
     into: str = "",
-    fast: bool = False,
 ) -> list[str]:
     """Lines of a compiled function that computes some expressions.
 
@@ -68,45 +70,89 @@ def print_function(
     graph : Graph
     name : str
     arguments : sequence of str
-        ``eta`` and other arrays of parameters; ``rows`` and ``i`` or ``groups`` and ``g`` for data;
-        ``u`` for local effects.
+        ``eta`` and other arrays of parameters; ``rows`` (C, N) and ``i`` or ``groups`` and ``g`` for
+        data; ``u`` for local effects.
     outputs : sequence of int
     known : dict of int to str
         Source of expressions that stages before have computed.
     into : str
-        Format of the places that outputs are written to, such as ``"kept[j, {}]"``; the function
+        Format of the places that outputs are written to, such as ``"shared[{}]"``; the function
         returns them as a tuple if it is empty.
-    fast : bool
-        Whether sums may be taken in any order.
 
     Returns
     -------
     list of str
     """
+    body, text = _body(graph, outputs, known)
+    if into:
+        body += [f"{into.format(k)} = {text[n]}" for k, n in enumerate(outputs)] or ["pass"]
+    else:
+        values = [f"float({text[n]})" for n in outputs]
+        body.append(f"return ({', '.join(values)}{',' if len(values) == 1 else ''})")
+    head = [_DECORATOR.format(", forceinline=True"), f"def {name}({', '.join(arguments)}):"]
+    return [*head, *(f"    {line}" for line in body), ""]
+
+
+def print_loops(
+    graph: Graph, name: str, arguments: Sequence[str], outputs: Sequence[int], known: dict[int, str]
+) -> tuple[list[str], int]:
+    """Lines of a function that computes expressions for all rows of a group, and their number.
+
+    Rows ``begin`` to ``begin + n - 1`` go to ``kept[k, j]``, one loop for each output k, so that a
+    processor computes several rows at once. Products with consecutive entries are among what is
+    kept: they come after the outputs.
+    """
+    dots = graph.leaves(outputs, "dot")
     text = dict(known)
-    math = "FAST" if fast else "{'contract'}"
-    lines = [f"@njit(cache=True, error_model='numpy', fastmath={math}, forceinline=True)", f"def {name}({', '.join(arguments)}):"]
+    lines = []
+    for k, n in enumerate(dots):
+        place = f"kept[{len(outputs) + k}, j]"
+        lines += _column_loop(graph.nodes[n].value, place)
+        text[n] = place
+    for k, n in enumerate(outputs):
+        body, found = _body(graph, [n], text)
+        lines += ["for j in range(n):", "    i = begin + j", *(f"    {line}" for line in body)]
+        lines.append(f"    kept[{k}, j] = {found[n]}")
+    head = [_DECORATOR.format(""), f"def {name}({', '.join(arguments)}):"]
+    return [*head, *(f"    {line}" for line in lines or ["pass"]), ""], len(outputs) + len(dots)
+
+
+def _column_loop(value, place: str) -> list[str]:
+    """Sum of columns times consecutive entries, one column after the other."""
+    array, first, columns = value
+    lines = ["for j in range(n):", f"    {place} = 0.0"]
+    if list(columns) == list(range(columns[0], columns[0] + len(columns))):
+        return [
+            *lines,
+            f"for k in range({len(columns)}):",
+            f"    b = {array}[{first} + k]",
+            "    for j in range(n):",
+            f"        {place} += rows[{columns[0]} + k, begin + j] * b",
+        ]
+    for k, c in enumerate(columns):
+        lines += [
+            f"b = {array}[{first + k}]",
+            "for j in range(n):",
+            f"    {place} += rows[{c}, begin + j] * b",
+        ]
+    return lines
+
+
+def _body(
+    graph: Graph, outputs: Sequence[int], known: dict[int, str]
+) -> tuple[list[str], dict[int, str]]:
+    """Statements that compute some expressions, and the source of each."""
+    text, lines = dict(known), []
     for n in _needed(graph, outputs, known):
         node = graph.nodes[n]
         if node.op == "const":
             text[n] = _literal(graph.number(n))
             continue
-        if node.op == "dot":
-            lines += _loop(n, node.value)
-        else:
-            lines.append(f"    t{n} = {_operation(graph, node, text)}")
+        lines += _loop(n, node.value) if node.op == "dot" else [
+            f"t{n} = {_operation(graph, node, text)}"
+        ]  # fmt: skip
         text[n] = f"t{n}"
-    for n in outputs:
-        text.setdefault(n, _literal(graph.number(n)) if graph.nodes[n].op == "const" else "")
-    if into:
-        lines += [f"    {into.format(k)} = {text[n]}" for k, n in enumerate(outputs)]
-        if not outputs:
-            lines.append("    pass")
-    else:
-        values = [f"float({text[n]})" for n in outputs]
-        comma = "," if len(values) == 1 else ""
-        lines.append(f"    return ({', '.join(values)}{comma})")
-    return [*lines, ""]
+    return lines, text
 
 
 def _needed(graph: Graph, outputs: Sequence[int], known: dict[int, str]) -> list[int]:
@@ -124,7 +170,7 @@ def _needed(graph: Graph, outputs: Sequence[int], known: dict[int, str]) -> list
 def _operation(graph: Graph, node, text: dict[int, str]) -> str:
     """Numbers are floats throughout, also those that stand for integers."""
     if node.op in ("column", "group", "local"):
-        place = {"column": "rows[i, {}]", "group": "groups[g, {}]", "local": "u[{}]"}[node.op]
+        place = {"column": "rows[{}, i]", "group": "groups[g, {}]", "local": "u[{}]"}[node.op]
         return place.format(node.value)
     arguments = [text[a] for a in node.args]
     if node.op == "entry":
@@ -140,16 +186,16 @@ def _operation(graph: Graph, node, text: dict[int, str]) -> str:
 
 
 def _loop(n: int, value) -> list[str]:
-    """Sum of columns times entries; columns that follow each other are a loop."""
+    """Sum of a row's columns times consecutive entries."""
     array, first, columns = value
     if list(columns) == list(range(columns[0], columns[0] + len(columns))):
         return [
-            f"    t{n} = 0.0",
-            f"    for k in range({len(columns)}):",
-            f"        t{n} += rows[i, {columns[0]} + k] * {array}[{first} + k]",
+            f"t{n} = 0.0",
+            f"for k in range({len(columns)}):",
+            f"    t{n} += rows[{columns[0]} + k, i] * {array}[{first} + k]",
         ]
-    terms = [f"rows[i, {c}] * {array}[{first + k}]" for k, c in enumerate(columns)]
-    return [f"    t{n} = {' + '.join(terms)}"]
+    terms = [f"rows[{c}, i] * {array}[{first + k}]" for k, c in enumerate(columns)]
+    return [f"t{n} = {' + '.join(terms)}"]
 
 
 def _literal(value) -> str:

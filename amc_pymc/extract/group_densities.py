@@ -118,7 +118,7 @@ class GroupDensities:
     @property
     def n_rows(self) -> int:
         """Rows of all groups."""
-        return len(self.groups.rows)
+        return self.groups.n_rows
 
     @property
     def unit_cost(self) -> float:

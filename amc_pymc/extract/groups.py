@@ -35,7 +35,7 @@ from amc_pymc.extract.rows import (
 )
 from amc_pymc.extract.scalars import Index, NotScalar, stabilised
 from amc_pymc.extract.support import element_states
-from amc_pymc.marginals import GroupProgram
+from amc_pymc.marginals import ROWS_BEYOND, GroupProgram
 
 __all__ = ["Factor", "Groups", "find_factors", "take_groups"]
 
@@ -85,8 +85,8 @@ class Groups:
     layout : FlatLayout
         Of the other value variables, eta (E,).
     program : GroupProgram
-    rows : (N, C) array
-        Columns that rows read, sorted by group.
+    rows : (C, N + 16) array
+        Columns that rows read, sorted by group, and copies of the last row.
     first : (G + 1,) int64 array
         Where each group's rows begin.
     groups : (G, B) array
@@ -113,6 +113,11 @@ class Groups:
     sources: tuple[RowLogp, ...]
     states: np.ndarray | None = None
     order: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
+
+    @property
+    def n_rows(self) -> int:
+        """N."""
+        return int(self.first[-1])
 
     @property
     def n_groups(self) -> int:
@@ -381,10 +386,10 @@ def take_groups(model, factor: Factor, observed_vars: Sequence[Any] | None = Non
         factor=factor,
         layout=layout,
         program=GroupProgram(graph, row, prior, factor.n_effects, discrete),
-        rows=_matrix(row_data, n_rows, order),
+        rows=_row_data(row_data, n_rows, order),
         first=first.astype(np.int64),
         reads=tuple(sorted(reads)),
-        groups=_matrix([(0, a) for a in group_data], [factor.n_levels], None),
+        groups=_group_data([a for _, a in group_data], factor.n_levels),
         observed_vars=tuple(n for s in sources for n in s.observed_vars),
         sources=sources,
         states=_states(model, factor) if discrete else None,
@@ -405,16 +410,28 @@ def _chosen_by_source(graph: Graph, outputs, columns: Columns, sources) -> int:
     return out
 
 
-def _matrix(columns, n_rows: Sequence[int], order) -> np.ndarray:
-    """Columns side by side, rows in a given order; rows of other sources hold zeros."""
+def _row_data(columns, n_rows: Sequence[int], order) -> np.ndarray:
+    """Columns (C, N + some) with rows in order; rows of other sources hold zeros."""
     starts = np.concatenate([[0], np.cumsum(n_rows)])
-    out = np.zeros((int(starts[-1]), max(1, len(columns))))
+    n = int(starts[-1])
+    out = np.zeros((max(1, len(columns)), n + ROWS_BEYOND))
     for k, (source, array) in enumerate(columns):
         begin = 0 if source is None else int(starts[source])
-        whole = np.zeros(len(out))
-        whole[begin : begin + len(array)] = array
-        out[:, k] = whole if order is None else whole[order]
+        if len(array) == n:
+            out[k, :n] = array[order]
+        else:
+            whole = np.zeros(n)
+            whole[begin : begin + len(array)] = array
+            out[k, :n] = whole[order]
+    out[:, n:] = out[:, n - 1 : n]
     return out
+
+
+def _group_data(columns: Sequence[np.ndarray], n_groups: int) -> np.ndarray:
+    """Columns side by side, (G, B)."""
+    if not columns:
+        return np.zeros((n_groups, 1))
+    return np.ascontiguousarray(np.stack(columns, axis=1), dtype=float)
 
 
 def _states(model, factor: Factor) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 
 from pymc.model import modelcontext
 
+from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import chosen_vars
 from amc_pymc.step_methods.settings import Options, TaylorProxy
@@ -37,6 +38,11 @@ class RacingOutlook:
     pays : bool
         Whether a decision is expected to read less than a tenth of the rows.
     suggestion : str
+    n_groups : int
+        Groups that are raced instead of rows, 0 if rows are; ``residual_sd`` and ``plain_sd`` are
+        then those of a group.
+    marginalized : tuple of str
+        Variables that are integrated out.
     """
 
     n_rows: int
@@ -48,10 +54,16 @@ class RacingOutlook:
     exact_rows: int
     pays: bool
     suggestion: str
+    n_groups: int = 0
+    marginalized: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        groups = ""
+        if self.n_groups:
+            names = ", ".join(self.marginalized)
+            groups = f"{self.n_groups:,} groups, over which {names} is integrated out\n"
         return (
-            f"{self.n_rows:,} rows, {self.n_parameters} parameters\n"
+            f"{self.n_rows:,} rows, {self.n_parameters} parameters\n{groups}"
             f"sd of a row's change: {self.plain_sd:.2g}, with control variate "
             f"{self.residual_sd:.2g}\n"
             f"rows per decision: {self.plain_rows:,.0f}, with control variate "
@@ -67,6 +79,7 @@ def racing_outlook(
     delta: float = 0.05,
     batch_size: int = 50,
     proxy: Literal["auto", "taylor"] | TaylorProxy = "auto",
+    marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
     model=None,
     initial_point: Mapping[str, np.ndarray] | None = None,
     progressbar: bool = True,
@@ -78,7 +91,7 @@ def racing_outlook(
 
     Parameters
     ----------
-    vars, observed_vars, delta, batch_size, proxy, model, initial_point
+    vars, observed_vars, delta, batch_size, proxy, marginalize, model, initial_point
         As for :class:`RacingMetropolis`.
     progressbar : bool, default True
         Show progress where it takes longer than two seconds.
@@ -104,25 +117,32 @@ def racing_outlook(
     point = dict(initial_point) if initial_point is not None else model.initial_point()
     prepared = prepare(model, names, options, point=point)
     forecast = prepared.forecast
-    n_rows = prepared.densities.n_units
+    n_rows, rows_per_unit = prepared.densities.n_rows, _rows_per_unit(prepared)
     size = prepared.densities.layout.indices(names).size
     if forecast is None:
         nan, whole = float("nan"), float(n_rows)
         why = "; ".join(prepared.notes)
         text = f"There is no control variate ({why}): races will read a large part of the rows."
         return RacingOutlook(n_rows, size, nan, nan, whole, whole, 0, False, text)
-    share = forecast.rows / n_rows
+    share = forecast.rows * rows_per_unit / n_rows
+    grouped = isinstance(prepared.densities, GroupedModel)
     return RacingOutlook(
         n_rows,
         size,
         forecast.residual_sd,
         forecast.plain_sd,
-        forecast.rows,
-        forecast.plain_rows,
-        prepared.exact_rows.size,
+        forecast.rows * rows_per_unit,
+        forecast.plain_rows * rows_per_unit,
+        int(prepared.exact_rows.size * rows_per_unit),
         share < 0.1,
         _suggestion(share, n_rows, prepared.notes),
+        prepared.densities.n_units if grouped else 0,
+        prepared.densities.groups.factor.names if grouped else (),
     )
+
+
+def _rows_per_unit(prepared) -> float:
+    return prepared.densities.n_rows / prepared.densities.n_units
 
 
 def _suggestion(share: float, n_rows: int, notes: tuple[str, ...]) -> str:

@@ -1,9 +1,15 @@
 """Marginal log-likelihoods of groups, with their local effects integrated out."""
 
 from amc_pymc.marginals.nodes import Nodes, hermite_nodes, state_nodes
-from amc_pymc.marginals.printed import GroupProgram, load_kernels, printed_source
+from amc_pymc.marginals.printed import (
+    ROWS_BEYOND,
+    GroupProgram,
+    load_kernels,
+    printed_source,
+)
 
 __all__ = [
+    "ROWS_BEYOND",
     "GroupProgram",
     "Nodes",
     "hermite_nodes",

@@ -16,11 +16,13 @@ from types import ModuleType
 import numpy as np
 
 from amc_pymc.expressions import ROW, Graph
-from amc_pymc.expressions.source import Stages, print_function
+from amc_pymc.expressions.source import Stages, print_function, print_loops
 
-__all__ = ["GroupProgram", "kernel_folder", "load_kernels", "printed_source"]
+__all__ = ["ROWS_BEYOND", "GroupProgram", "kernel_folder", "load_kernels", "printed_source"]
 
 _BEGIN, _END = "# --- printed functions begin", "# --- printed functions end"
+#: Rows that kernels may read beyond the last one.
+ROWS_BEYOND = 16
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -76,9 +78,6 @@ def _functions(program: GroupProgram) -> list[str]:
     p = _Printer(g)
     lines = [
         f"N_LOCAL, DISCRETE = {program.n_local}, {program.discrete}",
-        *_sizes("VALUE", p, value),
-        *_sizes("JET", p, jet),
-        *_sizes("SLOPE", p, slope),
         f"N_ROW_LEAVES, N_ROW_DOTS = {len(row_leaves)}, {len(row_dots)}",
         f"N_PRIOR_LEAVES = {len(prior_leaves)}",
         *_dots(g, row_dots),
@@ -124,15 +123,15 @@ class _Printer:
         }
 
     def stage(self, name: str, stages: Stages, arrays: Sequence[str]) -> list[str]:
-        """Functions that write what does not depend on local effects."""
+        """Functions that write what does not depend on local effects, and their sizes."""
         shared = self._read(stages.shared, "shared[{}]")
         first = print_function(
             self.graph, f"{name}_shared", (*arrays, "shared"), stages.shared, {}, "shared[{}]"
         )
-        row = (*arrays, "shared", "rows", "i", "kept", "j")
-        return first + print_function(
-            self.graph, f"{name}_kept", row, self.kept(stages), shared, "kept[{}, j]", fast=True
-        )
+        row = (*arrays, "shared", "rows", "begin", "n", "kept")
+        loops, number = print_loops(self.graph, f"{name}_kept", row, self.kept(stages), shared)
+        sizes = f"N_{name.upper()}_SHARED, N_{name.upper()}_KEPT = "
+        return [f"{sizes}{max(1, len(stages.shared))}, {max(1, number)}", "", "", *first, *loops]
 
     def row(self, name, stages: Stages, arrays, outputs, into: str = "") -> list[str]:
         """A function of a row and its local effects."""
@@ -190,13 +189,6 @@ def _leaves(g: Graph, output: int) -> tuple[list[int], list[int]]:
     """Entries of eta and products with consecutive entries."""
     entries = [n for n in g.leaves([output], "entry") if g.nodes[n].value == "eta"]
     return entries, g.leaves([output], "dot")
-
-
-def _sizes(name: str, p: _Printer, stages: Stages) -> list[str]:
-    return [
-        f"N_{name}_SHARED, N_{name}_KEPT = "
-        f"{max(1, len(stages.shared))}, {max(1, len(p.kept(stages)))}"
-    ]
 
 
 def _dots(g: Graph, dots: Sequence[int]) -> list[str]:

@@ -1,6 +1,7 @@
 """Marginal log-likelihoods of groups, their local effects integrated out, as compiled loops.
 
-Group g has rows first[g] <= i < first[g + 1] and q local effects u. With parameters eta,
+Group g has rows first[g] <= i < first[g + 1] and q local effects u. Data are
+columns (C, N), with a few rows more than there are. With parameters eta,
 
     log L_g(eta) = log integral p(u | eta) prod_i p(y_i | eta, u) du
 
@@ -45,17 +46,8 @@ _AT_ONCE = 16
 
 @njit(cache=True, error_model="numpy")
 def padded(size):
-    """Rows of a group and copies of its last one, so many that they are added without a rest."""
+    """Rows of a group and some that follow it, so many that they are computed without a rest."""
     return (size + _AT_ONCE - 1) // _AT_ONCE * _AT_ONCE
-
-
-@njit(cache=True, error_model="numpy")
-def pad(kept, size):
-    """Write the copies."""
-    for k in range(kept.shape[0]):
-        for j in range(size, padded(size)):
-            kept[k, j] = kept[k, size - 1]
-
 
 
 # --- printed functions begin ----------------------------------------------------------------------
@@ -78,9 +70,10 @@ def value_shared(eta, shared):
 
 
 @njit(cache=True, error_model="numpy")
-def value_kept(eta, shared, rows, i, kept, j):
-    """Write what depends on row i, but not on local effects, to column j."""
-    kept[0, j] = rows[i, 0]
+def value_kept(eta, shared, rows, begin, n, kept):
+    """Write what depends on rows begin, ..., begin + n - 1, but not on local effects."""
+    for j in range(n):
+        kept[0, j] = rows[0, begin + j]
 
 
 @njit(cache=True, error_model="numpy")
@@ -131,9 +124,10 @@ def jet_shared(eta, du, dv, shared):
 
 
 @njit(cache=True, error_model="numpy")
-def jet_kept(eta, du, dv, shared, rows, i, kept, j):
+def jet_kept(eta, du, dv, shared, rows, begin, n, kept):
     """As ``value_kept``, for directional derivatives."""
-    kept[0, j] = rows[i, 0]
+    for j in range(n):
+        kept[0, j] = rows[0, begin + j]
 
 
 @njit(cache=True, error_model="numpy")
@@ -163,9 +157,10 @@ def slope_shared(eta, shared):
 
 
 @njit(cache=True, error_model="numpy")
-def slope_kept(eta, shared, rows, i, kept, j):
+def slope_kept(eta, shared, rows, begin, n, kept):
     """As ``value_kept``, for derivatives by leaves."""
-    kept[0, j] = rows[i, 0]
+    for j in range(n):
+        kept[0, j] = rows[0, begin + j]
 
 
 @njit(cache=True, error_model="numpy")
@@ -370,9 +365,7 @@ def _value(eta, shared, kept, rows, first, groups, g, mode, factor, nodes, log_w
     """Marginal log-likelihood of group g; mode (q,) and factor (q, q) are moved to its own."""
     begin = first[g]
     size = first[g + 1] - begin
-    for j in range(size):
-        value_kept(eta, shared, rows, begin + j, kept, j)
-    pad(kept, size)
+    value_kept(eta, shared, rows, begin, padded(size), kept)
     log_det = 0.0
     if not DISCRETE:
         log_det = _climb(eta, shared, kept, size, groups, g, mode, factor)
@@ -431,9 +424,7 @@ def _expansion(
     """First derivatives of log L_g along du and dv, and the second one along both."""
     begin = first[g]
     size = first[g + 1] - begin
-    for j in range(size):
-        jet_kept(eta, du, dv, shared, rows, begin + j, kept, j)
-    pad(kept, size)
+    jet_kept(eta, du, dv, shared, rows, begin, padded(size), kept)
     n_nodes = log_weights.size
     terms = np.empty(n_nodes)
     jets = np.empty((n_nodes, 3))
@@ -531,7 +522,7 @@ def _scatter_gradient(out, slopes, places, rows, i):
     for b in range(N_ROW_DOTS):
         s = slopes[N_ROW_LEAVES + b]
         for k in range(DOT_SIZE[b]):
-            out[DOT_FIRST[b] + k] += s * rows[i, DOT_COLUMNS[b, k]]
+            out[DOT_FIRST[b] + k] += s * rows[DOT_COLUMNS[b, k], i]
 
 
 @njit(cache=True, error_model="numpy")
@@ -544,7 +535,7 @@ def _leaf(a, places, rows, i, at, by):
     b = a - N_ROW_LEAVES
     for k in range(DOT_SIZE[b]):
         at[k] = DOT_FIRST[b] + k
-        by[k] = rows[i, DOT_COLUMNS[b, k]]
+        by[k] = rows[DOT_COLUMNS[b, k], i]
     return DOT_SIZE[b]
 
 
@@ -609,11 +600,10 @@ def sums(
         counter[0] += size
         mode[:] = modes[g]
         factor[:] = factors[g]
+        value_kept(eta, shared, rows, begin, padded(size), kept)
+        slope_kept(eta, slope, rows, begin, padded(size), kept_slope)
         for j in range(size):
-            value_kept(eta, shared, rows, begin + j, kept, j)
-            slope_kept(eta, slope, rows, begin + j, kept_slope, j)
             row_places(eta, slope, rows, begin + j, places[j])
-        pad(kept, size)
         log_det = 0.0
         if not DISCRETE:
             if climb:
@@ -705,9 +695,7 @@ def complete(eta, effects, rows, first, groups):
     total = 0.0
     for g in range(n_groups):
         size = first[g + 1] - first[g]
-        for j in range(size):
-            value_kept(eta, shared, rows, first[g] + j, kept, j)
-        pad(kept, size)
+        value_kept(eta, shared, rows, first[g], padded(size), kept)
         total += _complete(eta, shared, kept, size, groups, g, effects[g])
     return total
 
@@ -769,9 +757,7 @@ def draw_effects(
     for g in range(n_groups):
         size = first[g + 1] - first[g]
         counter[0] += size
-        for j in range(size):
-            value_kept(eta, shared, rows, first[g] + j, kept, j)
-        pad(kept, size)
+        value_kept(eta, shared, rows, first[g], padded(size), kept)
         if DISCRETE:
             for k in range(terms.size):
                 terms[k] = _complete(eta, shared, kept, size, groups, g, nodes[k])

@@ -36,7 +36,7 @@ from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
 __all__ = ["HyperPrior", "Nested", "NestedFit", "fit_nested", "no_nested", "propose_nested"]
 
 #: Degrees of freedom of the hyperparameters' proposals, and the share that are random-walk steps.
-_FREEDOM, _WALKS = 5.0, 0.2
+_FREEDOM, _WALKS = 5.0, 0.1
 _MOST_ROUNDS = 8
 #: Hyperparameters have settled when they move by less than this many standard deviations.
 _SETTLED = 0.1
