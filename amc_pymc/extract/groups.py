@@ -22,6 +22,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
 from amc_pymc.expressions import Graph
+from amc_pymc.extract.centring import Centring, find_scales
 from amc_pymc.extract.graphs import lowered, rebuilt
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.row_program import Columns, element_reader, parameter_leaf, row_expression
@@ -93,6 +94,8 @@ class Groups:
         Columns that local effects' priors read.
     reads : tuple of str
         Value variables that groups depend on.
+    centring : Centring
+        Between these variables and what the expressions read.
     observed_vars : tuple of str
     sources : tuple of RowLogp
         Rows of each observed variable.
@@ -109,6 +112,7 @@ class Groups:
     first: np.ndarray
     groups: np.ndarray
     reads: tuple[str, ...]
+    centring: Centring
     observed_vars: tuple[str, ...]
     sources: tuple[RowLogp, ...]
     states: np.ndarray | None = None
@@ -261,7 +265,7 @@ def _prior_expression(factor: Factor, model, graph: Graph, leaf) -> tuple[int, C
 
     def element(name: str, index: Index) -> int:
         if name not in slots:
-            if number in index or any(graph.leaves([i], "group") for i in index):
+            if number in index:
                 raise NotScalar(f"{name} has a value for each level too")
             return leaf(name, index)
         if index[0] != number:
@@ -360,13 +364,14 @@ def take_groups(model, factor: Factor, observed_vars: Sequence[Any] | None = Non
     layout = FlatLayout(
         *(tuple(part[k] for k in kept) for part in (whole.names, whole.shapes, whole.dtypes))
     )
-    graph, reads = Graph(), set()
+    graph, entries = Graph(), {}
     entry = parameter_leaf(graph, layout)
     slots = local_slots(factor, model)
 
     def plain(name: str, index: Index) -> int:
-        reads.add(name)
-        return entry(name, index)
+        node = entry(name, index)
+        entries[node] = name
+        return node
 
     def leaf(name: str, index: Index) -> int:
         return slots[name](graph, index) if name in slots else plain(name, index)
@@ -375,6 +380,9 @@ def take_groups(model, factor: Factor, observed_vars: Sequence[Any] | None = Non
     outputs = [row_expression(s, graph, columns.part(k), leaf) for k, s in enumerate(sources)]
     row = _chosen_by_source(graph, outputs, columns, sources)
     prior, group_columns = _prior_expression(factor, model, graph, plain)
+    scales = find_scales(graph, [row, prior], entries)
+    row, prior = _with_effects(graph, [row, prior], entries, scales)
+    reads = _reads(graph, [row, prior], entries, layout)
     (row,), row_data = columns.used(columns.with_codes([row]))
     (prior,), group_data = group_columns.used([prior])
     levels = np.concatenate(factor.levels)
@@ -388,13 +396,33 @@ def take_groups(model, factor: Factor, observed_vars: Sequence[Any] | None = Non
         program=GroupProgram(graph, row, prior, factor.n_effects, discrete),
         rows=_row_data(row_data, n_rows, order),
         first=first.astype(np.int64),
-        reads=tuple(sorted(reads)),
+        reads=reads,
+        centring=Centring(graph, layout, scales),
         groups=_group_data([a for _, a in group_data], factor.n_levels),
         observed_vars=tuple(n for s in sources for n in s.observed_vars),
         sources=sources,
         states=_states(model, factor) if discrete else None,
         order=order,
     )
+
+
+def _with_effects(graph: Graph, outputs, entries, scales: dict[str, int]) -> list[int]:
+    """Expressions in which products of variables and their scales are entries themselves."""
+    change = {
+        graph.make("mul", *pair): entry
+        for entry, name in entries.items()
+        if name in scales
+        for pair in ((entry, scales[name]), (scales[name], entry))
+    }
+    return graph.replaced(outputs, change)
+
+
+def _reads(graph: Graph, outputs, entries, layout: FlatLayout) -> tuple[str, ...]:
+    """Names of the variables that expressions read."""
+    names = {entries[n] for n in graph.leaves(outputs, "entry") if n in entries}
+    firsts = [graph.nodes[n].value[1] for n in graph.leaves(outputs, "dot")]
+    names |= {n for n, s in layout.slices.items() for k in firsts if s.start <= k < s.stop}
+    return tuple(n for n in layout.names if n in names)
 
 
 def _chosen_by_source(graph: Graph, outputs, columns: Columns, sources) -> int:

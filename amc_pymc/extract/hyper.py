@@ -13,6 +13,7 @@ from numba import types
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
+from amc_pymc.extract.centring import Centring
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
 from amc_pymc.extract.rows import interpreted_mode
@@ -57,7 +58,11 @@ class GaussianPriors:
 
 
 def gaussian_priors(
-    model, layout: FlatLayout, reads: np.ndarray, active: np.ndarray
+    model,
+    layout: FlatLayout,
+    reads: np.ndarray,
+    active: np.ndarray,
+    centring: Centring | None = None,
 ) -> GaussianPriors | None:
     """Split the coordinates that a step moves in coefficients and hyperparameters.
 
@@ -70,6 +75,8 @@ def gaussian_priors(
         Coordinates that rows depend on: the coefficients.
     active : (A,) int array
         Coordinates that are moved; the others of them are hyperparameters.
+    centring : Centring, optional
+        If x holds effects in the place of some variables.
 
     Returns
     -------
@@ -93,8 +100,11 @@ def gaussian_priors(
         found = _normal(model, value, below)
         if found is None:
             continue
-        depends |= bool(above & set(ancestors(found)))
         mean, sd = layout.substitute(found, values, x)
+        scaled = centring is not None and value.name in centring.scales
+        if scaled:
+            mean, sd = (centring.scale(value.name, x) * v for v in (mean, sd))
+        depends |= scaled or bool(above & set(ancestors(found)))
         shape = layout.shapes[layout.names.index(value.name)]
         alike = all(v.type.ndim == 0 or all(n == 1 for n in v.type.shape) for v in (mean, sd))
         size = 1 if alike else int(np.prod(shape))

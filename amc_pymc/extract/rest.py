@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytensor.tensor as pt
 
 from numba import types
 
+from amc_pymc.extract.centring import Centring
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
 from amc_pymc.extract.rows import data_fingerprint, data_names, interpreted_mode
@@ -38,14 +40,25 @@ class RestDensities:
     layout : FlatLayout
     compile_kwargs : dict, optional
         Handed to ``pytensor.function``.
+    centring : Centring, optional
+        If x holds effects in the place of some variables.
     """
 
     def __init__(
-        self, rest, value_vars, layout: FlatLayout, compile_kwargs: dict[str, Any] | None = None
+        self,
+        rest,
+        value_vars,
+        layout: FlatLayout,
+        compile_kwargs: dict[str, Any] | None = None,
+        centring: Centring | None = None,
     ):
         self._point = pt.vector("x")
-        self._rest = layout.substitute([rest], value_vars, self._point)[0].astype("float64")
-        self._rest_size = layout.size
+        plain, log_jacobian = self._point, 0.0
+        if centring is not None:
+            plain, log_jacobian = centring.symbolic_plain(self._point)
+        rest = layout.substitute([rest], value_vars, plain)[0] + log_jacobian
+        self._rest = rest.astype("float64")
+        self._layout, self._centring = layout, centring
         self._rest_kwargs = dict(compile_kwargs or {})
         self._rest_names = data_names([self._rest])
         self._rest_stamp: str | None = None
@@ -68,6 +81,15 @@ class RestDensities:
         gradient = gradient_by(self._point, self._rest)
         return native_function(self._compile_rest([self._point], gradient), _GRADIENT)
 
+    def ravel(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Point of the model -> x (D,)."""
+        x = self._layout.ravel(point)
+        return x if self._centring is None else self._centring.effects(x)
+
+    def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """X (D,) -> values of the model's variables."""
+        return self._layout.unravel(x if self._centring is None else self._centring.plain(x))
+
     def rest_value_and_gradient(self, x: np.ndarray):
         """Rest of the log posterior and its gradient (D,)."""
         value, gradient = self._rest_and_gradient(x)
@@ -75,7 +97,7 @@ class RestDensities:
 
     def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         """Hessian of the rest over some coordinates, zero elsewhere."""
-        d = self._rest_size
+        d = self._layout.size
         out = np.zeros((d, d))
         for k in coordinates:
             e = np.zeros(d)

@@ -120,7 +120,7 @@ def recover_marginals(
     with progress("Drawing local effects", len(x), enabled=progressbar) as bar:
         for row in x:
             grouped.draw_effects(row, effects, tries, rng)
-            values = natural(grouped.layout.unravel(row) | grouped.as_point(effects, point))
+            values = natural(grouped.unravel(row) | grouped.as_point(effects, point))
             for v, value in zip(outputs, values):
                 draws[v.name].append(value)
             bar.advance()
@@ -164,7 +164,8 @@ def _points(
             values[rv.name] = array.reshape(number, *array.shape[2:])
     whole = FlatLayout.from_model(model, point)
     flat = unconstrain(model, whole, values)
-    return np.ascontiguousarray(flat[:, whole.indices(grouped.layout.names)])
+    kept = flat[:, whole.indices(grouped.layout.names)]
+    return np.stack([grouped.groups.centring.effects(x) for x in kept])
 
 
 def _with_draws(idata: xr.DataTree, model, draws: dict[str, list[np.ndarray]]) -> xr.DataTree:

@@ -9,7 +9,7 @@ natural logarithms. Everything in this room knows a model by these two protocols
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -148,6 +148,12 @@ class RacedModel(Raced, Protocol):
 
     def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         """Hessian (D, D) over some coordinates, zero elsewhere."""
+
+    def ravel(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Point of the user's model -> x (D,)."""
+
+    def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """X (D,) -> values of the user's variables."""
 
     def changed_data(self, model: Any) -> tuple[str, ...]:
         """Names of data that have changed in the user's model."""

@@ -48,7 +48,7 @@ def grouped_densities(
     rest = model.logp(vars=[v for v in left if v.name not in groups.observed_vars])
     kept = [v for v in model.value_vars if v.name not in factor.names]
     densities = GroupedModel(groups, rest, kept, compile_kwargs=compile_kwargs)
-    start = densities.layout.ravel(point)
+    start = densities.ravel(point)
     effects = densities.effects(point)
     got = densities.complete(start, effects) + densities.rest_value_and_gradient(start)[0]
     _check_sum(model, point, got)

@@ -10,6 +10,7 @@ from typing import cast
 
 import numpy as np
 
+from amc_pymc.extract.centring import Centring
 from amc_pymc.extract.data_control import DataControl
 from amc_pymc.extract.densities import ModelDensities, RowDensities
 from amc_pymc.extract.group_densities import GroupedModel
@@ -67,7 +68,7 @@ def prepare(
             )
         bar.update(description="Searching the mode")
         bar.advance(2)
-        bare = Preparation(densities, densities, densities.layout.ravel(point))
+        bare = Preparation(densities, densities, densities.ravel(point))
         try:
             _check_rows_graph(densities, options.proxy)
             if isinstance(options.proxy, DataProxy):
@@ -75,7 +76,9 @@ def prepare(
                 bar.advance(2)
                 return prepared
             active = densities.layout.indices(active_names)
-            prior = gaussian_priors(model, densities.layout, densities.reads, active)
+            prior = gaussian_priors(
+                model, densities.layout, densities.reads, active, _centring(densities)
+            )
             if prior is not None and fit and not _discrete(densities):
                 prepared = _with_nested(bare, prior, options.proxy, rng)
             else:
@@ -116,6 +119,10 @@ def _warn_without_proxy(reason: str) -> None:
 
 def _continuous(layout: Layout) -> np.ndarray:
     return layout.indices([n for n in layout.names if layout.is_continuous(n)])
+
+
+def _centring(densities) -> Centring | None:
+    return densities.groups.centring if isinstance(densities, GroupedModel) else None
 
 
 def _discrete(densities) -> bool:

@@ -115,7 +115,7 @@ class RacingStep(BlockedStep):
         if self.chain is None:
             self.chain = self.core.init(self.sampler, self.rng)
         chain, tune = self.chain, self.tune
-        x = self._densities.layout.ravel(point)
+        x = self.prepared.densities.ravel(point)
         if chain.draw == 0:
             check_rows_finite(self.prepared.densities, x, "the start of the chain")
             x = self._first_point(chain, x)
@@ -164,13 +164,8 @@ class RacingStep(BlockedStep):
 
     def _moved(self, point, x: np.ndarray) -> dict[str, np.ndarray]:
         """The point with this step's variables taken from x."""
-        out, slices = dict(point), self.prepared.densities.layout.slices
-        for name in self.var_names:
-            if name not in slices:
-                continue
-            old = np.asarray(point[name])
-            out[name] = x[slices[name]].reshape(old.shape).astype(old.dtype, copy=False)
-        return out
+        new = self.prepared.densities.unravel(x)
+        return {n: new[n] if n in self.var_names and n in new else v for n, v in point.items()}
 
     def _error_warning(self, auditor: Auditor) -> SamplerWarning | None:
         """At the last draw, if audits show more errors than promised."""

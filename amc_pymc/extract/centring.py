@@ -1,0 +1,139 @@
+"""Non-centred effects in coordinates in which rows know them directly.
+
+Rows of a model with ``effect = sd * z``, z standard normal, depend on z and sd through their product
+only. Given sd, the effect has a nearly Gaussian posterior, while z and sd are bound to each other by
+the data. A sampler therefore moves the effect e = sd z in the place of z. With a Jacobian of 1 / sd for
+each of its entries the posterior is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytensor.tensor as pt
+
+from amc_pymc.expressions import Graph
+from amc_pymc.extract.layout import FlatLayout
+
+__all__ = ["Centring", "find_scales"]
+
+#: Expressions of parameters as symbolic ones.
+_SYMBOLIC = {
+    "add": pt.add,
+    "sub": pt.sub,
+    "mul": pt.mul,
+    "div": pt.true_div,
+    "neg": pt.neg,
+    "exp": pt.exp,
+    "log": pt.log,
+    "log1p": pt.log1p,
+    "sqrt": pt.sqrt,
+    "softplus": pt.softplus,
+    "sigmoid": pt.sigmoid,
+    "pow": pt.pow,
+}
+
+
+def find_scales(graph: Graph, outputs: Sequence[int], entries: Mapping[int, str]) -> dict[str, int]:
+    """Variables that enter some expressions as a product with one scale, and this scale.
+
+    Parameters
+    ----------
+    graph : Graph
+    outputs : sequence of int
+    entries : mapping of int to str
+        Entries of parameters and the variables that they belong to.
+
+    Returns
+    -------
+    dict of str to int
+        Scales are expressions of other parameters, the same for all entries of a variable.
+    """
+    users: dict[int, list[int]] = {}
+    for n in graph.upstream(outputs):
+        for a in graph.nodes[n].args:
+            users.setdefault(a, []).append(n)
+    found: dict[str, set[int | None]] = {}
+    for entry, name in entries.items():
+        for user in users.get(entry, ()):
+            found.setdefault(name, set()).add(_scale(graph, entry, user))
+        if entry in outputs:
+            found.setdefault(name, set()).add(None)
+    scales = {n: s for n, (s, *more) in found.items() if not more and s is not None}
+    below = {n for n in scales}
+    return {
+        name: scale
+        for name, scale in scales.items()
+        if not below & {entries.get(e, "") for e in graph.leaves([scale], "entry")}
+        and all(graph.nodes[n].op in _SYMBOLIC or not graph.nodes[n].args
+                or graph.nodes[n].op == "entry" for n in graph.upstream([scale]))
+    }  # fmt: skip
+
+
+def _scale(graph: Graph, entry: int, user: int) -> int | None:
+    """The other factor of a product, if it is made of parameters only."""
+    node = graph.nodes[user]
+    if node.op != "mul" or node.args[0] == node.args[1]:
+        return None
+    (other,) = (a for a in node.args if a != entry)
+    plain = graph.depends(other) == 0 and graph.number(other) is None
+    return other if plain else None
+
+
+@dataclass(frozen=True, eq=False)
+class Centring:
+    """The map from points x of a model to points t in which scaled variables are effects.
+
+    Attributes
+    ----------
+    graph : Graph
+    layout : FlatLayout
+        Of x and of t (D,).
+    scales : dict of str to int
+        From :func:`find_scales`; expressions of entries that are alike in x and t.
+    """
+
+    graph: Graph
+    layout: FlatLayout
+    scales: dict[str, int] = field(default_factory=dict)
+
+    def _factors(self, x: np.ndarray) -> np.ndarray:
+        """Scale (D,) of each entry."""
+        out = np.ones(x.size)
+        for name, scale in self.scales.items():
+            out[self.layout.slices[name]] = self.graph.evaluate([scale], eta=x)[0]
+        return out
+
+    def effects(self, x: np.ndarray) -> np.ndarray:
+        """Point t (D,) of a point x."""
+        return x * self._factors(x) if self.scales else x
+
+    def plain(self, t: np.ndarray) -> np.ndarray:
+        """Point x (D,) of a point t."""
+        return t / self._factors(t) if self.scales else t
+
+    def scale(self, name: str, t):
+        """Symbolic scale of a variable at the symbolic point t; 1 if it has none."""
+        if name not in self.scales:
+            return pt.constant(1.0)
+        text: dict[int, object] = {}
+        for n in self.graph.upstream([self.scales[name]]):
+            node = self.graph.nodes[n]
+            if node.op == "const":
+                text[n] = pt.constant(self.graph.number(n))
+            elif node.op == "entry":
+                text[n] = t[int(self.graph.number(node.args[0]))]
+            else:
+                text[n] = _SYMBOLIC[node.op](*(text[a] for a in node.args))
+        return text[self.scales[name]]
+
+    def symbolic_plain(self, t):
+        """Symbolic x at the symbolic point t, and the logarithm of the Jacobian |dx / dt|."""
+        x, log_jacobian = t, pt.constant(0.0)
+        for name in self.scales:
+            where, scale = self.layout.slices[name], self.scale(name, t)
+            x = pt.set_subtensor(x[where], t[where] / scale)
+            log_jacobian -= (where.stop - where.start) * pt.log(scale)
+        return x, log_jacobian
