@@ -85,7 +85,10 @@ def print_function(
     """
     text = dict(known)
     math = "FAST" if fast else "{'contract'}"
-    lines = [f"@njit(cache=True, error_model='numpy', fastmath={math}, forceinline=True)", f"def {name}({', '.join(arguments)}):"]
+    lines = [
+        f"@njit(cache=True, error_model='numpy', fastmath={math}, forceinline=True)",
+        f"def {name}({', '.join(arguments)}):",
+    ]
     for n in _needed(graph, outputs, known):
         node = graph.nodes[n]
         if node.op == "const":
@@ -103,7 +106,8 @@ def print_function(
         if not outputs:
             lines.append("    pass")
     else:
-        values = [f"float({text[n]})" for n in outputs]
+        number = {"b": "select({}, 1.0, 0.0)"}
+        values = [number.get(graph.nodes[n].kind, "float({})").format(text[n]) for n in outputs]
         comma = "," if len(values) == 1 else ""
         lines.append(f"    return ({', '.join(values)}{comma})")
     return [*lines, ""]
@@ -132,6 +136,8 @@ def _operation(graph: Graph, node, text: dict[int, str]) -> str:
         return f"{node.value}[{arguments[0] if constant else f'int({arguments[0]})'}]"
     if node.op == "int":
         return f"math.trunc({arguments[0]})"
+    if node.op == "float" and graph.nodes[node.args[0]].kind == "b":
+        return f"select({arguments[0]}, 1.0, 0.0)"
     truth = {"switch": [0], "and": [0, 1], "or": [0, 1], "not": [0], "xor": [0, 1]}
     for k in truth.get(node.op, ()):
         if graph.nodes[node.args[k]].kind != "b":

@@ -206,8 +206,9 @@ _SAME = {
     "Log": "log", "Log1p": "log1p", "Sqrt": "sqrt", "Sigmoid": "sigmoid", "Softplus": "softplus",
     "Log1mexp": "log1mexp", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Tanh": "tanh",
     "Sinh": "sinh", "Cosh": "cosh", "ArcTan": "arctan", "Erf": "erf", "Erfc": "erfc",
-    "Erfcx": "erfcx", "GammaLn": "gammaln", "Psi": "digamma", "TriGamma": "trigamma",
-    "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "IntDiv": "floordiv",
+    "Erfcx": "erfcx", "GammaLn": "gammaln", "Psi": "digamma",
+    "ArcSin": "arcsin", "ArcCos": "arccos", "ArcSinh": "arcsinh", "ArcCosh": "arccosh",
+    "ArcTanh": "arctanh", "I0": "bessel_i0", "I1": "bessel_i1", "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "IntDiv": "floordiv",
     "Mod": "mod", "Switch": "switch", "LT": "lt", "GT": "gt", "LE": "le", "GE": "ge", "EQ": "eq",
     "NEQ": "ne", "XOR": "xor", "IsNan": "isnan", "IsInf": "isinf", "Invert": "not",
 }  # fmt: skip
@@ -403,7 +404,7 @@ def _log_sum_exp(r: Reader, terms: Sequence[int]) -> int:
     for t in terms[1:]:
         top = r.make("maximum", top, t)
     # Shifted by a number of any size the sum is the same; infinities must not meet.
-    top = r.make("switch", r.make("isinf", top), r.const(0.0), top)
+    top = r.make("held", r.make("switch", r.make("isinf", top), r.const(0.0), top))
     total = r.graph.sum([r.make("exp", r.make("sub", t, top)) for t in terms])
     return r.make("add", r.make("log", total), top)
 

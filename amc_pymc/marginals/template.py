@@ -25,6 +25,7 @@ import numpy as np
 from numba import njit
 
 from amc_pymc.expressions.functions import (  # noqa: F401
+    bessel_i,
     digamma,
     erfcx,
     exp,
