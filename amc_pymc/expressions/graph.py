@@ -563,6 +563,7 @@ _RULES: dict[str, Callable] = {
     "erf": _erf_rule(1.0),
     "erfc": _erf_rule(-1.0),
     "erfcx": _erfcx_rule,
+    "gamma": lambda g, args, y, k: g.make("mul", y, g.make("digamma", args[0])),
     "gammaln": _by("digamma"),
     "digamma": _by("trigamma"),
     "trigamma": _by("tetragamma"),

@@ -83,6 +83,8 @@ class Reader:
         ``index -> node`` for the inputs of the tensor graph; an index is a tuple of nodes.
     table : callable, optional
         ``(array, index) -> node`` for constant arrays that are indexed by data.
+    negative : callable, optional
+        Whether an index, a node, may be negative; all may if this is not given.
     """
 
     def __init__(
@@ -90,10 +92,12 @@ class Reader:
         graph: Graph,
         leaves: Mapping[Variable, Callable[[Index], int]],
         table: Callable[[np.ndarray, Index], int] | None = None,
+        negative: Callable[[int], bool] | None = None,
     ):
         self.graph = graph
         self.leaves = dict(leaves)
         self.table = table
+        self.negative = negative
         self._memo: dict[tuple[Variable, Index], int] = {}
 
     # --- elements -------------------------------------------------------------------------------
@@ -208,7 +212,7 @@ _SAME = {
     "Sinh": "sinh", "Cosh": "cosh", "ArcTan": "arctan", "Erf": "erf", "Erfc": "erfc",
     "Erfcx": "erfcx", "GammaLn": "gammaln", "Psi": "digamma",
     "ArcSin": "arcsin", "ArcCos": "arccos", "ArcSinh": "arcsinh", "ArcCosh": "arccosh",
-    "ArcTanh": "arctanh", "I0": "bessel_i0", "I1": "bessel_i1", "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "IntDiv": "floordiv",
+    "ArcTanh": "arctanh", "Gamma": "gamma", "I0": "bessel_i0", "I1": "bessel_i1", "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "IntDiv": "floordiv",
     "Mod": "mod", "Switch": "switch", "LT": "lt", "GT": "gt", "LE": "le", "GE": "ge", "EQ": "eq",
     "NEQ": "ne", "XOR": "xor", "IsNan": "isnan", "IsInf": "isinf", "Invert": "not",
 }  # fmt: skip
@@ -390,7 +394,9 @@ def _dot(r: Reader, node, index: Index) -> int:
 
 def _cumulate(r: Reader, node, index: Index) -> int:
     (x,) = node.inputs
-    axis = node.op.axis
+    if node.op.axis is None and x.type.ndim > 1:
+        raise NotScalar("a cumulative sum over several axes has no scalar form")
+    axis = (node.op.axis or 0) % x.type.ndim
     last = r.number(index[axis])
     op = {"add": "add", "mul": "mul"}[node.op.mode]
     total = r.element(x, (*index[:axis], r.const(0), *index[axis + 1 :]))
@@ -467,8 +473,10 @@ def _inside(r: Reader, i: int, length: int) -> int:
     """An index that may count from the end."""
     number = r.graph.number(i)
     if number is not None:
-        return r.const(int(number) % length if number < 0 else int(number))
-    return i
+        return r.const(int(number) + length if number < 0 else int(number))
+    if r.negative is not None and not r.negative(i):
+        return i
+    return r.make("switch", r.make("lt", i, r.const(0)), _stepped(r, i, length, 1), i)
 
 
 def _advanced(r: Reader, node, index: Index) -> int:
@@ -525,8 +533,8 @@ def _set_advanced(r: Reader, node, index: Index) -> int:
     """The same for arrays of constant indices."""
     x, y, *rest = node.inputs
     parts = list(indices_from_subtensor(rest, node.op.idx_list))
-    if any(isinstance(p, slice) for p in parts):
-        raise NotScalar("an array set by slices and indices has no scalar form")
+    if any(isinstance(p, slice) or p.type.dtype == "bool" for p in parts):
+        raise NotScalar("an array set by slices and indices or by a mask has no scalar form")
     numbers = [r.number(i) for i in index]
     shape = np.broadcast_shapes(*(r.shape(p) for p in parts))
     out = None
@@ -555,8 +563,14 @@ def _reshape(r: Reader, node, index: Index) -> int:
         for a, b in zip(wide_old, wide_new):
             own[a] = index[b]
         return r.element(x, tuple(own))
-    flat = np.ravel_multi_index([r.number(i) for i in index], new)
-    return r.element(x, tuple(r.const(int(k)) for k in np.unravel_index(int(flat), old)))
+    flat = r.const(0)
+    for i, n in zip(index, new):
+        flat = r.make("add", r.make("mul", flat, r.const(n)), i)
+    own = []
+    for n in reversed(old):
+        own.append(r.make("mod", flat, r.const(n)) if n > 1 else r.const(0))
+        flat = r.make("floordiv", flat, r.const(n)) if n > 1 else flat
+    return r.element(x, tuple(reversed(own)))
 
 
 def _join(r: Reader, node, index: Index) -> int:
