@@ -7,7 +7,7 @@ from amc_pymc.expressions.functions import ARRAY
 
 UNARY = (
     *("neg", "exp", "log", "sqrt", "sigmoid", "softplus", "tanh", "sin", "abs", "erf", "arctan"),
-    *("log1p", "expm1", "gammaln", "digamma", "sign", "floor", "float"),
+    *("log1p", "expm1", "gammaln", "sign", "floor", "float"),
 )
 BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
 COMPARISONS = ("lt", "gt", "le", "ge", "eq", "ne")

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from expressions.printing import compiled
+from tests.expressions.printing import compiled
 from scipy import special
 
 from amc_pymc.expressions import Graph
