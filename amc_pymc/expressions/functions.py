@@ -219,8 +219,8 @@ def sign(x):
 
 
 @njit(cache=True, error_model="numpy")
-def bessel_i(order, x):
-    """Modified Bessel function of the first kind, of order 0 or 1.
+def bessel_ie(order, x):
+    """exp(-|x|) times the modified Bessel function of the first kind, of order 0 or 1.
 
     Power series up to 30, asymptotic series beyond (Abramowitz & Stegun 9.6.10 and 9.7.1).
     """
@@ -235,14 +235,13 @@ def bessel_i(order, x):
             k += 1
             term *= square / (k * (k + order))
             total += term
-        return sign * total
+        return sign * total * math.exp(-size)
     term = 1.0
     total = 1.0
     for k in range(1, 30):
         term *= ((2 * k - 1) ** 2 - 4 * order * order) / (8.0 * k * size)
         total += term
-    half = math.exp(0.5 * size)
-    return sign * half * (half / math.sqrt(6.283185307179586 * size)) * total
+    return sign * total / math.sqrt(6.283185307179586 * size)
 
 
 #: What each operation does, by NumPy and SciPy, on arrays that broadcast.
@@ -286,8 +285,8 @@ ARRAY = {
     "abs": np.abs,
     "sign": np.sign,
     "held": np.asarray,
-    "bessel_i0": special.i0,
-    "bessel_i1": special.i1,
+    "bessel_i0e": special.i0e,
+    "bessel_i1e": special.i1e,
     "maximum": np.maximum,
     "minimum": np.minimum,
     "floor": np.floor,
@@ -350,8 +349,8 @@ SOURCE = {
     "abs": "abs({})",
     "sign": "sign({})",
     "held": "{}",
-    "bessel_i0": "bessel_i(0, {})",
-    "bessel_i1": "bessel_i(1, {})",
+    "bessel_i0e": "bessel_ie(0, {})",
+    "bessel_i1e": "bessel_ie(1, {})",
     "maximum": "select(({0} > {1}) | ({0} != {0}), {0}, {1})",
     "minimum": "select(({0} < {1}) | ({0} != {0}), {0}, {1})",
     "floor": "np.floor({})",

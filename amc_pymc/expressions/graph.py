@@ -57,7 +57,11 @@ _FOLDED: dict[str, Callable] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
     "neg": lambda a: -a,
+    "abs": abs,
+    "floor": lambda a: float(math.floor(a)),
+    "ceil": lambda a: float(math.ceil(a)),
     "and": lambda a, b: bool(a) and bool(b),
     "or": lambda a, b: bool(a) or bool(b),
     "not": lambda a: not a,
@@ -521,12 +525,17 @@ def _arctanh_rule(g, args, y, k):
     return g.make("div", g.const(1.0), g.make("sub", g.const(1.0), square))
 
 
-def _bessel_i1_rule(g, args, y, k):
-    """I_0(x) - I_1(x) / x, which is 1/2 at 0."""
+def _bessel_i0e_rule(g, args, y, k):
+    return g.make("sub", g.make("bessel_i1e", args[0]), g.make("mul", g.make("sign", args[0]), y))
+
+
+def _bessel_i1e_rule(g, args, y, k):
+    """I_0e(x) - I_1e(x) (1 / x + sign x), which is 1/2 at 0."""
     zero = g.make("eq", args[0], g.const(0.0))
     ratio = g.make("div", y, g.make("switch", zero, g.const(1.0), args[0]))
     ratio = g.make("switch", zero, g.const(0.5), ratio)
-    return g.make("sub", g.make("bessel_i0", args[0]), ratio)
+    left = g.make("sub", g.make("bessel_i0e", args[0]), ratio)
+    return g.make("sub", left, g.make("mul", g.make("sign", args[0]), y))
 
 
 def _by(op: str):
@@ -569,8 +578,8 @@ _RULES: dict[str, Callable] = {
     "trigamma": _by("tetragamma"),
     "abs": _by("sign"),
     "mod": _mod_rule,
-    "bessel_i0": _by("bessel_i1"),
-    "bessel_i1": _bessel_i1_rule,
+    "bessel_i0e": _bessel_i0e_rule,
+    "bessel_i1e": _bessel_i1e_rule,
     "arcsin": _over_root(lambda g, square, one: g.make("sub", one, square)),
     "arccos": _over_root(lambda g, square, one: g.make("sub", one, square), -1.0),
     "arcsinh": _over_root(lambda g, square, one: g.make("add", square, one)),

@@ -212,7 +212,7 @@ _SAME = {
     "Sinh": "sinh", "Cosh": "cosh", "ArcTan": "arctan", "Erf": "erf", "Erfc": "erfc",
     "Erfcx": "erfcx", "GammaLn": "gammaln", "Psi": "digamma",
     "ArcSin": "arcsin", "ArcCos": "arccos", "ArcSinh": "arcsinh", "ArcCosh": "arccosh",
-    "ArcTanh": "arctanh", "Gamma": "gamma", "I0": "bessel_i0", "I1": "bessel_i1", "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "IntDiv": "floordiv",
+    "ArcTanh": "arctanh", "Gamma": "gamma", "I0e": "bessel_i0e", "I1e": "bessel_i1e", "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "IntDiv": "floordiv",
     "Mod": "mod", "Switch": "switch", "LT": "lt", "GT": "gt", "LE": "le", "GE": "ge", "EQ": "eq",
     "NEQ": "ne", "XOR": "xor", "IsNan": "isnan", "IsInf": "isinf", "Invert": "not",
 }  # fmt: skip
@@ -252,6 +252,14 @@ def _scalar(r: Reader, op, args: Sequence[int], dtype: str) -> int:
         return r.make("mul", r.const(scale), r.make("log", args[0]))
     if name == "Exp2":
         return r.make("exp", r.make("mul", r.const(float(np.log(2.0))), args[0]))
+    if name in ("I0", "I1"):
+        scaled = r.make(f"bessel_{name.lower()}e", args[0])
+        return r.make("mul", r.make("exp", r.make("abs", args[0])), scaled)
+    if name in ("GammaInc", "GammaIncC"):
+        return _incomplete_gamma(r, name, *args)
+    if name == "Trunc":
+        down, up = r.make("floor", args[0]), r.make("ceil", args[0])
+        return r.make("switch", r.make("lt", args[0], r.const(0.0)), up, down)
     if name == "Second":
         return args[1]
     if name == "Identity":
@@ -267,6 +275,24 @@ def _scalar(r: Reader, op, args: Sequence[int], dtype: str) -> int:
             memo[node.outputs[0]] = _scalar(r, node.op, inner, node.outputs[0].type.dtype)
         return memo[op.fgraph.outputs[0]]
     raise NotScalar(f"{name} has no scalar form")
+
+
+#: Terms of a sum that an incomplete Gamma function of a whole number may be.
+_MOST_TERMS = 20
+
+
+def _incomplete_gamma(r: Reader, name: str, k: int, x: int) -> int:
+    """Those that are finite sums, which have all derivatives."""
+    shape = r.graph.number(k)
+    if shape == 1 and name == "GammaInc":
+        return r.make("neg", r.make("expm1", r.make("neg", x)))
+    if name == "GammaInc" or shape is None or shape not in range(1, _MOST_TERMS):
+        raise NotScalar(f"{name} has no scalar form")
+    term = total = r.const(1.0)
+    for j in range(1, int(shape)):
+        term = r.make("div", r.make("mul", term, x), r.const(float(j)))
+        total = r.make("add", total, term)
+    return r.make("mul", r.make("exp", r.make("neg", x)), total)
 
 
 def _cast(r: Reader, node: int, dtype: str) -> int:

@@ -25,7 +25,7 @@ import numpy as np
 from numba import njit
 
 from amc_pymc.expressions.functions import (  # noqa: F401
-    bessel_i,
+    bessel_ie,
     digamma,
     erfcx,
     exp,

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from amc_pymc.expressions.functions import (
-    bessel_i, digamma, erfcx, exp, log, log1mexp, select, sigmoid, sign, softplus, tetragamma,
+    bessel_ie, digamma, erfcx, exp, log, log1mexp, select, sigmoid, sign, softplus, tetragamma,
     trigamma,
 )
 
