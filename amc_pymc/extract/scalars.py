@@ -16,6 +16,7 @@ import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import (
     Alloc,
     AllocEmpty,
@@ -316,6 +317,12 @@ def _elemwise(r: Reader, node, index: Index) -> int:
     return _scalar(r, op, args, node.outputs[0].type.dtype)
 
 
+def _scalar_node(r: Reader, node, index: Index) -> int:
+    """An operation on scalars, as indices of slices are made of."""
+    args = [r.element(i) for i in node.inputs]
+    return _scalar(r, node.op, args, node.outputs[0].type.dtype)
+
+
 def _dimshuffle(r: Reader, node, index: Index) -> int:
     own = [r.const(0)] * node.inputs[0].type.ndim
     for k, axis in enumerate(node.op.new_order):
@@ -382,8 +389,8 @@ def _loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int | None:
     """Dot product of columns of data with consecutive entries, or None."""
     g = r.graph
     for data, entries in ((left, right), (right, left)):
-        found = [g.nodes[d] for d in data]
-        if not all(n.op == "column" and n.kind == "f" for n in found):
+        found = [_column(g, d) for d in data]
+        if None in found:
             continue
         positions = []
         for e in entries:
@@ -393,8 +400,16 @@ def _loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int | None:
             continue
         first = positions[0]
         if positions == list(range(first, first + len(positions))):
-            return g.leaf("dot", ("eta", first, tuple(n.value for n in found)))
+            return g.leaf("dot", ("eta", first, tuple(found)))
     return None
+
+
+def _column(g: Graph, node: int) -> int | None:
+    """The column that an expression is, as a number."""
+    n = g.nodes[node]
+    if n.op == "float":
+        n = g.nodes[n.args[0]]
+    return n.value if n.op == "column" else None
 
 
 def _products(r: Reader, left: Sequence[int], right: Sequence[int]) -> int:
@@ -755,6 +770,7 @@ def _rules() -> dict[type, Callable]:
         TensorFromXTensor: _same_element,
         XTensorFromTensor: _same_element,
         Elemwise: _elemwise,
+        ScalarOp: _scalar_node,
         DimShuffle: _dimshuffle,
         CAReduce: _reduce,
         Dot: _dot,

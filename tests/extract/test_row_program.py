@@ -133,3 +133,72 @@ def test_hidden_rows_are_right_or_refused(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_realistic_models(name):
     assert_right(Program(MODELS[name](N_ROWS, np.random.default_rng(sum(map(ord, name))))))
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+def coded(X, scale=1.0):
+    """The program of a regression on the columns of X."""
+    rng = np.random.default_rng(3)
+    with pm.Model() as model:
+        pm.Normal("other", 0, 1, shape=2)
+        b = pm.Normal("b", 0, 1, shape=X.shape[1])
+        pm.Normal("y", pt.dot(X, b) * scale, 1.0, observed=rng.normal(size=len(X)))
+    return Program(model)
+
+
+def one_hot(n, size, seed=0):
+    code = np.random.default_rng(seed).integers(0, size, n)
+    return np.equal.outer(code, np.arange(size)).astype(float)
+
+
+@pytest.mark.parametrize(
+    ("X", "entries", "columns"),
+    [
+        (one_hot(N_ROWS, 6), 1, 2),
+        (np.column_stack([one_hot(N_ROWS, 4), one_hot(N_ROWS, 5, 1)]), 2, 3),
+        (np.column_stack([np.ones(N_ROWS), one_hot(N_ROWS, 4)]), 1, 2),
+        (np.column_stack([one_hot(N_ROWS, 4)[:, 1:], np.zeros(N_ROWS)]), 1, 2),
+        (np.column_stack([one_hot(N_ROWS, 4).astype(int), np.arange(N_ROWS)]), 1, 3),
+        (np.column_stack([one_hot(N_ROWS, 2), np.linspace(0, 1, N_ROWS), np.ones(N_ROWS)]), 0, 5),
+        (one_hot(N_ROWS, 6).astype(bool), 0, 7),  # right, but no code
+    ],
+    ids=["one factor", "two factors", "intercept", "reference and zeros", "integers", "few", "truth"],
+)
+def test_one_hot_columns_are_codes(X, entries, columns):
+    p = coded(X)
+    assert_right(p)
+    g = p.graph
+    assert sum(bool(g.depends(n)) for n in g.leaves([p.output], "entry")) == entries
+    assert len(p.used) == columns
+
+
+def test_codes_are_positions_and_rows_without_a_one_read_nothing():
+    X = np.zeros((N_ROWS, 5))
+    X[0, 3], X[1, 0], X[2, 4] = 1.0, 1.0, 1.0
+    p = coded(X)
+    x = np.arange(p.layout.size, dtype=float)
+    start = p.layout.slices["b"].start
+    residuals = p.rows.layout.size and p.values(p.coded, x)
+    y = p.model.rvs_to_values[p.model["y"]].eval()
+    mean = np.zeros(N_ROWS)
+    mean[:3] = x[start + 3], x[start], x[start + 4]
+    np.testing.assert_allclose(residuals, -0.5 * (y - mean) ** 2 - 0.5 * np.log(2 * np.pi))
+
+
+def test_a_wide_product_is_a_loop():
+    p = coded(np.random.default_rng(1).normal(size=(N_ROWS, 30)))
+    dots = p.graph.leaves([p.output], "dot")
+    assert [len(p.graph.nodes[n].value[2]) for n in dots] == [30]
+    assert p.graph.nodes[dots[0]].value[2] == tuple(range(30))
+
+
+def test_named_dimensions_gather():
+    rng = np.random.default_rng(2)
+    with pm.Model(coords={"obs": range(N_ROWS), "group": range(4), "out": range(3)}) as model:
+        group = pmd.Data("group_index", rng.integers(0, 4, N_ROWS), dims="obs")
+        a = pmd.Normal("a", 0, 1, dims=("group", "out"))
+        y = rng.normal(size=(N_ROWS, 3))
+        pmd.Normal("y", a.isel(group=group), 1, observed=pmd.as_xtensor(y, dims=("obs", "out")))
+    assert_right(Program(model))
