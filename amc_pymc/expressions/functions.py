@@ -193,9 +193,7 @@ def tetragamma(x):
         shift -= 2.0 / (x * x * x)
         x += 1.0
     z = 1.0 / (x * x)
-    series = z * (
-        0.5 - z * (1 / 6 - z * (1 / 6 - z * (3 / 10 - z * (5 / 6 - z * (691 / 210)))))
-    )
+    series = z * (0.5 - z * (1 / 6 - z * (1 / 6 - z * (3 / 10 - z * (5 / 6 - z * (691 / 210))))))
     return shift - z * (1.0 + 1.0 / x + series)
 
 

@@ -496,7 +496,9 @@ def _sigmoid_rule(g, args, y, k):
 def _erf_rule(sign: float):
     def rule(g, args, y, k):
         square = g.make("mul", args[0], args[0])
-        return g.make("mul", g.const(sign * _TWO_OVER_ROOT_PI), g.make("exp", g.make("neg", square)))
+        return g.make(
+            "mul", g.const(sign * _TWO_OVER_ROOT_PI), g.make("exp", g.make("neg", square))
+        )
 
     return rule
 

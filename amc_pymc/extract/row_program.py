@@ -281,5 +281,3 @@ def _column_leaf(key, array: np.ndarray, axis: int, columns: Columns, graph: Gra
         return columns.node((*key, *numbers), lambda: array[(slice(None), *numbers)])
 
     return leaf
-
-

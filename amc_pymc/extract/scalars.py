@@ -270,9 +270,7 @@ def _scalar(r: Reader, op, args: Sequence[int], dtype: str) -> int:
     if name == "Composite":
         memo = dict(zip(op.fgraph.inputs, args))
         for node in op.fgraph.toposort():
-            inner = [
-                r._number(i.data) if isinstance(i, Constant) else memo[i] for i in node.inputs
-            ]
+            inner = [r._number(i.data) if isinstance(i, Constant) else memo[i] for i in node.inputs]
             memo[node.outputs[0]] = _scalar(r, node.op, inner, node.outputs[0].type.dtype)
         return memo[op.fgraph.outputs[0]]
     raise NotScalar(f"{name} has no scalar form")

@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from tests.expressions.printing import compiled
 from scipy import special
 
 from amc_pymc.expressions import Graph
 from amc_pymc.expressions.functions import ARRAY, SOURCE
+from tests.expressions.printing import compiled
 
 EPS = np.finfo(float).eps
 INF, NAN = math.inf, math.nan

@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from tests.expressions.random_graphs import Grower
-
 from amc_pymc.expressions import GROUP, LOCAL, ROW, Graph
 from amc_pymc.expressions.functions import ARRAY
+from tests.expressions.random_graphs import Grower
 
 N = 40
 STEP = 1e-5
@@ -219,7 +218,9 @@ def test_first_and_second_derivatives_of_two_arguments(op):
     for leaf, k in ((x, 0), (y, 1)):
         step = STEP * np.eye(2)[k][:, None]
         slope = g.partial(out, leaf)
-        pairs = [(out, slope)] + [(g.partial(out, b), g.partial(g.partial(out, b), leaf)) for b in (x, y)]
+        pairs = [(out, slope)] + [
+            (g.partial(out, b), g.partial(g.partial(out, b), leaf)) for b in (x, y)
+        ]
         for node, d in pairs:
             numeric = (values(node, at + step) - values(node, at - step)) / (2 * STEP)
             np.testing.assert_allclose(values(d, at), numeric, rtol=1e-7, atol=1e-8)

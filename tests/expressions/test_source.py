@@ -16,7 +16,9 @@ def unit_arrays(rng):
     """Rows (N, 5) and groups (N, 1), local effects (N, 2), parameters (6,), and all leaves' values."""
     values = leaves(rng, N)
     codes = rng.integers(0, 4, N)
-    rows = np.column_stack([values["column", 0], values["column", 1], codes, rng.normal(size=(N, 2))])
+    rows = np.column_stack(
+        [values["column", 0], values["column", 1], codes, rng.normal(size=(N, 2))]
+    )
     local = np.column_stack([values["local", 0], values["local", 1]])
     eta = np.concatenate([[values["entry", 0], values["entry", 1]], rng.normal(size=4)])
     return values, rows, values["group", 0][:, None], local, eta
@@ -40,7 +42,9 @@ def test_stages_compute_what_evaluate_does(seed):
     outputs = [n for n, _ in grower.grown[-20:]] + [n for n, _ in grower.truths[-3:]]
     outputs += [g.const(2.5), g.const(-1), g.leaf("group", 0), g.entry("eta", g.const(1))]
     outputs += [g.make("gt", chosen, g.const(0.0))]
-    expected = g.evaluate(outputs, row=list(rows.T), group=list(groups.T), local=list(local.T), eta=eta)
+    expected = g.evaluate(
+        outputs, row=list(rows.T), group=list(groups.T), local=list(local.T), eta=eta
+    )
     got = staged(g, outputs)(rows, groups, local, eta).T
     for a, b in zip(got, expected, strict=True):
         b = np.broadcast_to(np.asarray(b, float), N)

@@ -3,12 +3,15 @@
 from functools import cache
 
 import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
 from amc_pymc.extract.group_densities import GroupDensities
+from amc_pymc.extract.groups import find_factors, take_groups
 from amc_pymc.step_methods.model_densities import grouped_densities
 from models.grouped import EXAMPLES
 from tests.extract.group_models import ACCEPTED
@@ -75,10 +78,14 @@ def integrand(groups, g, x):
 
 def integrate_line(f):
     """Log integral over one effect: the trapezoidal rule, exact for what decays at both ends."""
-    grid = np.concatenate([-np.geomspace(1e-7, 2e3, 400)[::-1], [0.0], np.geomspace(1e-7, 2e3, 400)])
+    grid = np.concatenate(
+        [-np.geomspace(1e-7, 2e3, 400)[::-1], [0.0], np.geomspace(1e-7, 2e3, 400)]
+    )
     at = grid[np.argmax(f(grid[:, None]))]
     width = max(1e-7, 0.1 * abs(at))
-    found = minimize_scalar(lambda u: -f([[u]])[0], bounds=(at - width, at + width), method="bounded")
+    found = minimize_scalar(
+        lambda u: -f([[u]])[0], bounds=(at - width, at + width), method="bounded"
+    )
     mode, top = (found.x, -found.fun) if -found.fun > f([[at]])[0] else (at, f([[at]])[0])
     ends = []
     for sign in (-1.0, 1.0):
@@ -309,7 +316,9 @@ def test_draws_of_two_effects_have_the_covariance_of_the_conditional():
     x = points(d, 1)[0]
     rng = np.random.default_rng(11)
     effects = np.zeros((d.n_units, 2))
-    draws = np.array([(d.draw_effects(x, effects, 1, rng), effects.copy())[1] for _ in range(N_DRAWS)])
+    draws = np.array(
+        [(d.draw_effects(x, effects, 1, rng), effects.copy())[1] for _ in range(N_DRAWS)]
+    )
     line = np.linspace(-5.0, 5.0, 301)
     u = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
     for g in range(2):
@@ -367,3 +376,16 @@ def test_compiled_groups_and_the_rest_are_the_model(name):
         np.testing.assert_array_equal(back[n], point[n])
         assert back[n].dtype == np.asarray(point[n]).dtype
     assert d.changed_data(model) == ()
+
+
+def test_proposals_that_are_nan_are_rejected():
+    """The likelihood is nan for effects below -1."""
+    rng = np.random.default_rng(14)
+    with pm.Model() as model:
+        sd = pm.HalfNormal("sd", 1)
+        u = pm.Normal("u", 0, sd, shape=30)
+        pm.Normal("y", pt.log(u[np.arange(30)] + 1.0), 2.0, observed=rng.normal(-1, 2, size=30))
+    d = GroupDensities(take_groups(model, find_factors(model)[0]), 5)
+    effects = np.zeros((30, 1))
+    accepted = [d.draw_effects(np.array([0.3]), effects, 5, rng) for _ in range(20)]
+    assert (effects > -1.0).all() and 0.1 < np.mean(accepted) < 1.0

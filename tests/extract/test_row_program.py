@@ -60,7 +60,9 @@ class Program:
         rows = self.rows.graph(x, idx, arrays)
         weight = pt.vector("weight")
         along = pt.dot(pt.grad((rows * weight).sum(), x, disconnected_inputs="ignore"), direction)
-        f = pytensor.function([x, idx, weight, *arrays], along, mode=PYTHON, on_unused_input="ignore")
+        f = pytensor.function(
+            [x, idx, weight, *arrays], along, mode=PYTHON, on_unused_input="ignore"
+        )
         every = np.arange(self.rows.n_rows)
         return lambda at, w: float(f(at, every, w, *self.rows.arrays))
 
@@ -164,7 +166,15 @@ def one_hot(n, size, seed=0):
         (np.column_stack([one_hot(N_ROWS, 2), np.linspace(0, 1, N_ROWS), np.ones(N_ROWS)]), 0, 5),
         (one_hot(N_ROWS, 6).astype(bool), 0, 7),  # right, but no code
     ],
-    ids=["one factor", "two factors", "intercept", "reference and zeros", "integers", "few", "truth"],
+    ids=[
+        "one factor",
+        "two factors",
+        "intercept",
+        "reference and zeros",
+        "integers",
+        "few",
+        "truth",
+    ],
 )
 def test_one_hot_columns_are_codes(X, entries, columns):
     p = coded(X)
