@@ -57,14 +57,18 @@ _FOLDED: dict[str, Callable] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
     "neg": lambda a: -a,
+    "abs": abs,
+    "floor": lambda a: float(math.floor(a)),
+    "ceil": lambda a: float(math.ceil(a)),
     "and": lambda a, b: bool(a) and bool(b),
     "or": lambda a, b: bool(a) or bool(b),
     "not": lambda a: not a,
     "floordiv": lambda a, b: a // b,
     "mod": lambda a, b: a % b,
-    "maximum": max,
-    "minimum": min,
+    "maximum": lambda a, b: a if a > b or a != a else b,
+    "minimum": lambda a, b: a if a < b or a != a else b,
     "exp": math.exp,
     "log": math.log,
     "sqrt": math.sqrt,
@@ -72,7 +76,9 @@ _FOLDED: dict[str, Callable] = {
     "int": int,
     "float": float,
 }
-_KEEPS_KIND = {"add", "sub", "mul", "neg", "abs", "maximum", "minimum", "floordiv", "mod"}
+_KEEPS_KIND = {
+    *("add", "sub", "mul", "neg", "abs", "sign", "held", "maximum", "minimum", "floordiv", "mod")
+}
 _TRUTH = {*_COMPARISONS, "and", "or", "xor", "not", "isnan", "isinf"}
 
 
@@ -238,18 +244,33 @@ class Graph:
             found = self.nodes[n]
             if out[n] is not None or found.op in _LEAVES or found.op == "entry":
                 continue
-            terms = []
-            for k, a in enumerate(found.args):
-                slope = out[a]
-                if slope is None:
-                    continue
-                partial = _derivative(self, found, n, k)
-                if partial is not None:
-                    terms.append(self.make("mul", partial, slope))
-            total = self.sum(terms) if terms else None
+            total = self._tangent(n, [out[a] for a in found.args])
             out[n] = None if total is None or self.number(total) == 0.0 else total
         found_slope = out[node]
         return self.const(0.0) if found_slope is None else found_slope
+
+    def _tangent(self, n: int, slopes: Sequence[int | None]) -> int | None:
+        """Derivative of an operation from those of its arguments."""
+        node = self.nodes[n]
+        if node.op in _CHOICES:
+            return self._chosen_tangent(node, slopes)
+        terms = []
+        for k, slope in enumerate(slopes):
+            partial = None if slope is None else _derivative(self, node, n, k)
+            if slope is not None and partial is not None:
+                terms.append(self.make("mul", partial, slope))
+        return self.sum(terms) if terms else None
+
+    def _chosen_tangent(self, node: Node, slopes: Sequence[int | None]) -> int | None:
+        """The derivative of what is chosen; that of the other may be infinite."""
+        if node.op == "switch":
+            condition = node.args[0]
+        else:
+            condition = self.make(_CHOICES[node.op], *node.args)
+        if slopes[-2] is None and slopes[-1] is None:
+            return None
+        yes, no = (self.const(0.0) if s is None else s for s in slopes[-2:])
+        return self.make("switch", condition, yes, no)
 
     # --- evaluation -----------------------------------------------------------------------------
 
@@ -285,8 +306,17 @@ class Graph:
                     at = arrays[name][first : first + len(columns)]
                     values[n] = sum(np.asarray(row[c], float) * b for c, b in zip(columns, at))
                 else:
-                    values[n] = ARRAY[node.op](*(values[a] for a in node.args))
+                    arguments = [values[a] for a in node.args]
+                    if node.op not in _TRUTH:
+                        arguments = [_as_number(a) for a in arguments]
+                    values[n] = ARRAY[node.op](*arguments)
         return [values[n] for n in nodes]
+
+
+def _as_number(value):
+    """Truth values count as 0 and 1."""
+    value = np.asarray(value)
+    return value.astype(np.int64) if value.dtype.kind == "b" else value
 
 
 # --- simplification -----------------------------------------------------------------------------
@@ -426,8 +456,10 @@ def _derivative(g: Graph, node: Node, number: int, k: int) -> int | None:
     return rule(g, node.args, number, k)
 
 
-#: Operations that are constant but for jumps.
-_FLAT = {*_TRUTH, "sign", "floor", "ceil", "int", "floordiv"}
+#: Operations that are constant but for jumps; ``held`` is the identity, taken as a constant.
+_FLAT = {*_TRUTH, "held", "sign", "floor", "ceil", "int", "floordiv"}
+#: Operations that choose between their last two arguments, and when they take the first of them.
+_CHOICES = {"switch": "", "maximum": "ge", "minimum": "le"}
 _TWO_OVER_ROOT_PI = 2.0 / math.sqrt(math.pi)
 
 
@@ -449,23 +481,12 @@ def _pow_rule(g, args, y, k):
     a, b = args
     if k == 0:
         return g.make("mul", b, g.make("pow", a, g.make("sub", b, g.const(1.0))))
-    return g.make("mul", y, g.make("log", a))
+    slope = g.make("mul", y, g.make("log", a))  # 0^b is constant
+    return g.make("switch", g.make("eq", a, g.const(0.0)), g.const(0.0), slope)
 
 
-def _switch_rule(g, args, y, k):
-    if k == 0:
-        return None
-    one, zero = g.const(1.0), g.const(0.0)
-    return g.make("switch", args[0], one if k == 1 else zero, zero if k == 1 else one)
-
-
-def _larger(op: str):
-    def rule(g, args, y, k):
-        chosen = g.make(op, args[0], args[1])
-        one, zero = g.const(1.0), g.const(0.0)
-        return g.make("switch", chosen, one if k == 0 else zero, zero if k == 0 else one)
-
-    return rule
+def _mod_rule(g, args, y, k):
+    return g.const(1.0) if k == 0 else g.make("neg", g.make("floor", g.make("div", *args)))
 
 
 def _sigmoid_rule(g, args, y, k):
@@ -475,7 +496,9 @@ def _sigmoid_rule(g, args, y, k):
 def _erf_rule(sign: float):
     def rule(g, args, y, k):
         square = g.make("mul", args[0], args[0])
-        return g.make("mul", g.const(sign * _TWO_OVER_ROOT_PI), g.make("exp", g.make("neg", square)))
+        return g.make(
+            "mul", g.const(sign * _TWO_OVER_ROOT_PI), g.make("exp", g.make("neg", square))
+        )
 
     return rule
 
@@ -486,8 +509,35 @@ def _erfcx_rule(g, args, y, k):
 
 
 def _log1mexp_rule(g, args, y, k):
-    # d log(1 - e^x) = -e^x / (1 - e^x) = 1 / (1 - e^-x)
-    return g.make("div", g.const(-1.0), g.make("expm1", g.make("neg", args[0])))
+    return g.make("neg", g.make("exp", g.make("sub", args[0], y)))
+
+
+def _over_root(inside: Callable, sign: float = 1.0):
+    """1 / sqrt(...)."""
+
+    def rule(g, args, y, k):
+        square = g.make("mul", args[0], args[0])
+        return g.make("div", g.const(sign), g.make("sqrt", inside(g, square, g.const(1.0))))
+
+    return rule
+
+
+def _arctanh_rule(g, args, y, k):
+    square = g.make("mul", args[0], args[0])
+    return g.make("div", g.const(1.0), g.make("sub", g.const(1.0), square))
+
+
+def _bessel_i0e_rule(g, args, y, k):
+    return g.make("sub", g.make("bessel_i1e", args[0]), g.make("mul", g.make("sign", args[0]), y))
+
+
+def _bessel_i1e_rule(g, args, y, k):
+    """I_0e(x) - I_1e(x) (1 / x + sign x), which is 1/2 at 0."""
+    zero = g.make("eq", args[0], g.const(0.0))
+    ratio = g.make("div", y, g.make("switch", zero, g.const(1.0), args[0]))
+    ratio = g.make("switch", zero, g.const(0.5), ratio)
+    left = g.make("sub", g.make("bessel_i0e", args[0]), ratio)
+    return g.make("sub", left, g.make("mul", g.make("sign", args[0]), y))
 
 
 def _by(op: str):
@@ -524,11 +574,17 @@ _RULES: dict[str, Callable] = {
     "erf": _erf_rule(1.0),
     "erfc": _erf_rule(-1.0),
     "erfcx": _erfcx_rule,
+    "gamma": lambda g, args, y, k: g.make("mul", y, g.make("digamma", args[0])),
     "gammaln": _by("digamma"),
     "digamma": _by("trigamma"),
     "trigamma": _by("tetragamma"),
     "abs": _by("sign"),
-    "switch": _switch_rule,
-    "maximum": _larger("ge"),
-    "minimum": _larger("le"),
+    "mod": _mod_rule,
+    "bessel_i0e": _bessel_i0e_rule,
+    "bessel_i1e": _bessel_i1e_rule,
+    "arcsin": _over_root(lambda g, square, one: g.make("sub", one, square)),
+    "arccos": _over_root(lambda g, square, one: g.make("sub", one, square), -1.0),
+    "arcsinh": _over_root(lambda g, square, one: g.make("add", square, one)),
+    "arccosh": _over_root(lambda g, square, one: g.make("sub", square, one)),
+    "arctanh": _arctanh_rule,
 }

@@ -87,7 +87,8 @@ def print_function(
     if into:
         body += [f"{into.format(k)} = {text[n]}" for k, n in enumerate(outputs)] or ["pass"]
     else:
-        values = [f"float({text[n]})" for n in outputs]
+        number = {"b": "select({}, 1.0, 0.0)"}
+        values = [number.get(graph.nodes[n].kind, "float({})").format(text[n]) for n in outputs]
         body.append(f"return ({', '.join(values)}{',' if len(values) == 1 else ''})")
     head = [_DECORATOR.format(", forceinline=True"), f"def {name}({', '.join(arguments)}):"]
     return [*head, *(f"    {line}" for line in body), ""]
@@ -178,6 +179,8 @@ def _operation(graph: Graph, node, text: dict[int, str]) -> str:
         return f"{node.value}[{arguments[0] if constant else f'int({arguments[0]})'}]"
     if node.op == "int":
         return f"math.trunc({arguments[0]})"
+    if node.op == "float" and graph.nodes[node.args[0]].kind == "b":
+        return f"select({arguments[0]}, 1.0, 0.0)"
     truth = {"switch": [0], "and": [0, 1], "or": [0, 1], "not": [0], "xor": [0, 1]}
     for k in truth.get(node.op, ()):
         if graph.nodes[node.args[k]].kind != "b":

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 
 from numba import types
@@ -29,9 +28,6 @@ from amc_pymc.extract.rest import RestDensities, gradient_by
 from amc_pymc.extract.rows import (
     CallbackRows,
     RowLogp,
-    data_fingerprint,
-    data_names,
-    interpreted_mode,
 )
 
 __all__ = ["ModelDensities", "RowDensities"]

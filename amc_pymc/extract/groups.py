@@ -237,6 +237,11 @@ def _reason(factor: Factor, model, sources) -> str:
         _prior_expression(factor, model, Graph(), None)
     except (NotScalar, NotRowFactorised) as error:
         return f"its prior is not a product over levels ({error})"
+    if continuous == {False}:
+        try:
+            _states(model, factor)
+        except (NotScalar, ValueError) as error:
+            return f"its states cannot be listed ({error})"
     return ""
 
 

@@ -71,6 +71,15 @@ class Columns:
 
         return self.node((key, *index), values)
 
+    def may_be_negative(self, index: int) -> bool:
+        """Whether an index is negative in some unit, or not made of data alone."""
+        g = self.graph
+        if g.leaves([index], "entry") or g.leaves([index], "local"):
+            return True
+        sources = {"row" if self.kind == "column" else "group": self.arrays}
+        (values,) = g.evaluate([index], **sources)
+        return bool(np.any(values < 0))
+
     def with_codes(self, outputs: Sequence[int]) -> list[int]:
         """Outputs whose products with one-hot columns are entries chosen by a code instead."""
         g = self.graph
@@ -223,7 +232,14 @@ def element_reader(graph: Graph, leaves, columns: Columns) -> Reader:
     def table(array: np.ndarray, index: Index) -> int:
         return columns.derived(("table", id(array)), array, index)
 
-    return Reader(graph, leaves, table)
+    known: dict[int, bool] = {}
+
+    def negative(index: int) -> bool:
+        if index not in known:
+            known[index] = columns.may_be_negative(index)
+        return known[index]
+
+    return Reader(graph, leaves, table, negative)
 
 
 def parameter_leaf(graph: Graph, layout: FlatLayout, array: str = "eta"):
@@ -265,5 +281,3 @@ def _column_leaf(key, array: np.ndarray, axis: int, columns: Columns, graph: Gra
         return columns.node((*key, *numbers), lambda: array[(slice(None), *numbers)])
 
     return leaf
-
-

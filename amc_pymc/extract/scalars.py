@@ -16,6 +16,7 @@ import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import (
     Alloc,
     AllocEmpty,
@@ -83,6 +84,8 @@ class Reader:
         ``index -> node`` for the inputs of the tensor graph; an index is a tuple of nodes.
     table : callable, optional
         ``(array, index) -> node`` for constant arrays that are indexed by data.
+    negative : callable, optional
+        Whether an index, a node, may be negative; all may if this is not given.
     """
 
     def __init__(
@@ -90,10 +93,12 @@ class Reader:
         graph: Graph,
         leaves: Mapping[Variable, Callable[[Index], int]],
         table: Callable[[np.ndarray, Index], int] | None = None,
+        negative: Callable[[int], bool] | None = None,
     ):
         self.graph = graph
         self.leaves = dict(leaves)
         self.table = table
+        self.negative = negative
         self._memo: dict[tuple[Variable, Index], int] = {}
 
     # --- elements -------------------------------------------------------------------------------
@@ -206,8 +211,9 @@ _SAME = {
     "Log": "log", "Log1p": "log1p", "Sqrt": "sqrt", "Sigmoid": "sigmoid", "Softplus": "softplus",
     "Log1mexp": "log1mexp", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Tanh": "tanh",
     "Sinh": "sinh", "Cosh": "cosh", "ArcTan": "arctan", "Erf": "erf", "Erfc": "erfc",
-    "Erfcx": "erfcx", "GammaLn": "gammaln", "Psi": "digamma", "TriGamma": "trigamma",
-    "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "IntDiv": "floordiv",
+    "Erfcx": "erfcx", "GammaLn": "gammaln", "Psi": "digamma",
+    "ArcSin": "arcsin", "ArcCos": "arccos", "ArcSinh": "arcsinh", "ArcCosh": "arccosh",
+    "ArcTanh": "arctanh", "Gamma": "gamma", "I0e": "bessel_i0e", "I1e": "bessel_i1e", "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "IntDiv": "floordiv",
     "Mod": "mod", "Switch": "switch", "LT": "lt", "GT": "gt", "LE": "le", "GE": "ge", "EQ": "eq",
     "NEQ": "ne", "XOR": "xor", "IsNan": "isnan", "IsInf": "isinf", "Invert": "not",
 }  # fmt: skip
@@ -247,6 +253,14 @@ def _scalar(r: Reader, op, args: Sequence[int], dtype: str) -> int:
         return r.make("mul", r.const(scale), r.make("log", args[0]))
     if name == "Exp2":
         return r.make("exp", r.make("mul", r.const(float(np.log(2.0))), args[0]))
+    if name in ("I0", "I1"):
+        scaled = r.make(f"bessel_{name.lower()}e", args[0])
+        return r.make("mul", r.make("exp", r.make("abs", args[0])), scaled)
+    if name in ("GammaInc", "GammaIncC"):
+        return _incomplete_gamma(r, name, *args)
+    if name == "Trunc":
+        down, up = r.make("floor", args[0]), r.make("ceil", args[0])
+        return r.make("switch", r.make("lt", args[0], r.const(0.0)), up, down)
     if name == "Second":
         return args[1]
     if name == "Identity":
@@ -256,12 +270,28 @@ def _scalar(r: Reader, op, args: Sequence[int], dtype: str) -> int:
     if name == "Composite":
         memo = dict(zip(op.fgraph.inputs, args))
         for node in op.fgraph.toposort():
-            inner = [
-                r._number(i.data) if isinstance(i, Constant) else memo[i] for i in node.inputs
-            ]
+            inner = [r._number(i.data) if isinstance(i, Constant) else memo[i] for i in node.inputs]
             memo[node.outputs[0]] = _scalar(r, node.op, inner, node.outputs[0].type.dtype)
         return memo[op.fgraph.outputs[0]]
     raise NotScalar(f"{name} has no scalar form")
+
+
+#: Terms of a sum that an incomplete Gamma function of a whole number may be.
+_MOST_TERMS = 20
+
+
+def _incomplete_gamma(r: Reader, name: str, k: int, x: int) -> int:
+    """Those that are finite sums, which have all derivatives."""
+    shape = r.graph.number(k)
+    if shape == 1 and name == "GammaInc":
+        return r.make("neg", r.make("expm1", r.make("neg", x)))
+    if name == "GammaInc" or shape is None or shape not in range(1, _MOST_TERMS):
+        raise NotScalar(f"{name} has no scalar form")
+    term = total = r.const(1.0)
+    for j in range(1, int(shape)):
+        term = r.make("div", r.make("mul", term, x), r.const(float(j)))
+        total = r.make("add", total, term)
+    return r.make("mul", r.make("exp", r.make("neg", x)), total)
 
 
 def _cast(r: Reader, node: int, dtype: str) -> int:
@@ -283,6 +313,12 @@ def _elemwise(r: Reader, node, index: Index) -> int:
         return r.broadcast(node.inputs[1], index)
     args = [r.broadcast(i, index) for i in node.inputs]
     return _scalar(r, op, args, node.outputs[0].type.dtype)
+
+
+def _scalar_node(r: Reader, node, index: Index) -> int:
+    """An operation on scalars, as indices of slices are made of."""
+    args = [r.element(i) for i in node.inputs]
+    return _scalar(r, node.op, args, node.outputs[0].type.dtype)
 
 
 def _dimshuffle(r: Reader, node, index: Index) -> int:
@@ -351,8 +387,8 @@ def _loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int | None:
     """Dot product of columns of data with consecutive entries, or None."""
     g = r.graph
     for data, entries in ((left, right), (right, left)):
-        found = [g.nodes[d] for d in data]
-        if not all(n.op == "column" and n.kind == "f" for n in found):
+        found = [_column(g, d) for d in data]
+        if None in found:
             continue
         positions = []
         for e in entries:
@@ -362,8 +398,16 @@ def _loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int | None:
             continue
         first = positions[0]
         if positions == list(range(first, first + len(positions))):
-            return g.leaf("dot", ("eta", first, tuple(n.value for n in found)))
+            return g.leaf("dot", ("eta", first, tuple(found)))
     return None
+
+
+def _column(g: Graph, node: int) -> int | None:
+    """The column that an expression is, as a number."""
+    n = g.nodes[node]
+    if n.op == "float":
+        n = g.nodes[n.args[0]]
+    return n.value if n.op == "column" else None
 
 
 def _products(r: Reader, left: Sequence[int], right: Sequence[int]) -> int:
@@ -389,7 +433,9 @@ def _dot(r: Reader, node, index: Index) -> int:
 
 def _cumulate(r: Reader, node, index: Index) -> int:
     (x,) = node.inputs
-    axis = node.op.axis
+    if node.op.axis is None and x.type.ndim > 1:
+        raise NotScalar("a cumulative sum over several axes has no scalar form")
+    axis = (node.op.axis or 0) % x.type.ndim
     last = r.number(index[axis])
     op = {"add": "add", "mul": "mul"}[node.op.mode]
     total = r.element(x, (*index[:axis], r.const(0), *index[axis + 1 :]))
@@ -403,7 +449,7 @@ def _log_sum_exp(r: Reader, terms: Sequence[int]) -> int:
     for t in terms[1:]:
         top = r.make("maximum", top, t)
     # Shifted by a number of any size the sum is the same; infinities must not meet.
-    top = r.make("switch", r.make("isinf", top), r.const(0.0), top)
+    top = r.make("held", r.make("switch", r.make("isinf", top), r.const(0.0), top))
     total = r.graph.sum([r.make("exp", r.make("sub", t, top)) for t in terms])
     return r.make("add", r.make("log", total), top)
 
@@ -466,8 +512,10 @@ def _inside(r: Reader, i: int, length: int) -> int:
     """An index that may count from the end."""
     number = r.graph.number(i)
     if number is not None:
-        return r.const(int(number) % length if number < 0 else int(number))
-    return i
+        return r.const(int(number) + length if number < 0 else int(number))
+    if r.negative is not None and not r.negative(i):
+        return i
+    return r.make("switch", r.make("lt", i, r.const(0)), _stepped(r, i, length, 1), i)
 
 
 def _advanced(r: Reader, node, index: Index) -> int:
@@ -524,8 +572,8 @@ def _set_advanced(r: Reader, node, index: Index) -> int:
     """The same for arrays of constant indices."""
     x, y, *rest = node.inputs
     parts = list(indices_from_subtensor(rest, node.op.idx_list))
-    if any(isinstance(p, slice) for p in parts):
-        raise NotScalar("an array set by slices and indices has no scalar form")
+    if any(isinstance(p, slice) or p.type.dtype == "bool" for p in parts):
+        raise NotScalar("an array set by slices and indices or by a mask has no scalar form")
     numbers = [r.number(i) for i in index]
     shape = np.broadcast_shapes(*(r.shape(p) for p in parts))
     out = None
@@ -554,8 +602,14 @@ def _reshape(r: Reader, node, index: Index) -> int:
         for a, b in zip(wide_old, wide_new):
             own[a] = index[b]
         return r.element(x, tuple(own))
-    flat = np.ravel_multi_index([r.number(i) for i in index], new)
-    return r.element(x, tuple(r.const(int(k)) for k in np.unravel_index(int(flat), old)))
+    flat = r.const(0)
+    for i, n in zip(index, new):
+        flat = r.make("add", r.make("mul", flat, r.const(n)), i)
+    own = []
+    for n in reversed(old):
+        own.append(r.make("mod", flat, r.const(n)) if n > 1 else r.const(0))
+        flat = r.make("floordiv", flat, r.const(n)) if n > 1 else flat
+    return r.element(x, tuple(reversed(own)))
 
 
 def _join(r: Reader, node, index: Index) -> int:
@@ -714,6 +768,7 @@ def _rules() -> dict[type, Callable]:
         TensorFromXTensor: _same_element,
         XTensorFromTensor: _same_element,
         Elemwise: _elemwise,
+        ScalarOp: _scalar_node,
         DimShuffle: _dimshuffle,
         CAReduce: _reduce,
         Dot: _dot,

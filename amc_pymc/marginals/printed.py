@@ -163,8 +163,7 @@ def _row_sums(number: int) -> list[str]:
         "def add_newton(eta, shared, kept, size, u, out):",
         *(f"    s{k} = 0.0" for k in each),
         "    for j in range(padded(size)):",
-        f"        {', '.join(f'a{k}' for k in each)}{comma} = "
-        "row_newton(eta, shared, kept, j, u)",
+        f"        {', '.join(f'a{k}' for k in each)}{comma} = row_newton(eta, shared, kept, j, u)",
         *(f"        s{k} += select(j < size, a{k}, 0.0)" for k in each),
         *(f"    out[{k}] += s{k}" for k in each),
         "",
@@ -249,5 +248,3 @@ def _written(folder: Path, name: str, source: str) -> Path:
         path = Path(tempfile.mkdtemp(prefix="amc_pymc_")) / f"{name}.py"
         path.write_text(source)
         return path
-
-

@@ -26,6 +26,7 @@ import numpy as np
 from numba import njit
 
 from amc_pymc.expressions.functions import (  # noqa: F401
+    bessel_ie,
     digamma,
     erfcx,
     exp,
@@ -440,6 +441,8 @@ def _expansion(
     _node_weights(terms)
     first_u, first_v, second = 0.0, 0.0, 0.0
     for k in range(n_nodes):
+        if terms[k] == 0.0:  # derivatives may be infinite there
+            continue
         first_u += terms[k] * jets[k, 0]
         first_v += terms[k] * jets[k, 1]
         second += terms[k] * (jets[k, 2] + jets[k, 0] * jets[k, 1])
@@ -625,6 +628,8 @@ def sums(
             _node(mode, factor, nodes[k], u)
             s = at_node[k]
             s[:] = 0.0
+            if w == 0.0:  # derivatives may be infinite there
+                continue
             prior_slopes(eta, slope, groups, g, u, found)
             for a in range(n_prior):
                 prior_part[a] += w * found[a]
@@ -779,7 +784,7 @@ def draw_effects(
             _draw_student(mode, factor, rng, u)
             there = _complete(eta, shared, kept, size, groups, g, u)
             there -= _log_student(mode, factor, u)
-            if not math.log(1.0 - rng.random()) >= there - here:
+            if there > here + math.log(1.0 - rng.random()) or math.isnan(here):
                 effects[g] = u
                 here = there
                 accepted += 1

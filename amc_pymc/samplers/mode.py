@@ -19,7 +19,6 @@ def posterior_mode(
     model: RacedModel, start: np.ndarray, continuous: np.ndarray, subsample: int, rng
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Mode (D,) over the continuous coordinates given the others, and what to say of the search."""
-
     mode = search_mode(model, start, continuous, subsample, rng)
     if mode.converged:
         return mode.x, ()

@@ -1,0 +1,46 @@
+"""Nodes of quadrature, and kernels that are kept on disk."""
+
+import math
+
+import numpy as np
+import pytest
+
+from amc_pymc.marginals import hermite_nodes, load_kernels, state_nodes
+from amc_pymc.marginals.printed import kernel_folder
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 9])
+def test_polynomials_up_to_twice_the_nodes_are_exact(number):
+    z, log_w = hermite_nodes(number, 1)
+    for power in range(2 * number):
+        f = np.exp(log_w - 0.5 * z[:, 0] ** 2) / math.sqrt(2 * math.pi) * z[:, 0] ** power
+        moment = 0.0 if power % 2 else math.prod(range(1, power, 2))
+        assert f.sum() == pytest.approx(moment, abs=1e-11 * max(1.0, np.abs(f).sum()))
+
+
+def test_products_of_polynomials_are_exact():
+    z, log_w = hermite_nodes(4, 3)
+    assert z.shape == (64, 3) and log_w.shape == (64,)
+    weight = np.exp(log_w - 0.5 * (z**2).sum(axis=1)) / (2 * math.pi) ** 1.5
+    assert weight.sum() == pytest.approx(1.0)
+    assert weight @ (z[:, 0] ** 4 * z[:, 1] ** 2 * z[:, 2] ** 6) == pytest.approx(3 * 15)
+
+
+def test_states_weigh_one():
+    z, log_w = state_nodes(np.array([[0, 1], [2, 3]]))
+    assert z.dtype == float and (log_w == 0.0).all()
+
+
+def test_modules_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("AMC_PYMC_CACHE", str(tmp_path))
+    source = f"VALUE = {id(tmp_path)}\n"
+    module = load_kernels(source)
+    assert id(tmp_path) == module.VALUE and load_kernels(source) is module
+    assert [p.read_text() for p in kernel_folder().glob("*.py")] == [source]
+
+
+def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("AMC_PYMC_CACHE", str(blocked))
+    assert load_kernels("VALUE = 'private'\n").VALUE == "private"
