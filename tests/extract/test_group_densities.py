@@ -54,7 +54,7 @@ def integrand(groups, g, x):
     """``u (K, q) -> (K,)``, log density of a group's rows and effects by NumPy."""
     program = groups.program
     own = slice(groups.first[g], groups.first[g + 1])
-    rows = [c[own, None] for c in groups.rows.T]
+    rows = [c[own, None] for c in groups.rows]
     size = own.stop - own.start
 
     def f(u):

@@ -37,12 +37,12 @@ def complete(groups, x, effects):
     program, levels = groups.program, np.repeat(np.arange(groups.n_groups), np.diff(groups.first))
     local = [effects[:, j] for j in range(effects.shape[1])]
     (rows,) = program.graph.evaluate(
-        [program.row], row=list(groups.rows.T), local=[u[levels] for u in local], eta=x
+        [program.row], row=[c[: groups.n_rows] for c in groups.rows], local=[u[levels] for u in local], eta=x
     )
     (prior,) = program.graph.evaluate(
         [program.prior], group=list(groups.groups.T), local=local, eta=x
     )
-    size = len(groups.rows), groups.n_groups
+    size = groups.n_rows, groups.n_groups
     return sum(np.broadcast_to(a, n).sum() for a, n in zip((rows, prior), size, strict=True))
 
 
@@ -70,7 +70,8 @@ def assert_adds_up(model, factor, groups):
     rng = np.random.default_rng(4)
     for _ in range(3):
         point = random_point(model, rng)
-        x = groups.layout.ravel({n: point[n] for n in groups.layout.names})
+        plain = groups.layout.ravel({n: point[n] for n in groups.layout.names})
+        x = groups.centring.effects(plain)
         effects = np.concatenate(
             [point[n].reshape(groups.n_groups, -1) for n in factor.names], axis=1
         )
@@ -126,7 +127,7 @@ def test_rows_are_sorted_by_group_and_groups_may_be_empty():
 def test_two_observed_variables_share_groups():
     _, factor, groups = taken(ACCEPTED["two_observed"][0])
     assert groups.observed_vars == ("count", "size")
-    assert len(factor.levels) == 2 and len(groups.rows) == 80
+    assert len(factor.levels) == 2 and groups.n_rows == 80
     np.testing.assert_array_equal(*factor.levels)
 
 
@@ -144,7 +145,7 @@ def test_one_hot_columns_are_codes():
     """Three columns that are left are one product and one entry; zeros and ones are not read."""
     _, _, groups = taken(ACCEPTED["dummies"][0])
     g = groups.program.graph
-    assert groups.rows.shape[1] < 9
+    assert groups.rows.shape[0] < 9
     chosen = g.leaves([groups.program.row], "entry")
     assert sum(bool(g.depends(n)) for n in chosen) == 2
 
