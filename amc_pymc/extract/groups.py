@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
@@ -149,6 +150,11 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
     except (NotRowFactorised, NotScalar) as error:
         _log.debug("No groups: %s", error)
         return []
+    except IndexError as error:
+        raise ValueError(
+            f"An index in the data is out of range: {error}. Groups are numbered from 0; "
+            "pandas.factorize gives such numbers."
+        ) from error
     found: dict[tuple, list[str]] = {}
     for name in sources[0].layout.names:
         key = tuple(r.level_of(name) for r in reads)
@@ -230,6 +236,9 @@ def _reason(factor: Factor, model, sources) -> str:
         return f"it has {factor.n_effects} effects a level, and at most {_MOST_EFFECTS} can be"
     if any(np.any(levels < 0) for levels in factor.levels):
         return "some of the rows do not belong to a level"
+    improper = [n for n in factor.names if _improper(n, model)]
+    if improper:
+        return f"the prior of {', '.join(improper)} is improper; give it a proper one"
     used = _used_elsewhere(factor, model, {n for s in sources for n in s.observed_vars})
     if used:
         return f"{used} depends on it too"
@@ -243,6 +252,12 @@ def _reason(factor: Factor, model, sources) -> str:
         except (NotScalar, ValueError) as error:
             return f"its states cannot be listed ({error})"
     return ""
+
+
+def _improper(name: str, model) -> bool:
+    """Whether a variable's prior is flat, so that the integral over it need not exist."""
+    node = next(model.values_to_rvs[v] for v in model.value_vars if v.name == name).owner
+    return node is not None and isinstance(node.op, FlatRV | HalfFlatRV)
 
 
 def _used_elsewhere(factor: Factor, model, raced: set[str]) -> str:

@@ -103,6 +103,8 @@ def recover_marginals(
     if not isinstance(idata, xr.DataTree) or "posterior" not in idata.children:
         raise ValueError("idata must be what pm.sample returned, with a group posterior")
     posterior = idata["posterior"].to_dataset()
+    if not posterior.sizes.get("chain") or not posterior.sizes.get("draw"):
+        raise ValueError("idata has no draws")
     names = _wanted(model, posterior, var_names)
     factor = grouped_by(names, find_factors(model, observed_vars), model, "var_names")
     local = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in factor.names}
@@ -159,6 +161,8 @@ def _points(
             (value,) = (v for v in model.value_vars if model.values_to_rvs[v] is rv)
             shape = np.shape(point[value.name])
             values[rv.name] = np.ones((number, *shape))
+        elif rv.name not in posterior:
+            raise ValueError(f"idata has no draws of {rv.name}, which local effects depend on")
         else:
             array = posterior[rv.name].transpose("chain", "draw", ...).values
             values[rv.name] = array.reshape(number, *array.shape[2:])

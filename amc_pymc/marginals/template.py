@@ -199,7 +199,9 @@ def prior_slopes(eta, shared, groups, g, u, out):
 #: Newton steps towards a mode, at most, and the squared length (in standard deviations) of the last.
 _MOST_STEPS = 30
 _CLOSE = 1e-2
-#: Standard deviations that a step is cut to.
+#: Standard deviations that a first step is cut to. Further ones in the same direction may be twice
+#: as long each: where a hyperparameter makes the effects' variance small, a mode is far away in
+#: standard deviations.
 _LONGEST = 2.0
 _LEAVES = N_ROW_LEAVES + N_ROW_DOTS
 
@@ -242,6 +244,7 @@ def _newton_sums(eta, shared, kept, size, groups, g, u, out):
 def _climb_line(eta, shared, kept, size, groups, g, u, factor):
     """``_climb`` for one local effect."""
     sums = np.empty(2)
+    longest, before = _LONGEST, 0.0
     for _ in range(_MOST_STEPS):
         _newton_sums(eta, shared, kept, size, groups, g, u, sums)
         curvature = -sums[1]
@@ -251,7 +254,10 @@ def _climb_line(eta, shared, kept, size, groups, g, u, factor):
         w = sd * sums[0]
         if not np.isfinite(w):
             return math.nan
-        u[0] += sd * min(_LONGEST, max(-_LONGEST, w))
+        if w * before < 0.0:
+            longest = _LONGEST
+        u[0] += sd * min(longest, max(-longest, w))
+        longest, before = 2.0 * longest if abs(w) > longest else _LONGEST, w
         factor[0, 0] = sd
         if w * w < _CLOSE:
             break
@@ -270,6 +276,8 @@ def _climb(eta, shared, kept, size, groups, g, u, factor):
     sums = np.empty(q + q * (q + 1) // 2)
     curvature = np.empty((q, q))
     w = np.empty(q)
+    step, before = np.empty(q), np.zeros(q)
+    longest = _LONGEST
     log_det = math.nan
     for _ in range(_MOST_STEPS):
         _newton_sums(eta, shared, kept, size, groups, g, u, sums)
@@ -293,10 +301,19 @@ def _climb(eta, shared, kept, size, groups, g, u, factor):
             for b in range(q):
                 w[a] += factor[b, a] * sums[b]
             length += w[a] * w[a]
-        shorter = min(1.0, _LONGEST / math.sqrt(length)) if length > 0.0 else 1.0
+        onwards = 0.0
         for a in range(q):
+            step[a] = 0.0
             for b in range(q):
-                u[a] += shorter * factor[a, b] * w[b]
+                step[a] += factor[a, b] * w[b]
+            onwards += step[a] * before[a]
+        if onwards < 0.0:
+            longest = _LONGEST
+        shorter = min(1.0, longest / math.sqrt(length)) if length > 0.0 else 1.0
+        for a in range(q):
+            u[a] += shorter * step[a]
+            before[a] = step[a]
+        longest = 2.0 * longest if shorter < 1.0 else _LONGEST
         if length < _CLOSE:
             break
     return log_det

@@ -48,9 +48,14 @@ def chosen_factor(model, active_names: Sequence[str], options: Options) -> Facto
             raise ValueError(
                 f"marginalize names {factor.label}, but vars leaves out {', '.join(missing)}"
             )
+        if not set(active_names) - set(factor.names):
+            raise ValueError(
+                f"marginalize names {factor.label}, and vars nothing besides: let the step move what "
+                "the groups depend on too, or pass marginalize=None"
+            )
         return factor
     for factor in factors:
-        if not factor.reason and set(factor.names) <= set(active_names) and _pays(factor):
+        if not factor.reason and set(factor.names) < set(active_names) and _pays(factor):
             _say(factor, factors)
             return factor
     return None
@@ -82,7 +87,14 @@ def _say(factor: Factor, factors: Sequence[Factor]) -> None:
 def grouped_by(wanted: Any, factors: Sequence[Factor], model, argument: str) -> Factor:
     """The factor that variables named in an argument belong to."""
     wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
-    named = [model[v] if isinstance(v, str) else v for v in wanted]
+    free = {rv.name: rv for rv in model.free_RVs}
+    unknown = [v for v in wanted if isinstance(v, str) and v not in free]
+    if unknown:
+        raise ValueError(
+            f"{argument} names {', '.join(unknown)}; free variables of this model: "
+            f"{', '.join(free)}"
+        )
+    named = [free[v] if isinstance(v, str) else v for v in wanted]
     names = {v.name for v in get_value_vars_from_user_vars(named, model)}
     for factor in factors:
         if names <= set(factor.names):
@@ -93,7 +105,9 @@ def grouped_by(wanted: Any, factors: Sequence[Factor], model, argument: str) -> 
                 )
             return factor
     known = "; ".join(f.label for f in factors) or "none"
+    users = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in names}
     raise ValueError(
-        f"{argument} names {', '.join(sorted(names))}, which is not one grouping factor of this "
-        f"model's rows. Grouping factors: {known}."
+        f"{argument} names {', '.join(sorted(users))}, which is not one grouping factor of this "
+        "model's rows: each of them must read one entry, found by a single index in the data. "
+        f"Grouping factors: {known}."
     )

@@ -179,6 +179,11 @@ class RacingMetropolis(RacingStep):
         sampler = metropolis_sampler(model, value_vars, options, proposal)
         if options.transitions_per_draw == "auto" and recover:
             sampler = dataclasses.replace(sampler, transitions=_transitions(sampler))
+        if not (recover or self._alone) and isinstance(sampler.prepared.densities, GroupedModel):
+            raise ValueError(
+                "recover=False leaves local effects undrawn, and other steps need them: let this "
+                "step sample all variables, or pass recover=True"
+            )
         self._set_up(sampler, model, value_vars, rng)
 
     @property

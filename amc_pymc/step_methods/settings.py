@@ -9,6 +9,8 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from pytensor.graph.basic import Variable
+
 from amc_pymc.arguments import positive_int
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import as_race
@@ -102,8 +104,7 @@ class Options:
             object.__setattr__(self, name, value)
         if self.row_logp is not None and not callable(self.row_logp):
             raise TypeError(f"row_logp must be callable, got {self.row_logp!r}")
-        if isinstance(self.marginalize, str) and self.marginalize != "auto":
-            object.__setattr__(self, "marginalize", [self.marginalize])
+        object.__setattr__(self, "marginalize", _marginalize(self.marginalize))
         if insist and self.no_proxy:
             name = "data" if isinstance(proxy, DataProxy) else "taylor"
             raise ValueError(f"proxy='{name}' cannot be used: {self.no_proxy}")
@@ -174,6 +175,19 @@ def check_combination(proposals: Sequence[Proposal], options: Options) -> None:
         )
     if options.row_logp is not None and isinstance(first, LangevinProposal):
         raise ValueError("proposal='langevin' needs gradients, which row_logp does not give")
+
+
+def _marginalize(wanted: Any) -> Any:
+    """``"auto"``, None, or a list of names and variables."""
+    if wanted is None or wanted == "auto":
+        return wanted
+    wanted = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+    if not wanted or not all(isinstance(v, str | Variable) for v in wanted):
+        raise ValueError(
+            "marginalize must be 'auto', None or variables with a value for each group, "
+            f"got {wanted}"
+        )
+    return wanted
 
 
 def _transitions(number: int | str) -> int | str:

@@ -1,0 +1,140 @@
+"""Local effects drawn after a run that did without them."""
+
+import functools
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from grouped_runs import assert_agree, flat, racing, sample
+from scipy import stats
+
+import amc_pymc as amc
+
+from models.grouped import intercepts_model, simulate_intercepts
+from models.grouped_gaussian import gaussian_reference
+
+N_ROWS, N_GROUPS = 300, 30
+
+
+@functools.cache
+def data():
+    return simulate_intercepts("gaussian", N_ROWS, N_GROUPS)
+
+
+@functools.cache
+def run(centred=True):
+    """The model, and a run without local effects."""
+    model = intercepts_model(data(), "gaussian", centred)
+    step = racing(model, recover=False)
+    return model, sample(model, step, 700)
+
+
+@functools.cache
+def recovered(centred=True):
+    model, idata = run(centred)
+    return amc.recover_marginals(idata, model=model, random_seed=1, progressbar=False)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_effects_have_the_posterior(centred):
+    idata = recovered(centred)
+    truth = {name: tuple(m) for name, m in gaussian_reference(data())[0].items()}
+    assert_agree(idata, truth)
+
+
+def test_given_the_population_parameters_effects_are_independent_normals():
+    posterior, index = recovered().posterior, data().groups["group"]
+    beta, u = (flat(recovered(), n).reshape(-1, k) for n, k in (("beta", 3), ("group", N_GROUPS)))
+    sigma, tau = (posterior[n].values.reshape(-1, 1) for n in ("sigma", "sd_group"))
+    counts = np.bincount(index, minlength=N_GROUPS)
+    share = tau**2 / (sigma**2 + counts * tau**2)
+    residuals = data().y - beta @ data().X.T
+    sums = np.array([np.bincount(index, r, minlength=N_GROUPS) for r in residuals])
+    z = (u - share * sums) / (np.sqrt(share) * sigma)
+    assert stats.kstest(z[::3].ravel(), "norm").pvalue > 1e-3
+    assert abs(np.corrcoef(z[:, 0], z[:, 1])[0, 1]) < 4 / np.sqrt(len(z))
+
+
+def test_population_parameters_stay_and_nothing_is_lost():
+    before, after = run()[1], recovered()
+    for name in ("beta", "sigma", "sd_group"):
+        np.testing.assert_array_equal(before.posterior[name], after.posterior[name])
+    assert before.posterior["group"].isnull().all() and after.posterior["group"].notnull().all()
+    assert set(after.posterior.data_vars) == set(before.posterior.data_vars)
+    assert set(after.children) == set(before.children)
+    for name in after.posterior.data_vars:
+        assert after.posterior[name].dims == before.posterior[name].dims
+
+
+def test_deterministic_variables_follow():
+    idata = recovered(False)
+    u, z, sd = (idata.posterior[n] for n in ("group", "group_z", "sd_group"))
+    assert run(False)[1].posterior["group"].isnull().all()
+    np.testing.assert_allclose(u.values, z.values * sd.values[:, :, None], rtol=1e-10)
+
+
+def test_the_seed_decides():
+    model, idata = run()
+    some = idata.isel(draw=slice(5))
+    draws = [
+        amc.recover_marginals(some, model=model, random_seed=s, progressbar=False) for s in (3, 3, 4)
+    ]
+    one, same, other = (d.posterior["group"].values for d in draws)
+    np.testing.assert_array_equal(one, same)
+    assert np.all(one != other)
+
+
+def test_a_single_name_and_a_thinned_run():
+    model, idata = run()
+    some = idata.isel(draw=slice(100, 200, 20))
+    with model:
+        out = amc.recover_marginals(some, var_names="group", random_seed=1, progressbar=False)
+    assert out.posterior["group"].notnull().all()
+    np.testing.assert_array_equal(out.posterior["draw"], some.posterior["draw"])
+
+
+class TestBadInput:
+    def test_not_a_run(self):
+        model, _ = run()
+        for wrong in (5, None, {"posterior": 1}):
+            with pytest.raises(ValueError, match=r"idata must be what pm\.sample returned"):
+                amc.recover_marginals(wrong, model=model)
+
+    def test_no_draws(self):
+        model, idata = run()
+        with pytest.raises(ValueError, match="idata has no draws"):
+            amc.recover_marginals(idata.isel(draw=slice(0)), model=model)
+
+    def test_names(self):
+        model, idata = run()
+        for names in (["zz"], []):
+            with pytest.raises(ValueError, match=r"must name free variables \(beta, sd_group, "):
+                amc.recover_marginals(idata, model=model, var_names=names)
+        with pytest.raises(ValueError, match="var_names names sd_group, which is not one grouping"):
+            amc.recover_marginals(idata, model=model, var_names="sd_group")
+
+    def test_nothing_missing(self):
+        with pytest.raises(ValueError, match="no free variable .* missing or NaN"):
+            amc.recover_marginals(recovered(), model=run()[0])
+
+    def test_population_parameters_are_missing(self):
+        model, idata = run()
+        less = idata.copy()
+        less["posterior"] = idata["posterior"].to_dataset().drop_vars("sigma")
+        with pytest.raises(ValueError, match="idata has no draws of sigma"):
+            amc.recover_marginals(less, model=model, var_names="group")
+
+    def test_tries(self):
+        with pytest.raises(ValueError, match="tries must be at least 1"):
+            amc.recover_marginals(run()[1], model=run()[0], tries=0)
+
+    def test_no_model(self):
+        with pytest.raises(TypeError, match="No model on context stack"):
+            amc.recover_marginals(run()[1])
+
+    def test_another_model(self):
+        with pm.Model() as other:
+            pm.Normal("obs", pm.Normal("mu"), 1.0, observed=np.zeros(5))
+        with pytest.raises(ValueError, match=r"not one grouping factor|no draws"):
+            amc.recover_marginals(run()[1], model=other)

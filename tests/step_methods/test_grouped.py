@@ -1,0 +1,194 @@
+"""Grouped models: local effects integrated out, posteriors against closed forms and NUTS."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from grouped_runs import (
+    assert_agree,
+    example,
+    example_step,
+    flat,
+    frozen,
+    racing,
+    sample,
+    z_scores,
+)
+from scipy import integrate, special, stats
+
+import amc_pymc as amc
+
+from models.grouped import EXAMPLES, PRIOR_SD
+from models.grouped_gaussian import (
+    eight_schools_model,
+    eight_schools_reference,
+    gaussian_reference,
+    log_marginal,
+)
+from models.grouped_references import FROZEN, N_GROUPS, N_ROWS
+
+#: Many small groups: races read some of them.
+SIZE = (2_400, 600)
+
+
+def points_around(step, number, seed=1):
+    """Draws (n, E) from twice as wide as the Gaussian approximation of the posterior."""
+    fit, rng = step.prepared.fit, np.random.default_rng(seed)
+    draws = [fit.draw(fit.mean, fit.coordinates, rng) for _ in range(number)]
+    return [fit.mean + 2.0 * (x - fit.mean) for x in draws]
+
+
+def natural(step, x):
+    """beta, sigma and tau of a Gaussian model at x."""
+    layout = step.prepared.densities.layout
+    beta, sigma, tau = (
+        x[layout.slices[n]] for n in ("beta", "sigma_log__", "sd_group_log__")
+    )
+    return beta, float(np.exp(sigma[0])), float(np.exp(tau[0]))
+
+
+# --- what is raced --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_groups_add_up_to_the_closed_form(centred):
+    step = example_step("gaussian", *SIZE, centred)
+    data, _ = example("gaussian", *SIZE, centred)
+    densities = step.prepared.densities
+    assert densities.unit == "group" and densities.n_units == SIZE[1]
+    points = points_around(step, 5)
+    got = [densities.all_values(x).sum() for x in points]
+    expected = [log_marginal(data, *natural(step, x)) for x in points]
+    np.testing.assert_allclose(got, expected, atol=1e-7)
+    assert densities.change(points[0], points[1]) == pytest.approx(
+        expected[1] - expected[0], abs=1e-7
+    )
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_the_rest_is_the_prior_with_jacobians(centred):
+    step = example_step("gaussian", *SIZE, centred)
+    for x in points_around(step, 5):
+        beta, sigma, tau = natural(step, x)
+        expected = stats.norm.logpdf(beta, 0.0, PRIOR_SD).sum()
+        expected += sum(stats.halfnorm.logpdf(s) + np.log(s) for s in (sigma, tau))
+        got = step.prepared.densities.rest_value_and_gradient(x)[0]
+        assert got == pytest.approx(expected, abs=1e-9)
+
+
+def test_each_group_is_the_integral_over_its_effect():
+    """Logistic, with a group of half of the rows, groups of one row and empty ones."""
+    step = example_step("unbalanced", 600, 30)
+    data, _ = example("unbalanced", 600, 30)
+    densities, (x,) = step.prepared.densities, points_around(step, 1)
+    layout = densities.layout
+    beta, tau = x[layout.slices["beta"]], float(np.exp(x[layout.slices["sd_group_log__"]][0]))
+    signs, eta = 2.0 * data.y - 1.0, data.X @ beta
+    expected = []
+    for g in range(30):
+        own = data.groups["group"] == g
+
+        def density(u, own=own):
+            rows = special.log_expit(signs[own] * (eta[own] + u))
+            return np.exp(rows.sum() - shift[0] + stats.norm.logpdf(u, 0.0, tau))
+
+        shift = [0.0]
+        shift[0] = special.log_expit(signs[own] * eta[own]).sum()
+        value, _ = integrate.quad(density, -8 * tau, 8 * tau, limit=400, points=[-tau, 0.0, tau])
+        expected.append(np.log(value) + shift[0])
+    values = densities.all_values(x)
+    np.testing.assert_allclose(values, expected, atol=0.02)
+    sizes = np.bincount(data.groups["group"], minlength=30)
+    assert sizes.min() == 0 and sizes.max() >= 300
+    np.testing.assert_allclose(values[sizes == 0], 0.0, atol=1e-4)
+
+
+def test_effects_are_drawn_from_their_conditional_distribution():
+    """Gaussian given the rest, mean and variance in closed form."""
+    step = example_step("gaussian", *SIZE)
+    data, _ = example("gaussian", *SIZE)
+    densities, (x,) = step.prepared.densities, points_around(step, 1, seed=3)
+    beta, sigma, tau = natural(step, x)
+    counts = np.bincount(data.groups["group"], minlength=SIZE[1])
+    sums = np.bincount(data.groups["group"], data.y - data.X @ beta, minlength=SIZE[1])
+    share = tau**2 / (sigma**2 + counts * tau**2)
+    effects, rng = np.zeros((SIZE[1], 1)), np.random.default_rng(2)
+    standard = []
+    for k in range(60):
+        accepted = densities.draw_effects(x, effects, 5, rng)
+        assert accepted > 0.8
+        if k:
+            standard.append((effects[:, 0] - share * sums) / np.sqrt(share * sigma**2))
+    assert stats.kstest(np.ravel(standard), "norm").pvalue > 1e-3
+    by_group = np.mean(standard, axis=0)
+    assert np.abs(by_group).max() < 5 * 1.3 / np.sqrt(len(standard))
+
+
+# --- Gaussian posteriors --------------------------------------------------------------------------
+
+
+def gaussian_truth(n_rows, n_groups, seed=1):
+    data, _ = example("gaussian", n_rows, n_groups, seed=seed)
+    return {name: tuple(m) for name, m in gaussian_reference(data)[0].items()}
+
+
+@pytest.mark.parametrize(("centred", "race"), [(True, "normal"), (False, "exact")])
+def test_a_gaussian_posterior(centred, race):
+    step = example_step("gaussian", *SIZE, centred)
+    _, model = example("gaussian", *SIZE, centred)
+    if race == "exact":
+        step = step.replace(race=amc.ExactRace())
+    idata = sample(model, step, 1_500)
+    assert_agree(idata, gaussian_truth(*SIZE))
+    rows = idata.sample_stats["race_rows"].mean() / step.sampler.transitions
+    assert rows == SIZE[0] if race == "exact" else rows < 0.9 * SIZE[0]
+    assert idata.sample_stats["accept"].mean() > 0.4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("race", ["normal", "exact"])
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("size", [(400, 20), SIZE, (20_000, 2_000)])
+def test_gaussian_posteriors(size, centred, race):
+    step = example_step("gaussian", *size, centred)
+    _, model = example("gaussian", *size, centred)
+    if race == "exact":
+        step = step.replace(race=amc.ExactRace())
+    for seed in (1, 2, 3):
+        assert_agree(sample(model, step, 2_500, seed=seed), gaussian_truth(*size))
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_eight_schools(centred):
+    """Groups of one row, a standard deviation that may be zero."""
+    model = eight_schools_model(centred)
+    step = racing(model)
+    assert step.prepared.densities.unit == "group"
+    idata = sample(model, step, 4_000)
+    assert_agree(idata, {n: tuple(m) for n, m in eight_schools_reference()[0].items()})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("centred", [True, False])
+def test_eight_schools_with_vague_priors(centred):
+    model = eight_schools_model(centred, mean_scale=50.0, sd_scale=25.0)
+    truth, _ = eight_schools_reference(mean_scale=50.0, sd_scale=25.0)
+    step = racing(model)
+    for seed in (1, 2, 3):
+        idata = sample(model, step, 8_000, seed=seed)
+        assert_agree(idata, {n: tuple(m) for n, m in truth.items()})
+
+
+# --- other families -------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("name", list(FROZEN))
+def test_families_agree_with_nuts(name, centred):
+    step = example_step(name, N_ROWS, N_GROUPS, centred)
+    _, model = example(name, N_ROWS, N_GROUPS, centred)
+    idata = sample(model, step, 3_000, tune=1_000)
+    assert_agree(idata, frozen(FROZEN[name]))
+    assert np.isfinite(flat(idata, EXAMPLES[name].local[0])).all()
+    assert amc.decision_error(idata).loc["all", "ci_low"] < 0.05
