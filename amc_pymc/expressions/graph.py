@@ -405,7 +405,11 @@ def _simple_or(g: Graph, args, numbers) -> int | None:
 
 
 def _simple_pow(g: Graph, args, numbers) -> int | None:
-    powers = {0: lambda a: g.const(1.0), 1: lambda a: a, 2: lambda a: g.make("mul", a, a)}
+    powers: dict[Any, Callable[[int], int]] = {
+        0: lambda a: g.const(1.0),
+        1: lambda a: a,
+        2: lambda a: g.make("mul", a, a),
+    }
     powers |= {0.5: lambda a: g.make("sqrt", a), -1: lambda a: g.make("div", g.const(1.0), a)}
     rule = powers.get(numbers[1])
     return rule(args[0]) if rule else None

@@ -62,7 +62,7 @@ def find_scales(graph: Graph, outputs: Sequence[int], entries: Mapping[int, str]
         if entry in outputs:
             found.setdefault(name, set()).add(None)
     scales = {n: s for n, (s, *more) in found.items() if not more and s is not None}
-    below = {n for n in scales}
+    below = set(scales)
     return {
         name: scale
         for name, scale in scales.items()

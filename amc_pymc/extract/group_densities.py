@@ -254,13 +254,9 @@ class GroupedModel(GroupDensities, RestDensities):
         As for :class:`~amc_pymc.extract.rest.RestDensities`.
     """
 
-    def __init__(
-        self, groups: Groups, rest, value_vars, *, n_nodes=None, compile_kwargs=None
-    ):
+    def __init__(self, groups: Groups, rest, value_vars, *, n_nodes=None, compile_kwargs=None):
         GroupDensities.__init__(self, groups, n_nodes)
-        RestDensities.__init__(
-            self, rest, value_vars, self.layout, compile_kwargs, groups.centring
-        )
+        RestDensities.__init__(self, rest, value_vars, self.layout, compile_kwargs, groups.centring)
 
     def changed_data(self, model) -> tuple[str, ...]:
         """Names of data of the model that have changed since it was taken apart."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytensor
@@ -35,8 +36,8 @@ class GaussianPriors:
     phi: np.ndarray
     block: np.ndarray
     n_blocks: int
-    _graph: object = None
-    _point: object = None
+    _graph: Any = None
+    _point: Any = None
 
     def __getstate__(self):
         return {k: v for k, v in self.__dict__.items() if k not in ("native", "evaluate")}

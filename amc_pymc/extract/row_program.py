@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pytensor.tensor as pt
@@ -95,8 +96,8 @@ class Columns:
         if not codes:
             return None
         part, total = self.part(data[0][0]), g.const(0.0)
-        for n, (members, code) in enumerate(codes):
-            position = part.node(("code", n, first, columns), lambda code=code: code)
+        for n, (_, code) in enumerate(codes):
+            position = part.node(("code", n, first, columns), partial(np.asarray, code))
             at = g.make("add", g.const(first), g.make("maximum", position, g.const(0)))
             chosen = g.make("ge", position, g.const(0))
             entry = g.entry(array, at)
@@ -216,9 +217,8 @@ def row_expression(
         leaves[new] = _value_leaf(rows, name, columns, leaf) if local else _named(name, leaf)
     for k, row_input in enumerate(rows._inputs):
         array, axis = row_input.array, row_input.axis
-        shape = list(array.shape[1:])
-        shape.insert(axis, 1)
-        new = row_input.placeholder.type.clone(shape=tuple(shape))()
+        own = [*array.shape[1 : axis + 1], 1, *array.shape[axis + 1 :]]
+        new = row_input.placeholder.type.clone(shape=tuple(own))()
         memo[row_input.placeholder] = new
         leaves[new] = _column_leaf(("input", k), array, axis, columns, graph)
     (output,) = rebuilt([rows._output], memo)

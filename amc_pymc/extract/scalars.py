@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -62,7 +63,7 @@ class NotScalar(Exception):
 def stabilised(output: Variable) -> Variable:
     """The graph as PyTensor would compute it: inner graphs opened, numerically stable."""
     (out,) = rebuilt([output], {}, _open_inner)
-    return rewrite_graph(out, include=("canonicalize", "stabilize"), clone=True)
+    return cast(Variable, rewrite_graph(out, include=("canonicalize", "stabilize"), clone=True))
 
 
 def _open_inner(node, inputs):
@@ -396,7 +397,7 @@ def _loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int | None:
             positions.append(g.number(n.args[0]) if n.op == "entry" else None)
         if None in positions or {g.nodes[e].value for e in entries} != {"eta"}:
             continue
-        first = positions[0]
+        first = int(positions[0])
         if positions == list(range(first, first + len(positions))):
             return g.leaf("dot", ("eta", first, tuple(found)))
     return None
@@ -630,6 +631,8 @@ def _join(r: Reader, node, index: Index) -> int:
         here = r.element(part, (*index[:axis], own, *index[axis + 1 :]))
         before = r.make("lt", index[axis], r.const(int(end)))
         out = here if out is None else r.make("switch", before, here, out)
+    if out is None:
+        raise NotScalar("an empty array is indexed")
     return out
 
 

@@ -125,7 +125,7 @@ def racing_outlook(
         text = f"There is no control variate ({why}): races will read a large part of the rows."
         return RacingOutlook(n_rows, size, nan, nan, whole, whole, 0, False, text)
     share = forecast.rows * rows_per_unit / n_rows
-    grouped = isinstance(prepared.densities, GroupedModel)
+    densities = prepared.densities
     return RacingOutlook(
         n_rows,
         size,
@@ -136,8 +136,8 @@ def racing_outlook(
         int(prepared.exact_rows.size * rows_per_unit),
         share < 0.1,
         _suggestion(share, n_rows, prepared.notes),
-        prepared.densities.n_units if grouped else 0,
-        prepared.densities.groups.factor.names if grouped else (),
+        densities.n_units if isinstance(densities, GroupedModel) else 0,
+        densities.groups.factor.names if isinstance(densities, GroupedModel) else (),
     )
 
 

@@ -417,9 +417,7 @@ def values(eta, units, rows, first, groups, modes, factors, nodes, log_weights, 
         g = units[n]
         mode[:] = modes[g]
         factor[:] = factors[g]
-        out[n] = _value(
-            eta, shared, kept, rows, first, groups, g, mode, factor, nodes, log_weights
-        )
+        out[n] = _value(eta, shared, kept, rows, first, groups, g, mode, factor, nodes, log_weights)
         counter[0] += first[g + 1] - first[g]
         if keep:
             modes[g] = mode
@@ -520,7 +518,17 @@ def state_rewards(
         at = np.where(mask > 0.0, centre, points[k])
         du = mask * (points[k] - centre)
         out[k] = values(
-            points[k], units, rows, first, groups, modes, factors, nodes, log_weights, False, counter
+            points[k],
+            units,
+            rows,
+            first,
+            groups,
+            modes,
+            factors,
+            nodes,
+            log_weights,
+            False,
+            counter,
         )
         jets = np.empty(N_JET_SHARED)
         jet_shared(at, du, du, jets)

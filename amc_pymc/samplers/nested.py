@@ -258,7 +258,7 @@ def fit_nested(
     notes : tuple of str
         What is doubtful.
     """
-    x, notes = start.copy(), ()
+    x, notes = start.copy(), tuple[str, ...]()
     for _ in range(_MOST_ROUNDS):
         mode = search_mode(model, x, prior.theta, subsample, rng)
         x = mode.x

@@ -38,9 +38,7 @@ def checked_densities(
     return densities
 
 
-def grouped_densities(
-    model, factor: Factor, observed_vars, point, compile_kwargs
-) -> GroupedModel:
+def grouped_densities(model, factor: Factor, observed_vars, point, compile_kwargs) -> GroupedModel:
     """The same with the local effects of a factor integrated out."""
     groups = take_groups(model, factor, observed_vars)
     local = {model.values_to_rvs[v] for v in model.value_vars if v.name in factor.names}

@@ -120,9 +120,9 @@ class RacingStep(BlockedStep):
             check_rows_finite(self.prepared.densities, x, "the start of the chain")
             x = self._first_point(chain, x)
         densities = self.prepared.densities
-        before = densities.rows_read
+        before = densities.rows_read or 0
         x, counts = self.core.step(self.sampler, chain, x, self.rng, tuning=tune)
-        read = None if before is None else densities.rows_read - before
+        read = None if densities.rows_read is None else densities.rows_read - before
         stats: dict[str, Any] = report(self.sampler, chain, counts, tuning=tune)
         stats["race_quadrature"] = densities.approximation_error
         if read is not None:  # units are groups of rows

@@ -37,7 +37,10 @@ def complete(groups, x, effects):
     program, levels = groups.program, np.repeat(np.arange(groups.n_groups), np.diff(groups.first))
     local = [effects[:, j] for j in range(effects.shape[1])]
     (rows,) = program.graph.evaluate(
-        [program.row], row=[c[: groups.n_rows] for c in groups.rows], local=[u[levels] for u in local], eta=x
+        [program.row],
+        row=[c[: groups.n_rows] for c in groups.rows],
+        local=[u[levels] for u in local],
+        eta=x,
     )
     (prior,) = program.graph.evaluate(
         [program.prior], group=list(groups.groups.T), local=local, eta=x

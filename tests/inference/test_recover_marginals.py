@@ -78,7 +78,8 @@ def test_the_seed_decides():
     model, idata = run()
     some = idata.isel(draw=slice(5))
     draws = [
-        amc.recover_marginals(some, model=model, random_seed=s, progressbar=False) for s in (3, 3, 4)
+        amc.recover_marginals(some, model=model, random_seed=s, progressbar=False)
+        for s in (3, 3, 4)
     ]
     one, same, other = (d.posterior["group"].values for d in draws)
     np.testing.assert_array_equal(one, same)
@@ -115,7 +116,7 @@ class TestBadInput:
             amc.recover_marginals(idata, model=model, var_names="sd_group")
 
     def test_nothing_missing(self):
-        with pytest.raises(ValueError, match="no free variable .* missing or NaN"):
+        with pytest.raises(ValueError, match=r"no free variable .* missing or NaN"):
             amc.recover_marginals(recovered(), model=run()[0])
 
     def test_population_parameters_are_missing(self):

@@ -1,7 +1,6 @@
 """Grouped models: local effects integrated out, posteriors against closed forms and NUTS."""
 
 import numpy as np
-import pymc as pm
 import pytest
 
 from grouped_runs import (
@@ -12,7 +11,6 @@ from grouped_runs import (
     frozen,
     racing,
     sample,
-    z_scores,
 )
 from scipy import integrate, special, stats
 
@@ -41,9 +39,7 @@ def points_around(step, number, seed=1):
 def natural(step, x):
     """beta, sigma and tau of a Gaussian model at x."""
     layout = step.prepared.densities.layout
-    beta, sigma, tau = (
-        x[layout.slices[n]] for n in ("beta", "sigma_log__", "sd_group_log__")
-    )
+    beta, sigma, tau = (x[layout.slices[n]] for n in ("beta", "sigma_log__", "sd_group_log__"))
     return beta, float(np.exp(sigma[0])), float(np.exp(tau[0]))
 
 

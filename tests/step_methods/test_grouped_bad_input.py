@@ -74,7 +74,9 @@ def test_effects_that_something_else_depends_on():
 @pytest.mark.parametrize("prior", [pm.Flat, pm.HalfFlat])
 def test_improper_priors(prior):
     model = build(lambda sd: prior("e", shape=N_GROUPS))
-    with pytest.raises(ValueError, match="cannot be integrated out: .* is improper; give it a pro"):
+    with pytest.raises(
+        ValueError, match=r"cannot be integrated out: .* is improper; give it a pro"
+    ):
         racing(model, marginalize=["e"])
 
 
@@ -114,7 +116,7 @@ def test_marginalize_with_what_excludes_it(settings):
 def test_proposals_that_cannot_be():
     with pytest.raises(ValueError, match="proposal='langevin' needs marginalize=None"):
         racing(plain(), proposal="langevin")
-    with pytest.raises(ValueError, match="'nested' needs coefficients .* hyperp.*; use 'auto'"):
+    with pytest.raises(ValueError, match=r"'nested' needs coefficients .* hyperp.*; use 'auto'"):
         racing(plain(), proposal="nested")
 
 

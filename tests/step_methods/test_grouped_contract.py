@@ -25,13 +25,16 @@ def labelled():
     coords = {"place": [f"p{g}" for g in range(SIZE[1])], "column": ["one", "a", "b"]}
     with pm.Model(coords=coords) as model:
         X, index, y = (
-            pm.Data(n, v) for n, v in (("X", data.X), ("index", data.groups["group"]), ("y", data.y))
+            pm.Data(n, v)
+            for n, v in (("X", data.X), ("index", data.groups["group"]), ("y", data.y))
         )
         beta = pm.Normal("beta", 0, 2, dims="column")
         sd = pm.HalfNormal("sd", 1, initval=0.5)
         effect = pm.Normal("effect", 0, sd, dims="place", initval=np.ones(SIZE[1]))
         pm.Deterministic("largest", effect.max())
-        pm.Normal("obs", X @ beta + effect[index], pm.HalfNormal("sigma", 1), observed=y, shape=y.shape)
+        pm.Normal(
+            "obs", X @ beta + effect[index], pm.HalfNormal("sigma", 1), observed=y, shape=y.shape
+        )
     return model
 
 
@@ -75,7 +78,7 @@ def test_a_pickled_step_makes_the_same_draws(labelled, step, reference):
         each.setup_chain(np.random.default_rng(2), tune=5, draws=5)
         x = point
         for _ in range(10):
-            x, stats = each.step(x)
+            x, _ = each.step(x)
         draws.append(x)
     for name in point:
         np.testing.assert_array_equal(draws[0][name], draws[1][name])
@@ -185,9 +188,7 @@ def test_without_groups_nothing_changes():
     with pm.Model() as model:
         beta = pm.Normal("beta", 0, 2, shape=2)
         pm.Normal("obs", X @ beta, 1, observed=X.sum(axis=1) + rng.normal(size=500))
-    runs = [
-        sample(model, racing(model, marginalize=m), 50, 50) for m in ("auto", None)
-    ]
+    runs = [sample(model, racing(model, marginalize=m), 50, 50) for m in ("auto", None)]
     assert_same(*runs)
 
 
@@ -199,5 +200,3 @@ def test_changed_data_are_refused(labelled, step):
             sample(labelled, step, **SHORT)
     finally:
         pm.set_data({"y": old}, model=labelled)
-
-
