@@ -92,7 +92,9 @@ __all__ = [
     "step_density",
 ]
 
-# Warnings are seen without any configuration, as PyMC's are.
+# Messages are seen without any configuration, as PyMC's are.
 _log = logging.getLogger("amc_pymc")
-if not logging.root.handlers and not _log.handlers:
-    _log.addHandler(logging.StreamHandler())
+if not logging.root.handlers:
+    _log.setLevel(logging.INFO)
+    if not _log.handlers:
+        _log.addHandler(logging.StreamHandler())

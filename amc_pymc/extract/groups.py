@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ import pytensor.tensor as pt
 
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 
 from amc_pymc.expressions import Graph
@@ -34,6 +35,7 @@ from amc_pymc.extract.rows import (
     _evaluate,
     choose_observed,
     extract_rows,
+    row_count,
 )
 from amc_pymc.extract.scalars import Index, NotScalar, stabilised
 from amc_pymc.extract.support import element_states
@@ -61,6 +63,8 @@ class Factor:
         Local effects q of a level.
     levels : tuple of (N_p,) int64 arrays
         The level of each row, one array for each observed variable.
+    variables : tuple of str
+        The same as the user named them.
     reason : str
         Why the effects cannot be integrated out; empty if they can.
     """
@@ -69,12 +73,13 @@ class Factor:
     n_levels: int
     n_effects: int
     levels: tuple[np.ndarray, ...]
+    variables: tuple[str, ...]
     reason: str = ""
 
     @property
     def label(self) -> str:
-        """Names of the variables, without the suffixes of their transforms."""
-        return ", ".join(n.split("_")[0] if n.endswith("__") else n for n in self.names)
+        """Names for messages."""
+        return ", ".join(self.variables)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +149,8 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
     list of Factor
         ``reason`` says why one cannot be integrated out.
     """
+    if not _may_have_groups(model, observed_vars):
+        return []
     try:
         sources = _sources(model, observed_vars)
         reads = [_Reads(s) for s in sources]
@@ -168,9 +175,29 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
             here = tuple(n for n in names if shapes[n][0] == n_levels)
             effects = sum(int(np.prod(shapes[n][1:])) for n in here)
             levels = tuple(r.levels(k, here[0]) for r, k in zip(reads, key))
-            factor = Factor(here, n_levels, effects, levels)
-            out.append(_checked(factor, model, sources))
+            factor = Factor(here, n_levels, effects, levels, _user_names(here, model))
+            out.append(replace(factor, reason=_reason(factor, model, sources)))
     return sorted(out, key=lambda f: -f.n_levels)
+
+
+def _may_have_groups(model, observed_vars) -> bool:
+    """Whether rows choose among entries of a variable, or one has an entry for each row.
+
+    A look at the graph, since taking the rows apart means a few passes over the data.
+    """
+    try:
+        observed = choose_observed(model, observed_vars)
+        logps = lowered(model.logp(vars=observed, sum=False))
+        lengths = {row_count(model, [rv]) for rv in observed}
+    except Exception:  # what is wrong is told where the rows are taken apart
+        return True
+    values = set(model.value_vars)
+    if any(shape[:1] and shape[0] in lengths for shape in _names_and_shapes(model)[1]):
+        return True
+    return any(
+        isinstance(node.op, AdvancedSubtensor) and values & set(ancestors([node.inputs[0]]))
+        for node in toposort(logps)
+    )
 
 
 def _sources(model, observed_vars) -> tuple[RowLogp, ...]:
@@ -222,10 +249,9 @@ class _Reads:
 # --- may it be integrated out? ------------------------------------------------------------------
 
 
-def _checked(factor: Factor, model, sources) -> Factor:
-    """The factor with the reason why it has to stay, if there is one."""
-    reason = _reason(factor, model, sources)
-    return Factor(factor.names, factor.n_levels, factor.n_effects, factor.levels, reason)
+def _user_names(names: Sequence[str], model) -> tuple[str, ...]:
+    """Names of the random variables behind value variables."""
+    return tuple(str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in names)
 
 
 def _reason(factor: Factor, model, sources) -> str:

@@ -137,7 +137,7 @@ def racing_outlook(
         share < 0.1,
         _suggestion(share, n_rows, prepared.notes),
         densities.n_units if isinstance(densities, GroupedModel) else 0,
-        densities.groups.factor.names if isinstance(densities, GroupedModel) else (),
+        densities.groups.factor.variables if isinstance(densities, GroupedModel) else (),
     )
 
 

@@ -22,7 +22,7 @@ def posterior_mode(
     mode = search_mode(model, start, continuous, subsample, rng)
     if mode.converged:
         return mode.x, ()
-    _log.info("Mode search over all variables: %s", mode.message)
+    _log.debug("Mode search over all variables: %s", mode.message)
     given = search_mode(model, start, model.expand, subsample, rng)
     return given.x, (f"mode search: {mode.message}",)
 
