@@ -183,6 +183,7 @@ def test_eight_schools_with_vague_priors(centred):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS installation:UserWarning")
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize("name", list(FROZEN))
 def test_families_agree_with_nuts(name, centred):
