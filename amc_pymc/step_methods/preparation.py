@@ -37,7 +37,9 @@ __all__ = ["prepare"]
 _log = logging.getLogger("amc_pymc")
 _POSSIBLE = 16
 _MOST_STATES = 2_000
-_NODE_POINTS, _NODE_ERROR = 6, 0.1
+#: Points at which the quadrature's error is measured, how far out they are (a posterior of standard
+#: deviations is skewed, and its Gaussian approximation too narrow), and the error worth a note.
+_NODE_POINTS, _NODE_WIDTH, _NODE_ERROR = 10, 1.5, 0.1
 _MORE = "raise TaylorProxy(max_dim=) if memory and time allow"
 #: Subsamples and probes of the preparation do not depend on the user's seed.
 _SEED = 20161
@@ -147,7 +149,9 @@ def _with_nodes(prepared: Preparation, model: GroupedModel, rng) -> Preparation:
     fit, surrogate = prepared.fit, prepared.surrogate
     if fit is None or surrogate is None:
         return prepared
-    points = [fit.mean] + [fit.draw(fit.mean, fit.coordinates, rng) for _ in range(_NODE_POINTS)]
+    points = [fit.mean.copy() for _ in range(_NODE_POINTS + 1)]
+    for x in points[1:]:
+        x += _NODE_WIDTH * (fit.draw(fit.mean, fit.coordinates, rng) - fit.mean)
     error = model.choose_nodes(points, rng)
     surrogate = surrogate_at(model, surrogate.centre) or surrogate
     notes = prepared.notes

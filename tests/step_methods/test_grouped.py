@@ -1,5 +1,6 @@
 """Grouped models: local effects integrated out, posteriors against closed forms and NUTS."""
 
+import grouped_small
 import numpy as np
 import pytest
 
@@ -179,6 +180,7 @@ def test_eight_schools_with_vague_priors(centred):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS installation:UserWarning")
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize("name", list(FROZEN))
 def test_families_agree_with_nuts(name, centred):
@@ -188,3 +190,16 @@ def test_families_agree_with_nuts(name, centred):
     assert_agree(idata, frozen(FROZEN[name]))
     assert np.isfinite(flat(idata, EXAMPLES[name].local[0])).all()
     assert amc.decision_error(idata).loc["all", "ci_low"] < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(grouped_small.SIZES))
+def test_other_kinds_of_groups_agree_with_nuts(name):
+    """Nested and crossed factors, covariates of groups, an effect per row, discrete effects."""
+    size = grouped_small.SIZES[name]
+    step = example_step(name, *size)
+    _, model = example(name, *size)
+    assert step.prepared.densities.unit == "group"
+    idata = sample(model, step, 4_000, tune=1_000)
+    assert_agree(idata, frozen(grouped_small.FROZEN[name]))
+    assert idata.sample_stats["accept"].mean() > 0.2

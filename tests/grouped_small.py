@@ -1,0 +1,146 @@
+"""Posteriors of small grouped models of other kinds, by long NUTS runs.
+
+``PYTHONPATH=.:tests python -m grouped_small [NAME ...]`` makes them with nutpie and prints ``FROZEN``; discrete
+effects are summed out by hand. The data have seed 1.
+"""
+
+from __future__ import annotations
+
+import pprint
+import sys
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from models.grouped import EXAMPLES, PRIOR_SD, coefficients
+from models.grouped_references import summarise
+
+#: Rows and groups.
+SIZES = {
+    "nested": (1_500, 100),
+    "crossed": (1_500, 40),
+    "group_covariates": (1_000, 50),
+    "overdispersion": (600, 600),
+    "latent_classes": (4_000, 100),
+    "zero_inflation": (600, 100),
+}
+
+#: Posterior mean, standard deviation and smaller effective sample size by parameter.
+FROZEN: dict[str, dict[str, tuple[float, float, float]]] = {
+    "nested": {
+        "beta[0]": (-0.63365, 0.07906, 4803),
+        "beta[1]": (0.51062, 0.06055, 5602),
+        "beta[2]": (-0.42277, 0.05934, 6081),
+        "sd_school": (0.11897, 0.08869, 2696),
+        "sd_class": (0.2752, 0.119, 1709),
+    },
+    "crossed": {
+        "beta[0]": (-0.6141, 0.204, 1049),
+        "beta[1]": (0.59655, 0.06724, 5809),
+        "beta[2]": (-0.33356, 0.06394, 5602),
+        "sd_user": (0.99407, 0.1401, 4428),
+        "sd_item": (0.72377, 0.1152, 3331),
+    },
+    "group_covariates": {
+        "beta[0]": (-0.42737, 0.1031, 4415),
+        "beta[1]": (0.58787, 0.08088, 5623),
+        "beta[2]": (-0.36413, 0.07561, 6341),
+        "gamma[0]": (0.85751, 0.1212, 4378),
+        "gamma[1]": (-0.29203, 0.09129, 3981),
+        "sd_group": (0.49212, 0.1221, 2042),
+    },
+    "overdispersion": {
+        "beta[0]": (-0.46193, 0.06844, 4708),
+        "beta[1]": (0.49413, 0.05116, 5918),
+        "beta[2]": (-0.33898, 0.05147, 6442),
+        "sd_row": (0.58636, 0.06888, 2350),
+    },
+    "latent_classes": {
+        "beta[0]": (0.50032, 0.04043, 6342),
+        "beta[1]": (-0.34284, 0.03928, 6349),
+        "weights[0]": (0.51878, 0.04885, 6553),
+        "weights[1]": (0.31245, 0.04641, 6220),
+        "weights[2]": (0.16877, 0.03803, 5961),
+        "intercepts[0]": (-1.502, 0.05923, 5837),
+        "intercepts[1]": (0.20584, 0.06534, 6649),
+        "intercepts[2]": (1.6065, 0.1122, 7161),
+    },
+    "zero_inflation": {
+        "beta[0]": (-0.59845, 0.07189, 4887),
+        "beta[1]": (0.54471, 0.04967, 5825),
+        "beta[2]": (-0.49205, 0.0534, 4997),
+        "share": (0.75183, 0.04354, 6280),
+    },
+}
+
+
+def by_group(data, log_p):
+    """Sums of rows (N, ...) over groups."""
+    index, n_groups = data.groups["group"], data.n_groups["group"]
+    one_hot = (index == np.arange(n_groups)[:, None]).astype(float)
+    return pt.dot(one_hot, log_p)
+
+
+def latent_classes(data) -> pm.Model:
+    """The kinds of groups summed out."""
+    with pm.Model() as model:
+        weights = pm.Dirichlet("weights", np.ones(3))
+        ordered = pm.distributions.transforms.ordered
+        start = np.array([-1.0, 0.0, 1.0])
+        intercepts = pm.Normal("intercepts", 0.0, PRIOR_SD, shape=3, transform=ordered, initval=start)
+        eta = (data.X @ coefficients(data))[:, None] + intercepts
+        log_p = -pt.softplus(-(2.0 * data.y - 1.0)[:, None] * eta)
+        pm.Potential("obs", pt.logsumexp(pt.log(weights) + by_group(data, log_p), axis=1).sum())
+    return model
+
+
+def zero_inflation(data) -> pm.Model:
+    """Whether groups are idle summed out."""
+    idle = np.bincount(data.groups["group"], data.y, minlength=data.n_groups["group"]) == 0
+    with pm.Model() as model:
+        share = pm.Beta("share", 1.0, 1.0)
+        eta = data.X @ coefficients(data)
+        active = pt.log(share) + by_group(data, data.y * eta - pt.exp(eta))
+        both = pt.logaddexp(active, pt.log1p(-share))
+        pm.Potential("obs", pt.where(idle, both, active).sum())
+    return model
+
+
+def reference(name: str, draws: int = 2_000, chains: int = 4):
+    """Figures of the population parameters."""
+    import nutpie
+
+    example = EXAMPLES[name]
+    data = example.simulate(*SIZES[name])
+    own = {"latent_classes": latent_classes, "zero_inflation": zero_inflation}
+    centred = name == "crossed"
+    model = own[name](data) if name in own else example.build(data, centred=centred)
+    compiled = nutpie.compile_pymc_model(model, var_names=example.population)
+    idata = nutpie.sample(
+        compiled, draws=draws, tune=1_000, chains=chains, cores=1, seed=1, save_warmup=False,
+        progress_bar=False,
+    )  # fmt: skip
+    return summarise({n: idata["posterior"][n].values for n in example.population})
+
+
+def main(*names: str) -> None:
+    """Print ``FROZEN`` or some of it."""
+    out = {}
+    for name in names or SIZES:
+        figures = reference(name)
+        assert max(row["r_hat"] for row in figures.values()) < 1.01, figures
+        out[name] = {
+            label: (
+                float(f"{row['mean']:.5g}"),
+                float(f"{row['sd']:.4g}"),
+                int(min(row["ess_bulk"], row["ess_tail"])),
+            )
+            for label, row in figures.items()
+        }
+        print(name, out[name], flush=True)
+    pprint.pprint(out)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
