@@ -22,8 +22,9 @@ help: ## show this list
 venv: $(VENV)/.installed ## make .venv with the package and all that demo and test need
 
 .PHONY: demo
-demo: $(VENV)/.installed ## run examples/tall_regression.py
-	$(BIN)/python examples/tall_regression.py
+demo: $(VENV)/.installed ## run short examples: doctor visits against NUTS, then late flights
+	$(BIN)/python examples/tall_regression.py --quick --no-simulated
+	$(BIN)/python examples/flights.py
 
 .PHONY: test
 test: $(VENV)/.installed ## run the fast tests and the docstring examples

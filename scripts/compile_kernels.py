@@ -3,14 +3,20 @@
 `make venv` runs it once. Without it everything works, a minute or two slower the first time.
 """
 
+import sys
+
+from pathlib import Path
+
 import numpy as np
 import pymc as pm
 
 import amc_pymc as amc
 
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
 
 def main(n_rows: int = 400, n_columns: int = 10) -> None:
-    """Build RacingMetropolis for a negative-binomial and a logistic regression."""
+    """Build RacingMetropolis for two regressions and for the flights."""
     rng = np.random.default_rng(1)
     features = rng.normal(size=(n_rows, n_columns))
     for family in ("negative binomial", "logistic"):
@@ -24,6 +30,16 @@ def main(n_rows: int = 400, n_columns: int = 10) -> None:
                 counts = rng.poisson(1.0, n_rows)
                 pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=alpha, observed=counts)
             amc.RacingMetropolis()
+    with flights():  # groups have kernels of their own
+        amc.RacingMetropolis()
+
+
+def flights() -> pm.Model:
+    """The model of examples/flights.py, with all its data: kernels depend on the numbers of levels."""
+    sys.path.insert(0, str(EXAMPLES))
+    import flights as example
+
+    return example.build_model(example.load_flights())
 
 
 if __name__ == "__main__":

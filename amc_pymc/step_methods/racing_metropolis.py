@@ -52,8 +52,11 @@ class RacingMetropolis(RacingStep):
     second-order Taylor control variate of every row around the posterior mode takes up nearly all
     of the difference, so that 100-200 rows usually decide, whatever N is.
 
-    Use it for models with at least some ten thousand conditionally independent rows and up to a
-    few hundred parameters. The sampler is approximate: each decision differs from the exact one
+    In a hierarchical model the effects of one grouping factor, by default the one with the most
+    levels, are integrated out, and groups are raced in the place of rows.
+
+    Use it for models with at least some ten thousand conditionally independent rows and, local
+    effects apart, up to a few hundred parameters. The sampler is approximate: each decision differs from the exact one
     with probability at most ``delta`` if batch means are normal. How often it really does is
     measured on audited decisions: :func:`amc_pymc.decision_error`.
 
@@ -72,18 +75,28 @@ class RacingMetropolis(RacingStep):
         :class:`BernsteinRace` needs no normal batch means, but a range of the rewards.
     batch_size : int, default 50
         Rows of the first batch.
-    proposal : {"auto", "random_walk", "gaussian", "langevin"} or a proposal object
+    proposal : {"auto", "random_walk", "gaussian", "nested", "langevin"} or a proposal object
         ``"auto"`` mixes Gaussian moves with a random walk, and gives nine tenths to the one that
-        moved the chain further while tuning.
+        moved the chain further while tuning. Where coefficients have normal priors that depend on
+        hyperparameters, ``"nested"`` moves take the place of Gaussian ones: they propose
+        hyperparameters from the nested Laplace approximation and coefficients given these.
     proxy : {"auto", "taylor", "data"} or TaylorProxy or DataProxy or None
         Control variate: each row expanded in the parameters, or (``"data"``) in its data.
         ``"auto"`` does without, and says so, where there can be none. Many decisions
         are close then: use ``delta=0.01, batch_size=200``, or the posterior is visibly too wide.
     audits : int or Audits, default 200
         Decisions per chain re-made on all rows, within a tenth of the time.
-    transitions_per_draw : int, default 1
+    transitions_per_draw : int or "auto", default "auto"
         Transitions between stored draws. ``pm.sample`` spends 5-300 microseconds per stored draw, a
-        transition often less.
+        transition often less. ``"auto"`` is 1, unless local effects are drawn with every stored
+        draw: then it is so many that transitions are expected to take about as long as that.
+    marginalize : "auto" or None or a variable or sequence of variables
+        Local effects to integrate out: variables, or their names, of one grouping factor.
+        ``"auto"`` takes the factor with the most levels if it has at least 250 of them, or if there
+        are at most 20,000 rows. None integrates nothing out.
+    recover : bool, default True
+        Draw the effects that were integrated out for every stored draw. If False, their draws are
+        NaN, and :func:`amc_pymc.recover_marginals` draws them afterwards.
     row_logp : callable, optional
         ``(point, rows) -> (m,)`` log-likelihoods (natural) of the given rows at a point (a dict of
         value variables), for likelihoods that cannot be sliced. There is no control variate then.
@@ -104,7 +117,13 @@ class RacingMetropolis(RacingStep):
     ------
     ValueError
         Arguments out of range, no observed variable, rows that are not finite at the start, discrete
-        ``vars``. :class:`amc_pymc.NotRowFactorised` names what cannot be taken row by row.
+        ``vars``; ``marginalize`` names variables that cannot be integrated out, with the reason.
+        :class:`amc_pymc.NotRowFactorised` names what cannot be taken row by row.
+
+    See Also
+    --------
+    amc_pymc.decision_error : how often decisions were wrong.
+    amc_pymc.recover_marginals : draw local effects after sampling.
 
     Notes
     -----
@@ -113,9 +132,27 @@ class RacingMetropolis(RacingStep):
     .. math:: \frac1N\sum_n [l_n(x') - l_n(x)] >
         \frac1N \log \frac{u\,p(x)\,q(x' \mid x)}{p(x')\,q(x \mid x')}.
 
+    In a hierarchical model the sum is over groups g, and :math:`l_g` is the logarithm of
+
+    .. math:: L_g(\psi) = \int p(u \mid \psi) \prod_{i \in g} p(y_i \mid \psi, u)\,du
+        \approx |C| \sum_k w_k\, p(m + C z_k \mid \psi)
+        \prod_{i \in g} p(y_i \mid \psi, m + C z_k)
+
+    with local effects u, all other parameters :math:`\psi`, and nodes :math:`z_k` and weights
+    :math:`w_k` of a Gauss-Hermite rule (product rules for two or three effects). m is the mode of
+    the integrand, found by Newton's method for every group and point, and :math:`CC'` its inverse
+    curvature there (Liu & Pierce 1994, Pinheiro & Bates 1995). Of discrete effects the states are
+    summed. Local effects are drawn given :math:`\psi` by independence Metropolis-Hastings steps.
+
+    ``"nested"`` moves draw hyperparameters from a Student t at the mode of their Laplace
+    approximation (Rue, Martino & Chopin 2009), and coefficients from their Gaussian given these.
+    The accept step corrects both.
+
     ``sample_stats`` gets ``accept``, ``accepted``, ``scaling``, ``race_rows``, ``race_rounds``,
-    ``race_delta``, ``race_audited``, ``race_wrong``, ``race_audit_rows`` and ``race_recentred``, one
-    number per draw, sums over its transitions where they count.
+    ``race_delta``, ``race_audited``, ``race_wrong``, ``race_audit_rows``, ``race_recentred`` and
+    ``race_quadrature``, one number per draw, sums over its transitions where they count.
+    ``race_rows`` counts rows also where groups are raced. ``race_quadrature`` is the largest change,
+    in nats, that twice the nodes have made to the log ratio of an audited decision so far.
 
     References
     ----------
@@ -123,6 +160,14 @@ class RacingMetropolis(RacingStep):
     ICML, PMLR 48:2492-2501.
     R. Bardenet, A. Doucet and C. Holmes (2017). On Markov chain Monte Carlo methods for tall data.
     JMLR 18(47).
+    Q. Liu and D. A. Pierce (1994). A note on Gauss-Hermite quadrature. Biometrika 81:624-629,
+    doi:10.1093/biomet/81.3.624.
+    J. C. Pinheiro and D. M. Bates (1995). Approximations to the log-likelihood function in the
+    nonlinear mixed-effects model. Journal of Computational and Graphical Statistics 4:12-35,
+    doi:10.1080/10618600.1995.10474663.
+    H. Rue, S. Martino and N. Chopin (2009). Approximate Bayesian inference for latent Gaussian
+    models by using integrated nested Laplace approximations. JRSS B 71:319-392,
+    doi:10.1111/j.1467-9868.2008.00700.x.
 
     Examples
     --------
@@ -142,6 +187,33 @@ class RacingMetropolis(RacingStep):
     ...         quiet=True,
     ...     )
     >>> bool(abs(idata.posterior["mu"].mean() - y.mean()) < 0.002)
+    True
+
+    In a model with groups, their effects are integrated out, and drawn for every stored draw:
+
+    >>> rng = np.random.default_rng(1)
+    >>> group = np.repeat(np.arange(300), 10)
+    >>> y = rng.normal(rng.normal(size=300)[group], 1.0)
+    >>> with pm.Model() as model:
+    ...     sd = pm.HalfNormal("sd", 2)
+    ...     effect = pm.Normal("effect", 0, sd, shape=300)
+    ...     obs = pm.Normal("obs", effect[group], 1.0, observed=y)
+    ...     idata = pm.sample(
+    ...         200,
+    ...         tune=100,
+    ...         step=amc.RacingMetropolis(),
+    ...         chains=2,
+    ...         cores=1,
+    ...         random_seed=1,
+    ...         progressbar=False,
+    ...         quiet=True,
+    ...     )
+    >>> bool(0.9 < idata.posterior["sd"].mean() < 1.1)
+    True
+    >>> found = idata.posterior["effect"].mean(("chain", "draw"))
+    >>> bool(np.corrcoef(found, np.bincount(group, y) / 10)[0, 1] > 0.99)
+    True
+    >>> bool(idata.sample_stats["race_quadrature"].max() < 1e-6)
     True
     """
 

