@@ -88,7 +88,9 @@ def latent_classes(data) -> pm.Model:
         weights = pm.Dirichlet("weights", np.ones(3))
         ordered = pm.distributions.transforms.ordered
         start = np.array([-1.0, 0.0, 1.0])
-        intercepts = pm.Normal("intercepts", 0.0, PRIOR_SD, shape=3, transform=ordered, initval=start)
+        intercepts = pm.Normal(
+            "intercepts", 0.0, PRIOR_SD, shape=3, transform=ordered, initval=start
+        )
         eta = (data.X @ coefficients(data))[:, None] + intercepts
         log_p = -pt.softplus(-(2.0 * data.y - 1.0)[:, None] * eta)
         pm.Potential("obs", pt.logsumexp(pt.log(weights) + by_group(data, log_p), axis=1).sum())

@@ -32,7 +32,7 @@ from amc_pymc.step_methods.grouping import chosen_factor
 from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 
-__all__ = ["prepare"]
+__all__ = ["moved_coordinates", "prepare"]
 
 _log = logging.getLogger("amc_pymc")
 _POSSIBLE = 16
@@ -59,15 +59,7 @@ def prepare(
     """
     rng, title = as_generator(_SEED), "Preparing rows (compiles at first use)"
     with progress(title, 4, enabled=options.progressbar) as bar:
-        factor = chosen_factor(model, active_names, options)
-        if factor is None:
-            densities: ModelDensities | GroupedModel = checked_densities(
-                model, options.observed_vars, options.row_logp, point, options.compile_kwargs
-            )
-        else:
-            densities = grouped_densities(
-                model, factor, options.observed_vars, point, options.compile_kwargs
-            )
+        densities = _densities(model, active_names, options, point)
         bar.update(description="Searching the mode")
         bar.advance(2)
         bare = Preparation(densities, densities, densities.ravel(point))
@@ -77,7 +69,7 @@ def prepare(
                 prepared = _with_data_proxy(bare, options.proxy, rng, fit)
                 bar.advance(2)
                 return prepared
-            active = densities.layout.indices(active_names)
+            active = moved_coordinates(densities.layout, active_names)
             prior = gaussian_priors(
                 model, densities.layout, densities.reads, active, _centring(densities)
             )
@@ -101,6 +93,31 @@ def prepare(
                 _warn_without_proxy(str(reason))
             densities.forget_expansion()
             return replace(bare, rows_spent=densities.rows_evaluated, notes=(str(reason),))
+
+
+def _densities(model, active_names, options: Options, point) -> ModelDensities | GroupedModel:
+    """Of groups, if there are any that pay, or of rows."""
+    factor = chosen_factor(model, active_names, options)
+    if factor is not None:
+        args = model, factor, options.observed_vars, point, options.compile_kwargs
+        densities = grouped_densities(*args)
+        if not _discrete(densities):
+            return densities
+        if options.marginalize != "auto":
+            raise ValueError(
+                f"marginalize names {factor.label}, and the rows depend on discrete variables "
+                "besides: their control variate would not hold. Sum these out, or pass "
+                "marginalize=None."
+            )
+    return checked_densities(
+        model, options.observed_vars, options.row_logp, point, options.compile_kwargs
+    )
+
+
+def moved_coordinates(layout: Layout, active_names: Sequence[str]) -> np.ndarray:
+    """Coordinates of the continuous variables that a step moves."""
+    names = [n for n in active_names if n in layout.names and layout.is_continuous(n)]
+    return layout.indices(names)
 
 
 def _check_rows_graph(densities, proxy) -> None:

@@ -25,7 +25,7 @@ from amc_pymc.samplers import (
     metropolis,
 )
 from amc_pymc.samplers.metropolis import Metropolis
-from amc_pymc.step_methods.preparation import prepare
+from amc_pymc.step_methods.preparation import moved_coordinates, prepare
 from amc_pymc.step_methods.racing_step import (
     RacingStep,
     chosen_vars,
@@ -246,9 +246,13 @@ class RacingMetropolis(RacingStep):
     ):
         options, model = Options.among(locals()), modelcontext(model)
         value_vars = chosen_vars(vars, model, type(self).__name__)
+        if vars is None and options.marginalize is not None:
+            # Discrete effects of groups can be summed out.
+            value_vars += [v for v in model.value_vars if v not in value_vars]
+        sampler = metropolis_sampler(model, value_vars, options, proposal)
+        value_vars = [v for v in value_vars if _is_sampled(v, sampler.prepared.densities)]
         self._recover = bool(recover)
         self._alone = len(value_vars) == len(model.value_vars)
-        sampler = metropolis_sampler(model, value_vars, options, proposal)
         if options.transitions_per_draw == "auto" and recover:
             sampler = dataclasses.replace(sampler, transitions=_transitions(sampler))
         if not (recover or self._alone) and isinstance(sampler.prepared.densities, GroupedModel):
@@ -256,6 +260,9 @@ class RacingMetropolis(RacingStep):
                 "recover=False leaves local effects undrawn, and other steps need them: let this "
                 "step sample all variables, or pass recover=True"
             )
+        densities = sampler.prepared.densities
+        if not recover and isinstance(densities, GroupedModel) and densities.discrete:
+            raise ValueError("recover=False cannot mark discrete effects as not drawn")
         self._set_up(sampler, model, value_vars, rng)
 
     @property
@@ -279,6 +286,13 @@ class RacingMetropolis(RacingStep):
 
     def _first_point(self, chain, x):
         return metropolis.near_mode(self.sampler, chain, x, self.rng) if self.tune else x
+
+
+def _is_sampled(value, densities) -> bool:
+    """Whether the step moves a variable, or draws it as a local effect."""
+    if value.dtype.startswith("float"):
+        return True
+    return isinstance(densities, GroupedModel) and value.name in densities.groups.factor.names
 
 
 def _transitions(sampler: Metropolis) -> int:
@@ -320,6 +334,6 @@ def metropolis_sampler(
         raise ValueError(
             "proposal='langevin' needs rows that depend on continuous variables only; use 'auto'"
         )
-    active = prepared.densities.layout.indices(names)
+    active = moved_coordinates(prepared.densities.layout, names)
     settings = options.sampler_settings()
     return Metropolis(prepared=prepared, active=active, proposals=proposals, **settings)
