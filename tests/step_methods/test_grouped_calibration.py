@@ -15,7 +15,7 @@ from scipy import special, stats
 
 from amc_pymc.step_methods import preparation
 
-N_ROWS, N_GROUPS, N_SETS, N_DRAWS, THIN = 300, 30, 200, 99, 15
+N_ROWS, N_GROUPS, N_SETS, N_DRAWS, THIN = 300, 30, 200, 99, 10
 GROUP = np.random.default_rng(1).permutation(np.arange(N_ROWS) % N_GROUPS)
 X = np.column_stack([np.ones(N_ROWS), np.random.default_rng(2).normal(size=N_ROWS)])
 #: Local effects that are ranked.
