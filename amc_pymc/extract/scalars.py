@@ -262,6 +262,8 @@ def _scalar(r: Reader, op, args: Sequence[int], dtype: str) -> int:
     if name == "Trunc":
         down, up = r.make("floor", args[0]), r.make("ceil", args[0])
         return r.make("switch", r.make("lt", args[0], r.const(0.0)), up, down)
+    if name == "LogAddExp":
+        return _log_sum_exp(r, args)
     if name == "Second":
         return args[1]
     if name == "Identity":

@@ -204,7 +204,9 @@ def propose_nested(points, scale, nested, prior_of, rng):
     w = np.empty(t)
     shift = points[0][nested.theta] - nested.known_mean[here]
     for j in range(t):
-        w[j] = np.dot(nested.known_factor[here, j:, j], shift[j:])
+        w[j] = 0.0
+        for k in range(j, t):
+            w[j] += nested.known_factor[here, k, j] * shift[k]
     phi = points[0][nested.phi]
     log_ratio = 0.0
     walks = rng.random() < _WALKS

@@ -72,7 +72,8 @@ def _pays(factor: Factor) -> bool:
 def _say(factor: Factor, factors: Sequence[Factor]) -> None:
     others = [f for f in factors if f is not factor]
     left = "".join(
-        f" {f.label} ({f.n_levels:,} levels) stays{f': {f.reason}' if f.reason else ''}."
+        f" {f.label} ({f.n_levels:,} levels) {'stay' if len(f.variables) > 1 else 'stays'}"
+        f"{f': {f.reason}' if f.reason else ''}."
         for f in others
     )
     _log.info(
