@@ -50,7 +50,7 @@ def with_outcomes(densities, column, y):
     """The same model with other outcomes; nothing is compiled again."""
     groups = densities.groups
     rows = groups.rows.copy()
-    rows[:, column] = y[groups.order]
+    rows[column, :N_ROWS] = y[groups.order]  # columns are side by side, with a few rows more
     new = copy.copy(densities)
     for name in ("rewards", "state_rewards"):
         new.__dict__.pop(name, None)
@@ -89,10 +89,8 @@ def test_ranks_of_the_truth_are_uniform(family, monkeypatch):
     first = racing(model, transitions_per_draw=THIN, audits=0)
     densities = first.prepared.densities
     order = densities.groups.order
-    (column,) = (
-        k for k in range(densities.groups.rows.shape[1])
-        if np.array_equal(densities.groups.rows[:, k], y[order])
-    )  # fmt: skip
+    columns = densities.groups.rows[:, :N_ROWS]
+    (column,) = np.flatnonzero((columns == y[order]).all(axis=1))
     current = {}
     monkeypatch.setattr(preparation, "chosen_factor", lambda *_: densities.groups.factor)
     monkeypatch.setattr(preparation, "grouped_densities", lambda *_: current["densities"])
