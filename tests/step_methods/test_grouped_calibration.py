@@ -79,6 +79,7 @@ def ranks_of(step, model, truth, rng):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("family", ["logistic", "poisson"])
 def test_ranks_of_the_truth_are_uniform(family, monkeypatch):
     rng = np.random.default_rng(20161)
