@@ -187,7 +187,7 @@ def test_an_index_out_of_range_is_an_error():
     with pm.Model() as model:
         u = pm.Normal("u", 0, 1, shape=3)
         pm.Normal("y", u[np.array([0, 1, 3])], 1, observed=np.zeros(3))
-    with pytest.raises(IndexError, match="out of bounds"):
+    with pytest.raises(ValueError, match="index in the data is out of range"):
         find_factors(model)
 
 
