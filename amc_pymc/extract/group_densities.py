@@ -256,7 +256,9 @@ class GroupedModel(GroupDensities, RestDensities):
 
     def __init__(self, groups: Groups, rest, value_vars, *, n_nodes=None, compile_kwargs=None):
         GroupDensities.__init__(self, groups, n_nodes)
-        RestDensities.__init__(self, rest, value_vars, self.layout, compile_kwargs, groups.centring)
+        RestDensities.__init__(
+            self, rest, value_vars, self.layout, compile_kwargs, groups.centring, groups.held
+        )
 
     def changed_data(self, model) -> tuple[str, ...]:
         """Names of data of the model that have changed since it was taken apart."""
@@ -264,6 +266,24 @@ class GroupedModel(GroupDensities, RestDensities):
             if not source.is_current(model):
                 return source.shared_names
         return self.changed_rest_data(model)
+
+    def hold(self, point) -> bool:
+        """Take the values of held variables from a point; whether that changes any group."""
+        groups = self.groups
+        if groups.held is None:
+            return False
+        changed, values = groups.held.take(point), groups.held.values
+        if not changed.size:
+            return False
+        seen = np.zeros(values.size, bool)
+        for data, columns in (
+            (groups.rows, groups.held_rows),
+            (groups.groups.T, groups.held_groups),
+        ):
+            for k, positions in columns:
+                data[k] = values[positions]
+                seen[positions] = True
+        return bool(seen[changed].any())
 
     def effects(self, point) -> np.ndarray:
         """Local effects (G, q) at a point of the whole model."""

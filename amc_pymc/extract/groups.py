@@ -12,6 +12,7 @@ import logging
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,15 @@ from pytensor.tensor.type import TensorType
 from amc_pymc.expressions import Graph
 from amc_pymc.extract.centring import Centring, find_scales
 from amc_pymc.extract.graphs import lowered, rebuilt
+from amc_pymc.extract.held import Held, HeldColumn
 from amc_pymc.extract.layout import FlatLayout
-from amc_pymc.extract.row_program import Columns, element_reader, parameter_leaf, row_expression
+from amc_pymc.extract.row_program import (
+    Column,
+    Columns,
+    element_reader,
+    parameter_leaf,
+    row_expression,
+)
 from amc_pymc.extract.rows import (
     NotRowFactorised,
     RowLogp,
@@ -109,6 +117,10 @@ class Groups:
         States of discrete local effects.
     order : (N,) int64 array
         Which row of the data each row is.
+    held : Held or None
+        Values of variables that are data to these groups.
+    held_rows, held_groups : tuple of HeldColumn
+        Where rows and groups have them.
     """
 
     factor: Factor
@@ -123,6 +135,9 @@ class Groups:
     sources: tuple[RowLogp, ...]
     states: np.ndarray | None = None
     order: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
+    held: Held | None = None
+    held_rows: tuple[HeldColumn, ...] = ()
+    held_groups: tuple[HeldColumn, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -269,7 +284,8 @@ def _reason(factor: Factor, model, sources) -> str:
     if used:
         return f"{used} depends on it too"
     try:
-        _prior_expression(factor, model, Graph(), None)
+        graph = Graph()
+        _prior_expression(factor, model, graph, Columns(graph, "group"))
     except (NotScalar, NotRowFactorised) as error:
         return f"its prior is not a product over levels ({error})"
     if continuous == {False}:
@@ -299,12 +315,11 @@ def _used_elsewhere(factor: Factor, model, raced: set[str]) -> str:
     return ""
 
 
-def _prior_expression(factor: Factor, model, graph: Graph, leaf) -> tuple[int, Columns]:
-    """Log density of the local effects of one group, and the columns of groups that it reads.
+def _prior_expression(factor: Factor, model, graph: Graph, columns: Columns, leaf=None) -> int:
+    """Log density of the local effects of one group; fills the columns of groups that it reads.
 
     ``leaf`` gives elements of other variables, ``(name, index) -> node``.
     """
-    columns = Columns(graph, "group")
     number = columns.node(("group",), lambda: np.arange(factor.n_levels))
     slots = local_slots(factor, model)
     leaf = leaf or (lambda name, index: graph.entry("eta", graph.const(0)))
@@ -331,7 +346,7 @@ def _prior_expression(factor: Factor, model, graph: Graph, leaf) -> tuple[int, C
         for index in np.ndindex(*(len(r) for r in rest)):
             at = (number, *(graph.const(int(k)) for k in index))
             total = graph.make("add", total, reader.element(logp, at))
-    return total, columns
+    return total
 
 
 def local_slots(factor: Factor, model) -> dict:
@@ -387,7 +402,12 @@ def _with_known_shapes(logp: Variable, model, element):
 # --- taking it apart ----------------------------------------------------------------------------
 
 
-def take_groups(model, factor: Factor, observed_vars: Sequence[Any] | None = None) -> Groups:
+def take_groups(
+    model,
+    factor: Factor,
+    observed_vars: Sequence[Any] | None = None,
+    held: Sequence[str] = (),
+) -> Groups:
     """Data and expressions of a model with the effects of one factor integrated out.
 
     Parameters
@@ -397,6 +417,8 @@ def take_groups(model, factor: Factor, observed_vars: Sequence[Any] | None = Non
         From :func:`find_factors`, without a ``reason``.
     observed_vars : sequence of str or variables, optional
         As for :func:`find_factors`.
+    held : sequence of str
+        Value variables that are data instead of parameters.
 
     Returns
     -------
@@ -406,49 +428,76 @@ def take_groups(model, factor: Factor, observed_vars: Sequence[Any] | None = Non
         raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
     sources = _sources(model, observed_vars)
     whole = sources[0].layout
-    kept = [k for k, n in enumerate(whole.names) if n not in factor.names]
-    layout = FlatLayout(
-        *(tuple(part[k] for k in kept) for part in (whole.names, whole.shapes, whole.dtypes))
-    )
-    graph, entries = Graph(), {}
-    entry = parameter_leaf(graph, layout)
-    slots = local_slots(factor, model)
-
-    def plain(name: str, index: Index) -> int:
-        node = entry(name, index)
-        entries[node] = name
-        return node
-
-    def leaf(name: str, index: Index) -> int:
-        return slots[name](graph, index) if name in slots else plain(name, index)
-
-    columns = Columns(graph, "column")
-    outputs = [row_expression(s, graph, columns.part(k), leaf) for k, s in enumerate(sources)]
+    layout = whole.part([n for n in whole.names if n not in {*factor.names, *held}])
+    data = Held(whole.part(held)) if held else None
+    graph = Graph()
+    columns, group_columns = Columns(graph, "column"), Columns(graph, "group")
+    leaves = _Leaves(graph, layout, local_slots(factor, model), data)
+    outputs = [
+        row_expression(s, graph, columns.part(k), leaves.of(columns.part(k)))
+        for k, s in enumerate(sources)
+    ]
     row = _chosen_by_source(graph, outputs, columns, sources)
-    prior, group_columns = _prior_expression(factor, model, graph, plain)
-    scales = find_scales(graph, [row, prior], entries)
-    row, prior = _with_effects(graph, [row, prior], entries, scales)
-    reads = _reads(graph, [row, prior], entries, layout)
+    prior = _prior_expression(factor, model, graph, group_columns, leaves.of(group_columns))
+    scales = find_scales(graph, [row, prior], leaves.entries)
+    row, prior = _with_effects(graph, [row, prior], leaves.entries, scales)
+    reads = _reads(graph, [row, prior], leaves.entries, layout)
     (row,), row_data = columns.used(columns.with_codes([row]))
     (prior,), group_data = group_columns.used([prior])
     levels = np.concatenate(factor.levels)
     order = np.argsort(levels, kind="stable")
     first = np.concatenate([[0], np.cumsum(np.bincount(levels, minlength=factor.n_levels))])
     discrete = not whole.is_continuous(factor.names[0])
-    n_rows = [s.n_rows for s in sources]
+    rows = _row_data(row_data, [s.n_rows for s in sources], order)
+    groups = _group_data(group_data, factor.n_levels)
     return Groups(
         factor=factor,
         layout=layout,
         program=GroupProgram(graph, row, prior, factor.n_effects, discrete),
-        rows=_row_data(row_data, n_rows, order),
+        rows=rows,
         first=first.astype(np.int64),
         reads=reads,
         centring=Centring(graph, layout, scales),
-        groups=_group_data([a for _, a in group_data], factor.n_levels),
+        groups=groups,
         observed_vars=tuple(n for s in sources for n in s.observed_vars),
         sources=sources,
         states=_states(model, factor) if discrete else None,
         order=order,
+        held=data,
+        held_rows=_held_columns(row_data, rows),
+        held_groups=_held_columns(group_data, groups.T),
+    )
+
+
+class _Leaves:
+    """Elements of variables: local effects, data if a variable is held, else entries of eta.
+
+    ``entries`` collects the variables that entries belong to.
+    """
+
+    def __init__(self, graph: Graph, layout: FlatLayout, slots: dict, held: Held | None):
+        self.graph, self.slots, self.held = graph, slots, held
+        self.entries: dict[int, str] = {}
+        self._entry = parameter_leaf(graph, layout)
+
+    def of(self, columns: Columns):
+        """``(name, index) -> node`` for expressions that read these columns."""
+        return partial(self._leaf, columns)
+
+    def _leaf(self, columns: Columns, name: str, index: Index) -> int:
+        if name in self.slots:
+            return self.slots[name](self.graph, index)
+        if self.held is not None and name in self.held.names:
+            return columns.held(self.held.layout, name, index)
+        node = self._entry(name, index)
+        self.entries[node] = name
+        return node
+
+
+def _held_columns(columns: Sequence[Column], data: np.ndarray) -> tuple[HeldColumn, ...]:
+    """Those of held variables, as long as the data (C, N) still are positions."""
+    return tuple(
+        HeldColumn(k, data[k].astype(np.int32)) for k, column in enumerate(columns) if column.held
     )
 
 
@@ -489,8 +538,10 @@ def _row_data(columns, n_rows: Sequence[int], order) -> np.ndarray:
     starts = np.concatenate([[0], np.cumsum(n_rows)])
     n = int(starts[-1])
     out = np.zeros((max(1, len(columns)), n + ROWS_BEYOND))
-    for k, (source, array) in enumerate(columns):
+    for k, (source, array, held) in enumerate(columns):
         begin = 0 if source is None else int(starts[source])
+        if held:
+            array = np.broadcast_to(array, n if source is None else n_rows[source])
         if len(array) == n:
             out[k, :n] = array[order]
         else:
@@ -501,11 +552,12 @@ def _row_data(columns, n_rows: Sequence[int], order) -> np.ndarray:
     return out
 
 
-def _group_data(columns: Sequence[np.ndarray], n_groups: int) -> np.ndarray:
+def _group_data(columns: Sequence[Column], n_groups: int) -> np.ndarray:
     """Columns side by side, (G, B)."""
     if not columns:
         return np.zeros((n_groups, 1))
-    return np.ascontiguousarray(np.stack(columns, axis=1), dtype=float)
+    each = [np.broadcast_to(column.values, n_groups) for column in columns]
+    return np.ascontiguousarray(np.stack(each, axis=1), dtype=float)
 
 
 def _states(model, factor: Factor) -> np.ndarray:

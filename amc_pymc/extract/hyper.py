@@ -15,6 +15,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
 from amc_pymc.extract.centring import Centring
+from amc_pymc.extract.held import Held
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
 from amc_pymc.extract.rows import interpreted_mode
@@ -64,6 +65,7 @@ def gaussian_priors(
     reads: np.ndarray,
     active: np.ndarray,
     centring: Centring | None = None,
+    held: Held | None = None,
 ) -> GaussianPriors | None:
     """Split the coordinates that a step moves in coefficients and hyperparameters.
 
@@ -78,6 +80,8 @@ def gaussian_priors(
         Coordinates that are moved; the others of them are hyperparameters.
     centring : Centring, optional
         If x holds effects in the place of some variables.
+    held : Held, optional
+        Values of variables that are not in x.
 
     Returns
     -------
@@ -101,6 +105,8 @@ def gaussian_priors(
         found = _normal(model, value, below)
         if found is None:
             continue
+        if held is not None:
+            found = held.substitute(found, model.value_vars)
         mean, sd = layout.substitute(found, values, x)
         scaled = centring is not None and value.name in centring.scales
         if scaled:

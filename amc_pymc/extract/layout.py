@@ -35,6 +35,12 @@ class FlatLayout:
         arrays = [np.asarray(point[name]) for name in names]
         return cls(names, tuple(a.shape for a in arrays), tuple(a.dtype.name for a in arrays))
 
+    def part(self, names: Sequence[str]) -> FlatLayout:
+        """The layout of some of the variables, in the same order."""
+        kept = [k for k, n in enumerate(self.names) if n in set(names)]
+        parts = self.names, self.shapes, self.dtypes
+        return FlatLayout(*(tuple(part[k] for k in kept) for part in parts))
+
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Number of entries of each variable."""

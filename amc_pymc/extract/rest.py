@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 from numba import types
 
 from amc_pymc.extract.centring import Centring
+from amc_pymc.extract.held import Held
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
 from amc_pymc.extract.rows import data_fingerprint, data_names, interpreted_mode
@@ -42,6 +43,8 @@ class RestDensities:
         Handed to ``pytensor.function``.
     centring : Centring, optional
         If x holds effects in the place of some variables.
+    held : Held, optional
+        Values of other variables.
     """
 
     def __init__(
@@ -51,16 +54,20 @@ class RestDensities:
         layout: FlatLayout,
         compile_kwargs: dict[str, Any] | None = None,
         centring: Centring | None = None,
+        held: Held | None = None,
     ):
+        self._rest_names = data_names([rest])
         self._point = pt.vector("x")
         plain, log_jacobian = self._point, 0.0
         if centring is not None:
             plain, log_jacobian = centring.symbolic_plain(self._point)
+        if held is not None:
+            (rest,) = held.substitute([rest], value_vars)
+        value_vars = [v for v in value_vars if v.name in layout.names]
         rest = layout.substitute([rest], value_vars, plain)[0] + log_jacobian
         self._rest = rest.astype("float64")
         self._layout, self._centring = layout, centring
         self._rest_kwargs = dict(compile_kwargs or {})
-        self._rest_names = data_names([self._rest])
         self._rest_stamp: str | None = None
 
     def changed_rest_data(self, model) -> tuple[str, ...]:

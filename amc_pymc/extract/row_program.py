@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -16,7 +17,25 @@ from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.rows import RowLogp
 from amc_pymc.extract.scalars import Index, Reader, Unaddressable, stabilised
 
-__all__ = ["Columns", "element_reader", "parameter_leaf", "row_expression"]
+__all__ = [
+    "Column",
+    "Columns",
+    "element_reader",
+    "flat_position",
+    "parameter_leaf",
+    "row_expression",
+]
+
+
+class Column(NamedTuple):
+    """A column of data, and which source of rows it belongs to.
+
+    If it is ``held``, it has the values of a variable that is held, and these are their positions.
+    """
+
+    source: int | None
+    values: np.ndarray
+    held: bool = False
 
 
 class Columns:
@@ -33,7 +52,7 @@ class Columns:
         self.graph = graph
         self.kind = kind
         self.source: int | None = None
-        self._all: list[tuple[int | None, np.ndarray]] = []
+        self._all: list[Column] = []
         self._known: dict = {}
 
     def part(self, source: int | None) -> Columns:
@@ -45,7 +64,7 @@ class Columns:
     @property
     def arrays(self) -> list[np.ndarray]:
         """The columns; arrays of other sources than this one's are there, too."""
-        return [array for _, array in self._all]
+        return [column.values for column in self._all]
 
     def node(self, key, values: Callable[[], np.ndarray]) -> int:
         """The leaf of a column, which is made when it is first asked for."""
@@ -56,10 +75,26 @@ class Columns:
                 self._known[key] = self.graph.const(bool(array[0]))
                 return self._known[key]
             kind = "f" if array.dtype.kind == "f" else "i"
-            self._all.append((self.source, array))
-            self._known[key] = self.graph.leaf(self.kind, len(self._all) - 1, kind)
+            self._known[key] = self._leaf(array, kind)
             if array.dtype.kind == "b":
                 self._known[key] = self.graph.make("ne", self._known[key], self.graph.const(0))
+        return self._known[key]
+
+    def _leaf(self, array: np.ndarray, kind: str, *, held: bool = False) -> int:
+        self._all.append(Column(self.source, array, held))
+        return self.graph.leaf(self.kind, len(self._all) - 1, kind)
+
+    def held(self, layout: FlatLayout, name: str, index: Index) -> int:
+        """The leaf of a column of elements of a variable that is held."""
+        key = (self.source, "held", name, index)
+        if key not in self._known:
+            place = self.graph.const(layout.slices[name].start)
+            shape = layout.shapes[layout.names.index(name)]
+            place = self.graph.make("add", place, flat_position(self.graph, index, shape))
+            sources = {"row" if self.kind == "column" else "group": self.arrays}
+            (values,) = self.graph.evaluate([place], **sources)
+            kind = "f" if layout.is_continuous(name) else "i"
+            self._known[key] = self._leaf(np.asarray(values, np.int64), kind, held=True)
         return self._known[key]
 
     def derived(self, key, array: np.ndarray, index: Sequence[int]) -> int:
@@ -90,12 +125,12 @@ class Columns:
     def _coded(self, array: str, first: int, columns: tuple[int, ...]) -> int | None:
         """Sum of what is not one-hot and of the entries that a row's codes choose."""
         g, data = self.graph, [self._all[c] for c in columns]
-        if len({source for source, _ in data}) > 1:
+        if len({c.source for c in data}) > 1 or any(c.held for c in data):
             return None
-        codes, ones = _one_hot([array for _, array in data])
+        codes, ones = _one_hot([c.values for c in data])
         if not codes:
             return None
-        part, total = self.part(data[0][0]), g.const(0.0)
+        part, total = self.part(data[0].source), g.const(0.0)
         for n, (_, code) in enumerate(codes):
             position = part.node(("code", n, first, columns), partial(np.asarray, code))
             at = g.make("add", g.const(first), g.make("maximum", position, g.const(0)))
@@ -116,8 +151,8 @@ class Columns:
         entry = g.entry(array, g.const(first + run[0]))
         return g.make("mul", g.leaf("column", columns[run[0]]), entry)
 
-    def used(self, outputs: Sequence[int]) -> tuple[list[int], list[tuple[int | None, np.ndarray]]]:
-        """Outputs in terms of the columns that they read, renumbered, and these with their source.
+    def used(self, outputs: Sequence[int]) -> tuple[list[int], list[Column]]:
+        """Outputs in terms of the columns that they read, renumbered, and these.
 
         Columns that a product reads come first, one after the other.
         """
@@ -242,6 +277,14 @@ def element_reader(graph: Graph, leaves, columns: Columns) -> Reader:
     return Reader(graph, leaves, table, negative)
 
 
+def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:
+    """Position of an element in an array laid out flat."""
+    position = graph.const(0)
+    for i, n in zip(index, shape):
+        position = graph.make("add", graph.make("mul", position, graph.const(n)), i)
+    return position
+
+
 def parameter_leaf(graph: Graph, layout: FlatLayout, array: str = "eta"):
     """``(name, index) -> node`` that reads elements off a flat vector of parameters."""
     shapes = dict(zip(layout.names, layout.shapes))
@@ -249,9 +292,7 @@ def parameter_leaf(graph: Graph, layout: FlatLayout, array: str = "eta"):
     def leaf(name: str, index: Index) -> int:
         if any(graph.depends(i) & LOCAL for i in index):
             raise Unaddressable(f"{name} is indexed by a local effect")
-        position = graph.const(0)
-        for i, n in zip(index, shapes[name]):
-            position = graph.make("add", graph.make("mul", position, graph.const(n)), i)
+        position = flat_position(graph, index, shapes[name])
         start = graph.const(layout.slices[name].start)
         entry = graph.entry(array, graph.make("add", start, position))
         return entry if layout.is_continuous(name) else graph.make("int", entry)

@@ -32,6 +32,7 @@ from amc_pymc.rng import RandomSeed, spawn_generators
 from amc_pymc.samplers import Audits, LangevinProposal, Proposal, index, metropolis, report
 from amc_pymc.samplers.index import ModelSpace
 from amc_pymc.samplers.metropolis import Metropolis
+from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.racing_metropolis import metropolis_sampler
 from amc_pymc.step_methods.racing_step import chosen_vars
 from amc_pymc.step_methods.settings import Options, TaylorProxy, as_proposals
@@ -235,7 +236,8 @@ def _sampler(model, name: str, options: Options, proposal: str | Proposal) -> Me
         proposal = LangevinProposal(target_accept=_ACCEPT)
     try:
         chosen = chosen_vars(None, model, "sample_product_space")
-        sampler = metropolis_sampler(model, chosen, options, proposal)
+        turn = Turn(tuple(v.name for v in chosen))
+        sampler = metropolis_sampler(model, turn, options, proposal)
     except ValueError as error:
         raise type(error)(f"models[{name!r}]: {error}") from error
     if sampler.prepared.fit is None:

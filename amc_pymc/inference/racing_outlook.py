@@ -11,6 +11,7 @@ import numpy as np
 from pymc.model import modelcontext
 
 from amc_pymc.extract.group_densities import GroupedModel
+from amc_pymc.step_methods.grouping import Turn, chosen_turns
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import chosen_vars
 from amc_pymc.step_methods.settings import Options, TaylorProxy
@@ -115,7 +116,8 @@ def racing_outlook(
     options = Options.among(locals())
     names = [v.name for v in chosen_vars(vars, model, "RacingMetropolis")]
     point = dict(initial_point) if initial_point is not None else model.initial_point()
-    prepared = prepare(model, names, options, point=point)
+    turn, *later = chosen_turns(model, names, options)
+    prepared = prepare(model, turn.names, options, point=point, turn=turn)
     forecast = prepared.forecast
     n_rows, rows_per_unit = prepared.densities.n_rows, _rows_per_unit(prepared)
     size = prepared.densities.layout.indices(names).size
@@ -135,7 +137,7 @@ def racing_outlook(
         forecast.plain_rows * rows_per_unit,
         int(prepared.exact_rows.size * rows_per_unit),
         share < 0.1,
-        _suggestion(share, n_rows, prepared.notes),
+        _suggestion(share, n_rows, prepared.notes) + _turns(later),
         densities.n_units if isinstance(densities, GroupedModel) else 0,
         densities.groups.factor.variables if isinstance(densities, GroupedModel) else (),
     )
@@ -143,6 +145,16 @@ def racing_outlook(
 
 def _rows_per_unit(prepared) -> float:
     return prepared.densities.n_rows / prepared.densities.n_units
+
+
+def _turns(later: Sequence[Turn]) -> str:
+    """What to say of further factors."""
+    names = " and ".join(turn.factor.label for turn in later if turn.factor)
+    if not names:
+        return ""
+    return (
+        f" {names} will be integrated out in turns with it, at a few passes over the rows a draw."
+    )
 
 
 def _suggestion(share: float, n_rows: int, notes: tuple[str, ...]) -> str:

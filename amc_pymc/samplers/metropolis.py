@@ -13,6 +13,7 @@ import numpy as np
 
 from numba import njit
 
+from amc_pymc.proxies import gaussian_factor
 from amc_pymc.racing import DECIDED, NOT_FINITE
 from amc_pymc.samplers.adaptation import adapt_scale, proposal_weights
 from amc_pymc.samplers.auditing import MoveDecisions
@@ -20,14 +21,17 @@ from amc_pymc.samplers.chain import Chain, Sampler, learns_now, moments_of, rece
 from amc_pymc.samplers.compiled import Densities, decide
 from amc_pymc.samplers.counts import MetropolisCounts, add_counts
 from amc_pymc.samplers.logs import log_move
-from amc_pymc.samplers.moves import KINDS, Moves, first_moves, kinds_of, propose
-from amc_pymc.samplers.preparation import GaussianFit
+from amc_pymc.samplers.moves import KINDS, Moves, Normal, first_moves, kinds_of, propose
+from amc_pymc.samplers.nested import at_phi, expand
+from amc_pymc.samplers.preparation import GaussianFit, fit_gaussian
 from amc_pymc.samplers.raced import finite_or_raise
 from amc_pymc.samplers.settings import Proposal
+from amc_pymc.samplers.surrogate import surrogate_at
 
 __all__ = [
     "Metropolis",
     "MetropolisChain",
+    "follow",
     "init",
     "learn",
     "near_mode",
@@ -165,6 +169,78 @@ def run_transitions(n, points, races, moves, rng, log, log_rng, counts):
             here = arms[1].copy()
             rest = rest_new
     return n, DECIDED, -1
+
+
+# --- units that change ----------------------------------------------------------------------------
+
+#: Longest Newton step of a centre, in standard deviations per root coordinate.
+_LONGEST = 3.0
+
+
+def follow(sampler: Metropolis, chain: MetropolisChain, *, tuning: bool = False) -> None:
+    """Expand anew, since units have changed with what is data to them.
+
+    While tuning the centre follows the mode. Decisions that have been written down are forgotten,
+    since they belong to units as they were.
+    """
+    prepared, chain.auditor.log.seen[0] = sampler.prepared, 0
+    prepared.raced.forget_centre()
+    centre = chain.fit.mean if tuning and chain.fit is not None else chain.surrogate.centre
+    if prepared.surrogate is None or chain.fit is None:
+        return
+    if prepared.nested is not None:
+        chain.fit = _follow_nested(prepared, chain, chain.fit, centre)
+    else:
+        chain.fit = _follow_gaussian(prepared, chain, chain.fit, centre, sampler.active)
+
+
+def _follow_gaussian(prepared, chain: MetropolisChain, fit, centre, active) -> GaussianFit:
+    """The Gaussian approximation is that of a Newton step from the centre."""
+    model, inside = prepared.densities, fit.coordinates
+    chain.surrogate = _surrogate(model, centre)
+    fit = fit_gaussian(model, chain.surrogate.hessian, centre, inside) or fit
+    factor, _ = gaussian_factor(fit.precision[np.ix_(inside, inside)])
+    slope = chain.surrogate.gradient + model.rest_value_and_gradient(centre)[1]
+    mean = centre.copy()
+    mean[inside] += factor @ _shortened(factor.T @ slope[inside])
+    fit = GaussianFit(mean, fit.precision, inside)
+    chol, gain = fit.moves(active)
+    normal = Normal(mean, gain, chol, np.linalg.inv(chol))
+    chain.moves = chain.moves._replace(normal=normal)
+    return fit
+
+
+def _follow_nested(prepared, chain: MetropolisChain, fit, centre) -> GaussianFit:
+    """The reference of coefficients given hyperparameters is expanded at the centre."""
+    laplace = expand(prepared.densities, prepared.nested.prior, centre)
+    nested = chain.moves.nested
+    nested.known_phi[:] = np.nan
+    nested = nested._replace(precision=laplace.precision, linear=laplace.linear)
+    chain.surrogate, chain.moves = laplace.surrogate, chain.moves._replace(nested=nested)
+    mean = centre.copy()
+    mean[nested.phi] = nested.mode
+    goal, precision, _ = at_phi(prepared.nested.prior, laplace, mean)
+    factor, _ = gaussian_factor(precision)
+    step = np.linalg.solve(factor, goal - centre[nested.theta])
+    mean[nested.theta] += factor @ _shortened(step)
+    return GaussianFit(mean, fit.precision, fit.coordinates)
+
+
+def _surrogate(model, centre):
+    surrogate = surrogate_at(model, centre)
+    if surrogate is None:
+        raise ValueError(
+            f"The derivatives of {', '.join(model.observed_vars)} are not finite where its control "
+            "variate is expanded. Give the effects of other factors narrower priors, or start "
+            "nearer to the posterior."
+        )
+    return surrogate
+
+
+def _shortened(z: np.ndarray) -> np.ndarray:
+    """A step in standard deviations that is not too long."""
+    longest = _LONGEST * np.sqrt(z.size)
+    return z * min(1.0, longest / max(np.linalg.norm(z), 1e-300))
 
 
 # --- tuning ---------------------------------------------------------------------------------------

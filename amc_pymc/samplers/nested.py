@@ -33,7 +33,16 @@ from amc_pymc.samplers.preparation import GaussianFit, NoProxy
 from amc_pymc.samplers.raced import RacedModel
 from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
 
-__all__ = ["HyperPrior", "Nested", "NestedFit", "fit_nested", "no_nested", "propose_nested"]
+__all__ = [
+    "HyperPrior",
+    "Nested",
+    "NestedFit",
+    "at_phi",
+    "expand",
+    "fit_nested",
+    "no_nested",
+    "propose_nested",
+]
 
 #: Degrees of freedom of the hyperparameters' proposals, and the share that are random-walk steps.
 _FREEDOM, _WALKS = 5.0, 0.1
@@ -266,7 +275,7 @@ def fit_nested(
         x = mode.x
         notes = () if mode.converged else (f"mode search: {mode.message}",)
         model.forget_centre()
-        laplace = _expand(model, prior, x)
+        laplace = expand(model, prior, x)
         phi, covariance = _hyper_mode(model, prior, laplace, x)
         moved = linalg.solve_triangular(
             linalg.cholesky(covariance, lower=True), phi - x[prior.phi], lower=True
@@ -274,8 +283,8 @@ def fit_nested(
         x[prior.phi] = phi
         if np.linalg.norm(moved) < _SETTLED:
             break
-        x[prior.theta] = _at_phi(prior, laplace, x)[0]
-    precision, _ = _at_phi(prior, laplace, x)[1:]
+        x[prior.theta] = at_phi(prior, laplace, x)[0]
+    precision, _ = at_phi(prior, laplace, x)[1:]
     whole = np.zeros((x.size, x.size))
     whole[np.ix_(prior.theta, prior.theta)] = precision
     whole[np.ix_(prior.phi, prior.phi)] = np.linalg.inv(covariance)
@@ -294,7 +303,7 @@ def _prior_terms(prior: HyperPrior, x: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return precision, np.where(has, found[np.where(has, b + prior.block, 2 * b)], 0.0)
 
 
-def _expand(model: RacedModel, prior: HyperPrior, x: np.ndarray) -> _Laplace:
+def expand(model: RacedModel, prior: HyperPrior, x: np.ndarray) -> _Laplace:
     """Expand the units and whatever priors are not Gaussian at x."""
     surrogate = surrogate_at(model, x)
     if surrogate is None:
@@ -312,7 +321,7 @@ def _expand(model: RacedModel, prior: HyperPrior, x: np.ndarray) -> _Laplace:
     return _Laplace(curvature, curvature @ x[theta] + gradient, surrogate)
 
 
-def _at_phi(prior: HyperPrior, laplace: _Laplace, x: np.ndarray):
+def at_phi(prior: HyperPrior, laplace: _Laplace, x: np.ndarray):
     """Mean (T,), precision (T, T) and half its log determinant at the hyperparameters of x."""
     precision, mean = _prior_terms(prior, x)
     q = laplace.precision + np.diag(precision)
@@ -328,7 +337,7 @@ def _hyper_mode(model: RacedModel, prior: HyperPrior, laplace: _Laplace, x: np.n
         at = x.copy()
         at[prior.phi] = phi
         try:
-            at[prior.theta], _, half_log_det = _at_phi(prior, laplace, at)
+            at[prior.theta], _, half_log_det = at_phi(prior, laplace, at)
         except (linalg.LinAlgError, ValueError):
             return 1e300
         u = at - laplace.surrogate.centre

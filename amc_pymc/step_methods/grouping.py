@@ -1,18 +1,21 @@
-"""Which local effects a step integrates out."""
+"""Which local effects a step integrates out, and in which turns."""
 
 from __future__ import annotations
 
 import logging
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pymc.util import get_value_vars_from_user_vars
+from pytensor.graph.traversal import ancestors
 
 from amc_pymc.extract.groups import Factor, find_factors
+from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 
-__all__ = ["chosen_factor", "grouped_by"]
+__all__ = ["Turn", "chosen_turns", "grouped_by"]
 
 _log = logging.getLogger("amc_pymc")
 #: Fewer levels than this make a race over groups read most of them, ...
@@ -21,28 +24,77 @@ _FEW_LEVELS = 250
 _FEW_ROWS = 20_000
 
 
-def chosen_factor(model, active_names: Sequence[str], options: Options) -> Factor | None:
-    """The grouping factor to integrate out, or None.
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """Value variables that are moved together.
 
-    It is the one with the most levels among those whose variables are all sampled, if a race
-    over its groups pays.
+    Attributes
+    ----------
+    names : tuple of str
+        Of the variables, those of the factor included.
+    factor : Factor or None
+        What is integrated out meanwhile.
+    held : tuple of str
+        Variables that are data meanwhile.
+    insists : bool
+        Whether the user asked for this factor.
+    """
+
+    names: tuple[str, ...]
+    factor: Factor | None = None
+    held: tuple[str, ...] = ()
+    insists: bool = False
+
+
+def chosen_turns(model, active_names: Sequence[str], options: Options) -> list[Turn]:
+    """What a step integrates out.
+
+    That is the factor with the most levels among those whose variables are all sampled, if a race
+    over its groups pays. Factors with so many levels that their effects cannot stay among the
+    coordinates of a control variate take turns with it: each has its effects integrated out given
+    those of the others.
 
     Raises
     ------
     ValueError
-        ``marginalize`` names variables that cannot be integrated out together.
+        ``marginalize`` names variables that cannot be integrated out.
     """
     wanted = options.marginalize
+    rows = [Turn(tuple(active_names))]
     if wanted is None:
-        return None
+        return rows
     asked = not isinstance(wanted, str)
     if options.row_logp is not None or not isinstance(options.proxy, TaylorProxy):
         if asked:
             raise ValueError("marginalize needs proxy='taylor' and no row_logp")
-        return None
+        return rows
     factors = find_factors(model, options.observed_vars)
     if asked:
-        factor = grouped_by(wanted, factors, model, "marginalize")
+        chosen = _asked(wanted, factors, model, active_names)
+    else:
+        chosen = [f for f in factors if not f.reason and set(f.names) < set(active_names)]
+        chosen = _too_large([f for f in chosen if _pays(f)], model, active_names, options.proxy)
+    if not chosen:
+        return rows
+    if not asked:
+        _say(chosen, factors)
+    return _turns(chosen, model, active_names, options, asked)
+
+
+def _sizes(model, without: set[str]) -> dict[str, int]:
+    """Numbers of entries of value variables."""
+    layout = FlatLayout.from_model(model, model.initial_point())
+    return {n: size for n, size in zip(layout.names, layout.sizes) if n not in without}
+
+
+def _asked(wanted, factors, model, active_names) -> list[Factor]:
+    """The factors of variables that the user names."""
+    chosen: list[Factor] = []
+    for variable in wanted:
+        factor = grouped_by(variable, factors, model, "marginalize")
+        if factor not in chosen:
+            chosen.append(factor)
+    for factor in chosen:
         missing = set(factor.names) - set(active_names)
         if missing:
             raise ValueError(
@@ -53,12 +105,55 @@ def chosen_factor(model, active_names: Sequence[str], options: Options) -> Facto
                 f"marginalize names {factor.label}, and vars nothing besides: let the step move what "
                 "the groups depend on too, or pass marginalize=None"
             )
-        return factor
+    return chosen
+
+
+def _too_large(
+    factors: Sequence[Factor], model, active_names: Sequence[str], proxy: TaylorProxy
+) -> list[Factor]:
+    """The first factor, and those of the others that cannot stay among the coordinates."""
+    sizes = _sizes(model, set())
+    left = sum(sizes[n] for n in active_names if n in sizes)
+    chosen: list[Factor] = []
     for factor in factors:
-        if not factor.reason and set(factor.names) < set(active_names) and _pays(factor):
-            _say(factor, factors)
-            return factor
-    return None
+        if chosen and left <= proxy.max_dim:
+            break
+        chosen.append(factor)
+        left -= sum(sizes[n] for n in factor.names)
+    return chosen
+
+
+def _turns(chosen: Sequence[Factor], model, active_names, options, insists: bool) -> list[Turn]:
+    """One turn for each factor, with the variables that are its own and those of none.
+
+    What a turn does not move are data to it, unless these variables are the user's choice and fit
+    among the coordinates.
+    """
+    sizes = _sizes(model, set(chosen[0].names))
+    few = len(chosen) == 1 and sum(sizes.values()) <= options.proxy.max_dim
+    own = [set(f.names) | _hyperparameters(f, model, active_names) for f in chosen]
+    turns = []
+    for k, factor in enumerate(chosen):
+        others = set().union(*(names for j, names in enumerate(own) if j != k))
+        moved = tuple(n for n in active_names if n not in others)
+        held = () if few else tuple(n for n in _sizes(model, set(moved)))
+        turns.append(Turn(moved, factor, held, insists))
+    return turns
+
+
+def _hyperparameters(factor: Factor, model, active_names) -> set[str]:
+    """Variables on which nothing but the prior of a factor's effects depends."""
+    values = {v.name: v for v in model.value_vars}
+    local = {model.values_to_rvs[values[n]] for n in factor.names}
+    left = set(active_names) - set(factor.names)
+    for part in [*model.basic_RVs, *model.potentials]:
+        if part in local:
+            continue
+        own = model.rvs_to_values.get(part)
+        (logp,) = model.logp(vars=[part], sum=False)
+        left -= {v.name for v in ancestors([logp]) if values.get(v.name) is v and v is not own}
+    (logp,) = [model.logp(vars=list(local))]
+    return left & {v.name for v in ancestors([logp]) if v.name in values}
 
 
 def _n_rows(factor: Factor) -> int:
@@ -69,18 +164,21 @@ def _pays(factor: Factor) -> bool:
     return factor.n_levels >= _FEW_LEVELS or _n_rows(factor) <= _FEW_ROWS
 
 
-def _say(factor: Factor, factors: Sequence[Factor]) -> None:
-    others = [f for f in factors if f is not factor]
+def _say(chosen: Sequence[Factor], factors: Sequence[Factor]) -> None:
+    others = [f for f in factors if f not in chosen]
     left = "".join(
         f" {f.label} ({f.n_levels:,} levels) {'stay' if len(f.variables) > 1 else 'stays'}"
         f"{f': {f.reason}' if f.reason else ''}."
         for f in others
     )
+    groups = " and ".join(f"{f.n_levels:,}" for f in chosen)
+    rows = " and ".join(f"{_n_rows(f) / f.n_levels:,.3g}" for f in chosen)
     _log.info(
-        "Integrating %s out: %s groups of %s rows on average. Races read groups.%s",
-        factor.label,
-        f"{factor.n_levels:,}",
-        f"{_n_rows(factor) / factor.n_levels:,.3g}",
+        "Integrating %s out%s: %s groups of %s rows on average. Races read groups.%s",
+        " and ".join(f.label for f in chosen),
+        " in turns" if len(chosen) > 1 else "",
+        groups,
+        rows,
         left,
     )
 

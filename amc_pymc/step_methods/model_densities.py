@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
+
+from pytensor.graph.traversal import ancestors
 
 from amc_pymc.extract import FlatLayout, RowLogp, extract_rows
 from amc_pymc.extract.densities import ModelDensities
@@ -38,18 +41,33 @@ def checked_densities(
     return densities
 
 
-def grouped_densities(model, factor: Factor, observed_vars, point, compile_kwargs) -> GroupedModel:
-    """The same with the local effects of a factor integrated out."""
-    groups = take_groups(model, factor, observed_vars)
-    local = {model.values_to_rvs[v] for v in model.value_vars if v.name in factor.names}
-    left = [v for v in [*model.basic_RVs, *model.potentials] if v not in local]
-    rest = model.logp(vars=[v for v in left if v.name not in groups.observed_vars])
+def grouped_densities(
+    model,
+    factor: Factor,
+    observed_vars,
+    point,
+    compile_kwargs,
+    held: Sequence[str] = (),
+) -> GroupedModel:
+    """The same with the local effects of a factor integrated out.
+
+    Variables that are ``held`` are data. What depends on nothing else of the rest is left out.
+    """
+    groups = take_groups(model, factor, observed_vars, held)
+    local = [model.values_to_rvs[v] for v in model.value_vars if v.name in factor.names]
+    raced = [v for v in model.basic_RVs if v.name in groups.observed_vars]
+    others = [v for v in [*model.basic_RVs, *model.potentials] if v not in {*local, *raced}]
+    moved = {v for v in model.value_vars if v.name in groups.layout.names}
+    if held:
+        others = [v for v in others if moved & set(ancestors([model.logp(vars=[v])]))]
+    rest = model.logp(vars=others) if others else pt.zeros(())
     kept = [v for v in model.value_vars if v.name not in factor.names]
     densities = GroupedModel(groups, rest, kept, compile_kwargs=compile_kwargs)
+    densities.hold(point)
     start = densities.ravel(point)
     effects = densities.effects(point)
     got = densities.complete(start, effects) + densities.rest_value_and_gradient(start)[0]
-    _check_sum(model, point, got)
+    _check_sum(model, point, got, [*local, *raced, *others])
     check_rows_finite(densities, start, "the initial point")
     return densities
 
@@ -95,10 +113,10 @@ def _check_total(model, densities: ModelDensities, start: np.ndarray) -> None:
     _check_sum(model, densities.layout.unravel(start), got)
 
 
-def _check_sum(model, point: dict[str, np.ndarray], got: float) -> None:
-    """The parts of a log density must add up to what the model says."""
+def _check_sum(model, point: dict[str, np.ndarray], got: float, parts=None) -> None:
+    """The parts of a log density, default all of it, must add up to what the model says."""
     fn = pytensor.function(
-        model.value_vars, model.logp(), mode=interpreted_mode(), on_unused_input="ignore"
+        model.value_vars, model.logp(vars=parts), mode=interpreted_mode(), on_unused_input="ignore"
     )
     expected = float(fn(*(point[v.name] for v in model.value_vars)))
     if not np.isfinite(expected):

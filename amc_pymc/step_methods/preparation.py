@@ -10,11 +10,10 @@ from typing import cast
 
 import numpy as np
 
-from amc_pymc.extract.centring import Centring
 from amc_pymc.extract.data_control import DataControl
 from amc_pymc.extract.densities import ModelDensities, RowDensities
 from amc_pymc.extract.group_densities import GroupedModel
-from amc_pymc.extract.hyper import gaussian_priors
+from amc_pymc.extract.hyper import GaussianPriors, gaussian_priors
 from amc_pymc.extract.parameters import ParameterCut, cut_parameters
 from amc_pymc.extract.rows import CallbackRows, possible_points
 from amc_pymc.extract.support import element_states
@@ -28,7 +27,7 @@ from amc_pymc.samplers.nested import fit_nested
 from amc_pymc.samplers.preparation import NoProxy, fit_gaussian
 from amc_pymc.samplers.raced import Layout, RacedModel
 from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
-from amc_pymc.step_methods.grouping import chosen_factor
+from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 
@@ -52,14 +51,16 @@ def prepare(
     *,
     point: dict[str, np.ndarray],
     fit: bool = True,
+    turn: Turn | None = None,
 ) -> Preparation:
     """Take the model apart, check it against itself, and fit the control variate.
 
-    ``fit=False`` leaves out the Gaussian approximation of the posterior, which proposals need.
+    ``fit=False`` leaves out the Gaussian approximation of the posterior, which proposals need;
+    ``turn`` says what is integrated out.
     """
     rng, title = as_generator(_SEED), "Preparing rows (compiles at first use)"
     with progress(title, 4, enabled=options.progressbar) as bar:
-        densities = _densities(model, active_names, options, point)
+        densities = _densities(model, turn, options, point)
         bar.update(description="Searching the mode")
         bar.advance(2)
         bare = Preparation(densities, densities, densities.ravel(point))
@@ -70,9 +71,7 @@ def prepare(
                 bar.advance(2)
                 return prepared
             active = moved_coordinates(densities.layout, active_names)
-            prior = gaussian_priors(
-                model, densities.layout, densities.reads, active, _centring(densities)
-            )
+            prior = _priors(model, densities, active)
             if prior is not None and fit and not _discrete(densities):
                 prepared = _with_nested(bare, prior, options.proxy, rng)
             else:
@@ -95,17 +94,16 @@ def prepare(
             return replace(bare, rows_spent=densities.rows_evaluated, notes=(str(reason),))
 
 
-def _densities(model, active_names, options: Options, point) -> ModelDensities | GroupedModel:
+def _densities(model, turn: Turn | None, options: Options, point) -> ModelDensities | GroupedModel:
     """Of groups, if there are any that pay, or of rows."""
-    factor = chosen_factor(model, active_names, options)
-    if factor is not None:
-        args = model, factor, options.observed_vars, point, options.compile_kwargs
-        densities = grouped_densities(*args)
+    if turn is not None and turn.factor is not None and isinstance(options.proxy, TaylorProxy):
+        args = model, turn.factor, options.observed_vars, point, options.compile_kwargs
+        densities = grouped_densities(*args, turn.held)
         if not _discrete(densities):
             return densities
-        if options.marginalize != "auto":
+        if turn.insists:
             raise ValueError(
-                f"marginalize names {factor.label}, and the rows depend on discrete variables "
+                f"marginalize names {turn.factor.label}, and the rows depend on discrete variables "
                 "besides: their control variate would not hold. Sum these out, or pass "
                 "marginalize=None."
             )
@@ -140,8 +138,11 @@ def _continuous(layout: Layout) -> np.ndarray:
     return layout.indices([n for n in layout.names if layout.is_continuous(n)])
 
 
-def _centring(densities) -> Centring | None:
-    return densities.groups.centring if isinstance(densities, GroupedModel) else None
+def _priors(model, densities, active) -> GaussianPriors | None:
+    args = model, densities.layout, densities.reads, active
+    if isinstance(densities, GroupedModel):
+        return gaussian_priors(*args, densities.groups.centring, densities.groups.held)
+    return gaussian_priors(*args)
 
 
 def _discrete(densities) -> bool:

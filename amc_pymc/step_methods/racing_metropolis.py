@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from pymc.model import modelcontext
+from pymc.util import get_random_generator
 
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.proxies import DataProxy
@@ -25,6 +27,7 @@ from amc_pymc.samplers import (
     metropolis,
 )
 from amc_pymc.samplers.metropolis import Metropolis
+from amc_pymc.step_methods.grouping import Turn, chosen_turns
 from amc_pymc.step_methods.preparation import moved_coordinates, prepare
 from amc_pymc.step_methods.racing_step import (
     RacingStep,
@@ -220,6 +223,8 @@ class RacingMetropolis(RacingStep):
     name = "racing_metropolis"
     sampler: Metropolis
     core: ClassVar[ModuleType] = metropolis
+    #: Steps that move the variables of further turns.
+    later: tuple[RacingMetropolis, ...]
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = stat_dtypes(METROPOLIS_STATS)
 
     def __init__(
@@ -249,27 +254,93 @@ class RacingMetropolis(RacingStep):
         if vars is None and options.marginalize is not None:
             # Discrete effects of groups can be summed out.
             value_vars += [v for v in model.value_vars if v not in value_vars]
-        sampler = metropolis_sampler(model, value_vars, options, proposal)
-        value_vars = [v for v in value_vars if _is_sampled(v, sampler.prepared.densities)]
+        turns = chosen_turns(model, [v.name for v in value_vars], options)
+        rngs = [rng] if len(turns) == 1 else get_random_generator(rng).spawn(len(turns))
         self._recover = bool(recover)
-        self._alone = len(value_vars) == len(model.value_vars)
-        if options.transitions_per_draw == "auto" and recover:
-            sampler = dataclasses.replace(sampler, transitions=_transitions(sampler))
-        if not (recover or self._alone) and isinstance(sampler.prepared.densities, GroupedModel):
-            raise ValueError(
-                "recover=False leaves local effects undrawn, and other steps need them: let this "
-                "step sample all variables, or pass recover=True"
-            )
+        steps = [self, *(copy.copy(self) for _ in turns[1:])]
+        for step, turn, own in zip(steps, turns, rngs):
+            step._take_turn(model, turn, options, proposal, own)
+        self.later = tuple(steps[1:])
+        moved = {v for step in steps for v in step.vars}
+        self.vars = [v for v in value_vars if v in moved]
+
+    def _take_turn(self, model, turn: Turn, options: Options, proposal, rng) -> None:
+        """Be a step that moves the variables of one turn."""
+        value_vars = [v for v in model.value_vars if v.name in turn.names]
+        sampler = metropolis_sampler(model, turn, options, proposal)
         densities = sampler.prepared.densities
-        if not recover and isinstance(densities, GroupedModel) and densities.discrete:
-            raise ValueError("recover=False cannot mark discrete effects as not drawn")
+        value_vars = [v for v in value_vars if _is_sampled(v, densities)]
+        self._alone = len(value_vars) == len(model.value_vars)
+        self.later = ()
+        if isinstance(densities, GroupedModel):
+            if not (self._recover or self._alone):
+                raise ValueError(
+                    "recover=False leaves local effects undrawn, and other steps or other factors' "
+                    "turns need them: let this step sample all variables and integrate one factor "
+                    "out, or pass recover=True"
+                )
+            if not self._recover and densities.discrete:
+                raise ValueError("recover=False cannot mark discrete effects as not drawn")
+        if options.transitions_per_draw == "auto" and self._recover:
+            sampler = dataclasses.replace(sampler, transitions=_transitions(sampler))
         self._set_up(sampler, model, value_vars, rng)
+
+    def replace(self, **settings):
+        """The same step with other settings of its sampler, such as ``race`` or ``audits``."""
+        out = super().replace(**settings)
+        out.later = tuple(step.replace(**settings) for step in self.later)
+        return out
+
+    # --- turns ----------------------------------------------------------------------------------
+
+    def setup_chain(self, rng, tune: int, draws: int) -> None:
+        """Forget the chain before and refuse data that have changed."""
+        super().setup_chain(rng, tune, draws)
+        for step, own in zip(self.later, self.rng.spawn(len(self.later))):
+            step.setup_chain(own, tune, draws)
+
+    def stop_tuning(self) -> None:
+        """Freeze what has been learnt."""
+        super().stop_tuning()
+        for step in self.later:
+            step.stop_tuning()
+
+    def step(self, point):
+        """Make ``transitions_per_draw`` transitions of each turn."""
+        point, stats = super().step(point)
+        for step in self.later:
+            point, more = step.step(point)
+            stats = stats + more
+        return point, [_of_all_turns(stats)]
+
+    @property
+    def sampling_state(self):
+        """State of the chain, those of further turns included."""
+        state = super().sampling_state
+        state.later_turns = [step.sampling_state for step in self.later]
+        return state
+
+    @sampling_state.setter
+    def sampling_state(self, state):
+        RacingStep.sampling_state.fset(self, state)
+        for step, own in zip(self.later, state.later_turns):
+            step.sampling_state = own
+
+    def _rows_of_a_draw(self) -> float:
+        return sum((step._rows_of_a_draw() for step in self.later), super()._rows_of_a_draw())
+
+    # --- local effects --------------------------------------------------------------------------
 
     @property
     def _local(self) -> GroupedModel | None:
         """The model, if local effects are integrated out."""
         densities = self.prepared.densities
         return densities if isinstance(densities, GroupedModel) else None
+
+    def _condition(self, chain, point) -> None:
+        """Expand groups anew where variables that are data to them have changed."""
+        if self._local is not None and self._local.hold(point):
+            metropolis.follow(self.sampler, chain, tuning=self.tune)
 
     def _moved(self, point, x):
         """Local effects that were integrated out are drawn given the rest."""
@@ -295,24 +366,41 @@ def _is_sampled(value, densities) -> bool:
     return isinstance(densities, GroupedModel) and value.name in densities.groups.factor.names
 
 
+def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
+    """Statistics of a draw from those of its turns: sums of counts, means of shares."""
+    if len(stats) == 1:
+        return stats[0]
+    out = dict(stats[0])
+    for name in out:
+        values = [s[name] for s in stats]
+        if name == "warning":
+            out[name] = next((v for v in values if v is not None), None)
+        elif name in ("accept", "accepted"):
+            out[name] = sum(values) / len(values)
+        elif name == "race_quadrature":
+            out[name] = max(values)
+        elif name not in ("race_delta", "scaling"):
+            out[name] = sum(values)
+    return out
+
+
 def _transitions(sampler: Metropolis) -> int:
-    """So many that drawing local effects takes about half of the time."""
+    """So many that what a draw costs besides takes about half of the time."""
     prepared = sampler.prepared
     model, forecast = prepared.densities, prepared.forecast
     if not isinstance(model, GroupedModel) or forecast is None:
         return 1
     drawing = model.n_rows * _DRAWING_COST
+    if model.groups.held is not None:
+        drawing += 2.0 * model.unit_cost * model.n_units
     return int(np.clip(drawing / (forecast.rows * model.unit_cost * 4.0), 1, _MOST_TRANSITIONS))
 
 
-def metropolis_sampler(
-    model, value_vars: Sequence[Any], options: Options, proposal: str | Proposal
-) -> Metropolis:
+def metropolis_sampler(model, turn: Turn, options: Options, proposal: str | Proposal) -> Metropolis:
     """Metropolis moves of some continuous variables of a model."""
     check_combination(as_proposals(proposal, options.proxy), options)
-    names = [v.name for v in value_vars]
     point = starting_point(model, options.initial_point)
-    prepared = prepare(model, names, options, point=point)
+    prepared = prepare(model, turn.names, options, point=point, turn=turn)
     nested = prepared.nested is not None
     proposals = as_proposals(
         proposal, options.proxy if prepared.fit is not None else None, nested=nested
@@ -334,6 +422,6 @@ def metropolis_sampler(
         raise ValueError(
             "proposal='langevin' needs rows that depend on continuous variables only; use 'auto'"
         )
-    active = moved_coordinates(prepared.densities.layout, names)
+    active = moved_coordinates(prepared.densities.layout, turn.names)
     settings = options.sampler_settings()
     return Metropolis(prepared=prepared, active=active, proposals=proposals, **settings)

@@ -44,6 +44,7 @@ class RacingState(StepMethodState):
 
     tune: bool
     chain: Any
+    later_turns: Any = ()
 
 
 class RacingStep(BlockedStep):
@@ -115,6 +116,7 @@ class RacingStep(BlockedStep):
         if self.chain is None:
             self.chain = self.core.init(self.sampler, self.rng)
         chain, tune = self.chain, self.tune
+        self._condition(chain, point)
         x = self.prepared.densities.ravel(point)
         if chain.draw == 0:
             check_rows_finite(self.prepared.densities, x, "the start of the chain")
@@ -148,7 +150,7 @@ class RacingStep(BlockedStep):
         return columns, fields
 
     def _make_progressbar_update_functions(self):
-        whole = self.sampler.rows_of_a_draw()
+        whole = self._rows_of_a_draw()
 
         def update(stats):
             shown = {"share": stats["race_rows"] / whole}
@@ -157,6 +159,13 @@ class RacingStep(BlockedStep):
         return (update,)
 
     # --- parts of a step ------------------------------------------------------------------------
+
+    def _rows_of_a_draw(self) -> float:
+        """Rows that a draw with exact decisions reads."""
+        return self.sampler.rows_of_a_draw()
+
+    def _condition(self, chain, point) -> None:
+        """Take note of what other steps have changed, where it is not among the coordinates."""
 
     def _first_point(self, chain, x: np.ndarray) -> np.ndarray:
         """Where a chain that was given x begins."""
