@@ -17,8 +17,9 @@ from amc_pymc.marginals import hermite_nodes, load_kernels, printed_source, stat
 __all__ = ["GroupDensities", "GroupedModel"]
 
 _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
-#: Nodes along each axis that are tried, and where the search begins, by the number of effects.
-_NODES = {1: (1, 3, 5, 7, 11, 15, 21), 2: (1, 3, 5, 7, 11), 3: (1, 3, 5, 7)}
+#: Nodes along each axis that are tried, and where the search begins, by the number of effects. One
+#: node would do for Gaussian groups, but second derivatives need the spread between nodes.
+_NODES = {1: (2, 3, 5, 7, 11, 15, 21), 2: (2, 3, 5, 7, 11), 3: (2, 3, 5, 7)}
 _FIRST = {1: 7, 2: 5, 3: 5}
 #: Standard deviation of the quadrature's error over points of a posterior that is allowed, in nats.
 _TOLERANCE = 0.015
@@ -222,8 +223,14 @@ class GroupDensities:
         self.mask[:] = 0.0
 
     def forget_centre(self) -> None:
-        """Put the nodes anew where the next expansion is."""
+        """Put the nodes anew where the next expansion is.
+
+        If variables are held, the search for the modes begins at zero each time, so that what a
+        chain does depends on no other chain.
+        """
         self.settled = False
+        if self.groups.held is not None:
+            self.modes[:] = 0.0
 
     # --- local effects --------------------------------------------------------------------------
 

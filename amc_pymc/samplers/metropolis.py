@@ -23,10 +23,10 @@ from amc_pymc.samplers.counts import MetropolisCounts, add_counts
 from amc_pymc.samplers.logs import log_move
 from amc_pymc.samplers.moves import KINDS, Moves, Normal, first_moves, kinds_of, propose
 from amc_pymc.samplers.nested import at_phi, expand
-from amc_pymc.samplers.preparation import GaussianFit, fit_gaussian
+from amc_pymc.samplers.preparation import GaussianFit
 from amc_pymc.samplers.raced import finite_or_raise
 from amc_pymc.samplers.settings import Proposal
-from amc_pymc.samplers.surrogate import surrogate_at
+from amc_pymc.samplers.surrogate import mask_of, surrogate_at
 
 __all__ = [
     "Metropolis",
@@ -58,10 +58,14 @@ class Metropolis(Sampler):
 
 @dataclass(kw_only=True)
 class MetropolisChain(Chain):
-    """A chain that proposes moves; ``fit`` is the Gaussian behind them."""
+    """A chain that proposes moves; ``fit`` is the Gaussian behind them.
+
+    ``rest_hessian`` (D, D) is that of everything but the units, once it has been needed.
+    """
 
     moves: Moves
     fit: GaussianFit | None
+    rest_hessian: np.ndarray | None = None
 
     def stats(self) -> dict[str, float]:
         """Statistics of its own."""
@@ -174,7 +178,7 @@ def run_transitions(n, points, races, moves, rng, log, log_rng, counts):
 # --- units that change ----------------------------------------------------------------------------
 
 #: Longest Newton step of a centre, in standard deviations per root coordinate.
-_LONGEST = 3.0
+_LONGEST = 1.0
 
 
 def follow(sampler: Metropolis, chain: MetropolisChain, *, tuning: bool = False) -> None:
@@ -185,9 +189,13 @@ def follow(sampler: Metropolis, chain: MetropolisChain, *, tuning: bool = False)
     """
     prepared, chain.auditor.log.seen[0] = sampler.prepared, 0
     prepared.raced.forget_centre()
-    centre = chain.fit.mean if tuning and chain.fit is not None else chain.surrogate.centre
     if prepared.surrogate is None or chain.fit is None:
         return
+    centre = chain.fit.mean if tuning else chain.surrogate.centre
+    if tuning and not _is_smooth(prepared.densities, centre):
+        centre = prepared.surrogate.centre
+    if chain.rest_hessian is None:  # for proposals, and hardly different later
+        chain.rest_hessian = prepared.densities.rest_hessian(centre, chain.fit.coordinates)
     if prepared.nested is not None:
         chain.fit = _follow_nested(prepared, chain, chain.fit, centre)
     else:
@@ -196,34 +204,53 @@ def follow(sampler: Metropolis, chain: MetropolisChain, *, tuning: bool = False)
 
 def _follow_gaussian(prepared, chain: MetropolisChain, fit, centre, active) -> GaussianFit:
     """The Gaussian approximation is that of a Newton step from the centre."""
-    model, inside = prepared.densities, fit.coordinates
+    model, inside = prepared.densities, mask_of(centre.size, fit.coordinates)
     chain.surrogate = _surrogate(model, centre)
-    fit = fit_gaussian(model, chain.surrogate.hessian, centre, inside) or fit
-    factor, _ = gaussian_factor(fit.precision[np.ix_(inside, inside)])
+    precision = -(chain.surrogate.hessian + chain.rest_hessian) * np.outer(inside, inside)
     slope = chain.surrogate.gradient + model.rest_value_and_gradient(centre)[1]
-    mean = centre.copy()
-    mean[inside] += factor @ _shortened(factor.T @ slope[inside])
-    fit = GaussianFit(mean, fit.precision, inside)
+    fit = GaussianFit(
+        _newton(centre, precision, slope, fit.coordinates), precision, fit.coordinates
+    )
     chol, gain = fit.moves(active)
-    normal = Normal(mean, gain, chol, np.linalg.inv(chol))
+    normal = Normal(fit.mean, gain, chol, np.linalg.inv(chol))
     chain.moves = chain.moves._replace(normal=normal)
     return fit
 
 
 def _follow_nested(prepared, chain: MetropolisChain, fit, centre) -> GaussianFit:
     """The reference of coefficients given hyperparameters is expanded at the centre."""
-    laplace = expand(prepared.densities, prepared.nested.prior, centre)
-    nested = chain.moves.nested
+    prior, nested = prepared.nested.prior, chain.moves.nested
+    laplace = expand(prepared.densities, prior, centre, chain.rest_hessian)
     nested.known_phi[:] = np.nan
     nested = nested._replace(precision=laplace.precision, linear=laplace.linear)
     chain.surrogate, chain.moves = laplace.surrogate, chain.moves._replace(nested=nested)
     mean = centre.copy()
     mean[nested.phi] = nested.mode
-    goal, precision, _ = at_phi(prepared.nested.prior, laplace, mean)
-    factor, _ = gaussian_factor(precision)
-    step = np.linalg.solve(factor, goal - centre[nested.theta])
-    mean[nested.theta] += factor @ _shortened(step)
+    goal, precision, _ = at_phi(prior, laplace, mean)
+    slope = precision @ (goal - centre[nested.theta])
+    mean[nested.theta] = _newton(centre[nested.theta], precision, slope)
     return GaussianFit(mean, fit.precision, fit.coordinates)
+
+
+def _newton(x, precision, slope, inside=slice(None)) -> np.ndarray:
+    """A Newton step from x along some coordinates, shortened if it is long.
+
+    There is none where the log density is not concave.
+    """
+    factor, concave = gaussian_factor(precision[inside][:, inside], floor=1e-6)
+    if not concave:
+        return x.copy()
+    z = factor.T @ slope[inside]
+    out = x.copy()
+    out[inside] += (
+        min(1.0, _LONGEST * np.sqrt(z.size) / max(np.linalg.norm(z), 1e-300)) * factor @ z
+    )
+    return out
+
+
+def _is_smooth(model, centre) -> bool:
+    value, gradient = model.rest_value_and_gradient(centre)
+    return bool(np.isfinite(value) and np.all(np.isfinite(gradient)))
 
 
 def _surrogate(model, centre):
@@ -235,12 +262,6 @@ def _surrogate(model, centre):
             "nearer to the posterior."
         )
     return surrogate
-
-
-def _shortened(z: np.ndarray) -> np.ndarray:
-    """A step in standard deviations that is not too long."""
-    longest = _LONGEST * np.sqrt(z.size)
-    return z * min(1.0, longest / max(np.linalg.norm(z), 1e-300))
 
 
 # --- tuning ---------------------------------------------------------------------------------------

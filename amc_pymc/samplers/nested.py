@@ -303,15 +303,22 @@ def _prior_terms(prior: HyperPrior, x: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return precision, np.where(has, found[np.where(has, b + prior.block, 2 * b)], 0.0)
 
 
-def expand(model: RacedModel, prior: HyperPrior, x: np.ndarray) -> _Laplace:
-    """Expand the units and whatever priors are not Gaussian at x."""
+def expand(
+    model: RacedModel, prior: HyperPrior, x: np.ndarray, rest_hessian: np.ndarray | None = None
+) -> _Laplace:
+    """Expand the units and whatever priors are not Gaussian at x.
+
+    ``rest_hessian`` (D, D) is that of everything but the units, if it is known.
+    """
     surrogate = surrogate_at(model, x)
     if surrogate is None:
         raise NoProxy("the derivatives are not finite at the mode")
     theta = prior.theta
     inside = np.ix_(theta, theta)
     precision, mean = _prior_terms(prior, x)
-    other = model.rest_hessian(x, theta)[inside] + np.diag(precision)
+    if rest_hessian is None:
+        rest_hessian = model.rest_hessian(x, theta)
+    other = rest_hessian[inside] + np.diag(precision)
     slope = model.rest_value_and_gradient(x)[1][theta] + precision * (x[theta] - mean)
     curvature = -(surrogate.hessian[inside] + other)
     values, vectors = linalg.eigh(0.5 * (curvature + curvature.T))

@@ -44,6 +44,8 @@ _TRIES = 2
 #: Cost of drawing local effects, in log-likelihoods of one row for each row; measured.
 _DRAWING_COST = 14.0
 _MOST_TRANSITIONS = 200
+#: Transitions of a turn: enough to forget population parameters given the effects of other factors.
+_TURN_TRANSITIONS = 20
 
 
 class RacingMetropolis(RacingStep):
@@ -338,8 +340,9 @@ class RacingMetropolis(RacingStep):
         return densities if isinstance(densities, GroupedModel) else None
 
     def _condition(self, chain, point) -> None:
-        """Expand groups anew where variables that are data to them have changed."""
-        if self._local is not None and self._local.hold(point):
+        """Expand groups anew where some variables are data to them."""
+        if self._local is not None and self._local.groups.held is not None:
+            self._local.hold(point)
             metropolis.follow(self.sampler, chain, tuning=self.tune)
 
     def _moved(self, point, x):
@@ -390,9 +393,9 @@ def _transitions(sampler: Metropolis) -> int:
     model, forecast = prepared.densities, prepared.forecast
     if not isinstance(model, GroupedModel) or forecast is None:
         return 1
+    if model.groups.held is not None:  # other steps' draws are what takes time
+        return _TURN_TRANSITIONS
     drawing = model.n_rows * _DRAWING_COST
-    if model.groups.held is not None:
-        drawing += 2.0 * model.unit_cost * model.n_units
     return int(np.clip(drawing / (forecast.rows * model.unit_cost * 4.0), 1, _MOST_TRANSITIONS))
 
 
