@@ -177,23 +177,23 @@ def run_transitions(n, points, races, moves, rng, log, log_rng, counts):
 
 # --- units that change ----------------------------------------------------------------------------
 
-#: Longest Newton step of a centre, in standard deviations per root coordinate.
+#: Longest Newton step of a Gaussian's mean, in standard deviations per root coordinate.
 _LONGEST = 1.0
+#: Points after which a chain's mean is a better centre than the last Gaussian's.
+_KNOWN = 10
 
 
-def follow(sampler: Metropolis, chain: MetropolisChain, *, tuning: bool = False) -> None:
+def follow(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, *, tuning: bool) -> None:
     """Expand anew, since units have changed with what is data to them.
 
-    While tuning the centre follows the mode. Decisions that have been written down are forgotten,
-    since they belong to units as they were.
+    While tuning the centre follows the chain, which is at x. Decisions that have been written down
+    are forgotten, since they belong to units as they were.
     """
     prepared, chain.auditor.log.seen[0] = sampler.prepared, 0
     prepared.raced.forget_centre()
     if prepared.surrogate is None or chain.fit is None:
         return
-    centre = chain.fit.mean if tuning else chain.surrogate.centre
-    if tuning and not _is_smooth(prepared.densities, centre):
-        centre = prepared.surrogate.centre
+    centre = _centre(chain, chain.fit, x) if tuning else chain.surrogate.centre
     if chain.rest_hessian is None:  # for proposals, and hardly different later
         chain.rest_hessian = prepared.densities.rest_hessian(centre, chain.fit.coordinates)
     if prepared.nested is not None:
@@ -202,15 +202,27 @@ def follow(sampler: Metropolis, chain: MetropolisChain, *, tuning: bool = False)
         chain.fit = _follow_gaussian(prepared, chain, chain.fit, centre, sampler.active)
 
 
+def _centre(chain: MetropolisChain, fit: GaussianFit, x: np.ndarray) -> np.ndarray:
+    """The chain's mean, or at first the Gaussian's, if the chain is not far from it."""
+    if chain.moments.count >= _KNOWN:
+        return chain.moments.mean.copy()
+    inside = fit.coordinates
+    factor, _ = gaussian_factor(fit.precision[np.ix_(inside, inside)])
+    z = np.linalg.solve(factor, (x - fit.mean)[inside])
+    near = np.linalg.norm(z) <= _FAR * np.sqrt(inside.size)
+    return fit.mean.copy() if near else x.copy()
+
+
 def _follow_gaussian(prepared, chain: MetropolisChain, fit, centre, active) -> GaussianFit:
     """The Gaussian approximation is that of a Newton step from the centre."""
     model, inside = prepared.densities, mask_of(centre.size, fit.coordinates)
     chain.surrogate = _surrogate(model, centre)
     precision = -(chain.surrogate.hessian + chain.rest_hessian) * np.outer(inside, inside)
     slope = chain.surrogate.gradient + model.rest_value_and_gradient(centre)[1]
-    fit = GaussianFit(
-        _newton(centre, precision, slope, fit.coordinates), precision, fit.coordinates
-    )
+    mean = _newton(centre, precision, slope, fit.coordinates)
+    if mean is None:
+        mean, precision = centre, fit.precision
+    fit = GaussianFit(mean, precision, fit.coordinates)
     chol, gain = fit.moves(active)
     normal = Normal(fit.mean, gain, chol, np.linalg.inv(chol))
     chain.moves = chain.moves._replace(normal=normal)
@@ -228,29 +240,25 @@ def _follow_nested(prepared, chain: MetropolisChain, fit, centre) -> GaussianFit
     mean[nested.phi] = nested.mode
     goal, precision, _ = at_phi(prior, laplace, mean)
     slope = precision @ (goal - centre[nested.theta])
-    mean[nested.theta] = _newton(centre[nested.theta], precision, slope)
+    moved = _newton(centre[nested.theta], precision, slope)
+    if moved is not None:
+        mean[nested.theta] = moved
     return GaussianFit(mean, fit.precision, fit.coordinates)
 
 
-def _newton(x, precision, slope, inside=slice(None)) -> np.ndarray:
+def _newton(x, precision, slope, inside=slice(None)) -> np.ndarray | None:
     """A Newton step from x along some coordinates, shortened if it is long.
 
-    There is none where the log density is not concave.
+    None where the log density is not concave.
     """
     factor, concave = gaussian_factor(precision[inside][:, inside], floor=1e-6)
     if not concave:
-        return x.copy()
+        return None
     z = factor.T @ slope[inside]
     out = x.copy()
-    out[inside] += (
-        min(1.0, _LONGEST * np.sqrt(z.size) / max(np.linalg.norm(z), 1e-300)) * factor @ z
-    )
+    shorter = min(1.0, _LONGEST * np.sqrt(z.size) / max(np.linalg.norm(z), 1e-300))
+    out[inside] += shorter * factor @ z
     return out
-
-
-def _is_smooth(model, centre) -> bool:
-    value, gradient = model.rest_value_and_gradient(centre)
-    return bool(np.isfinite(value) and np.all(np.isfinite(gradient)))
 
 
 def _surrogate(model, centre):

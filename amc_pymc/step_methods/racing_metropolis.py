@@ -343,7 +343,8 @@ class RacingMetropolis(RacingStep):
         """Expand groups anew where some variables are data to them."""
         if self._local is not None and self._local.groups.held is not None:
             self._local.hold(point)
-            metropolis.follow(self.sampler, chain, tuning=self.tune)
+            x = self._local.ravel(point)
+            metropolis.follow(self.sampler, chain, x, tuning=self.tune)
 
     def _moved(self, point, x):
         """Local effects that were integrated out are drawn given the rest."""
