@@ -58,7 +58,8 @@ class RacingMetropolis(RacingStep):
     of the difference, so that 100-200 rows usually decide, whatever N is.
 
     In a hierarchical model the effects of one grouping factor, by default the one with the most
-    levels, are integrated out, and groups are raced in the place of rows.
+    levels, are integrated out, and groups are raced in the place of rows. Crossed factors of many
+    levels each take turns.
 
     Use it for models with at least some ten thousand conditionally independent rows and, local
     effects apart, up to a few hundred parameters. The sampler is approximate: each decision differs from the exact one
@@ -96,9 +97,10 @@ class RacingMetropolis(RacingStep):
         transition often less. ``"auto"`` is 1, unless local effects are drawn with every stored
         draw: then it is so many that transitions are expected to take about as long as that.
     marginalize : "auto" or None or a variable or sequence of variables
-        Local effects to integrate out: variables, or their names, of one grouping factor.
-        ``"auto"`` takes the factor with the most levels if it has at least 250 of them, or if there
-        are at most 20,000 rows. None integrates nothing out.
+        Local effects to integrate out: variables, or their names, of one grouping factor, or of
+        several that take turns. ``"auto"`` takes the factor with the most levels if it has at least
+        250 of them, or if there are at most 20,000 rows; further ones take turns with it where those
+        that stay have more coordinates than ``TaylorProxy.max_dim``. None integrates nothing out.
     recover : bool, default True
         Draw the effects that were integrated out for every stored draw. If False, their draws are
         NaN, and :func:`amc_pymc.recover_marginals` draws them afterwards.
@@ -149,6 +151,9 @@ class RacingMetropolis(RacingStep):
     curvature there (Liu & Pierce 1994, Pinheiro & Bates 1995). Of discrete effects the states are
     summed. Local effects are drawn given :math:`\psi` by independence Metropolis-Hastings steps.
 
+    Factors that take turns are integrated out one after the other, each given the effects of the
+    others: a collapsed Gibbs sampler (Papaspiliopoulos, Roberts & Zanella 2020).
+
     ``"nested"`` moves draw hyperparameters from a Student t at the mode of their Laplace
     approximation (Rue, Martino & Chopin 2009), and coefficients from their Gaussian given these.
     The accept step corrects both.
@@ -173,6 +178,8 @@ class RacingMetropolis(RacingStep):
     H. Rue, S. Martino and N. Chopin (2009). Approximate Bayesian inference for latent Gaussian
     models by using integrated nested Laplace approximations. JRSS B 71:319-392,
     doi:10.1111/j.1467-9868.2008.00700.x.
+    O. Papaspiliopoulos, G. O. Roberts and G. Zanella (2020). Scalable inference for crossed random
+    effects models. Biometrika 107:25-40, doi:10.1093/biomet/asz058.
 
     Examples
     --------
