@@ -47,7 +47,8 @@ class GaussianProposal:
 
     def __post_init__(self):
         _check_target(self.target_accept)
-        if not (isinstance(self.freedom, Real) and self.freedom > 0.0):
+        real = isinstance(self.freedom, Real) and not isinstance(self.freedom, bool)
+        if not (real and self.freedom > 0.0):
             raise ValueError(f"freedom must be a positive number, got {self.freedom!r}")
 
 

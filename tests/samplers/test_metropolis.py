@@ -38,7 +38,7 @@ GROUP = (np.arange(N_ROWS) >= 35).astype(np.int64)
 EXPOSURE = _data.lognormal(0.0, 1.0, size=N_ROWS)
 COUNT = _data.poisson(EXPOSURE * np.array([0.06, 0.1])[GROUP])
 #: Kinds that need no hyperparameters.
-PLAIN = [name for name in NAMES if name != "nested"]
+PLAIN = [*(name for name in NAMES if name != "nested"), "student"]
 SHAPE, RATE = np.array([1.0, 2.0]), np.array([3.0, 5.0])
 POSTERIOR = [
     stats.gamma(
@@ -145,8 +145,12 @@ def skewed_moves(kind):
     """Moves for the counts that fit badly: off centre, too wide, with a correlation there is not."""
     mean = np.log([p.mean() for p in POSTERIOR]) - 0.4
     chol = np.array([[0.8, 0.0], [0.3, 0.6]])
-    weights = {"mixture": [0.3, 0.3, 0.4]}.get(kind, [float(kind == k) for k in NAMES])
-    return moves_of(weights, [1.5, 0.9, 0.9], mean, chol)
+    name = "gaussian" if kind == "student" else kind
+    weights = {"mixture": [0.3, 0.3, 0.4]}.get(kind, [float(name == k) for k in NAMES])
+    moves = moves_of(weights, [1.5, 0.9, 0.9], mean, chol)
+    if kind == "student":
+        moves = moves._replace(normal=moves.normal._replace(freedom=3.0))
+    return moves
 
 
 def z_of_mean(values):
@@ -158,6 +162,7 @@ EXACT = tuple(np.argsort(EXPOSURE)[-4:].tolist())
 CASES = [
     ("random_walk", False, ()),
     ("gaussian", True, ()),
+    ("student", True, ()),
     ("langevin", False, ()),
     ("langevin", True, ()),
     ("langevin", False, EXACT),

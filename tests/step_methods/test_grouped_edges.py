@@ -42,6 +42,17 @@ def test_gaussian_groups(shape):
     assert idata.sample_stats["accept"].mean() > 0.3
 
 
+def test_few_groups_that_hardly_differ():
+    """Both tails of the log sd are visited and left; Gaussian moves alone would be stuck in them."""
+    data = simulate_intercepts("gaussian", *SHAPES["five rows"][:2], seed=2)
+    model = intercepts_model(data, "gaussian")
+    idata = sample(model, racing(model), 4_000)
+    assert_agree(idata, truth(data))
+    sd = flat(idata, "sd_group")[:, :, 0]
+    assert sd.min() < 0.005 and sd.max() > 1.2
+    assert float(az.ess(sd)) > 0.15 * sd.size
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gaussian_groups_not_centred(shape):
