@@ -83,13 +83,14 @@ def binary_posterior(ones, size):
     z = np.linspace(-8.0, 8.0, 161)
     log_w = stats.norm.logpdf(z) + np.log(z[1] - z[0])
     nodes = np.stack(
-        np.meshgrid(np.linspace(-6, 6, 121), np.linspace(-12, 1.8, 116), indexing="ij"), axis=-1
+        np.meshgrid(np.linspace(-10, 10, 201), np.linspace(-12, 1.8, 116), indexing="ij"), axis=-1
     ).reshape(-1, 2)
     eta = nodes[:, :1] + np.exp(nodes[:, 1:]) * z
     log_p = stats.norm.logpdf(nodes[:, 0], 0, 1.5)
     log_p += stats.halfnorm.logpdf(np.exp(nodes[:, 1])) + nodes[:, 1]
+    one, zero = special.log_expit(eta), special.log_expit(-eta)
     for k, times in zip(*np.unique(ones, return_counts=True)):
-        terms = k * special.log_expit(eta) + (size - k) * special.log_expit(-eta) + log_w
+        terms = k * one + (size - k) * zero + log_w
         log_p += times * special.logsumexp(terms, axis=1)
     weights = np.exp(log_p - log_p.max())
     return nodes, weights / weights.sum()
