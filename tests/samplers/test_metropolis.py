@@ -11,6 +11,7 @@ from scipy import stats
 
 from amc_pymc.racing import REWARDS, make_population
 from amc_pymc.racing.rules import exact_rule
+from amc_pymc.samplers.adaptation import Moments
 from amc_pymc.samplers.compiled import (
     GRADIENT,
     LOGP,
@@ -26,8 +27,18 @@ from amc_pymc.samplers.compiled import (
 from amc_pymc.samplers.counts import MetropolisCounts
 from amc_pymc.samplers.logs import MoveLog
 from amc_pymc.samplers.metropolis import run_transitions
-from amc_pymc.samplers.moves import NAMES, Gradient, Moves, Normal, estimated_gradients
+from amc_pymc.samplers.moves import (
+    GAUSSIAN,
+    KINDS,
+    NAMES,
+    Gradient,
+    Moves,
+    Normal,
+    Past,
+    estimated_gradients,
+)
 from amc_pymc.samplers.nested import no_nested
+from amc_pymc.samplers.settings import GaussianProposal
 from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
 
 # --- transitions ----------------------------------------------------------------------------------
@@ -233,6 +244,20 @@ def test_a_long_chain_has_the_posterior(kind):
         assert abs(z_of_mean(rates - truth.mean())) * inflation < 4
         assert abs(z_of_mean((rates - truth.mean()) ** 2 - truth.var())) * inflation < 4
         assert stats.kstest(rates[::2], truth.cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("accepted", "freedom", "expected"),
+    [(0.95, 5.0, np.inf), (0.6, 5.0, 5.0), (0.6, np.inf, np.inf), (np.nan, 5.0, np.inf)],
+)
+def test_gaussian_moves_that_fit_badly_get_heavier_tails(accepted, freedom, expected):
+    moves, past = skewed_moves("gaussian"), Past(Moments(2), accepted)
+    setting = GaussianProposal(freedom=freedom)
+    found, fit = KINDS[GAUSSIAN].adapt(moves, None, past, None, setting)
+    assert found.normal.freedom == expected and fit is None
+    again, _ = KINDS[GAUSSIAN].adapt(found, None, Past(Moments(2), 0.95), None, setting)
+    assert again.normal.freedom == expected  # for good
+    np.testing.assert_array_equal(found.normal.chol, moves.normal.chol)
 
 
 @pytest.mark.parametrize("exact", [(), EXACT])
