@@ -154,9 +154,7 @@ def test_gaussian_posteriors(size, centred, race):
     _, model = example("gaussian", *size, centred)
     large = race == "exact" and size[1] > 1_000  # every decision reads 20,000 rows
     if race == "exact":
-        step = step.replace(race=amc.ExactRace())
-    if large:
-        step = step.replace(transitions=2)
+        step = step.replace(race=amc.ExactRace(), transitions=2)
     for seed in (1,) if large else (1, 2, 3):
         assert_agree(sample(model, step, 2_500, seed=seed), gaussian_truth(*size))
 
