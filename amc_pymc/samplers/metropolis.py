@@ -21,7 +21,7 @@ from amc_pymc.samplers.chain import Chain, Sampler, learns_now, moments_of, rece
 from amc_pymc.samplers.compiled import Densities, decide
 from amc_pymc.samplers.counts import MetropolisCounts, add_counts
 from amc_pymc.samplers.logs import log_move
-from amc_pymc.samplers.moves import KINDS, Moves, Normal, first_moves, kinds_of, propose
+from amc_pymc.samplers.moves import KINDS, Moves, Normal, Past, first_moves, kinds_of, propose
 from amc_pymc.samplers.nested import at_phi, expand
 from amc_pymc.samplers.preparation import GaussianFit
 from amc_pymc.samplers.raced import finite_or_raise
@@ -224,7 +224,7 @@ def _follow_gaussian(prepared, chain: MetropolisChain, fit, centre, active) -> G
         mean, precision = centre, fit.precision
     fit = GaussianFit(mean, precision, fit.coordinates)
     chol, gain = fit.moves(active)
-    normal = Normal(fit.mean, gain, chol, np.linalg.inv(chol))
+    normal = Normal(fit.mean, gain, chol, np.linalg.inv(chol), chain.moves.normal.freedom)
     chain.moves = chain.moves._replace(normal=normal)
     return fit
 
@@ -312,9 +312,12 @@ def _tune(sampler: Metropolis, chain: MetropolisChain, counts: MetropolisCounts,
 def learn(sampler: Metropolis, chain: MetropolisChain) -> None:
     """Use what the chain has seen so far: covariance, proposal weights, centre."""
     kinds, totals, prepared = kinds_of(sampler.proposals), chain.totals, sampler.prepared
-    for kind in kinds:
-        chain.moves, chain.fit = KINDS[kind].adapt(chain.moves, chain.fit, chain.moments, prepared)
-    weights = proposal_weights(kinds, totals.jumps / np.maximum(totals.tries, 1.0))
+    tries = np.maximum(totals.tries, 1.0)
+    accepted = np.where(totals.tries > 0, totals.acceptance / tries, np.nan)
+    for kind, setting in zip(kinds, sampler.proposals):
+        past = Past(chain.moments, accepted[kind])
+        chain.moves, chain.fit = KINDS[kind].adapt(chain.moves, chain.fit, past, prepared, setting)
+    weights = proposal_weights(kinds, totals.jumps / tries)
     chain.moves = chain.moves._replace(weights=weights)
     recentre(chain, prepared, totals.raced[0], totals.tries.sum())
     chain.totals = MetropolisCounts.zeros(len(KINDS))

@@ -23,6 +23,8 @@ from amc_pymc.proposals import (
     propose_gaussian,
     propose_langevin,
     propose_random_walk,
+    propose_student,
+    student_log_ratio,
 )
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.racing.population import draw_rows, forget_rows
@@ -49,6 +51,7 @@ __all__ = [
     "Kind",
     "Moves",
     "Normal",
+    "Past",
     "estimated_gradients",
     "first_moves",
     "kinds_of",
@@ -58,18 +61,22 @@ __all__ = [
 RANDOM_WALK, GAUSSIAN, LANGEVIN, NESTED = 0, 1, 2, 3
 #: Draws that the covariance before is worth when a new one is estimated.
 _SHRINKAGE = 10.0
+#: Gaussian moves of which fewer are accepted may have tails in which chains are stuck.
+_FITS_WELL = 0.9
 
 
 class Normal(NamedTuple):
     """Gaussian approximation of the active coordinates given the others.
 
-    ``mean`` (D,), ``gain`` (A, D), ``chol`` (A, A) and its inverse.
+    ``mean`` (D,), ``gain`` (A, D), ``chol`` (A, A) and its inverse. Gaussian moves are those of a
+    Student t with ``freedom`` degrees of freedom if this is finite.
     """
 
     mean: np.ndarray
     gain: np.ndarray
     chol: np.ndarray
     chol_inverse: np.ndarray
+    freedom: float = math.inf
 
 
 class Gradient(NamedTuple):
@@ -128,9 +135,14 @@ def _propose_gaussian(points, scale, moves, rng):
     active, normal = moves.active, moves.normal
     mean = conditional_mean(points[0], normal.mean, active, normal.gain)
     w = normal.chol_inverse @ (points[0][active] - mean)
-    w_new = propose_gaussian(w, scale, rng)
+    if math.isinf(normal.freedom):
+        w_new = propose_gaussian(w, scale, rng)
+        log_ratio = gaussian_log_ratio(w, w_new)
+    else:
+        w_new = propose_student(w, scale, normal.freedom, rng)
+        log_ratio = student_log_ratio(w, w_new, normal.freedom)
     points[1][active] = mean + normal.chol @ w_new
-    return gaussian_log_ratio(w, w_new), 0
+    return log_ratio, 0
 
 
 @njit(cache=True)
@@ -165,21 +177,45 @@ def estimated_gradients(points, densities, population, slope, units):
 
 
 # --- learning -------------------------------------------------------------------------------------
-# Each function returns new moves and the Gaussian fit behind them from the moments of a chain.
+# Each function returns new moves and the Gaussian fit behind them.
 
 
-def _adapt_walk(moves: Moves, fit: GaussianFit | None, moments: Moments, prepared: Preparation):
+class Past(NamedTuple):
+    """What a chain that is tuned has seen.
+
+    ``moments`` are those of its points, ``accepted`` is the share of the moves of one kind that has
+    been accepted since the chain learnt last, nan if there were none.
+    """
+
+    moments: Moments
+    accepted: float
+
+
+def _adapt_walk(moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting):
     """The random walk's covariance is that of the chain."""
-    size = moves.active.size
+    size, moments = moves.active.size, past.moments
     if moments.count > 2 * size + 10:
         walk = moments.factor(moves.active, moves.normal.chol, _SHRINKAGE + size)
         moves = moves._replace(walk=walk)
     return moves, fit
 
 
-def _adapt_normal(moves: Moves, fit: GaussianFit | None, moments: Moments, prepared: Preparation):
+def _adapt_gaussian(
+    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting
+):
+    """A Student t, if there may be one, once the Gaussian has been seen to do less than well."""
+    normal = moves.normal
+    if past.accepted < _FITS_WELL and math.isinf(normal.freedom):
+        moves = moves._replace(normal=normal._replace(freedom=setting.freedom))
+    return _adapt_normal(moves, fit, past, prepared, setting)
+
+
+def _adapt_normal(
+    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting
+):
     """A Gaussian with the moments of the chain, where the fit at the mode does badly."""
-    does_well = fit is not None and moves.scales[GAUSSIAN] >= 0.5
+    freedom, moments = moves.normal.freedom, past.moments
+    does_well = fit is not None and math.isinf(freedom) and moves.scales[GAUSSIAN] >= 0.5
     if does_well or moments.count <= 10 * moves.active.size + 50:
         return moves, fit
     layout = prepared.densities.layout
@@ -194,13 +230,15 @@ def _adapt_normal(moves: Moves, fit: GaussianFit | None, moments: Moments, prepa
     chol, gain = fit.moves(moves.active)
     scales = moves.scales.copy()
     scales[GAUSSIAN] = 1.0
-    normal = Normal(fit.mean, gain, chol, np.linalg.inv(chol))
+    normal = Normal(fit.mean, gain, chol, np.linalg.inv(chol), freedom)
     return moves._replace(scales=scales, normal=normal), fit
 
 
-def _adapt_nested(moves: Moves, fit: GaussianFit | None, moments: Moments, prepared: Preparation):
+def _adapt_nested(
+    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting
+):
     """Hyperparameters are proposed with the chain's own mean and covariance."""
-    nested = moves.nested
+    nested, moments = moves.nested, past.moments
     f = nested.phi.size
     if moments.count <= 10 * f + 50:
         return moves, fit
@@ -232,7 +270,7 @@ class Kind(NamedTuple):
 
 KINDS = (
     Kind("random_walk", RandomWalkProposal, lambda a: 2.38 / math.sqrt(a), np.inf, _adapt_walk),
-    Kind("gaussian", GaussianProposal, lambda a: 1.0, 1.0, _adapt_normal),
+    Kind("gaussian", GaussianProposal, lambda a: 1.0, 1.0, _adapt_gaussian),
     Kind("langevin", LangevinProposal, lambda a: 1.2 / a ** (1 / 6), np.inf, _adapt_normal, True),
     Kind("nested", NestedProposal, lambda a: 1.0, 1.0, _adapt_nested),
 )

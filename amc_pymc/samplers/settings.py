@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from dataclasses import dataclass
 from numbers import Integral, Real
 
@@ -29,12 +31,25 @@ class RandomWalkProposal:
 
 @dataclass(frozen=True)
 class GaussianProposal:
-    """Moves reversible for a Gaussian approximation of the posterior, scale adapted in (0, 1]."""
+    """Moves reversible for a Gaussian approximation of the posterior, scale adapted in (0, 1].
+
+    Parameters
+    ----------
+    target_accept : float
+        Acceptance rate the scale is tuned to.
+    freedom : float, default infinity
+        Degrees of freedom of a Student t that takes the place of the Gaussian if fewer than nine in
+        ten moves are accepted, so that tails heavier than Gaussian are visited and left.
+    """
 
     target_accept: float = 0.6
+    freedom: float = math.inf
 
     def __post_init__(self):
         _check_target(self.target_accept)
+        real = isinstance(self.freedom, Real) and not isinstance(self.freedom, bool)
+        if not (real and self.freedom > 0.0):
+            raise ValueError(f"freedom must be a positive number, got {self.freedom!r}")
 
 
 @dataclass(frozen=True)

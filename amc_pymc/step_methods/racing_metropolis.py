@@ -41,8 +41,9 @@ __all__ = ["RacingMetropolis", "metropolis_sampler"]
 
 #: Proposals for each group's local effects in a draw.
 _TRIES = 2
-#: Cost of drawing local effects, in log-likelihoods of one row for each row; measured.
-_DRAWING_COST = 14.0
+#: Cost of drawing local effects, in log-likelihoods of one row for each row, and of storing a draw
+#: and of a transition besides that of rows; measured.
+_DRAWING_COST, _STORING_COST, _TRANSITION_COST = 14.0, 10_000.0, 1_000.0
 _MOST_TRANSITIONS = 200
 #: Transitions of a turn: enough to forget population parameters given the effects of other factors.
 _TURN_TRANSITIONS = 20
@@ -83,7 +84,8 @@ class RacingMetropolis(RacingStep):
         Rows of the first batch.
     proposal : {"auto", "random_walk", "gaussian", "nested", "langevin"} or a proposal object
         ``"auto"`` mixes Gaussian moves with a random walk, and gives nine tenths to the one that
-        moved the chain further while tuning. Where coefficients have normal priors that depend on
+        moved the chain further while tuning. With groups, the Gaussian becomes a Student t where it
+        does less than well. Where coefficients have normal priors that depend on
         hyperparameters, ``"nested"`` moves take the place of Gaussian ones: they propose
         hyperparameters from the nested Laplace approximation and coefficients given these.
     proxy : {"auto", "taylor", "data"} or TaylorProxy or DataProxy or None
@@ -403,8 +405,9 @@ def _transitions(sampler: Metropolis) -> int:
         return 1
     if model.groups.held is not None:  # other steps' draws are what takes time
         return _TURN_TRANSITIONS
-    drawing = model.n_rows * _DRAWING_COST
-    return int(np.clip(drawing / (forecast.rows * model.unit_cost * 4.0), 1, _MOST_TRANSITIONS))
+    drawing = _STORING_COST + model.n_rows * _DRAWING_COST
+    transition = _TRANSITION_COST + forecast.rows * model.unit_cost * 4.0
+    return int(np.clip(drawing / transition, 1, _MOST_TRANSITIONS))
 
 
 def metropolis_sampler(model, turn: Turn, options: Options, proposal: str | Proposal) -> Metropolis:
@@ -413,9 +416,9 @@ def metropolis_sampler(model, turn: Turn, options: Options, proposal: str | Prop
     point = starting_point(model, options.initial_point)
     prepared = prepare(model, turn.names, options, point=point, turn=turn)
     nested = prepared.nested is not None
-    proposals = as_proposals(
-        proposal, options.proxy if prepared.fit is not None else None, nested=nested
-    )
+    groups = isinstance(prepared.densities, GroupedModel)
+    proxy = options.proxy if prepared.fit is not None else None
+    proposals = as_proposals(proposal, proxy, nested=nested, groups=groups)
     kinds = [type(p) for p in proposals]
     if prepared.fit is None and kinds == [GaussianProposal]:
         raise ValueError(
@@ -427,7 +430,7 @@ def metropolis_sampler(model, turn: Turn, options: Options, proposal: str | Prop
             "proposal='nested' needs coefficients with normal priors that depend on "
             "hyperparameters, all of them sampled by this step; use 'auto'"
         )
-    if LangevinProposal in kinds and isinstance(prepared.densities, GroupedModel):
+    if LangevinProposal in kinds and groups:
         raise ValueError("proposal='langevin' needs marginalize=None")
     if LangevinProposal in kinds and prepared.cut is not None:
         raise ValueError(

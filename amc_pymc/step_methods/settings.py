@@ -66,6 +66,9 @@ class TaylorProxy:
 
 
 Proxy = TaylorProxy | DataProxy
+#: The tails of a logarithm of a standard deviation are those of an exponential distribution, and of
+#: what it is the scale of, while few groups know it.
+_FOR_GROUPS = GaussianProposal(target_accept=0.4, freedom=5.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,11 +132,12 @@ class Options:
 
 
 def as_proposals(
-    proposal: str | Proposal, proxy: Proxy | None, *, nested: bool = False
+    proposal: str | Proposal, proxy: Proxy | None, *, nested: bool = False, groups: bool = False
 ) -> tuple[Proposal, ...]:
     """Proposals a step may use; several for ``"auto"``, which measures them while tuning.
 
-    ``nested`` says that coefficients have a reference given hyperparameters.
+    ``nested`` says that coefficients have a reference given hyperparameters, ``groups`` that
+    effects of groups are integrated out.
     """
     if isinstance(proposal, tuple(kind.settings for kind in KINDS)):
         return (cast(Proposal, proposal),)
@@ -141,7 +145,9 @@ def as_proposals(
         walk = RandomWalkProposal()
         if proxy is None:
             return (walk,)
-        return (walk, NestedProposal() if nested else GaussianProposal())
+        if nested:
+            return (walk, NestedProposal())
+        return (walk, _FOR_GROUPS if groups else GaussianProposal())
     for kind in KINDS:
         if proposal == kind.name:
             return (kind.settings(),)

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from amc_pymc.extract.group_densities import GroupDensities
+from amc_pymc.extract.group_densities import _NODES, _TOLERANCE, GroupDensities
 from amc_pymc.extract.groups import find_factors, take_groups
 from amc_pymc.step_methods.model_densities import grouped_densities
 from models.grouped import EXAMPLES
@@ -273,14 +273,26 @@ def test_a_change_is_audited_with_more_nodes():
     assert d.approximation_error == pytest.approx(abs(change - coarse))
 
 
-def test_nodes_are_as_few_as_the_points_allow():
-    rng = np.random.default_rng(1)
-    gaussian = densities("group_covariate", 7)
-    assert gaussian.choose_nodes(points(gaussian, 4), rng) < 1e-6
-    assert gaussian.n_nodes == 1
-    counts = densities("empty_groups_and_groups_of_one", 7)
-    error = counts.choose_nodes(points(counts, 4), rng)
-    assert 1 < counts.n_nodes <= 21 and error < 0.01
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("group_covariate", 2), ("dummies", 2), ("student_rows", 5), ("intercept_and_slope", 2)],
+)
+def test_nodes_are_as_few_as_the_points_allow(name, expected):
+    """The error varies by less than the tolerance with the nodes chosen, with fewer by more."""
+    d = densities(name, 7)
+    some = points(d, 4)
+
+    def totals(number):
+        return np.array([densities(name, number).all_values(x).sum() for x in some])
+
+    fine = totals(61 if d.groups.program.n_local == 1 else 21)
+    found = d.choose_nodes(some, np.random.default_rng(1))
+    assert d.n_nodes == expected
+    choices = _NODES[d.groups.program.n_local]
+    errors = {k: np.std(totals(k) - fine) for k in choices if k <= expected}
+    assert found == pytest.approx(errors.pop(expected), rel=0.01, abs=1e-6)
+    assert found < _TOLERANCE and all(error > _TOLERANCE for error in errors.values())
+    assert len(d.nodes.log_weights) == expected**d.groups.program.n_local
 
 
 # --- draws ----------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from amc_pymc.proposals import (
     propose_gaussian,
     propose_langevin,
     propose_random_walk,
+    propose_student,
+    student_log_ratio,
 )
 
 # --- densities ------------------------------------------------------------------------------------
@@ -70,6 +72,47 @@ def test_gaussian_moves_leave_the_standard_normal_reversible():
         w_new = propose_gaussian(w, scale, rng)
         change = stats.norm.logpdf(w_new).sum() - stats.norm.logpdf(w).sum()
         assert change + gaussian_log_ratio(w, w_new) == pytest.approx(0.0, abs=1e-12)
+
+
+# --- Student t ------------------------------------------------------------------------------------
+
+
+def student_move(w, scale, freedom):
+    """Distribution of w' given w, the mixture over the precision in closed form."""
+    shape = scale**2 * (freedom + w @ w) / (freedom + w.size)
+    return stats.multivariate_t(
+        np.sqrt(1.0 - scale**2) * w, shape * np.eye(w.size), df=freedom + w.size
+    )
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 1.0])
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("freedom", [1.0, 5.0])
+def test_student_ratio_is_that_of_the_densities(scale, size, freedom):
+    rng = np.random.default_rng(size)
+    for _ in range(20):
+        w, w_new = rng.normal(size=(2, size)) * [[1.0], [8.0]]
+        expected = student_move(w_new, scale, freedom).logpdf(w)
+        expected -= student_move(w, scale, freedom).logpdf(w_new)
+        assert student_log_ratio(w, w_new, freedom) == pytest.approx(expected, rel=1e-7, abs=1e-9)
+        t = stats.multivariate_t(np.zeros(size), np.eye(size), df=freedom)
+        change = t.logpdf(w_new) - t.logpdf(w)
+        assert change + student_log_ratio(w, w_new, freedom) == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0])
+@pytest.mark.parametrize("freedom", [1.0, 5.0])
+def test_student_moves_have_the_distribution_their_density_says(scale, freedom):
+    rng = np.random.default_rng(8)
+    w = np.array([4.0, -20.0, 0.5])
+    draws = np.array([propose_student(w, scale, freedom, rng) for _ in range(20_000)])
+    spread = scale * np.sqrt((freedom + w @ w) / (freedom + 3))
+    shift = (draws - np.sqrt(1.0 - scale**2) * w) / spread
+    for direction in np.vstack([np.eye(3), np.full(3, 3**-0.5)]):
+        assert stats.kstest(shift @ direction, stats.t(df=freedom + 3).cdf).pvalue > 1e-4
+    # radii: a multivariate t is not a product of its margins
+    radius = stats.f(3, freedom + 3)
+    assert stats.kstest((shift**2).sum(axis=1) / 3, radius.cdf).pvalue > 1e-4
 
 
 def conditional(covariance, active):

@@ -11,6 +11,7 @@ from scipy import stats
 
 from amc_pymc.racing import REWARDS, make_population
 from amc_pymc.racing.rules import exact_rule
+from amc_pymc.samplers.adaptation import Moments
 from amc_pymc.samplers.compiled import (
     GRADIENT,
     LOGP,
@@ -26,8 +27,18 @@ from amc_pymc.samplers.compiled import (
 from amc_pymc.samplers.counts import MetropolisCounts
 from amc_pymc.samplers.logs import MoveLog
 from amc_pymc.samplers.metropolis import run_transitions
-from amc_pymc.samplers.moves import NAMES, Gradient, Moves, Normal, estimated_gradients
+from amc_pymc.samplers.moves import (
+    GAUSSIAN,
+    KINDS,
+    NAMES,
+    Gradient,
+    Moves,
+    Normal,
+    Past,
+    estimated_gradients,
+)
 from amc_pymc.samplers.nested import no_nested
+from amc_pymc.samplers.settings import GaussianProposal
 from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
 
 # --- transitions ----------------------------------------------------------------------------------
@@ -38,7 +49,7 @@ GROUP = (np.arange(N_ROWS) >= 35).astype(np.int64)
 EXPOSURE = _data.lognormal(0.0, 1.0, size=N_ROWS)
 COUNT = _data.poisson(EXPOSURE * np.array([0.06, 0.1])[GROUP])
 #: Kinds that need no hyperparameters.
-PLAIN = [name for name in NAMES if name != "nested"]
+PLAIN = [*(name for name in NAMES if name != "nested"), "student"]
 SHAPE, RATE = np.array([1.0, 2.0]), np.array([3.0, 5.0])
 POSTERIOR = [
     stats.gamma(
@@ -145,8 +156,12 @@ def skewed_moves(kind):
     """Moves for the counts that fit badly: off centre, too wide, with a correlation there is not."""
     mean = np.log([p.mean() for p in POSTERIOR]) - 0.4
     chol = np.array([[0.8, 0.0], [0.3, 0.6]])
-    weights = {"mixture": [0.3, 0.3, 0.4]}.get(kind, [float(kind == k) for k in NAMES])
-    return moves_of(weights, [1.5, 0.9, 0.9], mean, chol)
+    name = "gaussian" if kind == "student" else kind
+    weights = {"mixture": [0.3, 0.3, 0.4]}.get(kind, [float(name == k) for k in NAMES])
+    moves = moves_of(weights, [1.5, 0.9, 0.9], mean, chol)
+    if kind == "student":
+        moves = moves._replace(normal=moves.normal._replace(freedom=3.0))
+    return moves
 
 
 def z_of_mean(values):
@@ -158,6 +173,7 @@ EXACT = tuple(np.argsort(EXPOSURE)[-4:].tolist())
 CASES = [
     ("random_walk", False, ()),
     ("gaussian", True, ()),
+    ("student", True, ()),
     ("langevin", False, ()),
     ("langevin", True, ()),
     ("langevin", False, EXACT),
@@ -228,6 +244,20 @@ def test_a_long_chain_has_the_posterior(kind):
         assert abs(z_of_mean(rates - truth.mean())) * inflation < 4
         assert abs(z_of_mean((rates - truth.mean()) ** 2 - truth.var())) * inflation < 4
         assert stats.kstest(rates[::2], truth.cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("accepted", "freedom", "expected"),
+    [(0.95, 5.0, np.inf), (0.6, 5.0, 5.0), (0.6, np.inf, np.inf), (np.nan, 5.0, np.inf)],
+)
+def test_gaussian_moves_that_fit_badly_get_heavier_tails(accepted, freedom, expected):
+    moves, past = skewed_moves("gaussian"), Past(Moments(2), accepted)
+    setting = GaussianProposal(freedom=freedom)
+    found, fit = KINDS[GAUSSIAN].adapt(moves, None, past, None, setting)
+    assert found.normal.freedom == expected and fit is None
+    again, _ = KINDS[GAUSSIAN].adapt(found, None, Past(Moments(2), 0.95), None, setting)
+    assert again.normal.freedom == expected  # for good
+    np.testing.assert_array_equal(found.normal.chol, moves.normal.chol)
 
 
 @pytest.mark.parametrize("exact", [(), EXACT])

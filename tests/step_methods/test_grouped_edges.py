@@ -42,6 +42,17 @@ def test_gaussian_groups(shape):
     assert idata.sample_stats["accept"].mean() > 0.3
 
 
+def test_few_groups_that_hardly_differ():
+    """Both tails of the log sd are visited and left; Gaussian moves alone would be stuck in them."""
+    data = simulate_intercepts("gaussian", *SHAPES["five rows"][:2], seed=2)
+    model = intercepts_model(data, "gaussian")
+    idata = sample(model, racing(model), 4_000)
+    assert_agree(idata, truth(data))
+    sd = flat(idata, "sd_group")[:, :, 0]
+    assert sd.min() < 0.005 and sd.max() > 1.2
+    assert float(az.ess(sd)) > 0.15 * sd.size
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gaussian_groups_not_centred(shape):
@@ -72,13 +83,14 @@ def binary_posterior(ones, size):
     z = np.linspace(-8.0, 8.0, 161)
     log_w = stats.norm.logpdf(z) + np.log(z[1] - z[0])
     nodes = np.stack(
-        np.meshgrid(np.linspace(-6, 6, 121), np.linspace(-12, 1.8, 116), indexing="ij"), axis=-1
+        np.meshgrid(np.linspace(-10, 10, 201), np.linspace(-12, 1.8, 116), indexing="ij"), axis=-1
     ).reshape(-1, 2)
     eta = nodes[:, :1] + np.exp(nodes[:, 1:]) * z
     log_p = stats.norm.logpdf(nodes[:, 0], 0, 1.5)
     log_p += stats.halfnorm.logpdf(np.exp(nodes[:, 1])) + nodes[:, 1]
+    one, zero = special.log_expit(eta), special.log_expit(-eta)
     for k, times in zip(*np.unique(ones, return_counts=True)):
-        terms = k * special.log_expit(eta) + (size - k) * special.log_expit(-eta) + log_w
+        terms = k * one + (size - k) * zero + log_w
         log_p += times * special.logsumexp(terms, axis=1)
     weights = np.exp(log_p - log_p.max())
     return nodes, weights / weights.sum()

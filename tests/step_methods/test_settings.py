@@ -67,6 +67,12 @@ class TestProposals:
             kind(target_accept=target)
         assert kind(target_accept=0.3).target_accept == 0.3
 
+    @pytest.mark.parametrize("freedom", [0, -5.0, np.nan, True, "5", None])
+    def test_freedom(self, freedom):
+        with pytest.raises(ValueError, match=r"freedom"):
+            amc.GaussianProposal(freedom=freedom)
+        assert amc.GaussianProposal(freedom=3).freedom == 3
+
     @pytest.mark.parametrize("batch_size", [0, -1, 2.5, True, "50", None, np.nan])
     def test_langevin_batch_size(self, batch_size):
         with pytest.raises((ValueError, TypeError), match=r"batch_size"):
@@ -123,6 +129,14 @@ class TestFromArguments:
         assert as_proposals("langevin", amc.TaylorProxy()) == (amc.LangevinProposal(),)
         mine = amc.LangevinProposal(batch_size=7)
         assert as_proposals(mine, None) == (mine,)
+        for groups in (False, True):
+            both = as_proposals("auto", amc.TaylorProxy(), nested=True, groups=groups)
+            assert both == (walk, amc.NestedProposal())
+
+    def test_only_groups_have_heavy_tails_by_themselves(self):
+        _, heavy = as_proposals("auto", amc.TaylorProxy(), groups=True)
+        assert isinstance(heavy, amc.GaussianProposal) and np.isfinite(heavy.freedom)
+        assert as_proposals("gaussian", amc.TaylorProxy(), groups=True) == (amc.GaussianProposal(),)
 
     def test_proxy(self):
         assert as_proxy("auto") == (amc.TaylorProxy(), False)
