@@ -81,6 +81,16 @@ class Columns:
         (values,) = g.evaluate([index], **sources)
         return bool(np.any(values < 0))
 
+    def alike(self, node: int) -> float | None:
+        """The value of an expression of data that is the same in all units, else None."""
+        g = self.graph
+        if any(g.leaves([node], leaf) for leaf in ("entry", "local", "dot")):
+            return None
+        sources = {"row" if self.kind == "column" else "group": self.arrays}
+        (values,) = g.evaluate([node], **sources)
+        first = np.ravel(values)[0]
+        return float(first) if np.all(values == first) else None
+
     def with_codes(self, outputs: Sequence[int]) -> list[int]:
         """Outputs whose products with one-hot columns are entries chosen by a code instead."""
         g = self.graph
@@ -239,7 +249,7 @@ def element_reader(graph: Graph, leaves, columns: Columns) -> Reader:
             known[index] = columns.may_be_negative(index)
         return known[index]
 
-    return Reader(graph, leaves, table, negative)
+    return Reader(graph, leaves, table, negative, columns.alike)
 
 
 def parameter_leaf(graph: Graph, layout: FlatLayout, array: str = "eta"):

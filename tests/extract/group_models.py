@@ -298,6 +298,29 @@ def multinomial_by_group():
     return m
 
 
+@accepted()
+def hurdle_poisson_rows():
+    """No count at all, or a Poisson count that is not zero."""
+    x, g, rng = data()
+    with pm.Model() as m:
+        psi, sd = pm.Beta("psi", 2, 2), pm.HalfNormal("sd", 1)
+        u = pm.Normal("u", 0, sd, shape=G)
+        pm.HurdlePoisson("y", psi=psi, mu=pt.exp(0.3 * x + u[g]), observed=rng.poisson(1.0, N))
+    return m
+
+
+@accepted()
+def hurdle_negative_binomial_rows():
+    x, g, rng = data()
+    with pm.Model() as m:
+        alpha, sd = pm.HalfNormal("alpha", 2), pm.HalfNormal("sd", 1)
+        u = pm.Normal("u", 0, sd, shape=G)
+        pm.HurdleNegativeBinomial(
+            "y", psi=0.6, mu=pt.exp(0.3 * x + u[g]), alpha=alpha, observed=rng.poisson(1.0, N)
+        )
+    return m
+
+
 @either
 def group_covariate_from_a_table():
     x, g, rng = data()

@@ -108,6 +108,10 @@ GRAPHS = {
     "trunc": lambda v, m, s, i, j, d: pt.trunc(3.0 * d) * s,
     "Gamma functions": lambda v, m, s, i, j, d: pt.gamma(s) + pt.psi(s) + pt.gammaln(s + i),
     "whole incomplete Gamma": lambda v, m, s, i, j, d: pt.gammaincc(4.0, s) + pt.gammainc(1.0, s),
+    "whole incomplete Beta": lambda v, m, s, i, j, d: pt.betainc(s, 1.0, 0.3) + pt.betainc(
+        3.0 * s, 4.0, pt.sigmoid(d)),
+    "incomplete Gamma and Beta of data that are alike": lambda v, m, s, i, j, d: pt.gammaincc(
+        0.0 * d + 3.0, s) + pt.betainc(s, 0.0 * d + 2.0, 0.6),
     "Bessel functions": lambda v, m, s, i, j, d: pt.i0(d) + pt.i1(d) + pt.log(pt.i0(s)),
     "logic": lambda v, m, s, i, j, d: pt.switch(pt.xor(d > 0, ~(s > d)), d, s) + pt.isnan(d),
     "arange": lambda v, m, s, i, j, d: pt.arange(2, 14, 3)[i] * s,
