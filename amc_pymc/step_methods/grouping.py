@@ -12,7 +12,7 @@ from pymc.util import get_value_vars_from_user_vars
 from amc_pymc.extract.groups import Factor, find_factors
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 
-__all__ = ["chosen_factor", "grouped_by"]
+__all__ = ["chosen_factor", "grouped_by", "reasons_against"]
 
 _log = logging.getLogger("amc_pymc")
 #: Fewer levels than this make a race over groups read most of them, ...
@@ -43,11 +43,9 @@ def chosen_factor(model, active_names: Sequence[str], options: Options) -> Facto
     factors = find_factors(model, options.observed_vars)
     if asked:
         factor = grouped_by(wanted, factors, model, "marginalize")
-        missing = set(factor.names) - set(active_names)
+        missing = _left_out(factor, active_names)
         if missing:
-            raise ValueError(
-                f"marginalize names {factor.label}, but vars leaves out {', '.join(missing)}"
-            )
+            raise ValueError(f"marginalize names {factor.label}, but vars leaves out {missing}")
         if not set(active_names) - set(factor.names):
             raise ValueError(
                 f"marginalize names {factor.label}, and vars nothing besides: let the step move what "
@@ -55,10 +53,45 @@ def chosen_factor(model, active_names: Sequence[str], options: Options) -> Facto
             )
         return factor
     for factor in factors:
-        if not factor.reason and set(factor.names) < set(active_names) and _pays(factor):
+        if not _reason_against(factor, active_names):
             _say(factor, factors)
             return factor
+    if factors:
+        against = (f"{f.label} out: {_reason_against(f, active_names)}" for f in factors)
+        _log.info("Not integrating %s.", "; nor ".join(against))
     return None
+
+
+def reasons_against(model, active_names: Sequence[str], options: Options) -> tuple[str, ...]:
+    """Variables with levels that ``marginalize="auto"`` leaves as they are, each with the reason."""
+    if options.marginalize != "auto":
+        return ()
+    factors = find_factors(model, options.observed_vars)
+    reasons = ((f.label, _reason_against(f, active_names)) for f in factors)
+    return tuple(f"{label}: {reason}" for label, reason in reasons if reason)
+
+
+def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
+    """Why a factor is not integrated out unasked; empty if it may be."""
+    if factor.reason:
+        return factor.reason
+    missing = _left_out(factor, active_names)
+    if missing:
+        return f"vars leaves out {missing}"
+    if not set(active_names) - set(factor.names):
+        return "vars names nothing besides"
+    if not _pays(factor):
+        return (
+            f"a race over {factor.n_levels:,} groups of {_n_rows(factor) / factor.n_levels:,.0f} "
+            f"rows each would read most of them (marginalize={list(factor.variables)} insists)"
+        )
+    return ""
+
+
+def _left_out(factor: Factor, active_names: Sequence[str]) -> str:
+    """The user's names of the variables of a factor that a step does not sample."""
+    pairs = zip(factor.names, factor.variables, strict=True)
+    return ", ".join(user for name, user in pairs if name not in active_names)
 
 
 def _n_rows(factor: Factor) -> int:

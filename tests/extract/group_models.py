@@ -337,7 +337,7 @@ def group_covariate_from_a_table():
 # --- refused ---------------------------------------------------------------------------------------
 
 
-@refused()
+@refused("rows of y read it in two ways")
 def mean_of_the_effects():
     x, g, rng = data()
     with pm.Model() as m:
@@ -346,7 +346,7 @@ def mean_of_the_effects():
     return m
 
 
-@refused()
+@refused("rows of y read it in two ways")
 def sum_of_the_effects():
     x, g, rng = data()
     with pm.Model() as m:
@@ -355,7 +355,7 @@ def sum_of_the_effects():
     return m
 
 
-@refused()
+@refused("which add up to zero")
 def zero_sum():
     x, g, rng = data()
     with pm.Model() as m:
@@ -364,7 +364,7 @@ def zero_sum():
     return m
 
 
-@refused()
+@refused("rows of y read two levels of it at once")
 def index_used_in_two_ways():
     """Partners: a row reads two levels."""
     _, g, rng = data()
@@ -434,7 +434,7 @@ def gaussian_process():
     return m
 
 
-@refused()
+@refused("read several levels of it")
 def gaussian_process_not_centred():
     x, g, rng = data()
     at = np.arange(G, dtype=float)
@@ -445,7 +445,7 @@ def gaussian_process_not_centred():
     return m
 
 
-@refused()
+@refused("read several levels of it")
 def random_walk_by_cumulative_sum():
     x, g, rng = data()
     with pm.Model() as m:
@@ -454,7 +454,7 @@ def random_walk_by_cumulative_sum():
     return m
 
 
-@refused()
+@refused("which are ordered")
 def ordered_levels():
     x, g, rng = data()
     with pm.Model() as m:
@@ -527,7 +527,7 @@ def matrix_by_its_second_axis():
     return m
 
 
-@refused("rows do not belong")
+@refused("rows of z do not belong to a level; pass observed_vars=['y']")
 def rows_of_one_of_two_observed():
     x, g, rng = data()
     with pm.Model() as m:
