@@ -49,7 +49,7 @@ def grouped_densities(model, factor: Factor, observed_vars, point, compile_kwarg
     start = densities.ravel(point)
     effects = densities.effects(point)
     got = densities.complete(start, effects) + densities.rest_value_and_gradient(start)[0]
-    _check_sum(model, point, got)
+    _check_sum(model, point, got - groups.centring.log_jacobian(start))
     check_rows_finite(densities, start, "the initial point")
     return densities
 
