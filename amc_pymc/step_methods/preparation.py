@@ -10,6 +10,8 @@ from typing import cast
 
 import numpy as np
 
+from scipy import linalg
+
 from amc_pymc.extract.centring import Centring
 from amc_pymc.extract.data_control import DataControl
 from amc_pymc.extract.densities import ModelDensities, RowDensities
@@ -26,7 +28,7 @@ from amc_pymc.samplers.compiled import unit_changes
 from amc_pymc.samplers.forecast import with_forecast
 from amc_pymc.samplers.mode import likelihood_mode, posterior_mode
 from amc_pymc.samplers.nested import fit_nested
-from amc_pymc.samplers.preparation import NoProxy, fit_gaussian
+from amc_pymc.samplers.preparation import GaussianFit, NoProxy, fit_gaussian
 from amc_pymc.samplers.raced import Layout, Raced, RacedModel
 from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.step_methods.grouping import chosen_factor
@@ -40,7 +42,7 @@ _POSSIBLE = 16
 _MOST_STATES = 2_000
 #: Points at which the quadrature's error is measured, how far out they are (a posterior of standard
 #: deviations is skewed, and its Gaussian approximation too narrow), and the error worth a note.
-_NODE_POINTS, _NODE_WIDTH, _NODE_ERROR = 10, 1.5, 0.1
+_NODE_POINTS, _NODE_WIDTH, _NODE_ERROR = 20, 1.5, 0.1
 _MORE = "raise TaylorProxy(max_dim=) if memory and time allow"
 #: Subsamples and probes of the preparation do not depend on the user's seed.
 _SEED = 20161
@@ -89,7 +91,7 @@ def prepare(
                 prepared = _with_taylor(bare, model, options.proxy, rng, fit, stages)
             if isinstance(densities, GroupedModel):
                 stages.say("Choosing the nodes of the quadrature")
-                prepared = _with_nodes(prepared, densities, rng)
+                prepared = _with_nodes(prepared, densities)
             stages.begin(_STAGES[2])
             _compile_races(prepared)
             stages.begin(_STAGES[3])
@@ -219,20 +221,29 @@ def _with_nested(bare: Preparation, prior, proxy: TaylorProxy, rng, stages) -> P
     )
 
 
-def _with_nodes(prepared: Preparation, model: GroupedModel, rng) -> Preparation:
+def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
     """Nodes of the quadrature that posterior draws do not tell from more, and their expansion."""
     fit, surrogate = prepared.fit, prepared.surrogate
     if fit is None or surrogate is None:
         return prepared
-    points = [fit.mean.copy() for _ in range(_NODE_POINTS + 1)]
-    for x in points[1:]:
-        x += _NODE_WIDTH * (fit.draw(fit.mean, fit.coordinates, rng) - fit.mean)
-    error = model.choose_nodes(points, rng)
+    error = model.choose_nodes(_node_points(fit, model.layout), as_generator(_SEED))
     surrogate = surrogate_at(model, surrogate.centre) or surrogate
     notes = prepared.notes
     if error > _NODE_ERROR:
         notes += (f"quadrature leaves an error of {error:.2g} nats",)
     return replace(prepared, surrogate=surrogate, slope=surrogate, notes=notes)
+
+
+def _node_points(fit: GaussianFit, layout: Layout) -> list[np.ndarray]:
+    """The mode and points around it, which do not depend on the order of the variables."""
+    at, labels = fit.coordinates, layout.labels()
+    values, vectors = linalg.eigh(fit.precision[np.ix_(at, at)])
+    root = (vectors / np.sqrt(values)) @ vectors.T  # symmetric, so that no coordinate comes first
+    points = np.tile(fit.mean, (_NODE_POINTS + 1, 1))
+    for k, label in enumerate(labels[c] for c in at):
+        z = as_generator([_SEED, *label.encode()]).standard_normal(_NODE_POINTS)
+        points[1:, at] += _NODE_WIDTH * z[:, None] * root[k]
+    return list(points)
 
 
 # --- the control variate in parameters ------------------------------------------------------------

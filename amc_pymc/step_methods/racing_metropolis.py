@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
@@ -36,6 +37,7 @@ from amc_pymc.step_methods.settings import Options, TaylorProxy, as_proposals, c
 
 __all__ = ["RacingMetropolis", "metropolis_sampler"]
 
+_log = logging.getLogger("amc_pymc")
 #: Proposals for each group's local effects in a draw.
 _TRIES = 2
 #: Cost of drawing local effects, in log-likelihoods of one row for each row; measured.
@@ -151,7 +153,8 @@ class RacingMetropolis(RacingStep):
     ``sample_stats`` gets ``accept``, ``accepted``, ``scaling``, ``race_rows``, ``race_rounds``,
     ``race_delta``, ``race_audited``, ``race_wrong``, ``race_audit_rows``, ``race_recentred`` and
     ``race_quadrature``, one number per draw, sums over its transitions where they count.
-    ``race_rows`` counts rows also where groups are raced. ``race_quadrature`` is the largest change,
+    ``race_rows`` counts rows also where groups are raced; divided by ``step.sampler.transitions`` it is
+    the rows of one decision. ``race_quadrature`` is the largest change,
     in nats, that twice the nodes have made to the log ratio of an audited decision so far.
 
     References
@@ -255,6 +258,11 @@ class RacingMetropolis(RacingStep):
         self._alone = len(value_vars) == len(model.value_vars)
         if options.transitions_per_draw == "auto" and recover:
             sampler = dataclasses.replace(sampler, transitions=_transitions(sampler))
+            if sampler.transitions > 1:
+                _log.info(
+                    "%d transitions for every stored draw; race_rows is their sum.",
+                    sampler.transitions,
+                )
         if not (recover or self._alone) and isinstance(sampler.prepared.densities, GroupedModel):
             raise ValueError(
                 "recover=False leaves local effects undrawn, and other steps need them: let this "

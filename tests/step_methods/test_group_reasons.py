@@ -160,3 +160,20 @@ def test_the_outlook_shows_reasons():
     (reason,) = outlook.not_marginalized
     assert reason.startswith("player: rows of obs read two levels of it at once")
     assert f"not integrated out is {reason}\n" in str(outlook)
+
+
+def test_the_log_says_how_many_transitions_a_draw_is(caplog):
+    """Rows read are summed over them."""
+    group = np.repeat(np.arange(400), 5)
+    with pm.Model() as model:
+        u = pm.Normal("u", pm.Normal("mean"), pm.HalfNormal("sd"), shape=400)
+        pm.Normal("obs", u[group], 1.0, observed=np.resize(Y, group.size))
+    with caplog.at_level(logging.INFO, "amc_pymc"):
+        step = amc.RacingMetropolis(model=model, progressbar=False)
+    said = [record.getMessage() for record in caplog.records]
+    number = step.sampler.transitions
+    assert number > 1
+    assert f"{number} transitions for every stored draw; race_rows is their sum." in said
+    (update,) = step._make_progressbar_update_functions()
+    read = {"accept": 0.5, "race_rows": 0.1 * group.size * number}
+    assert update(read)["share"] == pytest.approx(0.1)

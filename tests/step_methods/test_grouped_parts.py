@@ -8,6 +8,11 @@ import pytest
 
 from grouped_runs import racing
 from pytensor.compile.mode import Mode
+from scipy import stats
+
+from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.samplers.preparation import GaussianFit
+from amc_pymc.step_methods.preparation import _NODE_WIDTH, _node_points
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
 N_ROWS, N_GROUPS, N_REGIONS = 200, 40, 5
@@ -83,3 +88,28 @@ def test_sums_are_those_of_all_groups():
     assert total == pytest.approx(each.sum(), rel=1e-9)
     parts = [densities.value_and_gradient(x, np.array([g]))[1] for g in every]
     np.testing.assert_allclose(gradient, np.sum(parts, axis=0), rtol=1e-9, atol=1e-9)
+
+
+def test_nodes_are_measured_where_the_order_of_variables_does_not_matter():
+    """Points for names in another order are the same points."""
+    rng = np.random.default_rng(5)
+    a = rng.normal(size=(7, 7))
+    precision, mean = a @ a.T + np.eye(7), rng.normal(size=7)
+    precision[6], precision[:, 6] = 0.0, 0.0  # one that is not continuous
+    one = FlatLayout(("a", "b", "c", "d"), ((3,), (), (2,), ()), ("float64",) * 3 + ("int64",))
+    two = FlatLayout(
+        ("c", "d", "a", "b"), ((2,), (), (3,), ()), ("float64", "int64") + ("float64",) * 2
+    )
+    order = np.array([one.labels().index(label) for label in two.labels()])
+    first, second = (
+        np.array(_node_points(GaussianFit(mean[k], precision[np.ix_(k, k)], at), layout))
+        for k, layout, at in (
+            (np.arange(7), one, np.arange(6)),
+            (order, two, np.array([0, 1, 3, 4, 5, 6])),
+        )
+    )
+    np.testing.assert_allclose(first[:, order], second, rtol=1e-10)
+    assert np.all(first[:, 6] == mean[6]) and np.all(first[0] == mean)
+    many = (first[1:, :6] - mean[:6]) / _NODE_WIDTH
+    squares = np.einsum("ni,ij,nj->n", many, precision[:6, :6], many)
+    assert stats.kstest(squares, stats.chi2(6).cdf).pvalue > 1e-3
