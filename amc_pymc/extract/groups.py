@@ -345,18 +345,19 @@ def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
 def _prior_expression(factor: Factor, model, graph: Graph, leaf) -> tuple[int, Columns]:
     """Log density of the local effects of one group, and the columns of groups that it reads.
 
-    ``leaf`` gives elements of other variables, ``(name, index) -> node``.
+    ``leaf`` makes of these columns what gives elements of other variables,
+    ``(name, index) -> node``.
     """
     columns = Columns(graph, "group")
     number = columns.node(("group",), lambda: np.arange(factor.n_levels))
     slots = local_slots(factor, model)
-    leaf = leaf or (lambda name, index: graph.entry("eta", graph.const(0)))
+    other = leaf(columns) if leaf else (lambda name, index: graph.entry("eta", graph.const(0)))
 
     def element(name: str, index: Index) -> int:
         if name not in slots:
             if number in index:
                 raise NotScalar(f"{_user_names((name,), model)[0]} has a value for each level too")
-            return leaf(name, index)
+            return other(name, index)
         if index[0] != number:
             raise NotScalar("levels depend on each other")
         return slots[name](graph, index)
@@ -427,6 +428,17 @@ def _with_known_shapes(logp: Variable, model, element):
     return stabilised(out), leaves
 
 
+def _chosen_by_data(model, sources, factor: Factor) -> set[str]:
+    """Variables from which, or from functions of which, data of rows or groups choose."""
+    names = {*factor.variables, *(n for s in sources for n in s.observed_vars)}
+    readers = [rv for rv in model.basic_RVs if rv.name in names]
+    above: set[Variable] = set()
+    for node in toposort(lowered(model.logp(vars=readers, sum=False))):
+        if isinstance(node.op, AdvancedSubtensor):
+            above |= set(ancestors([node.inputs[0]]))
+    return {v.name for v in model.value_vars if v in above}
+
+
 # --- taking it apart ----------------------------------------------------------------------------
 
 
@@ -449,24 +461,34 @@ def take_groups(model, factor: Factor, observed_vars: Sequence[Any] | None = Non
         raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
     sources = _sources(model, observed_vars)
     whole = sources[0].layout
+    chosen = _chosen_by_data(model, sources, factor)
     kept = [k for k, n in enumerate(whole.names) if n not in factor.names]
+    # Last those with levels, so that places of the others do not depend on how many there are.
+    kept.sort(key=lambda k: whole.names[k] in chosen and whole.sizes[k] > 1)
     layout = FlatLayout(
         *(tuple(part[k] for k in kept) for part in (whole.names, whole.shapes, whole.dtypes))
     )
     graph, entries = Graph(), {}
-    entry = parameter_leaf(graph, layout)
     slots = local_slots(factor, model)
 
-    def plain(name: str, index: Index) -> int:
-        node = entry(name, index)
-        entries[node] = name
-        return node
+    def plain(columns: Columns):
+        entry = parameter_leaf(graph, layout, columns=[columns])
 
-    def leaf(name: str, index: Index) -> int:
-        return slots[name](graph, index) if name in slots else plain(name, index)
+        def leaf(name: str, index: Index) -> int:
+            node = entry(name, index)
+            entries[node] = name
+            return node
+
+        return leaf
+
+    def own_or(other):
+        return lambda name, index: (
+            slots[name](graph, index) if name in slots else other(name, index)
+        )
 
     columns = Columns(graph, "column")
-    outputs = [row_expression(s, graph, columns.part(k), leaf) for k, s in enumerate(sources)]
+    parts = [columns.part(k) for k in range(len(sources))]
+    outputs = [row_expression(s, graph, c, own_or(plain(c))) for s, c in zip(sources, parts)]
     row = _chosen_by_source(graph, outputs, columns, sources)
     prior, group_columns = _prior_expression(factor, model, graph, plain)
     scales = find_scales(graph, [row, prior], entries)

@@ -33,7 +33,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
+from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -482,6 +482,10 @@ def _log_sum_exp(r: Reader, terms: Sequence[int]) -> int:
     return r.make("add", r.make("log", total), top)
 
 
+def _log_add_exp(r: Reader, node, index: Index) -> int:
+    return _log_sum_exp(r, [r.broadcast(i, index) for i in node.inputs])
+
+
 def _softmax(r: Reader, node, index: Index) -> int:
     (x,) = node.inputs
     axes = _axes(node.op.axis, x.type.ndim)
@@ -794,6 +798,7 @@ def _rules() -> dict[type, Callable]:
     from pymc.logprob.utils import CheckParameterValue
 
     return {
+        LogAddExp: _log_add_exp,
         CheckParameterValue: _check,
         TensorFromXTensor: _same_element,
         XTensorFromTensor: _same_element,

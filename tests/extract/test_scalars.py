@@ -88,6 +88,7 @@ GRAPHS = {
     "softmax": lambda v, m, s, i, j, d: pt.special.softmax(m * d, axis=1)[i, j],
     "log softmax": lambda v, m, s, i, j, d: pt.special.log_softmax(v)[i],
     "log sum of exponentials": lambda v, m, s, i, j, d: pt.logsumexp(m * 300.0, axis=1)[i],
+    "log of a sum of two": lambda v, m, s, i, j, d: pt.logaddexp(m * 300.0, 200.0 * d)[i, j],
     "largest": lambda v, m, s, i, j, d: pt.max(m, axis=0)[j] + pt.min(v),
     "mean and variance": lambda v, m, s, i, j, d: v.mean() + m.var(axis=1)[i],
     "count": lambda v, m, s, i, j, d: (v > d).sum(),
