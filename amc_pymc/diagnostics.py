@@ -90,6 +90,8 @@ def decision_error(idata: xr.DataTree, *, confidence: float = 0.95) -> pd.DataFr
         - ``error``: ``wrong / audited``, NaN without audits,
         - ``ci_low``, ``ci_high``: Clopper-Pearson interval of the error, (0, 1) without audits,
         - ``rows``, ``audit_rows``: mean number of rows read per draw, by the races and by audits.
+          A draw may be many transitions, so that ``rows`` may exceed the rows of the data: divide
+          by ``step.sampler.transitions`` for one decision.
 
         If half of the audited decisions were chosen for being near the threshold, where errors
         happen, ``error`` overstates the error of a typical decision.

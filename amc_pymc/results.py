@@ -9,7 +9,7 @@ __all__ = ["GIBBS_STATS", "METROPOLIS_STATS", "RACE_STATS", "SLICE_STATS"]
 #: Statistics of all racing step methods, one scalar per draw: name -> (dtype, meaning). Counts are
 #: sums over the transitions of the draw.
 RACE_STATS: dict[str, tuple[type, str]] = {
-    "race_rows": (np.float64, "rows read by races, proposals and control variates"),
+    "race_rows": (np.float64, "rows read by races, proposals and control variates; may exceed N"),
     "race_rounds": (np.float64, "rounds of batches"),
     "race_delta": (np.float64, "promised error probability of a decision; 0 for exact decisions"),
     "race_audited": (np.float64, "decisions re-made on all rows"),

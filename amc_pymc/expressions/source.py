@@ -7,6 +7,8 @@ quadrature. Each function leaves what the next one needs in an array.
 
 from __future__ import annotations
 
+import re
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -91,7 +93,7 @@ def print_function(
         values = [number.get(graph.nodes[n].kind, "float({})").format(text[n]) for n in outputs]
         body.append(f"return ({', '.join(values)}{',' if len(values) == 1 else ''})")
     head = [_DECORATOR.format(", forceinline=True"), f"def {name}({', '.join(arguments)}):"]
-    return [*head, *(f"    {line}" for line in body), ""]
+    return _renumbered([*head, *(f"    {line}" for line in body), ""])
 
 
 def print_loops(
@@ -115,7 +117,18 @@ def print_loops(
         lines += ["for j in range(n):", "    i = begin + j", *(f"    {line}" for line in body)]
         lines.append(f"    kept[{k}, j] = {found[n]}")
     head = [_DECORATOR.format(""), f"def {name}({', '.join(arguments)}):"]
-    return [*head, *(f"    {line}" for line in lines or ["pass"]), ""], len(outputs) + len(dots)
+    every = [*head, *(f"    {line}" for line in lines or ["pass"]), ""]
+    return _renumbered(every), len(outputs) + len(dots)
+
+
+def _renumbered(lines: Sequence[str]) -> list[str]:
+    """Lines whose variables are numbered as they come, whatever else is in the graph."""
+    known: dict[str, int] = {}
+
+    def new(found: re.Match) -> str:
+        return f"t{known.setdefault(found[1], len(known))}"
+
+    return [re.sub(r"\bt(\d+)\b", new, line) for line in lines]
 
 
 def _column_loop(value, place: str) -> list[str]:

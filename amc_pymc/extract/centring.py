@@ -114,6 +114,10 @@ class Centring:
         """Point x (D,) of a point t."""
         return t / self._factors(t) if self.scales else t
 
+    def log_jacobian(self, t: np.ndarray) -> float:
+        """Logarithm of |dx / dt| at a point t (D,)."""
+        return -float(np.log(np.abs(self._factors(t))).sum())
+
     def scale(self, name: str, t):
         """Symbolic scale of a variable at the symbolic point t; 1 if it has none."""
         if name not in self.scales:
@@ -135,5 +139,5 @@ class Centring:
         for name in self.scales:
             where, scale = self.layout.slices[name], self.scale(name, t)
             x = pt.set_subtensor(x[where], t[where] / scale)
-            log_jacobian -= (where.stop - where.start) * pt.log(scale)
+            log_jacobian -= (where.stop - where.start) * pt.log(pt.abs(scale))
         return x, log_jacobian

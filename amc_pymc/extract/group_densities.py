@@ -22,7 +22,7 @@ _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], type
 _NODES = {1: (2, 3, 5, 7, 11, 15, 21), 2: (2, 3, 5, 7, 11), 3: (2, 3, 5, 7)}
 _FIRST = {1: 7, 2: 5, 3: 5}
 #: Standard deviation of the quadrature's error over points of a posterior that is allowed, in nats.
-_TOLERANCE = 0.015
+_TOLERANCE = 0.03
 #: Rows on which it is measured.
 _SAMPLE = 200_000
 

@@ -29,6 +29,7 @@ from amc_pymc.extract.centring import Centring, find_scales
 from amc_pymc.extract.graphs import lowered, rebuilt
 from amc_pymc.extract.held import Held, HeldColumn
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.near_groups import Read, near_groups
 from amc_pymc.extract.row_program import (
     Column,
     Columns,
@@ -169,7 +170,7 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
     try:
         sources = _sources(model, observed_vars)
         reads = [_Reads(s) for s in sources]
-    except (NotRowFactorised, NotScalar) as error:
+    except NotRowFactorised as error:
         _log.debug("No groups: %s", error)
         return []
     except IndexError as error:
@@ -178,7 +179,8 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
             "pandas.factorize gives such numbers."
         ) from error
     found: dict[tuple, list[str]] = {}
-    for name in sources[0].layout.names:
+    whole = not any(r.problem for r in reads)
+    for name in sources[0].layout.names if whole else ():
         key = tuple(r.level_of(name) for r in reads)
         if any(k is not None for k in key) and not any(r.otherwise(name) for r in reads):
             found.setdefault(key, []).append(name)
@@ -192,7 +194,22 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
             levels = tuple(r.levels(k, here[0]) for r, k in zip(reads, key))
             factor = Factor(here, n_levels, effects, levels, _user_names(here, model))
             out.append(replace(factor, reason=_reason(factor, model, sources)))
+    out += _near_factors(model, choose_observed(model, observed_vars), reads, out)
     return sorted(out, key=lambda f: -f.n_levels)
+
+
+def _near_factors(model, observed, reads: Sequence[_Reads], factors) -> list[Factor]:
+    """Variables that rows choose from in another way, each as a factor with a reason."""
+    taken = {n for f in factors for n in f.names}
+    ways = [Read(str(rv.name), r.graph, r.found, r.problem) for rv, r in zip(observed, reads)]
+    shapes = dict(zip(*_names_and_shapes(model)))
+    levels = tuple(np.full(r.rows.n_rows, -1, np.int64) for r in reads)
+    out = []
+    for name, n_levels, reason in near_groups(model, observed, ways, taken):
+        effects = int(np.prod(shapes[name][1:]))
+        names = _user_names((name,), model)
+        out.append(Factor((name,), n_levels, effects, levels, names, reason))
+    return out
 
 
 def _may_have_groups(model, observed_vars) -> bool:
@@ -221,7 +238,10 @@ def _sources(model, observed_vars) -> tuple[RowLogp, ...]:
 
 
 class _Reads:
-    """Which elements of which variables the rows of an observed variable read."""
+    """Which elements of which variables the rows of an observed variable read.
+
+    ``problem`` says why they could not be read to the end, if they could not.
+    """
 
     def __init__(self, rows: RowLogp):
         self.rows = rows
@@ -234,7 +254,12 @@ class _Reads:
             self.found.setdefault(name, set()).add(index)
             return plain(name, index)
 
-        row_expression(rows, self.graph, self.columns, leaf)
+        self.problem = ""
+        try:
+            row_expression(rows, self.graph, self.columns, leaf)
+        except NotScalar as error:
+            self.problem = str(error)
+            _log.debug("No groups: %s", error)
 
     def level_of(self, name: str) -> int | None:
         """The column by which rows choose an entry of a variable, if they read just one level."""
@@ -275,14 +300,18 @@ def _reason(factor: Factor, model, sources) -> str:
         return "it has continuous and discrete effects"
     if factor.n_effects > _MOST_EFFECTS:
         return f"it has {factor.n_effects} effects a level, and at most {_MOST_EFFECTS} can be"
-    if any(np.any(levels < 0) for levels in factor.levels):
-        return "some of the rows do not belong to a level"
+    without = [
+        s.observed_vars[0] for s, levels in zip(sources, factor.levels) if np.any(levels < 0)
+    ]
+    if without:
+        return _rows_without_levels(without, factor, sources)
     improper = [n for n in factor.names if _improper(n, model)]
     if improper:
-        return f"the prior of {', '.join(improper)} is improper; give it a proper one"
-    used = _used_elsewhere(factor, model, {n for s in sources for n in s.observed_vars})
+        shown = ", ".join(_user_names(improper, model))
+        return f"the prior of {shown} is improper; give it a proper one"
+    used = _used_elsewhere(factor, model, [n for s in sources for n in s.observed_vars])
     if used:
-        return f"{used} depends on it too"
+        return used
     try:
         graph = Graph()
         _prior_expression(factor, model, graph, Columns(graph, "group"))
@@ -296,39 +325,54 @@ def _reason(factor: Factor, model, sources) -> str:
     return ""
 
 
+def _rows_without_levels(without: Sequence[str], factor: Factor, sources) -> str:
+    others = [n for s in sources for n in s.observed_vars if n not in without]
+    advice = f"; pass observed_vars={others} to race the others alone" if others else ""
+    return f"rows of {' and '.join(without)} do not belong to a level{advice}"
+
+
 def _improper(name: str, model) -> bool:
     """Whether a variable's prior is flat, so that the integral over it need not exist."""
     node = next(model.values_to_rvs[v] for v in model.value_vars if v.name == name).owner
     return node is not None and isinstance(node.op, FlatRV | HalfFlatRV)
 
 
-def _used_elsewhere(factor: Factor, model, raced: set[str]) -> str:
-    """Another part of the model that depends on local effects."""
+def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
+    """Which other parts of the model depend on local effects, if any do, and what helps."""
     values = {v for v in model.value_vars if v.name in factor.names}
     own = {model.values_to_rvs[v] for v in values}
+    used = []
     for part in [*model.basic_RVs, *model.potentials]:
         if part in own or part.name in raced:
             continue
         (logp,) = model.logp(vars=[part], sum=False)
         if values & set(ancestors([logp])):
-            return str(part.name)
-    return ""
+            used.append(str(part.name))
+    if not used:
+        return ""
+    verb = "depends" if len(used) == 1 else "depend"
+    advice = ""
+    if set(used) <= {rv.name for rv in model.observed_RVs}:
+        every = [str(rv.name) for rv in model.observed_RVs if rv.name in {*raced, *used}]
+        advice = f"; pass observed_vars={every} to race the rows of all of them"
+    return f"{' and '.join(used)} {verb} on it too{advice}"
 
 
 def _prior_expression(factor: Factor, model, graph: Graph, columns: Columns, leaf=None) -> int:
     """Log density of the local effects of one group; fills the columns of groups that it reads.
 
-    ``leaf`` gives elements of other variables, ``(name, index) -> node``.
+    ``leaf`` makes of these columns what gives elements of other variables,
+    ``(name, index) -> node``.
     """
     number = columns.node(("group",), lambda: np.arange(factor.n_levels))
     slots = local_slots(factor, model)
-    leaf = leaf or (lambda name, index: graph.entry("eta", graph.const(0)))
+    other = leaf(columns) if leaf else (lambda name, index: graph.entry("eta", graph.const(0)))
 
     def element(name: str, index: Index) -> int:
         if name not in slots:
             if number in index:
-                raise NotScalar(f"{name} has a value for each level too")
-            return leaf(name, index)
+                raise NotScalar(f"{_user_names((name,), model)[0]} has a value for each level too")
+            return other(name, index)
         if index[0] != number:
             raise NotScalar("levels depend on each other")
         return slots[name](graph, index)
@@ -399,6 +443,17 @@ def _with_known_shapes(logp: Variable, model, element):
     return stabilised(out), leaves
 
 
+def _chosen_by_data(model, sources, factor: Factor) -> set[str]:
+    """Variables from which, or from functions of which, data of rows or groups choose."""
+    names = {*factor.variables, *(n for s in sources for n in s.observed_vars)}
+    readers = [rv for rv in model.basic_RVs if rv.name in names]
+    above: set[Variable] = set()
+    for node in toposort(lowered(model.logp(vars=readers, sum=False))):
+        if isinstance(node.op, AdvancedSubtensor):
+            above |= set(ancestors([node.inputs[0]]))
+    return {v.name for v in model.value_vars if v in above}
+
+
 # --- taking it apart ----------------------------------------------------------------------------
 
 
@@ -428,17 +483,19 @@ def take_groups(
         raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
     sources = _sources(model, observed_vars)
     whole = sources[0].layout
-    layout = whole.part([n for n in whole.names if n not in {*factor.names, *held}])
-    data = Held(whole.part(held)) if held else None
+    chosen = _chosen_by_data(model, sources, factor)
+    kept = [n for n in whole.names if n not in {*factor.names, *held}]
+    # Last those with levels, so that places of the others do not depend on how many there are.
+    sizes = dict(zip(whole.names, whole.sizes))
+    kept.sort(key=lambda name: name in chosen and sizes[name] > 1)
+    layout, data = whole.part(kept), Held(whole.part(held)) if held else None
     graph = Graph()
     columns, group_columns = Columns(graph, "column"), Columns(graph, "group")
     leaves = _Leaves(graph, layout, local_slots(factor, model), data)
-    outputs = [
-        row_expression(s, graph, columns.part(k), leaves.of(columns.part(k)))
-        for k, s in enumerate(sources)
-    ]
+    parts = [columns.part(k) for k in range(len(sources))]
+    outputs = [row_expression(s, graph, c, leaves.of(c)) for s, c in zip(sources, parts)]
     row = _chosen_by_source(graph, outputs, columns, sources)
-    prior = _prior_expression(factor, model, graph, group_columns, leaves.of(group_columns))
+    prior = _prior_expression(factor, model, graph, group_columns, leaves.of)
     scales = find_scales(graph, [row, prior], leaves.entries)
     row, prior = _with_effects(graph, [row, prior], leaves.entries, scales)
     reads = _reads(graph, [row, prior], leaves.entries, layout)
@@ -477,19 +534,19 @@ class _Leaves:
 
     def __init__(self, graph: Graph, layout: FlatLayout, slots: dict, held: Held | None):
         self.graph, self.slots, self.held = graph, slots, held
-        self.entries: dict[int, str] = {}
-        self._entry = parameter_leaf(graph, layout)
+        self.layout, self.entries = layout, dict[int, str]()
 
     def of(self, columns: Columns):
         """``(name, index) -> node`` for expressions that read these columns."""
-        return partial(self._leaf, columns)
+        entry = parameter_leaf(self.graph, self.layout, columns=[columns])
+        return partial(self._leaf, columns, entry)
 
-    def _leaf(self, columns: Columns, name: str, index: Index) -> int:
+    def _leaf(self, columns: Columns, entry, name: str, index: Index) -> int:
         if name in self.slots:
             return self.slots[name](self.graph, index)
         if self.held is not None and name in self.held.names:
             return columns.held(self.held.layout, name, index)
-        node = self._entry(name, index)
+        node = entry(name, index)
         self.entries[node] = name
         return node
 

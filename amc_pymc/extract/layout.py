@@ -36,8 +36,8 @@ class FlatLayout:
         return cls(names, tuple(a.shape for a in arrays), tuple(a.dtype.name for a in arrays))
 
     def part(self, names: Sequence[str]) -> FlatLayout:
-        """The layout of some of the variables, in the same order."""
-        kept = [k for k, n in enumerate(self.names) if n in set(names)]
+        """The layout of some of the variables, in the order given."""
+        kept = [self.names.index(name) for name in names]
         parts = self.names, self.shapes, self.dtypes
         return FlatLayout(*(tuple(part[k] for k in kept) for part in parts))
 

@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 
 from pytensor.graph.basic import Variable
 
-from amc_pymc.expressions import LOCAL, Graph
+from amc_pymc.expressions import GROUP, LOCAL, ROW, Graph
 from amc_pymc.extract.graphs import rebuilt
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.rows import RowLogp
@@ -115,6 +115,22 @@ class Columns:
         sources = {"row" if self.kind == "column" else "group": self.arrays}
         (values,) = g.evaluate([index], **sources)
         return bool(np.any(values < 0))
+
+    def makes(self, node: int) -> bool:
+        """Whether an expression is made of these columns alone."""
+        leaves = {"column": ROW, "group": GROUP}
+        no_more = not any(self.graph.leaves([node], leaf) for leaf in ("entry", "dot"))
+        return self.graph.depends(node) == leaves[self.kind] and no_more
+
+    def alike(self, node: int) -> float | None:
+        """The value of an expression of data that is the same in all units, else None."""
+        g = self.graph
+        if any(g.leaves([node], leaf) for leaf in ("entry", "local", "dot")):
+            return None
+        sources = {"row" if self.kind == "column" else "group": self.arrays}
+        (values,) = g.evaluate([node], **sources)
+        first = np.ravel(values)[0]
+        return float(first) if np.all(values == first) else None
 
     def with_codes(self, outputs: Sequence[int]) -> list[int]:
         """Outputs whose products with one-hot columns are entries chosen by a code instead."""
@@ -274,7 +290,7 @@ def element_reader(graph: Graph, leaves, columns: Columns) -> Reader:
             known[index] = columns.may_be_negative(index)
         return known[index]
 
-    return Reader(graph, leaves, table, negative)
+    return Reader(graph, leaves, table, negative, columns.alike)
 
 
 def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:
@@ -285,8 +301,14 @@ def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:
     return position
 
 
-def parameter_leaf(graph: Graph, layout: FlatLayout, array: str = "eta"):
-    """``(name, index) -> node`` that reads elements off a flat vector of parameters."""
+def parameter_leaf(
+    graph: Graph, layout: FlatLayout, array: str = "eta", columns: Sequence[Columns] = ()
+):
+    """``(name, index) -> node`` that reads elements off a flat vector of parameters.
+
+    Positions that data decide become columns of their own, in those of ``columns`` that are of
+    their kind. An expression is then the same wherever in the vector a variable begins.
+    """
     shapes = dict(zip(layout.names, layout.shapes))
 
     def leaf(name: str, index: Index) -> int:
@@ -294,7 +316,11 @@ def parameter_leaf(graph: Graph, layout: FlatLayout, array: str = "eta"):
             raise Unaddressable(f"{name} is indexed by a local effect")
         position = flat_position(graph, index, shapes[name])
         start = graph.const(layout.slices[name].start)
-        entry = graph.entry(array, graph.make("add", start, position))
+        position = graph.make("add", start, position)
+        for each in columns:
+            if graph.number(position) is None and each.makes(position):
+                position = each.derived(("position",), np.arange(layout.size), (position,))
+        entry = graph.entry(array, position)
         return entry if layout.is_continuous(name) else graph.make("int", entry)
 
     return leaf

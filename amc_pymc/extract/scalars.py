@@ -33,7 +33,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
+from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -54,6 +54,8 @@ _LONG = 4
 _MOST_NODES = 20_000
 #: Entries that data may choose from where they cannot be addressed.
 _MOST_CASES = 64
+#: Terms of a sum that an incomplete Gamma or Beta function of a whole number may be.
+_MOST_TERMS = 20
 
 
 class NotScalar(Exception):
@@ -87,6 +89,8 @@ class Reader:
         ``(array, index) -> node`` for constant arrays that are indexed by data.
     negative : callable, optional
         Whether an index, a node, may be negative; all may if this is not given.
+    alike : callable, optional
+        The number that a node made of data is wherever it is evaluated, or None.
     """
 
     def __init__(
@@ -95,11 +99,13 @@ class Reader:
         leaves: Mapping[Variable, Callable[[Index], int]],
         table: Callable[[np.ndarray, Index], int] | None = None,
         negative: Callable[[int], bool] | None = None,
+        alike: Callable[[int], float | None] | None = None,
     ):
         self.graph = graph
         self.leaves = dict(leaves)
         self.table = table
         self.negative = negative
+        self.alike = alike
         self._memo: dict[tuple[Variable, Index], int] = {}
 
     # --- elements -------------------------------------------------------------------------------
@@ -174,6 +180,13 @@ class Reader:
         if value is None:
             raise Unaddressable("a shape or a slice depends on data")
         return int(value)
+
+    def whole(self, node: int) -> int | None:
+        """The whole number from 1 to 19 that an expression always is, or None."""
+        value = self.graph.number(node)
+        if value is None and self.alike is not None:
+            value = self.alike(node)
+        return int(value) if value in range(1, _MOST_TERMS) else None
 
     def shape(self, variable: Variable) -> tuple[int, ...]:
         """Static shape."""
@@ -259,6 +272,8 @@ def _scalar(r: Reader, op, args: Sequence[int], dtype: str) -> int:
         return r.make("mul", r.make("exp", r.make("abs", args[0])), scaled)
     if name in ("GammaInc", "GammaIncC"):
         return _incomplete_gamma(r, name, *args)
+    if name == "BetaInc":
+        return _incomplete_beta(r, *args)
     if name == "Trunc":
         down, up = r.make("floor", args[0]), r.make("ceil", args[0])
         return r.make("switch", r.make("lt", args[0], r.const(0.0)), up, down)
@@ -279,22 +294,32 @@ def _scalar(r: Reader, op, args: Sequence[int], dtype: str) -> int:
     raise NotScalar(f"{name} has no scalar form")
 
 
-#: Terms of a sum that an incomplete Gamma function of a whole number may be.
-_MOST_TERMS = 20
-
-
 def _incomplete_gamma(r: Reader, name: str, k: int, x: int) -> int:
     """Those that are finite sums, which have all derivatives."""
-    shape = r.graph.number(k)
+    shape = r.whole(k)
     if shape == 1 and name == "GammaInc":
         return r.make("neg", r.make("expm1", r.make("neg", x)))
-    if name == "GammaInc" or shape is None or shape not in range(1, _MOST_TERMS):
+    if name == "GammaInc" or shape is None:
         raise NotScalar(f"{name} has no scalar form")
     term = total = r.const(1.0)
-    for j in range(1, int(shape)):
+    for j in range(1, shape):
         term = r.make("div", r.make("mul", term, x), r.const(float(j)))
         total = r.make("add", total, term)
     return r.make("mul", r.make("exp", r.make("neg", x)), total)
+
+
+def _incomplete_beta(r: Reader, a: int, b: int, x: int) -> int:
+    """I_x(a, b) for a whole b: x^a times a polynomial of degree b - 1 in 1 - x."""
+    shape = r.whole(b)
+    if shape is None:
+        raise NotScalar("BetaInc has no scalar form")
+    rest = r.make("sub", r.const(1.0), x)
+    term = total = r.const(1.0)
+    for j in range(1, shape):
+        rising = r.make("add", a, r.const(float(j - 1)))
+        term = r.make("mul", term, r.make("div", r.make("mul", rising, rest), r.const(float(j))))
+        total = r.make("add", total, term)
+    return r.make("mul", r.make("exp", r.make("mul", a, r.make("log", x))), total)
 
 
 def _cast(r: Reader, node: int, dtype: str) -> int:
@@ -455,6 +480,10 @@ def _log_sum_exp(r: Reader, terms: Sequence[int]) -> int:
     top = r.make("held", r.make("switch", r.make("isinf", top), r.const(0.0), top))
     total = r.graph.sum([r.make("exp", r.make("sub", t, top)) for t in terms])
     return r.make("add", r.make("log", total), top)
+
+
+def _log_add_exp(r: Reader, node, index: Index) -> int:
+    return _log_sum_exp(r, [r.broadcast(i, index) for i in node.inputs])
 
 
 def _softmax(r: Reader, node, index: Index) -> int:
@@ -769,6 +798,7 @@ def _rules() -> dict[type, Callable]:
     from pymc.logprob.utils import CheckParameterValue
 
     return {
+        LogAddExp: _log_add_exp,
         CheckParameterValue: _check,
         TensorFromXTensor: _same_element,
         XTensorFromTensor: _same_element,

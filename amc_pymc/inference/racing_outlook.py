@@ -11,7 +11,7 @@ import numpy as np
 from pymc.model import modelcontext
 
 from amc_pymc.extract.group_densities import GroupedModel
-from amc_pymc.step_methods.grouping import Turn, chosen_turns
+from amc_pymc.step_methods.grouping import Turn, chosen_turns, reasons_against
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import chosen_vars
 from amc_pymc.step_methods.settings import Options, TaylorProxy
@@ -44,6 +44,8 @@ class RacingOutlook:
         then those of a group.
     marginalized : tuple of str
         Variables that are integrated out.
+    not_marginalized : tuple of str
+        Variables that rows choose a level of but that are not integrated out, with the reason.
     """
 
     n_rows: int
@@ -57,12 +59,14 @@ class RacingOutlook:
     suggestion: str
     n_groups: int = 0
     marginalized: tuple[str, ...] = ()
+    not_marginalized: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         groups = ""
         if self.n_groups:
             names = ", ".join(self.marginalized)
             groups = f"{self.n_groups:,} groups, over which {names} is integrated out\n"
+        groups += "".join(f"not integrated out is {each}\n" for each in self.not_marginalized)
         return (
             f"{self.n_rows:,} rows, {self.n_parameters} parameters\n{groups}"
             f"sd of a row's change: {self.plain_sd:.2g}, with control variate "
@@ -114,18 +118,22 @@ def racing_outlook(
     """
     model = modelcontext(model)
     options = Options.among(locals())
-    names = [v.name for v in chosen_vars(vars, model, "RacingMetropolis")]
+    moved = [v.name for v in chosen_vars(vars, model, "RacingMetropolis")]
+    names = moved if vars is not None else [v.name for v in model.value_vars]
     point = dict(initial_point) if initial_point is not None else model.initial_point()
     turn, *later = chosen_turns(model, names, options)
     prepared = prepare(model, turn.names, options, point=point, turn=turn)
+    left = reasons_against(model, names, options)
     forecast = prepared.forecast
     n_rows, rows_per_unit = prepared.densities.n_rows, _rows_per_unit(prepared)
-    size = prepared.densities.layout.indices(names).size
+    size = prepared.densities.layout.indices(moved).size
     if forecast is None:
         nan, whole = float("nan"), float(n_rows)
         why = "; ".join(prepared.notes)
         text = f"There is no control variate ({why}): races will read a large part of the rows."
-        return RacingOutlook(n_rows, size, nan, nan, whole, whole, 0, False, text)
+        return RacingOutlook(
+            n_rows, size, nan, nan, whole, whole, 0, False, text, not_marginalized=left
+        )
     share = forecast.rows * rows_per_unit / n_rows
     densities = prepared.densities
     return RacingOutlook(
@@ -140,6 +148,7 @@ def racing_outlook(
         _suggestion(share, n_rows, prepared.notes) + _turns(later),
         densities.n_units if isinstance(densities, GroupedModel) else 0,
         densities.groups.factor.variables if isinstance(densities, GroupedModel) else (),
+        left,
     )
 
 

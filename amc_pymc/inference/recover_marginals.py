@@ -168,7 +168,8 @@ def _points(
             values[rv.name] = array.reshape(number, *array.shape[2:])
     whole = FlatLayout.from_model(model, point)
     flat = unconstrain(model, whole, values)
-    kept = flat[:, whole.indices(grouped.layout.names)]
+    places = [np.arange(whole.size)[whole.slices[n]] for n in grouped.layout.names]
+    kept = flat[:, np.concatenate(places)]  # the groups' own order
     return np.stack([grouped.groups.centring.effects(x) for x in kept])
 
 

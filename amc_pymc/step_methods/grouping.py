@@ -15,7 +15,7 @@ from amc_pymc.extract.groups import Factor, find_factors
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 
-__all__ = ["Turn", "chosen_turns", "grouped_by"]
+__all__ = ["Turn", "chosen_turns", "grouped_by", "reasons_against"]
 
 _log = logging.getLogger("amc_pymc")
 #: Fewer levels than this make a race over groups read most of them, ...
@@ -72,12 +72,11 @@ def chosen_turns(model, active_names: Sequence[str], options: Options) -> list[T
     if asked:
         chosen = _asked(wanted, factors, model, active_names)
     else:
-        chosen = [f for f in factors if not f.reason and set(f.names) < set(active_names)]
-        chosen = _too_large([f for f in chosen if _pays(f)], model, active_names, options.proxy)
+        chosen = [f for f in factors if not _reason_against(f, active_names)]
+        chosen = _too_large(chosen, model, active_names, options.proxy)
+        _say(chosen, factors, active_names)
     if not chosen:
         return rows
-    if not asked:
-        _say(chosen, factors)
     return _turns(chosen, model, active_names, options, asked)
 
 
@@ -95,11 +94,9 @@ def _asked(wanted, factors, model, active_names) -> list[Factor]:
         if factor not in chosen:
             chosen.append(factor)
     for factor in chosen:
-        missing = set(factor.names) - set(active_names)
+        missing = _left_out(factor, active_names)
         if missing:
-            raise ValueError(
-                f"marginalize names {factor.label}, but vars leaves out {', '.join(missing)}"
-            )
+            raise ValueError(f"marginalize names {factor.label}, but vars leaves out {missing}")
         if not set(active_names) - set(factor.names):
             raise ValueError(
                 f"marginalize names {factor.label}, and vars nothing besides: let the step move what "
@@ -156,6 +153,38 @@ def _hyperparameters(factor: Factor, model, active_names) -> set[str]:
     return left & {v.name for v in ancestors([logp]) if v.name in values}
 
 
+def reasons_against(model, active_names: Sequence[str], options: Options) -> tuple[str, ...]:
+    """Variables with levels that ``marginalize="auto"`` leaves as they are, each with the reason."""
+    if options.marginalize != "auto":
+        return ()
+    factors = find_factors(model, options.observed_vars)
+    reasons = ((f.label, _reason_against(f, active_names)) for f in factors)
+    return tuple(f"{label}: {reason}" for label, reason in reasons if reason)
+
+
+def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
+    """Why a factor is not integrated out unasked; empty if it may be."""
+    if factor.reason:
+        return factor.reason
+    missing = _left_out(factor, active_names)
+    if missing:
+        return f"vars leaves out {missing}"
+    if not set(active_names) - set(factor.names):
+        return "vars names nothing besides"
+    if not _pays(factor):
+        return (
+            f"a race over {factor.n_levels:,} groups of {_n_rows(factor) / factor.n_levels:,.0f} "
+            f"rows each would read most of them (marginalize={list(factor.variables)} insists)"
+        )
+    return ""
+
+
+def _left_out(factor: Factor, active_names: Sequence[str]) -> str:
+    """The user's names of the variables of a factor that a step does not sample."""
+    pairs = zip(factor.names, factor.variables, strict=True)
+    return ", ".join(user for name, user in pairs if name not in active_names)
+
+
 def _n_rows(factor: Factor) -> int:
     return sum(levels.size for levels in factor.levels)
 
@@ -164,7 +193,13 @@ def _pays(factor: Factor) -> bool:
     return factor.n_levels >= _FEW_LEVELS or _n_rows(factor) <= _FEW_ROWS
 
 
-def _say(chosen: Sequence[Factor], factors: Sequence[Factor]) -> None:
+def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names) -> None:
+    if not factors:
+        return
+    if not chosen:
+        against = (f"{f.label} out: {_reason_against(f, active_names)}" for f in factors)
+        _log.info("Not integrating %s.", "; nor ".join(against))
+        return
     others = [f for f in factors if f not in chosen]
     left = "".join(
         f" {f.label} ({f.n_levels:,} levels) {'stay' if len(f.variables) > 1 else 'stays'}"

@@ -67,7 +67,8 @@ def grouped_densities(
     start = densities.ravel(point)
     effects = densities.effects(point)
     got = densities.complete(start, effects) + densities.rest_value_and_gradient(start)[0]
-    _check_sum(model, point, got, [*local, *raced, *others])
+    own = got - groups.centring.log_jacobian(start)
+    _check_sum(model, point, own, [*local, *raced, *others])
     check_rows_finite(densities, start, "the initial point")
     return densities
 

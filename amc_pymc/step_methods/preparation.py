@@ -10,6 +10,8 @@ from typing import cast
 
 import numpy as np
 
+from scipy import linalg
+
 from amc_pymc.extract.data_control import DataControl
 from amc_pymc.extract.densities import ModelDensities, RowDensities
 from amc_pymc.extract.group_densities import GroupedModel
@@ -17,15 +19,16 @@ from amc_pymc.extract.hyper import GaussianPriors, gaussian_priors
 from amc_pymc.extract.parameters import ParameterCut, cut_parameters
 from amc_pymc.extract.rows import CallbackRows, possible_points
 from amc_pymc.extract.support import element_states
-from amc_pymc.progress import progress
+from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.proxies import DataProxy
 from amc_pymc.rng import as_generator
 from amc_pymc.samplers import Preparation
+from amc_pymc.samplers.compiled import unit_changes
 from amc_pymc.samplers.forecast import with_forecast
 from amc_pymc.samplers.mode import likelihood_mode, posterior_mode
 from amc_pymc.samplers.nested import fit_nested
-from amc_pymc.samplers.preparation import NoProxy, fit_gaussian
-from amc_pymc.samplers.raced import Layout, RacedModel
+from amc_pymc.samplers.preparation import GaussianFit, NoProxy, fit_gaussian
+from amc_pymc.samplers.raced import Layout, Raced, RacedModel
 from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
@@ -38,10 +41,17 @@ _POSSIBLE = 16
 _MOST_STATES = 2_000
 #: Points at which the quadrature's error is measured, how far out they are (a posterior of standard
 #: deviations is skewed, and its Gaussian approximation too narrow), and the error worth a note.
-_NODE_POINTS, _NODE_WIDTH, _NODE_ERROR = 10, 1.5, 0.1
+_NODE_POINTS, _NODE_WIDTH, _NODE_ERROR = 20, 1.5, 0.1
 _MORE = "raise TaylorProxy(max_dim=) if memory and time allow"
 #: Subsamples and probes of the preparation do not depend on the user's seed.
 _SEED = 20161
+#: What is done, for the progress bar.
+_STAGES = (
+    "Taking the model apart (compiles at first use)",
+    "Searching the mode",
+    "Compiling races",
+    "Measuring residuals",
+)
 
 
 def prepare(
@@ -58,30 +68,34 @@ def prepare(
     ``fit=False`` leaves out the Gaussian approximation of the posterior, which proposals need;
     ``turn`` says what is integrated out.
     """
-    rng, title = as_generator(_SEED), "Preparing rows (compiles at first use)"
-    with progress(title, 4, enabled=options.progressbar) as bar:
+    rng = as_generator(_SEED)
+    with progress(_STAGES[0], len(_STAGES), enabled=options.progressbar) as bar:
+        stages = _Stages(bar)
         densities = _densities(model, turn, options, point)
-        bar.update(description="Searching the mode")
-        bar.advance(2)
         bare = Preparation(densities, densities, densities.ravel(point))
         try:
             _check_rows_graph(densities, options.proxy)
             if isinstance(options.proxy, DataProxy):
+                stages.begin(
+                    "Searching the mode and sorting rows into bins (compiles at first use)"
+                )
                 prepared = _with_data_proxy(bare, options.proxy, rng, fit)
-                bar.advance(2)
+                stages.end("Prepared")
                 return prepared
             active = moved_coordinates(densities.layout, active_names)
             prior = _priors(model, densities, active)
             if prior is not None and fit and not _discrete(densities):
-                prepared = _with_nested(bare, prior, options.proxy, rng)
+                prepared = _with_nested(bare, prior, options.proxy, rng, stages)
             else:
-                prepared = _with_taylor(bare, model, options.proxy, rng, fit)
-            bar.update(description="Measuring residuals")
-            bar.advance()
+                prepared = _with_taylor(bare, model, options.proxy, rng, fit, stages)
             if isinstance(densities, GroupedModel):
-                prepared = _with_nodes(prepared, densities, rng)
+                stages.say("Choosing the nodes of the quadrature")
+                prepared = _with_nodes(prepared, densities)
+            stages.begin(_STAGES[2])
+            _compile_races(prepared)
+            stages.begin(_STAGES[3])
             prepared = with_forecast(prepared, active, options.race, options.proxy.exact_rows, rng)
-            bar.advance()
+            stages.end("Prepared")
             spent = densities.rows_evaluated + prepared.raced.rows_evaluated
             return replace(prepared, rows_spent=spent)
         except NoProxy as reason:
@@ -90,8 +104,47 @@ def prepare(
                 raise ValueError(f"proxy='{name}' cannot be used: {reason}") from None
             if options.race.delta > 0.0:
                 _warn_without_proxy(str(reason))
+            stages.end("Prepared without a control variate")
             densities.forget_expansion()
             return replace(bare, rows_spent=densities.rows_evaluated, notes=(str(reason),))
+
+
+class _Stages:
+    """What the preparation does now, and how many stages are over."""
+
+    def __init__(self, bar: ProgressReport):
+        self._bar, self._left = bar, len(_STAGES)
+
+    def say(self, text: str) -> None:
+        """The same stage, but something else is done in it."""
+        self._bar.update(description=text)
+
+    def begin(self, text: str) -> None:
+        """The next stage."""
+        self._left -= 1
+        self._bar.advance()
+        self.say(text)
+
+    def end(self, text: str) -> None:
+        """Everything is done, or need not be."""
+        self._bar.update(description=text)
+        self._bar.advance(self._left)
+
+
+def _compile_derivatives(model: Raced, x: np.ndarray) -> None:
+    """Call what the mode search calls, on one unit."""
+    one = np.zeros(1, np.int64)
+    with np.errstate(all="ignore"):
+        model.value_and_gradient(x, one)
+        model.hessian(x, one)
+
+
+def _compile_races(prepared: Preparation) -> None:
+    """Call what measures residuals, on one unit."""
+    raced, surrogate = prepared.raced, prepared.surrogate
+    if surrogate is not None:
+        points = np.stack([surrogate.centre, surrogate.centre])
+        unit_changes(raced.rewards, points, surrogate.centre, np.zeros(1, np.int64))
 
 
 def _densities(model, turn: Turn | None, options: Options, point) -> ModelDensities | GroupedModel:
@@ -107,6 +160,10 @@ def _densities(model, turn: Turn | None, options: Options, point) -> ModelDensit
                 "besides: their control variate would not hold. Sum these out, or pass "
                 "marginalize=None."
             )
+        _log.info(
+            "Not integrating %s out after all: the rows depend on discrete variables besides.",
+            turn.factor.label,
+        )
     return checked_densities(
         model, options.observed_vars, options.row_logp, point, options.compile_kwargs
     )
@@ -150,10 +207,13 @@ def _discrete(densities) -> bool:
     return densities.expand.size < densities.reads.size
 
 
-def _with_nested(bare: Preparation, prior, proxy: TaylorProxy, rng) -> Preparation:
+def _with_nested(bare: Preparation, prior, proxy: TaylorProxy, rng, stages) -> Preparation:
     """Coefficients given hyperparameters."""
     model = bare.densities
     _refuse_many(model.reads.size, proxy, _MORE)
+    stages.begin("Compiling derivatives")
+    _compile_derivatives(model, bare.start)
+    stages.say(_STAGES[1])
     surrogate, gaussian, nested, notes = fit_nested(
         model, prior, bare.start, subsample_of(model, proxy), rng
     )
@@ -162,15 +222,12 @@ def _with_nested(bare: Preparation, prior, proxy: TaylorProxy, rng) -> Preparati
     )
 
 
-def _with_nodes(prepared: Preparation, model: GroupedModel, rng) -> Preparation:
+def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
     """Nodes of the quadrature that posterior draws do not tell from more, and their expansion."""
     fit, surrogate = prepared.fit, prepared.surrogate
     if fit is None or surrogate is None:
         return prepared
-    points = [fit.mean.copy() for _ in range(_NODE_POINTS + 1)]
-    for x in points[1:]:
-        x += _NODE_WIDTH * (fit.draw(fit.mean, fit.coordinates, rng) - fit.mean)
-    error = model.choose_nodes(points, rng)
+    error = model.choose_nodes(_node_points(fit, model.layout), as_generator(_SEED))
     surrogate = surrogate_at(model, surrogate.centre) or surrogate
     notes = prepared.notes
     if error > _NODE_ERROR:
@@ -178,13 +235,33 @@ def _with_nodes(prepared: Preparation, model: GroupedModel, rng) -> Preparation:
     return replace(prepared, surrogate=surrogate, slope=surrogate, notes=notes)
 
 
+def _node_points(fit: GaussianFit, layout: Layout) -> list[np.ndarray]:
+    """The mode and points around it, which do not depend on the order of the variables."""
+    at, labels = fit.coordinates, layout.labels()
+    values, vectors = linalg.eigh(fit.precision[np.ix_(at, at)])
+    root = (vectors / np.sqrt(values)) @ vectors.T  # symmetric, so that no coordinate comes first
+    points = np.tile(fit.mean, (_NODE_POINTS + 1, 1))
+    for k, label in enumerate(labels[c] for c in at):
+        z = as_generator([_SEED, *label.encode()]).standard_normal(_NODE_POINTS)
+        points[1:, at] += _NODE_WIDTH * z[:, None] * root[k]
+    return list(points)
+
+
 # --- the control variate in parameters ------------------------------------------------------------
 
 
-def _with_taylor(bare: Preparation, model, proxy: TaylorProxy, rng, fit: bool) -> Preparation:
+def _with_taylor(
+    bare: Preparation, model, proxy: TaylorProxy, rng, fit: bool, stages: _Stages
+) -> Preparation:
     bare = _expandable(bare, model, proxy, rng)
     densities, continuous = bare.densities, _continuous(bare.densities.layout)
     x, notes = bare.start, bare.notes
+    stages.begin("Compiling derivatives")
+    if fit or bare.cut is None:
+        _compile_derivatives(densities, x)
+    if bare.cut is not None:
+        _compile_derivatives(bare.raced, bare.eta(x))
+    stages.say(_STAGES[1])
     if fit or bare.cut is None:
         x, notes = posterior_mode(densities, x, continuous, subsample_of(densities, proxy), rng)
     centre = x if bare.cut is None else likelihood_mode(bare, proxy.subsample, rng)
@@ -227,7 +304,9 @@ def _expandable(bare: Preparation, model, proxy: TaylorProxy, rng) -> Preparatio
         raced = RowDensities(cut.rows, expand=smooth, compile_kwargs=densities.compile_kwargs)
     if not raced.expand.size:
         raise NoProxy("the rows depend on no continuous quantity")
-    local = ", ".join(rows.row_local)
+    local = ", ".join(
+        str(model.values_to_rvs[v]) for v in model.value_vars if v.name in rows.row_local
+    )
     advice = f"{local} has one value per row; integrate it out" if local else _MORE
     _refuse_many(raced.expand.size, proxy, advice)
     return replace(bare, cut=cut, raced=raced)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
@@ -39,6 +40,7 @@ from amc_pymc.step_methods.settings import Options, TaylorProxy, as_proposals, c
 
 __all__ = ["RacingMetropolis", "metropolis_sampler"]
 
+_log = logging.getLogger("amc_pymc")
 #: Proposals for each group's local effects in a draw.
 _TRIES = 2
 #: Cost of drawing local effects, in log-likelihoods of one row for each row, and of storing a draw
@@ -163,7 +165,8 @@ class RacingMetropolis(RacingStep):
     ``sample_stats`` gets ``accept``, ``accepted``, ``scaling``, ``race_rows``, ``race_rounds``,
     ``race_delta``, ``race_audited``, ``race_wrong``, ``race_audit_rows``, ``race_recentred`` and
     ``race_quadrature``, one number per draw, sums over its transitions where they count.
-    ``race_rows`` counts rows also where groups are raced. ``race_quadrature`` is the largest change,
+    ``race_rows`` counts rows also where groups are raced; divided by ``step.sampler.transitions`` it is
+    the rows of one decision. ``race_quadrature`` is the largest change,
     in nats, that twice the nodes have made to the log ratio of an audited decision so far.
 
     References
@@ -277,6 +280,7 @@ class RacingMetropolis(RacingStep):
 
     def _take_turn(self, model, turn: Turn, options: Options, proposal, rng) -> None:
         """Be a step that moves the variables of one turn."""
+        self.turn = turn
         value_vars = [v for v in model.value_vars if v.name in turn.names]
         sampler = metropolis_sampler(model, turn, options, proposal)
         densities = sampler.prepared.densities
@@ -294,6 +298,11 @@ class RacingMetropolis(RacingStep):
                 raise ValueError("recover=False cannot mark discrete effects as not drawn")
         if options.transitions_per_draw == "auto" and self._recover:
             sampler = dataclasses.replace(sampler, transitions=_transitions(sampler))
+            if sampler.transitions > 1:
+                _log.info(
+                    "%d transitions for every stored draw; race_rows is their sum.",
+                    sampler.transitions,
+                )
         self._set_up(sampler, model, value_vars, rng)
 
     def replace(self, **settings):

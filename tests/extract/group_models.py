@@ -298,6 +298,29 @@ def multinomial_by_group():
     return m
 
 
+@accepted()
+def hurdle_poisson_rows():
+    """No count at all, or a Poisson count that is not zero."""
+    x, g, rng = data()
+    with pm.Model() as m:
+        psi, sd = pm.Beta("psi", 2, 2), pm.HalfNormal("sd", 1)
+        u = pm.Normal("u", 0, sd, shape=G)
+        pm.HurdlePoisson("y", psi=psi, mu=pt.exp(0.3 * x + u[g]), observed=rng.poisson(1.0, N))
+    return m
+
+
+@accepted()
+def hurdle_negative_binomial_rows():
+    x, g, rng = data()
+    with pm.Model() as m:
+        alpha, sd = pm.HalfNormal("alpha", 2), pm.HalfNormal("sd", 1)
+        u = pm.Normal("u", 0, sd, shape=G)
+        pm.HurdleNegativeBinomial(
+            "y", psi=0.6, mu=pt.exp(0.3 * x + u[g]), alpha=alpha, observed=rng.poisson(1.0, N)
+        )
+    return m
+
+
 @either
 def group_covariate_from_a_table():
     x, g, rng = data()
@@ -314,7 +337,7 @@ def group_covariate_from_a_table():
 # --- refused ---------------------------------------------------------------------------------------
 
 
-@refused()
+@refused("rows of y read it in two ways")
 def mean_of_the_effects():
     x, g, rng = data()
     with pm.Model() as m:
@@ -323,7 +346,7 @@ def mean_of_the_effects():
     return m
 
 
-@refused()
+@refused("rows of y read it in two ways")
 def sum_of_the_effects():
     x, g, rng = data()
     with pm.Model() as m:
@@ -332,7 +355,7 @@ def sum_of_the_effects():
     return m
 
 
-@refused()
+@refused("which add up to zero")
 def zero_sum():
     x, g, rng = data()
     with pm.Model() as m:
@@ -341,7 +364,7 @@ def zero_sum():
     return m
 
 
-@refused()
+@refused("rows of y read two levels of it at once")
 def index_used_in_two_ways():
     """Partners: a row reads two levels."""
     _, g, rng = data()
@@ -411,7 +434,7 @@ def gaussian_process():
     return m
 
 
-@refused()
+@refused("read several levels of it")
 def gaussian_process_not_centred():
     x, g, rng = data()
     at = np.arange(G, dtype=float)
@@ -422,7 +445,7 @@ def gaussian_process_not_centred():
     return m
 
 
-@refused()
+@refused("read several levels of it")
 def random_walk_by_cumulative_sum():
     x, g, rng = data()
     with pm.Model() as m:
@@ -431,7 +454,7 @@ def random_walk_by_cumulative_sum():
     return m
 
 
-@refused()
+@refused("which are ordered")
 def ordered_levels():
     x, g, rng = data()
     with pm.Model() as m:
@@ -504,7 +527,7 @@ def matrix_by_its_second_axis():
     return m
 
 
-@refused("rows do not belong")
+@refused("rows of z do not belong to a level; pass observed_vars=['y']")
 def rows_of_one_of_two_observed():
     x, g, rng = data()
     with pm.Model() as m:

@@ -27,6 +27,8 @@ CONTINUOUS = {
     "two_observed": 31,
     "group_covariate": 21,
     "dummies": 31,
+    "hurdle_poisson_rows": 31,
+    "hurdle_negative_binomial_rows": 31,
 }
 DISCRETE = ("discrete_uniform_states", "zero_inflation")
 #: Relative to one nat; the nodes above leave less, but for heavy tails.
@@ -71,7 +73,7 @@ def integrand(groups, g, x):
         )
         out = np.broadcast_to(each, (size, local[0].size)).sum(axis=0)
         out = np.broadcast_to(prior, local[0].shape) + out
-        return np.where(np.isnan(out), -np.inf, out)
+        return np.where(np.isnan(out) | (out == np.inf), -np.inf, out)  # far out, by underflow
 
     return f
 

@@ -9,6 +9,7 @@ import pytest
 from pytensor.compile.mode import Mode
 
 from amc_pymc.extract.groups import find_factors, take_groups
+from amc_pymc.marginals import printed_source
 from models.grouped import EXAMPLES
 from tests.extract.group_models import ACCEPTED, EITHER, REFUSED
 
@@ -151,6 +152,34 @@ def test_one_hot_columns_are_codes():
     assert groups.rows.shape[0] < 9
     chosen = g.leaves([groups.program.row], "entry")
     assert sum(bool(g.depends(n)) for n in chosen) == 2
+
+
+def crossed(n_levels, n_items, n_parents):
+    """Effects of a nested factor, of its parents and of items, in an unlucky order."""
+    rng = np.random.default_rng(5)
+    size = 3 * n_levels
+    g, item = np.arange(size) % n_levels, rng.integers(0, n_items, size)
+    with pm.Model() as m:
+        items = pm.Normal("items", 0, 1, shape=(2, n_items))
+        school = pm.Normal("school", 0, 1, shape=n_parents)
+        sd, b = pm.HalfNormal("sd", 1), pm.Normal("b", 0, 1, shape=2)
+        parent = np.arange(n_levels) % n_parents
+        u = pm.Normal("u", school[parent], sd, shape=n_levels)
+        x = rng.normal(size=size)
+        pm.Normal("y", b[0] + b[1] * x + items[0, item] + items[1, item] * x + u[g], 1, observed=x)
+    return m
+
+
+def test_kernels_do_not_depend_on_the_number_of_levels():
+    """Nor on the number of rows: a data set more compiles nothing anew."""
+    sources = []
+    for sizes in ((12, 4, 3), (20, 7, 5)):
+        model = crossed(*sizes)
+        factor = next(f for f in find_factors(model) if f.variables == ("u",))
+        groups = take_groups(model, factor)
+        assert_adds_up(model, factor, groups)
+        sources.append(printed_source(groups.program))
+    assert sources[0] == sources[1]
 
 
 def test_reads_are_the_variables_that_groups_depend_on():

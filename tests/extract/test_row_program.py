@@ -26,9 +26,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:PyTensor could not link to a BLAS:UserWarning", "ignore:.*Numba will use object mode"
 )
 #: Models whose rows have no expression, and what the reason says.
-NOT_SCALAR: dict[str, str] = {
-    "hurdle_poisson": "GammaIncC",  # its first argument is a column, though all its rows are 1
-}
+NOT_SCALAR: dict[str, str] = {}
 
 
 class Program:

@@ -88,6 +88,7 @@ GRAPHS = {
     "softmax": lambda v, m, s, i, j, d: pt.special.softmax(m * d, axis=1)[i, j],
     "log softmax": lambda v, m, s, i, j, d: pt.special.log_softmax(v)[i],
     "log sum of exponentials": lambda v, m, s, i, j, d: pt.logsumexp(m * 300.0, axis=1)[i],
+    "log of a sum of two": lambda v, m, s, i, j, d: pt.logaddexp(m * 300.0, 200.0 * d)[i, j],
     "largest": lambda v, m, s, i, j, d: pt.max(m, axis=0)[j] + pt.min(v),
     "mean and variance": lambda v, m, s, i, j, d: v.mean() + m.var(axis=1)[i],
     "count": lambda v, m, s, i, j, d: (v > d).sum(),
@@ -108,6 +109,10 @@ GRAPHS = {
     "trunc": lambda v, m, s, i, j, d: pt.trunc(3.0 * d) * s,
     "Gamma functions": lambda v, m, s, i, j, d: pt.gamma(s) + pt.psi(s) + pt.gammaln(s + i),
     "whole incomplete Gamma": lambda v, m, s, i, j, d: pt.gammaincc(4.0, s) + pt.gammainc(1.0, s),
+    "whole incomplete Beta": lambda v, m, s, i, j, d: pt.betainc(s, 1.0, 0.3) + pt.betainc(
+        3.0 * s, 4.0, pt.sigmoid(d)),
+    "incomplete Gamma and Beta of data that are alike": lambda v, m, s, i, j, d: pt.gammaincc(
+        0.0 * d + 3.0, s) + pt.betainc(s, 0.0 * d + 2.0, 0.6),
     "Bessel functions": lambda v, m, s, i, j, d: pt.i0(d) + pt.i1(d) + pt.log(pt.i0(s)),
     "logic": lambda v, m, s, i, j, d: pt.switch(pt.xor(d > 0, ~(s > d)), d, s) + pt.isnan(d),
     "arange": lambda v, m, s, i, j, d: pt.arange(2, 14, 3)[i] * s,

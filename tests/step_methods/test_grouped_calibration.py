@@ -13,7 +13,7 @@ import pytest
 from grouped_runs import racing
 from scipy import special, stats
 
-from amc_pymc.step_methods import preparation
+from amc_pymc.step_methods import preparation, racing_metropolis
 
 N_ROWS, N_GROUPS, N_SETS, N_DRAWS, THIN = 300, 30, 200, 99, 10
 GROUP = np.random.default_rng(1).permutation(np.arange(N_ROWS) % N_GROUPS)
@@ -93,7 +93,8 @@ def test_ranks_of_the_truth_are_uniform(family, monkeypatch):
     columns = densities.groups.rows[:, :N_ROWS]
     (column,) = np.flatnonzero((columns == y[order]).all(axis=1))
     current = {}
-    monkeypatch.setattr(preparation, "chosen_factor", lambda *_: densities.groups.factor)
+    turn = first.turn
+    monkeypatch.setattr(racing_metropolis, "chosen_turns", lambda *_: [turn])
     monkeypatch.setattr(preparation, "grouped_densities", lambda *_: current["densities"])
     ranks, accepted = [], []
     for _ in range(N_SETS):

@@ -10,7 +10,7 @@ import pytest
 
 from grouped_runs import assert_agree, example, racing, sample
 
-from amc_pymc.step_methods.grouping import chosen_factor
+from amc_pymc.step_methods.grouping import chosen_turns
 from amc_pymc.step_methods.settings import Options
 from models.grouped_gaussian import gaussian_reference
 
@@ -167,7 +167,8 @@ def test_an_interrupted_run_returns_what_there_is(labelled, step, reference, cor
     ],
 )
 def test_effects_that_are_not_integrated_out(labelled, names, marginalize):
-    assert chosen_factor(labelled, names, Options(marginalize=marginalize)) is None
+    (turn,) = chosen_turns(labelled, names, Options(marginalize=marginalize))
+    assert turn.factor is None
 
 
 @pytest.mark.parametrize("name", ["sd_group", "beta"])
