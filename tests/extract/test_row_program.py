@@ -50,7 +50,7 @@ class Program:
 
     def values_used(self, x):
         """The expression of the renumbered columns."""
-        (found,) = self.graph.evaluate([self.output], row=[a for _, a in self.used], eta=x)
+        (found,) = self.graph.evaluate([self.output], row=[c.values for c in self.used], eta=x)
         return np.broadcast_to(np.asarray(found, float), self.rows.n_rows)
 
     def gradient(self, direction):
