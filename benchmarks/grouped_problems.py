@@ -82,6 +82,8 @@ class GroupedProblem(Problem):
 def unsupported(problem: GroupedProblem, method: str) -> str:
     """Why a method has not been set up for a problem, or nothing."""
     family, *options = method.split(":")
+    if "population" in options and problem.name == "crossed":
+        return "effects of one factor need those of the other"
     if family in ("lme4", "hmcecs") and problem.terms is None:
         return "no formula"
     if family == "hmcecs" and "slopes" in problem.name:

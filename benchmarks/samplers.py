@@ -229,12 +229,17 @@ def posterior(problem: Problem, idata) -> dict[str, np.ndarray]:
 
 
 def racing(problem: Problem, job: Job) -> Outcome:
-    """RacingMetropolis; its construction compiles and finds the mode."""
+    """RacingMetropolis; its construction compiles and finds the mode.
+
+    In groups, effects are drawn with every stored draw, and it says how many transitions it makes
+    between two; ``racing:population`` leaves effects out and stores every transition.
+    """
     import amc_pymc as amc
 
-    exact = "exact" in job.options
-    transitions = next((int(o) for o in job.options if o.isdigit()), 1)
-    settings: dict[str, Any] = {"transitions_per_draw": transitions}
+    exact, population = "exact" in job.options, "population" in job.options
+    usual = "auto" if getattr(problem, "grouped", False) and not population else 1
+    transitions = next((int(o) for o in job.options if o.isdigit()), usual)
+    settings: dict[str, Any] = {"transitions_per_draw": transitions, "recover": not population}
     if exact:
         settings |= {"race": "exact", "audits": 0}
     if "noproxy" in job.options:
@@ -247,7 +252,8 @@ def racing(problem: Problem, job: Job) -> Outcome:
     draws = job.draws or (_EXACT_DRAWS if exact else _RACING_DRAWS)
     tune = job.tune or (_EXACT_TUNE if exact else _RACING_TUNE)
     outcome, idata = sample_steps(problem, job, model, step, draws, tune, built)
-    return race_figures(outcome, idata, job.n_rows * transitions)
+    made = sum(part.sampler.transitions for part in (step, *step.later))
+    return race_figures(outcome, idata, job.n_rows * made)
 
 
 def gibbs(problem: Problem, job: Job) -> Outcome:

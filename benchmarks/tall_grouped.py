@@ -27,7 +27,9 @@ from benchmarks.common import Bench, Result, number, ratio
 from benchmarks.grouped_problems import PROBLEMS, unsupported
 
 _NAME = "tall_grouped"
-METHODS = ("racing", "nuts", "nuts:noncentred", "nuts:lowrank", "hmcecs", "advi", "lme4")
+METHODS = (
+    "racing", "racing:population", "nuts", "nuts:noncentred", "nuts:lowrank", "hmcecs", "advi", "lme4",
+)  # fmt: skip
 #: Parameters whose posterior the table shows, by the beginning of their label.
 _HYPER = ("sd_", "chol")
 
