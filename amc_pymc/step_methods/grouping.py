@@ -88,6 +88,7 @@ def _sizes(model, without: set[str]) -> dict[str, int]:
 
 def _asked(wanted, factors, model, active_names) -> list[Factor]:
     """The factors of variables that the user names."""
+    _check_names(wanted, model, "marginalize")
     chosen: list[Factor] = []
     for variable in wanted:
         factor = grouped_by(variable, factors, model, "marginalize")
@@ -218,9 +219,8 @@ def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names) -> N
     )
 
 
-def grouped_by(wanted: Any, factors: Sequence[Factor], model, argument: str) -> Factor:
-    """The factor that variables named in an argument belong to."""
-    wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
+def _check_names(wanted: Sequence[Any], model, argument: str) -> dict[str, Any]:
+    """Refuse names that no free variable has; free variables by name."""
     free = {rv.name: rv for rv in model.free_RVs}
     unknown = [v for v in wanted if isinstance(v, str) and v not in free]
     if unknown:
@@ -228,6 +228,13 @@ def grouped_by(wanted: Any, factors: Sequence[Factor], model, argument: str) -> 
             f"{argument} names {', '.join(unknown)}; free variables of this model: "
             f"{', '.join(free)}"
         )
+    return free
+
+
+def grouped_by(wanted: Any, factors: Sequence[Factor], model, argument: str) -> Factor:
+    """The factor that variables named in an argument belong to."""
+    wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
+    free = _check_names(wanted, model, argument)
     named = [free[v] if isinstance(v, str) else v for v in wanted]
     names = {v.name for v in get_value_vars_from_user_vars(named, model)}
     for factor in factors:
