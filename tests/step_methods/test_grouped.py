@@ -155,8 +155,9 @@ def test_gaussian_posteriors(size, centred, race):
     large = race == "exact" and size[1] > 1_000  # every decision reads 20,000 rows
     if race == "exact":
         step = step.replace(race=amc.ExactRace(), transitions=2)
+    draws = 2_500 if size[1] > 100 else 12_000  # few groups leave standard deviations skewed
     for seed in (1,) if large else (1, 2, 3):
-        assert_agree(sample(model, step, 2_500, seed=seed), gaussian_truth(*size))
+        assert_agree(sample(model, step, draws, seed=seed), gaussian_truth(*size))
 
 
 @pytest.mark.parametrize("centred", [True, False])
