@@ -21,7 +21,17 @@ from amc_pymc.samplers.chain import Chain, Sampler, learns_now, moments_of, rece
 from amc_pymc.samplers.compiled import Densities, decide
 from amc_pymc.samplers.counts import MetropolisCounts, add_counts
 from amc_pymc.samplers.logs import log_move
-from amc_pymc.samplers.moves import KINDS, Moves, Normal, Past, first_moves, kinds_of, propose
+from amc_pymc.samplers.moves import (
+    GAUSSIAN,
+    KINDS,
+    NESTED,
+    Moves,
+    Normal,
+    Past,
+    first_moves,
+    kinds_of,
+    propose,
+)
 from amc_pymc.samplers.nested import at_phi, expand
 from amc_pymc.samplers.preparation import GaussianFit
 from amc_pymc.samplers.raced import finite_or_raise
@@ -60,12 +70,14 @@ class Metropolis(Sampler):
 class MetropolisChain(Chain):
     """A chain that proposes moves; ``fit`` is the Gaussian behind them.
 
-    ``rest_hessian`` (D, D) is that of everything but the units, once it has been needed.
+    ``rest_hessian`` (D, D) is that of everything but the units, once it has been needed;
+    ``arrived`` says that a chain whose units change has come to where it stays.
     """
 
     moves: Moves
     fit: GaussianFit | None
     rest_hessian: np.ndarray | None = None
+    arrived: bool = False
 
     def stats(self) -> dict[str, float]:
         """Statistics of its own."""
@@ -177,59 +189,70 @@ def run_transitions(n, points, races, moves, rng, log, log_rng, counts):
 
 # --- units that change ----------------------------------------------------------------------------
 
-#: Longest Newton step of a Gaussian's mean, in standard deviations per root coordinate.
-_LONGEST = 1.0
-#: Points after which a chain's mean is a better centre than the last Gaussian's.
-_KNOWN = 10
+#: Longest Newton step of a Gaussian's mean, in standard deviations per root coordinate, and the one
+#: after which a chain has arrived where it stays.
+_LONGEST, _ARRIVED = 5.0, 1.0
 
 
 def follow(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, *, tuning: bool) -> None:
     """Expand anew, since units have changed with what is data to them.
 
-    While tuning the centre follows the chain, which is at x. Decisions that have been written down
-    are forgotten, since they belong to units as they were.
+    While tuning the centre follows the mode, by a Newton step a draw, unless the chain is at an x
+    far from it. Decisions that have been written down are forgotten, since they belong to units as
+    they were.
     """
     prepared, chain.auditor.log.seen[0] = sampler.prepared, 0
     prepared.raced.forget_centre()
     if prepared.surrogate is None or chain.fit is None:
         return
-    centre = _centre(chain, chain.fit, x) if tuning else chain.surrogate.centre
+    centre = _centre(chain.fit, x) if tuning else chain.surrogate.centre
     if chain.rest_hessian is None:  # for proposals, and hardly different later
         chain.rest_hessian = prepared.densities.rest_hessian(centre, chain.fit.coordinates)
     if prepared.nested is not None:
-        chain.fit = _follow_nested(prepared, chain, chain.fit, centre)
+        chain.fit, length = _follow_nested(prepared, chain, chain.fit, centre)
     else:
-        chain.fit = _follow_gaussian(prepared, chain, chain.fit, centre, sampler.active)
+        chain.fit, length = _follow_gaussian(prepared, chain, chain.fit, centre, sampler.active)
+    if tuning and not chain.arrived and length < _ARRIVED:
+        _forget_the_way(chain, prepared)
 
 
-def _centre(chain: MetropolisChain, fit: GaussianFit, x: np.ndarray) -> np.ndarray:
-    """The chain's mean, or at first the Gaussian's, if the chain is not far from it."""
-    if chain.moments.count >= _KNOWN:
-        return chain.moments.mean.copy()
+def _forget_the_way(chain: MetropolisChain, prepared) -> None:
+    """Begin to learn anew where the chain has arrived."""
+    scales, chain.arrived = chain.moves.scales.copy(), True
+    scales[[GAUSSIAN, NESTED]] = 1.0
+    chain.moves = chain.moves._replace(scales=scales)
+    chain.totals = MetropolisCounts.zeros(len(KINDS))
+    for name, moments in moments_of(prepared).items():
+        setattr(chain, name, moments)
+
+
+def _centre(fit: GaussianFit, x: np.ndarray) -> np.ndarray:
+    """The Gaussian's mean, if the chain is not far from it."""
     inside = fit.coordinates
     factor, _ = gaussian_factor(fit.precision[np.ix_(inside, inside)])
     z = np.linalg.solve(factor, (x - fit.mean)[inside])
-    near = np.linalg.norm(z) <= _FAR * np.sqrt(inside.size)
+    near = np.linalg.norm(z) <= 4.0 * _FAR * np.sqrt(inside.size)
     return fit.mean.copy() if near else x.copy()
 
 
-def _follow_gaussian(prepared, chain: MetropolisChain, fit, centre, active) -> GaussianFit:
+def _follow_gaussian(prepared, chain: MetropolisChain, fit, centre, active):
     """The Gaussian approximation is that of a Newton step from the centre."""
     model, inside = prepared.densities, mask_of(centre.size, fit.coordinates)
     chain.surrogate = _surrogate(model, centre)
     precision = -(chain.surrogate.hessian + chain.rest_hessian) * np.outer(inside, inside)
     slope = chain.surrogate.gradient + model.rest_value_and_gradient(centre)[1]
-    mean = _newton(centre, precision, slope, fit.coordinates)
-    if mean is None:
-        mean, precision = centre, fit.precision
+    mean, length = _newton(centre, precision, slope, fit.coordinates)
+    if np.isinf(length):
+        precision = fit.precision
     fit = GaussianFit(mean, precision, fit.coordinates)
     chol, gain = fit.moves(active)
-    normal = Normal(fit.mean, gain, chol, np.linalg.inv(chol), chain.moves.normal.freedom)
+    freedom = chain.moves.normal.freedom
+    normal = Normal(fit.mean, gain, chol, np.linalg.inv(chol), freedom)
     chain.moves = chain.moves._replace(normal=normal)
-    return fit
+    return fit, length
 
 
-def _follow_nested(prepared, chain: MetropolisChain, fit, centre) -> GaussianFit:
+def _follow_nested(prepared, chain: MetropolisChain, fit, centre):
     """The reference of coefficients given hyperparameters is expanded at the centre."""
     prior, nested = prepared.nested.prior, chain.moves.nested
     laplace = expand(prepared.densities, prior, centre, chain.rest_hessian)
@@ -240,25 +263,24 @@ def _follow_nested(prepared, chain: MetropolisChain, fit, centre) -> GaussianFit
     mean[nested.phi] = nested.mode
     goal, precision, _ = at_phi(prior, laplace, mean)
     slope = precision @ (goal - centre[nested.theta])
-    moved = _newton(centre[nested.theta], precision, slope)
-    if moved is not None:
-        mean[nested.theta] = moved
-    return GaussianFit(mean, fit.precision, fit.coordinates)
+    mean[nested.theta], length = _newton(centre[nested.theta], precision, slope)
+    return GaussianFit(mean, fit.precision, fit.coordinates), length
 
 
-def _newton(x, precision, slope, inside=slice(None)) -> np.ndarray | None:
-    """A Newton step from x along some coordinates, shortened if it is long.
+def _newton(x, precision, slope, inside=slice(None)) -> tuple[np.ndarray, float]:
+    """A Newton step from x along some coordinates, shortened if it is long, and its whole length.
 
-    None where the log density is not concave.
+    None is made, and the length is infinite, where the log density is not concave. Lengths are in
+    standard deviations per root coordinate.
     """
     factor, concave = gaussian_factor(precision[inside][:, inside], floor=1e-6)
-    if not concave:
-        return None
-    z = factor.T @ slope[inside]
     out = x.copy()
-    shorter = min(1.0, _LONGEST * np.sqrt(z.size) / max(np.linalg.norm(z), 1e-300))
-    out[inside] += shorter * factor @ z
-    return out
+    if not concave:
+        return out, np.inf
+    z = factor.T @ slope[inside]
+    length = float(np.linalg.norm(z) / np.sqrt(z.size))
+    out[inside] += min(1.0, _LONGEST / max(length, 1e-300)) * factor @ z
+    return out, length
 
 
 def _surrogate(model, centre):
