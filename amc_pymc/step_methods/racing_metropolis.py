@@ -45,7 +45,7 @@ _log = logging.getLogger("amc_pymc")
 _TRIES = 2
 #: Cost of drawing local effects, in log-likelihoods of one row for each row, and of storing a draw
 #: and of a transition besides that of rows; measured.
-_DRAWING_COST, _STORING_COST, _TRANSITION_COST = 14.0, 10_000.0, 1_000.0
+_DRAWING_COST, _STORING_COST, _TRANSITION_COST = 6.0, 10_000.0, 1_000.0
 _MOST_TRANSITIONS = 200
 #: Transitions of a turn: enough to forget population parameters given the effects of other factors.
 _TURN_TRANSITIONS = 20
