@@ -13,6 +13,7 @@ import amc_pymc as amc
 
 from amc_pymc.extract.groups import find_factors
 from amc_pymc.step_methods import grouping
+from amc_pymc.step_methods import racing_metropolis
 from amc_pymc.step_methods.grouping import chosen_turns
 from amc_pymc.step_methods.settings import Options
 
@@ -163,8 +164,9 @@ def test_the_outlook_shows_reasons():
     assert f"not integrated out is {reason}\n" in str(outlook)
 
 
-def test_the_log_says_how_many_transitions_a_draw_is(caplog):
-    """Rows read are summed over them."""
+def test_the_log_says_how_many_transitions_a_draw_is(caplog, monkeypatch):
+    """Rows read are summed over them; where drawing effects is dear there are several."""
+    monkeypatch.setattr(racing_metropolis, "_DRAWING_COST", 500.0)
     group = np.repeat(np.arange(400), 5)
     with pm.Model() as model:
         u = pm.Normal("u", pm.Normal("mean"), pm.HalfNormal("sd"), shape=400)
