@@ -12,8 +12,7 @@ from grouped_runs import racing
 import amc_pymc as amc
 
 from amc_pymc.extract.groups import find_factors
-from amc_pymc.step_methods import grouping
-from amc_pymc.step_methods import racing_metropolis
+from amc_pymc.step_methods import grouping, racing_metropolis
 from amc_pymc.step_methods.grouping import chosen_turns
 from amc_pymc.step_methods.settings import Options
 
