@@ -150,7 +150,7 @@ def _hyperparameters(factor: Factor, model, active_names) -> set[str]:
         own = model.rvs_to_values.get(part)
         (logp,) = model.logp(vars=[part], sum=False)
         left -= {v.name for v in ancestors([logp]) if values.get(v.name) is v and v is not own}
-    (logp,) = [model.logp(vars=list(local))]
+    logp = model.logp(vars=list(local))
     return left & {v.name for v in ancestors([logp]) if v.name in values}
 
 
