@@ -45,10 +45,6 @@ format: $(VENV)/.installed-dev ## format the code and apply safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-.PHONY: clean-cache
-clean-cache: ## delete compiled kernels, after editing what they call
-	find amc_pymc -name __pycache__ -type d -prune -exec rm -rf {} +
-
 .PHONY: clean
 clean: ## delete .venv, caches and build results
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist

@@ -2,50 +2,51 @@
 
 import logging
 
-from amc_pymc.abc_tree import SimulatorProblem
-from amc_pymc.combination import ArmError, FailedPull
-from amc_pymc.diagnostics import decision_error
-from amc_pymc.extract import NotRowFactorised
-from amc_pymc.inference import (
-    RacingOutlook,
-    combine_estimators,
-    compare_evidence,
-    estimate_evidence,
-    find_MAP_tree,
-    racing_outlook,
-    recover_marginals,
-    sample_abc_rejection,
-    sample_abc_tree,
-    sample_ais,
-    sample_product_space,
-    step_density,
-)
-from amc_pymc.plots import (
-    plot_abc,
-    plot_ais,
-    plot_allocation,
-    plot_evidence,
-    plot_partition,
-    plot_regret,
-)
-from amc_pymc.proxies import DataProxy
-from amc_pymc.step_methods import (
-    Audits,
-    BardenetRace,
-    BernsteinRace,
-    ExactRace,
-    GaussianProposal,
-    LangevinProposal,
-    LilUCBRace,
-    NestedProposal,
-    NormalRace,
-    RacingGibbs,
-    RacingMetropolis,
-    RacingSlice,
-    RandomWalkProposal,
-    TaylorProxy,
-    TTestRace,
-)
+from typing import TYPE_CHECKING
+
+from amc_pymc.lazy import attach
+
+if TYPE_CHECKING:
+    from amc_pymc.abc_tree import SimulatorProblem
+    from amc_pymc.combination import ArmError, FailedPull
+    from amc_pymc.diagnostics import decision_error
+    from amc_pymc.extract import NotRowFactorised
+    from amc_pymc.inference.combine_estimators import combine_estimators
+    from amc_pymc.inference.compare_evidence import compare_evidence
+    from amc_pymc.inference.estimate_evidence import estimate_evidence
+    from amc_pymc.inference.find_map_tree import find_MAP_tree
+    from amc_pymc.inference.product_space import sample_product_space
+    from amc_pymc.inference.racing_outlook import RacingOutlook, racing_outlook
+    from amc_pymc.inference.recover_marginals import recover_marginals
+    from amc_pymc.inference.sample_abc_tree import sample_abc_rejection, sample_abc_tree
+    from amc_pymc.inference.sample_ais import sample_ais
+    from amc_pymc.inference.step_density import step_density
+    from amc_pymc.plots import (
+        plot_abc,
+        plot_ais,
+        plot_allocation,
+        plot_evidence,
+        plot_partition,
+        plot_regret,
+    )
+    from amc_pymc.proxies import DataProxy
+    from amc_pymc.step_methods import (
+        Audits,
+        BardenetRace,
+        BernsteinRace,
+        ExactRace,
+        GaussianProposal,
+        LangevinProposal,
+        LilUCBRace,
+        NestedProposal,
+        NormalRace,
+        RacingGibbs,
+        RacingMetropolis,
+        RacingSlice,
+        RandomWalkProposal,
+        TaylorProxy,
+        TTestRace,
+    )
 
 __version__ = "0.1.0"
 
@@ -91,6 +92,53 @@ __all__ = [
     "sample_product_space",
     "step_density",
 ]
+
+#: The module of each public name; it is imported when the name is first used.
+_PLACES = {
+    "abc_tree": ("SimulatorProblem",),
+    "combination": ("ArmError", "FailedPull"),
+    "diagnostics": ("decision_error",),
+    "extract": ("NotRowFactorised",),
+    "inference.combine_estimators": ("combine_estimators",),
+    "inference.compare_evidence": ("compare_evidence",),
+    "inference.estimate_evidence": ("estimate_evidence",),
+    "inference.find_map_tree": ("find_MAP_tree",),
+    "inference.product_space": ("sample_product_space",),
+    "inference.racing_outlook": ("RacingOutlook", "racing_outlook"),
+    "inference.recover_marginals": ("recover_marginals",),
+    "inference.sample_abc_tree": ("sample_abc_rejection", "sample_abc_tree"),
+    "inference.sample_ais": ("sample_ais",),
+    "inference.step_density": ("step_density",),
+    "plots": (
+        "plot_abc",
+        "plot_ais",
+        "plot_allocation",
+        "plot_evidence",
+        "plot_partition",
+        "plot_regret",
+    ),
+    "proxies": ("DataProxy",),
+    "step_methods": (
+        "Audits",
+        "BardenetRace",
+        "BernsteinRace",
+        "ExactRace",
+        "GaussianProposal",
+        "LangevinProposal",
+        "LilUCBRace",
+        "NestedProposal",
+        "NormalRace",
+        "RacingGibbs",
+        "RacingMetropolis",
+        "RacingSlice",
+        "RandomWalkProposal",
+        "TTestRace",
+        "TaylorProxy",
+    ),
+}
+__getattr__, __dir__ = attach(
+    __name__, globals(), {n: f"{__name__}.{m}" for m, names in _PLACES.items() for n in names}
+)
 
 # Messages are seen without any configuration, as PyMC's are.
 _log = logging.getLogger("amc_pymc")

@@ -17,7 +17,7 @@ PACKAGE = Path(amc_pymc.__file__).parent
 REPOSITORY = PACKAGE.parent
 
 # room: the rooms it may import from, beside itself. A room is a module or package directly in amc_pymc.
-ROOT = {"arguments", "execution", "logweights", "progress", "rng"}
+ROOT = {"arguments", "execution", "jit", "lazy", "logweights", "progress", "rng"}
 LOWER = {
     **dict.fromkeys(ROOT, ROOT),
     "bounds": ROOT,
@@ -204,6 +204,37 @@ print(json.dumps([before, [step.__name__ for step in STEP_METHODS]]))
     before, after = json.loads(done.stdout.splitlines()[-1])
     assert before
     assert after == before
+
+
+def test_import_loads_nothing_heavy():
+    script = """
+import json, sys
+import pymc
+before = set(sys.modules)
+import amc_pymc
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    loaded = json.loads(done.stdout.splitlines()[-1])
+    assert "amc_pymc" in loaded
+    assert [name for name in loaded if not name.startswith("amc_pymc")] == []
+
+
+def test_public_names_are_found_when_they_are_used():
+    """The table of places says what type checkers read, and each place has its names."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If) and "TYPE" in ast.dump(node))
+    typed = {alias.name: node.module for node in block.body for alias in node.names}
+    places = {n: f"amc_pymc.{m}" for m, names in amc_pymc._PLACES.items() for n in names}
+    assert places == typed
+    assert {*places, "__version__"} == set(amc_pymc.__all__)
+    assert set(amc_pymc.__all__) <= set(dir(amc_pymc))
+    for name in amc_pymc.__all__:
+        assert getattr(amc_pymc, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'RacingNothing'"):
+        amc_pymc.RacingNothing
 
 
 MACHINE_PATH = re.compile(

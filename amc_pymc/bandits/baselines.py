@@ -6,11 +6,11 @@ import operator
 
 import numpy as np
 
-from numba import njit
 from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.policy import Policy
 from amc_pymc.bandits.rewards import PENDING, TOLD, RewardScale
+from amc_pymc.jit import njit
 
 __all__ = ["FixedArm", "RandomChoice", "RoundRobin"]
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import njit
 from numpy.typing import ArrayLike
+
+from amc_pymc.jit import njit
 
 __all__ = [
     "ControlledMean",

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from numba import njit
 from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.policy import Policy, record
@@ -20,6 +19,7 @@ from amc_pymc.bandits.rewards import (
     WIDTH,
     RewardScale,
 )
+from amc_pymc.jit import njit
 
 __all__ = ["EUCBV", "eucbv_index"]
 

@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple, Self, overload
 
 import numpy as np
 
-from numba import njit
 from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.policy import record
@@ -25,6 +24,7 @@ from amc_pymc.bandits.rewards import (
     RewardScale,
     as_reward_scale,
 )
+from amc_pymc.jit import njit
 
 __all__ = ["HOO", "HOOCell", "HOOPull"]
 

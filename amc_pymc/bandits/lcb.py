@@ -8,11 +8,11 @@ from typing import Literal
 
 import numpy as np
 
-from numba import njit
 from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.policy import Policy, Pull, Pulls
 from amc_pymc.bandits.rewards import LOW, MEAN, N_ROWS, PENDING, SQUARES, TOLD, WIDTH
+from amc_pymc.jit import njit
 
 __all__ = ["LCB", "lcb_index"]
 

@@ -12,7 +12,6 @@ from typing import ClassVar, NamedTuple, Self, overload
 
 import numpy as np
 
-from numba import njit
 from numpy.typing import ArrayLike
 
 from amc_pymc.arguments import positive_int
@@ -27,6 +26,7 @@ from amc_pymc.bandits.rewards import (
     RewardScale,
     as_reward_scale,
 )
+from amc_pymc.jit import njit
 
 __all__ = ["IndexPolicy", "Policy", "Pull", "Pulls", "index_kernels"]
 

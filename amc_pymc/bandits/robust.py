@@ -8,12 +8,12 @@ from typing import ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
-from numba import njit
 from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.policy import Policy, record
 from amc_pymc.bandits.rewards import PENDING, TOLD, RunningRange
 from amc_pymc.bandits.waiting import first_choice
+from amc_pymc.jit import njit
 
 __all__ = ["RobustMean", "RobustUCB", "catoni_mean", "median_of_means", "truncated_mean"]
 

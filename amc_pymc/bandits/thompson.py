@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from numba import njit
 from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.policy import Policy, record
 from amc_pymc.bandits.rewards import LOW, MEAN, N_ROWS, TOLD, WIDTH, KnownRange, RewardScale
 from amc_pymc.bandits.variates import beta_variate, stream
+from amc_pymc.jit import njit
 
 __all__ = ["ThompsonSampling", "posterior_arm"]
 

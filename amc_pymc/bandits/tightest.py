@@ -9,7 +9,6 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from numba import njit
 from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.klucb import klucb_index
@@ -17,6 +16,7 @@ from amc_pymc.bandits.policy import IndexPolicy, index_kernels
 from amc_pymc.bandits.rewards import RewardScale
 from amc_pymc.bandits.ucb1 import ucb1_index
 from amc_pymc.bandits.ucbv import ucbv_index
+from amc_pymc.jit import njit
 
 __all__ = ["TightestBound", "tightest_index"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from numba import njit
 from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.rewards import RewardScale
 from amc_pymc.bandits.thompson import ThompsonSampling, posterior_arm
 from amc_pymc.bandits.variates import stream, uniform_variate
+from amc_pymc.jit import njit
 
 __all__ = ["TopTwoThompsonSampling"]
 

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from numba import njit
 from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.policy import IndexPolicy, index_kernels
 from amc_pymc.bandits.rewards import RewardScale
+from amc_pymc.jit import njit
 
 __all__ = ["UCB1", "ucb1_index"]
 

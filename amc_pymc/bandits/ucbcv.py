@@ -9,7 +9,6 @@ from typing import ClassVar, Literal, Self, get_args
 
 import numpy as np
 
-from numba import njit
 from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.control_variates import (
@@ -25,6 +24,7 @@ from amc_pymc.bandits.policy import Policy, Pull, Pulls, record
 from amc_pymc.bandits.rewards import N_ROWS, PENDING, TOLD, RunningRange
 from amc_pymc.bandits.student import student_quantile
 from amc_pymc.bandits.waiting import first_choice
+from amc_pymc.jit import njit
 
 __all__ = ["UCBCV", "ucbcv_index"]
 

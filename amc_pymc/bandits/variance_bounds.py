@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import njit
 from numpy.typing import ArrayLike
+
+from amc_pymc.jit import njit
 
 __all__ = ["VarianceInterval", "kl_variance_delta", "kl_variance_error", "kl_variance_interval"]
 

@@ -12,9 +12,11 @@ import math
 import numpy as np
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from scipy import special
+
+from amc_pymc.jit import njit
 
 __all__ = ["ARRAY", "SOURCE"]
 

@@ -21,13 +21,14 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from numba import cfunc, njit, types
+from numba import cfunc, types
 from pytensor.gradient import pushforward
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.type import TensorType
 
 from amc_pymc.extract.native import compile_graph, native_function
 from amc_pymc.extract.rows import RowLogp, interpreted_mode
+from amc_pymc.jit import njit
 from amc_pymc.proxies import DataProxy, bin_moments, outlying_rows, quantile_bins
 
 __all__ = ["DataControl"]

@@ -87,6 +87,9 @@ class RowDensities:
         """Names of the observed variables whose rows these are."""
         return self.rows.observed_vars
 
+    def forget_errors(self) -> None:
+        """There are none."""
+
     def raise_errors(self) -> None:
         """Raise what ``row_logp`` raised inside a compiled loop, if it did."""
         for name in ("rewards", "state_rewards"):
@@ -97,8 +100,10 @@ class RowDensities:
     def _compile(self, inputs, output):
         return compile_graph(inputs, output, **self.compile_kwargs)
 
-    #: A unit is one row, and its log-likelihood is no approximation.
-    unit_cost, rows_read, approximation_error = 1.0, None, 0.0
+    #: A unit is one row, and its log-likelihood is no approximation. To gather a row at random takes
+    #: four times as long as to read it in order, and an audit reads all of them at two points.
+    race_cost, audit_cost = 4.0, 2.0
+    rows_read, approximation_error = None, 0.0
 
     @property
     def n_rows(self) -> int:
@@ -178,7 +183,7 @@ class RowDensities:
             for s in self._chunks():
                 yield self.values(x, np.arange(s.start, s.stop))
 
-    def change(self, x: np.ndarray, x_new: np.ndarray) -> float:
+    def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
         """Sum over all rows of l_n(x_new) - l_n(x), without any control variate."""
         pairs = zip(self._all_chunks(x), self._all_chunks(x_new))
         return float(sum(np.sum(there - here) for here, there in pairs))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,12 @@ from amc_pymc.marginals import hermite_nodes, load_kernels, printed_source, stat
 __all__ = ["GroupDensities", "GroupedModel"]
 
 _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
-#: Nodes along each axis that are tried, and where the search begins, by the number of effects. One
-#: node would do for Gaussian groups, but second derivatives need the spread between nodes.
-_NODES = {1: (2, 3, 5, 7, 11, 15, 21), 2: (2, 3, 5, 7, 11), 3: (2, 3, 5, 7)}
+#: Nodes along each axis at first, by the number of effects.
 _FIRST = {1: 7, 2: 5, 3: 5}
-#: Standard deviation of the quadrature's error over points of a posterior that is allowed, in nats.
-_TOLERANCE = 0.03
-#: Rows on which it is measured.
-_SAMPLE = 200_000
+#: Where weights of held nodes have changed by more than this between nodes, in nats, nodes are moved.
+_MOST_SPREAD = 1.0
+#: Proposals that lower the log-likelihood by more than this, in nats, are rejected whatever the error.
+_HOPELESS = -20.0
 
 
 class GroupDensities:
@@ -40,6 +38,15 @@ class GroupDensities:
     -----
     ``modes`` (G, q) and ``factors`` (G, q, q) hold the nodes' places at the point where
     :meth:`settle` was called last. Searches start there, and control variates use these nodes.
+
+    Population sums of control variates are taken with ``nodes``, which are as many as the
+    likelihood needs. A race samples only what is left beside them, for which ``held_nodes`` will do
+    that are fewer and stay where they are stored. With L_K of K held nodes, h_K its Taylor
+    polynomial of second order around the centre, and h that of all nodes, a race decides by
+
+        sum_g h_g + sum_g (log L_K,g - h_K,g),
+
+    so that the error of the few nodes enters by its third derivatives only.
     """
 
     #: What a unit is called.
@@ -55,7 +62,9 @@ class GroupDensities:
         self.mask = np.zeros(self.layout.size)
         self.mask[self.expand] = 1.0
         self.discrete = groups.states is not None
-        self._set_nodes(n_nodes or _FIRST[q])
+        #: Positive where races hold nodes: the largest change of their weights, in nats.
+        self.most_spread = np.zeros(1)
+        self.set_nodes(n_nodes or _FIRST[q])
         self.modes = np.zeros((self.n_units, q))
         self.factors = np.zeros((self.n_units, q, q))
         self.factors[:] = np.eye(q)
@@ -67,36 +76,36 @@ class GroupDensities:
         #: Largest difference that twice the nodes have made to a decision's log ratio so far.
         self.approximation_error = 0.0
 
-    def _set_nodes(self, number: int) -> None:
-        """Nodes of the quadrature along each axis; audits take twice as many."""
+    def set_nodes(self, number: int) -> None:
+        """Take so many nodes along each axis, which are moved; audits take twice as many."""
         states, q = self.groups.states, self.groups.program.n_local
         self.n_nodes = number if states is None else len(states)
         self.nodes = hermite_nodes(number, q) if states is None else state_nodes(states)
         self.finer = self.nodes if self.discrete else hermite_nodes(2 * number + 1, q)
+        self.hold_nodes(None)
 
-    def choose_nodes(self, points: Sequence[np.ndarray], rng: np.random.Generator) -> float:
-        """Take the fewest nodes whose error hardly varies over some points of the posterior.
+    def hold_nodes(self, number: int | None) -> None:
+        """Let races hold some nodes along each axis; None moves all nodes to the modes."""
+        q = self.groups.program.n_local
+        self.held_nodes = self.nodes if number is None else hermite_nodes(number, q)
+        self.most_spread[0] = 0.0 if number is None else _MOST_SPREAD
 
-        What a constant error does to the log-likelihood does not matter to a sampler. Returns the
-        standard deviation of the error over the points, in nats.
-        """
-        if self.discrete:
-            return 0.0
-        share = min(1.0, _SAMPLE / max(1, self.n_rows))
-        number = max(1, int(share * self.n_units))
-        some = np.sort(rng.choice(self.n_units, size=number, replace=False))
-        scale = self.n_units / number
-        totals: dict[int, np.ndarray] = {}
-        choices = _NODES[self.groups.program.n_local]
-        for k in (choices[-1], *choices[:-1]):
-            self._set_nodes(k)
-            totals[k] = scale * np.array([self.values(x, some).sum() for x in points])
-            error = float(np.std(totals[k] - totals[choices[-1]]))
-            self.rows_evaluated += number * len(points) * len(self.nodes.log_weights)
-            if k != choices[-1] and error < _TOLERANCE:
-                return error
-        self._set_nodes(choices[-1])
-        return float(np.std(totals[choices[-1]] - totals[choices[-2]]))
+    def raced(self, x, x_new, centre: np.ndarray, idx: np.ndarray) -> np.ndarray:
+        """What races sample of some groups, (m,)."""
+        self.rows_evaluated += int(idx.size * self.race_cost / 4)
+        pair = np.stack([x, x_new])
+        return self.kernels.rewards(pair, centre, idx, *self._raced_arrays)[1]
+
+    def raced_change(self, x, x_new, surrogate, idx: np.ndarray) -> float:
+        """Change of some groups' summed log-likelihood as races see it."""
+        rest = self.raced(x, x_new, surrogate[0], idx).sum()
+        return float(rest + self.expanded_change(x, x_new, surrogate))
+
+    def expanded_change(self, x, x_new, surrogate) -> float:
+        """Change of the sum of control variates of a surrogate (centre, gradient, Hessian)."""
+        centre, gradient, hessian = surrogate
+        u, v = self.mask * (x_new - x), self.mask * (x_new + x - 2.0 * centre)
+        return float(gradient @ u + 0.5 * u @ hessian @ v)
 
     def __getstate__(self):
         kind = type(self)
@@ -122,9 +131,17 @@ class GroupDensities:
         return self.groups.n_rows
 
     @property
-    def unit_cost(self) -> float:
+    def race_cost(self) -> float:
         """Cost of racing one group, in log-likelihoods of one row; measured."""
-        return self.n_rows / self.n_units * (13.0 + 3.5 * len(self.nodes.log_weights)) / 4.0
+        held, all_nodes = len(self.held_nodes.log_weights), len(self.nodes.log_weights)
+        a_row = 12.0 + 3.5 * held if self.most_spread[0] else 13.0 + 3.5 * all_nodes
+        return self.n_rows / self.n_units * a_row
+
+    @property
+    def audit_cost(self) -> float:
+        """Cost of auditing a decision, for each group; measured."""
+        a_row = 12.0 + 3.0 * len(self.finer.log_weights)
+        return self.race_cost + self.n_rows / self.n_units * a_row
 
     @property
     def rows_read(self) -> int:
@@ -135,6 +152,10 @@ class GroupDensities:
     def reads(self) -> np.ndarray:
         """Coordinates of x that groups depend on."""
         return self.layout.indices(self.groups.reads)
+
+    def forget_errors(self) -> None:
+        """Begin to look for the largest error anew."""
+        self.approximation_error = 0.0
 
     def raise_errors(self) -> None:
         """No Python code is called."""
@@ -150,11 +171,15 @@ class GroupDensities:
     def _arrays(self):
         return [*self._places, *self.nodes]
 
+    @property
+    def _raced_arrays(self):
+        held = [*self.held_nodes, self.most_spread]
+        return [self.mask, *self._places, *held, *self.nodes, self.counter]
+
     @cached_property
     def rewards(self):
         """First-class ``(points (2, E), centre, groups (m,)) -> (2, m)``; row 0 is zero."""
-        arrays = [self.mask, *self._arrays, self.counter]
-        return bound_function(self.kernels.rewards, _REWARDS, arrays)
+        return bound_function(self.kernels.rewards, _REWARDS, self._raced_arrays)
 
     @cached_property
     def state_rewards(self):
@@ -178,25 +203,33 @@ class GroupDensities:
         self.rows_evaluated += self.n_rows * len(self.nodes.log_weights)
         return self.values(x, np.arange(self.n_units))
 
-    def change(self, x: np.ndarray, x_new: np.ndarray) -> float:
-        """Sum over all groups of the change from x to x_new, with twice the nodes."""
-        coarse = float(np.sum(self.all_values(x_new) - self.all_values(x)))
+    def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
+        """Sum over all groups of the change from x to x_new, with twice the nodes.
+
+        ``surrogate`` (centre, gradient, Hessian) is the one that races take control variates from;
+        :attr:`approximation_error` is that of a race over all groups beside it.
+        """
+        units = np.arange(self.n_units)
+        if surrogate is None:
+            coarse = float(np.sum(self.all_values(x_new) - self.all_values(x)))
+        else:
+            coarse = self.raced_change(x, x_new, surrogate, units)
         if self.discrete:
             return coarse
-        units = np.arange(self.n_units)
         there, here = (
             self.kernels.values(y, units, *self._places, *self.finer, False, self.counter)
             for y in (x_new, x)
         )
         fine = float(np.sum(there - here))
-        self.approximation_error = max(self.approximation_error, abs(fine - coarse))
+        if fine > _HOPELESS:
+            self.approximation_error = max(self.approximation_error, abs(fine - coarse))
         return fine
 
-    def settle(self, x: np.ndarray) -> None:
-        """Move the stored nodes to the modes at x."""
-        idx = np.arange(self.n_units)
+    def settle(self, x: np.ndarray, idx: np.ndarray | None = None) -> None:
+        """Move the stored nodes to the modes at x, of some groups or all."""
+        self.settled = idx is None
+        idx = np.arange(self.n_units) if idx is None else idx
         self.kernels.values(x, idx, *self._arrays, True, self.counter)
-        self.settled = True
 
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None, *, climb=True):
         """Sum of the log-likelihood over some groups (default all) and its gradient (E,)."""
@@ -207,20 +240,24 @@ class GroupDensities:
         """Hessian (E, E) of the summed log-likelihood."""
         return self._sums(x, rows, climb, True)[2]
 
-    def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient (E,) and Hessian (E, E) of the sum of all control variates around x.
+    def expansion(
+        self, x: np.ndarray, idx: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient (E,) and Hessian (E, E) of the sum of some or all control variates around x.
 
-        They belong to the nodes that are stored, which the first call puts at the modes there.
+        They belong to the nodes that are stored, which the first call for all puts at the modes
+        there.
         """
-        if not self.settled:
+        if idx is None and not self.settled:
             self.settle(x)
-        _, gradient, hessian = self._sums(x, None, False, True)
+        _, gradient, hessian = self._sums(x, idx, False, True)
         return gradient, hessian
 
     def forget_expansion(self) -> None:
         """Do without a control variate."""
         self.expand = np.empty(0, np.int64)
         self.mask[:] = 0.0
+        self.hold_nodes(None)
 
     def forget_centre(self) -> None:
         """Put the nodes anew where the next expansion is.
@@ -274,23 +311,18 @@ class GroupedModel(GroupDensities, RestDensities):
                 return source.shared_names
         return self.changed_rest_data(model)
 
-    def hold(self, point) -> bool:
-        """Take the values of held variables from a point; whether that changes any group."""
+    def hold(self, point) -> None:
+        """Take the values of held variables from a point of the user's model, if there are any."""
         groups = self.groups
         if groups.held is None:
-            return False
-        changed, values = groups.held.take(point), groups.held.values
-        if not changed.size:
-            return False
-        seen = np.zeros(values.size, bool)
+            return
+        groups.held.take(point)
         for data, columns in (
             (groups.rows, groups.held_rows),
             (groups.groups.T, groups.held_groups),
         ):
             for k, positions in columns:
-                data[k] = values[positions]
-                seen[positions] = True
-        return bool(seen[changed].any())
+                data[k] = groups.held.values[positions]
 
     def effects(self, point) -> np.ndarray:
         """Local effects (G, q) at a point of the whole model."""

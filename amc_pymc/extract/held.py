@@ -55,12 +55,9 @@ class Held:
         """Value variables that are held."""
         return self.layout.names
 
-    def take(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Take the values of a point; return the places that have changed."""
-        new = self.layout.ravel(point)
-        changed = np.flatnonzero(new != self.values)
-        self.values[changed] = new[changed]
-        return changed
+    def take(self, point: Mapping[str, np.ndarray]) -> None:
+        """Take the values of a point."""
+        self.values[:] = self.layout.ravel(point)
 
     def substitute(self, outputs: Sequence, value_vars: Sequence) -> list:
         """Graphs in which held variables are what the vector says."""

@@ -91,8 +91,7 @@ class Columns:
             place = self.graph.const(layout.slices[name].start)
             shape = layout.shapes[layout.names.index(name)]
             place = self.graph.make("add", place, flat_position(self.graph, index, shape))
-            sources = {"row" if self.kind == "column" else "group": self.arrays}
-            (values,) = self.graph.evaluate([place], **sources)
+            (values,) = self._evaluated([place])
             kind = "f" if layout.is_continuous(name) else "i"
             self._known[key] = self._leaf(np.asarray(values, np.int64), kind, held=True)
         return self._known[key]
@@ -101,19 +100,22 @@ class Columns:
         """The column of what an array holds at indices that are themselves made of columns."""
 
         def values():
-            sources = {"row" if self.kind == "column" else "group": self.arrays}
-            where = self.graph.evaluate(index, **sources)
+            where = self._evaluated(index)
             return np.asarray(array[tuple(np.asarray(w, np.int64) for w in where)])
 
         return self.node((key, *index), values)
+
+    def _evaluated(self, nodes: Sequence[int]) -> list[np.ndarray]:
+        """Values of expressions of data in all units."""
+        sources = {"row" if self.kind == "column" else "group": self.arrays}
+        return self.graph.evaluate(nodes, **sources)
 
     def may_be_negative(self, index: int) -> bool:
         """Whether an index is negative in some unit, or not made of data alone."""
         g = self.graph
         if g.leaves([index], "entry") or g.leaves([index], "local"):
             return True
-        sources = {"row" if self.kind == "column" else "group": self.arrays}
-        (values,) = g.evaluate([index], **sources)
+        (values,) = self._evaluated([index])
         return bool(np.any(values < 0))
 
     def makes(self, node: int) -> bool:
@@ -127,8 +129,7 @@ class Columns:
         g = self.graph
         if any(g.leaves([node], leaf) for leaf in ("entry", "local", "dot")):
             return None
-        sources = {"row" if self.kind == "column" else "group": self.arrays}
-        (values,) = g.evaluate([node], **sources)
+        (values,) = self._evaluated([node])
         first = np.ravel(values)[0]
         return float(first) if np.all(values == first) else None
 

@@ -11,6 +11,7 @@ import numpy as np
 from pymc.model import modelcontext
 
 from amc_pymc.extract.group_densities import GroupedModel
+from amc_pymc.extract.groups import find_factors
 from amc_pymc.step_methods.grouping import Turn, chosen_turns, reasons_against
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import chosen_vars
@@ -82,7 +83,7 @@ def racing_outlook(
     *,
     observed_vars: Sequence[Any] | None = None,
     delta: float = 0.05,
-    batch_size: int = 50,
+    batch_size: int | None = None,
     proxy: Literal["auto", "taylor"] | TaylorProxy = "auto",
     marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
     model=None,
@@ -121,9 +122,11 @@ def racing_outlook(
     moved = [v.name for v in chosen_vars(vars, model, "RacingMetropolis")]
     names = moved if vars is not None else [v.name for v in model.value_vars]
     point = dict(initial_point) if initial_point is not None else model.initial_point()
-    turn, *later = chosen_turns(model, names, options)
+    auto = options.marginalize == "auto"
+    factors = find_factors(model, options.observed_vars) if auto else None
+    turn, *later = chosen_turns(model, names, options, factors)
     prepared = prepare(model, turn.names, options, point=point, turn=turn)
-    left = reasons_against(model, names, options)
+    left = reasons_against(factors, names) if factors is not None else ()
     forecast = prepared.forecast
     n_rows, rows_per_unit = prepared.densities.n_rows, _rows_per_unit(prepared)
     size = prepared.densities.layout.indices(moved).size

@@ -352,15 +352,13 @@ def _sum_of_jets(eta, du, dv, shared, kept, size, u):
 
 
 @njit(cache=True, error_model="numpy")
-def _log_integral(eta, shared, kept, size, groups, g, mode, factor, log_det, nodes, log_weights):
-    """Log integral by nodes (K, q) around the mode."""
+def _log_terms(eta, shared, kept, size, groups, g, mode, factor, nodes, log_weights, terms):
+    """Write logarithms of the integrand at nodes (K, q) around the mode times their weights."""
     u = np.empty(N_LOCAL)
-    terms = np.empty(log_weights.size)
     for k in range(log_weights.size):
         _node(mode, factor, nodes[k], u)
         total = prior_value(eta, shared, groups, g, u)[0]
         terms[k] = total + _sum_of_rows(eta, shared, kept, size, u) + log_weights[k]
-    return log_det + _log_sum(terms)
 
 
 @njit(cache=True, error_model="numpy")
@@ -387,9 +385,9 @@ def _value(eta, shared, kept, rows, first, groups, g, mode, factor, nodes, log_w
     log_det = 0.0
     if not DISCRETE:
         log_det = _climb(eta, shared, kept, size, groups, g, mode, factor)
-    return _log_integral(
-        eta, shared, kept, size, groups, g, mode, factor, log_det, nodes, log_weights
-    )
+    terms = np.empty(log_weights.size)
+    _log_terms(eta, shared, kept, size, groups, g, mode, factor, nodes, log_weights, terms)
+    return log_det + _log_sum(terms)
 
 
 @njit(cache=True, error_model="numpy")
@@ -435,14 +433,16 @@ def _node_weights(terms):
 
 @njit(cache=True, error_model="numpy")
 def _expansion(
-    eta, du, dv, shared, kept, rows, first, groups, g, modes, factors, nodes, log_weights
+    eta, du, dv, shared, kept, rows, first, groups, g, modes, factors, nodes, log_weights, terms
 ):
-    """First derivatives of log L_g along du and dv, and the second one along both."""
+    """First derivatives of log L_g along du and dv, and the second one along both.
+
+    Writes the logarithms of the integrand at the nodes to ``terms`` (K,).
+    """
     begin = first[g]
     size = first[g + 1] - begin
     jet_kept(eta, du, dv, shared, rows, begin, padded(size), kept)
     n_nodes = log_weights.size
-    terms = np.empty(n_nodes)
     jets = np.empty((n_nodes, 3))
     u = np.empty(N_LOCAL)
     for k in range(n_nodes):
@@ -453,25 +453,56 @@ def _expansion(
         jets[k, 0] = a + prior_a
         jets[k, 1] = b + prior_b
         jets[k, 2] = c + prior_c
-    _node_weights(terms)
+    total = _log_sum(terms)
     first_u, first_v, second = 0.0, 0.0, 0.0
     for k in range(n_nodes):
-        if terms[k] == 0.0:  # derivatives may be infinite there
+        weight = math.exp(terms[k] - total)
+        if weight == 0.0:  # derivatives may be infinite there
             continue
-        first_u += terms[k] * jets[k, 0]
-        first_v += terms[k] * jets[k, 1]
-        second += terms[k] * (jets[k, 2] + jets[k, 0] * jets[k, 1])
+        first_u += weight * jets[k, 0]
+        first_v += weight * jets[k, 1]
+        second += weight * (jets[k, 2] + jets[k, 0] * jets[k, 1])
     return first_u, first_v, second - first_u * first_v
 
 
 @njit(cache=True, error_model="numpy")
+def _spread(terms, others):
+    """Range over nodes of the changes of the integrand's logarithm; nan where one is nan."""
+    low, high = math.inf, -math.inf
+    for k in range(terms.size):
+        change = terms[k] - others[k]
+        if math.isnan(change):
+            return math.nan
+        low = min(low, change)
+        high = max(high, change)
+    return high - low
+
+
+@njit(cache=True, error_model="numpy")
 def rewards(
-    points, centre, units, mask, rows, first, groups, modes, factors, nodes, log_weights, counter
+    points,
+    centre,
+    units,
+    mask,
+    rows,
+    first,
+    groups,
+    modes,
+    factors,
+    nodes,
+    log_weights,
+    most_spread,
+    moved_nodes,
+    moved_log_weights,
+    counter,
 ):
     """Changes of groups from points[0] to points[1] less those of their control variates, (2, m).
 
     With u = points[1] - points[0] and v = points[1] + points[0] - 2 centre over the coordinates in
-    ``mask`` (1 or 0), the control variate is d_u log L + d_u d_v log L / 2 at the centre.
+    ``mask`` (1 or 0), the control variate is d_u log L + d_u d_v log L / 2 at the centre. Both are
+    those of ``nodes`` held where they are stored. Where the integrand's logarithm changes by amounts
+    that differ between nodes by more than ``most_spread`` (1,), ``moved_nodes`` take their places
+    around the modes at both points.
     """
     at = np.where(mask > 0.0, centre, points[0])
     du = mask * (points[1] - points[0])
@@ -484,24 +515,40 @@ def rewards(
     jet_shared(at, du, dv, jets)
     most = longest(first, units)
     kept = np.empty((N_VALUE_KEPT, most))
+    kept_there = np.empty((N_VALUE_KEPT, most))
     kept_jets = np.empty((N_JET_KEPT, most))
     mode = np.empty(N_LOCAL)
     factor = np.empty((N_LOCAL, N_LOCAL))
+    at_centre = np.empty(log_weights.size)
+    old = np.empty(log_weights.size)
+    new = np.empty(log_weights.size)
     out = np.zeros((2, units.size))
-    data = (nodes, log_weights)
     for n in range(units.size):
         g = units[n]
-        mode[:] = modes[g]
-        old = _value(points[0], here, kept, rows, first, groups, g, mode, factor, *data)
-        new = _value(points[1], there, kept, rows, first, groups, g, mode, factor, *data)
-        if new == -math.inf:
-            out[1, n] = -math.inf
-            continue
+        size = first[g + 1] - first[g]
+        counter[0] += size
         slope, _, curvature = _expansion(
-            at, du, dv, jets, kept_jets, rows, first, groups, g, modes, factors, *data
-        )
-        out[1, n] = new - old - slope - 0.5 * curvature
-        counter[0] += first[g + 1] - first[g]
+            at, du, dv, jets, kept_jets, rows, first, groups, g, modes, factors, nodes, log_weights,
+            at_centre,
+        )  # fmt: skip
+        near = most_spread[0] > 0.0
+        if near:
+            value_kept(points[0], here, rows, first[g], padded(size), kept)
+            value_kept(points[1], there, rows, first[g], padded(size), kept_there)
+            held = (groups, g, modes[g], factors[g], nodes, log_weights)
+            _log_terms(points[0], here, kept, size, *held, old)
+            _log_terms(points[1], there, kept_there, size, *held, new)
+            near = _spread(old, at_centre) <= most_spread[0] >= _spread(new, at_centre)
+        if near:
+            change = _log_sum(new) - _log_sum(old)
+        else:
+            moved = (rows, first, groups, g, mode, factor, moved_nodes, moved_log_weights)
+            mode[:] = modes[g]
+            factor[:] = factors[g]
+            before = _value(points[0], here, kept, *moved)
+            after = _value(points[1], there, kept, *moved)
+            change = -math.inf if after == -math.inf else after - before
+        out[1, n] = change if change == -math.inf else change - slope - 0.5 * curvature
     return out
 
 
@@ -533,10 +580,11 @@ def state_rewards(
         jets = np.empty(N_JET_SHARED)
         jet_shared(at, du, du, jets)
         kept = np.empty((N_JET_KEPT, longest(first, units)))
+        terms = np.empty(log_weights.size)
         for n in range(units.size):
             slope, _, curvature = _expansion(
                 at, du, du, jets, kept, rows, first, groups, units[n], modes, factors, nodes,
-                log_weights,
+                log_weights, terms,
             )  # fmt: skip
             out[k, n] -= slope + 0.5 * curvature
     return out

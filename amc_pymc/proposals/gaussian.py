@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from numba import njit
+from amc_pymc.jit import njit
 
 __all__ = ["conditional_mean", "gaussian_log_ratio", "propose_gaussian"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from numba import njit
+from amc_pymc.jit import njit
 
 __all__ = ["langevin_log_ratio", "propose_langevin"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
+from amc_pymc.jit import njit
 
 __all__ = ["propose_random_walk"]
 

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from numba import njit
+from amc_pymc.jit import njit
 
 __all__ = ["propose_student", "student_log_ratio"]
 

@@ -25,8 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import njit
-
+from amc_pymc.jit import njit
 from amc_pymc.racing.population import Population, draw_rows, sweep_rows
 
 __all__ = ["LilParameters", "lil_ucb", "upper_half_width"]

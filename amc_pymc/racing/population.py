@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import njit
+from amc_pymc.jit import njit
 
 __all__ = ["Population", "draw_rows", "forget_rows", "make_population", "sweep_rows"]
 

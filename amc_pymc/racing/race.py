@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import njit, types
+from numba import types
 
+from amc_pymc.jit import njit
 from amc_pymc.racing.lil_ucb import LilParameters, lil_ucb
 from amc_pymc.racing.population import draw_rows, forget_all, forget_rows, sweep_rows
 

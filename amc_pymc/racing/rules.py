@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from amc_pymc.bounds import b_normal, bernstein_serfling
 from amc_pymc.racing.lil_ucb import LilParameters
@@ -154,7 +154,7 @@ def t_test_rule(
     """
     sizes = schedule(n_raced, batch_size, doubling=False)
     share = delta / _comparisons(n_arms, "pairwise")
-    quantile = student.isf(share, np.maximum(1, sizes - 1))
+    quantile = -stdtrit(np.maximum(1, sizes - 1), share)
     factor = quantile * _standard_error(sizes, n_raced)
     return _rule(sizes, factor, "pairwise", zero_sd_decides=zero_sd_decides)
 

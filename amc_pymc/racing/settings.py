@@ -312,7 +312,7 @@ Race = NormalRace | BernsteinRace | LilUCBRace | TTestRace | BardenetRace | Exac
 def as_race(
     race: str | Race,
     delta: float = _DELTA,
-    batch_size: int = _BATCH_SIZE,
+    batch_size: int | None = None,
     variance: Variance = "pairwise",
 ) -> Race:
     """Settings of the race from a step's arguments.
@@ -321,8 +321,8 @@ def as_race(
     ----------
     race : {"normal", "bernstein", "lil_ucb", "exact"} or a race
     delta, batch_size, variance
-        For a race given by name. "bernstein" begins with 2 rows unless ``batch_size`` is changed
-        from its default of 50.
+        For a race given by name; None is 50 rows. "bernstein" begins with 2 rows unless
+        ``batch_size`` is another number.
 
     Raises
     ------
@@ -330,6 +330,7 @@ def as_race(
         Values out of range, an unknown name, or a race that contradicts an argument that was
         changed from its default.
     """
+    batch_size = _BATCH_SIZE if batch_size is None else batch_size
     if isinstance(race, get_args(Race)):
         _check_agreement(race, delta=delta, batch_size=batch_size, variance=variance)
         return race

@@ -31,10 +31,9 @@ __all__ = [
 _BLOCKS = 20
 _CANDIDATES = 4
 _SAMPLE = 200
-#: Costs in evaluations of one row, measured: a draw's overhead in ``pm.sample`` and its step, a
-#: row gathered at random against one read in order, and a chain's part of starting up.
+#: Costs in evaluations of one row, measured: a draw's overhead in ``pm.sample`` and its step, and a
+#: chain's part of starting up.
 _DRAW_COST = 3_000
-_GATHER_COST = 4
 _START_COST = 20_000_000
 
 
@@ -58,7 +57,7 @@ class Decisions(Protocol):
     def cost(self, k: int, prepared: Any) -> int:
         """Units that making decision k on all of them takes; 0 if its race has read them all."""
 
-    def confirmed(self, k: int, prepared: Any) -> bool:
+    def confirmed(self, k: int, prepared: Any, surrogate: Any) -> bool:
         """Whether all units decide as the race did."""
 
     def distance(self, k: int, prepared: Any, surrogate: Any, rng) -> float:
@@ -92,9 +91,10 @@ class MoveDecisions:
         """Units of one pass, unless the race has read every one."""
         return _cost(prepared.densities.n_units, prepared.exact_rows, 1, self.log.read[k])
 
-    def confirmed(self, k: int, prepared: Preparation) -> bool:
+    def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
         """Whether the log ratio on all units has the sign of the verdict."""
-        change = prepared.densities.change(self.log.x[k], self.log.x_new[k])
+        points = self.log.x[k], self.log.x_new[k]
+        change = prepared.densities.change(*points, surrogate)
         return bool(self.log.known[k] + change > 0.0) == bool(self.log.accepted[k])
 
     def distance(self, k: int, prepared: Preparation, surrogate: Surrogate, rng) -> float:
@@ -135,7 +135,7 @@ class StateDecisions:
         arms = self.elements.states_of(self.log.element[k]).size
         return _cost(prepared.densities.n_units, prepared.exact_rows, arms, self.log.read[k])
 
-    def confirmed(self, k: int, prepared: Preparation) -> bool:
+    def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
         """Whether the state drawn has the highest score on all units."""
         points = self._points(k)
         scores = self._scores(k, points, prepared)
@@ -171,8 +171,9 @@ class Auditor:
     settings : Audits
     rows_spent : float
         Row evaluations that setting up took.
-    unit_cost : float
-        Row evaluations that a unit takes.
+    n_units : int
+    costs : (float, float)
+        Row evaluations that racing a unit takes, and auditing a decision for each unit.
     draws : int
         Of the chain; 0 collects nothing.
     decisions : callable
@@ -183,11 +184,12 @@ class Auditor:
         self,
         settings: Audits,
         rows_spent: float,
-        unit_cost: float,
+        n_units: int,
+        costs: tuple[float, float],
         draws: int,
         decisions: Callable[[int], Decisions],
     ):
-        self.settings, self.unit_cost = settings, unit_cost
+        self.settings, self.n_units, self.costs = settings, n_units, costs
         self.blocks = max(1, min(_BLOCKS, draws))
         self.quota = -(-settings.number // self.blocks)
         self.decisions = decisions(_CANDIDATES * self.quota if draws and settings.number else 0)
@@ -204,7 +206,7 @@ class Auditor:
 
     def spend(self, units: float) -> None:
         """Count what the chain has done since, which allows more audits."""
-        self.spent += _DRAW_COST + _GATHER_COST * units * self.unit_cost
+        self.spent += _DRAW_COST + units * self.costs[0]
 
     def due(self) -> bool:
         """Whether a block has ended with this draw."""
@@ -216,6 +218,8 @@ class Auditor:
 
     def run(self, prepared: Any, surrogate: Surrogate | None, rng) -> AuditTally:
         """Audit what the budget allows of the logged decisions; return what was added."""
+        if not self._affordable(self.n_units):
+            return AuditTally(0, 0, 0)
         kept = int(min(self.log.seen[0], self.log.x.shape[0]))
         due = self.settings.number * self.draw // max(1, self.draws) - self.tally.audited
         chosen = self._choose(kept, due, prepared, surrogate, rng)
@@ -226,7 +230,7 @@ class Auditor:
                 break
             units += cost
             audited += 1
-            wrong += bool(cost) and not self.decisions.confirmed(k, prepared)
+            wrong += bool(cost) and not self.decisions.confirmed(k, prepared, surrogate)
         if audited or not chosen.size:
             self.log.seen[0] = 0
         added = AuditTally(audited, wrong, units)
@@ -235,7 +239,7 @@ class Auditor:
 
     def _affordable(self, units: int) -> bool:
         share = self.settings.max_share
-        cost = 2.0 * (self.tally.units + units) * self.unit_cost
+        cost = (self.tally.units + units) * self.costs[1]
         return share is None or cost <= share * self.spent
 
     def _choose(self, kept, due, prepared, surrogate, rng) -> np.ndarray:

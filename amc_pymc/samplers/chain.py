@@ -75,11 +75,12 @@ class Sampler:
         self, rng: np.random.Generator, tune: int, draws: int, decisions: Callable
     ) -> dict[str, Any]:
         """What :class:`Chain` asks for, of a chain that has not moved yet."""
-        prepared = self.prepared
+        prepared, raced = self.prepared, self.prepared.raced
+        costs = raced.race_cost, raced.audit_cost
         return {
             "surrogate": prepared.first_surrogate,
             "auditor": Auditor(
-                self.audits, prepared.rows_spent, prepared.raced.unit_cost, draws, decisions
+                self.audits, prepared.rows_spent, raced.n_units, costs, draws, decisions
             ),
             "audit_rng": rng.spawn(1)[0],
             "tune_draws": tune,

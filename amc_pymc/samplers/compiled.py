@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import cfunc, njit, types
+from numba import cfunc, types
 
+from amc_pymc.jit import njit
 from amc_pymc.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
 from amc_pymc.samplers.surrogate import Surrogate, surrogate_change
 

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import njit
-
+from amc_pymc.jit import njit
 from amc_pymc.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule, race
 from amc_pymc.samplers.adaptation import Moments
 from amc_pymc.samplers.auditing import StateDecisions

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from numba import cfunc, njit
+from numba import cfunc
 
+from amc_pymc.jit import njit
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.racing import NOT_FINITE, REWARDS, Race, make_population
 from amc_pymc.samplers import metropolis
@@ -132,7 +133,11 @@ def init(space: ModelSpace, log_weights: np.ndarray, rng, *, draws: int = 0) -> 
     """A chain that starts in a random model, with points drawn from the pseudo-priors."""
     m, width = len(space.sizes), space.width
     spent = sum(s.prepared.rows_spent for s in space.samplers)
-    auditor = Auditor(space.audits, spent, 1.0, draws, lambda c: IndexDecisions(c, m, width))
+    raced = space.samplers[0].prepared.raced
+    costs = raced.race_cost, raced.audit_cost
+    auditor = Auditor(
+        space.audits, spent, space.n_units, costs, draws, lambda c: IndexDecisions(c, m, width)
+    )
     audit_rng = rng.spawn(1)[0]
     points = np.zeros((m, 1 + width))
     for k, d in enumerate(space.sizes):
@@ -282,7 +287,7 @@ class IndexDecisions:
         everything = space.n_units - space.exact.size
         return space.n_units * possible if self.log.read[k] < everything else 0
 
-    def confirmed(self, k: int, space: ModelSpace) -> bool:
+    def confirmed(self, k: int, space: ModelSpace, surrogate: None = None) -> bool:
         """Whether the model drawn has the highest score on all rows."""
         models = np.flatnonzero(np.isfinite(self.log.scores[k]))
         scores = self.log.scores[k][models] + space.totals(self.log.x[k], models)

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import njit, types
+from numba import types
 
+from amc_pymc.jit import njit
 from amc_pymc.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
 from amc_pymc.samplers.logs import reservoir_slot
 

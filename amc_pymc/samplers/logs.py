@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import njit
+from amc_pymc.jit import njit
 
 __all__ = ["IndexLog", "MoveLog", "StateLog", "log_move", "reservoir_slot", "without_room"]
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from numba import njit
-
+from amc_pymc.jit import njit
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.racing import DECIDED, NOT_FINITE
 from amc_pymc.samplers.adaptation import adapt_scale, proposal_weights
@@ -49,17 +48,22 @@ __all__ = [
     "step",
 ]
 
-#: Chains that start further than this from the mode, in standard deviations per root coordinate,
-#: begin their tuning near it instead.
-_FAR = 5.0
+#: In standard deviations per root coordinate: chains that start further than this from the mode
+#: begin their tuning near it instead; and chains whose units change expand around where they are
+#: instead of the mode.
+_FAR, _TOO_FAR = 5.0, 20.0
 
 
 @dataclass(kw_only=True, eq=False)
 class Metropolis(Sampler):
-    """Moves of the coordinates ``active`` (A,) by some proposals."""
+    """Moves of the coordinates ``active`` (A,) by some proposals.
+
+    ``tuning_transitions`` are those of a draw that tunes, if they are not as many as later.
+    """
 
     active: np.ndarray
     proposals: tuple[Proposal, ...]
+    tuning_transitions: int | None = None
 
     def _densities(self) -> Densities:
         gradients = any(KINDS[kind].gradients for kind in kinds_of(self.proposals))
@@ -112,6 +116,8 @@ def step(
     """
     points, counts = np.stack([x, x]), MetropolisCounts.zeros(len(KINDS))
     log, left = chain.log(tuning), sampler.transitions
+    if tuning and sampler.tuning_transitions is not None:
+        left = sampler.tuning_transitions
     args = points, sampler.races(chain), chain.moves, rng, log, chain.audit_rng, counts
     done, status, unit = sampler.run(run_transitions, left, *args)
     while status == NOT_FINITE:
@@ -231,7 +237,7 @@ def _centre(fit: GaussianFit, x: np.ndarray) -> np.ndarray:
     inside = fit.coordinates
     factor, _ = gaussian_factor(fit.precision[np.ix_(inside, inside)])
     z = np.linalg.solve(factor, (x - fit.mean)[inside])
-    near = np.linalg.norm(z) <= 4.0 * _FAR * np.sqrt(inside.size)
+    near = np.linalg.norm(z) <= _TOO_FAR * np.sqrt(inside.size)
     return fit.mean.copy() if near else x.copy()
 
 

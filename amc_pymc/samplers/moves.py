@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import njit
-
+from amc_pymc.jit import njit
 from amc_pymc.proposals import (
     conditional_mean,
     gaussian_log_ratio,

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from numba import njit
 from scipy import linalg, optimize
 
+from amc_pymc.jit import njit
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.samplers.mode import search_mode
 from amc_pymc.samplers.preparation import GaussianFit, NoProxy

@@ -74,8 +74,12 @@ class Raced(Protocol):
         """Rows of all units."""
 
     @property
-    def unit_cost(self) -> float:
-        """Cost of evaluating one unit, in log-likelihoods of one row."""
+    def race_cost(self) -> float:
+        """Cost of racing one unit, in log-likelihoods of one row that is read in order."""
+
+    @property
+    def audit_cost(self) -> float:
+        """Cost of auditing a decision, for each unit."""
 
     @property
     def rows_read(self) -> int | None:
@@ -84,6 +88,9 @@ class Raced(Protocol):
     @property
     def approximation_error(self) -> float:
         """Largest difference that a finer approximation of units made to a decision so far."""
+
+    def forget_errors(self) -> None:
+        """Set :attr:`approximation_error` to zero, for a new chain."""
 
     @property
     def reads(self) -> np.ndarray:
@@ -110,8 +117,11 @@ class Raced(Protocol):
     def all_values(self, x: np.ndarray) -> np.ndarray:
         """Log-likelihoods (N,) of all units at x."""
 
-    def change(self, x: np.ndarray, x_new: np.ndarray) -> float:
-        """Sum over all units of l_n(x_new) - l_n(x)."""
+    def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None, /) -> float:
+        """Sum over all units of l_n(x_new) - l_n(x).
+
+        ``surrogate`` is the one that races use, for :attr:`approximation_error`.
+        """
 
     def value_and_gradient(
         self, x: np.ndarray, units: np.ndarray | None = None, /

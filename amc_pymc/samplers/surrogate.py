@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import njit
-
+from amc_pymc.jit import njit
 from amc_pymc.samplers.raced import Raced
 
 __all__ = [

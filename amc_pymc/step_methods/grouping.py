@@ -46,13 +46,15 @@ class Turn:
     insists: bool = False
 
 
-def chosen_turns(model, active_names: Sequence[str], options: Options) -> list[Turn]:
+def chosen_turns(
+    model, active_names: Sequence[str], options: Options, factors: Sequence[Factor] | None = None
+) -> list[Turn]:
     """What a step integrates out.
 
     That is the factor with the most levels among those whose variables are all sampled, if a race
     over its groups pays. Factors with so many levels that their effects cannot stay among the
     coordinates of a control variate take turns with it: each has its effects integrated out given
-    those of the others.
+    those of the others. ``factors`` are those of :func:`find_factors`, if they have been found.
 
     Raises
     ------
@@ -68,7 +70,8 @@ def chosen_turns(model, active_names: Sequence[str], options: Options) -> list[T
         if asked:
             raise ValueError("marginalize needs proxy='taylor' and no row_logp")
         return rows
-    factors = find_factors(model, options.observed_vars)
+    if factors is None:
+        factors = find_factors(model, options.observed_vars)
     if asked:
         chosen = _asked(wanted, factors, model, active_names)
     else:
@@ -154,11 +157,8 @@ def _hyperparameters(factor: Factor, model, active_names) -> set[str]:
     return left & {v.name for v in ancestors([logp]) if v.name in values}
 
 
-def reasons_against(model, active_names: Sequence[str], options: Options) -> tuple[str, ...]:
+def reasons_against(factors: Sequence[Factor], active_names: Sequence[str]) -> tuple[str, ...]:
     """Variables with levels that ``marginalize="auto"`` leaves as they are, each with the reason."""
-    if options.marginalize != "auto":
-        return ()
-    factors = find_factors(model, options.observed_vars)
     reasons = ((f.label, _reason_against(f, active_names)) for f in factors)
     return tuple(f"{label}: {reason}" for label, reason in reasons if reason)
 

@@ -16,6 +16,7 @@ from amc_pymc.extract.data_control import DataControl
 from amc_pymc.extract.densities import ModelDensities, RowDensities
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.hyper import GaussianPriors, gaussian_priors
+from amc_pymc.extract.node_choice import choose_nodes
 from amc_pymc.extract.parameters import ParameterCut, cut_parameters
 from amc_pymc.extract.rows import CallbackRows, possible_points
 from amc_pymc.extract.support import element_states
@@ -88,13 +89,15 @@ def prepare(
                 prepared = _with_nested(bare, prior, options.proxy, rng, stages)
             else:
                 prepared = _with_taylor(bare, model, options.proxy, rng, fit, stages)
-            if isinstance(densities, GroupedModel):
+            groups = isinstance(densities, GroupedModel)
+            if groups:
                 stages.say("Choosing the nodes of the quadrature")
-                prepared = _with_nodes(prepared, densities)
+                prepared = _with_nodes(prepared, cast(GroupedModel, densities))
             stages.begin(_STAGES[2])
             _compile_races(prepared)
             stages.begin(_STAGES[3])
-            prepared = with_forecast(prepared, active, options.race, options.proxy.exact_rows, rng)
+            race = options.race_of_groups if groups else options.race
+            prepared = with_forecast(prepared, active, race, options.proxy.exact_rows, rng)
             stages.end("Prepared")
             spent = densities.rows_evaluated + prepared.raced.rows_evaluated
             return replace(prepared, rows_spent=spent)
@@ -227,7 +230,7 @@ def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
     fit, surrogate = prepared.fit, prepared.surrogate
     if fit is None or surrogate is None:
         return prepared
-    error = model.choose_nodes(_node_points(fit, model.layout), as_generator(_SEED))
+    error = choose_nodes(model, _node_points(fit, model.layout), as_generator(_SEED))
     surrogate = surrogate_at(model, surrogate.centre) or surrogate
     notes = prepared.notes
     if error > _NODE_ERROR:

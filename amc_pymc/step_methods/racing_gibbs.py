@@ -129,7 +129,7 @@ compile_kwargs, progressbar
         delta: float = 0.05,
         race: Literal["normal", "bernstein", "lil_ucb", "exact"] | Race = "normal",
         variance: Literal["pairwise", "marginal"] = "pairwise",
-        batch_size: int = 50,
+        batch_size: int | None = None,
         proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",
         audits: int | Audits = 200,
         transitions_per_draw: int = 1,

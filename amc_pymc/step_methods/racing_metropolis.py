@@ -46,7 +46,7 @@ _TRIES = 2
 #: Cost of drawing local effects, in log-likelihoods of one row for each row, and of storing a draw
 #: and of a transition besides that of rows; measured.
 _DRAWING_COST, _STORING_COST, _TRANSITION_COST = 6.0, 10_000.0, 1_000.0
-_MOST_TRANSITIONS = 200
+_MOST_TRANSITIONS, _TUNING_TRANSITIONS = 200, 5
 #: Transitions of a turn: enough to forget population parameters given the effects of other factors.
 _TURN_TRANSITIONS = 20
 
@@ -82,8 +82,8 @@ class RacingMetropolis(RacingStep):
     race : {"normal", "bernstein", "lil_ucb", "exact"} or a race such as NormalRace
         ``"exact"`` reads all rows: a plain Metropolis-Hastings chain, for checking.
         :class:`BernsteinRace` needs no normal batch means, but a range of the rewards.
-    batch_size : int, default 50
-        Rows of the first batch.
+    batch_size : int, optional
+        Rows of the first batch, by default 50, or 20 groups.
     proposal : {"auto", "random_walk", "gaussian", "nested", "langevin"} or a proposal object
         ``"auto"`` mixes Gaussian moves with a random walk, and gives nine tenths to the one that
         moved the chain further while tuning. With groups, the Gaussian becomes a Student t where it
@@ -99,7 +99,8 @@ class RacingMetropolis(RacingStep):
     transitions_per_draw : int or "auto", default "auto"
         Transitions between stored draws. ``pm.sample`` spends 5-300 microseconds per stored draw, a
         transition often less. ``"auto"`` is 1, unless local effects are drawn with every stored
-        draw: then it is so many that transitions are expected to take about as long as that.
+        draw: then it is so many that transitions are expected to take about as long as that,
+        and five a draw while tuning, when effects are not drawn.
     marginalize : "auto" or None or a variable or sequence of variables
         Local effects to integrate out: variables, or their names, of one grouping factor, or of
         several that take turns. ``"auto"`` takes the factor with the most levels if it has at least
@@ -248,7 +249,7 @@ class RacingMetropolis(RacingStep):
         observed_vars: Sequence[Any] | None = None,
         delta: float = 0.05,
         race: Literal["normal", "bernstein", "lil_ucb", "exact"] | Race = "normal",
-        batch_size: int = 50,
+        batch_size: int | None = None,
         proposal: Literal["auto", "random_walk", "gaussian", "langevin"] | Proposal = "auto",
         proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",
         audits: int | Audits = 200,
@@ -297,7 +298,11 @@ class RacingMetropolis(RacingStep):
             if not self._recover and densities.discrete:
                 raise ValueError("recover=False cannot mark discrete effects as not drawn")
         if options.transitions_per_draw == "auto" and self._recover:
-            sampler = dataclasses.replace(sampler, transitions=_transitions(sampler))
+            number = _transitions(sampler)
+            # Effects are not drawn while tuning if no other step needs them.
+            quick = self._alone and isinstance(densities, GroupedModel)
+            tuning = _TUNING_TRANSITIONS if quick else None
+            sampler = dataclasses.replace(sampler, transitions=number, tuning_transitions=tuning)
             if sampler.transitions > 1:
                 _log.info(
                     "%d transitions for every stored draw; race_rows is their sum.",
@@ -415,7 +420,7 @@ def _transitions(sampler: Metropolis) -> int:
     if model.groups.held is not None:  # other steps' draws are what takes time
         return _TURN_TRANSITIONS
     drawing = _STORING_COST + model.n_rows * _DRAWING_COST
-    transition = _TRANSITION_COST + forecast.rows * model.unit_cost * 4.0
+    transition = _TRANSITION_COST + forecast.rows * model.race_cost
     return int(np.clip(drawing / transition, 1, _MOST_TRANSITIONS))
 
 
@@ -446,5 +451,5 @@ def metropolis_sampler(model, turn: Turn, options: Options, proposal: str | Prop
             "proposal='langevin' needs rows that depend on continuous variables only; use 'auto'"
         )
     active = moved_coordinates(prepared.densities.layout, turn.names)
-    settings = options.sampler_settings()
+    settings = options.sampler_settings(groups=groups)
     return Metropolis(prepared=prepared, active=active, proposals=proposals, **settings)

@@ -106,7 +106,7 @@ rng, initial_point, compile_kwargs, blocked, progressbar
         observed_vars: Sequence[Any] | None = None,
         delta: float = 0.05,
         race: Literal["normal", "bernstein", "lil_ucb", "exact"] | Race = "normal",
-        batch_size: int = 50,
+        batch_size: int | None = None,
         proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",
         audits: int | Audits = 200,
         transitions_per_draw: int = 1,

@@ -25,7 +25,7 @@ from amc_pymc.samplers.auditing import Auditor
 from amc_pymc.step_methods.model_densities import check_rows_finite
 
 #: Nats by which quadrature may change a decision's log ratio before there is a warning.
-_QUADRATURE_ERROR = 0.1
+_QUADRATURE_ERROR = 0.2
 
 __all__ = ["RacingStep", "chosen_vars", "starting_point", "stat_dtypes"]
 
@@ -99,6 +99,7 @@ class RacingStep(BlockedStep):
                 f"The data of the model ({', '.join(changed)}) have changed since this "
                 f"{type(self).__name__} was made. Make a new one."
             )
+        self.prepared.densities.forget_errors()
         self.tune = tune > 0
         self.chain = self.core.init(self.sampler, self.rng, tune=tune, draws=draws)
 

@@ -13,7 +13,7 @@ from pytensor.graph.basic import Variable
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.proxies import DataProxy
-from amc_pymc.racing import as_race
+from amc_pymc.racing import Race, as_race
 from amc_pymc.samplers import (
     Audits,
     GaussianProposal,
@@ -66,6 +66,8 @@ class TaylorProxy:
 
 
 Proxy = TaylorProxy | DataProxy
+#: First batch, where the user has not chosen one. Groups' residuals are sums of those of many rows.
+_ROWS, _GROUPS = 50, 20
 #: The tails of a logarithm of a standard deviation are those of an exponential distribution, and of
 #: what it is the scale of, while few groups know it.
 _FOR_GROUPS = GaussianProposal(target_accept=0.4, freedom=5.0)
@@ -75,7 +77,8 @@ _FOR_GROUPS = GaussianProposal(target_accept=0.4, freedom=5.0)
 class Options:
     """Arguments that all racing steps have in common, checked; documented in RacingMetropolis.
 
-    ``race``, ``proxy`` and ``audits`` become settings; ``insist`` says that the user asked for the
+    ``race``, ``proxy`` and ``audits`` become settings; ``race_of_groups`` is the race where groups
+    take the place of rows; ``insist`` says that the user asked for the
     control variate, so that there is no doing without.
     """
 
@@ -83,7 +86,7 @@ class Options:
     delta: float = 0.05
     race: Any = "normal"
     variance: Any = "pairwise"
-    batch_size: int = 50
+    batch_size: int | None = None
     proxy: Any = "auto"
     audits: Any = 200
     transitions_per_draw: Any = 1
@@ -93,11 +96,13 @@ class Options:
     compile_kwargs: dict[str, Any] | None = None
     progressbar: bool = True
     insist: bool = field(default=False, init=False)
+    race_of_groups: Any = field(default=None, init=False)
 
     def __post_init__(self):
         proxy, insist = as_proxy(self.proxy)
         checked = {
-            "race": as_race(self.race, self.delta, self.batch_size, self.variance),
+            "race": self._race_with(_ROWS),
+            "race_of_groups": self._race_with(_GROUPS if self.race == "normal" else _ROWS),
             "audits": as_audits(self.audits),
             "transitions_per_draw": _transitions(self.transitions_per_draw),
             "proxy": proxy,
@@ -125,10 +130,16 @@ class Options:
             return "proxy=None"
         return "" if self.row_logp is None else "row_logp has no derivatives"
 
-    def sampler_settings(self) -> dict[str, Any]:
+    def _race_with(self, batch_size: int) -> Race:
+        """The race, with a first batch of this size unless the user has chosen one."""
+        chosen = batch_size if self.batch_size is None else self.batch_size
+        return as_race(self.race, self.delta, chosen, self.variance)
+
+    def sampler_settings(self, *, groups: bool = False) -> dict[str, Any]:
         """What a :class:`~amc_pymc.samplers.chain.Sampler` takes of them."""
         number = 1 if self.transitions_per_draw == "auto" else self.transitions_per_draw
-        return {"race": self.race, "audits": self.audits, "transitions": number}
+        race = self.race_of_groups if groups else self.race
+        return {"race": race, "audits": self.audits, "transitions": number}
 
 
 def as_proposals(

@@ -149,7 +149,10 @@ def logged(number, decisions, *, max_share=None, draws=1, seed=1):
     rng = np.random.default_rng(seed)
     settings = amc.Audits(number, max_share=max_share)
     size = prepared.start.size
-    auditor = Auditor(settings, prepared.rows_spent, 1.0, draws, lambda c: MoveDecisions(c, size))
+    n_units, costs = prepared.raced.n_units, (4.0, 2.0)
+    auditor = Auditor(
+        settings, prepared.rows_spent, n_units, costs, draws, lambda c: MoveDecisions(c, size)
+    )
     kept = min(decisions, auditor.log.x.shape[0])
     auditor.log.x[:kept] = rng.normal(0, 0.05, size=(kept, 2)) + np.array([1.0, -0.5])
     auditor.log.x_new[:kept] = auditor.log.x[:kept] + rng.normal(0, 0.05, size=(kept, 2))

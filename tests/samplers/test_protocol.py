@@ -46,7 +46,8 @@ class Groups:
     """Normal groups with one mean; their residuals are waves that nearly sum to zero."""
 
     unit, observed_vars, rows_evaluated = "group", ("y",), 0
-    n_units, n_rows, unit_cost, expand = N, 3 * N, 3.0, np.array([0])
+    n_units, n_rows, race_cost, audit_cost = N, 3 * N, 12.0, 6.0
+    expand = np.array([0])
     rows_read, approximation_error = None, 0.0
     reads = np.array([0])
     layout = FlatLayout(("mu",), ((),), ("float64",))
@@ -60,7 +61,7 @@ class Groups:
     def all_values(self, x):
         return self.values(x, np.arange(N))
 
-    def change(self, x, x_new):
+    def change(self, x, x_new, surrogate=None):
         return float(self.all_values(x_new).sum() - self.all_values(x).sum())
 
     def value_and_gradient(self, x, units=None):
@@ -83,6 +84,9 @@ class Groups:
         return np.array([[-4.0]])
 
     def raise_errors(self):
+        pass
+
+    def forget_errors(self):
         pass
 
 

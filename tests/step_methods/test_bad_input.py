@@ -64,7 +64,9 @@ class TestSharedArguments:
     def test_delta(self, step, categorical, delta, race):
         self.refused(step, categorical, "delta", delta, race=race)
 
-    @pytest.mark.parametrize(("size", "error"), [*COUNTS, (1, ValueError)])
+    @pytest.mark.parametrize(
+        ("size", "error"), [*(c for c in COUNTS if c[0] is not None), (1, ValueError)]
+    )
     def test_batch_size(self, step, categorical, size, error):
         self.refused(step, categorical, "batch_size", size, error)
 

@@ -97,7 +97,8 @@ def test_a_point_keeps_its_order_shapes_and_types(labelled, step):
     assert list(new) == list(point)
     for name, old in point.items():
         assert new[name].shape == old.shape and new[name].dtype == old.dtype
-    assert stats["race_rows"] == SIZE[0] * step.sampler.transitions
+    read = stats["race_rows"] / step.sampler.transitions  # of 20 or all groups of ten rows
+    assert 20 * SIZE[0] / SIZE[1] <= read <= SIZE[0]
 
 
 # --- results --------------------------------------------------------------------------------------

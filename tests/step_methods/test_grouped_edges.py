@@ -12,7 +12,7 @@ from scipy import special, stats
 
 import amc_pymc as amc
 
-from amc_pymc.extract.group_densities import GroupedModel
+from amc_pymc.step_methods import preparation
 from models.grouped import intercepts_model, simulate_intercepts
 from models.grouped_gaussian import gaussian_reference
 
@@ -162,11 +162,11 @@ def test_decisions_are_wrong_as_rarely_as_promised():
 def poor_nodes(monkeypatch):
     """Laplace approximations of the groups' integrals."""
 
-    def choose_nodes(self, points, rng):
-        self._set_nodes(1)
+    def choose_nodes(densities, points, rng):
+        densities.set_nodes(1)
         return 0.0
 
-    monkeypatch.setattr(GroupedModel, "choose_nodes", choose_nodes)
+    monkeypatch.setattr(preparation, "choose_nodes", choose_nodes)
 
 
 def test_audits_notice_poor_quadrature(poor_nodes):

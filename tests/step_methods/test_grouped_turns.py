@@ -141,11 +141,10 @@ def test_rows_follow_what_is_held():
     point = model().initial_point()
     x = densities.ravel(point)
     densities.hold(point)
-    assert not densities.hold(point)
     before = densities.all_values(x)
     rng = np.random.default_rng(3)
     other = point | {"b": rng.normal(size=LEVELS["b"])}
-    assert densities.hold(other)
+    densities.hold(other)
     after = densities.all_values(x)
     index, _, y = data()
     for sign, b in ((-1.0, point["b"]), (1.0, other["b"])):

@@ -1,0 +1,142 @@
+"""How many nodes the quadrature over local effects takes, and whether races hold fewer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from amc_pymc.extract.group_densities import GroupDensities
+from amc_pymc.rng import as_generator
+
+__all__ = ["HELD_TOLERANCE", "NODES", "TOLERANCE", "choose_nodes"]
+
+#: Nodes along each axis that are tried, by the number of effects. One node would do for Gaussian
+#: groups, but second derivatives need the spread between nodes.
+NODES = {1: (2, 3, 5, 7, 11, 15, 21), 2: (2, 3, 5, 7, 11), 3: (2, 3, 5, 7)}
+#: Those that races may hold.
+_HELD = {1: (2, 3, 5, 7), 2: (2, 3, 5), 3: (2, 3)}
+#: Standard deviation of the quadrature's error over points of a posterior that is allowed, in nats.
+TOLERANCE = 0.03
+#: Rows on which it is measured.
+_SAMPLE = 200_000
+#: Races hold nodes from so many groups on (a standard deviation that few groups know varies widely),
+#: if decisions become cheaper by so much, and the error of each is below this, in nats.
+_MANY_GROUPS, _CHEAPER, HELD_TOLERANCE = 250, 0.85, 0.1
+#: For the cost of decisions: groups of a first batch, half-widths in standard errors, the largest
+#: distance of a log ratio from its threshold, pairs of points, decisions between each, and how much
+#: nearer to the centre they are.
+_FIRST_BATCH, _HALF_WIDTH, _FARTHEST, _PAIRS, _TRIALS, _NEARER = 20, 2.6, 2.0, 8, 40, 2 / 3
+_SEED = 20161
+
+
+def choose_nodes(
+    densities: GroupDensities, points: Sequence[np.ndarray], rng: np.random.Generator
+) -> float:
+    """Let groups take the fewest nodes whose error hardly varies over some points of the posterior.
+
+    What a constant error does to the log-likelihood does not matter to a sampler.
+
+    Parameters
+    ----------
+    densities : GroupDensities
+        Their nodes are changed, and are to settle anew.
+    points : sequence of (D,) arrays
+        The first is the centre of control variates.
+    rng : numpy.random.Generator
+        For a sample of the groups.
+
+    Returns
+    -------
+    float
+        Standard deviation of the error of nodes that are moved over the points, in nats.
+    """
+    if densities.discrete:
+        return 0.0
+    n_units = densities.n_units
+    number = max(1, int(min(1.0, _SAMPLE / max(1, densities.n_rows)) * n_units))
+    some = np.sort(rng.choice(n_units, size=number, replace=False))
+    choices = NODES[densities.groups.program.n_local]
+    best, error = _totals(densities, choices[-1], points, some), np.inf
+    for k in choices[:-1]:
+        error = float(np.std(_totals(densities, k, points, some) - best))
+        if error < TOLERANCE:
+            break
+    else:
+        densities.set_nodes(choices[-1])
+    enough = [k for k in choices if k >= densities.n_nodes]
+    _choose_held(densities, enough, points, some, best - best[0])
+    densities.forget_centre()
+    return error
+
+
+def _totals(densities: GroupDensities, number: int, points, some: np.ndarray) -> np.ndarray:
+    """Log-likelihoods of all groups at points, from some, with so many nodes from now on."""
+    densities.set_nodes(number)
+    densities.rows_evaluated += some.size * len(points) * len(densities.nodes.log_weights)
+    scale = densities.n_units / some.size
+    return scale * np.array([densities.values(x, some).sum() for x in points])
+
+
+def _choose_held(
+    densities: GroupDensities, choices: Sequence[int], points, some: np.ndarray, changes: np.ndarray
+) -> None:
+    """Let races hold nodes if that makes them cheaper and is accurate with few enough of all.
+
+    ``choices`` are numbers of all nodes, of which the first is enough for nodes that are moved;
+    ``changes`` those of the log-likelihood from the first point.
+    """
+    if densities.n_units < _MANY_GROUPS:
+        return
+    centre, scale = points[0], densities.n_units / some.size
+    expanded = {}
+    for number in choices[:3]:
+        densities.set_nodes(number)
+        densities.settle(centre, some)
+        surrogate = centre, *densities.expansion(centre, some)
+        expanded[number] = [densities.expanded_change(centre, x, surrogate) for x in points]
+    densities.set_nodes(choices[0])
+    most = _CHEAPER * _decision_cost(densities, points, some)
+    for held in _HELD[densities.groups.program.n_local]:
+        densities.hold_nodes(held)
+        if _decision_cost(densities, points, some) > most:
+            continue
+        rest = [densities.raced(centre, x, centre, some).sum() for x in points]
+        for number, known in expanded.items():
+            if np.ptp(scale * (np.array(known) + rest) - changes) < HELD_TOLERANCE:
+                densities.set_nodes(number)
+                densities.hold_nodes(held)
+                return
+    densities.hold_nodes(None)
+
+
+def _decision_cost(densities: GroupDensities, points, some: np.ndarray) -> float:
+    """Expected cost of a decision in log-likelihoods of one row, where chains will be.
+
+    That is nearer to the centre than the points, at which errors are looked for.
+    """
+    rng, centre = as_generator(_SEED), points[0]
+    near = [centre + _NEARER * (x - centre) for x in points[1 : _PAIRS + 2]]
+    residuals = [densities.raced(x, y, centre, some) for x, y in pairwise(near)]
+    n_units = densities.n_units
+    needed = [_groups_needed(r, n_units, rng) for r in residuals for _ in range(_TRIALS)]
+    return float(np.mean(needed) * densities.race_cost)
+
+
+def _groups_needed(residuals: np.ndarray, n_units: int, rng: np.random.Generator) -> int:
+    """Groups that a race reads which samples these residuals (m,) of ``n_units`` groups.
+
+    The distance of the log ratio from its threshold is uniform. A batch decides if its half-width
+    is below that, and if no group holds more than half of its squares.
+    """
+    distance, size = _FARTHEST * rng.random(), _FIRST_BATCH
+    order = rng.permutation(residuals.size)
+    while size < residuals.size:
+        batch = residuals[order[:size]]
+        squares = (batch - batch.mean()) ** 2
+        width = _HALF_WIDTH * n_units * np.sqrt(squares.mean() / size)
+        if width < distance and squares.max() <= 0.5 * squares.sum():
+            return size
+        size *= 2
+    return n_units

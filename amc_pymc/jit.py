@@ -1,0 +1,119 @@
+"""Numba functions whose machine code on disk belongs to all the source that went into it.
+
+Numba keeps machine code beside the file that defines a function, and compiles anew when that file has
+changed. What the function calls is part of its machine code, too, but may stand in other files.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numba
+
+from numba.core import caching
+
+__all__ = ["njit", "source_digest"]
+
+
+def njit(*args, **settings):
+    """:func:`numba.njit` for functions of a package, with ``cache=True`` safe against stale code.
+
+    Machine code is read from disk only if the file of the function, and every file of its package
+    that this file imports, directly or not, are what they were.
+
+    Examples
+    --------
+    >>> from amc_pymc.jit import njit
+    >>> @njit(error_model="numpy")
+    ... def reciprocal(x):
+    ...     return 1.0 / x
+    >>> reciprocal(4.0)
+    0.25
+    """
+
+    def decorate(function: Callable):
+        dispatcher = numba.njit(**settings)(function)
+        if settings.get("cache"):
+            dispatcher._cache = _Cache(function)
+        return dispatcher
+
+    return decorate(args[0]) if args else decorate
+
+
+@functools.cache
+def source_digest(path: Path) -> bytes:
+    """Hash of a file of a package and of all that it imports from the package.
+
+    Parameters
+    ----------
+    path : Path
+        A module; its package reaches up to the last folder with an ``__init__.py``.
+    """
+    root = path.parent
+    while (root.parent / "__init__.py").exists():
+        root = root.parent
+    seen: set[Path] = set()
+    waiting = [path]
+    while waiting:
+        file = waiting.pop()
+        if file not in seen:
+            seen.add(file)
+            waiting.extend(_imported(file, root))
+    digest = hashlib.sha256()
+    for file in sorted(seen):
+        digest.update(str(file.relative_to(root)).encode())
+        digest.update(_read(file))
+    return digest.digest()
+
+
+@functools.cache
+def _read(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+@functools.cache
+def _imported(path: Path, root: Path) -> tuple[Path, ...]:
+    """Files of the package ``root`` that a file imports, those of ``from package import module`` too."""
+    package = re.escape(root.name)
+    pattern = rf"^\s*(?:from\s+({package}[\w.]*)\s+import\s+(\([^)]*\)|[^\n#]*)|import\s+({package}[\w.]*))"
+    found = []
+    for origin, names, whole in re.findall(pattern, _read(path).decode(), re.MULTILINE):
+        module = origin or whole
+        found += [module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))]
+    places = (root.parent.joinpath(*module.split(".")) for module in found)
+    files = (file for place in places for file in (place / "__init__.py", place.with_suffix(".py")))
+    return tuple(file for file in files if file.exists())
+
+
+class _Stamped:
+    """A locator whose stamp covers all the source."""
+
+    _py_file: str
+
+    def get_source_stamp(self):
+        return source_digest(Path(self._py_file))
+
+
+class _UserProvided(_Stamped, caching.UserProvidedCacheLocator):
+    pass
+
+
+class _InTree(_Stamped, caching.InTreeCacheLocator):
+    pass
+
+
+class _UserWide(_Stamped, caching.UserWideCacheLocator):
+    pass
+
+
+class _CacheImpl(caching.CompileResultCacheImpl):
+    _locator_classes = [_UserProvided, _InTree, _UserWide, caching.ZipCacheLocator]
+
+
+class _Cache(caching.FunctionCache):
+    _impl_class = _CacheImpl

@@ -1,0 +1,37 @@
+"""Names of a package that are imported when they are first used."""
+
+from __future__ import annotations
+
+import importlib
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["attach"]
+
+
+def attach(
+    package: str, namespace: dict[str, Any], places: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The module functions ``__getattr__`` and ``__dir__`` of a package.
+
+    Parameters
+    ----------
+    package : str
+        Full name of the package.
+    namespace : dict
+        Its ``globals()``, where names are kept once they have been imported.
+    places : mapping of str to str
+        Full name of the module that each public name comes from.
+    """
+
+    def get(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        namespace[name] = getattr(importlib.import_module(places[name]), name)
+        return namespace[name]
+
+    def names() -> list[str]:
+        return sorted({*namespace, *places})
+
+    return get, names

@@ -1,0 +1,112 @@
+"""Machine code on disk is used only if all the source that went into it is what it was."""
+
+import os
+import subprocess
+import sys
+
+from pathlib import Path
+
+import pytest
+
+import amc_pymc
+
+from amc_pymc.jit import source_digest
+
+FILES = {
+    "__init__.py": "",
+    "outer.py": """
+from {decorator} import njit
+from kernels_of_tests.middle import twice
+
+@njit(cache=True)
+def outer(x):
+    return twice(x) + 1.0
+""",
+    "middle/__init__.py": "from kernels_of_tests.middle.inner import twice\n",
+    "middle/inner.py": """
+from {decorator} import njit
+
+@njit(cache=True)
+def twice(x):
+    return 2.0 * x
+""",
+    "unrelated.py": "",
+}
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A package of kernels, one of which calls another in another file."""
+
+    def write(decorator):
+        root = tmp_path / "kernels_of_tests"
+        for name, text in FILES.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.format(decorator=decorator))
+        return root
+
+    return write
+
+
+def run(root):
+    """The value of outer(3) in a new process, and whether it came from the disk."""
+    script = """
+from kernels_of_tests.outer import outer
+print(outer(3.0), sum(outer.stats.cache_hits.values()))
+"""
+    places = [str(root.parent), str(Path(amc_pymc.__file__).parents[1])]
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places), "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    value, hits = done.stdout.split()
+    return float(value), int(hits)
+
+
+@pytest.mark.parametrize(("decorator", "after"), [("amc_pymc.jit", 10.0), ("numba", 7.0)])
+def test_a_change_in_another_file_is_noticed(package, decorator, after):
+    """Numba alone looks at the file of the function only, and runs what is stale."""
+    root = package(decorator)
+    assert run(root) == (7.0, 0)
+    assert run(root) == (7.0, 1)
+    inner = root / "middle" / "inner.py"
+    inner.write_text(inner.read_text().replace("2.0 * x", "3.0 * x"))
+    value, hits = run(root)
+    assert value == after
+    assert hits == (0 if decorator == "amc_pymc.jit" else 1)
+
+
+def test_the_digest_covers_what_is_imported_and_nothing_else(package):
+    root = package("amc_pymc.jit")
+    digests = {source_digest(root / "outer.py")}
+
+    def changed(name, text):
+        (root / name).write_text(text)
+        script = "import sys; from pathlib import Path; from amc_pymc.jit import source_digest; "
+        script += "print(source_digest(Path(sys.argv[1])).hex())"
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(root / "outer.py")],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests.add(bytes.fromhex(done.stdout.strip()))
+        return len(digests)
+
+    assert changed("unrelated.py", "a = 1\n") == 1
+    assert changed("middle/inner.py", FILES["middle/inner.py"]) == 2
+    assert changed("middle/__init__.py", "import kernels_of_tests.unrelated\n") == 3
+    assert changed("unrelated.py", "a = 2\n") == 4
+
+
+def test_kernels_of_the_package_are_keyed_by_what_they_call():
+    root = Path(amc_pymc.__file__).parent
+    from amc_pymc.samplers.metropolis import run_transitions
+
+    stamp = run_transitions._cache._impl.locator.get_source_stamp()
+    assert stamp == source_digest(root / "samplers" / "metropolis.py")
+    assert stamp != source_digest(root / "racing" / "race.py")
