@@ -34,6 +34,8 @@ _FEW_ARMS = 8
 #: In a guarded race, a round in which one row holds more than this share of the squares decides
 #: nothing.
 _DOMINANT_SHARE = 0.5
+#: Half-widths by which arm 0 must be led as long as they are not safe.
+_FIRM_LEAD = 4.0
 
 
 class RaceRule(NamedTuple):
@@ -62,6 +64,10 @@ class RaceRule(NamedTuple):
         constant over rows (a control variate that is exact).
     lil : LilParameters
         Hands the race over to lil'UCB where its ``delta`` is positive.
+    safe_width : float
+        As long as its half-width is larger, a lead over arm 0 drops it only if it is four times as
+        large. Infinity: arms are alike. Where arm 0 is the current point of a chain, this keeps the
+        error rate delta from moving it to a point whose log density is lower by many units.
     """
 
     sizes: np.ndarray
@@ -72,6 +78,7 @@ class RaceRule(NamedTuple):
     guarded: bool
     zero_sd_decides: bool
     lil: LilParameters
+    safe_width: float
 
 
 class RaceResult(NamedTuple):
@@ -260,6 +267,8 @@ def _eliminate(t, seen, alive, scores, squares, mean, low, high, ranged, rule):
             half = half_of_best + _half_width_of_arm(t, seen, a, squares, mean, low, high, rule)
         else:
             half = _half_width_of_pair(t, seen, best, a, squares, mean, low, high, ranged, rule)
+        if a == 0 and half > rule.safe_width:
+            half *= _FIRM_LEAD
         if half <= 0.0:
             if rule.zero_sd_decides:
                 alive[a] = False

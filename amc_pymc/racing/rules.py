@@ -233,4 +233,5 @@ def _rule(
         guarded,
         bool(zero_sd_decides),
         _NO_LIL,
+        np.inf,
     )

@@ -24,6 +24,8 @@ __all__ = ["Chain", "Sampler", "audited", "learns_now", "recentre", "report", "s
 
 #: A race that reads more than this share of the units calls for a better centre.
 _RECENTRE_SHARE = 0.02
+#: Half-width of a log ratio from which on a proposal is accepted by its sign alone.
+_SAFE = 5.0
 
 
 @dataclass(kw_only=True, eq=False)
@@ -53,7 +55,8 @@ class Sampler:
         return self.prepared.compiled(self.prepared.residuals.rewards)
 
     def _rule(self, n_raced: int) -> RaceRule:
-        return self.race.rule(n_raced, 2, zero_sd_decides=self.prepared.rounding_only)
+        rule = self.race.rule(n_raced, 2, zero_sd_decides=self.prepared.rounding_only)
+        return rule._replace(safe_width=_SAFE / max(1, n_raced))
 
     def races(self, chain: Chain) -> Races:
         """Decisions of one chain."""

@@ -205,6 +205,7 @@ def rule_of(rules, j):
         rules.guarded,
         rules.zero_sd_decides,
         rules.lil,
+        rules.safe_width,
     )
 
 
