@@ -247,7 +247,7 @@ def _follow_gaussian(prepared, chain: MetropolisChain, fit, centre, active):
     chain.surrogate = _surrogate(model, centre)
     precision = -(chain.surrogate.hessian + chain.rest_hessian) * np.outer(inside, inside)
     slope = chain.surrogate.gradient + model.rest_value_and_gradient(centre)[1]
-    mean, length = _newton(centre, precision, slope, fit.coordinates)
+    mean, length = _newton(centre, precision, slope, fit.precision, fit.coordinates)
     if np.isinf(length):
         precision = fit.precision
     fit = GaussianFit(mean, precision, fit.coordinates)
@@ -269,23 +269,27 @@ def _follow_nested(prepared, chain: MetropolisChain, fit, centre):
     mean[nested.phi] = nested.mode
     goal, precision, _ = at_phi(prior, laplace, mean)
     slope = precision @ (goal - centre[nested.theta])
-    mean[nested.theta], length = _newton(centre[nested.theta], precision, slope)
+    before = fit.precision[np.ix_(nested.theta, nested.theta)]
+    mean[nested.theta], length = _newton(centre[nested.theta], precision, slope, before)
     return GaussianFit(mean, fit.precision, fit.coordinates), length
 
 
-def _newton(x, precision, slope, inside=slice(None)) -> tuple[np.ndarray, float]:
+def _newton(x, precision, slope, before, inside=slice(None)) -> tuple[np.ndarray, float]:
     """A Newton step from x along some coordinates, shortened if it is long, and its whole length.
 
     None is made, and the length is infinite, where the log density is not concave. Lengths are in
-    standard deviations per root coordinate.
+    standard deviations per root coordinate, the larger one of those by this precision and by the
+    one ``before``: where a log density is nearly flat its own promises too much.
     """
     factor, concave = gaussian_factor(precision[inside][:, inside], floor=1e-6)
     out = x.copy()
     if not concave:
         return out, np.inf
     z = factor.T @ slope[inside]
-    length = float(np.linalg.norm(z) / np.sqrt(z.size))
-    out[inside] += min(1.0, _LONGEST / max(length, 1e-300)) * factor @ z
+    step = factor @ z
+    squares = z @ z, step @ before[inside][:, inside] @ step
+    length = float(np.sqrt(max(squares) / z.size))
+    out[inside] += min(1.0, _LONGEST / max(length, 1e-300)) * step
     return out, length
 
 

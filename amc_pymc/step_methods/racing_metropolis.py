@@ -362,11 +362,17 @@ class RacingMetropolis(RacingStep):
         densities = self.prepared.densities
         return densities if isinstance(densities, GroupedModel) else None
 
-    def _condition(self, chain, point) -> None:
-        """Expand groups anew where some variables are data to them."""
-        if self._local is not None and self._local.groups.held is not None:
+    @property
+    def _has_held(self) -> bool:
+        return self._local is not None and self._local.groups.held is not None
+
+    def _condition(self, point) -> None:
+        """Variables of other turns are data to groups."""
+        if self._has_held:
             self._local.hold(point)
-            x = self._local.ravel(point)
+
+    def _follow(self, chain, x) -> None:
+        if self._has_held:
             metropolis.follow(self.sampler, chain, x, tuning=self.tune)
 
     def _moved(self, point, x):

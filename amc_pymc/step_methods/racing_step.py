@@ -117,11 +117,12 @@ class RacingStep(BlockedStep):
         if self.chain is None:
             self.chain = self.core.init(self.sampler, self.rng)
         chain, tune = self.chain, self.tune
-        self._condition(chain, point)
+        self._condition(point)
         x = self.prepared.densities.ravel(point)
         if chain.draw == 0:
             check_rows_finite(self.prepared.densities, x, "the start of the chain")
             x = self._first_point(chain, x)
+        self._follow(chain, x)
         densities = self.prepared.densities
         before = densities.rows_read or 0
         x, counts = self.core.step(self.sampler, chain, x, self.rng, tuning=tune)
@@ -165,12 +166,15 @@ class RacingStep(BlockedStep):
         """Rows that a draw with exact decisions reads."""
         return self.sampler.rows_of_a_draw()
 
-    def _condition(self, chain, point) -> None:
+    def _condition(self, point) -> None:
         """Take note of what other steps have changed, where it is not among the coordinates."""
 
     def _first_point(self, chain, x: np.ndarray) -> np.ndarray:
         """Where a chain that was given x begins."""
         return x
+
+    def _follow(self, chain, x: np.ndarray) -> None:
+        """Expand control variates anew where what they approximate has changed."""
 
     def _moved(self, point, x: np.ndarray) -> dict[str, np.ndarray]:
         """The point with this step's variables taken from x."""

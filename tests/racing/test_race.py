@@ -106,6 +106,28 @@ def test_half_the_bound_breaks_the_promise():
     assert abs(error - expected) < 5 * standard_error(expected)
 
 
+@pytest.mark.parametrize("lead", [-300.0, -60.0])
+def test_a_hopeless_arm_never_takes_the_place_of_arm_0(lead):
+    """Looks that err do so towards arm 0 only, as long as half-widths are not safe."""
+    n_rows, delta = 5_000, 0.4
+    rng = np.random.default_rng(11)
+    table = np.stack([np.zeros(n_rows), normal_scores(n_rows, rng)])
+    rule = with_bound(b_normal(delta, 50 / n_rows), 50, n_rows)
+    cautious = rule._replace(safe_width=5.0 / n_rows)
+    population = make_population(n_rows)
+
+    def share_won(rule, bias):
+        races = [run(table, rule, rng, bias=bias, population=population) for _ in range(2_000)]
+        return np.mean([r.winner == 1 for r in races])
+
+    assert share_won(rule, [0.0, lead / n_rows]) > 0.02
+    assert share_won(cautious, [0.0, lead / n_rows]) == 0.0
+    # the other way round nothing has changed: a firm lead decides at once
+    assert share_won(cautious, [0.0, 5_000.0 / n_rows]) == 1.0
+    firm = run(table, cautious, rng, bias=[0.0, 5.0], population=population)
+    assert firm.rows == 50
+
+
 @pytest.mark.parametrize("gap", [0.25, 0.75, 1.5])
 def test_error_and_rows_at_a_gap(gap):
     delta, n_rows, batch_size = 0.1, 5_000, 200

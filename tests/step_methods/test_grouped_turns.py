@@ -13,6 +13,7 @@ from scipy import stats
 import amc_pymc as amc
 
 from amc_pymc.extract.groups import find_factors, take_groups
+from amc_pymc.samplers.metropolis import _newton
 from amc_pymc.step_methods.grouping import chosen_turns
 from amc_pymc.step_methods.settings import Options
 
@@ -184,6 +185,30 @@ def test_gaussian_groups_leave_nothing_to_the_race():
     prepared = step().prepared
     assert prepared.densities.n_nodes == 2
     assert prepared.forecast.residual_sd < 1e-9 < prepared.forecast.plain_sd
+
+
+def test_a_chain_from_far_out_begins_near_the_mode():
+    """Newton steps from far out, where the log density is nearly flat, would lead nowhere."""
+    _, crossed = example("crossed", 600, 20)
+    own = racing(crossed, marginalize=["item", "user"])
+    fit, slices = own.prepared.fit, own.prepared.densities.layout.slices
+    own.setup_chain(np.random.default_rng(2), tune=5, draws=1)
+    point = crossed.initial_point()
+    point["sd_item_log__"] = np.array(-15.0)
+    place = slices["sd_item_log__"]
+    sd = 1.0 / np.sqrt(np.diag(fit.precision)[place])
+    for _ in range(5):
+        point, _ = own.step(point)
+        z = (own.chain.fit.mean[place] - fit.mean[place]) / sd
+        assert np.all(np.abs(z) < 20.0), z
+
+
+@pytest.mark.parametrize("curvature, length", [(1.0, 2.0), (1e-4, 200.0)])
+def test_a_newton_step_is_not_longer_than_curvature_before_allows(curvature, length):
+    slope, before = np.array([length * curvature]), np.eye(1)
+    x, found = _newton(np.zeros(1), curvature * np.eye(1), slope, before)
+    assert found == pytest.approx(length)
+    assert x[0] == pytest.approx(min(length, 5.0))
 
 
 # --- draws ----------------------------------------------------------------------------------------
