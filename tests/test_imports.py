@@ -35,10 +35,11 @@ LOWER = {
     "samplers": ROOT | {"racing", "proposals", "proxies"},
     "expressions": ROOT,
     "marginals": ROOT | {"expressions"},
+    "row_kernels": ROOT | {"expressions"},
 }
 CORE = set(LOWER)
 LOWER |= {
-    "extract": ROOT | {"proxies", "abc_tree", "expressions", "marginals"},
+    "extract": ROOT | {"proxies", "abc_tree", "expressions", "marginals", "row_kernels"},
     "results": ROOT,
     "diagnostics": ROOT | {"results"},
     "plots": ROOT | {"results", "diagnostics"},

@@ -18,12 +18,14 @@ from pytensor.gradient import pushforward
 from pytensor.graph.replace import clone_replace
 
 from amc_pymc.extract.native import (
+    bound_function,
     callback_error,
     callback_function,
     compile_graph,
     native_function,
     native_states,
 )
+from amc_pymc.extract.native_rows import NativeRows, native_rows
 from amc_pymc.extract.rest import RestDensities, gradient_by
 from amc_pymc.extract.rows import (
     CallbackRows,
@@ -97,6 +99,15 @@ class RowDensities:
             if error is not None:
                 raise error
 
+    @cached_property
+    def native(self) -> NativeRows | None:
+        """Rows as printed kernels; None where PyTensor compiles their graph instead."""
+        return native_rows(self.rows) if isinstance(self.rows, RowLogp) else None
+
+    def _bound(self, native: NativeRows, name: str):
+        kernel = getattr(native.kernels, name)
+        return bound_function(kernel, _REWARDS, [self._mask(), native.data])
+
     def _compile(self, inputs, output):
         return compile_graph(inputs, output, **self.compile_kwargs)
 
@@ -126,6 +137,8 @@ class RowDensities:
         """
         if isinstance(self.rows, CallbackRows):
             return callback_function(self._python_rewards, _REWARDS)
+        if self.native is not None:
+            return self._bound(self.native, "rewards")
         points, centre, idx = pt.matrix("points"), pt.vector("centre"), pt.lvector("idx")
         arrays = self.row_log_density.array_inputs()
         residual = self._residual_change(points, centre, idx, arrays)
@@ -142,6 +155,8 @@ class RowDensities:
         """
         if isinstance(self.rows, CallbackRows):
             return callback_function(self._python_state_rewards, _REWARDS)
+        if self.native is not None:
+            return self._bound(self.native, "state_rewards")
         point, centre, idx = pt.vector("point"), pt.vector("centre"), pt.lvector("idx")
         arrays = self.row_log_density.array_inputs()
         residual = self._residual(point, centre, idx, arrays)
@@ -151,6 +166,8 @@ class RowDensities:
     @cached_property
     def row_gradient(self):
         """First-class ``(points (K, D), centre, rows) -> (K, D)``: summed gradients of residuals."""
+        if self.native is not None:
+            return self._bound(self.native, "row_gradient")
         points, centre, idx = pt.matrix("points"), pt.vector("centre"), pt.lvector("idx")
         arrays = self.row_log_density.array_inputs()
         both = pt.stack([points[0], centre])
@@ -165,6 +182,8 @@ class RowDensities:
         """Log-likelihoods (m,) of some rows at x."""
         if isinstance(self.rows, CallbackRows):
             return self.rows.flat_call(x, idx)
+        if self.native is not None:
+            return self.native.kernels.values(x, np.asarray(idx, np.int64), self.native.data)
         if self._sliceable:
             return self._slice_values(x, *(a[idx] for a in self.rows.arrays))
         return self._row_values(x, idx, *self.rows.arrays)
@@ -176,7 +195,7 @@ class RowDensities:
 
     def _all_chunks(self, x):
         """Log-likelihoods of all rows, chunk by chunk."""
-        if self._sliceable:
+        if self._sliceable and self.native is None:
             for data, _ in self._row_chunks(None):
                 yield self._slice_values(x, *data)
         else:
@@ -191,6 +210,13 @@ class RowDensities:
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None):
         """Sum of the log-likelihood over ``rows`` (default all) and its gradient (D,)."""
         total, gradient = 0.0, np.zeros(self.layout.size)
+        if self.native is not None:
+            for idx in self._idx_chunks(rows):
+                value, grad = self.native.kernels.gradient(x, idx, self.native.data)
+                total += value
+                gradient += grad
+                self.rows_evaluated += 3 * idx.size
+            return total, gradient
         for data, m in self._row_chunks(rows):
             value, grad = self._rows_gradient(x, *data)
             total += float(value)
@@ -202,6 +228,12 @@ class RowDensities:
         """Hessian (D, D) of the summed log-likelihood, one direction at a time over each chunk."""
         d = self.layout.size
         out = np.zeros((d, d))
+        if self.native is not None:
+            for idx in self._idx_chunks(rows):
+                out += self.native.kernels.hessian(x, idx, self.native.data)
+                self.rows_evaluated += 5 * idx.size * len(self.expand)
+            mask = self._mask()
+            return out * np.outer(mask, mask)
         directions = np.eye(d)[self.expand]
         for data, m in self._row_chunks(rows):
             for k, direction in zip(self.expand, directions):
@@ -311,6 +343,15 @@ class RowDensities:
     def _chunks(self):
         for start in range(0, self.n_units, _CHUNK):
             yield slice(start, min(start + _CHUNK, self.n_units))
+
+    def _idx_chunks(self, rows):
+        """Row numbers, chunk by chunk."""
+        if rows is None:
+            for s in self._chunks():
+                yield np.arange(s.start, s.stop)
+        else:
+            for start in range(0, len(rows), _CHUNK):
+                yield np.asarray(rows[start : start + _CHUNK], np.int64)
 
     def _row_chunks(self, rows):
         arrays = self.row_log_density.arrays

@@ -1,8 +1,11 @@
-"""Changes of PyTensor graphs."""
+"""Changes of PyTensor graphs, and what a model begins with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import pytensor
 
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Variable
@@ -12,7 +15,13 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.type import RandomType
 from pytensor.xtensor.type import XTensorType
 
-__all__ = ["is_random", "lowered", "opened", "rebuilt"]
+__all__ = ["initial_point_of", "is_random", "lowered", "opened", "rebuilt"]
+
+
+def initial_point_of(model) -> dict[str, np.ndarray]:
+    """``model.initial_point()`` without a C compiler, which takes seconds for one call."""
+    with pytensor.config.change_flags(cxx=""):
+        return model.initial_point()
 
 
 def is_random(graphs: Iterable, given: Iterable = ()) -> bool:

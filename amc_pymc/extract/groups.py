@@ -26,7 +26,7 @@ from pytensor.tensor.type import TensorType
 
 from amc_pymc.expressions import Graph
 from amc_pymc.extract.centring import Centring, find_scales
-from amc_pymc.extract.graphs import lowered, rebuilt
+from amc_pymc.extract.graphs import initial_point_of, lowered, rebuilt
 from amc_pymc.extract.held import Held, HeldColumn
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.near_groups import Read, near_groups
@@ -40,9 +40,9 @@ from amc_pymc.extract.row_program import (
 from amc_pymc.extract.rows import (
     NotRowFactorised,
     RowLogp,
-    _data_frontier,
-    _evaluate,
     choose_observed,
+    data_frontier,
+    evaluated,
     extract_rows,
     row_count,
 )
@@ -419,7 +419,7 @@ def _slot(start: int, shape: tuple[int, ...], kind: str):
 
 
 def _names_and_shapes(model):
-    point = model.initial_point()
+    point = initial_point_of(model)
     names = [v.name for v in model.value_vars]
     return names, [np.shape(point[n]) for n in names]
 
@@ -428,11 +428,11 @@ def _with_known_shapes(logp: Variable, model, element):
     """The graph with data evaluated and value variables of known shape, and their leaves."""
     frontier = [
         v
-        for v in _data_frontier([logp], model.value_vars)
+        for v in data_frontier([logp], model.value_vars)
         if not isinstance(v, Constant) and isinstance(v.type, TensorType)
     ]
     memo: dict[Variable, Variable] = {}
-    for v, data in zip(frontier, _evaluate(frontier, "prior")):
+    for v, data in zip(frontier, evaluated(frontier, "prior")):
         memo[v] = pt.constant(np.asarray(data, dtype=v.type.dtype))
     leaves = {}
     for value, shape in zip(model.value_vars, _names_and_shapes(model)[1]):

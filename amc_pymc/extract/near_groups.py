@@ -17,7 +17,7 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from amc_pymc.expressions import Graph
-from amc_pymc.extract.graphs import lowered
+from amc_pymc.extract.graphs import initial_point_of, lowered
 from amc_pymc.extract.rows import interpreted_mode, row_count
 from amc_pymc.extract.scalars import Index
 
@@ -58,7 +58,7 @@ def near_groups(
 
 def _chosen_from(model, observed: Sequence[Variable]) -> dict[str, int]:
     """Levels of the variables from which, or from functions of which, rows choose a level."""
-    point = model.initial_point()
+    point = initial_point_of(model)
     found: dict[str, int] = {}
     nodes = [
         node
@@ -80,7 +80,7 @@ def _chosen_from(model, observed: Sequence[Variable]) -> dict[str, int]:
 
 def _shapes(one: Sequence[Variable], two: Sequence[Variable], model):
     """Shapes of variables at the initial point."""
-    point, every = model.initial_point(), [*one, *two]
+    point, every = initial_point_of(model), [*one, *two]
     shapes = [v.type.shape for v in every]
     if any(None in shape for shape in shapes):
         evaluate = pytensor.function(

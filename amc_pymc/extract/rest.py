@@ -15,7 +15,8 @@ from numba import types
 from amc_pymc.extract.centring import Centring
 from amc_pymc.extract.held import Held
 from amc_pymc.extract.layout import FlatLayout
-from amc_pymc.extract.native import compile_graph, native_function
+from amc_pymc.extract.native import bound_function, compile_graph, native_function
+from amc_pymc.extract.printed_total import printed_total
 from amc_pymc.extract.rows import data_fingerprint, data_names, interpreted_mode
 
 __all__ = ["RestDensities", "gradient_by"]
@@ -57,7 +58,7 @@ class RestDensities:
         held: Held | None = None,
     ):
         self._rest_names = data_names([rest])
-        self._point = pt.vector("x")
+        self._point = pt.vector("x", shape=(layout.size,))
         plain, log_jacobian = self._point, 0.0
         if centring is not None:
             plain, log_jacobian = centring.symbolic_plain(self._point)
@@ -66,7 +67,7 @@ class RestDensities:
         value_vars = [v for v in value_vars if v.name in layout.names]
         rest = layout.substitute([rest], value_vars, plain)[0] + log_jacobian
         self._rest = rest.astype("float64")
-        self._layout, self._centring = layout, centring
+        self._layout, self._centring, self._held = layout, centring, held
         self._rest_kwargs = dict(compile_kwargs or {})
         self._rest_stamp: str | None = None
 
@@ -80,6 +81,8 @@ class RestDensities:
     @cached_property
     def rest(self):
         """First-class ``x -> log density`` of everything that is not raced."""
+        if self._held is None and (kernel := printed_total(self._point, self._rest)) is not None:
+            return bound_function(kernel, _LOGP, [])
         return native_function(self._compile_rest([self._point], self._rest * 1.0), _LOGP)
 
     @cached_property

@@ -29,7 +29,7 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
-from amc_pymc.extract.graphs import is_random, lowered, opened, rebuilt
+from amc_pymc.extract.graphs import initial_point_of, is_random, lowered, opened, rebuilt
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.rng import as_generator
 
@@ -39,7 +39,9 @@ __all__ = [
     "RowLogp",
     "choose_observed",
     "data_fingerprint",
+    "data_frontier",
     "data_names",
+    "evaluated",
     "extract_rows",
     "interpreted_mode",
     "possible_points",
@@ -249,13 +251,13 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None)
     for rv in observed:
         _refuse_unsliceable(model, rv)
     n_rows = row_count(model, observed)
-    point = model.initial_point()
+    point = initial_point_of(model)
     layout = FlatLayout.from_model(model, point)
     logps = [_elementwise_logp(model, rv, n_rows) for rv in observed]
     names = tuple(rv.name for rv in observed)
-    frontier = _data_frontier(logps, model.value_vars)
+    frontier = data_frontier(logps, model.value_vars)
     shared_names = data_names(frontier)
-    data = _evaluate(frontier, names[0])
+    data = evaluated(frontier, names[0])
     values = [v for v in model.value_vars if v in set(ancestors(logps))]
     oracle = _oracle(logps, model.value_vars, layout)
     xs = possible_points(model, layout, point, rng, 3)
@@ -367,7 +369,7 @@ def _elementwise_logp(model, rv, n_rows: int):
 # --- the cut -----------------------------------------------------------------------------------
 
 
-def _data_frontier(logps, value_vars):
+def data_frontier(logps, value_vars):
     """Inputs of the parameter-dependent part of the graph that depend on data only."""
     dependent: set[Variable] = set(value_vars)
     nodes = list(toposort(logps))
@@ -383,7 +385,7 @@ def _data_frontier(logps, value_vars):
     return list(frontier)
 
 
-def _evaluate(frontier, name: str) -> list[np.ndarray]:
+def evaluated(frontier, name: str) -> list[np.ndarray]:
     """Values of the frontier, borrowed where they are stored already."""
     lazy = [v for v in frontier if not isinstance(v, Constant | SharedVariable)]
     if is_random(lazy):

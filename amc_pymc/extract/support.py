@@ -21,6 +21,7 @@ from pymc.distributions import (
 from pymc.distributions.truncated import TruncatedRV
 from pytensor.graph.traversal import ancestors
 
+from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.rows import interpreted_mode
 
 __all__ = ["element_states"]
@@ -68,7 +69,7 @@ def element_states(
     [[0, 1], [3, 4, 5]]
     """
     name = value_var.name
-    size = int(np.size(model.initial_point()[name]))
+    size = int(np.size(initial_point_of(model)[name]))
     if states is not None:
         low = high = np.zeros(size)
         given = np.unique(np.asarray(states))
@@ -83,7 +84,7 @@ def element_states(
             f"(pm.Truncated), pass states={{{name!r}: range(...)}} if the others are impossible, or "
             "leave it to pm.Metropolis."
         )
-    shape = np.shape(model.initial_point()[name])
+    shape = np.shape(initial_point_of(model)[name])
     low = np.broadcast_to(np.ceil(low), shape).ravel().astype(np.int64)
     high = np.broadcast_to(np.floor(high), shape).ravel().astype(np.int64)
     for a, b in zip(low, high):
@@ -137,7 +138,7 @@ def _known(model, rv, expression, shape_only: bool = False) -> np.ndarray:
             f"states={{{rv.name!r}: range(...)}} with all values it can ever take."
         )
     (expression,) = model.replace_rvs_by_values([expression])
-    point = model.initial_point()
+    point = initial_point_of(model)
     inputs = [v for v in model.value_vars if v in set(ancestors([expression]))]
     fn = pytensor.function(inputs, expression, mode=interpreted_mode())
     return np.asarray(fn(*(point[v.name] for v in inputs)), dtype=float)

@@ -10,6 +10,7 @@ import numpy as np
 
 from pymc.model import modelcontext
 
+from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.groups import find_factors
 from amc_pymc.step_methods.grouping import Turn, chosen_turns, reasons_against
@@ -121,7 +122,7 @@ def racing_outlook(
     options = Options.among(locals())
     moved = [v.name for v in chosen_vars(vars, model, "RacingMetropolis")]
     names = moved if vars is not None else [v.name for v in model.value_vars]
-    point = dict(initial_point) if initial_point is not None else model.initial_point()
+    point = dict(initial_point) if initial_point is not None else initial_point_of(model)
     auto = options.marginalize == "auto"
     factors = find_factors(model, options.observed_vars) if auto else None
     turn, *later = chosen_turns(model, names, options, factors)

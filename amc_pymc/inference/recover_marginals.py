@@ -12,6 +12,7 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pymc.model import modelcontext
 
 from amc_pymc.arguments import positive_int
+from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.groups import find_factors
 from amc_pymc.extract.layout import FlatLayout
@@ -108,7 +109,7 @@ def recover_marginals(
     names = _wanted(model, posterior, var_names)
     factor = grouped_by(names, find_factors(model, observed_vars), model, "var_names")
     local = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in factor.names}
-    point = model.initial_point()
+    point = initial_point_of(model)
     grouped = grouped_densities(model, factor, observed_vars, point, None)
     x = _points(model, grouped, posterior, local, point)
     grouped.settle(x.mean(axis=0))

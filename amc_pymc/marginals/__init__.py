@@ -1,19 +1,13 @@
 """Marginal log-likelihoods of groups, with their local effects integrated out."""
 
 from amc_pymc.marginals.nodes import Nodes, hermite_nodes, state_nodes
-from amc_pymc.marginals.printed import (
-    ROWS_BEYOND,
-    GroupProgram,
-    load_kernels,
-    printed_source,
-)
+from amc_pymc.marginals.printed import ROWS_BEYOND, GroupProgram, printed_source
 
 __all__ = [
     "ROWS_BEYOND",
     "GroupProgram",
     "Nodes",
     "hermite_nodes",
-    "load_kernels",
     "printed_source",
     "state_nodes",
 ]

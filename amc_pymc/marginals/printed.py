@@ -1,29 +1,19 @@
-"""A model's own functions in the place of the template's, compiled and kept on disk."""
+"""A model's own functions in the place of the template's."""
 
 from __future__ import annotations
-
-import hashlib
-import importlib.util
-import os
-import sys
-import tempfile
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-
-import numpy as np
 
 from amc_pymc.expressions import ROW, Graph
+from amc_pymc.expressions.kernels import dot_tables, filled_template, places_of
 from amc_pymc.expressions.source import Stages, print_function, print_loops
 
-__all__ = ["ROWS_BEYOND", "GroupProgram", "kernel_folder", "load_kernels", "printed_source"]
+__all__ = ["ROWS_BEYOND", "GroupProgram", "printed_source"]
 
-_BEGIN, _END = "# --- printed functions begin", "# --- printed functions end"
 #: Rows that kernels may read beyond the last one.
 ROWS_BEYOND = 16
-_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +42,7 @@ class GroupProgram:
 
 def printed_source(program: GroupProgram) -> str:
     """Source of the kernels of a model."""
-    template = (Path(__file__).parent / "template.py").read_text()
-    head, rest = template.split(_BEGIN, 1)
-    tail = rest.split(_END, 1)[1].split("\n", 1)[1]
-    return "\n".join([head, *_functions(program), tail])
+    return filled_template(Path(__file__).parent / "template.py", _functions(program))
 
 
 def _functions(program: GroupProgram) -> list[str]:
@@ -64,8 +51,8 @@ def _functions(program: GroupProgram) -> list[str]:
     local = [g.leaf("local", j, "i" if program.discrete else "f") for j in range(program.n_local)]
     newton = [] if program.discrete else [_triangle(g, o, local) for o in outputs]
     jets = [_jet(g, o) for o in outputs]
-    row_leaves, row_dots = _leaves(g, program.row)
-    prior_leaves, prior_dots = _leaves(g, program.prior)
+    row_leaves, row_dots = places_of(g, program.row)
+    prior_leaves, prior_dots = places_of(g, program.prior)
     assert not prior_dots, "local effects depend on their group's data only"
     slopes = [
         _triangle(g, program.row, row_leaves + row_dots),
@@ -80,7 +67,7 @@ def _functions(program: GroupProgram) -> list[str]:
         f"N_LOCAL, DISCRETE = {program.n_local}, {program.discrete}",
         f"N_ROW_LEAVES, N_ROW_DOTS = {len(row_leaves)}, {len(row_dots)}",
         f"N_PRIOR_LEAVES = {len(prior_leaves)}",
-        *_dots(g, row_dots),
+        *dot_tables(g, row_dots),
         "",
         "",
     ]
@@ -182,69 +169,3 @@ def _jet(g: Graph, output: int) -> list[int]:
     along_u = g.directional(output, "eta", "du")
     along_v = g.directional(output, "eta", "dv")
     return [output, along_u, along_v, g.directional(along_u, "eta", "dv")]
-
-
-def _leaves(g: Graph, output: int) -> tuple[list[int], list[int]]:
-    """Entries of eta and products with consecutive entries."""
-    entries = [n for n in g.leaves([output], "entry") if g.nodes[n].value == "eta"]
-    return entries, g.leaves([output], "dot")
-
-
-def _dots(g: Graph, dots: Sequence[int]) -> list[str]:
-    """Tables of products with consecutive entries: first entry, number, columns."""
-    found = [g.nodes[n].value for n in dots] or [("eta", 0, ())]
-    widest = max(1, *(len(v[2]) for v in found)) if len(found) > 1 else max(1, len(found[0][2]))
-    columns = np.zeros((len(found), widest), int)
-    for k, (_, _, c) in enumerate(found):
-        columns[k, : len(c)] = c
-    return [
-        f"DOT_FIRST = np.array({[v[1] for v in found]}, np.int64)",
-        f"DOT_SIZE = np.array({[len(v[2]) for v in found]}, np.int64)",
-        f"DOT_COLUMNS = np.array({columns.tolist()}, np.int64)",
-    ]
-
-
-# --- compiled modules on disk -------------------------------------------------------------------
-
-
-def kernel_folder() -> Path:
-    """Where compiled kernels are kept: ``AMC_PYMC_CACHE`` or the user's cache folder."""
-    root = os.environ.get("AMC_PYMC_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "amc_pymc"
-
-
-def load_kernels(source: str) -> ModuleType:
-    """The module of some source, from memory, from disk, or compiled anew.
-
-    Its name has a hash of the source and of everything in the package that it calls, so a changed
-    package never meets old machine code.
-    """
-    digest = hashlib.blake2b(source.encode(), digest_size=12)
-    digest.update((_PACKAGE / "expressions" / "functions.py").read_bytes())
-    name = f"amc_pymc_kernels_{digest.hexdigest()}"
-    if name in sys.modules:
-        return sys.modules[name]
-    path = _written(kernel_folder(), name, source)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _written(folder: Path, name: str, source: str) -> Path:
-    """The file of a module; in a folder for this process alone where the cache cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{name}.py"
-        if not path.exists() or path.read_text() != source:
-            handle, temporary = tempfile.mkstemp(dir=folder, suffix=".py")
-            with os.fdopen(handle, "w") as file:
-                file.write(source)
-            Path(temporary).replace(path)  # whole or not at all, whoever else writes it
-        return path
-    except OSError:
-        path = Path(tempfile.mkdtemp(prefix="amc_pymc_")) / f"{name}.py"
-        path.write_text(source)
-        return path

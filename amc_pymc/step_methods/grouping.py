@@ -11,6 +11,7 @@ from typing import Any
 from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.traversal import ancestors
 
+from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.groups import Factor, find_factors
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.step_methods.settings import Options, TaylorProxy
@@ -85,7 +86,7 @@ def chosen_turns(
 
 def _sizes(model, without: set[str]) -> dict[str, int]:
     """Numbers of entries of value variables."""
-    layout = FlatLayout.from_model(model, model.initial_point())
+    layout = FlatLayout.from_model(model, initial_point_of(model))
     return {n: size for n, size in zip(layout.names, layout.sizes) if n not in without}
 
 

@@ -19,6 +19,7 @@ from rich.table import Column
 
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.extract.densities import ModelDensities
+from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.results import RACE_STATS
 from amc_pymc.samplers import Chain, Preparation, Sampler, report
 from amc_pymc.samplers.auditing import Auditor
@@ -209,7 +210,7 @@ class RacingStep(BlockedStep):
 
 def starting_point(model, initial_point) -> dict[str, np.ndarray]:
     """The user's initial point, which must have the variables and shapes of the model, or its own."""
-    point = model.initial_point() if initial_point is None else dict(initial_point)
+    point = initial_point_of(model) if initial_point is None else dict(initial_point)
     for v in model.value_vars:
         if v.name not in point:
             raise ValueError(

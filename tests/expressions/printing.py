@@ -2,22 +2,8 @@
 
 import numpy as np
 
+from amc_pymc.expressions.kernels import HEADER, load_kernels
 from amc_pymc.expressions.source import Stages, print_function
-from amc_pymc.marginals import load_kernels
-
-HEADER = """
-import math
-
-import numpy as np
-
-from numba import njit
-
-from amc_pymc.expressions.functions import (
-    bessel_ie, digamma, erfcx, exp, log, log1mexp, select, sigmoid, sign, softplus, tetragamma,
-    trigamma,
-)
-
-"""
 
 
 def compiled(graph, outputs):

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.marginals import hermite_nodes, load_kernels, state_nodes
-from amc_pymc.marginals.printed import kernel_folder
+from amc_pymc.expressions.kernels import kernel_folder, load_kernels
+from amc_pymc.marginals import hermite_nodes, state_nodes
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 9])
