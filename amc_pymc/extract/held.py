@@ -37,18 +37,20 @@ class Held:
 
     Attributes
     ----------
+    shared : shared vector
+        What graphs know them by.
     values : (H,) float array
         Read by compiled functions where it lies: change it in place only.
     """
 
     def __init__(self, layout: FlatLayout):
         self.layout = layout
-        self._shared = pytensor.shared(np.full(layout.size, np.nan), name="held")
+        self.shared = pytensor.shared(np.full(layout.size, np.nan), name="held")
 
     @property
     def values(self) -> np.ndarray:
         """The vector itself."""
-        return self._shared.get_value(borrow=True, return_internal_type=True)
+        return self.shared.get_value(borrow=True, return_internal_type=True)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,7 +63,7 @@ class Held:
 
     def substitute(self, outputs: Sequence, value_vars: Sequence) -> list:
         """Graphs in which held variables are what the vector says."""
-        values = self.layout.split(self._shared)
+        values = self.layout.split(self.shared)
         replace = {
             v: v.type.filter_variable(values[v.name], allow_convert=True)
             for v in value_vars

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
+
+from functools import partial
 
 import numpy as np
 import pytensor.tensor as pt
 
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
@@ -27,8 +31,8 @@ _log = logging.getLogger("amc_pymc")
 _MOST_OPERATIONS, _MOST_ENTRIES = 800, 200
 
 
-def printed_total(x: Variable, total: Variable):
-    """Numba function ``x (D,) -> float`` of a scalar graph; None if it is large or not scalar.
+def printed_total(x: Variable, total: Variable, held: SharedVariable | None = None):
+    """Numba function of a scalar graph; None if it is large or not scalar.
 
     Parameters
     ----------
@@ -36,49 +40,66 @@ def printed_total(x: Variable, total: Variable):
         Of static shape.
     total : scalar variable
         Data that it reads become constants.
+    held : shared vector, optional
+        What stays an argument beside x.
+
+    Returns
+    -------
+    Numba function or None
+        ``x (D,) -> float``, or ``x, held (H,) -> float``.
     """
+    inputs = {"eta": x} if held is None else {"eta": x, "held": held}
     try:
         graph = Graph()
-        node = _expression(graph, x, total)
+        node = _expression(graph, inputs, total)
         size = len(graph.upstream([node]))
         if size > _MOST_OPERATIONS:
             raise NotScalar(f"it takes {size} operations")
     except (NotScalar, RecursionError) as error:
         _log.debug("Priors are compiled by PyTensor: %s", error)
         return None
-    lines = print_function(graph, "total", ("eta",), [node], {})
-    return load_kernels("\n".join([HEADER, *lines, _ENTRY])).value
+    lines = print_function(graph, "total", tuple(inputs), [node], {})
+    arguments = ", ".join(inputs)
+    entry = [
+        "@njit(cache=True, error_model='numpy')",
+        f"def value({arguments}):",
+        f"    return total({arguments})[0]",
+    ]
+    return load_kernels("\n".join([HEADER, *lines, "", *entry])).value
 
 
-_ENTRY = """
-@njit(cache=True, error_model='numpy')
-def value(eta):
-    return total(eta)[0]
-"""
-
-
-def _expression(graph: Graph, x: Variable, total: Variable) -> int:
-    """The node of a scalar graph."""
+def _expression(graph: Graph, inputs: dict[str, Variable], total: Variable) -> int:
+    """The node of a scalar graph of some vectors."""
     (total,) = lowered([total])
     frontier = [
         v
-        for v in data_frontier([total], [x])
+        for v in data_frontier([total], list(inputs.values()))
         if not isinstance(v, Constant) and isinstance(v.type, TensorType)
     ]
     memo: dict[Variable, Variable] = {}
     for v, data in zip(frontier, evaluated(frontier, "prior")):
         memo[v] = pt.constant(np.asarray(data, dtype=v.type.dtype))
-    new = x.type.clone()("x")
-    (out,) = rebuilt([total], memo | {x: new})
+    leaves = {}
+    for name, old in inputs.items():
+        length = old.type.shape[0]
+        if length is None:
+            length = old.get_value(borrow=True).size
+        new = old.type.clone(shape=(length,))(name)
+        memo[old] = new
+        leaves[new] = partial(_entry, graph, name)
+    (out,) = rebuilt([total], memo)
     for v in ancestors([out]):
-        if (
-            isinstance(v.type, TensorType)
-            and np.prod([n or 1 for n in v.type.shape]) > _MOST_ENTRIES
-        ):
+        if v not in leaves and _length(v) > _MOST_ENTRIES:
             raise NotScalar("it has a long array")
-
-    def entry(index: Index) -> int:
-        return graph.entry("eta", index[0])
-
-    reader = element_reader(graph, {new: entry}, Columns(graph, "column"))
+    reader = element_reader(graph, leaves, Columns(graph, "column"))
     return reader.element(stabilised(out), ())
+
+
+def _entry(graph: Graph, array: str, index: Index) -> int:
+    return graph.entry(array, index[0])
+
+
+def _length(v: Variable) -> int:
+    """Entries of a tensor, as far as its shape is known."""
+    shape = v.type.shape if isinstance(v.type, TensorType) else ()
+    return math.prod(n for n in shape if n is not None)

@@ -81,8 +81,10 @@ class RestDensities:
     @cached_property
     def rest(self):
         """First-class ``x -> log density`` of everything that is not raced."""
-        if self._held is None and (kernel := printed_total(self._point, self._rest)) is not None:
-            return bound_function(kernel, _LOGP, [])
+        held = self._held
+        kernel = printed_total(self._point, self._rest, held and held.shared)
+        if kernel is not None:
+            return bound_function(kernel, _LOGP, [held.values] if held else [])
         return native_function(self._compile_rest([self._point], self._rest * 1.0), _LOGP)
 
     @cached_property

@@ -98,6 +98,8 @@ class Columns:
 
     def derived(self, key, array: np.ndarray, index: Sequence[int]) -> int:
         """The column of what an array holds at indices that are themselves made of columns."""
+        if any(self.graph.leaves(index, leaf) for leaf in ("entry", "local")):
+            raise Unaddressable("an array of data is indexed by parameters")
 
         def values():
             where = self._evaluated(index)

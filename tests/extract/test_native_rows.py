@@ -1,0 +1,184 @@
+"""Printed kernels of rows against PyTensor's own derivatives, interpreted."""
+
+import functools
+import logging
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from amc_pymc.extract import extract_rows
+from amc_pymc.extract.densities import RowDensities
+from amc_pymc.extract.graphs import initial_point_of
+from amc_pymc.extract.native_rows import native_rows
+from amc_pymc.extract.printed_total import printed_total
+from amc_pymc.extract.rows import interpreted_mode
+from amc_pymc.samplers.compiled import call_total, state_values
+
+N = 300
+
+
+def data():
+    rng = np.random.default_rng(3)
+    return rng.normal(size=(N, 3)), rng.integers(0, 5, N), rng.normal(size=(N, 2)), rng
+
+
+def student():
+    """A product with a matrix, entries chosen by data, and a scale."""
+    x, g, y, _ = data()
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=3)
+        a = pm.Normal("a", shape=5)
+        s = pm.HalfNormal("s")
+        pm.StudentT("y", nu=4, mu=x @ b + a[g], sigma=s, observed=y[:, 0])
+    return model
+
+
+def bivariate():
+    """Several values in a row, and a Cholesky factor."""
+    _, _, y, _ = data()
+    with pm.Model() as model:
+        mu = pm.Normal("mu", shape=2)
+        chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.HalfNormal.dist(1))
+        pm.MvNormal("y", mu, chol=chol, observed=y)
+    return model
+
+
+def one_each():
+    """A variable with one entry for each row, and products of two vectors of parameters."""
+    x, _, _, rng = data()
+    counts = rng.poisson(2.0, N)
+    with pm.Model() as model:
+        b, c = pm.Normal("b", shape=3), pm.Normal("c", shape=3)
+        z = pm.Normal("z", shape=N)
+        rate = pm.math.exp(0.3 * (x @ b) + 0.2 * z)
+        pm.ZeroInflatedPoisson("y", psi=pm.math.sigmoid(x @ c), mu=rate, observed=counts)
+    return model
+
+
+MODELS = {"student": student, "bivariate": bivariate, "one_each": one_each}
+
+
+@functools.cache
+def case(name):
+    """Densities, points and a centre."""
+    model = MODELS[name]()
+    rows = extract_rows(model)
+    d = rows.layout.size
+    rng = np.random.default_rng(5)
+    x = rows.layout.ravel(initial_point_of(model)) + 0.3 * rng.normal(size=d)
+    points = x + 0.1 * rng.normal(size=(3, d))
+    expand = np.arange(0, d, 2) if name == "student" else np.arange(d)
+    return RowDensities(rows, expand=expand), points, rng.permutation(N)[:270]
+
+
+@functools.cache
+def reference(name):
+    """``(x, units) -> value, gradient, Hessian`` of their sum, and each row's log-likelihood."""
+    densities, _, _ = case(name)
+    rows = densities.rows
+    x, idx, arrays = pt.vector("x"), pt.lvector("idx"), rows.array_inputs()
+    each = rows.graph(x, idx, arrays)
+    gradient = pt.grad(each.sum(), x)
+    v = pt.vector("v")
+    along = pt.grad(pt.dot(gradient, v), x)
+    inputs = [x, idx, *arrays]
+    kwargs = {"mode": interpreted_mode(), "on_unused_input": "ignore"}
+    first = pytensor.function(inputs, [each, gradient], **kwargs)
+    second = pytensor.function([v, *inputs], along, **kwargs)
+
+    def derivatives(x, units):
+        values, slope = first(x, units, *rows.arrays)
+        curve = [second(e, x, units, *rows.arrays) for e in np.eye(x.size)]
+        return values, slope, np.array(curve)
+
+    return derivatives
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_values_and_derivatives(name):
+    densities, points, units = case(name)
+    assert densities.native is not None
+    x, mask = points[0], densities._mask()
+    values, slope, curve = reference(name)(x, units)
+    np.testing.assert_allclose(densities.values(x, units), values, rtol=1e-10)
+    total, gradient = densities.value_and_gradient(x, units)
+    assert total == pytest.approx(values.sum(), rel=1e-10)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-8, atol=1e-9)
+    found = densities.hessian(x, units)
+    np.testing.assert_allclose(found, curve * np.outer(mask, mask), rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["student", "bivariate"])
+def test_residuals(name):
+    """Their sums, and the sums of their gradients, from derivatives at the centre."""
+    densities, (x, x_new, centre), units = case(name)
+    mask, derivatives = densities._mask(), reference(name)
+    u, v = mask * (x_new - x), mask * (x_new + x - 2.0 * centre)
+    here, there = derivatives(x, units), derivatives(x_new, units)
+    _, slope, curve = derivatives(np.where(mask > 0.0, centre, x), units)
+    change = (there[0] - here[0]).sum() - slope @ u - 0.5 * u @ curve @ v
+    found = state_values(densities.rewards, np.stack([x, x_new]), centre, units)
+    assert found[1].sum() == pytest.approx(change, rel=1e-7, abs=1e-8)
+    _, slope, curve = derivatives(centre, units)
+    expected = there[1] - mask * (slope + curve @ (mask * (x_new - centre)))
+    found = state_values(densities.row_gradient, x_new[None], centre, units)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-6, atol=1e-7)
+    w = mask * (x_new - centre)
+    at = derivatives(np.where(mask > 0.0, centre, x_new), units)
+    left = there[0].sum() - at[0].sum() - at[1] @ w - 0.5 * w @ at[2] @ w
+    found = state_values(densities.state_rewards, x_new[None], centre, units)
+    assert found.sum() == pytest.approx(left, rel=1e-7, abs=1e-8)
+
+
+def test_rows_that_are_no_scalar_expression_say_why(caplog):
+    _, _, y, _ = data()
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=3)
+        pm.Normal("y", pt.sort(b)[0], 1.0, observed=y[:, 0])
+    with caplog.at_level(logging.DEBUG, logger="amc_pymc"):
+        assert native_rows(extract_rows(model)) is None
+    assert "Rows of y are compiled by PyTensor" in caplog.text
+
+
+def test_integers_that_are_no_floats_are_left_to_pytensor():
+    *_, rng = data()
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        pm.Binomial("y", n=np.full(N, 2**60) + np.arange(N), p=p, observed=rng.integers(0, 9, N))
+    assert native_rows(extract_rows(model)) is None
+
+
+# --- the rest -----------------------------------------------------------------------------------
+
+
+def test_a_printed_total():
+    x = pt.vector("x", shape=(4,))
+    scale = pytensor.shared(np.array([1.0, 2.0, 4.0]))
+    total = pt.sum(-0.5 * (x[:3] / scale) ** 2) + pt.log1p(pt.exp(x[3]))
+    at = np.array([0.3, -1.0, 2.0, 0.7])
+    found = printed_total(x, total)
+    expected = -0.5 * np.sum((at[:3] / [1.0, 2.0, 4.0]) ** 2) + np.log1p(np.exp(0.7))
+    assert found(at) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_long_total_is_left_to_pytensor():
+    x = pt.vector("x", shape=(500,))
+    assert printed_total(x, pt.sum(x**2)) is None
+
+
+def test_priors_of_a_model():
+    """A log density with a Jacobian and a Cholesky factor, as PyMC computes it."""
+    from amc_pymc.step_methods.model_densities import checked_densities
+
+    model = bivariate()
+    densities = checked_densities(model, None, None, initial_point_of(model), None)
+    x = densities.layout.ravel(initial_point_of(model)) + 0.2
+    rest = model.logp(vars=[v for v in model.basic_RVs if v.name != "y"])
+    fn = pytensor.function(model.value_vars, rest, mode=interpreted_mode())
+    point = densities.layout.unravel(x)
+    expected = float(fn(*(point[v.name] for v in model.value_vars)))
+    assert printed_total(densities._point, densities._rest) is not None
+    assert call_total(densities.rest, x) == pytest.approx(expected, rel=1e-12)
