@@ -363,16 +363,17 @@ class RacingMetropolis(RacingStep):
         return densities if isinstance(densities, GroupedModel) else None
 
     @property
-    def _has_held(self) -> bool:
-        return self._local is not None and self._local.groups.held is not None
+    def _in_turns(self) -> GroupedModel | None:
+        """The model, if variables of other turns are data to it."""
+        local = self._local
+        return local if local is not None and local.groups.held is not None else None
 
     def _condition(self, point) -> None:
-        """Variables of other turns are data to groups."""
-        if self._has_held:
-            self._local.hold(point)
+        if self._in_turns is not None:
+            self._in_turns.hold(point)
 
     def _follow(self, chain, x) -> None:
-        if self._has_held:
+        if self._in_turns is not None:
             metropolis.follow(self.sampler, chain, x, tuning=self.tune)
 
     def _moved(self, point, x):
