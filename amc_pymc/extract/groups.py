@@ -16,13 +16,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytensor.tensor as pt
 
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
-from pytensor.tensor.type import TensorType
 
 from amc_pymc.expressions import Graph
 from amc_pymc.extract.centring import Centring, find_scales
@@ -41,8 +39,7 @@ from amc_pymc.extract.rows import (
     NotRowFactorised,
     RowLogp,
     choose_observed,
-    data_frontier,
-    evaluated,
+    constant_data,
     extract_rows,
     row_count,
 )
@@ -426,14 +423,7 @@ def _names_and_shapes(model):
 
 def _with_known_shapes(logp: Variable, model, element):
     """The graph with data evaluated and value variables of known shape, and their leaves."""
-    frontier = [
-        v
-        for v in data_frontier([logp], model.value_vars)
-        if not isinstance(v, Constant) and isinstance(v.type, TensorType)
-    ]
-    memo: dict[Variable, Variable] = {}
-    for v, data in zip(frontier, evaluated(frontier, "prior")):
-        memo[v] = pt.constant(np.asarray(data, dtype=v.type.dtype))
+    memo = constant_data(logp, model.value_vars, "prior")
     leaves = {}
     for value, shape in zip(model.value_vars, _names_and_shapes(model)[1]):
         new = value.type.clone(shape=shape)(value.name)

@@ -7,11 +7,8 @@ import math
 
 from functools import partial
 
-import numpy as np
-import pytensor.tensor as pt
-
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
@@ -20,7 +17,7 @@ from amc_pymc.expressions.kernels import HEADER, load_kernels
 from amc_pymc.expressions.source import print_function
 from amc_pymc.extract.graphs import lowered, rebuilt
 from amc_pymc.extract.row_program import Columns, element_reader
-from amc_pymc.extract.rows import data_frontier, evaluated
+from amc_pymc.extract.rows import constant_data
 from amc_pymc.extract.scalars import Index, NotScalar, stabilised
 
 __all__ = ["printed_total"]
@@ -71,14 +68,7 @@ def printed_total(x: Variable, total: Variable, held: SharedVariable | None = No
 def _expression(graph: Graph, inputs: dict[str, Variable], total: Variable) -> int:
     """The node of a scalar graph of some vectors."""
     (total,) = lowered([total])
-    frontier = [
-        v
-        for v in data_frontier([total], list(inputs.values()))
-        if not isinstance(v, Constant) and isinstance(v.type, TensorType)
-    ]
-    memo: dict[Variable, Variable] = {}
-    for v, data in zip(frontier, evaluated(frontier, "prior")):
-        memo[v] = pt.constant(np.asarray(data, dtype=v.type.dtype))
+    memo = constant_data(total, list(inputs.values()), "prior")
     leaves = {}
     for name, old in inputs.items():
         length = old.type.shape[0]

@@ -38,6 +38,7 @@ __all__ = [
     "NotRowFactorised",
     "RowLogp",
     "choose_observed",
+    "constant_data",
     "data_fingerprint",
     "data_frontier",
     "data_names",
@@ -383,6 +384,17 @@ def data_frontier(logps, value_vars):
     # A logp that depends on no parameter at all is all frontier.
     frontier.update({logp: None for logp in logps if logp not in dependent})
     return list(frontier)
+
+
+def constant_data(graph, inputs, name: str) -> dict[Variable, Variable]:
+    """Constants in the place of whatever a graph reads besides its inputs."""
+    frontier = [
+        v
+        for v in data_frontier([graph], inputs)
+        if not isinstance(v, Constant) and isinstance(v.type, TensorType)
+    ]
+    values = evaluated(frontier, name)
+    return {v: pt.constant(np.asarray(a, dtype=v.type.dtype)) for v, a in zip(frontier, values)}
 
 
 def evaluated(frontier, name: str) -> list[np.ndarray]:

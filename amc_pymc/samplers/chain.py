@@ -24,7 +24,7 @@ __all__ = ["Chain", "Sampler", "audited", "learns_now", "recentre", "report", "s
 
 #: A race that reads more than this share of the units calls for a better centre.
 _RECENTRE_SHARE = 0.02
-#: Half-width of a log ratio from which on a proposal is accepted by its sign alone.
+#: Half-width of a log ratio, in nats, above which a proposal is accepted by a firm lead only.
 _SAFE = 5.0
 
 
