@@ -29,12 +29,14 @@ _PRIORS = types.float64[::1](types.float64[::1])
 class GaussianPriors:
     """Gaussian priors of the coordinates ``theta`` (T,) given hyperparameters ``phi`` (F,).
 
-    ``block`` (T,) numbers the priors, -1 for a coordinate without one.
+    The last ``n_psi`` of theta are coordinates of transformed variables. ``block`` (T,) numbers the
+    priors, -1 for a coordinate without one.
     """
 
     layout: FlatLayout
     theta: np.ndarray
     phi: np.ndarray
+    n_psi: int
     block: np.ndarray
     n_blocks: int
     _graph: Any = None
@@ -126,7 +128,17 @@ def gaussian_priors(
     parts = [p for p, _ in precisions] + means
     graph = pt.concatenate(parts).astype("float64")
     n_blocks = sum(n for _, n in precisions)
-    return GaussianPriors(layout, theta, phi, block[theta], n_blocks, graph, x)
+    psi = np.isin(theta, _transformed(model, layout, below))
+    theta = np.concatenate([theta[~psi], theta[psi]])
+    n_psi = int(psi.sum())
+    return GaussianPriors(layout, theta, phi, n_psi, block[theta], n_blocks, graph, x)
+
+
+def _transformed(model, layout: FlatLayout, values) -> np.ndarray:
+    """Coordinates of those variables that have a transform."""
+    transforms = model.rvs_to_transforms
+    names = [v.name for v in values if transforms.get(model.values_to_rvs[v]) is not None]
+    return layout.indices(names)
 
 
 def _normal(model, value, below):

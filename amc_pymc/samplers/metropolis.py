@@ -266,7 +266,7 @@ def _follow_nested(prepared, chain: MetropolisChain, fit, centre):
     nested = nested._replace(precision=laplace.precision, linear=laplace.linear)
     chain.surrogate, chain.moves = laplace.surrogate, chain.moves._replace(nested=nested)
     mean = centre.copy()
-    mean[nested.phi] = nested.mode
+    mean[nested.phi] = nested.mode[: nested.phi.size]
     goal, precision, _ = at_phi(prior, laplace, mean)
     slope = precision @ (goal - centre[nested.theta])
     before = fit.precision[np.ix_(nested.theta, nested.theta)]

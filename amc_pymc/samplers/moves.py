@@ -238,12 +238,12 @@ def _adapt_nested(
 ):
     """Hyperparameters are proposed with the chain's own mean and covariance."""
     nested, moments = moves.nested, past.moments
-    f = nested.phi.size
-    if moments.count <= 10 * f + 50:
+    outer = nested.outer
+    if moments.count <= 10 * outer.size + 50:
         return moves, fit
-    factor = moments.factor(nested.phi, nested.factor, _SHRINKAGE + f)
+    factor = moments.factor(outer, nested.factor, _SHRINKAGE + outer.size)
     nested = nested._replace(
-        mode=moments.mean[nested.phi], factor=factor, inverse=np.linalg.inv(factor)
+        mode=moments.mean[outer], factor=factor, inverse=np.linalg.inv(factor)
     )
     return moves._replace(nested=nested), fit
 

@@ -13,6 +13,12 @@ of those,
 the nested Laplace approximation (Rue, Martino & Chopin 2009, JRSS B 71:319-392,
 doi:10.1111/j.1467-9868.2008.00700.x). A move draws phi' near its mode and sets theta' = m(phi') +
 Q(phi')^-1/2 w' with w' = sqrt(1 - s^2) w + s z, z standard normal. The accept step corrects it.
+
+Some coordinates of theta, psi, are transformed ones, such as the log standard deviation of effects
+that have been integrated out. Their posterior is often skewed, so they are drawn together with phi,
+and the Gaussian is that of the other coefficients given psi' and phi'. As psi comes last in theta
+and the factor L of Q is lower triangular, only the last entries of w' change: those of
+L' (theta' - m) are a function of psi' alone.
 """
 
 from __future__ import annotations
@@ -54,12 +60,14 @@ _SETTLED = 0.1
 class HyperPrior(Protocol):
     """Gaussian priors of coefficients given hyperparameters.
 
-    ``theta`` (T,) and ``phi`` (F,) are coordinates of x, ``block`` (T,) is the prior that each
-    coefficient has, -1 for one that is not Gaussian; ``n_blocks`` is B.
+    ``theta`` (T,) and ``phi`` (F,) are coordinates of x; the last ``n_psi`` of theta are psi.
+    ``block`` (T,) is the prior that each coefficient has, -1 for one that is not Gaussian;
+    ``n_blocks`` is B.
     """
 
     theta: np.ndarray
     phi: np.ndarray
+    n_psi: int
     block: np.ndarray
     n_blocks: int
 
@@ -75,13 +83,15 @@ class HyperPrior(Protocol):
 class Nested(NamedTuple):
     """What compiled moves need.
 
-    ``precision`` (T, T) and ``linear`` (T,) are H and b; ``mode`` (F,), ``factor`` (F, F) and its
-    inverse describe the hyperparameters. ``known_phi`` (2, F), ``known_mean`` (2, T),
-    ``known_factor`` (2, T, T) and ``known_log_det`` (2,) remember the last two references.
+    ``precision`` (T, T) and ``linear`` (T,) are H and b; ``outer`` (F + P,) are the coordinates of
+    phi and psi, and ``mode`` (F + P,), ``factor`` (F + P, F + P) and its inverse describe their
+    proposal. ``known_phi`` (2, F), ``known_mean`` (2, T), ``known_factor`` (2, T, T) and
+    ``known_log_det`` (2,) remember the last two references.
     """
 
     theta: np.ndarray
     phi: np.ndarray
+    outer: np.ndarray
     block: np.ndarray
     precision: np.ndarray
     linear: np.ndarray
@@ -98,7 +108,7 @@ class Nested(NamedTuple):
 class NestedFit:
     """The reference of a model.
 
-    ``mode`` (F,) and ``covariance`` (F, F) are those of the hyperparameters.
+    ``mode`` (F + P,) and ``covariance`` (F + P, F + P) are those of phi and psi.
     """
 
     prior: HyperPrior
@@ -120,6 +130,7 @@ class NestedFit:
         return Nested(
             p.theta,
             p.phi,
+            _outer(p),
             p.block,
             np.ascontiguousarray(self.precision),
             self.linear,
@@ -133,17 +144,40 @@ class NestedFit:
         )
 
 
+def _outer(prior: HyperPrior) -> np.ndarray:
+    """Coordinates (F + P,) of phi and psi."""
+    return np.concatenate([prior.phi, prior.theta[prior.theta.size - prior.n_psi :]])
+
+
 def no_nested() -> Nested:
     """Stand-in where there are no hyperparameters."""
     none, empty = np.empty(0, np.int64), np.empty(0)
     square = np.empty((0, 0))
     return Nested(
-        none, none, none, square, empty, empty, square, square,
+        none, none, none, none, square, empty, empty, square, square,
         np.empty((2, 0)), np.empty((2, 0)), np.empty((2, 0, 0)), np.empty(2),
     )  # fmt: skip
 
 
 # --- compiled -------------------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def _n_inner(nested):
+    """Number of coefficients that are not psi; they come first in theta."""
+    return nested.theta.size - (nested.outer.size - nested.phi.size)
+
+
+@njit(cache=True)
+def _whitened(x, nested, slot):
+    """w (T,) = L' (theta - m) by the reference in a slot."""
+    t = nested.theta.size
+    shift = x[nested.theta] - nested.known_mean[slot]
+    w = np.zeros(t)
+    for j in range(t):
+        for k in range(j, t):
+            w[j] += nested.known_factor[slot, k, j] * shift[k]
+    return w
 
 
 @njit(cache=True)
@@ -173,9 +207,10 @@ def _reference(x, nested, prior_of, other):
             right[j] += prior[b] * prior[n_blocks + b]
     lower = np.linalg.cholesky(q)
     y = np.empty(t)
-    log_det = 0.0
     for j in range(t):
         y[j] = (right[j] - np.dot(lower[j, :j], y[:j])) / lower[j, j]
+    log_det = 0.0
+    for j in range(_n_inner(nested)):
         log_det += math.log(lower[j, j])
     nested.known_factor[slot] = lower
     nested.known_mean[slot] = _solve_upper(lower, y)
@@ -196,10 +231,27 @@ def _solve_upper(lower, y):
 
 
 @njit(cache=True)
-def _log_student(phi, nested):
-    """Log density of the hyperparameters' proposal up to a constant."""
-    z = nested.inverse @ (phi - nested.mode)
-    return -0.5 * (_FREEDOM + phi.size) * math.log1p(np.dot(z, z) / _FREEDOM)
+def _log_student(outer, nested):
+    """Log density of the proposal of phi and psi up to a constant."""
+    z = nested.inverse @ (outer - nested.mode)
+    return -0.5 * (_FREEDOM + outer.size) * math.log1p(np.dot(z, z) / _FREEDOM)
+
+
+@njit(cache=True)
+def _propose_outer(points, nested, rng):
+    """Write phi' and psi' into points[1]; return log q(x | x') - log q(x' | x) of these."""
+    here = points[0][nested.outer]
+    walks = rng.random() < _WALKS
+    length = 2.38 / math.sqrt(here.size) if walks else 1.0
+    if not walks:
+        square = 0.0
+        for _ in range(int(_FREEDOM)):
+            square += rng.standard_normal() ** 2
+        length = math.sqrt(_FREEDOM / square)
+    step = length * (nested.factor @ rng.standard_normal(here.size))
+    there = here + step if walks else nested.mode + step
+    points[1][nested.outer] = there
+    return 0.0 if walks else _log_student(here, nested) - _log_student(there, nested)
 
 
 @njit(cache=True)
@@ -208,36 +260,17 @@ def propose_nested(points, scale, nested, prior_of, rng):
 
     ``prior_of`` is the first-class function of :class:`HyperPrior`.
     """
-    f, t = nested.phi.size, nested.theta.size
     here = _reference(points[0], nested, prior_of, 0)
-    w = np.empty(t)
-    shift = points[0][nested.theta] - nested.known_mean[here]
-    for j in range(t):
-        w[j] = 0.0
-        for k in range(j, t):
-            w[j] += nested.known_factor[here, k, j] * shift[k]
-    phi = points[0][nested.phi]
-    log_ratio = 0.0
-    walks = rng.random() < _WALKS
-    length = 2.38 / math.sqrt(f) if walks else 1.0
-    if not walks:
-        square = 0.0
-        for _ in range(int(_FREEDOM)):
-            square += rng.standard_normal() ** 2
-        length = math.sqrt(_FREEDOM / square)
-    step = length * (nested.factor @ rng.standard_normal(f))
-    phi_new = phi + step if walks else nested.mode + step
-    if not walks:
-        log_ratio = _log_student(phi, nested) - _log_student(phi_new, nested)
-    points[1][nested.phi] = phi_new
+    log_ratio = _propose_outer(points, nested, rng)
     there = _reference(points[1], nested, prior_of, here)
-    z = rng.standard_normal(t)
-    w_new = math.sqrt(max(0.0, 1.0 - scale * scale)) * w + scale * z
-    points[1][nested.theta] = nested.known_mean[there] + _solve_upper(
-        nested.known_factor[there], w_new
-    )
-    log_ratio += nested.known_log_det[here] - nested.known_log_det[there]
-    return log_ratio + 0.5 * (np.dot(w_new, w_new) - np.dot(w, w))
+    inner = _n_inner(nested)
+    w, w_new = _whitened(points[0], nested, here), _whitened(points[1], nested, there)
+    for j in range(inner):  # the others are those of psi'
+        w_new[j] = math.sqrt(max(0.0, 1.0 - scale * scale)) * w[j] + scale * rng.standard_normal()
+        log_ratio += 0.5 * (w_new[j] ** 2 - w[j] ** 2)
+    theta = nested.known_mean[there] + _solve_upper(nested.known_factor[there], w_new)
+    points[1][nested.theta[:inner]] = theta[:inner]
+    return log_ratio + nested.known_log_det[here] - nested.known_log_det[there]
 
 
 # --- fitting --------------------------------------------------------------------------------------
@@ -290,7 +323,15 @@ def fit_nested(
     whole[np.ix_(prior.phi, prior.phi)] = np.linalg.inv(covariance)
     inside = np.sort(np.concatenate([prior.theta, prior.phi]))
     fit = GaussianFit(x.copy(), whole, inside)
-    nested = NestedFit(prior, laplace.precision, laplace.linear, phi, covariance)
+    outer = _outer(prior)
+    psi_covariance = np.linalg.inv(precision)[-prior.n_psi :, -prior.n_psi :]
+    nested = NestedFit(
+        prior,
+        laplace.precision,
+        laplace.linear,
+        x[outer],
+        linalg.block_diag(covariance, psi_covariance) if prior.n_psi else covariance,
+    )
     return laplace.surrogate, fit, nested, notes
 
 

@@ -45,6 +45,9 @@ H, B = X.T @ X, X.T @ Y
 #: Prior of the hyperparameters, and a proposal that does not fit their posterior too well.
 PHI_SD, PHI_MEAN = np.array([1.0, 0.6]), np.array([0.0, -0.5])
 MODE, COVARIANCE = np.array([0.3, -0.4]), np.array([[0.4, 0.1], [0.1, 0.3]])
+#: The same with theta_2 as psi, after the hyperparameters.
+MODE_PSI = np.append(MODE, 0.2)
+COVARIANCE_PSI = np.array([[0.4, 0.1, 0.1], [0.1, 0.3, 0.0], [0.1, 0.0, 0.2]])
 
 
 @njit
@@ -81,7 +84,7 @@ def rewards(points, centre, rows):
 class Prior:
     """The hyperparameters' role, as the step finds it in a model."""
 
-    theta, phi, block, n_blocks = THETA, PHI, BLOCK, 2
+    theta, phi, block, n_blocks, n_psi = THETA, PHI, BLOCK, 2, 0
     native = priors
 
     @staticmethod
@@ -89,12 +92,20 @@ class Prior:
         return priors_of(x)
 
 
+class PriorPsi(Prior):
+    """theta_2 is drawn together with the hyperparameters."""
+
+    n_psi = 1
+
+
 @njit
 def propose_once(points, scale, nested, prior_of, rng):
     return propose_nested(points, scale, nested, prior_of, rng)
 
 
-def fresh():
+def fresh(n_psi=0):
+    if n_psi:
+        return NestedFit(PriorPsi(), H, B, MODE_PSI, COVARIANCE_PSI).compiled()
     return NestedFit(Prior(), H, B, MODE, COVARIANCE).compiled()
 
 
@@ -134,6 +145,27 @@ def log_student(phi):
     return stats.multivariate_t.logpdf(phi, MODE, COVARIANCE, df=_FREEDOM)
 
 
+def log_proposal_psi(x):
+    """Of phi and psi, where theta_2 is psi."""
+    outer = np.append(x[PHI], x[THETA[2]])
+    return stats.multivariate_t.logpdf(outer, MODE_PSI, COVARIANCE_PSI, df=_FREEDOM)
+
+
+def log_marginal_psi(x):
+    """log p(phi, psi, y), the two other coefficients integrated out."""
+    mean, covariance = conditional(x[PHI])
+    psi = stats.norm.logpdf(x[THETA[2]], mean[2], np.sqrt(covariance[2, 2]))
+    return log_marginal(x[PHI]) + psi
+
+
+def inner_given_psi(x):
+    """Mean (2,) and covariance (2, 2) of the two other coefficients, by conditioning."""
+    mean, covariance = conditional(x[PHI])
+    gain = covariance[:2, 2] / covariance[2, 2]
+    inner = covariance[:2, :2] - np.outer(gain, covariance[2, :2])
+    return mean[:2] + gain * (x[THETA[2]] - mean[2]), inner
+
+
 def random_point(rng):
     """From far around the posterior."""
     x = np.empty(5)
@@ -164,6 +196,38 @@ def test_the_ratio_is_that_of_the_hyperparameters_marginal_posteriors(scale):
         assert got == pytest.approx(expected, abs=1e-8)
         kinds.add(walks)
     assert kinds == {True, False}
+
+
+@pytest.mark.parametrize("scale", [0.4, 1.0])
+def test_the_ratio_where_a_coefficient_is_drawn_with_the_hyperparameters(scale):
+    """Only the other coefficients drop out."""
+    rng, kinds = np.random.default_rng(11), set()
+    for _ in range(60):
+        x = random_point(rng)
+        x_new, log_q, walks = proposed(x, scale, rng, fresh(n_psi=1))
+        got = log_posterior(x_new) - log_posterior(x) + log_q
+        expected = log_marginal_psi(x_new) - log_marginal_psi(x)
+        if not walks:
+            expected += log_proposal_psi(x) - log_proposal_psi(x_new)
+        assert got == pytest.approx(expected, abs=1e-8)
+        kinds.add(walks)
+    assert kinds == {True, False}
+
+
+def test_what_is_proposed_where_a_coefficient_is_drawn_with_the_hyperparameters():
+    rng = np.random.default_rng(12)
+    x, nested = random_point(rng), fresh(n_psi=1)
+    inner, outer = [], []
+    for _ in range(4_000):
+        x_new, _, walks = proposed(x, 1.0, rng, nested)
+        mean, covariance = inner_given_psi(x_new)
+        shift = x_new[THETA[:2]] - mean
+        inner.append(shift @ np.linalg.solve(covariance, shift))
+        if not walks:
+            step = np.append(x_new[PHI], x_new[THETA[2]]) - MODE_PSI
+            outer.append(step @ np.linalg.solve(COVARIANCE_PSI, step) / 3.0)
+    assert stats.kstest(inner, stats.chi2(2).cdf).pvalue > 1e-3
+    assert stats.kstest(outer, stats.f(3, _FREEDOM).cdf).pvalue > 1e-3
 
 
 def test_what_is_proposed():
@@ -271,7 +335,7 @@ def true_moments():
     return mean, np.sqrt(square - mean**2)
 
 
-def chain(scale, n, seed):
+def chain(scale, n, seed, n_psi=0):
     """Every 10th draw of a chain, and the share of moves accepted."""
     densities = Densities(
         rewards, log_prior, no_gradient, no_row_gradient, as_they_are, no_control, THETA, priors
@@ -282,7 +346,7 @@ def chain(scale, n, seed):
     normal = Normal(np.zeros(5), np.zeros((5, 5)), np.eye(5), np.eye(5))
     moves = Moves(
         weights, scales, np.arange(5), normal, np.eye(5), Gradient(1, no_surrogate(np.zeros(5))),
-        fresh(),
+        fresh(n_psi),
     )  # fmt: skip
     rng, counts = np.random.default_rng(seed), MetropolisCounts.zeros(len(NAMES))
     x, out = np.zeros(5), []
@@ -304,10 +368,10 @@ def z_scores(values, mean, sd):
     return np.concatenate(out)
 
 
-@pytest.mark.parametrize("scale", [0.4, 1.0])
-def test_a_long_chain_has_the_posterior(scale):
-    values, accepted = chain(scale, 10_100, seed=7)
-    assert 0.3 < accepted < 0.9
+@pytest.mark.parametrize(("scale", "n_psi"), [(0.4, 0), (1.0, 0), (0.7, 1)])
+def test_a_long_chain_has_the_posterior(scale, n_psi):
+    values, accepted = chain(scale, 10_100, seed=7, n_psi=n_psi)
+    assert 0.2 < accepted < 0.9
     mean, sd = true_moments()
     assert np.abs(z_scores(values, mean, sd)).max() < 4
     nodes, weights = truth()
