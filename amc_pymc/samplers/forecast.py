@@ -7,6 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from scipy import special
+
 from amc_pymc.proxies import ResidualSummary, choose_exact_rows, summarise_residuals
 from amc_pymc.racing import Race
 from amc_pymc.samplers.compiled import unit_changes
@@ -56,6 +58,7 @@ def with_forecast(
         float(plain),
         exact.size + (predicted(left, n_raced) if n_raced > 1 else n_raced),
         predicted(plain, n_units) if n_units > 1 else 1.0,
+        _acceptance(summary.totals),
     )
     return replace(prepared, exact_rows=exact, rounding_only=rounding_only, forecast=forecast)
 
@@ -72,6 +75,11 @@ def _probe_moves(prepared: Preparation, active: np.ndarray, rng) -> list[np.ndar
         x = fit.draw(fit.mean, fit.coordinates, rng)
         out.append(np.stack([x, fit.draw(x, active, rng)]))
     return out
+
+
+def _acceptance(totals: np.ndarray) -> float:
+    """Share of moves accepted whose log ratios have mean -s^2 / 2 and the scatter of ``totals``."""
+    return float(2.0 * special.ndtr(-0.5 * np.sqrt(np.mean(np.square(totals)))))
 
 
 def _residuals(raced: Raced, centre: np.ndarray, probes: list[np.ndarray]) -> ResidualSummary:

@@ -103,13 +103,15 @@ class Forecast(NamedTuple):
 
     ``residual_sd`` and ``plain_sd`` are standard deviations over units of what a race samples, with
     and without control variate (natural log); ``rows`` and ``plain_rows`` the expected units of a
-    decision, those evaluated exactly included.
+    decision, those evaluated exactly included. ``acceptance`` is the share of such moves that would
+    be accepted if nothing but the units were not Gaussian.
     """
 
     residual_sd: float
     plain_sd: float
     rows: float
     plain_rows: float
+    acceptance: float
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,9 @@ _TRIES = 2
 #: Cost of drawing local effects, in log-likelihoods of one row for each row, and of storing a draw
 #: and of a transition besides that of rows; measured.
 _DRAWING_COST, _STORING_COST, _TRANSITION_COST = 6.0, 10_000.0, 1_000.0
-_MOST_TRANSITIONS, _TUNING_TRANSITIONS = 200, 5
+_TUNING_TRANSITIONS = 5
+#: No transitions are added where a draw is expected to be the one before with a smaller probability.
+_SAME_DRAW = 0.01
 #: Transitions of a turn: enough to forget population parameters given the effects of other factors.
 _TURN_TRANSITIONS = 20
 
@@ -100,7 +102,8 @@ class RacingMetropolis(RacingStep):
         Transitions between stored draws. ``pm.sample`` spends 5-300 microseconds per stored draw, a
         transition often less. ``"auto"`` is 1, unless local effects are drawn with every stored
         draw: then it is so many that transitions are expected to take about as long as that,
-        and five a draw while tuning, when effects are not drawn.
+        fewer where a few make a draw independent of the one before, and five a draw while tuning,
+        when effects are not drawn.
     marginalize : "auto" or None or a variable or sequence of variables
         Local effects to integrate out: variables, or their names, of one grouping factor, or of
         several that take turns. ``"auto"`` takes the factor with the most levels if it has at least
@@ -250,7 +253,8 @@ class RacingMetropolis(RacingStep):
         delta: float = 0.05,
         race: Literal["normal", "bernstein", "lil_ucb", "exact"] | Race = "normal",
         batch_size: int | None = None,
-        proposal: Literal["auto", "random_walk", "gaussian", "langevin"] | Proposal = "auto",
+        proposal: Literal["auto", "random_walk", "gaussian", "nested", "langevin"]
+        | Proposal = "auto",
         proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",
         audits: int | Audits = 200,
         transitions_per_draw: int | Literal["auto"] = "auto",
@@ -419,7 +423,7 @@ def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _transitions(sampler: Metropolis) -> int:
-    """So many that what a draw costs besides takes about half of the time."""
+    """So many that what a draw costs besides takes about half of the time, if as many are of use."""
     prepared = sampler.prepared
     model, forecast = prepared.densities, prepared.forecast
     if not isinstance(model, GroupedModel) or forecast is None:
@@ -428,7 +432,9 @@ def _transitions(sampler: Metropolis) -> int:
         return _TURN_TRANSITIONS
     drawing = _STORING_COST + model.n_rows * _DRAWING_COST
     transition = _TRANSITION_COST + forecast.rows * model.race_cost
-    return int(np.clip(drawing / transition, 1, _MOST_TRANSITIONS))
+    rejected = np.clip(1.0 - forecast.acceptance, 0.3, 0.95)
+    useful = np.ceil(np.log(_SAME_DRAW) / np.log(rejected))
+    return int(np.clip(drawing / transition, 1, useful))
 
 
 def metropolis_sampler(model, turn: Turn, options: Options, proposal: str | Proposal) -> Metropolis:

@@ -209,3 +209,12 @@ def test_other_kinds_of_groups_agree_with_nuts(name):
     idata = sample(model, step, 4_000, tune=1_000)
     assert_agree(idata, frozen(grouped_small.FROZEN[name]))
     assert idata.sample_stats["accept"].mean() > 0.2
+
+
+def test_no_more_transitions_than_are_of_use():
+    """Nearly all moves are accepted, so that few of them make a draw independent of the last one."""
+    step = example_step("poisson", 20_000, 2_000)
+    assert step.prepared.forecast.acceptance > 0.95
+    assert 2 <= step.sampler.transitions <= 4
+    idata = sample(example("poisson", 20_000, 2_000)[1], step, 300, tune=200)
+    assert idata.sample_stats["accept"].mean() > 0.8
