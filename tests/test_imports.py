@@ -41,17 +41,18 @@ CORE = set(LOWER)
 LOWER |= {
     "extract": ROOT | {"proxies", "abc_tree", "expressions", "marginals", "row_kernels"},
     "results": ROOT,
+    "timing": set(),
     "diagnostics": ROOT | {"results"},
     "plots": ROOT | {"results", "diagnostics"},
-    "step_methods": CORE | {"extract", "results", "diagnostics"},
-    "inference": CORE | {"extract", "results", "diagnostics", "step_methods"},
+    "step_methods": CORE | {"extract", "results", "diagnostics", "timing"},
+    "inference": CORE | {"extract", "results", "diagnostics", "step_methods", "timing"},
 }
 LOWER["__init__"] = set(LOWER)
 
 # Heavy libraries, and the rooms outside the core that may import them; the core imports none.
 HEAVY = {
     "pymc": {"extract", "step_methods", "inference"},
-    "pytensor": {"extract", "step_methods", "inference"},
+    "pytensor": {"extract", "step_methods", "inference", "timing"},
     "arviz": {"results", "diagnostics", "plots", "step_methods", "inference"},
     "xarray": {"results", "diagnostics", "plots", "step_methods", "inference"},
 }

@@ -36,6 +36,7 @@ from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.racing_metropolis import metropolis_sampler
 from amc_pymc.step_methods.racing_step import chosen_vars
 from amc_pymc.step_methods.settings import Options, TaylorProxy, as_proposals
+from amc_pymc.timing import COMPILING
 
 __all__ = ["sample_product_space"]
 
@@ -189,7 +190,7 @@ def sample_product_space(
         records = run_jobs(run, rngs, cores=workers, bar=bar, mp_ctx=mp_ctx)
     seconds = time.perf_counter() - begin
     tree = product_space_result(models, prior, space, plan.tune, records)
-    tree["sample_stats"].attrs["sampling_time"] = seconds
+    tree["sample_stats"].attrs |= {"sampling_time": seconds, **_preparation_times(samplers)}
     return tree
 
 
@@ -243,6 +244,14 @@ def _sampler(model, name: str, options: Options, proposal: str | Proposal) -> Me
     if sampler.prepared.fit is None:
         raise ValueError(f"models[{name!r}] has no finite curvature at its mode to build on")
     return sampler
+
+
+def _preparation_times(samplers: Sequence[Metropolis]) -> dict[str, float]:
+    """Wall seconds of all models' preparation, for attributes."""
+    each = [sampler.prepared.seconds for sampler in samplers]
+    compiling = sum(seconds.get(COMPILING, 0.0) for seconds in each)
+    total = sum(sum(seconds.values()) for seconds in each)
+    return {"preparation_time": total, "compiling_time": compiling}
 
 
 def _check_same_rows(names, observed: Sequence[list[np.ndarray]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -48,6 +48,9 @@ class RacingOutlook:
         Variables that are integrated out.
     not_marginalized : tuple of str
         Variables that rows choose a level of but that are not integrated out, with the reason.
+    seconds : dict of str to float
+        Wall seconds that the preparation took, by task, compiling apart. Steps have the same in
+        ``step.prepared.seconds``.
     """
 
     n_rows: int
@@ -62,6 +65,7 @@ class RacingOutlook:
     n_groups: int = 0
     marginalized: tuple[str, ...] = ()
     not_marginalized: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         groups = ""
@@ -153,6 +157,7 @@ def racing_outlook(
         densities.n_units if isinstance(densities, GroupedModel) else 0,
         densities.groups.factor.variables if isinstance(densities, GroupedModel) else (),
         left,
+        prepared.seconds,
     )
 
 

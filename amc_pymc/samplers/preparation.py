@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -126,6 +127,7 @@ class Preparation:
     ``rows_spent`` counts the row evaluations made, ``notes`` say what is doubtful, ``forecast``
     predicts the cost of a decision. ``slope`` is a surrogate in x, from which gradients are
     estimated. ``nested`` is the reference of coefficients given hyperparameters, if there are any.
+    ``seconds`` says what the time went into, wall seconds by task with ``"compiling"`` apart.
     """
 
     densities: RacedModel
@@ -142,6 +144,7 @@ class Preparation:
     forecast: Forecast | None = None
     slope: Surrogate | None = None
     nested: NestedReference | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
     def eta(self, x: np.ndarray) -> np.ndarray:
         """Parameters (..., E) at points (..., D)."""

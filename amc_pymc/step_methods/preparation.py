@@ -34,6 +34,7 @@ from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
 from amc_pymc.step_methods.settings import Options, TaylorProxy
+from amc_pymc.timing import Stopwatch, in_words
 
 __all__ = ["moved_coordinates", "prepare"]
 
@@ -69,38 +70,14 @@ def prepare(
     ``fit=False`` leaves out the Gaussian approximation of the posterior, which proposals need;
     ``turn`` says what is integrated out.
     """
-    rng = as_generator(_SEED)
-    with progress(_STAGES[0], len(_STAGES), enabled=options.progressbar) as bar:
-        stages = _Stages(bar)
+    watch = Stopwatch()
+    with progress(_STAGES[0], len(_STAGES), enabled=options.progressbar) as bar, watch.running():
+        stages = _Stages(bar, watch)
         densities = _densities(model, turn, options, point)
         bare = Preparation(densities, densities, densities.ravel(point))
         try:
-            _check_rows_graph(densities, options.proxy)
-            if isinstance(options.proxy, DataProxy):
-                stages.begin(
-                    "Searching the mode and sorting rows into bins (compiles at first use)"
-                )
-                prepared = _with_data_proxy(bare, options.proxy, rng, fit)
-                stages.end("Prepared")
-                return prepared
-            active = moved_coordinates(densities.layout, active_names)
-            prior = _priors(model, densities, active)
-            if prior is not None and fit and not _discrete(densities):
-                prepared = _with_nested(bare, prior, options.proxy, rng, stages)
-            else:
-                prepared = _with_taylor(bare, model, options.proxy, rng, fit, stages)
-            groups = isinstance(densities, GroupedModel)
-            if groups:
-                stages.say("Choosing the nodes of the quadrature")
-                prepared = _with_nodes(prepared, cast(GroupedModel, densities))
-            stages.begin(_STAGES[2])
-            _compile_races(prepared)
-            stages.begin(_STAGES[3])
-            race = options.race_of_groups if groups else options.race
-            prepared = with_forecast(prepared, active, race, options.proxy.exact_rows, rng)
+            prepared = _prepared(bare, model, active_names, options, fit, stages)
             stages.end("Prepared")
-            spent = densities.rows_evaluated + prepared.raced.rows_evaluated
-            return replace(prepared, rows_spent=spent)
         except NoProxy as reason:
             if options.insist:
                 name = "data" if isinstance(options.proxy, DataProxy) else "taylor"
@@ -109,24 +86,59 @@ def prepare(
                 _warn_without_proxy(str(reason))
             stages.end("Prepared without a control variate")
             densities.forget_expansion()
-            return replace(bare, rows_spent=densities.rows_evaluated, notes=(str(reason),))
+            prepared = replace(bare, rows_spent=densities.rows_evaluated, notes=(str(reason),))
+    _log.info("Prepared in %s.", in_words(watch.seconds))
+    return replace(prepared, seconds=watch.seconds)
+
+
+def _prepared(
+    bare: Preparation, model, active_names, options: Options, fit: bool, stages: _Stages
+) -> Preparation:
+    """With a control variate; raises ``NoProxy`` where there can be none."""
+    rng, densities, proxy = as_generator(_SEED), bare.densities, options.proxy
+    _check_rows_graph(densities, proxy)
+    if isinstance(proxy, DataProxy):
+        stages.begin(
+            "Searching the mode and sorting rows into bins (compiles at first use)", "mode"
+        )
+        return _with_data_proxy(bare, proxy, rng, fit)
+    active = moved_coordinates(densities.layout, active_names)
+    prior = _priors(model, densities, active)
+    if prior is not None and fit and not _discrete(densities):
+        prepared = _with_nested(bare, prior, proxy, rng, stages)
+    else:
+        prepared = _with_taylor(bare, model, proxy, rng, fit, stages)
+    groups = isinstance(densities, GroupedModel)
+    if groups:
+        stages.say("Choosing the nodes of the quadrature", "quadrature nodes")
+        prepared = _with_nodes(prepared, cast(GroupedModel, densities))
+    stages.begin(_STAGES[2], "residuals")
+    _compile_races(prepared)
+    stages.begin(_STAGES[3], "residuals")
+    race = options.race_of_groups if groups else options.race
+    prepared = with_forecast(prepared, active, race, proxy.exact_rows, rng)
+    spent = densities.rows_evaluated + prepared.raced.rows_evaluated
+    return replace(prepared, rows_spent=spent)
 
 
 class _Stages:
-    """What the preparation does now, and how many stages are over."""
+    """What the preparation does now, how many stages are over, and what its time is booked on."""
 
-    def __init__(self, bar: ProgressReport):
-        self._bar, self._left = bar, len(_STAGES)
+    def __init__(self, bar: ProgressReport, watch: Stopwatch):
+        self._bar, self._watch, self._left = bar, watch, len(_STAGES)
+        watch.begin("model")
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, task: str | None = None) -> None:
         """The same stage, but something else is done in it."""
         self._bar.update(description=text)
+        if task is not None:
+            self._watch.begin(task)
 
-    def begin(self, text: str) -> None:
+    def begin(self, text: str, task: str) -> None:
         """The next stage."""
         self._left -= 1
         self._bar.advance()
-        self.say(text)
+        self.say(text, task)
 
     def end(self, text: str) -> None:
         """Everything is done, or need not be."""
@@ -214,7 +226,7 @@ def _with_nested(bare: Preparation, prior, proxy: TaylorProxy, rng, stages) -> P
     """Coefficients given hyperparameters."""
     model = bare.densities
     _refuse_many(model.reads.size, proxy, _MORE)
-    stages.begin("Compiling derivatives")
+    stages.begin("Compiling derivatives", "mode")
     _compile_derivatives(model, bare.start)
     stages.say(_STAGES[1])
     surrogate, gaussian, nested, notes = fit_nested(
@@ -259,7 +271,7 @@ def _with_taylor(
     bare = _expandable(bare, model, proxy, rng)
     densities, continuous = bare.densities, _continuous(bare.densities.layout)
     x, notes = bare.start, bare.notes
-    stages.begin("Compiling derivatives")
+    stages.begin("Compiling derivatives", "mode")
     if fit or bare.cut is None:
         _compile_derivatives(densities, x)
     if bare.cut is not None:
