@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from scipy.stats import beta
+from scipy import special
 
 __all__ = ["clopper_pearson", "decision_error"]
 
@@ -60,8 +60,8 @@ def clopper_pearson(wrong: int, total: int, confidence: float = 0.95) -> tuple[f
         raise ValueError(f"wrong must be between 0 and total={total!r}, got {wrong!r}.")
     _check_confidence(confidence)
     tail = 0.5 * (1.0 - confidence)
-    low = beta.ppf(tail, wrong, total - wrong + 1) if wrong > 0 else 0.0
-    high = beta.isf(tail, wrong + 1, total - wrong) if wrong < total else 1.0
+    low = special.betaincinv(wrong, total - wrong + 1, tail) if wrong > 0 else 0.0
+    high = special.betainccinv(wrong + 1, total - wrong, tail) if wrong < total else 1.0
     return float(low), float(high)
 
 

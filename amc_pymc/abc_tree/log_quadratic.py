@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scipy.stats import chi2
+from scipy import special
 
 __all__ = ["LocalQuadratic", "fit_log_quadratic", "n_terms"]
 
@@ -90,7 +90,7 @@ class LocalQuadratic(NamedTuple):
         """P-value of the cubic terms, by a Wald test; small where the peak is skewed."""
         d = len(self.centre)
         found = self.coefficients[-d:]
-        return float(chi2.sf(found @ np.linalg.pinv(self.covariance[-d:, -d:]) @ found, d))
+        return float(special.chdtrc(d, found @ np.linalg.pinv(self.covariance[-d:, -d:]) @ found))
 
 
 def n_terms(n_dim: int, *, diagonal: bool = False, cubic: bool = False) -> int:

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from scipy.stats import chi2
+from scipy import special
 
 from amc_pymc.combination.arms import Arm, Sample
 from amc_pymc.logweights import trusted_variance
@@ -21,7 +21,7 @@ _CAREFUL = 0.1
 @functools.cache
 def upper_factor(df: int) -> float:
     """Upper confidence limit of a Gaussian variance over its estimate with `df` degrees of freedom."""
-    return float(df / chi2.ppf(_CAREFUL, df))
+    return float(df / special.chdtri(df, 1.0 - _CAREFUL))
 
 
 def controls_pay(n: int, q: int) -> bool:

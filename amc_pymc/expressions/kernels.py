@@ -77,14 +77,15 @@ def kernel_folder() -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "amc_pymc"
 
 
-def load_kernels(source: str) -> ModuleType:
+def load_kernels(source: str, *files: Path) -> ModuleType:
     """The module of some source, from memory, from disk, or compiled anew.
 
     Its name has a hash of the source and of everything in the package that it calls, so a changed
-    package never meets old machine code.
+    package never meets old machine code; ``files`` are those besides the functions of expressions.
     """
     digest = hashlib.blake2b(source.encode(), digest_size=12)
-    digest.update(_FUNCTIONS.read_bytes())
+    for file in (_FUNCTIONS, *files):
+        digest.update(file.read_bytes())
     name = f"amc_pymc_kernels_{digest.hexdigest()}"
     if name in sys.modules:
         return sys.modules[name]

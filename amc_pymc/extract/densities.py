@@ -17,8 +17,8 @@ from numba import types
 from pytensor.gradient import pushforward
 from pytensor.graph.replace import clone_replace
 
+from amc_pymc.extract.bound import bound_function
 from amc_pymc.extract.native import (
-    bound_function,
     callback_error,
     callback_function,
     compile_graph,

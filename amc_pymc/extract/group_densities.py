@@ -10,8 +10,8 @@ import numpy as np
 from numba import types
 
 from amc_pymc.expressions.kernels import load_kernels
+from amc_pymc.extract.bound import bound_function
 from amc_pymc.extract.groups import Groups
-from amc_pymc.extract.native import bound_function
 from amc_pymc.extract.rest import RestDensities
 from amc_pymc.marginals import hermite_nodes, printed_source, state_nodes
 

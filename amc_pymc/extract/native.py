@@ -16,30 +16,19 @@ import numpy as np
 import pytensor
 
 from numba import carray, cfunc, njit, objmode, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.math import tri_gamma
 
+from amc_pymc.extract.bound import pointer
+
 __all__ = [
-    "bound_function",
     "callback_error",
     "callback_function",
     "compile_graph",
     "native_function",
     "native_states",
 ]
-
-
-@intrinsic
-def _pointer(typingctx, address):
-    signature = types.voidptr(address)
-
-    def codegen(context, builder, signature, args):
-        return builder.inttoptr(args[0], cgutils.voidptr_t)
-
-    return signature, codegen
 
 
 def trigamma(x):
@@ -100,24 +89,6 @@ def native_function(fn, signature, arrays: Sequence[np.ndarray] = ()):
     return _define(leading, data, body, names, signature, (fn, bound))
 
 
-def bound_function(kernel, signature, arrays: Sequence[np.ndarray]):
-    """First-class function of a kernel's leading arguments, the last ones being ``arrays``.
-
-    Parameters
-    ----------
-    kernel : Numba function
-    signature : numba signature
-        Of the leading arguments and the result.
-    arrays : sequence of C-contiguous arrays
-        Bound by address; keep them alive as long as the function is used.
-    """
-    leading = ", ".join(f"a{k}" for k in range(len(signature.args)))
-    names = {"kernel": kernel, **_addresses(arrays)}
-    data = [f"d{k}" for k in range(len(arrays))]
-    body = [f"return kernel({', '.join([leading, *data])})"]
-    return _define(leading, data, body, names, signature, (kernel, arrays))
-
-
 def native_states(fn, signature, arrays: Sequence[np.ndarray]):
     """First-class ``(points (K, D), centre, rows (m,)) -> (K, m)`` from a function of one point.
 
@@ -159,7 +130,7 @@ def _bind(fn, arrays):
 
 def _addresses(arrays) -> dict[str, object]:
     """Where generated code finds arrays."""
-    names: dict[str, object] = {"carray": carray, "pointer": _pointer}
+    names: dict[str, object] = {"carray": carray, "pointer": pointer}
     for k, array in enumerate(arrays):
         names[f"address{k}"] = array.ctypes.data
         names[f"shape{k}"] = array.shape
