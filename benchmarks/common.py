@@ -69,21 +69,27 @@ class Job:
 # --- jobs in processes of their own --------------------------------------------------------------
 
 
-def run_job(script: str, job: Job, caches: str | None = None) -> Result:
-    """Run a job in a fresh interpreter; a failure becomes a result with a status that says so."""
+def run_job(
+    script: str, job: Job, caches: str | None = None, limit: float = _SETUP_LIMIT
+) -> Result:
+    """Run a job in a fresh interpreter; a failure becomes a result with a status that says so.
+
+    `limit` is in seconds, for all that is not warm-up or sampling.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch) / "result.json"
         command = [sys.executable, "-m", script, "--worker", json.dumps(asdict(job)), str(target)]
         env = worker_environment(job.cores, caches or str(Path(scratch) / "caches"))
         log = Path(scratch) / "log"
-        status = _run(command, env, log, _SETUP_LIMIT + 1.5 * job.cap)
+        status = run_command(command, env, log, limit + 1.5 * job.cap)
         if target.exists():
             return json.loads(target.read_text())
         tail = log.read_text(errors="replace").strip().splitlines()[-1:]
         return {**asdict(job), "status": f"failed ({status}): {' '.join(tail)[:300]}"}
 
 
-def _run(command: Sequence[str], env: Mapping[str, str], log: Path, limit: float) -> str:
+def run_command(command: Sequence[str], env: Mapping[str, str], log: Path, limit: float) -> str:
+    """Run a command for so many seconds at most, its output in a file, and say how it ended."""
     with log.open("w") as sink:
         process = subprocess.Popen(
             command, cwd=ROOT, env=env, stdout=sink, stderr=sink, start_new_session=True
@@ -113,6 +119,7 @@ def worker_environment(cores: int, caches: str) -> dict[str, str]:
         "JAX_COMPILATION_CACHE_DIR": f"{caches}/jax",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "NUMBA_CACHE_DIR": f"{caches}/numba",
+        "AMC_PYMC_CACHE": f"{caches}/models",
         "PYTENSOR_FLAGS": f"base_compiledir={caches}/pytensor",
     }
 

@@ -1,0 +1,89 @@
+"""The benchmark of first draws runs; what it measures is not judged here."""
+
+import json
+import subprocess
+import sys
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import first_draw as bench
+from benchmarks.first_draw_models import SHAPES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def row(method="racing", factor=1.0, **changes):
+    """What has been measured of a shape."""
+    times = {f"cold_{k}": 4.0 * factor for k in ("cpu_s", "wall_s", "step_cpu_s")}
+    times |= {f"warm_{k}": 2.0 * factor for k in ("cpu_s", "wall_s", "step_cpu_s")}
+    imports = {f"{s}_import_pymc_{k}": 0.5 for s in bench.STATES for k in ("cpu_s", "wall_s")}
+    about = {"shape": "normal_mixture", "method": method, "status": "finished"}
+    return {**about, **times, **imports, **changes}
+
+
+def test_shapes_are_those_of_the_models():
+    assert tuple(SHAPES) == bench.SHAPES
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_models(name):
+    model = SHAPES[name](np.random.default_rng(1), 120)
+    assert not model.discrete_value_vars and not model.potentials
+    (observed,) = model.observed_RVs
+    assert observed.type.ndim in (1, 2)
+    assert len(model.rvs_to_values[observed].eval()) == 120
+    again = SHAPES[name](np.random.default_rng(1), 120)
+    values = [m.rvs_to_values[m.observed_RVs[0]].eval() for m in (model, again)]
+    np.testing.assert_array_equal(*values)
+
+
+def test_tables():
+    failed = {"shape": "hsgp_regression", "method": "racing", "status": "cold: failed: why"}
+    rows = [row(), row(factor=3.0), failed, row("pm.sample")]
+    assert bench.line(rows[0])[2:] == ["4", "4", "2", "2", "4", "2", "finished"]
+    assert bench.line(failed)[2:] == ["-"] * 6 + ["cold: failed: why"]
+    assert bench.line(rows[3])[6:8] == ["-", "-"]  # pm.sample makes its step itself
+    _, lines = bench.by_method(rows)
+    assert lines[0] == ["racing", "2", "8 (12)", "8 (12)", "4 (6)", "4 (6)"]
+    assert bench.import_times(rows)[1] == [["import pymc", "0.5", "0.5"]]
+
+
+def test_quick_options_may_be_overridden():
+    assert bench.arguments([]).shapes == list(bench.SHAPES)
+    quick = bench.arguments(["--quick", "--rows", "200"])
+    assert (len(quick.shapes), quick.rows) == (2, 200)
+    assert bench.arguments(["--profile"]).profile == "warm"
+
+
+def run(out, *options):
+    command = [sys.executable, str(ROOT / "benchmarks" / "first_draw.py"), "--quick"]
+    options = [*options, "--out", str(out), "--package-kernels", str(out / "kernels")]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
+    return done.stdout, json.loads((out / "first_draw.json").read_text())["rows"]
+
+
+def test_a_method_that_does_not_finish_is_reported(tmp_path):
+    (tmp_path / "kernels").mkdir()
+    shape = ["--shapes", "negative_binomial", "--methods", "nutpie", "--limit", "0.1"]
+    text, rows = run(tmp_path, *shape)
+    assert rows[0]["status"].startswith("cold: failed (stopped after 0 s)")
+    assert rows[0]["status"] in text
+
+
+@pytest.mark.slow
+def test_first_draw(tmp_path):
+    kernels = tmp_path / "kernels"  # of the package: none, and so compiled in the cold run
+    kernels.mkdir()
+    (kernels / "source").write_text(bench.package_digest())
+    shape = ["--shapes", "negative_binomial", "--methods", "racing", "nutpie", "--profile"]
+    text, rows = run(tmp_path, *shape)
+    for found in rows:
+        assert found["status"] == "finished"
+        assert found["cold_cpu_s"] > found["warm_cpu_s"] > found["warm_step_cpu_s"] > 0
+        assert found["warm_import_pymc_cpu_s"] > 0
+    assert "cumulative" in text and "## Imports" in text
+    assert (tmp_path / "profiles" / "negative_binomial-racing-warm.prof").exists()
+    assert (tmp_path / "first_draw.csv").exists()
