@@ -15,11 +15,18 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.type import RandomType
 from pytensor.xtensor.type import XTensorType
 
+from amc_pymc.extract.memo import remembered
+
 __all__ = ["initial_point_of", "is_random", "lowered", "opened", "rebuilt"]
 
 
 def initial_point_of(model) -> dict[str, np.ndarray]:
     """``model.initial_point()`` without a C compiler, which takes seconds for one call."""
+    return {name: np.copy(value) for name, value in _initial_point(model).items()}
+
+
+@remembered
+def _initial_point(model) -> dict[str, np.ndarray]:
     with pytensor.config.change_flags(cxx=""):
         return model.initial_point()
 

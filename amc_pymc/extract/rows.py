@@ -31,6 +31,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.extract.graphs import initial_point_of, is_random, lowered, opened, rebuilt
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.memo import remembered
 from amc_pymc.rng import as_generator
 
 __all__ = [
@@ -247,8 +248,18 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None)
     >>> rows(model.initial_point(), np.array([0, 2])).round(3)
     array([-0.919, -2.919])
     """
-    rng = as_generator(20161 if rng is None else rng)
-    observed = choose_observed(model, observed_vars)
+    observed = tuple(choose_observed(model, observed_vars))
+    if rng is None:
+        return _extracted(model, observed)
+    return _extract_rows(model, observed, as_generator(rng))
+
+
+@remembered
+def _extracted(model, observed: tuple) -> RowLogp:
+    return _extract_rows(model, observed, as_generator(20161))
+
+
+def _extract_rows(model, observed: tuple, rng) -> RowLogp:
     for rv in observed:
         _refuse_unsliceable(model, rv)
     n_rows = row_count(model, observed)

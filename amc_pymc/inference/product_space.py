@@ -18,6 +18,7 @@ import amc_pymc.product_space as ps
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.execution import JobReport, number_of_cores, run_jobs
+from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.rows import choose_observed, interpreted_mode
 from amc_pymc.inference.product_space_results import (
     STEPS,
@@ -232,6 +233,7 @@ def _prior(prior_probs, names) -> np.ndarray:
     return prior / prior.sum()
 
 
+@remembering()
 def _sampler(model, name: str, options: Options, proposal: str | Proposal) -> Metropolis:
     if proposal == "langevin":
         proposal = LangevinProposal(target_accept=_ACCEPT)

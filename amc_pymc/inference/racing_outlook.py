@@ -13,6 +13,7 @@ from pymc.model import modelcontext
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.groups import find_factors
+from amc_pymc.extract.memo import remembering
 from amc_pymc.step_methods.grouping import Turn, chosen_turns, reasons_against
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import chosen_vars
@@ -83,6 +84,7 @@ class RacingOutlook:
         )
 
 
+@remembering()
 def racing_outlook(
     vars: Sequence[Any] | None = None,
     *,

@@ -12,6 +12,7 @@ from pymc.model import modelcontext
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.extract.densities import ModelDensities
+from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.support import element_states
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import ExactRace, Race, as_race
@@ -121,6 +122,7 @@ compile_kwargs, progressbar
     core: ClassVar[ModuleType] = gibbs
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = stat_dtypes(GIBBS_STATS)
 
+    @remembering()
     def __init__(
         self,
         vars: Sequence[Any] | None = None,

@@ -16,6 +16,7 @@ from pymc.model import modelcontext
 from pymc.util import get_random_generator
 
 from amc_pymc.extract.group_densities import GroupedModel
+from amc_pymc.extract.memo import remembering
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
 from amc_pymc.results import METROPOLIS_STATS
@@ -245,6 +246,7 @@ class RacingMetropolis(RacingStep):
     later: tuple[RacingMetropolis, ...]
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = stat_dtypes(METROPOLIS_STATS)
 
+    @remembering()
     def __init__(
         self,
         vars: Sequence[Any] | None = None,

@@ -11,6 +11,7 @@ import numpy as np
 from pymc.model import modelcontext
 
 from amc_pymc.arguments import positive_int
+from amc_pymc.extract.memo import remembering
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
 from amc_pymc.results import SLICE_STATS
@@ -97,6 +98,7 @@ rng, initial_point, compile_kwargs, blocked, progressbar
     core: ClassVar[ModuleType] = core
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = stat_dtypes(SLICE_STATS)
 
+    @remembering()
     def __init__(
         self,
         vars: Sequence[Any] | None = None,

@@ -1,0 +1,61 @@
+"""What is found out about a model once."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from amc_pymc.extract import extract_rows
+from amc_pymc.extract.graphs import initial_point_of
+from amc_pymc.extract.memo import remembered, remembering
+
+
+@pytest.fixture
+def counted():
+    calls = []
+
+    @remembered
+    def square(x):
+        calls.append(x)
+        return x * x
+
+    return square, calls
+
+
+def test_results_are_kept_inside_a_block_only(counted):
+    square, calls = counted
+    assert (square(2), square(2)) == (4, 4) and calls == [2, 2]
+    with remembering():
+        assert (square(3), square(3), square(4)) == (9, 9, 16) and calls == [2, 2, 3, 4]
+        with remembering():
+            assert square(3) == 9 and calls == [2, 2, 3, 4]
+        assert square(3) == 9 and calls == [2, 2, 3, 4]
+    assert square(3) == 9 and calls == [2, 2, 3, 4, 3]
+
+
+def test_an_error_ends_the_block(counted):
+    square, calls = counted
+    with pytest.raises(ValueError, match="stop"), remembering():
+        square(3)
+        raise ValueError("stop")
+    square(3)
+    assert calls == [3, 3]
+
+
+def test_points_and_rows_of_models():
+    """Whoever gets a point may change it; data may change between blocks."""
+    with pm.Model() as model:
+        data = pm.Data("data", np.arange(20.0))
+        mu = pm.Normal("mu", data.mean(), 1)
+        pm.Normal("y", mu, 1, observed=data)
+    with remembering():
+        point = initial_point_of(model)
+        point["mu"][...] = 7.0
+        assert initial_point_of(model)["mu"] != 7.0
+        assert extract_rows(model) is extract_rows(model)
+        rng = np.random.default_rng(1)
+        assert extract_rows(model, rng=rng) is not extract_rows(model)
+    with model:
+        pm.set_data({"data": np.arange(20.0) + 10.0})
+    with remembering():
+        assert initial_point_of(model)["mu"] == pytest.approx(19.5)
+        assert extract_rows(model).is_current(model)
