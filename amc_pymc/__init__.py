@@ -69,6 +69,7 @@ __all__ = [
     "RacingOutlook",
     "RacingSlice",
     "RandomWalkProposal",
+    "Rows",
     "SimulatorProblem",
     "TTestRace",
     "TaylorProxy",
@@ -118,6 +119,7 @@ _PLACES = {
         "plot_regret",
     ),
     "proxies": ("DataProxy",),
+    "row_store": ("Rows",),
     "step_methods": (
         "Audits",
         "BardenetRace",

@@ -7,6 +7,9 @@ Jacobians of transforms, Potentials and other observed variables.
 
 from __future__ import annotations
 
+import copy
+
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +28,7 @@ from amc_pymc.extract.native import (
     native_function,
     native_states,
 )
-from amc_pymc.extract.native_rows import NativeRows, native_rows
+from amc_pymc.extract.native_rows import NativeRows, StoredRows, native_rows
 from amc_pymc.extract.rest import RestDensities, gradient_by
 from amc_pymc.extract.rows import (
     CallbackRows,
@@ -38,6 +41,12 @@ _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], type
 _LOGP = types.float64(types.float64[::1])
 _GRADIENT = types.float64[::1](types.float64[::1])
 _CHUNK = 16_384
+#: Chunks of a store after which the memory that they take is given back.
+_RELEASE = 32
+
+
+def _of_class(instance, name: str):
+    return getattr(type(instance), name, None)
 
 
 class RowDensities:
@@ -75,13 +84,26 @@ class RowDensities:
         self._x = pt.vector("x")
         #: Rows passed through so far in full passes, in units of one evaluation of one row.
         self.rows_evaluated = 0
+        self._stored: StoredRows | None = None
+
+    def on_store(self, stored: StoredRows):
+        """The same densities of the rows in a store; those of ``rows`` stand for them."""
+        out = copy.copy(self)
+        for name in [n for n in out.__dict__ if isinstance(_of_class(out, n), cached_property)]:
+            del out.__dict__[name]
+        out._stored, out.n_units, out.rows_evaluated = stored, stored.store.shape[0], 0
+        return out
+
+    @property
+    def stored(self) -> StoredRows | None:
+        """Rows in a store, if that is where they are."""
+        return self._stored
 
     def __getstate__(self):
-        kind = type(self)
         return {
             k: v
             for k, v in self.__dict__.items()
-            if not isinstance(getattr(kind, k, None), cached_property)
+            if not isinstance(_of_class(self, k), cached_property)
         }
 
     @property
@@ -100,11 +122,13 @@ class RowDensities:
                 raise error
 
     @cached_property
-    def native(self) -> NativeRows | None:
+    def native(self) -> NativeRows | StoredRows | None:
         """Rows as printed kernels; None where PyTensor compiles their graph instead."""
+        if self._stored is not None:
+            return self._stored
         return native_rows(self.rows) if isinstance(self.rows, RowLogp) else None
 
-    def _bound(self, native: NativeRows, name: str):
+    def _bound(self, native: NativeRows | StoredRows, name: str):
         kernel = getattr(native.kernels, name)
         return bound_function(kernel, _REWARDS, [self._mask(), native.data])
 
@@ -193,8 +217,12 @@ class RowDensities:
         self.rows_evaluated += self.n_units
         return np.concatenate(list(self._all_chunks(x)))
 
+    def value_chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
+        """Log-likelihoods of all rows at x, chunk by chunk."""
+        self.rows_evaluated += self.n_units
+        yield from self._all_chunks(x)
+
     def _all_chunks(self, x):
-        """Log-likelihoods of all rows, chunk by chunk."""
         if self._sliceable and self.native is None:
             for data, _ in self._row_chunks(None):
                 yield self._slice_values(x, *data)
@@ -257,6 +285,8 @@ class RowDensities:
     @property
     def row_log_density(self) -> RowLogp:
         """The rows, if they have a graph to slice and to differentiate."""
+        if self._stored is not None:
+            raise TypeError("the rows are in a store, which has no graph")
         if isinstance(self.rows, CallbackRows):
             raise TypeError("row_logp gives values of rows only, no graph to differentiate")
         return self.rows
@@ -341,8 +371,11 @@ class RowDensities:
     # --- chunks ---------------------------------------------------------------------------------
 
     def _chunks(self):
-        for start in range(0, self.n_units, _CHUNK):
+        """Slices of all rows in order; memory that holds rows of a store is given back."""
+        for k, start in enumerate(range(0, self.n_units, _CHUNK)):
             yield slice(start, min(start + _CHUNK, self.n_units))
+            if self._stored is not None and k % _RELEASE == _RELEASE - 1:
+                self._stored.release()
 
     def _idx_chunks(self, rows):
         """Row numbers, chunk by chunk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -203,6 +204,10 @@ class GroupDensities:
         """Marginal log-likelihoods (G,) of all groups at x."""
         self.rows_evaluated += self.n_rows * len(self.nodes.log_weights)
         return self.values(x, np.arange(self.n_units))
+
+    def value_chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
+        """The same in one piece."""
+        yield self.all_values(x)
 
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
         """Sum over all groups of the change from x to x_new, with twice the nodes.

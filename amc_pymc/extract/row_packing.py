@@ -282,7 +282,7 @@ def _row_data(model, cut: DataCut, n_rows: int, observed: str) -> list[SharedVar
                 f"({variable}); make them pm.Data, also what is observed"
             )
         found.update(dict.fromkeys(own))
-    return sorted(found, key=lambda v: v.name)
+    return sorted(found, key=lambda v: str(v.name))
 
 
 def _placeholder(variable: SharedVariable) -> Placeholder:

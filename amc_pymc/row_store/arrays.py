@@ -27,7 +27,7 @@ class ArraySource:
         self.n_rows = next(iter(lengths.values()))
         self.shapes = {n: tuple(int(k) for k in a.shape[1:]) for n, a in self._arrays.items()}
         self.dtypes = {n: np.dtype(a.dtype) for n, a in self._arrays.items()}
-        self.labels: dict[str, Sequence[str]] = {n: () for n in self._arrays}
+        self.labels: dict[str, Sequence[str]] = dict.fromkeys(self._arrays, ())
 
     def chunks(self, size: int) -> Iterator[dict[str, np.ndarray]]:
         """Rows in order, at most ``size`` at a time."""

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-__all__ = ["FORMAT", "digest_of", "difference", "encoded", "read_header", "room_for"]
+__all__ = ["FORMAT", "difference", "digest_of", "encoded", "read_header", "room_for"]
 
 #: Version of the format.
 FORMAT = 1

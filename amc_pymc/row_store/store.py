@@ -53,7 +53,16 @@ class RowStore:
         return int(np.prod(self.shape)) * np.dtype(self._header["dtype"]).itemsize
 
     @cached_property
-    def data(self) -> np.memmap:
+    def data(self) -> np.ndarray:
+        """The rows (N, C), which nobody may write to.
+
+        NumPy does not know that: compiled kernels would need machine code of their own for arrays
+        that are marked as read-only.
+        """
+        return np.asarray(_Writable(self._map))
+
+    @cached_property
+    def _map(self) -> np.memmap:
         """The rows, mapped into memory read-only."""
         try:
             with open(self.path, "rb") as file:
@@ -79,12 +88,22 @@ class RowStore:
 
         They stay in the cache of the system as long as there is room.
         """
-        mapped = self.__dict__.get("data")
+        mapped = self.__dict__.get("_map")
         if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             mapped._mmap.madvise(mmap.MADV_DONTNEED)
 
     def __getstate__(self):
         return {"path": self.path, "_header": self._header, "_draft": None}
+
+
+class _Writable:
+    """An array of the same memory that is not marked as read-only."""
+
+    def __init__(self, array: np.ndarray):
+        self._array = array  # keeps the memory
+        interface = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
 
 
 def open_store(path: Path, expected: dict[str, Any]) -> RowStore:

@@ -44,7 +44,9 @@ class Table:
         for c in self._names:
             if known[c].kind not in "fiub":
                 raise TypeError(f"rows: column {c!r} must hold numbers, got {known[c]}")
-        self.shapes = {n: () if isinstance(c, str) else (len(c),) for n, c in columns.items()}
+        self.shapes: dict[str, tuple[int, ...]] = {
+            n: () if isinstance(c, str) else (len(c),) for n, c in columns.items()
+        }
         self.dtypes = {n: np.result_type(*(known[c] for c in o)) for n, o in self.labels.items()}
 
     def _arrays(self, read: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -7,7 +7,6 @@ import tempfile
 import time
 import zlib
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -37,7 +36,7 @@ class Packing(Protocol):
 
     Attributes
     ----------
-    placeholders : sequence of Placeholder
+    placeholders : tuple of Placeholder
         Data that columns are made of.
     n_columns : int
     whole : (C,) bool array
@@ -46,7 +45,7 @@ class Packing(Protocol):
         Of the functions that read the columns.
     """
 
-    placeholders: Sequence[Placeholder]
+    placeholders: tuple[Placeholder, ...]
     n_columns: int
     whole: np.ndarray
     digest: str

@@ -242,9 +242,7 @@ def _adapt_nested(
     if moments.count <= 10 * outer.size + 50:
         return moves, fit
     factor = moments.factor(outer, nested.factor, _SHRINKAGE + outer.size)
-    nested = nested._replace(
-        mode=moments.mean[outer], factor=factor, inverse=np.linalg.inv(factor)
-    )
+    nested = nested._replace(mode=moments.mean[outer], factor=factor, inverse=np.linalg.inv(factor))
     return moves._replace(nested=nested), fit
 
 

@@ -170,7 +170,7 @@ def _n_inner(nested):
 
 @njit(cache=True)
 def _whitened(x, nested, slot):
-    """w (T,) = L' (theta - m) by the reference in a slot."""
+    """The vector w (T,) = L' (theta - m) by the reference in a slot."""
     t = nested.theta.size
     shift = x[nested.theta] - nested.known_mean[slot]
     w = np.zeros(t)

@@ -93,15 +93,17 @@ def _densities(model, observed_vars, row_logp, point, compile_kwargs) -> ModelDe
 
 def check_rows_finite(densities: RacedModel, x: np.ndarray, where: str) -> None:
     """Raise a ValueError that names rows whose log-likelihood is not finite."""
-    values = densities.all_values(x)
-    bad = np.flatnonzero(~np.isfinite(values))
-    if bad.size:
-        unit = densities.unit
-        shown = ", ".join(f"{unit} {n}: {values[n]}" for n in bad[:5])
+    unit, number, first = densities.unit, 0, 0
+    shown: list[str] = []
+    for values in densities.value_chunks(x):
+        bad = np.flatnonzero(~np.isfinite(values))
+        shown += [f"{unit} {first + n}: {values[n]}" for n in bad[: 5 - len(shown)]]
+        number, first = number + bad.size, first + values.size
+    if number:
         raise ValueError(
             f"The log-likelihood of {', '.join(densities.observed_vars)} is not finite at "
-            f"{where} in {bad.size} of "
-            f"{values.size} {unit}s ({shown}{', ...' if bad.size > 5 else ''}). Clean these "
+            f"{where} in {number} of "
+            f"{first} {unit}s ({', '.join(shown)}{', ...' if number > 5 else ''}). Clean these "
             f"{unit}s or start where they are possible."
         )
 

@@ -34,6 +34,7 @@ from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
 from amc_pymc.step_methods.settings import Options, TaylorProxy
+from amc_pymc.step_methods.stored_densities import stored_densities
 
 __all__ = ["moved_coordinates", "prepare"]
 
@@ -70,9 +71,11 @@ def prepare(
     ``turn`` says what is integrated out.
     """
     rng = as_generator(_SEED)
+    # The pass that writes a store has a bar of its own.
+    stored = None if options.rows is None else stored_densities(model, options, point)
     with progress(_STAGES[0], len(_STAGES), enabled=options.progressbar) as bar:
         stages = _Stages(bar)
-        densities = _densities(model, turn, options, point)
+        densities = stored or _densities(model, turn, options, point)
         bare = Preparation(densities, densities, densities.ravel(point))
         try:
             _check_rows_graph(densities, options.proxy)

@@ -1,0 +1,58 @@
+"""The densities of a model whose rows lie in a store, and its data only stand for them."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from amc_pymc.extract.densities import ModelDensities
+from amc_pymc.extract.native_rows import StoredRows
+from amc_pymc.extract.row_packing import RowPacking
+from amc_pymc.extract.rows import possible_points
+from amc_pymc.rng import as_generator
+from amc_pymc.row_store import stored_rows
+from amc_pymc.step_methods.model_densities import check_rows_finite, checked_densities
+from amc_pymc.step_methods.settings import Options
+
+__all__ = ["stored_densities"]
+
+_log = logging.getLogger("amc_pymc")
+#: The point at which packed rows are checked does not depend on the user's seed.
+_SEED = 20161
+
+
+def stored_densities(model, options: Options, point: dict[str, np.ndarray]) -> ModelDensities:
+    """Densities of the rows of ``options.rows``.
+
+    The model is taken apart on its placeholders and checked against itself there. Each chunk of the
+    source is checked against the model's graph while it is packed. The data of the model are left
+    as they are.
+
+    Raises
+    ------
+    ValueError, TypeError, OSError, ImportError
+        As :func:`amc_pymc.row_store.stored_rows` and :class:`RowPacking`.
+    """
+    rows = options.rows
+    assert rows is not None
+    args = model, options.observed_vars, None, point, options.compile_kwargs
+    few = checked_densities(*args)
+    _refuse_discrete(few, options)
+    rng = as_generator(_SEED)
+    _, around = possible_points(model, few.layout, few.layout.unravel(few.ravel(point)), rng, 2)
+    packing = RowPacking(model, few.row_log_density, around, *few.rest_graph)
+    store = stored_rows(rows, packing, progressbar=options.progressbar)
+    densities = few.on_store(StoredRows(packing.source, store))
+    check_rows_finite(densities, densities.ravel(point), "the initial point")
+    return densities
+
+
+def _refuse_discrete(densities: ModelDensities, options: Options) -> None:
+    """A control variate in what rows make of discrete variables would read other columns."""
+    discrete = [n for n in densities.rows.value_vars if not densities.layout.is_continuous(n)]
+    if discrete and options.proxy is not None:
+        raise ValueError(
+            f"rows= has no control variate where rows depend on discrete variables "
+            f"({', '.join(discrete)}). Sum these out, or pass proxy=None."
+        )
