@@ -84,20 +84,20 @@ class RowDensities:
         self._x = pt.vector("x")
         #: Rows passed through so far in full passes, in units of one evaluation of one row.
         self.rows_evaluated = 0
-        self._stored: StoredRows | None = None
+        self._given: NativeRows | StoredRows | None = None
 
-    def on_store(self, stored: StoredRows):
-        """The same densities of the rows in a store; those of ``rows`` stand for them."""
+    def of_packed(self, packed: NativeRows | StoredRows):
+        """The same densities of other rows, for which those of ``rows`` stand."""
         out = copy.copy(self)
         for name in [n for n in out.__dict__ if isinstance(_of_class(out, n), cached_property)]:
             del out.__dict__[name]
-        out._stored, out.n_units, out.rows_evaluated = stored, stored.store.shape[0], 0
+        out._given, out.n_units, out.rows_evaluated = packed, len(packed.data), 0
         return out
 
-    @property
-    def stored(self) -> StoredRows | None:
-        """Rows in a store, if that is where they are."""
-        return self._stored
+    def release(self) -> None:
+        """Let go of memory that can be read again, if rows lie in a store."""
+        if self._given is not None:
+            self._given.release()
 
     def __getstate__(self):
         return {
@@ -124,8 +124,8 @@ class RowDensities:
     @cached_property
     def native(self) -> NativeRows | StoredRows | None:
         """Rows as printed kernels; None where PyTensor compiles their graph instead."""
-        if self._stored is not None:
-            return self._stored
+        if self._given is not None:
+            return self._given
         return native_rows(self.rows) if isinstance(self.rows, RowLogp) else None
 
     def _bound(self, native: NativeRows | StoredRows, name: str):
@@ -285,8 +285,8 @@ class RowDensities:
     @property
     def row_log_density(self) -> RowLogp:
         """The rows, if they have a graph to slice and to differentiate."""
-        if self._stored is not None:
-            raise TypeError("the rows are in a store, which has no graph")
+        if self._given is not None:
+            raise TypeError("the rows are packed already and have no graph")
         if isinstance(self.rows, CallbackRows):
             raise TypeError("row_logp gives values of rows only, no graph to differentiate")
         return self.rows
@@ -374,8 +374,8 @@ class RowDensities:
         """Slices of all rows in order; memory that holds rows of a store is given back."""
         for k, start in enumerate(range(0, self.n_units, _CHUNK)):
             yield slice(start, min(start + _CHUNK, self.n_units))
-            if self._stored is not None and k % _RELEASE == _RELEASE - 1:
-                self._stored.release()
+            if k % _RELEASE == _RELEASE - 1:
+                self.release()
 
     def _idx_chunks(self, rows):
         """Row numbers, chunk by chunk."""

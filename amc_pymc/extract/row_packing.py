@@ -122,6 +122,10 @@ class RowPacking:
             )
         return out
 
+    def pack_placeholders(self) -> np.ndarray:
+        """Columns of the rows that the model has."""
+        return self.pack(self._data.first, 0)
+
     @cached_property
     def _kernels(self):
         return load_kernels(self.source)
@@ -159,8 +163,8 @@ class _Data:
         )
         mode = interpreted_mode()
         self._function = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
-        self._first = {v.name: v.get_value(borrow=True) for v in self._shared}
-        self._known = self._call(self._first)[1]
+        self.first = {v.name: v.get_value(borrow=True) for v in self._shared}
+        self._known = self._call(self.first)[1]
 
     def _call(self, chunk) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Data of each row, and all other data."""
@@ -184,11 +188,11 @@ class _Data:
 
     def check_halves(self) -> None:
         """What belongs to a row must not depend on others."""
-        n = len(next(iter(self._first.values())))
-        whole = self.evaluate(self._first)
+        n = len(next(iter(self.first.values())))
+        whole = self.evaluate(self.first)
         for part in (slice(0, max(1, n // 2)), slice(n - max(1, n // 3), n)):
             try:
-                got = self.evaluate({name: v[part] for name, v in self._first.items()})
+                got = self.evaluate({name: v[part] for name, v in self.first.items()})
             except _Refusal:
                 raise
             except Exception as error:

@@ -92,6 +92,8 @@ class Rows:
                 "columns must map names of pm.Data to names of columns, got "
                 f"{type(self.columns).__name__}"
             )
+        if isinstance(self.source, str | os.PathLike) and not Path(self.source).exists():
+            raise ValueError(f"source: there is no file or folder {str(self.source)!r}")
         if self.columns is not None and isinstance(self.source, Mapping):
             raise ValueError("columns is for tables; the keys of source name its arrays already")
         if positive_int("memory", self.memory) < _LEAST:

@@ -19,7 +19,7 @@ from amc_pymc.row_store.drafts import Draft, check_space
 from amc_pymc.row_store.header import FORMAT, digest_of, encoded, room_for
 from amc_pymc.row_store.settings import Rows
 from amc_pymc.row_store.shuffle import MOST_ROWS, Dealer, bucket_bounds
-from amc_pymc.row_store.sources import RowSource, open_source
+from amc_pymc.row_store.sources import RowSource
 from amc_pymc.row_store.store import FILE_NAME, RowStore, open_store
 
 __all__ = ["Packing", "stored_rows"]
@@ -54,18 +54,19 @@ class Packing(Protocol):
         """Columns (m, C) of a chunk whose first row has the number ``first``."""
 
 
-def stored_rows(rows: Rows, packing: Packing, *, progressbar: bool = True) -> RowStore:
-    """The store of some rows: the one in their folder, or a new one.
+def stored_rows(
+    rows: Rows, source: RowSource, packing: Packing, *, progressbar: bool = True
+) -> RowStore:
+    """The store of the rows of a source: the one in their folder, or a new one.
 
     Raises
     ------
-    ValueError, TypeError
-        The source does not fit the placeholders, rows are not finite, or there is a store in the
-        folder that is damaged or of another source, model or settings.
+    ValueError
+        Rows are not finite, or there is a store in the folder that is damaged or of another
+        source, model or settings.
     OSError
         There is not enough space on the disk.
     """
-    source = open_source(rows, packing.placeholders)
     if source.n_rows > MOST_ROWS:
         raise ValueError(f"rows: there can be {MOST_ROWS:,} rows at most, got {source.n_rows:,}")
     expected = _expected(rows, source, packing)

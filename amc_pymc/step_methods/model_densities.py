@@ -18,7 +18,13 @@ from amc_pymc.extract.groups import Factor, take_groups
 from amc_pymc.extract.rows import CallbackRows, choose_observed, interpreted_mode, row_count
 from amc_pymc.samplers import RacedModel
 
-__all__ = ["check_rows_finite", "checked_densities", "grouped_densities"]
+__all__ = [
+    "check_densities",
+    "check_rows_finite",
+    "checked_densities",
+    "grouped_densities",
+    "plain_densities",
+]
 
 
 def checked_densities(
@@ -29,7 +35,13 @@ def checked_densities(
     compile_kwargs: dict[str, Any] | None,
 ) -> ModelDensities:
     """Take the model apart and check it against itself at a point."""
-    densities = _densities(model, observed_vars, row_logp, point, compile_kwargs)
+    densities = plain_densities(model, observed_vars, row_logp, point, compile_kwargs)
+    check_densities(model, densities, point)
+    return densities
+
+
+def check_densities(model, densities: ModelDensities, point: dict[str, np.ndarray]) -> None:
+    """Refuse a point or rows that are not finite, and densities that do not add up."""
     start = densities.layout.ravel(point)
     bad = np.flatnonzero(~np.isfinite(start))
     if bad.size:
@@ -38,7 +50,6 @@ def checked_densities(
         raise ValueError(f"initial_point is not finite: {shown}")
     check_rows_finite(densities, start, "the initial point")
     _check_total(model, densities, start)
-    return densities
 
 
 def grouped_densities(
@@ -73,7 +84,8 @@ def grouped_densities(
     return densities
 
 
-def _densities(model, observed_vars, row_logp, point, compile_kwargs) -> ModelDensities:
+def plain_densities(model, observed_vars, row_logp, point, compile_kwargs) -> ModelDensities:
+    """Take the model apart."""
     observed = choose_observed(model, observed_vars)
     layout = FlatLayout.from_model(model, point)
     factors = [*model.basic_RVs, *model.potentials]

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 
 from amc_pymc.extract.densities import ModelDensities
-from amc_pymc.extract.native_rows import StoredRows
+from amc_pymc.extract.native_rows import NativeRows, StoredRows
 from amc_pymc.extract.row_packing import RowPacking
 from amc_pymc.extract.rows import possible_points
 from amc_pymc.rng import as_generator
-from amc_pymc.row_store import stored_rows
-from amc_pymc.step_methods.model_densities import check_rows_finite, checked_densities
+from amc_pymc.row_store import open_source, stored_rows
+from amc_pymc.step_methods.model_densities import (
+    check_densities,
+    check_rows_finite,
+    plain_densities,
+)
 from amc_pymc.step_methods.settings import Options
 
 __all__ = ["stored_densities"]
 
-_log = logging.getLogger("amc_pymc")
 #: The point at which packed rows are checked does not depend on the user's seed.
 _SEED = 20161
 
@@ -36,14 +37,15 @@ def stored_densities(model, options: Options, point: dict[str, np.ndarray]) -> M
     """
     rows = options.rows
     assert rows is not None
-    args = model, options.observed_vars, None, point, options.compile_kwargs
-    few = checked_densities(*args)
-    _refuse_discrete(few, options)
-    rng = as_generator(_SEED)
-    _, around = possible_points(model, few.layout, few.layout.unravel(few.ravel(point)), rng, 2)
-    packing = RowPacking(model, few.row_log_density, around, *few.rest_graph)
-    store = stored_rows(rows, packing, progressbar=options.progressbar)
-    densities = few.on_store(StoredRows(packing.source, store))
+    plain = plain_densities(model, options.observed_vars, None, point, options.compile_kwargs)
+    _refuse_discrete(plain, options)
+    _, around = possible_points(model, plain.layout, dict(point), as_generator(_SEED), 2)
+    packing = RowPacking(model, plain.row_log_density, around, *plain.rest_graph)
+    source = open_source(rows, packing.placeholders)
+    few = plain.of_packed(NativeRows(packing.source, packing.pack_placeholders()))
+    check_densities(model, few, point)
+    store = stored_rows(rows, source, packing, progressbar=options.progressbar)
+    densities = plain.of_packed(StoredRows(packing.source, store))
     check_rows_finite(densities, densities.ravel(point), "the initial point")
     return densities
 
