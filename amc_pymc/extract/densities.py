@@ -94,6 +94,11 @@ class RowDensities:
         out._given, out.n_units, out.rows_evaluated = packed, len(packed.data), 0
         return out
 
+    def touch(self, n_rows: float) -> None:
+        """Take note of rows read at random, which may take memory that can be read again."""
+        if self._given is not None:
+            self._given.touch(n_rows)
+
     def release(self) -> None:
         """Let go of memory that can be read again, if rows lie in a store."""
         if self._given is not None:

@@ -159,6 +159,9 @@ class GroupDensities:
         """Begin to look for the largest error anew."""
         self.approximation_error = 0.0
 
+    def touch(self, n_rows: float) -> None:
+        """Groups are in memory."""
+
     def raise_errors(self) -> None:
         """No Python code is called."""
 

@@ -47,7 +47,10 @@ class NativeRows:
         return load_kernels(self.source)
 
     def release(self) -> None:
-        """Let go of memory that can be read again."""
+        """There is no memory that can be read again."""
+
+    def touch(self, n_rows: float) -> None:
+        """There is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +79,10 @@ class StoredRows:
     def release(self) -> None:
         """Let go of memory that can be read again."""
         self.store.release()
+
+    def touch(self, n_rows: float) -> None:
+        """Take note of rows read at random, whose memory is let go of now and then."""
+        self.store.touch(n_rows)
 
     def __getstate__(self):
         return {"source": self.source, "store": self.store}

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from amc_pymc.row_store.pages import release
+
 __all__ = ["ArraySource", "file_stamp", "recut"]
 
 #: Rows at each end, and between, that tell whether an array is the same.
@@ -69,7 +71,11 @@ def _blocks(array, size: int) -> Iterator[np.ndarray]:
     """An array in blocks of whole chunks, so that no chunk is read twice."""
     for start, stop in _bounds(array, size):
         block = array[start:stop]
-        yield np.asarray(block.compute(scheduler="sync") if hasattr(block, "dask") else block)
+        if isinstance(array, np.memmap):
+            yield np.array(block)
+            release(array)
+        else:
+            yield np.asarray(block.compute(scheduler="sync") if hasattr(block, "dask") else block)
 
 
 def _bounds(array, size: int) -> Iterator[tuple[int, int]]:

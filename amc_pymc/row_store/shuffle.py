@@ -47,7 +47,7 @@ class Dealer:
             return
         if self._left.size > 1:
             counts = self._rng.multivariate_hypergeometric(self._left, len(rows))
-            rows = rows[self._rng.permutation(len(rows))]
+            rows = rows.take(self._rng.permutation(len(rows)), axis=0)
         else:
             counts = np.array([len(rows)])
         stops = np.cumsum(counts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import zlib
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from amc_pymc.row_store.drafts import Draft
 from amc_pymc.row_store.header import difference, read_header
+from amc_pymc.row_store.pages import release
 
 __all__ = ["FILE_NAME", "RowStore", "bad_block", "open_store"]
 
@@ -23,6 +23,8 @@ FILE_NAME = "rows.bin"
 _CHECKED = 16
 #: Seconds by which the clock of a file may be ahead.
 _LATER = 5.0
+#: Bytes that the system maps around a row that is read, and that may stay mapped.
+_AROUND, _RESIDENT = 64 * 2**10, 512 * 2**20
 
 
 class RowStore:
@@ -41,6 +43,7 @@ class RowStore:
 
     def __init__(self, path: str, header: dict[str, Any], draft: Draft | None = None):
         self.path, self._header, self._draft = path, header, draft
+        self._touched = 0.0
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -88,12 +91,18 @@ class RowStore:
 
         They stay in the cache of the system as long as there is room.
         """
-        mapped = self.__dict__.get("_map")
-        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-            mapped._mmap.madvise(mmap.MADV_DONTNEED)
+        self._touched = 0
+        if "_map" in self.__dict__:
+            release(self._map)
+
+    def touch(self, n_rows: float) -> None:
+        """Take note of rows read at random; their pages are let go of now and then."""
+        self._touched += n_rows * _AROUND
+        if self._touched > _RESIDENT:
+            self.release()
 
     def __getstate__(self):
-        return {"path": self.path, "_header": self._header, "_draft": None}
+        return {"path": self.path, "_header": self._header, "_draft": None, "_touched": 0.0}
 
 
 class _Writable:

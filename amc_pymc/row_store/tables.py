@@ -83,8 +83,8 @@ class ParquetTable(Table):
                 raise ValueError(f"rows: {file} is not a Parquet file: {error}") from error
             if k == 0:
                 known = types
-            lost = [c for c, kind in known.items() if types.get(c) != kind]
-            if lost and set(lost) & _flat(columns):
+            lost = [c for c in _flat(columns) & set(known) if not _same(types, known, c)]
+            if lost:
                 raise ValueError(
                     f"rows: {file} lacks the columns {lost} or has them in other types than "
                     f"{self._files[0]}"
@@ -131,6 +131,10 @@ class DaskTable(Table):
         head = self._frame[self._names].partitions[0].compute(scheduler="sync")[:_HEAD]
         types = {c: str(self._frame.dtypes[c]) for c in self._names}
         return [self._lengths, types, _plain(self.labels), head.to_numpy(float).tolist()]
+
+
+def _same(types: Mapping[str, np.dtype], known: Mapping[str, np.dtype], column: str) -> bool:
+    return column in types and types[column] == known[column]
 
 
 def _flat(columns: Chosen) -> set[str]:

@@ -189,7 +189,7 @@ class _Writer:
             if self._rows.shuffle:
                 rows = raw.view(self._dtype).reshape(shape)
                 order = as_generator([self._rows.seed, 1, k]).permutation(len(rows))
-                raw = rows[order].reshape(-1).view(np.uint8)
+                raw = rows.take(order, axis=0).reshape(-1).view(np.uint8)
                 _write(file, offset, raw.data)
             parts = (raw[a : a + step] for a in range(0, raw.size, step))
             checksums += [f"{zlib.crc32(part):08x}" for part in parts]
