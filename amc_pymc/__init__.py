@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         plot_regret,
     )
     from amc_pymc.proxies import DataProxy
+    from amc_pymc.row_store import Rows
     from amc_pymc.step_methods import (
         Audits,
         BardenetRace,

@@ -20,8 +20,6 @@ def release(array: np.ndarray) -> None:
     >>> from amc_pymc.row_store.pages import release
     >>> release(np.ones(3))
     """
-    mapped = getattr(array, "_mmap", None)
-    if getattr(array, "mode", None) == "r" and hasattr(mapped, "madvise"):
-        advice = getattr(mmap, "MADV_DONTNEED", None)
-        if advice is not None:
-            mapped.madvise(advice)
+    mapped, advice = getattr(array, "_mmap", None), getattr(mmap, "MADV_DONTNEED", None)
+    if mapped is not None and advice is not None and getattr(array, "mode", None) == "r":
+        mapped.madvise(advice)

@@ -120,6 +120,9 @@ class Raced(Protocol):
     def value_chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
         """The same in order, some at a time."""
 
+    def touch(self, n_rows: float, /) -> None:
+        """Take note of rows that races have read at random, which may hold memory."""
+
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None, /) -> float:
         """Sum over all units of l_n(x_new) - l_n(x).
 

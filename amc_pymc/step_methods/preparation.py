@@ -72,7 +72,7 @@ def prepare(
     """
     rng = as_generator(_SEED)
     # The pass that writes a store has a bar of its own.
-    stored = None if options.rows is None else stored_densities(model, options, point)
+    stored = None if options.rows is None else stored_densities(model, active_names, options, point)
     with progress(_STAGES[0], len(_STAGES), enabled=options.progressbar) as bar:
         stages = _Stages(bar)
         densities = stored or _densities(model, turn, options, point)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from amc_pymc.extract.densities import ModelDensities
@@ -23,8 +25,10 @@ __all__ = ["stored_densities"]
 _SEED = 20161
 
 
-def stored_densities(model, options: Options, point: dict[str, np.ndarray]) -> ModelDensities:
-    """Densities of the rows of ``options.rows``.
+def stored_densities(
+    model, active_names: Sequence[str], options: Options, point: dict[str, np.ndarray]
+) -> ModelDensities:
+    """Densities of the rows of ``options.rows``, for a step that moves some variables.
 
     The model is taken apart on its placeholders and checked against itself there. Each chunk of the
     source is checked against the model's graph while it is packed. The data of the model are left
@@ -38,7 +42,7 @@ def stored_densities(model, options: Options, point: dict[str, np.ndarray]) -> M
     rows = options.rows
     assert rows is not None
     plain = plain_densities(model, options.observed_vars, None, point, options.compile_kwargs)
-    _refuse_discrete(plain, options)
+    _refuse_other_steps(plain, active_names)
     _, around = possible_points(model, plain.layout, dict(point), as_generator(_SEED), 2)
     packing = RowPacking(model, plain.row_log_density, around, *plain.rest_graph)
     source = open_source(rows, packing.placeholders)
@@ -50,11 +54,19 @@ def stored_densities(model, options: Options, point: dict[str, np.ndarray]) -> M
     return densities
 
 
-def _refuse_discrete(densities: ModelDensities, options: Options) -> None:
-    """A control variate in what rows make of discrete variables would read other columns."""
-    discrete = [n for n in densities.rows.value_vars if not densities.layout.is_continuous(n)]
-    if discrete and options.proxy is not None:
+def _refuse_other_steps(densities: ModelDensities, active_names: Sequence[str]) -> None:
+    """Other steps would see the placeholders only."""
+    names, layout = densities.rows.value_vars, densities.layout
+    discrete = [n for n in names if not layout.is_continuous(n)]
+    if discrete:
         raise ValueError(
-            f"rows= has no control variate where rows depend on discrete variables "
-            f"({', '.join(discrete)}). Sum these out, or pass proxy=None."
+            "rows= cannot be used with rows that depend on discrete variables "
+            f"({', '.join(discrete)}): whatever samples these would see the placeholders only. Sum "
+            "them out."
+        )
+    left = [n for n in names if n not in active_names]
+    if left:
+        raise ValueError(
+            f"vars leaves out {', '.join(left)}, on which rows depend: with rows=, other steps "
+            "would see the placeholders only. Let this step sample all variables that rows read."
         )

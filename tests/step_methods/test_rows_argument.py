@@ -397,7 +397,7 @@ MODELS = {
     number_in_potential: "reads 'x' not only row by row",
     one_placeholder: "the placeholders have one row",
     one_effect_each: "has one value per row",
-    discrete: r"depend on discrete variables \(k\).*proxy=None",
+    discrete: r"depend on discrete variables \(k\).*Sum them out",
     no_scalar_form: "not one expression of numbers",
 }
 
@@ -411,19 +411,46 @@ def test_models_that_are_refused(make):
         make_step({n: source[n] for n in names}, model)
 
 
-def test_discrete_variables_without_a_control_variate(run):
-    with pm.Model() as model:
-        discrete()
-    rows = {"x": data()["X"][:, 0], "y": data()["y"]}
-    step = make_step(rows, model, proxy=None)
-    assert step.prepared.densities.n_units == N
+def test_variables_that_rows_read_must_be_sampled_here(run):
+    """Others may be left to steps that know nothing of the store."""
+    model = build()
+    for step in (amc.RacingMetropolis, amc.RacingSlice, amc.racing_outlook):
+        with pytest.raises(ValueError, match="vars leaves out s_log__, on which rows depend"):
+            step([model["b"], model["a"]], rows=data(), model=model, progressbar=False)
+    with model:
+        pm.Normal("apart", model["b"][0])
+        step = make_step(data(), model, vars=[model[n] for n in ("b", "a", "s")])
+    draws = run(model, step, draws=400, tune=200).posterior
+    gap = draws["apart"] - draws["b"][..., 0]
+    assert abs(float(gap.mean())) < 4 / np.sqrt(400)
+
+
+def test_slice_sampling(run):
+    model = build()
+    step = amc.RacingSlice(rows=data(), model=model, progressbar=False)
+    ours = run(model, step, draws=150, tune=50).posterior["b"].stack(z=("chain", "draw")).values
+    fit = in_memory().prepared.fit
+    spread = np.sqrt(np.diag(np.linalg.inv(fit.precision)))[:2]
+    assert np.all(np.abs(ours.mean(axis=-1) - fit.mean[:2]) < 4 * spread / np.sqrt(30))
 
 
 # --- models of all kinds --------------------------------------------------------------------------
 
 
+def thresholds():
+    """A condition that no placeholder meets."""
+    rng = np.random.default_rng(3)
+    values = {"x": rng.normal(size=900), "y": rng.normal(size=900)}
+    values["x"][:50] = -np.abs(values["x"][:50])
+    with pm.Model() as model:
+        x, y = (pm.Data(k, v[:50]) for k, v in values.items())
+        b, c = pm.Normal("b", 1.0), pm.Normal("c", -1.0)
+        pm.Normal("obs", pm.math.switch(x > 0.5, b, c * x), 1, observed=y)
+    return model, values
+
+
 def counts():
-    """Truth values and functions of the data; no placeholder is zero."""
+    """Functions of whole numbers, which are never zero in the placeholders."""
     rng = np.random.default_rng(3)
     values = {"x": rng.normal(size=900), "n": rng.poisson(3.0, 900)}
     values["n"][:50] = rng.integers(1, 5, 50)
@@ -472,7 +499,7 @@ def two_tables():
     return model, values
 
 
-@pytest.mark.parametrize("make", [counts, trials, one_hot, two_tables])
+@pytest.mark.parametrize("make", [thresholds, counts, trials, one_hot, two_tables])
 def test_nothing_is_taken_for_granted_that_placeholders_have_in_common(make):
     """Log-likelihoods of all rows are those of the model with all data."""
     model, values = make()
