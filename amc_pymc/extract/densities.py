@@ -41,8 +41,8 @@ _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], type
 _LOGP = types.float64(types.float64[::1])
 _GRADIENT = types.float64[::1](types.float64[::1])
 _CHUNK = 16_384
-#: Chunks of a store after which the memory that they take is given back.
-_RELEASE = 32
+#: Rows that are read at random at once: each may map several pages of a store into memory.
+_FEW = 4_096
 
 
 def _of_class(instance, name: str):
@@ -212,7 +212,9 @@ class RowDensities:
         if isinstance(self.rows, CallbackRows):
             return self.rows.flat_call(x, idx)
         if self.native is not None:
-            return self.native.kernels.values(x, np.asarray(idx, np.int64), self.native.data)
+            out = self.native.kernels.values(x, np.asarray(idx, np.int64), self.native.data)
+            self.touch(len(idx))
+            return out
         if self._sliceable:
             return self._slice_values(x, *(a[idx] for a in self.rows.arrays))
         return self._row_values(x, idx, *self.rows.arrays)
@@ -376,20 +378,19 @@ class RowDensities:
     # --- chunks ---------------------------------------------------------------------------------
 
     def _chunks(self):
-        """Slices of all rows in order; memory that holds rows of a store is given back."""
-        for k, start in enumerate(range(0, self.n_units, _CHUNK)):
+        for start in range(0, self.n_units, _CHUNK):
             yield slice(start, min(start + _CHUNK, self.n_units))
-            if k % _RELEASE == _RELEASE - 1:
-                self.release()
 
     def _idx_chunks(self, rows):
         """Row numbers, chunk by chunk."""
         if rows is None:
             for s in self._chunks():
                 yield np.arange(s.start, s.stop)
+                self.release()
         else:
-            for start in range(0, len(rows), _CHUNK):
-                yield np.asarray(rows[start : start + _CHUNK], np.int64)
+            for start in range(0, len(rows), _FEW):
+                yield np.asarray(rows[start : start + _FEW], np.int64)
+                self.touch(_FEW)
 
     def _row_chunks(self, rows):
         arrays = self.row_log_density.arrays

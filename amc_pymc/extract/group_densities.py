@@ -162,6 +162,9 @@ class GroupDensities:
     def touch(self, n_rows: float) -> None:
         """Groups are in memory."""
 
+    def release(self) -> None:
+        """Groups stay in memory."""
+
     def raise_errors(self) -> None:
         """No Python code is called."""
 

@@ -24,7 +24,7 @@ _CHECKED = 16
 #: Seconds by which the clock of a file may be ahead.
 _LATER = 5.0
 #: Bytes that the system maps around a row that is read, and that may stay mapped.
-_AROUND, _RESIDENT = 64 * 2**10, 512 * 2**20
+_AROUND, _RESIDENT = 64 * 2**10, 256 * 2**20
 
 
 class RowStore:

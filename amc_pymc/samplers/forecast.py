@@ -89,7 +89,9 @@ def _residuals(
     number = EXACT_ROW_CHOICES[-1] if exact_rows == "auto" else exact_rows
 
     def residuals(points, units):
-        return np.nan_to_num(unit_changes(raced.rewards, points, centre, units), nan=0.0)
+        changes = unit_changes(raced.rewards, points, centre, units)
+        raced.release()
+        return np.nan_to_num(changes, nan=0.0)
 
     with np.errstate(all="ignore"):
         summary = summarise_residuals(residuals, probes, raced.n_units, n_largest=number)

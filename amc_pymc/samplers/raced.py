@@ -123,6 +123,9 @@ class Raced(Protocol):
     def touch(self, n_rows: float, /) -> None:
         """Take note of rows that races have read at random, which may hold memory."""
 
+    def release(self) -> None:
+        """Let go of memory that can be read again."""
+
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None, /) -> float:
         """Sum over all units of l_n(x_new) - l_n(x).
 

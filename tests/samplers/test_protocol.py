@@ -61,6 +61,9 @@ class Groups:
     def touch(self, n_rows):
         pass
 
+    def release(self):
+        pass
+
     def value_chunks(self, x):
         yield self.all_values(x)
 

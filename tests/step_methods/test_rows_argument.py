@@ -9,6 +9,7 @@ import pickle
 import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import amc_pymc as amc
@@ -379,10 +380,15 @@ def discrete():
     return ["x", "y"]
 
 
+def alike_here_only():
+    """Where a number is the same in all rows, there is a formula for it."""
+    x, y = simple(x=np.full(FEW, 3))
+    pm.Normal("obs", pt.gammaincc(x, pm.HalfNormal("b")), 1, observed=y)
+    return ["x", "y"]
+
+
 def no_scalar_form():
     x, y = simple()
-    import pytensor.tensor as pt
-
     pm.Normal("obs", pt.gammainc(pm.HalfNormal("b"), pt.exp(x)), 1, observed=y)
     return ["x", "y"]
 
@@ -398,6 +404,7 @@ MODELS = {
     one_placeholder: "the placeholders have one row",
     one_effect_each: "has one value per row",
     discrete: r"depend on discrete variables \(k\).*Sum them out",
+    alike_here_only: "not one expression of numbers",
     no_scalar_form: "not one expression of numbers",
 }
 
