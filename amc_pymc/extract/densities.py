@@ -92,6 +92,8 @@ class RowDensities:
         for name in [n for n in out.__dict__ if isinstance(_of_class(out, n), cached_property)]:
             del out.__dict__[name]
         out._given, out.n_units, out.rows_evaluated = packed, len(packed.data), 0
+        if isinstance(packed, StoredRows):
+            out.unit = "stored row"  # not in the order of the source
         return out
 
     def touch(self, n_rows: float) -> None:

@@ -27,8 +27,8 @@ from amc_pymc.row_store import Placeholder
 
 __all__ = ["RowPacking"]
 
-#: Log-likelihoods of packed rows and of the model's graph differ by rounding only.
-_TOLERANCE = 1e-7
+#: Log-likelihoods of packed rows and of the model's graph differ by rounding only, by its type.
+_TOLERANCES = {"float64": 1e-7, "float32": 1e-3}
 
 
 class RowPacking:
@@ -40,6 +40,8 @@ class RowPacking:
         Whose data are placeholders: some rows that stand for all.
     rows : RowLogp
         Of its observed rows, just extracted.
+    start : (D,) array
+        Where all rows must be possible.
     point : (D,) array
         Where packed rows are compared with the model's graph.
     rest : variable
@@ -65,10 +67,12 @@ class RowPacking:
         Of ``source``.
     """
 
-    def __init__(self, model, rows: RowLogp, point: np.ndarray, rest, rest_inputs):
+    def __init__(
+        self, model, rows: RowLogp, start: np.ndarray, point: np.ndarray, rest, rest_inputs
+    ):
         if rows.row_local:
             raise _refusal(f"{', '.join(rows.row_local)} has one value per row")
-        self._rows, self._point = rows, point
+        self._rows, self._start, self._point = rows, start, point
         self._data = _Data(model, rows, data_frontier([rest], rest_inputs))
         self.placeholders = self._data.placeholders
         graph = Graph()
@@ -95,8 +99,22 @@ class RowPacking:
         Raises
         ------
         ValueError
-            Rows that the model's graph refuses, or of which columns do not say everything.
+            Rows that the model's graph refuses, that are impossible at the start, or of which
+            columns do not say everything.
         """
+        out = self._pack(chunk, first)
+        values = self._kernels.values(self._start, np.arange(len(out)), out)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise ValueError(
+                f"The log-likelihood of {', '.join(self._rows.observed_vars)} is not finite at the "
+                f"initial point in row {first + bad[0]} of the source ({values[bad[0]]}) and "
+                f"{bad.size - 1} more of this chunk. Clean these rows or start where they are "
+                "possible."
+            )
+        return out
+
+    def _pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
         m = len(next(iter(chunk.values())))
         where = f"rows {first} to {first + m - 1} of the source"
         try:
@@ -112,7 +130,8 @@ class RowPacking:
         except NotScalar as error:
             raise ValueError(f"rows: {error}, in {where}") from error
         got = self._kernels.values(self._point, np.arange(m), out)
-        alike = np.isclose(got, expected, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
+        tolerance = _TOLERANCES[str(expected.dtype)]
+        alike = np.isclose(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
         if not alike.all():
             bad = int(np.flatnonzero(~alike)[0])
             raise ValueError(
@@ -124,7 +143,7 @@ class RowPacking:
 
     def pack_placeholders(self) -> np.ndarray:
         """Columns of the rows that the model has."""
-        return self.pack(self._data.first, 0)
+        return self._pack(self._data.first, 0)
 
     @cached_property
     def _kernels(self):

@@ -58,10 +58,18 @@ class Draft:
         self._end = weakref.finalize(self, _discard, self.file, name, os.getpid())
 
     def publish(self, target: Path) -> None:
-        """Give the complete file its name, at once."""
-        self.file.flush()
+        """Give the complete file its name, at once.
+
+        Raises
+        ------
+        FileExistsError
+            Another run has been faster.
+        """
         os.fsync(self.file.fileno())
+        if target.exists():
+            raise FileExistsError(f"rows: another run has made {target} meanwhile; start again")
         if not self.nameless:
+            self.file.close()
             os.replace(self.path, target)
             return
         folder = os.open(target.parent, os.O_RDONLY)
@@ -89,7 +97,8 @@ def _opened(folder: Path) -> tuple[BinaryIO, str | None]:
 def _discard(file: BinaryIO, name: str | None, process: int) -> None:
     file.close()
     if name is not None and os.getpid() == process:  # not in a forked child
-        Path(name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # some systems keep what is mapped into memory
+            Path(name).unlink()
 
 
 def _mark() -> str:

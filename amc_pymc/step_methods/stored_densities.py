@@ -44,7 +44,9 @@ def stored_densities(
     plain = plain_densities(model, options.observed_vars, None, point, options.compile_kwargs)
     _refuse_other_steps(plain, active_names)
     _, around = possible_points(model, plain.layout, dict(point), as_generator(_SEED), 2)
-    packing = RowPacking(model, plain.row_log_density, around, *plain.rest_graph)
+    packing = RowPacking(
+        model, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph
+    )
     source = open_source(rows, packing.placeholders)
     few = plain.of_packed(NativeRows(packing.source, packing.pack_placeholders()))
     check_densities(model, few, point)

@@ -189,6 +189,21 @@ def test_a_disk_that_fills_up_leaves_nothing(kind, places, monkeypatch):
     assert left(places) == []
 
 
+def test_a_store_that_another_run_makes_meanwhile_is_not_replaced(kind, places):
+    target = places[0] / "rows.bin"
+
+    class Slow(Copies):
+        def pack(self, chunk, first):
+            if len(chunk["y"]) > 16:
+                target.write_text("theirs")
+            return super().pack(chunk, first)
+
+    with pytest.raises(FileExistsError, match=r"another run has made .*rows\.bin meanwhile"):
+        make_store(make_data(N), Slow(), folder=places[0])
+    assert target.read_text() == "theirs"
+    assert left(places) == [target]
+
+
 def test_a_draft_never_has_the_name_of_a_store(kind, places, monkeypatch):
     """Whoever looks sees nothing, or all of it."""
     from amc_pymc.row_store import writer
