@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         plot_regret,
     )
     from amc_pymc.proxies import DataProxy
+    from amc_pymc.row_store import Rows
     from amc_pymc.step_methods import (
         Audits,
         BardenetRace,
@@ -69,6 +70,7 @@ __all__ = [
     "RacingOutlook",
     "RacingSlice",
     "RandomWalkProposal",
+    "Rows",
     "SimulatorProblem",
     "TTestRace",
     "TaylorProxy",
@@ -118,6 +120,7 @@ _PLACES = {
         "plot_regret",
     ),
     "proxies": ("DataProxy",),
+    "row_store": ("Rows",),
     "step_methods": (
         "Audits",
         "BardenetRace",

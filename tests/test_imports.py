@@ -36,10 +36,12 @@ LOWER = {
     "expressions": ROOT,
     "marginals": ROOT | {"expressions"},
     "row_kernels": ROOT | {"expressions"},
+    "row_store": ROOT,
 }
 CORE = set(LOWER)
 LOWER |= {
-    "extract": ROOT | {"proxies", "abc_tree", "expressions", "marginals", "row_kernels"},
+    "extract": ROOT
+    | {"proxies", "abc_tree", "expressions", "marginals", "row_kernels", "row_store"},
     "results": ROOT,
     "timing": set(),
     "diagnostics": ROOT | {"results"},

@@ -7,6 +7,9 @@ Jacobians of transforms, Potentials and other observed variables.
 
 from __future__ import annotations
 
+import copy
+
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +28,7 @@ from amc_pymc.extract.native import (
     native_function,
     native_states,
 )
-from amc_pymc.extract.native_rows import NativeRows, native_rows
+from amc_pymc.extract.native_rows import NativeRows, StoredRows, native_rows
 from amc_pymc.extract.rest import RestDensities, gradient_by
 from amc_pymc.extract.rows import (
     CallbackRows,
@@ -38,6 +41,12 @@ _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], type
 _LOGP = types.float64(types.float64[::1])
 _GRADIENT = types.float64[::1](types.float64[::1])
 _CHUNK = 16_384
+#: Rows that are read at random at once: each may map several pages of a store into memory.
+_FEW = 4_096
+
+
+def _of_class(instance, name: str):
+    return getattr(type(instance), name, None)
 
 
 class RowDensities:
@@ -75,13 +84,33 @@ class RowDensities:
         self._x = pt.vector("x")
         #: Rows passed through so far in full passes, in units of one evaluation of one row.
         self.rows_evaluated = 0
+        self._given: NativeRows | StoredRows | None = None
+
+    def of_packed(self, packed: NativeRows | StoredRows):
+        """The same densities of other rows, for which those of ``rows`` stand."""
+        out = copy.copy(self)
+        for name in [n for n in out.__dict__ if isinstance(_of_class(out, n), cached_property)]:
+            del out.__dict__[name]
+        out._given, out.n_units, out.rows_evaluated = packed, len(packed.data), 0
+        if isinstance(packed, StoredRows):
+            out.unit = "stored row"  # not in the order of the source
+        return out
+
+    def touch(self, n_rows: float) -> None:
+        """Take note of rows read at random, which may take memory that can be read again."""
+        if self._given is not None:
+            self._given.touch(n_rows)
+
+    def release(self) -> None:
+        """Let go of memory that can be read again, if rows lie in a store."""
+        if self._given is not None:
+            self._given.release()
 
     def __getstate__(self):
-        kind = type(self)
         return {
             k: v
             for k, v in self.__dict__.items()
-            if not isinstance(getattr(kind, k, None), cached_property)
+            if not isinstance(_of_class(self, k), cached_property)
         }
 
     @property
@@ -100,11 +129,13 @@ class RowDensities:
                 raise error
 
     @cached_property
-    def native(self) -> NativeRows | None:
+    def native(self) -> NativeRows | StoredRows | None:
         """Rows as printed kernels; None where PyTensor compiles their graph instead."""
+        if self._given is not None:
+            return self._given
         return native_rows(self.rows) if isinstance(self.rows, RowLogp) else None
 
-    def _bound(self, native: NativeRows, name: str):
+    def _bound(self, native: NativeRows | StoredRows, name: str):
         kernel = getattr(native.kernels, name)
         return bound_function(kernel, _REWARDS, [self._mask(), native.data])
 
@@ -183,7 +214,9 @@ class RowDensities:
         if isinstance(self.rows, CallbackRows):
             return self.rows.flat_call(x, idx)
         if self.native is not None:
-            return self.native.kernels.values(x, np.asarray(idx, np.int64), self.native.data)
+            out = self.native.kernels.values(x, np.asarray(idx, np.int64), self.native.data)
+            self.touch(len(idx))
+            return out
         if self._sliceable:
             return self._slice_values(x, *(a[idx] for a in self.rows.arrays))
         return self._row_values(x, idx, *self.rows.arrays)
@@ -193,8 +226,12 @@ class RowDensities:
         self.rows_evaluated += self.n_units
         return np.concatenate(list(self._all_chunks(x)))
 
+    def value_chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
+        """Log-likelihoods of all rows at x, chunk by chunk."""
+        self.rows_evaluated += self.n_units
+        yield from self._all_chunks(x)
+
     def _all_chunks(self, x):
-        """Log-likelihoods of all rows, chunk by chunk."""
         if self._sliceable and self.native is None:
             for data, _ in self._row_chunks(None):
                 yield self._slice_values(x, *data)
@@ -257,6 +294,8 @@ class RowDensities:
     @property
     def row_log_density(self) -> RowLogp:
         """The rows, if they have a graph to slice and to differentiate."""
+        if self._given is not None:
+            raise TypeError("the rows are packed already and have no graph")
         if isinstance(self.rows, CallbackRows):
             raise TypeError("row_logp gives values of rows only, no graph to differentiate")
         return self.rows
@@ -349,9 +388,11 @@ class RowDensities:
         if rows is None:
             for s in self._chunks():
                 yield np.arange(s.start, s.stop)
+                self.release()
         else:
-            for start in range(0, len(rows), _CHUNK):
-                yield np.asarray(rows[start : start + _CHUNK], np.int64)
+            for start in range(0, len(rows), _FEW):
+                yield np.asarray(rows[start : start + _FEW], np.int64)
+                self.touch(_FEW)
 
     def _row_chunks(self, rows):
         arrays = self.row_log_density.arrays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -158,6 +159,12 @@ class GroupDensities:
         """Begin to look for the largest error anew."""
         self.approximation_error = 0.0
 
+    def touch(self, n_rows: float) -> None:
+        """Groups are in memory."""
+
+    def release(self) -> None:
+        """Groups stay in memory."""
+
     def raise_errors(self) -> None:
         """No Python code is called."""
 
@@ -203,6 +210,10 @@ class GroupDensities:
         """Marginal log-likelihoods (G,) of all groups at x."""
         self.rows_evaluated += self.n_rows * len(self.nodes.log_weights)
         return self.values(x, np.arange(self.n_units))
+
+    def value_chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
+        """The same in one piece."""
+        yield self.all_values(x)
 
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
         """Sum over all groups of the change from x to x_new, with twice the nodes.

@@ -17,8 +17,9 @@ from amc_pymc.extract.row_program import Column, Columns, parameter_leaf, row_ex
 from amc_pymc.extract.rows import RowLogp
 from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.row_kernels import RowProgram, TooLarge, printed_source
+from amc_pymc.row_store import RowStore
 
-__all__ = ["NativeRows", "native_rows"]
+__all__ = ["NativeRows", "StoredRows", "native_rows", "packed_columns"]
 
 _log = logging.getLogger("amc_pymc")
 #: Integers from here on are not exact as floats.
@@ -45,6 +46,47 @@ class NativeRows:
         """The compiled module of :mod:`amc_pymc.row_kernels.template`."""
         return load_kernels(self.source)
 
+    def release(self) -> None:
+        """There is no memory that can be read again."""
+
+    def touch(self, n_rows: float) -> None:
+        """There is none."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows:
+    """The same for rows in a store.
+
+    Attributes
+    ----------
+    source : str
+    store : RowStore
+    """
+
+    source: str
+    store: RowStore
+
+    @property
+    def data(self) -> np.ndarray:
+        """Columns that a row reads, row by row (N, C), mapped into memory."""
+        return self.store.data
+
+    @cached_property
+    def kernels(self) -> ModuleType:
+        """As of :class:`NativeRows`."""
+        return load_kernels(self.source)
+
+    def release(self) -> None:
+        """Let go of memory that can be read again."""
+        self.store.release()
+
+    def touch(self, n_rows: float) -> None:
+        """Take note of rows read at random, whose memory is let go of now and then."""
+        self.store.touch(n_rows)
+
+    def __getstate__(self):
+        return {"source": self.source, "store": self.store}
+
 
 def native_rows(rows: RowLogp) -> NativeRows | None:
     """Kernels of rows; None, with the reason in the log, if a row is no scalar expression."""
@@ -55,7 +97,7 @@ def native_rows(rows: RowLogp) -> NativeRows | None:
         row = row_expression(rows, graph, columns, leaf)
         (row,), used = columns.used(columns.with_codes([row]))
         source = printed_source(RowProgram(graph, row, len(used)))
-        data = _packed(used, rows.n_rows)
+        data = packed_columns(used, rows.n_rows)
     except (NotScalar, TooLarge, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         _log.debug("Rows of %s are compiled by PyTensor: %s", ", ".join(rows.observed_vars), reason)
@@ -63,7 +105,7 @@ def native_rows(rows: RowLogp) -> NativeRows | None:
     return NativeRows(source, data)
 
 
-def _packed(columns: Sequence[Column], n_rows: int) -> np.ndarray:
+def packed_columns(columns: Sequence[Column], n_rows: int) -> np.ndarray:
     """Columns row by row (N, C), as floats."""
     out = np.zeros((n_rows, max(1, len(columns))))
     for k, column in enumerate(columns):

@@ -72,6 +72,11 @@ class RestDensities:
         self._rest_kwargs = dict(compile_kwargs or {})
         self._rest_stamp: str | None = None
 
+    @property
+    def rest_graph(self):
+        """The log density as a symbolic scalar, and what it is a function of."""
+        return self._rest, [self._point]
+
     def changed_rest_data(self, model) -> tuple[str, ...]:
         """Names of mutable data that :attr:`rest` reads, if they are not what they first were."""
         stamp = data_fingerprint(model, self._rest_names)

@@ -71,7 +71,7 @@ class Columns:
         key = (self.source, key)
         if key not in self._known:
             array = values()
-            if array.dtype.kind == "b" and (array.all() or not array.any()):
+            if array.dtype.kind == "b" and self.always(array):
                 self._known[key] = self.graph.const(bool(array[0]))
                 return self._known[key]
             kind = "f" if array.dtype.kind == "f" else "i"
@@ -96,14 +96,14 @@ class Columns:
             self._known[key] = self._leaf(np.asarray(values, np.int64), kind, held=True)
         return self._known[key]
 
-    def derived(self, key, array: np.ndarray, index: Sequence[int]) -> int:
+    def derived(self, key, array: Callable[[], np.ndarray], index: Sequence[int]) -> int:
         """The column of what an array holds at indices that are themselves made of columns."""
         if any(self.graph.leaves(index, leaf) for leaf in ("entry", "local")):
             raise Unaddressable("an array of data is indexed by parameters")
 
         def values():
             where = self._evaluated(index)
-            return np.asarray(array[tuple(np.asarray(w, np.int64) for w in where)])
+            return np.asarray(array()[tuple(np.asarray(w, np.int64) for w in where)])
 
         return self.node((key, *index), values)
 
@@ -111,6 +111,10 @@ class Columns:
         """Values of expressions of data in all units."""
         sources = {"row" if self.kind == "column" else "group": self.arrays}
         return self.graph.evaluate(nodes, **sources)
+
+    def always(self, array: np.ndarray) -> bool:
+        """Whether a truth value is the same in all units."""
+        return bool(array.all() or not array.any())
 
     def may_be_negative(self, index: int) -> bool:
         """Whether an index is negative in some unit, or not made of data alone."""
@@ -236,6 +240,7 @@ def row_expression(
     graph: Graph,
     columns: Columns,
     leaf: Callable[[str, Index], int],
+    arrays: Sequence[np.ndarray] | None = None,
 ) -> int:
     """The log-likelihood of one row.
 
@@ -249,6 +254,8 @@ def row_expression(
     leaf : callable
         ``(name, index) -> node`` of an element of a value variable. Where a variable has one entry
         per row, the first index is the column ``rows.row_local`` numbers.
+    arrays : sequence of arrays, optional
+        Data in the place of ``rows.arrays``; columns look them up when they are computed.
 
     Returns
     -------
@@ -263,6 +270,7 @@ def row_expression(
     memo: dict[Variable, Variable] = {rows._length: pt.constant(1, dtype="int64")}
     leaves: dict[Variable, Callable[[Index], int]] = {}
     shapes = dict(zip(rows.layout.names, rows.layout.shapes))
+    arrays = rows.arrays if arrays is None else arrays
     for name, placeholder in rows._values.items():
         local = name in rows.row_local
         shape = (1, *shapes[name][1:]) if local else shapes[name]
@@ -274,7 +282,7 @@ def row_expression(
         own = [*array.shape[1 : axis + 1], 1, *array.shape[axis + 1 :]]
         new = row_input.placeholder.type.clone(shape=tuple(own))()
         memo[row_input.placeholder] = new
-        leaves[new] = _column_leaf(("input", k), array, axis, columns, graph)
+        leaves[new] = _column_leaf(k, arrays, axis, columns, graph)
     (output,) = rebuilt([rows._output], memo)
     reader = element_reader(graph, leaves, columns)
     return reader.element(stabilised(output), (graph.const(0),))
@@ -284,7 +292,7 @@ def element_reader(graph: Graph, leaves, columns: Columns) -> Reader:
     """A reader to which a constant array indexed by data is a column of its own."""
 
     def table(array: np.ndarray, index: Index) -> int:
-        return columns.derived(("table", id(array)), array, index)
+        return columns.derived(("table", id(array)), lambda: array, index)
 
     known: dict[int, bool] = {}
 
@@ -322,7 +330,8 @@ def parameter_leaf(
         position = graph.make("add", start, position)
         for each in columns:
             if graph.number(position) is None and each.makes(position):
-                position = each.derived(("position",), np.arange(layout.size), (position,))
+                places = partial(np.arange, layout.size)
+                position = each.derived(("position",), places, (position,))
         entry = graph.entry(array, position)
         return entry if layout.is_continuous(name) else graph.make("int", entry)
 
@@ -339,15 +348,15 @@ def _value_leaf(rows: RowLogp, name: str, columns: Columns, leaf):
     return lambda index: leaf(name, (number, *index[1:]))
 
 
-def _column_leaf(key, array: np.ndarray, axis: int, columns: Columns, graph: Graph):
-    """Elements of an array of data, rows first."""
+def _column_leaf(k: int, arrays: Sequence[np.ndarray], axis: int, columns: Columns, graph: Graph):
+    """Elements of the k-th array of data, rows first."""
 
     def leaf(index: Index) -> int:
         own = index[:axis] + index[axis + 1 :]
         numbers = [graph.number(i) for i in own]
         if None in numbers:  # chosen by the row's own data
-            rows = columns.node(("row",), lambda: np.arange(len(array)))
-            return columns.derived(key, array, (rows, *own))
-        return columns.node((*key, *numbers), lambda: array[(slice(None), *numbers)])
+            rows = columns.node(("row",), lambda: np.arange(len(arrays[k])))
+            return columns.derived(("input", k), lambda: arrays[k], (rows, *own))
+        return columns.node(("input", k, *numbers), lambda: arrays[k][(slice(None), *numbers)])
 
     return leaf

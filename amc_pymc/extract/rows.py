@@ -36,6 +36,7 @@ from amc_pymc.rng import as_generator
 
 __all__ = [
     "CallbackRows",
+    "DataCut",
     "NotRowFactorised",
     "RowLogp",
     "choose_observed",
@@ -80,6 +81,13 @@ class _RowInput:
     axis: int
 
 
+class DataCut(NamedTuple):
+    """Where the graph of rows is cut: what each row has of its own, and other data."""
+
+    per_row: tuple[Variable, ...]
+    others: tuple[Variable, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class RowLogp:
     """Log-likelihood of any subset of N observed rows, as a function of the value variables.
@@ -102,6 +110,7 @@ class RowLogp:
     _values: dict[str, Variable] = field(repr=False, default_factory=dict)
     _inputs: tuple[_RowInput, ...] = field(repr=False, default=())
     _length: Variable = field(repr=False, default=None)
+    _cut: DataCut | None = field(repr=False, default=None)
 
     @property
     def arrays(self) -> list[np.ndarray]:
@@ -149,7 +158,8 @@ class RowLogp:
         return self.compile()
 
     def __getstate__(self):
-        return {k: v for k, v in self.__dict__.items() if k != "_interpreted"}
+        # What the data are computed from has the model's data in it once more.
+        return {k: v for k, v in self.__dict__.items() if k != "_interpreted"} | {"_cut": None}
 
     def __setstate__(self, state):
         self.__dict__.update(state)
@@ -286,6 +296,7 @@ def _extract_rows(model, observed: tuple, rng) -> RowLogp:
             stamp = data_fingerprint(model, shared_names)
             object.__setattr__(rows, "fingerprint", stamp)
             object.__setattr__(rows, "shared_names", shared_names)
+            object.__setattr__(rows, "_cut", _data_cut(frontier, plan))
             return rows
         failure = failure or problem
     if len(observed) > 1:
@@ -443,6 +454,12 @@ def _row_plans(frontier, data, values, layout, n_rows):
     options.sort(key=lambda o: isinstance(o[0][0], str))
     for choice in itertools.islice(itertools.product(*options), _MAX_PLANS):
         yield {key: axis for key, axis in choice if axis is not None}
+
+
+def _data_cut(frontier, plan) -> DataCut:
+    """Data by what a plan makes of them."""
+    rows = (v for k, v in enumerate(frontier) if plan.get(k, "length") != "length")
+    return DataCut(tuple(rows), tuple(v for k, v in enumerate(frontier) if k not in plan))
 
 
 def _stands_for_length(value, n_rows: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,6 +16,7 @@ from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.groups import find_factors
 from amc_pymc.extract.memo import remembering
+from amc_pymc.row_store import Rows
 from amc_pymc.step_methods.grouping import Turn, chosen_turns, reasons_against
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import chosen_vars
@@ -93,6 +96,7 @@ def racing_outlook(
     batch_size: int | None = None,
     proxy: Literal["auto", "taylor"] | TaylorProxy = "auto",
     marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
+    rows: Rows | Mapping[str, Any] | str | os.PathLike | None = None,
     model=None,
     initial_point: Mapping[str, np.ndarray] | None = None,
     progressbar: bool = True,
@@ -104,7 +108,7 @@ def racing_outlook(
 
     Parameters
     ----------
-    vars, observed_vars, delta, batch_size, proxy, marginalize, model, initial_point
+    vars, observed_vars, delta, batch_size, proxy, marginalize, rows, model, initial_point
         As for :class:`RacingMetropolis`.
     progressbar : bool, default True
         Show progress where it takes longer than two seconds.

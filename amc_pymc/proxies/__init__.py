@@ -8,9 +8,15 @@ from amc_pymc.proxies.data_space import (
     quantile_bins,
 )
 from amc_pymc.proxies.mode import Mode, find_mode, gaussian_factor
-from amc_pymc.proxies.taylor import ResidualSummary, choose_exact_rows, summarise_residuals
+from amc_pymc.proxies.taylor import (
+    EXACT_ROW_CHOICES,
+    ResidualSummary,
+    choose_exact_rows,
+    summarise_residuals,
+)
 
 __all__ = [
+    "EXACT_ROW_CHOICES",
     "BinMoments",
     "DataProxy",
     "Mode",

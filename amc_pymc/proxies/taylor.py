@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["ResidualSummary", "choose_exact_rows", "summarise_residuals"]
+__all__ = ["EXACT_ROW_CHOICES", "ResidualSummary", "choose_exact_rows", "summarise_residuals"]
 
 EXACT_ROW_CHOICES = (0, 50, 200, 1000)
 
@@ -20,32 +20,65 @@ EXACT_ROW_CHOICES = (0, 50, 200, 1000)
 class ResidualSummary(NamedTuple):
     """Residuals r (natural log) of N rows over Q probe moves.
 
-    ``scale`` (N,) float32 is each row's root mean square over the probes, ``totals`` (Q,) the
+    ``largest`` (T,) are the rows with the largest root mean squares over the probes, in decreasing
+    order, ``scale`` (T,) these; ``power`` is the sum of all rows' mean squares, ``totals`` (Q,) the
     sums over all rows, ``squares`` (Q,) the sums of squares.
     """
 
+    n_rows: int
+    largest: np.ndarray
     scale: np.ndarray
+    power: float
     totals: np.ndarray
     squares: np.ndarray
 
 
+class _Largest:
+    """The T largest of the values seen so far, and where they were."""
+
+    def __init__(self, number: int):
+        self._number = number
+        self.values, self.rows = np.empty(0), np.empty(0, np.int64)
+
+    def see(self, first: int, values: np.ndarray) -> None:
+        """Look at the values of rows ``first``, ``first + 1``, ..."""
+        least = self.values[-1] if 0 < self._number == self.values.size else -np.inf
+        kept = np.flatnonzero(values > least)
+        if not kept.size:
+            return
+        values = np.concatenate([self.values, values[kept]])
+        rows = np.concatenate([self.rows, first + kept])
+        order = np.argsort(-values, kind="stable")[: self._number]
+        self.values, self.rows = values[order], rows[order]
+
+
 def summarise_residuals(
-    residuals: Callable, probes: list[np.ndarray], n_rows: int, chunk: int = 16_384
+    residuals: Callable,
+    probes: list[np.ndarray],
+    n_rows: int,
+    chunk: int = 16_384,
+    *,
+    n_largest: int = EXACT_ROW_CHOICES[-1],
 ) -> ResidualSummary:
     """Pass once over all rows for each probe move.
 
-    ``residuals(points, rows)`` returns (m,) residual changes for a probe's points (2, D).
+    ``residuals(points, rows)`` returns (m,) residual changes for a probe's points (2, D). Memory
+    does not depend on the number of rows.
     """
-    square_sum = np.zeros(n_rows, dtype=np.float32)
     totals, squares = np.zeros(len(probes)), np.zeros(len(probes))
+    largest = _Largest(min(n_largest, n_rows))
     for start in range(0, n_rows, chunk):
         rows = np.arange(start, min(start + chunk, n_rows))
+        power = np.zeros(rows.size)
         for q, points in enumerate(probes):
             r = residuals(points, rows)
             totals[q] += r.sum()
             squares[q] += np.square(r).sum()
-            square_sum[start : start + rows.size] += np.square(r)
-    return ResidualSummary(np.sqrt(square_sum / len(probes)), totals, squares)
+            power += np.square(r) / len(probes)
+        largest.see(start, power)
+    whole = float(squares.sum() / len(probes))
+    scale = np.sqrt(largest.values)
+    return ResidualSummary(n_rows, largest.rows, scale, whole, totals, squares)
 
 
 def choose_exact_rows(
@@ -56,14 +89,12 @@ def choose_exact_rows(
     ``expected_rows(sd, n_raced)`` predicts the rows read by a race whose residuals have standard
     deviation ``sd`` per row.
     """
-    n_rows = summary.scale.size
-    choices = [n for n in choices if n <= n_rows // 10]
-    order = np.argsort(summary.scale)[::-1][: max(choices)] if choices[1:] else np.empty(0, int)
-    power = np.square(summary.scale, dtype=np.float64)
-    total = power.sum()
+    n_rows = summary.n_rows
+    choices = [n for n in choices if n <= min(n_rows // 10, summary.largest.size)] or [0]
+    taken = np.append(0.0, np.cumsum(np.square(summary.scale)))
     costs = []
     for n in choices:
-        left = max(total - power[order[:n]].sum(), 0.0)
+        left = max(summary.power - taken[n], 0.0)
         costs.append(n + expected_rows(np.sqrt(left / (n_rows - n)), n_rows - n))
     best = choices[int(np.argmin(costs))]
-    return np.sort(order[:best]).astype(np.int64)
+    return np.sort(summary.largest[:best])

@@ -9,7 +9,12 @@ import numpy as np
 
 from scipy import special
 
-from amc_pymc.proxies import ResidualSummary, choose_exact_rows, summarise_residuals
+from amc_pymc.proxies import (
+    EXACT_ROW_CHOICES,
+    ResidualSummary,
+    choose_exact_rows,
+    summarise_residuals,
+)
 from amc_pymc.racing import Race
 from amc_pymc.samplers.compiled import unit_changes
 from amc_pymc.samplers.preparation import Forecast, GaussianFit, NoProxy, Preparation
@@ -37,7 +42,7 @@ def with_forecast(
     raced, surrogate = prepared.raced, prepared.surrogate
     assert surrogate is not None
     probes = _probe_moves(prepared, active, rng)
-    summary = _residuals(raced, surrogate.centre, probes)
+    summary = _residuals(raced, surrogate.centre, probes, exact_rows)
     n_units = raced.n_units
     some = np.sort(rng.choice(n_units, size=min(n_units, _SAMPLE), replace=False))
     size = np.abs(raced.values(surrogate.centre, some)).mean()
@@ -49,9 +54,9 @@ def with_forecast(
         return float(np.mean(race.expected_rows(gaps / max(sd, 1e-300), n_raced)))
 
     exact = _exact_units(summary, predicted, exact_rows, rounding_only)
-    power = np.square(summary.scale, dtype=np.float64)
     n_raced = n_units - exact.size
-    left = np.sqrt(max(power.sum() - power[exact].sum(), 0.0) / max(1, n_raced))
+    power = summary.power - np.square(summary.scale[: exact.size]).sum()
+    left = np.sqrt(max(power, 0.0) / max(1, n_raced))
     plain = np.mean([_plain_sd(raced, points, some) for points in probes])
     forecast = Forecast(
         float(left),
@@ -82,14 +87,22 @@ def _acceptance(totals: np.ndarray) -> float:
     return float(2.0 * special.ndtr(-0.5 * np.sqrt(np.mean(np.square(totals)))))
 
 
-def _residuals(raced: Raced, centre: np.ndarray, probes: list[np.ndarray]) -> ResidualSummary:
+def _residuals(
+    raced: Raced,
+    centre: np.ndarray,
+    probes: list[np.ndarray],
+    exact_rows: int | Literal["auto"],
+) -> ResidualSummary:
     """Residuals of all units over the probe moves."""
+    number = EXACT_ROW_CHOICES[-1] if exact_rows == "auto" else exact_rows
 
     def residuals(points, units):
-        return np.nan_to_num(unit_changes(raced.rewards, points, centre, units), nan=0.0)
+        changes = unit_changes(raced.rewards, points, centre, units)
+        raced.release()
+        return np.nan_to_num(changes, nan=0.0)
 
     with np.errstate(all="ignore"):
-        summary = summarise_residuals(residuals, probes, raced.n_units)
+        summary = summarise_residuals(residuals, probes, raced.n_units, n_largest=number)
     if not (np.all(np.isfinite(summary.totals)) and np.all(np.isfinite(summary.squares))):
         raise NoProxy("rows are impossible a posterior standard deviation from the mode")
     raced.rows_evaluated += 5 * raced.n_rows * len(probes)
@@ -98,10 +111,9 @@ def _residuals(raced: Raced, centre: np.ndarray, probes: list[np.ndarray]) -> Re
 
 def _exact_units(summary: ResidualSummary, predicted, number, rounding_only: bool) -> np.ndarray:
     if number == "auto":
-        none = rounding_only or summary.scale.size < 1000
+        none = rounding_only or summary.n_rows < 1000
         return np.empty(0, np.int64) if none else choose_exact_rows(summary, predicted)
-    order = np.argsort(summary.scale)[::-1][:number]
-    return np.sort(order).astype(np.int64)
+    return np.sort(summary.largest[:number])
 
 
 def _plain_sd(raced: Raced, points: np.ndarray, units: np.ndarray) -> float:

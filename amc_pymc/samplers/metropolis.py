@@ -322,7 +322,9 @@ def near_mode(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng) -
     start = x.copy()
     start[active] += -shift + 2.0 * normal.chol @ rng.standard_normal(active.size)
     rest = densities.rest_value_and_gradient(start)[0]
-    possible = np.isfinite(rest) and np.all(np.isfinite(densities.all_values(start)))
+    possible = np.isfinite(rest) and all(
+        np.isfinite(values).all() for values in densities.value_chunks(start)
+    )
     return start if possible else x
 
 

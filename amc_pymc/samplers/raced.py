@@ -9,7 +9,7 @@ natural logarithms. Everything in this room knows a model by these two protocols
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -116,6 +116,15 @@ class Raced(Protocol):
 
     def all_values(self, x: np.ndarray) -> np.ndarray:
         """Log-likelihoods (N,) of all units at x."""
+
+    def value_chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
+        """The same in order, some at a time."""
+
+    def touch(self, n_rows: float, /) -> None:
+        """Take note of rows that races have read at random, which may hold memory."""
+
+    def release(self) -> None:
+        """Let go of memory that can be read again."""
 
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None, /) -> float:
         """Sum over all units of l_n(x_new) - l_n(x).

@@ -18,7 +18,13 @@ from amc_pymc.extract.groups import Factor, take_groups
 from amc_pymc.extract.rows import CallbackRows, choose_observed, interpreted_mode, row_count
 from amc_pymc.samplers import RacedModel
 
-__all__ = ["check_rows_finite", "checked_densities", "grouped_densities"]
+__all__ = [
+    "check_densities",
+    "check_rows_finite",
+    "checked_densities",
+    "grouped_densities",
+    "plain_densities",
+]
 
 
 def checked_densities(
@@ -29,7 +35,13 @@ def checked_densities(
     compile_kwargs: dict[str, Any] | None,
 ) -> ModelDensities:
     """Take the model apart and check it against itself at a point."""
-    densities = _densities(model, observed_vars, row_logp, point, compile_kwargs)
+    densities = plain_densities(model, observed_vars, row_logp, point, compile_kwargs)
+    check_densities(model, densities, point)
+    return densities
+
+
+def check_densities(model, densities: ModelDensities, point: dict[str, np.ndarray]) -> None:
+    """Refuse a point or rows that are not finite, and densities that do not add up."""
     start = densities.layout.ravel(point)
     bad = np.flatnonzero(~np.isfinite(start))
     if bad.size:
@@ -38,7 +50,6 @@ def checked_densities(
         raise ValueError(f"initial_point is not finite: {shown}")
     check_rows_finite(densities, start, "the initial point")
     _check_total(model, densities, start)
-    return densities
 
 
 def grouped_densities(
@@ -73,7 +84,8 @@ def grouped_densities(
     return densities
 
 
-def _densities(model, observed_vars, row_logp, point, compile_kwargs) -> ModelDensities:
+def plain_densities(model, observed_vars, row_logp, point, compile_kwargs) -> ModelDensities:
+    """Take the model apart."""
     observed = choose_observed(model, observed_vars)
     layout = FlatLayout.from_model(model, point)
     factors = [*model.basic_RVs, *model.potentials]
@@ -93,15 +105,17 @@ def _densities(model, observed_vars, row_logp, point, compile_kwargs) -> ModelDe
 
 def check_rows_finite(densities: RacedModel, x: np.ndarray, where: str) -> None:
     """Raise a ValueError that names rows whose log-likelihood is not finite."""
-    values = densities.all_values(x)
-    bad = np.flatnonzero(~np.isfinite(values))
-    if bad.size:
-        unit = densities.unit
-        shown = ", ".join(f"{unit} {n}: {values[n]}" for n in bad[:5])
+    unit, number, first = densities.unit, 0, 0
+    shown: list[str] = []
+    for values in densities.value_chunks(x):
+        bad = np.flatnonzero(~np.isfinite(values))
+        shown += [f"{unit} {first + n}: {values[n]}" for n in bad[: 5 - len(shown)]]
+        number, first = number + bad.size, first + values.size
+    if number:
         raise ValueError(
             f"The log-likelihood of {', '.join(densities.observed_vars)} is not finite at "
-            f"{where} in {bad.size} of "
-            f"{values.size} {unit}s ({shown}{', ...' if bad.size > 5 else ''}). Clean these "
+            f"{where} in {number} of "
+            f"{first} {unit}s ({', '.join(shown)}{', ...' if number > 5 else ''}). Clean these "
             f"{unit}s or start where they are possible."
         )
 

@@ -34,6 +34,7 @@ from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
 from amc_pymc.step_methods.settings import Options, TaylorProxy
+from amc_pymc.step_methods.stored_densities import stored_densities
 from amc_pymc.timing import Stopwatch, in_words
 
 __all__ = ["moved_coordinates", "prepare"]
@@ -71,24 +72,34 @@ def prepare(
     ``turn`` says what is integrated out.
     """
     watch = Stopwatch()
-    with progress(_STAGES[0], len(_STAGES), enabled=options.progressbar) as bar, watch.running():
-        stages = _Stages(bar, watch)
-        densities = _densities(model, turn, options, point)
-        bare = Preparation(densities, densities, densities.ravel(point))
-        try:
-            prepared = _prepared(bare, model, active_names, options, fit, stages)
-            stages.end("Prepared")
-        except NoProxy as reason:
-            if options.insist:
-                name = "data" if isinstance(options.proxy, DataProxy) else "taylor"
-                raise ValueError(f"proxy='{name}' cannot be used: {reason}") from None
-            if options.race.delta > 0.0:
-                _warn_without_proxy(str(reason))
-            stages.end("Prepared without a control variate")
-            densities.forget_expansion()
-            prepared = replace(bare, rows_spent=densities.rows_evaluated, notes=(str(reason),))
+    with watch.running():
+        stored = None
+        if options.rows is not None:  # the pass that writes a store has a bar of its own
+            watch.begin("store")
+            stored = stored_densities(model, active_names, options, point)
+        with progress(_STAGES[0], len(_STAGES), enabled=options.progressbar) as bar:
+            stages = _Stages(bar, watch)
+            densities = stored or _densities(model, turn, options, point)
+            bare = Preparation(densities, densities, densities.ravel(point))
+            try:
+                prepared = _prepared(bare, model, active_names, options, fit, stages)
+                stages.end("Prepared")
+            except NoProxy as reason:
+                densities.forget_expansion()
+                prepared = _without_proxy(bare, options, str(reason))
+                stages.end("Prepared without a control variate")
     _log.info("Prepared in %s.", in_words(watch.seconds))
     return replace(prepared, seconds=watch.seconds)
+
+
+def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparation:
+    """No control variate, unless the user insists on one."""
+    if options.insist:
+        name = "data" if isinstance(options.proxy, DataProxy) else "taylor"
+        raise ValueError(f"proxy='{name}' cannot be used: {reason}") from None
+    if options.race.delta > 0.0:
+        _warn_without_proxy(reason)
+    return replace(bare, rows_spent=bare.densities.rows_evaluated, notes=(reason,))
 
 
 def _prepared(

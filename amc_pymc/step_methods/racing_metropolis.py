@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
+import os
 
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
@@ -20,6 +21,7 @@ from amc_pymc.extract.memo import remembering
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
 from amc_pymc.results import METROPOLIS_STATS
+from amc_pymc.row_store import Rows
 from amc_pymc.samplers import (
     Audits,
     GaussianProposal,
@@ -116,6 +118,11 @@ class RacingMetropolis(RacingStep):
     row_logp : callable, optional
         ``(point, rows) -> (m,)`` log-likelihoods (natural) of the given rows at a point (a dict of
         value variables), for likelihoods that cannot be sliced. There is no control variate then.
+    rows : amc_pymc.Rows or mapping of str to array or path, optional
+        Rows larger than memory: the arrays (NumPy, ``numpy.memmap``, Zarr or Dask) of each
+        ``pm.Data`` whose rows are read, or a path of Parquet files. The model's own data are
+        placeholders then. One pass writes a store: see :class:`amc_pymc.Rows` for where it lies
+        and how long. Effects are not integrated out.
     model : pm.Model, optional
         Default: the model of the context.
     rng : numpy.random.Generator or int, optional
@@ -263,6 +270,7 @@ class RacingMetropolis(RacingStep):
         marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
         recover: bool = True,
         row_logp: Callable | None = None,
+        rows: Rows | Mapping[str, Any] | str | os.PathLike | None = None,
         model=None,
         rng=None,
         initial_point: Mapping[str, np.ndarray] | None = None,

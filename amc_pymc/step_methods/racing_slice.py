@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Literal
@@ -15,6 +17,7 @@ from amc_pymc.extract.memo import remembering
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
 from amc_pymc.results import SLICE_STATS
+from amc_pymc.row_store import Rows
 from amc_pymc.samplers import Audits
 from amc_pymc.samplers import slice as core
 from amc_pymc.step_methods.preparation import prepare
@@ -49,8 +52,8 @@ class RacingSlice(RacingStep):
         Width of the first interval in standard deviations of the approximation.
     max_steps : int, default 10
         Widths that an interval is stepped out by, at most.
-    observed_vars, delta, race, batch_size, proxy, audits, transitions_per_draw, row_logp, model, \
-rng, initial_point, compile_kwargs, blocked, progressbar
+    observed_vars, delta, race, batch_size, proxy, audits, transitions_per_draw, row_logp, rows, \
+model, rng, initial_point, compile_kwargs, blocked, progressbar
         As for :class:`RacingMetropolis`; a transition is a sweep over all directions.
 
     Raises
@@ -113,6 +116,7 @@ rng, initial_point, compile_kwargs, blocked, progressbar
         audits: int | Audits = 200,
         transitions_per_draw: int = 1,
         row_logp: Callable | None = None,
+        rows: Rows | Mapping[str, Any] | str | os.PathLike | None = None,
         model=None,
         rng=None,
         initial_point: Mapping[str, np.ndarray] | None = None,

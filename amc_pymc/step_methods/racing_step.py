@@ -133,6 +133,7 @@ class RacingStep(BlockedStep):
         if read is not None:  # units are groups of rows
             stats["race_rows"] = float(read)
             stats["race_audit_rows"] *= densities.n_rows / densities.n_units
+        densities.touch(stats["race_rows"])
         stats["warning"] = None if tune else self._error_warning(chain.auditor)
         return self._moved(point, x), [{key: stats[key] for key in self.stats_dtypes_shapes}]
 

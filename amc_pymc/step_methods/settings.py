@@ -14,6 +14,7 @@ from pytensor.graph.basic import Variable
 from amc_pymc.arguments import positive_int
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race, as_race
+from amc_pymc.row_store import Rows, as_rows
 from amc_pymc.samplers import (
     Audits,
     GaussianProposal,
@@ -91,6 +92,7 @@ class Options:
     audits: Any = 200
     transitions_per_draw: Any = 1
     row_logp: Callable | None = None
+    rows: Rows | None = None
     marginalize: Any = None
     initial_point: Mapping[str, np.ndarray] | None = None
     compile_kwargs: dict[str, Any] | None = None
@@ -113,9 +115,25 @@ class Options:
         if self.row_logp is not None and not callable(self.row_logp):
             raise TypeError(f"row_logp must be callable, got {self.row_logp!r}")
         object.__setattr__(self, "marginalize", _marginalize(self.marginalize))
+        if self.rows is not None:
+            object.__setattr__(self, "rows", as_rows(self.rows))
+            self._check_rows(proxy)
         if insist and self.no_proxy:
             name = "data" if isinstance(proxy, DataProxy) else "taylor"
             raise ValueError(f"proxy='{name}' cannot be used: {self.no_proxy}")
+
+    def _check_rows(self, proxy: Proxy | None) -> None:
+        """Refuse what rows in a store do not go with; they are raced, not groups."""
+        if self.row_logp is not None:
+            raise ValueError("rows= and row_logp= exclude each other: row_logp reads its own data")
+        if isinstance(proxy, DataProxy):
+            raise ValueError("proxy='data' cannot be used with rows=; use 'auto' or 'taylor'")
+        if self.marginalize not in (None, "auto"):
+            raise ValueError(
+                "marginalize cannot be used with rows=: groups of rows must be in memory. Pass "
+                "marginalize=None, which samples the effects with all other variables."
+            )
+        object.__setattr__(self, "marginalize", None)
 
     @classmethod
     def among(cls, arguments: Mapping[str, Any]) -> Options:

@@ -1,0 +1,313 @@
+"""The columns that printed rows read, computed chunk by chunk from the data of a model."""
+
+from __future__ import annotations
+
+import hashlib
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+
+from amc_pymc.expressions import Graph
+from amc_pymc.expressions.kernels import load_kernels
+from amc_pymc.extract.native_rows import packed_columns
+from amc_pymc.extract.row_program import Columns, parameter_leaf, row_expression
+from amc_pymc.extract.rows import DataCut, RowLogp, data_frontier, interpreted_mode
+from amc_pymc.extract.scalars import NotScalar
+from amc_pymc.row_kernels import RowProgram, TooLarge, printed_source
+from amc_pymc.row_store import Placeholder
+
+__all__ = ["RowPacking"]
+
+#: Log-likelihoods of packed rows and of the model's graph differ by rounding only, by its type.
+_TOLERANCES = {"float64": 1e-7, "float32": 1e-3}
+
+
+class RowPacking:
+    """How rows of the data that a model reads become packed columns.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Whose data are placeholders: some rows that stand for all.
+    rows : RowLogp
+        Of its observed rows, just extracted.
+    start : (D,) array
+        Where all rows must be possible.
+    point : (D,) array
+        Where packed rows are compared with the model's graph.
+    rest : variable
+        Everything else in the log posterior, in terms of ``rest_inputs``.
+    rest_inputs : sequence of variables
+
+    Raises
+    ------
+    ValueError
+        Rows that cannot be printed, data that are no ``pm.Data``, and other uses of the data than
+        row by row.
+
+    Attributes
+    ----------
+    source : str
+        Of the kernels of rows.
+    placeholders : tuple of Placeholder
+        Data whose rows are read.
+    n_columns : int
+    whole : (C,) bool array
+        Columns of whole numbers.
+    digest : str
+        Of ``source``.
+    """
+
+    def __init__(
+        self, model, rows: RowLogp, start: np.ndarray, point: np.ndarray, rest, rest_inputs
+    ):
+        if rows.row_local:
+            raise _refusal(f"{', '.join(rows.row_local)} has one value per row")
+        self._rows, self._start, self._point = rows, start, point
+        self._data = _Data(model, rows, data_frontier([rest], rest_inputs))
+        self.placeholders = self._data.placeholders
+        graph = Graph()
+        self._arrays = list(rows.arrays)
+        self._columns = _ChunkColumns(graph, self._arrays)
+        try:
+            leaf = parameter_leaf(graph, rows.layout, columns=[self._columns])
+            row = row_expression(rows, graph, self._columns, leaf, self._arrays)
+            (row,), used = self._columns.used([row])
+            self.n_columns = max(1, len(used))
+            self.source = printed_source(RowProgram(graph, row, len(used)))
+        except (NotScalar, TooLarge, RecursionError) as error:
+            reason = f"the log-likelihood of a row is not one expression of numbers ({error})"
+            raise _refusal(reason) from error
+        places = {id(column): k for k, column in enumerate(self._columns._all)}
+        self._used = [places[id(column)] for column in used]
+        self.whole = np.array([c.values.dtype.kind != "f" for c in used] or [True])
+        self.digest = hashlib.blake2b(self.source.encode(), digest_size=16).hexdigest()
+        self._data.check_halves()
+
+    def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
+        """Columns (m, C) of the rows of each placeholder, the first of which has this number.
+
+        Raises
+        ------
+        ValueError
+            Rows that the model's graph refuses, that are impossible at the start, or of which
+            columns do not say everything.
+        """
+        out = self._pack(chunk, first)
+        values = self._kernels.values(self._start, np.arange(len(out)), out)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise ValueError(
+                f"The log-likelihood of {', '.join(self._rows.observed_vars)} is not finite at the "
+                f"initial point in row {first + bad[0]} of the source ({values[bad[0]]}) and "
+                f"{bad.size - 1} more of this chunk. Clean these rows or start where they are "
+                "possible."
+            )
+        return out
+
+    def _pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
+        m = len(next(iter(chunk.values())))
+        where = f"rows {first} to {first + m - 1} of the source"
+        try:
+            self._arrays[:] = self._data.evaluate(chunk)
+            expected = self._graph_values(m)
+            self._columns.compute()
+            self._columns.check_signs(first)
+        except IndexError as error:
+            raise ValueError(f"rows: an index in {where} is out of bounds: {error}") from error
+        used = [self._columns._all[k] for k in self._used]
+        try:
+            out = packed_columns(used, m)
+        except NotScalar as error:
+            raise ValueError(f"rows: {error}, in {where}") from error
+        got = self._kernels.values(self._point, np.arange(m), out)
+        tolerance = _TOLERANCES[str(expected.dtype)]
+        alike = np.isclose(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+        if not alike.all():
+            bad = int(np.flatnonzero(~alike)[0])
+            raise ValueError(
+                f"rows: row {first + bad} of the source has the log-likelihood {expected[bad]} by "
+                f"the model's graph and {got[bad]} by its kernel: the placeholders do not stand "
+                "for it. Put such a row into the placeholders, or report this model as a bug."
+            )
+        return out
+
+    def pack_placeholders(self) -> np.ndarray:
+        """Columns of the rows that the model has."""
+        return self._pack(self._data.first, 0)
+
+    @cached_property
+    def _kernels(self):
+        return load_kernels(self.source)
+
+    @cached_property
+    def _row_function(self) -> Callable[..., np.ndarray]:
+        """The model's own log-likelihoods of consecutive rows."""
+        arrays, length = self._rows.array_inputs(), pt.lscalar("length")
+        values = self._rows.graph_of_rows(pt.constant(self._point), arrays, length)
+        return pytensor.function(
+            [length, *arrays], values, mode=interpreted_mode(), on_unused_input="ignore"
+        )
+
+    def _graph_values(self, m: int) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.broadcast_to(self._row_function(m, *self._arrays), (m,))
+
+
+class _Data:
+    """What a graph reads of the data, as a function of the rows of some ``pm.Data``."""
+
+    def __init__(self, model, rows: RowLogp, rest_data: Sequence[Variable]):
+        cut = rows._cut
+        assert cut is not None, "rows were not just extracted"
+        self._axes = [i.axis for i in rows._inputs]
+        self._types = [i.array.dtype for i in rows._inputs]
+        names = ", ".join(rows.observed_vars)
+        self._shared = _row_data(model, cut, rows.n_rows, names)
+        self.placeholders = tuple(_placeholder(v) for v in self._shared)
+        reads = [v for v in (*cut.others, *rest_data) if set(ancestors([v])) & set(self._shared)]
+        self._fixed = list(dict.fromkeys(reads))
+        inputs = [v.type.clone(shape=(None, *v.type.shape[1:]))(v.name) for v in self._shared]
+        outputs = clone_replace(
+            [*cut.per_row, *self._fixed], dict(zip(self._shared, inputs)), rebuild_strict=False
+        )
+        mode = interpreted_mode()
+        self._function = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+        self.first = {v.name: v.get_value(borrow=True) for v in self._shared}
+        self._known = self._call(self.first)[1]
+
+    def _call(self, chunk) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Data of each row, and all other data."""
+        with np.errstate(all="ignore"):
+            out = self._function(*(chunk[v.name] for v in self._shared))
+        number = len(self._axes)
+        moved = (np.moveaxis(np.asarray(a), axis, 0) for a, axis in zip(out, self._axes))
+        rows = [np.ascontiguousarray(a, dtype=t) for a, t in zip(moved, self._types)]
+        return rows, [np.asarray(v) for v in out[number:]]
+
+    def evaluate(self, chunk) -> list[np.ndarray]:
+        """Data of each row of a chunk, rows first."""
+        rows, fixed = self._call(chunk)
+        for variable, now, known in zip(self._fixed, fixed, self._known):
+            if not np.array_equal(now, known, equal_nan=now.dtype.kind == "f"):
+                raise _refusal(
+                    f"the model reads {self._names([variable])} not only row by row, but also as a "
+                    f"whole ({variable}), which is not the same for all rows"
+                )
+        return rows
+
+    def check_halves(self) -> None:
+        """What belongs to a row must not depend on others."""
+        n = len(next(iter(self.first.values())))
+        whole = self.evaluate(self.first)
+        for part in (slice(0, max(1, n // 2)), slice(n - max(1, n // 3), n)):
+            try:
+                got = self.evaluate({name: v[part] for name, v in self.first.items()})
+            except _Refusal:
+                raise
+            except Exception as error:
+                raise _refusal(
+                    "data of the model that are no pm.Data have as many rows as the placeholders; "
+                    f"make them pm.Data and pass their rows, too ({error})"
+                ) from error
+            for a, b in zip(whole, got):
+                if a[part].shape != b.shape or not np.allclose(a[part], b, equal_nan=True):
+                    raise _refusal(
+                        f"what the model makes of a row of {self._names(self._shared)} depends on "
+                        "other rows (as with x - x.mean()); compute it beforehand, or pass the "
+                        "number itself"
+                    )
+
+    def _names(self, variables) -> str:
+        found = set(ancestors(variables)) & set(self._shared)
+        return ", ".join(sorted(repr(v.name) for v in found))
+
+
+class _ChunkColumns(Columns):
+    """Columns that are computed anew for each chunk; the same expressions hold for all rows."""
+
+    def __init__(self, graph: Graph, arrays: list[np.ndarray]):
+        super().__init__(graph, "column")
+        self._makers: list[Callable[[], np.ndarray]] = []
+        self._not_negative: list[int] = []
+
+    def node(self, key, values: Callable[[], np.ndarray]) -> int:
+        """As that of :class:`Columns`; how the column is made is remembered."""
+        before = len(self._all)
+        node = super().node(key, values)
+        if len(self._all) > before:
+            self._makers.append(values)
+        return node
+
+    def compute(self) -> None:
+        """Make all columns of what their arrays hold now."""
+        for k, make in enumerate(self._makers):
+            self._all[k] = self._all[k]._replace(values=make())
+
+    def check_signs(self, first: int) -> None:
+        """Indices that are not negative in the placeholders must not be so elsewhere."""
+        for values in self._evaluated(self._not_negative):
+            negative = np.flatnonzero(np.ravel(values) < 0)
+            if negative.size:
+                raise ValueError(
+                    f"rows: row {first + negative[0]} of the source has a negative index, and no "
+                    "row of the placeholders has"
+                )
+
+    def always(self, array: np.ndarray) -> bool:
+        """Nothing is known of rows besides the placeholders."""
+        return False
+
+    def alike(self, node: int) -> float | None:
+        """The value of an expression without columns."""
+        return None if self.graph.leaves([node], "column") else super().alike(node)
+
+    def may_be_negative(self, index: int) -> bool:
+        """Whether an index is negative in some placeholder; if not, rows are held to that."""
+        negative = super().may_be_negative(index)
+        if not negative:
+            self._not_negative.append(index)
+        return negative
+
+
+class _Refusal(ValueError):
+    """The rows of a model cannot be taken from a source."""
+
+
+def _refusal(reason: str) -> _Refusal:
+    return _Refusal(f"rows= cannot be used with this model: {reason}.")
+
+
+def _row_data(model, cut: DataCut, n_rows: int, observed: str) -> list[SharedVariable]:
+    """Data containers with rows that the rows of a model read."""
+    if n_rows < 2:
+        raise _refusal("the placeholders have one row; give them some hundred representative ones")
+    containers = {v for v in model.data_vars if isinstance(v, SharedVariable)}
+    found: dict[SharedVariable, None] = {}
+    for variable in cut.per_row:
+        own = [
+            v
+            for v in ancestors([variable])
+            if v in containers and np.shape(v.get_value(borrow=True))[:1] == (n_rows,)
+        ]
+        if not own:
+            raise _refusal(
+                f"the rows of {observed} read data that are no pm.Data with {n_rows} rows "
+                f"({variable}); make them pm.Data, also what is observed"
+            )
+        found.update(dict.fromkeys(own))
+    return sorted(found, key=lambda v: str(v.name))
+
+
+def _placeholder(variable: SharedVariable) -> Placeholder:
+    value = np.asarray(variable.get_value(borrow=True))
+    return Placeholder(variable.name, value.shape[1:], value.dtype)

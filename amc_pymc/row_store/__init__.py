@@ -1,0 +1,18 @@
+"""Rows larger than memory: sources that users have, and a shuffled store on disk made of them."""
+
+from amc_pymc.row_store.chunks import Placeholder
+from amc_pymc.row_store.settings import Rows, as_rows
+from amc_pymc.row_store.sources import RowSource, open_source
+from amc_pymc.row_store.store import RowStore
+from amc_pymc.row_store.writer import Packing, stored_rows
+
+__all__ = [
+    "Packing",
+    "Placeholder",
+    "RowSource",
+    "RowStore",
+    "Rows",
+    "as_rows",
+    "open_source",
+    "stored_rows",
+]

@@ -1,0 +1,131 @@
+"""What a user says of rows that are larger than memory."""
+
+from __future__ import annotations
+
+import os
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from amc_pymc.arguments import boolean, positive_int
+
+__all__ = ["Rows", "as_rows"]
+
+#: The least memory that a pass can do with, and what it gets by default.
+_LEAST, _DEFAULT = 8 * 2**20, 256 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows that a model reads through ``pm.Data`` placeholders, and the store made of them.
+
+    The model is built on placeholders: ``pm.Data`` containers with some hundred representative
+    rows. One pass over the source writes what rows read of the data to a store on disk, in random
+    order. The source is not read again.
+
+    Parameters
+    ----------
+    source : mapping of str to array, str, path, zarr.Group or Dask dataframe
+        A mapping holds the rows (N, ...) of each ``pm.Data``: NumPy arrays, ``numpy.memmap``,
+        Zarr or Dask arrays. A path leads to a Parquet file, a folder of them, or a Zarr group.
+    columns : mapping of str to str or sequence of str, optional
+        For tables and groups: the column of each ``pm.Data`` (N,), or the list of its columns
+        (N, K). By default a column has the name of its ``pm.Data``.
+    folder : str or path, optional
+        Where the store is kept, in the file ``rows.bin``; it must exist. Later runs use it again. By
+        default the store lies in the folder of temporary files, without a name where the system
+        allows that, and goes with the last object that needs it.
+    memory : int, default 256 MiB
+        Bytes that the pass may use beyond what the source itself takes to read a chunk.
+    seed : int, default 0
+        Of the random order.
+    shuffle : bool, default True
+        Whether rows are put in random order. Races draw rows at random anyway.
+    dtype : {"float64", "float32"}
+        Of the store. ``"float32"`` takes half of the space and rounds the data to seven digits;
+        sums are those of 64 bits all the same.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Arguments out of range, a folder that does not exist or cannot be written to.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, amc_pymc as amc
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(20_000, 2))
+    >>> y = rng.normal(X @ [1.0, -1.0], 1.0)
+    >>> with pm.Model() as model:
+    ...     X_, y_ = pm.Data("X", X[:500]), pm.Data("y", y[:500])
+    ...     b = pm.Normal("b", 0, 10, shape=2)
+    ...     obs = pm.Normal("obs", X_ @ b, 1.0, observed=y_)
+    ...     rows = amc.Rows({"X": X, "y": y})  # or numpy.memmap, Zarr and Dask arrays
+    ...     step = amc.RacingMetropolis(rows=rows)
+    ...     idata = pm.sample(
+    ...         200,
+    ...         tune=100,
+    ...         step=step,
+    ...         chains=2,
+    ...         cores=1,
+    ...         random_seed=1,
+    ...         progressbar=False,
+    ...         quiet=True,
+    ...     )
+    >>> bool(abs(idata.posterior["b"].mean(("chain", "draw")) - [1, -1]).max() < 0.03)
+    True
+    """
+
+    source: Any
+    columns: Mapping[str, str | Sequence[str]] | None = None
+    folder: str | os.PathLike | None = None
+    memory: int = _DEFAULT
+    seed: int = 0
+    shuffle: bool = True
+    dtype: Literal["float64", "float32"] = "float64"
+
+    def __post_init__(self):
+        if self.columns is not None and not isinstance(self.columns, Mapping):
+            raise TypeError(
+                "columns must map names of pm.Data to names of columns, got "
+                f"{type(self.columns).__name__}"
+            )
+        if isinstance(self.source, str | os.PathLike) and not Path(self.source).exists():
+            raise ValueError(f"source: there is no file or folder {str(self.source)!r}")
+        if self.columns is not None and isinstance(self.source, Mapping):
+            raise ValueError("columns is for tables; the keys of source name its arrays already")
+        if positive_int("memory", self.memory) < _LEAST:
+            raise ValueError(f"memory must be at least {_LEAST:,} bytes, got {self.memory:,}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise ValueError(f"seed must be a non-negative integer, got {self.seed!r}")
+        boolean("shuffle", self.shuffle)
+        if self.dtype not in ("float64", "float32"):
+            raise ValueError(f"dtype must be 'float64' or 'float32', got {self.dtype!r}")
+        if self.folder is not None:
+            _check_folder(self.folder)
+
+
+def _check_folder(folder) -> None:
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"folder must be a path or None, got {folder!r}")
+    path = Path(folder)
+    if not path.is_dir():
+        raise ValueError(f"folder must be an existing folder, got {str(path)!r}")
+    if not os.access(path, os.W_OK | os.X_OK) and not (path / "rows.bin").exists():
+        raise ValueError(f"folder {str(path)!r} cannot be written to")
+
+
+def as_rows(rows: Any) -> Rows | None:
+    """Settings of rows from what a step's ``rows=`` may be."""
+    if rows is None or isinstance(rows, Rows):
+        return rows
+    if isinstance(rows, Mapping | str | os.PathLike) or hasattr(rows, "columns"):
+        return Rows(rows)
+    if type(rows).__module__.startswith("zarr"):
+        return Rows(rows)
+    raise TypeError(
+        "rows must map names of pm.Data to arrays, or be the path of Parquet files or of a Zarr "
+        f"group, a zarr.Group, a Dask dataframe or amc_pymc.Rows, got {type(rows).__name__}"
+    )

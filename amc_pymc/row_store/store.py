@@ -1,0 +1,166 @@
+"""A store of packed rows, mapped into memory by every process that reads it."""
+
+from __future__ import annotations
+
+import os
+import zlib
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from amc_pymc.row_store.drafts import Draft
+from amc_pymc.row_store.header import difference, read_header
+from amc_pymc.row_store.pages import release
+
+__all__ = ["FILE_NAME", "RowStore", "bad_block", "open_store"]
+
+FILE_NAME = "rows.bin"
+#: Blocks that are checked when a store that nobody seems to have touched is opened.
+_CHECKED = 16
+#: Seconds by which the clock of a file may be ahead.
+_LATER = 5.0
+#: Bytes that the system maps around a row that is read, and that may stay mapped.
+_AROUND, _RESIDENT = 64 * 2**10, 256 * 2**20
+
+
+class RowStore:
+    """Packed rows (N, C) in a file.
+
+    It can be pickled: whoever gets it maps the same file, so that all processes share one copy.
+
+    Parameters
+    ----------
+    path : str
+    header : dict
+        As in the file.
+    draft : Draft, optional
+        The file that goes with this object, if it is not kept.
+    """
+
+    def __init__(self, path: str, header: dict[str, Any], draft: Draft | None = None):
+        self.path, self._header, self._draft = path, header, draft
+        self._touched = 0.0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self._header["n_rows"], self._header["n_columns"]
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the rows."""
+        return int(np.prod(self.shape)) * np.dtype(self._header["dtype"]).itemsize
+
+    @cached_property
+    def data(self) -> np.ndarray:
+        """The rows (N, C), which nobody may write to.
+
+        NumPy does not know that: compiled kernels would need machine code of their own for arrays
+        that are marked as read-only.
+        """
+        return np.asarray(_Writable(self._map))
+
+    @cached_property
+    def _map(self) -> np.memmap:
+        """The rows, mapped into memory read-only."""
+        try:
+            with open(self.path, "rb") as file:
+                same = read_header(file)["made"] == self._header["made"]
+                if not same:
+                    raise ValueError("another file has taken its place")
+                return np.memmap(
+                    file,
+                    dtype=self._header["dtype"],
+                    mode="r",
+                    offset=self._header["offset"],
+                    shape=self.shape,
+                )
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"The store of rows {self.path} cannot be opened: {error}. A store without a "
+                "folder lasts as long as the step that made it: pass amc_pymc.Rows(folder=) to "
+                "keep it, or make the step anew."
+            ) from error
+
+    def release(self) -> None:
+        """Let go of the memory that pages of the file take in this process.
+
+        They stay in the cache of the system as long as there is room.
+        """
+        self._touched = 0
+        if "_map" in self.__dict__:
+            release(self._map)
+
+    def touch(self, n_rows: float) -> None:
+        """Take note of rows read at random; their pages are let go of now and then."""
+        self._touched += n_rows * _AROUND
+        if self._touched > _RESIDENT:
+            self.release()
+
+    def __getstate__(self):
+        return {"path": self.path, "_header": self._header, "_draft": None, "_touched": 0.0}
+
+
+class _Writable:
+    """An array of the same memory that is not marked as read-only."""
+
+    def __init__(self, array: np.ndarray):
+        self._array = array  # keeps the memory
+        interface = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
+
+
+def open_store(path: Path, expected: dict[str, Any]) -> RowStore:
+    """The store at a path, if it is whole and the one expected.
+
+    Raises
+    ------
+    ValueError
+        It is damaged, or of another source, model or settings.
+    """
+    try:
+        with open(path, "rb") as file:
+            header = read_header(file)
+            _check_size(file, header)
+            reason = difference(header, expected)
+            if reason:
+                raise ValueError(reason)
+            touched = os.fstat(file.fileno()).st_mtime > header["made"] / 1e9 + _LATER
+            block = bad_block(file, header, everything=touched)
+            if block is not None:
+                raise ValueError(f"its rows from {block * header['block_rows']:,} on are damaged")
+    except ValueError as error:
+        raise ValueError(
+            f"The store of rows {path} cannot be used: {error}. Delete it, and it is made anew, or "
+            "pass another folder."
+        ) from None
+    return RowStore(str(path), header)
+
+
+def _check_size(file: BinaryIO, header: dict[str, Any]) -> None:
+    size = os.fstat(file.fileno()).st_size
+    width = header["n_columns"] * np.dtype(header["dtype"]).itemsize
+    whole = header["offset"] + header["n_rows"] * width
+    if size != whole:
+        raise ValueError(f"it has {size:,} bytes, not the {whole:,} it should have")
+
+
+def bad_block(file: BinaryIO, header: dict[str, Any], *, everything: bool) -> int | None:
+    """A block whose checksum is wrong, among some or all."""
+    known = header["checksums"]
+    width = header["block_rows"] * header["n_columns"] * np.dtype(header["dtype"]).itemsize
+    for block in _chosen(len(known), everything):
+        file.seek(header["offset"] + block * width)
+        if f"{zlib.crc32(file.read(width)):08x}" != known[block]:
+            return block
+    return None
+
+
+def _chosen(n_blocks: int, everything: bool) -> Iterator[int]:
+    number = n_blocks if everything else min(n_blocks, _CHECKED)
+    yield from np.unique(np.linspace(0, n_blocks - 1, number).astype(int)).tolist()

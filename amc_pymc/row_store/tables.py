@@ -1,0 +1,181 @@
+"""Tables as sources of rows: Parquet files and Dask dataframes."""
+
+from __future__ import annotations
+
+import os
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amc_pymc.row_store.arrays import file_stamp
+from amc_pymc.row_store.libraries import library
+
+__all__ = ["DaskTable", "ParquetTable"]
+
+#: Rows that tell whether a dataframe is the same.
+_HEAD = 64
+
+Chosen = Mapping[str, str | Sequence[str]]
+
+
+class Table:
+    """Columns of a table by the name of the ``pm.Data`` whose rows they hold.
+
+    A subclass gives ``n_rows`` and reads columns.
+    """
+
+    n_rows: int
+
+    def __init__(self, columns: Chosen, known: Mapping[str, np.dtype]):
+        self._columns = columns
+        self.labels: dict[str, Sequence[str]] = {
+            name: [c] if isinstance(c, str) else list(c) for name, c in columns.items()
+        }
+        self._names = list(dict.fromkeys(c for own in self.labels.values() for c in own))
+        missing = [c for c in self._names if c not in known]
+        if missing:
+            raise ValueError(
+                f"rows: the table has no column {', '.join(map(repr, missing))}; it has "
+                f"{', '.join(map(repr, known))}"
+            )
+        for c in self._names:
+            if known[c].kind not in "fiub":
+                raise TypeError(f"rows: column {c!r} must hold numbers, got {known[c]}")
+        self.shapes: dict[str, tuple[int, ...]] = {
+            n: () if isinstance(c, str) else (len(c),) for n, c in columns.items()
+        }
+        self.dtypes = {n: np.result_type(*(known[c] for c in o)) for n, o in self.labels.items()}
+
+    def _arrays(self, read: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Columns of a chunk, put together."""
+        return {
+            name: read[c] if isinstance(c, str) else np.stack([read[k] for k in c], axis=1)
+            for name, c in self._columns.items()
+        }
+
+    def chunks(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+        """Rows in order, at most ``size`` at a time."""
+        for read in self._read(size):
+            first = next(iter(read.values()))
+            for start in range(0, len(first), size):
+                yield self._arrays({c: a[start : start + size] for c, a in read.items()})
+
+    def _read(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+        raise NotImplementedError
+
+
+class ParquetTable(Table):
+    """A Parquet file, or all Parquet files of a folder in the order of their names."""
+
+    def __init__(self, path: str | os.PathLike, columns: Chosen):
+        self._files = _parquet_files(Path(path))
+        parquet = library("pyarrow.parquet", "Parquet")
+        self.n_rows, known = 0, {}
+        for k, file in enumerate(self._files):
+            try:
+                with parquet.ParquetFile(file) as opened:
+                    types = {f.name: _numpy_type(f.type) for f in opened.schema_arrow}
+                    self.n_rows += opened.metadata.num_rows
+            except (OSError, library("pyarrow", "Parquet").ArrowInvalid) as error:
+                raise ValueError(f"rows: {file} is not a Parquet file: {error}") from error
+            if k == 0:
+                known = types
+            lost = [c for c in _flat(columns) & set(known) if not _same(types, known, c)]
+            if lost:
+                raise ValueError(
+                    f"rows: {file} lacks the columns {lost} or has them in other types than "
+                    f"{self._files[0]}"
+                )
+        super().__init__(columns, known)
+
+    def _read(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+        parquet, first = library("pyarrow.parquet", "Parquet"), 0
+        for file in self._files:
+            with parquet.ParquetFile(file, memory_map=False) as opened:
+                batches = opened.iter_batches(size, columns=self._names, use_threads=False)
+                for batch in batches:
+                    yield {c: _column(batch.column(c), c, first) for c in self._names}
+                    first += batch.num_rows
+
+    def stamp(self) -> list:
+        """Places, sizes and times of the files, and the columns."""
+        return [[file_stamp(f) for f in self._files], _plain(self.labels)]
+
+
+class DaskTable(Table):
+    """A Dask dataframe, partition by partition."""
+
+    def __init__(self, frame: Any, columns: Chosen):
+        self._frame = frame
+        super().__init__(columns, {c: _pandas_type(t) for c, t in frame.dtypes.items()})
+        lengths = frame[self._names[:1]].map_partitions(len).compute(scheduler="sync")
+        self._lengths = [int(n) for n in lengths]
+        self.n_rows = sum(self._lengths)
+
+    def _read(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+        chosen, first = self._frame[self._names], 0
+        for k in range(chosen.npartitions):
+            part = chosen.partitions[k].compute(scheduler="sync")
+            for c in self._names:
+                missing = np.flatnonzero(part[c].isna().to_numpy())
+                if missing.size:
+                    _refuse_missing(c, first + int(missing[0]))
+            yield {c: part[c].to_numpy(_pandas_type(part[c].dtype)) for c in self._names}
+            first += len(part)
+
+    def stamp(self) -> list:
+        """Lengths, types and the first rows."""
+        head = self._frame[self._names].partitions[0].compute(scheduler="sync")[:_HEAD]
+        types = {c: str(self._frame.dtypes[c]) for c in self._names}
+        return [self._lengths, types, _plain(self.labels), head.to_numpy(float).tolist()]
+
+
+def _same(types: Mapping[str, np.dtype], known: Mapping[str, np.dtype], column: str) -> bool:
+    return column in types and types[column] == known[column]
+
+
+def _flat(columns: Chosen) -> set[str]:
+    return {c for own in columns.values() for c in ([own] if isinstance(own, str) else own)}
+
+
+def _plain(labels: Mapping[str, Sequence[str]]) -> list:
+    return sorted([name, *own] for name, own in labels.items())
+
+
+def _parquet_files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise ValueError(f"rows: there is no file or folder {str(path)!r}")
+    if path.is_file():
+        return [path]
+    found = sorted(p for p in path.rglob("*.parquet") if p.is_file())
+    if not found:
+        raise ValueError(f"rows: the folder {str(path)!r} has no Parquet files and no Zarr group")
+    return found
+
+
+def _numpy_type(kind) -> np.dtype:
+    """The NumPy type of an Arrow column; that of objects where there is none of numbers."""
+    try:
+        return np.dtype(kind.to_pandas_dtype())
+    except (NotImplementedError, TypeError):
+        return np.dtype(object)
+
+
+def _pandas_type(kind) -> np.dtype:
+    """The NumPy type of a pandas column, also of those that may have missing values."""
+    kind = getattr(kind, "numpy_dtype", kind)
+    return kind if isinstance(kind, np.dtype) else np.dtype(object)
+
+
+def _column(column, name: str, first: int) -> np.ndarray:
+    if column.null_count:
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        _refuse_missing(name, first + int(np.flatnonzero(~valid)[0]))
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _refuse_missing(column: str, row: int) -> None:
+    raise ValueError(f"rows: column {column!r} has a missing value in row {row}; drop such rows")

@@ -1,0 +1,41 @@
+import numpy as np
+import pytest
+
+from amc_pymc.row_store import Rows, as_rows
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "message"),
+    [
+        ({"columns": ["y"]}, TypeError, "columns must map.*list"),
+        ({"columns": {"y": "y"}}, ValueError, "columns is for tables"),
+        ({"memory": 1000}, ValueError, "memory must be at least .*1,000"),
+        ({"memory": 1e9}, TypeError, "memory must be an integer"),
+        ({"seed": -1}, ValueError, "seed must be.*-1"),
+        ({"seed": 1.5}, ValueError, "seed must be.*1.5"),
+        ({"shuffle": "yes"}, TypeError, "shuffle must be True or False"),
+        ({"dtype": "int8"}, ValueError, "dtype must be 'float64' or 'float32', got 'int8'"),
+        ({"folder": 3}, TypeError, "folder must be a path or None, got 3"),
+        ({"folder": "no/such/folder"}, ValueError, "existing folder, got 'no/such/folder'"),
+    ],
+)
+def test_bad_settings(kwargs, error, message):
+    with pytest.raises(error, match=message):
+        Rows({"y": np.ones(3)}, **kwargs)
+
+
+def test_a_source_must_exist():
+    with pytest.raises(ValueError, match=r"source: there is no file or folder 'none\.parquet'"):
+        Rows("none.parquet")
+
+
+@pytest.mark.parametrize("rows", [3, np.ones(3), [np.ones(3)]])
+def test_what_rows_cannot_be(rows):
+    with pytest.raises(TypeError, match=r"rows must map names of pm\.Data"):
+        as_rows(rows)
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda *a: False)
+    with pytest.raises(ValueError, match="cannot be written to"):
+        Rows({"y": np.ones(3)}, folder=tmp_path)

@@ -1,0 +1,276 @@
+"""Every kind of source gives the same store."""
+
+import builtins
+import sys
+
+import numpy as np
+import pytest
+
+from row_store.packings import Copies, make_data, make_store, table_of
+
+N = 3_000
+COLUMNS = {"X": ["a", "b"], "y": "y"}
+
+
+def frame(data):
+    import pandas as pd
+
+    return pd.DataFrame({"a": data["X"][:, 0], "b": data["X"][:, 1], "y": data["y"], "s": "text"})
+
+
+def arrays(data, folder):
+    return data, None
+
+
+def lists(data, folder):
+    return {"X": data["X"].tolist(), "y": data["y"].tolist()}, None
+
+
+def memmaps(data, folder):
+    for name, a in data.items():
+        np.save(folder / f"{name}.npy", a)
+    return {n: np.load(folder / f"{n}.npy", mmap_mode="r") for n in data}, None
+
+
+def zarr_arrays(data, folder):
+    zarr = pytest.importorskip("zarr")
+    chunks = {"X": (700, 2), "y": (500,)}
+    return {n: zarr.array(a, chunks=chunks[n]) for n, a in data.items()}, None
+
+
+def zarr_group(data, folder):
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(str(folder / "group"), mode="w")
+    for name, a in data.items():
+        group.create_array(name, data=a, chunks=(700, *a.shape[1:]))
+    return group, None
+
+
+def zarr_path(data, folder):
+    group, _ = zarr_group(data, folder)
+    del group
+    return folder / "group", None
+
+
+def dask_arrays(data, folder):
+    da = pytest.importorskip("dask.array")
+    chunks = {"X": ((1000, 300, 1700), (2,)), "y": 900}
+    return {n: da.from_array(a, chunks=chunks[n]) for n, a in data.items()}, None
+
+
+def dask_frame(data, folder):
+    dd = pytest.importorskip("dask.dataframe")
+    return dd.from_pandas(frame(data), npartitions=4), COLUMNS
+
+
+def parquet_file(data, folder):
+    pytest.importorskip("pyarrow")
+    frame(data).to_parquet(folder / "rows.parquet", row_group_size=800)
+    return folder / "rows.parquet", COLUMNS
+
+
+def parquet_folder(data, folder):
+    pytest.importorskip("pyarrow")
+    whole = frame(data)
+    for k, part in enumerate(np.array_split(np.arange(len(whole)), 3)):
+        whole.iloc[part].to_parquet(folder / f"part-{k}.parquet")
+    return str(folder), COLUMNS
+
+
+SOURCES = [
+    arrays,
+    lists,
+    memmaps,
+    zarr_arrays,
+    zarr_group,
+    zarr_path,
+    dask_arrays,
+    dask_frame,
+    parquet_file,
+    parquet_folder,
+]
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_a_source_gives_its_rows_in_order(make, tmp_path):
+    data = make_data(N)
+    source, columns = make(data, tmp_path)
+    store = make_store(source, columns=columns, shuffle=False)
+    np.testing.assert_array_equal(store.data, table_of(data))
+
+
+@pytest.mark.parametrize("make", [memmaps, dask_arrays, dask_frame, parquet_folder, zarr_path])
+def test_a_source_can_be_told_from_a_changed_one(make, tmp_path):
+    place, kept = tmp_path / "source", tmp_path / "kept"
+    place.mkdir()
+    kept.mkdir()
+    data = make_data(N)
+    source, columns = make(data, place)
+    first = make_store(source, columns=columns, folder=kept)
+    source, _ = make(data, place) if make in (dask_arrays, dask_frame) else (source, None)
+    again = make_store(source, columns=columns, folder=kept)
+    np.testing.assert_array_equal(first.data, again.data)
+    data["X"][-1, 0] += 1.0
+    if make is dask_frame:
+        data["X"][0, 0] += 1.0  # of a dataframe the first rows and the lengths are compared
+    source, columns = make(data, place)
+    with pytest.raises(ValueError, match=r"rows\.bin cannot be used: .*(source|changed)"):
+        make_store(source, columns=columns, folder=kept)
+
+
+def test_blocks_of_a_source_are_read_once(tmp_path):
+    """A chunk of a Dask array is computed once, although it is cut into several."""
+    da = pytest.importorskip("dask.array")
+    data, calls = make_data(20_000), []
+
+    def noted(block):
+        calls.append(len(block))
+        return block
+
+    source = {n: da.from_array(a, chunks=(10_000, -1)[: a.ndim]) for n, a in data.items()}
+    source["X"] = source["X"].map_blocks(noted, dtype=float, meta=np.empty((0, 2)))
+    packing = Copies()
+    make_store(source, packing, memory=8 * 2**20)
+    assert len(packing.sizes) > 4
+    # both in the pass, the first one for a sample, three times some rows for the stamp
+    assert calls.count(10_000) == 2 + 1 + 3, calls
+
+
+@pytest.mark.parametrize("make", [zarr_path, parquet_file])
+def test_a_missing_library_is_named(make, tmp_path, monkeypatch):
+    source, columns = make(make_data(100), tmp_path)
+    name = "zarr" if make is zarr_path else "pyarrow"
+    for module in [m for m in sys.modules if m.split(".")[0] == name]:
+        monkeypatch.delitem(sys.modules, module)
+    real = builtins.__import__
+
+    def no(module, *args, **kwargs):
+        if module.split(".")[0] == name:
+            raise ImportError(module)
+        return real(module, *args, **kwargs)
+
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(builtins, "__import__", no)
+    with pytest.raises(ImportError, match=rf"pip install {name}.*amc-pymc\[rows\]"):
+        make_store(source, columns=columns)
+
+
+def test_no_library_is_imported_for_arrays():
+    import subprocess
+
+    code = (
+        "import sys, numpy as np; from amc_pymc.row_store import Rows, as_rows; as_rows({'y': 1});"
+        "print([m for m in ('zarr', 'dask', 'pyarrow', 'pymc') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]", out
+
+
+# --- bad sources ----------------------------------------------------------------------------------
+
+
+def changed(name, value):
+    return make_data(50) | {name: value}
+
+
+BAD = {
+    "missing": ({"X": np.ones((50, 2))}, ValueError, r"lacks 'y'.*'X', 'y', got 'X'"),
+    "unknown": (changed("z", np.ones(50)), ValueError, r"has 'z', which the rows"),
+    "lengths": (changed("y", np.ones(49)), ValueError, r"one length.*'X': 50, 'y': 49"),
+    "trailing": (
+        changed("X", np.ones((50, 3))),
+        ValueError,
+        r"'X' has the shape \(N, 3\).*\(n, 2\)",
+    ),
+    "flat": (changed("X", np.ones(50)), ValueError, r"'X' has the shape"),
+    "empty": ({"X": np.ones((0, 2)), "y": np.ones(0)}, ValueError, "at least two rows, got 0"),
+    "one": ({"X": np.ones((1, 2)), "y": np.ones(1)}, ValueError, "at least two rows, got 1"),
+    "number": (changed("y", np.float64(1.0)), ValueError, r"rows\['y'\] must have rows"),
+    "text": (changed("y", np.array(["a"] * 50)), TypeError, "'y' must hold numbers, got <U1"),
+    "object": (changed("y", object()), TypeError, r"rows\['y'\] must be an array.*object"),
+    "masked": (changed("y", np.ma.ones(50)), TypeError, "masked"),
+    "fraction": (
+        changed("y", np.where(np.arange(50) == 7, 0.5, 1.0)),
+        ValueError,
+        "'y' must fit the placeholder, which holds int64, got 0.5 in row 7",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "error", "message"), BAD.values(), ids=BAD)
+def test_bad_arrays_are_refused(source, error, message):
+    with pytest.raises(error, match=message):
+        make_store(source)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_named(bad):
+    data = make_data(200_000)
+    data["X"][150_000, 1] = bad
+    with pytest.raises(ValueError, match=rf"'X' at \[1\] must be finite, got {bad} in row 150000"):
+        make_store(data)
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "message"),
+    [
+        (None, ValueError, r"no column 'X'; it has 'a', 'b', 'y', 's'"),
+        ({"X": ["a", "nil"], "y": "y"}, ValueError, "no column 'nil'"),
+        ({"X": ["a", "s"], "y": "y"}, TypeError, "column 's' must hold numbers"),
+        ({"X": ["a"], "y": "y"}, ValueError, r"shape \(N, 1\)"),
+        ({"X": "a", "y": "y"}, ValueError, r"'X' has the shape"),
+        ({"y": "y"}, ValueError, "columns lacks 'X'"),
+        ({"X": ["a", "b"], "y": "y", "z": "y"}, ValueError, "columns has 'z'"),
+        ({"X": ["a", 1], "y": "y"}, TypeError, r"columns\['X'\] must be a name or names"),
+    ],
+)
+@pytest.mark.parametrize("make", [parquet_file, dask_frame])
+def test_bad_columns_are_refused(make, columns, error, message, tmp_path):
+    source, _ = make(make_data(100), tmp_path)
+    with pytest.raises(error, match=message):
+        make_store(source, columns=columns)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "dask"])
+def test_missing_values_of_a_table_are_named(kind, tmp_path):
+    table = frame(make_data(100))
+    table["y"] = table["y"].astype("Int64")
+    table.loc[42, "y"] = None
+    if kind == "parquet":
+        table.to_parquet(tmp_path / "t.parquet")
+        source = tmp_path / "t.parquet"
+    else:
+        source = pytest.importorskip("dask.dataframe").from_pandas(table, npartitions=3)
+    with pytest.raises(ValueError, match="column 'y' has a missing value in row 42"):
+        make_store(source, columns=COLUMNS)
+
+
+def test_not_finite_entries_of_a_table_name_the_column(tmp_path):
+    table = frame(make_data(100))
+    table.loc[17, "b"] = np.inf
+    table.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=r"column 'b' \('X'\) must be finite, got inf in row 17"):
+        make_store(tmp_path / "t.parquet", columns=COLUMNS)
+
+
+def test_other_bad_tables(tmp_path):
+    with pytest.raises(ValueError, match="no Parquet files and no Zarr group"):
+        make_store(tmp_path)
+    (tmp_path / "x.parquet").write_text("no parquet")
+    with pytest.raises(ValueError, match="is not a Parquet file"):
+        make_store(tmp_path)
+    with pytest.raises(TypeError, match="got DataFrame"):
+        make_store(frame(make_data(10)), columns=COLUMNS)
+    da = pytest.importorskip("dask.array")
+    data = {n: da.from_array(a) for n, a in make_data(100).items()}
+    data["X"] = data["X"][data["X"][:, 0] > 0]
+    with pytest.raises(ValueError, match=r"unknown shape.*compute_chunk_sizes\(\)"):
+        make_store(data)
+
+
+def test_files_of_a_folder_must_agree(tmp_path):
+    table = frame(make_data(100))
+    table.to_parquet(tmp_path / "a.parquet")
+    table.drop(columns="b").to_parquet(tmp_path / "b.parquet")
+    with pytest.raises(ValueError, match=r"b\.parquet lacks the columns \['b'\]"):
+        make_store(tmp_path, columns=COLUMNS)
