@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,6 +80,7 @@ class Rows:
 
     source: Any
     columns: Mapping[str, str | Sequence[str]] | None = None
+    _: KW_ONLY
     folder: str | os.PathLike | None = None
     memory: int = _DEFAULT
     seed: int = 0
