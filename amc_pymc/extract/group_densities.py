@@ -14,7 +14,7 @@ from amc_pymc.expressions.kernels import load_kernels
 from amc_pymc.extract.bound import bound_function
 from amc_pymc.extract.groups import Groups
 from amc_pymc.extract.rest import RestDensities
-from amc_pymc.marginals import hermite_nodes, printed_source, state_nodes
+from amc_pymc.marginals import SHARED_LOOPS, hermite_nodes, printed_source, state_nodes
 
 __all__ = ["GroupDensities", "GroupedModel"]
 
@@ -120,7 +120,7 @@ class GroupDensities:
     @cached_property
     def kernels(self):
         """Compiled kernels of the model."""
-        return load_kernels(printed_source(self.groups.program))
+        return load_kernels(printed_source(self.groups.program), SHARED_LOOPS)
 
     @property
     def observed_vars(self) -> tuple[str, ...]:

@@ -10,10 +10,12 @@ from amc_pymc.expressions import ROW, Graph
 from amc_pymc.expressions.kernels import dot_tables, filled_template, places_of
 from amc_pymc.expressions.source import Stages, print_function, print_loops
 
-__all__ = ["ROWS_BEYOND", "GroupProgram", "printed_source"]
+__all__ = ["ROWS_BEYOND", "SHARED_LOOPS", "GroupProgram", "printed_source"]
 
 #: Rows that kernels may read beyond the last one.
 ROWS_BEYOND = 16
+#: File of the package that the kernels call.
+SHARED_LOOPS = Path(__file__).parent / "loops.py"
 
 
 @dataclass(frozen=True, eq=False)

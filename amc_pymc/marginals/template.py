@@ -39,16 +39,25 @@ from amc_pymc.expressions.functions import (  # noqa: F401
     tetragamma,
     trigamma,
 )
+from amc_pymc.marginals.loops import (
+    add_covariance,
+    clear,
+    copy_matrix,
+    copy_vector,
+    directions,
+    draw_student,
+    factor_of,
+    log_student,
+    log_sum,
+    longest,
+    node_weights,
+    offsets,
+    padded,
+    spread,
+)
 
 #: Sums of rows may be taken in any order, which lets a processor add several at once.
 FAST = {"contract", "nsz", "reassoc"}
-_AT_ONCE = 16
-
-
-@njit(cache=True, error_model="numpy")
-def padded(size):
-    """Rows of a group and some that follow it, so many that they are computed without a rest."""
-    return (size + _AT_ONCE - 1) // _AT_ONCE * _AT_ONCE
 
 
 # --- printed functions begin ----------------------------------------------------------------------
@@ -207,33 +216,6 @@ _LEAVES = N_ROW_LEAVES + N_ROW_DOTS
 
 
 @njit(cache=True, error_model="numpy")
-def _factor(curvature, factor):
-    """Upper C with C C' = curvature^-1; return log |C|, or nan if the curvature is not positive."""
-    q = N_LOCAL
-    lower = np.zeros((q, q))
-    log_det = 0.0
-    for a in range(q):
-        for b in range(a + 1):
-            s = curvature[a, b]
-            for c in range(b):
-                s -= lower[a, c] * lower[b, c]
-            if a == b:
-                if not s > 0.0:
-                    return math.nan
-                lower[a, a] = math.sqrt(s)
-                log_det -= math.log(lower[a, a])
-            else:
-                lower[a, b] = s / lower[b, b]
-    for c in range(q):  # C = L^-T, one column of L^-1 after the other
-        for a in range(q):
-            s = 1.0 if a == c else 0.0
-            for b in range(c, a):
-                s -= lower[a, b] * factor[c, b]
-            factor[c, a] = s / lower[a, a] if a >= c else 0.0
-    return log_det
-
-
-@njit(cache=True, error_model="numpy")
 def _newton_sums(eta, shared, kept, size, groups, g, u, out):
     """Gradient and lower triangle of the Hessian of the integrand's logarithm by local effects."""
     prior_newton(eta, shared, groups, g, u, out)
@@ -286,7 +268,7 @@ def _climb(eta, shared, kept, size, groups, g, u, factor):
             for b in range(a + 1):
                 curvature[a, b] = -sums[place]
                 place += 1
-        log_det = _factor(curvature, factor)
+        log_det = factor_of(curvature, factor)
         lift = 0.0
         while not np.isfinite(log_det):
             lift = max(1.0, 4.0 * lift)
@@ -294,7 +276,7 @@ def _climb(eta, shared, kept, size, groups, g, u, factor):
                 return math.nan
             for a in range(q):
                 curvature[a, a] += lift
-            log_det = _factor(curvature, factor)
+            log_det = factor_of(curvature, factor)
         length = 0.0
         for a in range(q):
             w[a] = 0.0
@@ -362,21 +344,6 @@ def _log_terms(eta, shared, kept, size, groups, g, mode, factor, nodes, log_weig
 
 
 @njit(cache=True, error_model="numpy")
-def _log_sum(terms):
-    top = -math.inf
-    for t in terms:
-        if math.isnan(t):
-            return math.nan
-        top = max(top, t)
-    if top == -math.inf or top == math.inf:
-        return top
-    total = 0.0
-    for t in terms:
-        total += math.exp(t - top)
-    return top + math.log(total)
-
-
-@njit(cache=True, error_model="numpy")
 def _value(eta, shared, kept, rows, first, groups, g, mode, factor, nodes, log_weights):
     """Marginal log-likelihood of group g; mode (q,) and factor (q, q) are moved to its own."""
     begin = first[g]
@@ -387,16 +354,7 @@ def _value(eta, shared, kept, rows, first, groups, g, mode, factor, nodes, log_w
         log_det = _climb(eta, shared, kept, size, groups, g, mode, factor)
     terms = np.empty(log_weights.size)
     _log_terms(eta, shared, kept, size, groups, g, mode, factor, nodes, log_weights, terms)
-    return log_det + _log_sum(terms)
-
-
-@njit(cache=True, error_model="numpy")
-def longest(first, units):
-    """Rows of the largest of some groups, padded."""
-    out = 0
-    for g in units:
-        out = max(out, first[g + 1] - first[g])
-    return padded(out)
+    return log_det + log_sum(terms)
 
 
 @njit(cache=True, error_model="numpy")
@@ -413,22 +371,14 @@ def values(eta, units, rows, first, groups, modes, factors, nodes, log_weights, 
     factor = np.empty((N_LOCAL, N_LOCAL))
     for n in range(units.size):
         g = units[n]
-        mode[:] = modes[g]
-        factor[:] = factors[g]
+        copy_vector(mode, modes[g])
+        copy_matrix(factor, factors[g])
         out[n] = _value(eta, shared, kept, rows, first, groups, g, mode, factor, nodes, log_weights)
         counter[0] += first[g + 1] - first[g]
         if keep:
-            modes[g] = mode
-            factors[g] = factor
+            copy_vector(modes[g], mode)
+            copy_matrix(factors[g], factor)
     return out
-
-
-@njit(cache=True, error_model="numpy")
-def _node_weights(terms):
-    """Normalised weights from logarithms."""
-    total = _log_sum(terms)
-    for k in range(terms.size):
-        terms[k] = math.exp(terms[k] - total)
 
 
 @njit(cache=True, error_model="numpy")
@@ -453,7 +403,7 @@ def _expansion(
         jets[k, 0] = a + prior_a
         jets[k, 1] = b + prior_b
         jets[k, 2] = c + prior_c
-    total = _log_sum(terms)
+    total = log_sum(terms)
     first_u, first_v, second = 0.0, 0.0, 0.0
     for k in range(n_nodes):
         weight = math.exp(terms[k] - total)
@@ -463,19 +413,6 @@ def _expansion(
         first_v += weight * jets[k, 1]
         second += weight * (jets[k, 2] + jets[k, 0] * jets[k, 1])
     return first_u, first_v, second - first_u * first_v
-
-
-@njit(cache=True, error_model="numpy")
-def _spread(terms, others):
-    """Range over nodes of the changes of the integrand's logarithm; nan where one is nan."""
-    low, high = math.inf, -math.inf
-    for k in range(terms.size):
-        change = terms[k] - others[k]
-        if math.isnan(change):
-            return math.nan
-        low = min(low, change)
-        high = max(high, change)
-    return high - low
 
 
 @njit(cache=True, error_model="numpy")
@@ -504,9 +441,8 @@ def rewards(
     that differ between nodes by more than ``most_spread`` (1,), ``moved_nodes`` take their places
     around the modes at both points.
     """
-    at = np.where(mask > 0.0, centre, points[0])
-    du = mask * (points[1] - points[0])
-    dv = mask * (points[1] + points[0] - 2.0 * centre)
+    at, du, dv = np.empty(mask.size), np.empty(mask.size), np.empty(mask.size)
+    directions(points[0], points[1], centre, mask, at, du, dv)
     here = np.empty(N_VALUE_SHARED)
     there = np.empty(N_VALUE_SHARED)
     value_shared(points[0], here)
@@ -538,13 +474,13 @@ def rewards(
             held = (groups, g, modes[g], factors[g], nodes, log_weights)
             _log_terms(points[0], here, kept, size, *held, old)
             _log_terms(points[1], there, kept_there, size, *held, new)
-            near = _spread(old, at_centre) <= most_spread[0] >= _spread(new, at_centre)
+            near = spread(old, at_centre) <= most_spread[0] >= spread(new, at_centre)
         if near:
-            change = _log_sum(new) - _log_sum(old)
+            change = log_sum(new) - log_sum(old)
         else:
             moved = (rows, first, groups, g, mode, factor, moved_nodes, moved_log_weights)
-            mode[:] = modes[g]
-            factor[:] = factors[g]
+            copy_vector(mode, modes[g])
+            copy_matrix(factor, factors[g])
             before = _value(points[0], here, kept, *moved)
             after = _value(points[1], there, kept, *moved)
             change = -math.inf if after == -math.inf else after - before
@@ -561,10 +497,10 @@ def state_rewards(
     The polynomials are those around ``centre`` but for their constants, which all points share.
     """
     out = np.empty((points.shape[0], units.size))
+    at, du = np.empty(mask.size), np.empty(mask.size)
     for k in range(points.shape[0]):
-        at = np.where(mask > 0.0, centre, points[k])
-        du = mask * (points[k] - centre)
-        out[k] = values(
+        offsets(points[k], centre, mask, at, du)
+        found = values(
             points[k],
             units,
             rows,
@@ -577,6 +513,7 @@ def state_rewards(
             False,
             counter,
         )
+        copy_vector(out[k], found)
         jets = np.empty(N_JET_SHARED)
         jet_shared(at, du, du, jets)
         kept = np.empty((N_JET_KEPT, longest(first, units)))
@@ -674,12 +611,13 @@ def sums(
         begin = first[g]
         size = first[g + 1] - begin
         counter[0] += size
-        mode[:] = modes[g]
-        factor[:] = factors[g]
+        copy_vector(mode, modes[g])
+        copy_matrix(factor, factors[g])
         value_kept(eta, shared, rows, begin, padded(size), kept)
         slope_kept(eta, slope, rows, begin, padded(size), kept_slope)
         for j in range(size):
             row_places(eta, slope, rows, begin + j, places[j])
+            clear(part[j])
         log_det = 0.0
         if not DISCRETE:
             if climb:
@@ -691,16 +629,15 @@ def sums(
             _node(mode, factor, nodes[k], u)
             terms[k] = prior_value(eta, shared, groups, g, u)[0] + log_weights[k]
             terms[k] += _sum_of_rows(eta, shared, kept, size, u)
-        total += log_det + _log_sum(terms)
-        _node_weights(terms)
-        part[:size] = 0.0
+        total += log_det + log_sum(terms)
+        node_weights(terms)
         prior_part = np.zeros(n_prior)
         prior_places(eta, slope, groups, g, prior_at)
         for k in range(n_nodes):
             w = terms[k]
             _node(mode, factor, nodes[k], u)
             s = at_node[k]
-            s[:] = 0.0
+            clear(s)
             if w == 0.0:  # derivatives may be infinite there
                 continue
             prior_slopes(eta, slope, groups, g, u, found)
@@ -715,7 +652,7 @@ def sums(
                 if second:
                     _scatter_gradient(s, found, places[j], rows, begin + j)
         if second:
-            _add_spread(hessian, at_node, terms)
+            add_covariance(hessian, at_node, terms)
             n = N_PRIOR_LEAVES
             for a in range(N_PRIOR_LEAVES):
                 for b in range(a + 1):
@@ -730,31 +667,6 @@ def sums(
             if second:
                 _scatter_hessian(hessian, part[j, _LEAVES:], places[j], rows, begin + j, work)
     return total, gradient, hessian
-
-
-@njit(cache=True, error_model="numpy")
-def _add_spread(hessian, at_node, weights):
-    """Add the covariance over nodes of the gradients (K, E)."""
-    size = hessian.shape[0]
-    mean = np.zeros(size)
-    touched = np.empty(size, np.int64)
-    n = 0
-    for a in range(size):
-        used = False
-        for k in range(weights.size):
-            if at_node[k, a] != 0.0:
-                used = True
-                mean[a] += weights[k] * at_node[k, a]
-        if used:
-            touched[n] = a
-            n += 1
-    for k in range(weights.size):
-        for x in range(n):
-            a = touched[x]
-            left = weights[k] * (at_node[k, a] - mean[a])
-            for y in range(n):
-                b = touched[y]
-                hessian[a, b] += left * (at_node[k, b] - mean[b])
 
 
 @njit(cache=True, error_model="numpy")
@@ -776,41 +688,6 @@ def complete(eta, effects, rows, first, groups):
         value_kept(eta, shared, rows, first[g], padded(size), kept)
         total += _complete(eta, shared, kept, size, groups, g, effects[g])
     return total
-
-
-#: Degrees of freedom of the proposals of local effects.
-_FREEDOM = 7
-
-
-@njit(cache=True, error_model="numpy")
-def _log_student(mode, factor, u):
-    """Log density, up to a constant, of the multivariate t around a mode with upper factor."""
-    q = N_LOCAL
-    square = 0.0
-    z = np.empty(q)
-    for a in range(q - 1, -1, -1):
-        s = u[a] - mode[a]
-        for b in range(a + 1, q):
-            s -= factor[a, b] * z[b]
-        z[a] = s / factor[a, a]
-        square += z[a] * z[a]
-    return -0.5 * (_FREEDOM + q) * math.log1p(square / _FREEDOM)
-
-
-@njit(cache=True, error_model="numpy")
-def _draw_student(mode, factor, rng, u):
-    q = N_LOCAL
-    square = 0.0
-    for _ in range(_FREEDOM):
-        square += rng.standard_normal() ** 2
-    scale = math.sqrt(_FREEDOM / square)
-    z = np.empty(q)
-    for a in range(q):
-        z[a] = scale * rng.standard_normal()
-    for a in range(q):
-        u[a] = mode[a]
-        for b in range(q):
-            u[a] += factor[a, b] * z[b]
 
 
 @njit(cache=True, error_model="numpy")
@@ -839,26 +716,26 @@ def draw_effects(
         if DISCRETE:
             for k in range(terms.size):
                 terms[k] = _complete(eta, shared, kept, size, groups, g, nodes[k])
-            _node_weights(terms)
+            node_weights(terms)
             left = rng.random()
             k = 0
             while k < terms.size - 1 and left >= terms[k]:
                 left -= terms[k]
                 k += 1
-            effects[g] = nodes[k]
+            copy_vector(effects[g], nodes[k])
             accepted += tries
             continue
-        mode[:] = modes[g]
-        factor[:] = factors[g]
+        copy_vector(mode, modes[g])
+        copy_matrix(factor, factors[g])
         _climb(eta, shared, kept, size, groups, g, mode, factor)
         here = _complete(eta, shared, kept, size, groups, g, effects[g])
-        here -= _log_student(mode, factor, effects[g])
+        here -= log_student(mode, factor, effects[g])
         for _ in range(tries):
-            _draw_student(mode, factor, rng, u)
+            draw_student(mode, factor, rng, u)
             there = _complete(eta, shared, kept, size, groups, g, u)
-            there -= _log_student(mode, factor, u)
+            there -= log_student(mode, factor, u)
             if there > here + math.log(1.0 - rng.random()) or math.isnan(here):
-                effects[g] = u
+                copy_vector(effects[g], u)
                 here = there
                 accepted += 1
     return accepted / max(1, tries * n_groups)
