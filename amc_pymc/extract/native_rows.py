@@ -11,12 +11,12 @@ from types import ModuleType
 
 import numpy as np
 
-from amc_pymc.expressions import Graph
+from amc_pymc.expressions import Families, Graph
 from amc_pymc.expressions.kernels import load_kernels
 from amc_pymc.extract.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.extract.rows import RowLogp
 from amc_pymc.extract.scalars import NotScalar
-from amc_pymc.row_kernels import RowProgram, TooLarge, printed_source
+from amc_pymc.row_kernels import SHARED_LOOPS, TooLarge, printed_source, row_program
 from amc_pymc.row_store import RowStore
 
 __all__ = ["NativeRows", "StoredRows", "native_rows", "packed_columns"]
@@ -44,7 +44,7 @@ class NativeRows:
     @cached_property
     def kernels(self) -> ModuleType:
         """The compiled module of :mod:`amc_pymc.row_kernels.template`."""
-        return load_kernels(self.source)
+        return load_kernels(self.source, SHARED_LOOPS)
 
     def release(self) -> None:
         """There is no memory that can be read again."""
@@ -74,7 +74,7 @@ class StoredRows:
     @cached_property
     def kernels(self) -> ModuleType:
         """As of :class:`NativeRows`."""
-        return load_kernels(self.source)
+        return load_kernels(self.source, SHARED_LOOPS)
 
     def release(self) -> None:
         """Let go of memory that can be read again."""
@@ -94,9 +94,10 @@ def native_rows(rows: RowLogp) -> NativeRows | None:
     columns = Columns(graph, "column")
     try:
         leaf = parameter_leaf(graph, rows.layout, columns=[columns])
-        row = row_expression(rows, graph, columns, leaf)
+        families = Families(graph)
+        row = row_expression(rows, graph, columns, leaf, families=families)
         (row,), used = columns.used(columns.with_codes([row]))
-        source = printed_source(RowProgram(graph, row, len(used)))
+        source = printed_source(row_program(graph, row, len(used), families, rows.layout.size))
         data = packed_columns(used, rows.n_rows)
     except (NotScalar, TooLarge, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"

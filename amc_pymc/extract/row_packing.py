@@ -16,13 +16,13 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
-from amc_pymc.expressions import Graph
+from amc_pymc.expressions import Families, Graph
 from amc_pymc.expressions.kernels import load_kernels
 from amc_pymc.extract.native_rows import packed_columns
 from amc_pymc.extract.row_program import Columns, parameter_leaf, row_expression
 from amc_pymc.extract.rows import DataCut, RowLogp, data_frontier, interpreted_mode
 from amc_pymc.extract.scalars import NotScalar
-from amc_pymc.row_kernels import RowProgram, TooLarge, printed_source
+from amc_pymc.row_kernels import SHARED_LOOPS, TooLarge, printed_source, row_program
 from amc_pymc.row_store import Placeholder
 
 __all__ = ["RowPacking"]
@@ -80,10 +80,12 @@ class RowPacking:
         self._columns = _ChunkColumns(graph, self._arrays)
         try:
             leaf = parameter_leaf(graph, rows.layout, columns=[self._columns])
-            row = row_expression(rows, graph, self._columns, leaf, self._arrays)
+            families = Families(graph)
+            row = row_expression(rows, graph, self._columns, leaf, self._arrays, families)
             (row,), used = self._columns.used([row])
             self.n_columns = max(1, len(used))
-            self.source = printed_source(RowProgram(graph, row, len(used)))
+            program = row_program(graph, row, len(used), families, rows.layout.size)
+            self.source = printed_source(program)
         except (NotScalar, TooLarge, RecursionError) as error:
             reason = f"the log-likelihood of a row is not one expression of numbers ({error})"
             raise _refusal(reason) from error
@@ -147,7 +149,7 @@ class RowPacking:
 
     @cached_property
     def _kernels(self):
-        return load_kernels(self.source)
+        return load_kernels(self.source, SHARED_LOOPS)
 
     @cached_property
     def _row_function(self) -> Callable[..., np.ndarray]:

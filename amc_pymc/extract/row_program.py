@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 
 from pytensor.graph.basic import Variable
 
-from amc_pymc.expressions import GROUP, LOCAL, ROW, Graph
+from amc_pymc.expressions import GROUP, LOCAL, ROW, Families, Graph
 from amc_pymc.extract.graphs import rebuilt
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.rows import RowLogp
@@ -241,6 +241,7 @@ def row_expression(
     columns: Columns,
     leaf: Callable[[str, Index], int],
     arrays: Sequence[np.ndarray] | None = None,
+    families: Families | None = None,
 ) -> int:
     """The log-likelihood of one row.
 
@@ -256,6 +257,8 @@ def row_expression(
         per row, the first index is the column ``rows.row_local`` numbers.
     arrays : sequence of arrays, optional
         Data in the place of ``rows.arrays``; columns look them up when they are computed.
+    families : Families, optional
+        As for :class:`~amc_pymc.extract.scalars.Reader`.
 
     Returns
     -------
@@ -284,11 +287,13 @@ def row_expression(
         memo[row_input.placeholder] = new
         leaves[new] = _column_leaf(k, arrays, axis, columns, graph)
     (output,) = rebuilt([rows._output], memo)
-    reader = element_reader(graph, leaves, columns)
+    reader = element_reader(graph, leaves, columns, families)
     return reader.element(stabilised(output), (graph.const(0),))
 
 
-def element_reader(graph: Graph, leaves, columns: Columns) -> Reader:
+def element_reader(
+    graph: Graph, leaves, columns: Columns, families: Families | None = None
+) -> Reader:
     """A reader to which a constant array indexed by data is a column of its own."""
 
     def table(array: np.ndarray, index: Index) -> int:
@@ -301,7 +306,7 @@ def element_reader(graph: Graph, leaves, columns: Columns) -> Reader:
             known[index] = columns.may_be_negative(index)
         return known[index]
 
-    return Reader(graph, leaves, table, negative, columns.alike)
+    return Reader(graph, leaves, table, negative, columns.alike, families)
 
 
 def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:

@@ -43,7 +43,8 @@ from pytensor.tensor.subtensor import (
 )
 from pytensor.xtensor.basic import TensorFromXTensor, XTensorFromTensor
 
-from amc_pymc.expressions import Graph
+from amc_pymc.expressions import Families, Graph
+from amc_pymc.expressions.families import DERIVED
 from amc_pymc.extract.graphs import opened, rebuilt
 
 __all__ = ["Index", "NotScalar", "Reader", "Unaddressable", "stabilised"]
@@ -91,6 +92,8 @@ class Reader:
         Whether an index, a node, may be negative; all may if this is not given.
     alike : callable, optional
         The number that a node made of data is wherever it is evaluated, or None.
+    families : Families, optional
+        Where coefficients of long products are added that are functions of parameters.
     """
 
     def __init__(
@@ -100,12 +103,14 @@ class Reader:
         table: Callable[[np.ndarray, Index], int] | None = None,
         negative: Callable[[int], bool] | None = None,
         alike: Callable[[int], float | None] | None = None,
+        families: Families | None = None,
     ):
         self.graph = graph
         self.leaves = dict(leaves)
         self.table = table
         self.negative = negative
         self.alike = alike
+        self.families = families
         self._memo: dict[tuple[Variable, Index], int] = {}
 
     # --- elements -------------------------------------------------------------------------------
@@ -412,7 +417,7 @@ def _long_dot(r: Reader, x, own, axes, shape) -> int | None:
 
 
 def _loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Dot product of columns of data with consecutive entries, or None."""
+    """Dot product of columns of data with consecutive entries or derived coefficients, or None."""
     g = r.graph
     for data, entries in ((left, right), (right, left)):
         found = [_column(g, d) for d in data]
@@ -427,6 +432,21 @@ def _loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int | None:
         first = int(positions[0])
         if positions == list(range(first, first + len(positions))):
             return g.leaf("dot", ("eta", first, tuple(found)))
+    return _derived_loop(r, left, right)
+
+
+def _derived_loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int | None:
+    """Dot product of columns of data with functions of parameters of the same form, or None."""
+    g = r.graph
+    if r.families is None:
+        return None
+    for data, coefficients in ((left, right), (right, left)):
+        columns = [_column(g, d) for d in data]
+        if None in columns or any(g.depends(c) for c in coefficients):
+            continue
+        first = r.families.add(coefficients)
+        if first is not None:
+            return g.leaf("dot", (DERIVED, first, tuple(columns)))
     return None
 
 

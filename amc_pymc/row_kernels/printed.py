@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from amc_pymc.expressions import Graph
+from amc_pymc.expressions import Families, Family, Graph, beside_parameters
 from amc_pymc.expressions.kernels import dot_tables, filled_template, places_of
 from amc_pymc.expressions.source import Stages, print_function, print_loops
+from amc_pymc.row_kernels.derived import NO_FAMILIES, derived_functions
 
-__all__ = ["RowProgram", "TooLarge", "printed_source"]
+__all__ = ["SHARED_LOOPS", "RowProgram", "TooLarge", "printed_source", "row_program"]
+
+#: File of the package that the kernels call.
+SHARED_LOOPS = Path(__file__).parent / "pull_back.py"
 
 #: Operations of a row with its derivatives beyond which compiling would take too long.
 _MOST_OPERATIONS = 6_000
@@ -31,11 +35,25 @@ class RowProgram:
         Log-likelihood of a row.
     n_columns : int
         Columns of data that it reads.
+    families : tuple of Family
+        Coefficients that are functions of parameters; they follow the parameters in ``eta``.
+    n_parameters : int
+        Size of ``eta`` without them.
     """
 
     graph: Graph
     row: int
     n_columns: int
+    families: tuple[Family, ...] = ()
+    n_parameters: int = 0
+
+
+def row_program(
+    graph: Graph, row: int, n_columns: int, families: Families, n_parameters: int
+) -> RowProgram:
+    """The program of a row whose expression may read coefficients of some families."""
+    (row,) = beside_parameters(graph, [row], n_parameters)
+    return RowProgram(graph, row, n_columns, tuple(families.all), n_parameters)
 
 
 def printed_source(program: RowProgram) -> str:
@@ -52,7 +70,8 @@ def _functions(program: RowProgram) -> list[str]:
     g, row = program.graph, program.row
     along_u = g.directional(row, "eta", "du")
     curved = g.directional(along_u, "eta", "dv")
-    taylor = g.make("add", along_u, g.make("mul", g.const(0.5), curved))
+    along = g.directional(row, "eta", "dw") if program.families else along_u
+    taylor = g.make("add", along, g.make("mul", g.const(0.5), curved))
     entries, dots = places_of(g, row)
     leaves = [*entries, *dots]
     _check_size(len(g.upstream([taylor])) + len(leaves) ** 2)
@@ -65,10 +84,17 @@ def _functions(program: RowProgram) -> list[str]:
         f"N_COLUMNS, N_ENTRIES, N_DOTS = {program.n_columns}, {len(entries)}, {len(dots)}",
         *dot_tables(g, dots),
         *p.loops("value", [row], ("eta",)),
-        *p.loops("taylor", [taylor], ("eta", "du", "dv")),
+        *p.loops("taylor", [taylor], ("eta", "du", "dv", "dw")),
         *p.row("slopes", [row, *first], places),
         *p.row("curves", [row, *first, *second], places),
+        *_coefficients(program, p),
     ]
+
+
+def _coefficients(program: RowProgram, printer: _Printer) -> list[str]:
+    if program.families:
+        return derived_functions(program.families, program.n_parameters, printer)
+    return NO_FAMILIES
 
 
 def _check_size(size: int) -> None:

@@ -37,6 +37,11 @@ from amc_pymc.expressions.functions import (  # noqa: F401
     tetragamma,
     trigamma,
 )
+from amc_pymc.row_kernels.pull_back import (  # noqa: F401
+    pull_along,
+    pull_gradient,
+    pull_hessian,
+)
 
 #: Rows of a block.
 _BLOCK = 256
@@ -65,13 +70,13 @@ def value_rows(eta, shared, rows, begin, n, kept):
 
 
 @njit(cache=True, error_model="numpy")
-def taylor_shared(eta, du, dv, shared):
+def taylor_shared(eta, du, dv, dw, shared):
     """As ``value_shared``."""
 
 
 @njit(cache=True, error_model="numpy")
-def taylor_rows(eta, du, dv, shared, rows, begin, n, kept):
-    """Write derivatives along du plus half of those along du and dv."""
+def taylor_rows(eta, du, dv, dw, shared, rows, begin, n, kept):
+    """Write derivatives along dw plus half of those along du and dv."""
     for j in range(begin, begin + n):
         r = rows[1, j] - eta[0] - rows[0, j] * eta[1]
         u = du[0] + rows[0, j] * du[1]
@@ -119,6 +124,36 @@ def curves_places(eta, shared, rows, i, at):
     slopes_places(eta, shared, rows, i, at)
 
 
+@njit(cache=True, error_model="numpy")
+def extended(eta):
+    """Parameters, and after them coefficients that are functions of them."""
+    return eta
+
+
+@njit(cache=True, error_model="numpy")
+def extended_line(at, du, dv):
+    """The same of a point and two directions, and the direction ``taylor_rows`` goes along first."""
+    return at, du, dv, du
+
+
+@njit(cache=True, error_model="numpy")
+def gradient_by_parameters(eta, slopes):
+    """Derivatives by parameters from those by parameters and coefficients."""
+    return slopes
+
+
+@njit(cache=True, error_model="numpy")
+def hessian_by_parameters(eta, slopes, hessian):
+    """The same of second derivatives."""
+    return hessian
+
+
+@njit(cache=True, error_model="numpy")
+def line_by_parameters(eta, slopes, expanded, direction):
+    """The same of first derivatives plus second ones along a direction."""
+    return expanded
+
+
 # --- printed functions end ------------------------------------------------------------------------
 
 _LEAVES = N_ENTRIES + N_DOTS
@@ -158,18 +193,31 @@ def _line(x, x_new, centre, mask, at, du, dv):
 
 
 @njit(cache=True, error_model="numpy")
+def _store(point, line, out):
+    """Write a point, where it is expanded and three directions to the rows of an array."""
+    at, du, dv, dw = line
+    for a in range(point.size):
+        out[0, a] = point[a]
+        out[1, a] = at[a]
+        out[2, a] = du[a]
+        out[3, a] = dv[a]
+        out[4, a] = dw[a]
+
+
+@njit(cache=True, error_model="numpy")
 def values(eta, units, data):
     """Log-likelihoods (m,) of some rows."""
     m = units.size
     out = np.empty(m)
+    z = extended(eta)
     shared = np.empty(N_VALUE_SHARED)
-    value_shared(eta, shared)
+    value_shared(z, shared)
     block = np.empty((N_COLUMNS, _size(units)))
     kept = np.empty((N_VALUE_KEPT, _size(units)))
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
         _gather(data, units, begin, n, block)
-        value_rows(eta, shared, block, 0, n, kept)
+        value_rows(z, shared, block, 0, n, kept)
         for j in range(n):
             out[begin + j] = kept[0, j]
     return out
@@ -179,15 +227,16 @@ def values(eta, units, data):
 def rewards(points, centre, units, mask, data):
     """Changes of residuals from points[0] to points[1], in row 1 of (2, m); row 0 is zero."""
     m, size = units.size, centre.size
-    x, x_new = points[0], points[1]
+    x, x_new = extended(points[0]), extended(points[1])
     out = np.empty((2, m))
     at, du, dv = np.empty(size), np.empty(size), np.empty(size)
-    expands = _line(x, x_new, centre, mask, at, du, dv)
+    expands = _line(points[0], points[1], centre, mask, at, du, dv)
+    z, zu, zv, zw = extended_line(at, du, dv)
     here, there = np.empty(N_VALUE_SHARED), np.empty(N_VALUE_SHARED)
     value_shared(x, here)
     value_shared(x_new, there)
     jet = np.empty(N_TAYLOR_SHARED)
-    taylor_shared(at, du, dv, jet)
+    taylor_shared(z, zu, zv, zw, jet)
     block = np.empty((N_COLUMNS, _size(units)))
     kept = np.empty((N_VALUE_KEPT, _size(units)))
     terms = np.empty((N_TAYLOR_KEPT, _size(units)))
@@ -202,7 +251,7 @@ def rewards(points, centre, units, mask, data):
         for j in range(n):
             out[1, begin + j] -= kept[0, j]
         if expands:
-            taylor_rows(at, du, dv, jet, block, 0, n, terms)
+            taylor_rows(z, zu, zv, zw, jet, block, 0, n, terms)
             for j in range(n):
                 out[1, begin + j] -= terms[0, j]
     return out
@@ -216,27 +265,30 @@ def state_rewards(points, centre, units, mask, data):
     block = np.empty((N_COLUMNS, _size(units)))
     kept = np.empty((N_VALUE_KEPT, _size(units)))
     terms = np.empty((N_TAYLOR_KEPT, _size(units)))
-    at, du, dv = np.empty((n_points, size)), np.empty((n_points, size)), np.empty(size)
+    at, du, dv = np.empty(size), np.empty(size), np.empty(size)
+    # Of each point: itself, where it is expanded, and the directions of the expansion.
+    z = np.empty((5, n_points, extended(centre).size))
     there = np.empty((n_points, N_VALUE_SHARED))
     middle = np.empty((n_points, N_VALUE_SHARED))
     jets = np.empty((n_points, N_TAYLOR_SHARED))
     expands = False
     for k in range(n_points):
-        _line(points[k], points[k], centre, mask, at[k], du[k], dv)
-        expands = _line(at[k], points[k], centre, mask, at[k], du[k], dv)
-        value_shared(points[k], there[k])
-        value_shared(at[k], middle[k])
-        taylor_shared(at[k], du[k], du[k], jets[k])
+        _line(points[k], points[k], centre, mask, at, du, dv)
+        expands = _line(at, points[k], centre, mask, at, du, dv)
+        _store(extended(points[k]), extended_line(at, du, du), z[:, k])
+        value_shared(z[0, k], there[k])
+        value_shared(z[1, k], middle[k])
+        taylor_shared(z[1, k], z[2, k], z[3, k], z[4, k], jets[k])
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
         _gather(data, units, begin, n, block)
         for k in range(n_points):
-            value_rows(points[k], there[k], block, 0, n, kept)
+            value_rows(z[0, k], there[k], block, 0, n, kept)
             for j in range(n):
                 out[k, begin + j] = kept[0, j]
             if expands:
-                value_rows(at[k], middle[k], block, 0, n, kept)
-                taylor_rows(at[k], du[k], du[k], jets[k], block, 0, n, terms)
+                value_rows(z[1, k], middle[k], block, 0, n, kept)
+                taylor_rows(z[1, k], z[2, k], z[3, k], z[4, k], jets[k], block, 0, n, terms)
                 for j in range(n):
                     out[k, begin + j] -= kept[0, j] + terms[0, j]
     return out
@@ -289,9 +341,10 @@ def _add_pair(c, at, block, n, a, b, work, out):
 def gradient(eta, units, data):
     """Sum of the log-likelihoods of some rows, and its gradient (E,)."""
     m = units.size
-    total, out = 0.0, np.zeros(eta.size)
+    z = extended(eta)
+    total, out = 0.0, np.zeros(z.size)
     shared = np.empty(N_SLOPES_SHARED)
-    slopes_shared(eta, shared)
+    slopes_shared(z, shared)
     block = np.empty((N_COLUMNS, _size(units)))
     part = np.empty((1 + _LEAVES, _size(units)))
     at = np.empty((max(1, N_ENTRIES), _size(units)), np.int64)
@@ -299,20 +352,22 @@ def gradient(eta, units, data):
         n = min(_BLOCK, m - begin)
         _gather(data, units, begin, n, block)
         for j in range(n):
-            row_slopes(eta, shared, block, j, part)
-            slopes_places(eta, shared, block, j, at)
+            row_slopes(z, shared, block, j, part)
+            slopes_places(z, shared, block, j, at)
             total += part[0, j]
         _add_gradient(part, at, block, n, out)
-    return total, out
+    return total, gradient_by_parameters(eta, out)
 
 
 @njit(cache=True, error_model="numpy")
 def hessian(eta, units, data):
     """Hessian (E, E) of the sum of the log-likelihoods of some rows."""
-    m, size = units.size, eta.size
+    z = extended(eta)
+    m, size = units.size, z.size
+    slopes = np.zeros(size)
     same, other = np.zeros((size, size)), np.zeros((size, size))
     shared = np.empty(N_CURVES_SHARED)
-    curves_shared(eta, shared)
+    curves_shared(z, shared)
     block = np.empty((N_COLUMNS, _size(units)))
     part = np.empty((1 + _LEAVES + _SECOND, _size(units)))
     at = np.empty((max(1, N_ENTRIES), _size(units)), np.int64)
@@ -321,8 +376,9 @@ def hessian(eta, units, data):
         n = min(_BLOCK, m - begin)
         _gather(data, units, begin, n, block)
         for j in range(n):
-            row_curves(eta, shared, block, j, part)
-            curves_places(eta, shared, block, j, at)
+            row_curves(z, shared, block, j, part)
+            curves_places(z, shared, block, j, at)
+        _add_gradient(part, at, block, n, slopes)
         t = 1 + _LEAVES
         for a in range(_LEAVES):
             for b in range(a + 1):
@@ -331,42 +387,50 @@ def hessian(eta, units, data):
     for a in range(size):
         for b in range(size):
             same[a, b] += other[a, b] + other[b, a]
-    return same
+    return hessian_by_parameters(eta, slopes, same)
 
 
 @njit(cache=True, error_model="numpy")
 def row_gradient(points, centre, units, mask, data):
     """Sums over some rows of the gradients (K, E) of residuals at several points."""
-    m, size, n_points = units.size, centre.size, points.shape[0]
-    out = np.zeros((n_points, size))
-    block = np.empty((N_COLUMNS, _size(units)))
-    part = np.empty((1 + _LEAVES + _SECOND, _size(units)))
-    at = np.empty((max(1, N_ENTRIES), _size(units)), np.int64)
-    slope, curve = np.empty(N_SLOPES_SHARED), np.empty(N_CURVES_SHARED)
-    curves_shared(centre, curve)
-    expanded, direction = np.empty(size), np.empty(max(1, _LEAVES))
+    size, n_points = centre.size, points.shape[0]
+    out = np.empty((n_points, size))
     where, du, dv = np.empty(size), np.empty(size), np.empty(size)
-    for begin in range(0, m, _BLOCK):
-        n = min(_BLOCK, m - begin)
-        _gather(data, units, begin, n, block)
-        for k in range(n_points):
-            slopes_shared(points[k], slope)
-            for j in range(n):
-                row_slopes(points[k], slope, block, j, part)
-                slopes_places(points[k], slope, block, j, at)
-            _add_gradient(part, at, block, n, out[k])
-            if not _line(centre, points[k], centre, mask, where, du, dv):
-                continue
-            for j in range(n):
-                row_curves(centre, curve, block, j, part)
-                curves_places(centre, curve, block, j, at)
-                _along(du, at, block, j, direction)
-                _add_curvature(part, j, direction)
-            expanded[:] = 0.0
-            _add_gradient(part, at, block, n, expanded)
+    for k in range(n_points):
+        _, slopes = gradient(points[k], units, data)
+        for a in range(size):
+            out[k, a] = slopes[a]
+        if _line(centre, points[k], centre, mask, where, du, dv):
+            expanded = _expanded_gradient(centre, du, units, data)
             for a in range(size):
                 out[k, a] -= mask[a] * expanded[a]
     return out
+
+
+@njit(cache=True, error_model="numpy")
+def _expanded_gradient(centre, du, units, data):
+    """Gradient (E,) at a centre plus the Hessian there along a direction, of the sum of some rows."""
+    m = units.size
+    z, zu, _, _ = extended_line(centre, du, du)
+    shared = np.empty(N_CURVES_SHARED)
+    curves_shared(z, shared)
+    slopes, expanded = np.zeros(z.size), np.zeros(z.size)
+    block = np.empty((N_COLUMNS, _size(units)))
+    part = np.empty((1 + _LEAVES + _SECOND, _size(units)))
+    at = np.empty((max(1, N_ENTRIES), _size(units)), np.int64)
+    direction = np.empty(max(1, _LEAVES))
+    for begin in range(0, m, _BLOCK):
+        n = min(_BLOCK, m - begin)
+        _gather(data, units, begin, n, block)
+        for j in range(n):
+            row_curves(z, shared, block, j, part)
+            curves_places(z, shared, block, j, at)
+        _add_gradient(part, at, block, n, slopes)
+        for j in range(n):
+            _along(zu, at, block, j, direction)
+            _add_curvature(part, j, direction)
+        _add_gradient(part, at, block, n, expanded)
+    return line_by_parameters(centre, slopes, expanded, du)
 
 
 @njit(cache=True, error_model="numpy")
