@@ -58,7 +58,21 @@ def one_each():
     return model
 
 
-MODELS = {"student": student, "bivariate": bivariate, "one_each": one_each}
+def shrunk():
+    """Coefficients that are functions of parameters, of two forms, and some of one-hot columns."""
+    x, g, y, _ = data()
+    wide = np.column_stack([x, x**2, x[:, :1] * x[:, 1:]])
+    with pm.Model() as model:
+        tau = pm.HalfCauchy("tau", 1)
+        local = pm.HalfCauchy("local", 1, shape=8)
+        z, a, c = pm.Normal("z", shape=8), pm.Normal("a", shape=5), pm.Normal("c", shape=4)
+        mu = wide @ (z * tau * local) + np.eye(5)[g] @ (tau * a)
+        scale = pm.math.exp(0.1 * wide[:, :4] @ pm.math.tanh(c * np.array([1.0, 2.0, 0.5, 3.0])))
+        pm.Normal("y", mu, scale, observed=y[:, 0])
+    return model
+
+
+MODELS = {"student": student, "bivariate": bivariate, "one_each": one_each, "shrunk": shrunk}
 
 
 @functools.cache
@@ -111,7 +125,7 @@ def test_values_and_derivatives(name):
     np.testing.assert_allclose(found, curve * np.outer(mask, mask), rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["student", "bivariate"])
+@pytest.mark.parametrize("name", ["student", "bivariate", "shrunk"])
 def test_residuals(name):
     """Their sums, and the sums of their gradients, from derivatives at the centre."""
     densities, (x, x_new, centre), units = case(name)
@@ -131,6 +145,32 @@ def test_residuals(name):
     left = there[0].sum() - at[0].sum() - at[1] @ w - 0.5 * w @ at[2] @ w
     found = state_values(densities.state_rewards, x_new[None], centre, units)
     assert found.sum() == pytest.approx(left, rel=1e-7, abs=1e-8)
+
+
+def horseshoe(n_columns):
+    x = np.random.default_rng(1).normal(size=(20, n_columns))
+    with pm.Model() as model:
+        tau = pm.HalfCauchy("tau", 1)
+        local = pm.HalfCauchy("local", 1, shape=n_columns)
+        z = pm.Normal("z", shape=n_columns)
+        pm.Normal("y", x @ (z * tau * local), 1.0, observed=np.zeros(20))
+    return model
+
+
+def test_source_does_not_grow_with_the_number_of_coefficients():
+    """But for the table of what differs between them."""
+    few, many = (native_rows(extract_rows(horseshoe(n))).source for n in (6, 60))
+    assert "COEFFICIENTS = " in few
+    assert len(few.splitlines()) == len(many.splitlines())
+
+
+def test_coefficients_of_different_forms_are_written_out():
+    x = np.random.default_rng(1).normal(size=(20, 4))
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=4)
+        forms = [b[0], pm.math.exp(b[1]), b[2] ** 2, pm.math.tanh(b[3])]
+        pm.Normal("y", x @ pt.stack(forms), 1.0, observed=np.zeros(20))
+    assert "COEFFICIENTS = " not in native_rows(extract_rows(model)).source
 
 
 def test_rows_that_are_no_scalar_expression_say_why(caplog):
