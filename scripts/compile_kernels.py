@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 def main(n_rows: int = 400, n_columns: int = 10) -> None:
-    """Build RacingMetropolis for two regressions and for the flights."""
+    """Build RacingMetropolis for three regressions and for the flights."""
     rng = np.random.default_rng(1)
     features = rng.normal(size=(n_rows, n_columns))
     for family in ("negative binomial", "logistic"):
@@ -30,8 +30,13 @@ def main(n_rows: int = 400, n_columns: int = 10) -> None:
                 counts = rng.poisson(1.0, n_rows)
                 pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=alpha, observed=counts)
             amc.RacingMetropolis()
-    with flights():  # groups have kernels of their own
+    with pm.Model():  # coefficients that are functions of parameters
+        scaled = pm.Normal("z", shape=n_columns) * pm.HalfNormal("sd")
+        pm.Normal("y", pm.Data("X", features) @ scaled, 1.0, observed=features[:, 0])
         amc.RacingMetropolis()
+    with flights() as model:  # groups have kernels of their own
+        step = amc.RacingMetropolis()
+        step.step(model.initial_point())  # and so have their effects
 
 
 def flights() -> pm.Model:
