@@ -105,6 +105,13 @@ class RowDensities:
         if self._given is not None:
             self._given.release()
 
+    def rounding(self, points: np.ndarray) -> np.ndarray | None:
+        """What rounding the data adds to the change of a sample of rows from points[0] to points[1].
+
+        None if nothing is rounded.
+        """
+        return None if self._given is None else self._given.rounding(points)
+
     def __getstate__(self):
         state = {
             k: v

@@ -55,6 +55,9 @@ class NativeRows:
     def touch(self, n_rows: float) -> None:
         """There is none."""
 
+    def rounding(self, points: np.ndarray) -> None:
+        """Nothing is rounded."""
+
     def __getstate__(self):
         data = self.data if self.shared is None else None
         return {"source": self.source, "data": data, "shared": self.shared}
@@ -95,6 +98,21 @@ class StoredRows:
     def touch(self, n_rows: float) -> None:
         """Take note of rows read at random, whose memory is let go of now and then."""
         self.store.touch(n_rows)
+
+    def rounding(self, points: np.ndarray) -> np.ndarray | None:
+        """What rounding has done to changes of log-likelihoods from points[0] to points[1].
+
+        Of some rows (S,), drawn at random; None if the store does not round.
+        """
+        exact = self.store.unrounded
+        if exact is None:
+            return None
+        rounded, units = exact.astype(self.data.dtype), np.arange(len(exact))
+        there, here = (
+            self.kernels.values(x, units, rounded) - self.kernels.values(x, units, exact)
+            for x in points[::-1]
+        )
+        return there - here
 
     def __getstate__(self):
         return {"source": self.source, "store": self.store}

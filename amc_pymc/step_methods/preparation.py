@@ -25,11 +25,12 @@ from amc_pymc.proxies import DataProxy
 from amc_pymc.rng import as_generator
 from amc_pymc.samplers import Preparation
 from amc_pymc.samplers.compiled import unit_changes
-from amc_pymc.samplers.forecast import with_forecast
+from amc_pymc.samplers.forecast import probe_moves, with_forecast
 from amc_pymc.samplers.mode import likelihood_mode, posterior_mode
 from amc_pymc.samplers.nested import fit_nested
 from amc_pymc.samplers.preparation import GaussianFit, NoProxy, fit_gaussian
 from amc_pymc.samplers.raced import Layout, Raced, RacedModel
+from amc_pymc.samplers.rounding import TOO_MUCH, rounding_effect
 from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
@@ -128,8 +129,31 @@ def _prepared(
     stages.begin(_STAGES[3], "residuals")
     race = options.race_of_groups if groups else options.race
     prepared = with_forecast(prepared, active, race, proxy.exact_rows, rng)
+    prepared = _with_rounding(prepared, active)
     spent = densities.rows_evaluated + prepared.raced.rows_evaluated
     return replace(prepared, rows_spent=spent)
+
+
+def _with_rounding(prepared: Preparation, active: np.ndarray) -> Preparation:
+    """What rounding the data does to decisions, if they are rounded."""
+    raced = prepared.raced
+    if not isinstance(raced, RowDensities):
+        return prepared
+    probes = probe_moves(prepared, active, as_generator(_SEED))
+    effect = rounding_effect(raced.rounding, probes, raced.n_units)
+    if effect is None:
+        return prepared
+    _log.info("Rounding the rows to float32 changes log ratios by %.2g nats at most.", effect)
+    notes = prepared.notes
+    if effect > TOO_MUCH:
+        notes += (f"float32 changes log ratios by up to {effect:.2g} nats",)
+        _log.warning(
+            "dtype='float32' changes the log ratio of a decision by up to %.2g nats: the posterior "
+            "is that of other data, and audits do not see it. Use dtype='float64', or subtract from "
+            "the data what is large and the same in all rows before they are rounded.",
+            effect,
+        )
+    return replace(prepared, rounding=effect, notes=notes)
 
 
 class _Stages:
