@@ -14,6 +14,7 @@ from scipy import linalg
 
 from amc_pymc.extract.data_control import DataControl
 from amc_pymc.extract.densities import ModelDensities, RowDensities
+from amc_pymc.extract.discrete_rows import DiscreteRows, smooth_parameters
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.hyper import GaussianPriors, gaussian_priors
 from amc_pymc.extract.node_choice import choose_nodes
@@ -81,7 +82,7 @@ def prepare(
         with progress(_STAGES[0], len(_STAGES), enabled=options.progressbar) as bar:
             stages = _Stages(bar, watch)
             densities = stored or _densities(model, turn, options, point)
-            bare = Preparation(densities, densities, densities.ravel(point))
+            bare = _bare(densities, point)
             try:
                 prepared = _prepared(bare, model, active_names, options, fit, stages)
                 stages.end("Prepared")
@@ -91,6 +92,14 @@ def prepare(
                 stages.end("Prepared without a control variate")
     _log.info("Prepared in %s.", in_words(watch.seconds))
     return replace(prepared, seconds=watch.seconds)
+
+
+def _bare(densities: ModelDensities | GroupedModel, point) -> Preparation:
+    """Nothing but the densities."""
+    start = densities.ravel(point)
+    if isinstance(densities, DiscreteRows):
+        return Preparation(densities, densities.raced, start, densities.cut)
+    return Preparation(densities, densities, start)
 
 
 def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparation:
@@ -348,10 +357,8 @@ def _expandable(bare: Preparation, model, proxy: TaylorProxy, rng) -> Preparatio
     rows, cut = densities.rows, None
     raced: RowDensities = densities
     if not all(densities.layout.is_continuous(n) for n in rows.value_vars):
-        cut = cut_parameters(densities.row_log_density, bare.start)
+        cut, raced = _in_parameters(densities, bare.start)
         _check_parameters(cut, bare, model, rng)
-        smooth = np.setdiff1d(np.arange(cut.rows.layout.size), cut.rough())
-        raced = RowDensities(cut.rows, expand=smooth, compile_kwargs=densities.compile_kwargs)
     if not raced.expand.size:
         raise NoProxy("the rows depend on no continuous quantity")
     local = ", ".join(
@@ -360,6 +367,15 @@ def _expandable(bare: Preparation, model, proxy: TaylorProxy, rng) -> Preparatio
     advice = f"{local} has one value per row; integrate it out" if local else _MORE
     _refuse_many(raced.expand.size, proxy, advice)
     return replace(bare, cut=cut, raced=raced)
+
+
+def _in_parameters(densities: ModelDensities, x: np.ndarray) -> tuple[ParameterCut, RowDensities]:
+    """What rows see of discrete variables, and the rows in terms of it."""
+    if isinstance(densities, DiscreteRows):
+        return densities.cut, densities.raced
+    cut = cut_parameters(densities.row_log_density, x)
+    kwargs = densities.compile_kwargs
+    return cut, RowDensities(cut.rows, expand=smooth_parameters(cut), compile_kwargs=kwargs)
 
 
 def _check_parameters(cut: ParameterCut, bare: Preparation, model, rng) -> None:
