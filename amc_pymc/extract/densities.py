@@ -7,8 +7,6 @@ Jacobians of transforms, Potentials and other observed variables.
 
 from __future__ import annotations
 
-import copy
-
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -88,7 +86,8 @@ class RowDensities:
 
     def of_packed(self, packed: NativeRows | StoredRows):
         """The same densities of other rows, for which those of ``rows`` stand."""
-        out = copy.copy(self)
+        out = object.__new__(type(self))
+        out.__dict__.update(self.__dict__)
         for name in [n for n in out.__dict__ if isinstance(_of_class(out, n), cached_property)]:
             del out.__dict__[name]
         out._given, out.n_units, out.rows_evaluated = packed, len(packed.data), 0
@@ -106,12 +105,23 @@ class RowDensities:
         if self._given is not None:
             self._given.release()
 
+    def rounding(self, points: np.ndarray) -> np.ndarray | None:
+        """What rounding the data adds to the change of a sample of rows from points[0] to points[1].
+
+        None if nothing is rounded.
+        """
+        return None if self._given is None else self._given.rounding(points)
+
     def __getstate__(self):
-        return {
+        state = {
             k: v
             for k, v in self.__dict__.items()
             if not isinstance(_of_class(self, k), cached_property)
         }
+        packed = self.__dict__.get("native")
+        if packed is not None:  # has all that is read of the data
+            state |= {"_given": packed, "rows": self.rows.without_data()}
+        return state
 
     @property
     def observed_vars(self) -> tuple[str, ...]:

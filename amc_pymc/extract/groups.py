@@ -46,6 +46,7 @@ from amc_pymc.extract.rows import (
 from amc_pymc.extract.scalars import Index, NotScalar, stabilised
 from amc_pymc.extract.support import element_states
 from amc_pymc.marginals import ROWS_BEYOND, GroupProgram
+from amc_pymc.row_store import SharedArray, shared_array
 
 __all__ = ["Factor", "Groups", "find_factors", "take_groups"]
 
@@ -81,6 +82,10 @@ class Factor:
     levels: tuple[np.ndarray, ...]
     variables: tuple[str, ...]
     reason: str = ""
+
+    def __getstate__(self):
+        # Whoever gets a pickle has the rows sorted already.
+        return self.__dict__ | {"levels": ()}
 
     @property
     def label(self) -> str:
@@ -119,6 +124,8 @@ class Groups:
         Values of variables that are data to these groups.
     held_rows, held_groups : tuple of HeldColumn
         Where rows and groups have them.
+    shared : SharedArray or None
+        What ``rows`` lie in, if processes share them.
     """
 
     factor: Factor
@@ -136,6 +143,20 @@ class Groups:
     held: Held | None = None
     held_rows: tuple[HeldColumn, ...] = ()
     held_groups: tuple[HeldColumn, ...] = ()
+    shared: SharedArray | None = None
+
+    def __getstate__(self):
+        # What the data are sorted from is not needed where they are read.
+        state = self.__dict__ | {
+            "sources": tuple(s.without_data() for s in self.sources),
+            "order": np.empty(0, np.int64),
+        }
+        return state if self.shared is None else state | {"rows": None}
+
+    def __setstate__(self, state):
+        if state["shared"] is not None:
+            state = state | {"rows": state["shared"].data}
+        self.__dict__.update(state)
 
     @property
     def n_rows(self) -> int:
@@ -495,13 +516,16 @@ def take_groups(
     order = np.argsort(levels, kind="stable")
     first = np.concatenate([[0], np.cumsum(np.bincount(levels, minlength=factor.n_levels))])
     discrete = not whole.is_continuous(factor.names[0])
-    rows = _row_data(row_data, [s.n_rows for s in sources], order)
+    shared = shared_array((max(1, len(row_data)), order.size + ROWS_BEYOND))
+    draft = None if shared is None else shared.draft()
+    rows = _row_data(row_data, [s.n_rows for s in sources], order, draft)
+    held_rows = _held_columns(row_data, rows)
     groups = _group_data(group_data, factor.n_levels)
     return Groups(
         factor=factor,
         layout=layout,
         program=GroupProgram(graph, row, prior, factor.n_effects, discrete),
-        rows=rows,
+        rows=rows if shared is None else shared.data,
         first=first.astype(np.int64),
         reads=reads,
         centring=Centring(graph, layout, scales),
@@ -511,8 +535,9 @@ def take_groups(
         states=_states(model, factor) if discrete else None,
         order=order,
         held=data,
-        held_rows=_held_columns(row_data, rows),
+        held_rows=held_rows,
         held_groups=_held_columns(group_data, groups.T),
+        shared=shared,
     )
 
 
@@ -580,11 +605,14 @@ def _chosen_by_source(graph: Graph, outputs, columns: Columns, sources) -> int:
     return out
 
 
-def _row_data(columns, n_rows: Sequence[int], order) -> np.ndarray:
-    """Columns (C, N + some) with rows in order; rows of other sources hold zeros."""
+def _row_data(columns, n_rows: Sequence[int], order, out: np.ndarray | None) -> np.ndarray:
+    """Columns (C, N + some) with rows in order, in ``out`` if it is given.
+
+    Rows of other sources hold zeros.
+    """
     starts = np.concatenate([[0], np.cumsum(n_rows)])
     n = int(starts[-1])
-    out = np.zeros((max(1, len(columns)), n + ROWS_BEYOND))
+    out = np.zeros((max(1, len(columns)), n + ROWS_BEYOND)) if out is None else out
     for k, (source, array, held) in enumerate(columns):
         begin = 0 if source is None else int(starts[source])
         if held:

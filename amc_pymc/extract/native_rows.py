@@ -17,7 +17,7 @@ from amc_pymc.extract.row_program import Column, Columns, parameter_leaf, row_ex
 from amc_pymc.extract.rows import RowLogp
 from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.row_kernels import SHARED_LOOPS, TooLarge, printed_source, row_program
-from amc_pymc.row_store import RowStore
+from amc_pymc.row_store import RowStore, SharedArray, shared_array
 
 __all__ = ["NativeRows", "StoredRows", "native_rows", "packed_columns"]
 
@@ -36,10 +36,13 @@ class NativeRows:
         Of the kernels.
     data : (N, C) array
         Columns that a row reads, row by row.
+    shared : SharedArray or None
+        What the data lie in, if processes share them.
     """
 
     source: str
     data: np.ndarray
+    shared: SharedArray | None = None
 
     @cached_property
     def kernels(self) -> ModuleType:
@@ -51,6 +54,18 @@ class NativeRows:
 
     def touch(self, n_rows: float) -> None:
         """There is none."""
+
+    def rounding(self, points: np.ndarray) -> None:
+        """Nothing is rounded."""
+
+    def __getstate__(self):
+        data = self.data if self.shared is None else None
+        return {"source": self.source, "data": data, "shared": self.shared}
+
+    def __setstate__(self, state):
+        if state["shared"] is not None:
+            state = state | {"data": state["shared"].data}
+        self.__dict__.update(state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +99,21 @@ class StoredRows:
         """Take note of rows read at random, whose memory is let go of now and then."""
         self.store.touch(n_rows)
 
+    def rounding(self, points: np.ndarray) -> np.ndarray | None:
+        """What rounding has done to changes of log-likelihoods from points[0] to points[1].
+
+        Of some rows (S,), drawn at random; None if the store does not round.
+        """
+        exact = self.store.unrounded
+        if exact is None:
+            return None
+        rounded, units = exact.astype(self.data.dtype), np.arange(len(exact))
+        there, here = (
+            self.kernels.values(x, units, rounded) - self.kernels.values(x, units, exact)
+            for x in points[::-1]
+        )
+        return there - here
+
     def __getstate__(self):
         return {"source": self.source, "store": self.store}
 
@@ -98,17 +128,20 @@ def native_rows(rows: RowLogp) -> NativeRows | None:
         row = row_expression(rows, graph, columns, leaf, families=families)
         (row,), used = columns.used(columns.with_codes([row]))
         source = printed_source(row_program(graph, row, len(used), families, rows.layout.size))
-        data = packed_columns(used, rows.n_rows)
+        shared = shared_array((rows.n_rows, max(1, len(used))))
+        data = packed_columns(used, rows.n_rows, None if shared is None else shared.draft())
     except (NotScalar, TooLarge, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         _log.debug("Rows of %s are compiled by PyTensor: %s", ", ".join(rows.observed_vars), reason)
         return None
-    return NativeRows(source, data)
+    return NativeRows(source, data if shared is None else shared.data, shared)
 
 
-def packed_columns(columns: Sequence[Column], n_rows: int) -> np.ndarray:
-    """Columns row by row (N, C), as floats."""
-    out = np.zeros((n_rows, max(1, len(columns))))
+def packed_columns(
+    columns: Sequence[Column], n_rows: int, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Columns row by row (N, C), as floats; in ``out``, if it is given, which holds zeros."""
+    out = np.zeros((n_rows, max(1, len(columns)))) if out is None else out
     for k, column in enumerate(columns):
         if column.values.dtype.kind in "iu" and np.abs(column.values).max(initial=0) >= _LARGEST:
             raise NotScalar("an integer in the data is too large for a float")

@@ -72,7 +72,8 @@ class ParameterCut:
     placeholders: dict
 
     def __getstate__(self):
-        return {k: v for k, v in self.__dict__.items() if k not in ("native", "evaluate")}
+        kept = {k: v for k, v in self.__dict__.items() if k not in ("native", "evaluate")}
+        return kept | {"rows": self.rows.without_data()}  # densities have what they need
 
     def graph(self, x):
         """Symbolic eta (E,) at the symbolic flat point x."""

@@ -19,6 +19,7 @@ from pytensor.graph.traversal import ancestors
 from amc_pymc.expressions import Families, Graph
 from amc_pymc.expressions.kernels import load_kernels
 from amc_pymc.extract.native_rows import packed_columns
+from amc_pymc.extract.parameters import ParameterCut
 from amc_pymc.extract.row_program import Columns, parameter_leaf, row_expression
 from amc_pymc.extract.rows import DataCut, RowLogp, data_frontier, interpreted_mode
 from amc_pymc.extract.scalars import NotScalar
@@ -47,6 +48,8 @@ class RowPacking:
     rest : variable
         Everything else in the log posterior, in terms of ``rest_inputs``.
     rest_inputs : sequence of variables
+    cut : ParameterCut, optional
+        Rows as kernels of the parameters eta(x) that they see, if they depend on discrete variables.
 
     Raises
     ------
@@ -68,23 +71,32 @@ class RowPacking:
     """
 
     def __init__(
-        self, model, rows: RowLogp, start: np.ndarray, point: np.ndarray, rest, rest_inputs
+        self,
+        model,
+        rows: RowLogp,
+        start: np.ndarray,
+        point: np.ndarray,
+        rest,
+        rest_inputs,
+        cut: ParameterCut | None = None,
     ):
         if rows.row_local:
             raise _refusal(f"{', '.join(rows.row_local)} has one value per row")
-        self._rows, self._start, self._point = rows, start, point
+        self._rows, self._point = rows, point
+        self._etas = [x if cut is None else cut.evaluate(x) for x in (start, point)]
+        printed = rows if cut is None else cut.rows
         self._data = _Data(model, rows, data_frontier([rest], rest_inputs))
         self.placeholders = self._data.placeholders
         graph = Graph()
         self._arrays = list(rows.arrays)
         self._columns = _ChunkColumns(graph, self._arrays)
         try:
-            leaf = parameter_leaf(graph, rows.layout, columns=[self._columns])
+            leaf = parameter_leaf(graph, printed.layout, columns=[self._columns])
             families = Families(graph)
-            row = row_expression(rows, graph, self._columns, leaf, self._arrays, families)
+            row = row_expression(printed, graph, self._columns, leaf, self._arrays, families)
             (row,), used = self._columns.used([row])
             self.n_columns = max(1, len(used))
-            program = row_program(graph, row, len(used), families, rows.layout.size)
+            program = row_program(graph, row, len(used), families, printed.layout.size)
             self.source = printed_source(program)
         except (NotScalar, TooLarge, RecursionError) as error:
             reason = f"the log-likelihood of a row is not one expression of numbers ({error})"
@@ -105,7 +117,7 @@ class RowPacking:
             columns do not say everything.
         """
         out = self._pack(chunk, first)
-        values = self._kernels.values(self._start, np.arange(len(out)), out)
+        values = self._kernels.values(self._etas[0], np.arange(len(out)), out)
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
             raise ValueError(
@@ -131,7 +143,7 @@ class RowPacking:
             out = packed_columns(used, m)
         except NotScalar as error:
             raise ValueError(f"rows: {error}, in {where}") from error
-        got = self._kernels.values(self._point, np.arange(m), out)
+        got = self._kernels.values(self._etas[1], np.arange(m), out)
         tolerance = _TOLERANCES[str(expected.dtype)]
         alike = np.isclose(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
         if not alike.all():

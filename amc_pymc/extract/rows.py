@@ -12,7 +12,7 @@ import hashlib
 import itertools
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -187,6 +187,11 @@ class RowLogp:
                 f"idx must lie in [0, {self.n_rows}), got {int(idx.min())}..{int(idx.max())}"
             )
         return idx.astype(np.int64)
+
+    def without_data(self) -> RowLogp:
+        """What is left of it for somebody who has the data in another form: no graph."""
+        inputs = tuple(replace(i, array=i.array[:0].copy()) for i in self._inputs)
+        return replace(self, _inputs=inputs, _output=None, _cut=None)
 
     def is_current(self, model) -> bool:
         """Whether the data of ``model`` are those this object was built from."""

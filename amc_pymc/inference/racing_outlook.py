@@ -55,6 +55,9 @@ class RacingOutlook:
     seconds : dict of str to float
         Wall seconds that the preparation took, by task, compiling apart. Steps have the same in
         ``step.prepared.seconds``.
+    rounding : float or None
+        Nats by which rounding the data to float32 changes the log ratio of a decision, at most;
+        None if they are not rounded.
     """
 
     n_rows: int
@@ -70,12 +73,16 @@ class RacingOutlook:
     marginalized: tuple[str, ...] = ()
     not_marginalized: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    rounding: float | None = None
 
     def __str__(self) -> str:
         groups = ""
         if self.n_groups:
             names = ", ".join(self.marginalized)
             groups = f"{self.n_groups:,} groups, over which {names} is integrated out\n"
+        rounding = ""
+        if self.rounding is not None:
+            rounding = f"rounding changes log ratios by at most {self.rounding:.2g} nats\n"
         groups += "".join(f"not integrated out is {each}\n" for each in self.not_marginalized)
         return (
             f"{self.n_rows:,} rows, {self.n_parameters} parameters\n{groups}"
@@ -83,7 +90,7 @@ class RacingOutlook:
             f"{self.residual_sd:.2g}\n"
             f"rows per decision: {self.plain_rows:,.0f}, with control variate "
             f"{self.expected_rows:,.0f} ({self.expected_rows / self.n_rows:.2%} of the rows)\n"
-            f"{self.suggestion}"
+            f"{rounding}{self.suggestion}"
         )
 
 
@@ -164,6 +171,7 @@ def racing_outlook(
         densities.groups.factor.variables if isinstance(densities, GroupedModel) else (),
         left,
         prepared.seconds,
+        prepared.rounding,
     )
 
 

@@ -2,6 +2,7 @@
 
 from amc_pymc.row_store.chunks import Placeholder
 from amc_pymc.row_store.settings import Rows, as_rows
+from amc_pymc.row_store.shared import SharedArray, shared_array
 from amc_pymc.row_store.sources import RowSource, open_source
 from amc_pymc.row_store.store import RowStore
 from amc_pymc.row_store.writer import Packing, stored_rows
@@ -12,7 +13,9 @@ __all__ = [
     "RowSource",
     "RowStore",
     "Rows",
+    "SharedArray",
     "as_rows",
     "open_source",
+    "shared_array",
     "stored_rows",
 ]

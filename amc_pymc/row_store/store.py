@@ -15,6 +15,7 @@ import numpy as np
 from amc_pymc.row_store.drafts import Draft
 from amc_pymc.row_store.header import difference, read_header
 from amc_pymc.row_store.pages import release
+from amc_pymc.row_store.rounding import unrounded_rows
 
 __all__ = ["FILE_NAME", "RowStore", "bad_block", "open_store"]
 
@@ -54,6 +55,11 @@ class RowStore:
     def n_bytes(self) -> int:
         """Size of the rows."""
         return int(np.prod(self.shape)) * np.dtype(self._header["dtype"]).itemsize
+
+    @property
+    def unrounded(self) -> np.ndarray | None:
+        """A sample of the rows (S, C) before they were rounded; None if there is none."""
+        return unrounded_rows(self._header)
 
     @cached_property
     def data(self) -> np.ndarray:
@@ -102,7 +108,8 @@ class RowStore:
             self.release()
 
     def __getstate__(self):
-        return {"path": self.path, "_header": self._header, "_draft": None, "_touched": 0.0}
+        header = {k: v for k, v in self._header.items() if k not in ("unrounded", "checksums")}
+        return {"path": self.path, "_header": header, "_draft": None, "_touched": 0.0}
 
 
 class _Writable:

@@ -17,6 +17,7 @@ from amc_pymc.rng import as_generator
 from amc_pymc.row_store.chunks import Placeholder, as_placeholder
 from amc_pymc.row_store.drafts import Draft, check_space
 from amc_pymc.row_store.header import FORMAT, digest_of, encoded, room_for
+from amc_pymc.row_store.rounding import UnroundedRows
 from amc_pymc.row_store.settings import Rows
 from amc_pymc.row_store.shuffle import MOST_ROWS, Dealer, bucket_bounds
 from amc_pymc.row_store.sources import RowSource
@@ -115,7 +116,9 @@ class _Writer:
         self._chunk = int(np.clip(rows.memory // (_CHUNKS * wide), 16, _MOST))
         block = max(1, min(_BLOCK_BYTES, rows.memory // _BUCKETS) // self._width)
         n_blocks = -(-source.n_rows // block)
-        self._header = expected | {"block_rows": block}
+        n, c = source.n_rows, packing.n_columns
+        self._unrounded = UnroundedRows(n, c, self._dtype, rows.seed)
+        self._header = expected | {"block_rows": block, "unrounded": self._unrounded.encoded()}
         self._header["offset"] = room_for(self._header, n_blocks)
         size = max(1, rows.memory // _BUCKETS // (self._width * block)) * block
         self._bounds = bucket_bounds(source.n_rows, size)
@@ -134,6 +137,7 @@ class _Writer:
                 bar.update(description="Shuffling the store")
                 checksums = self._finish(draft.file, bar)
             header = self._header | {"checksums": checksums, "made": time.time_ns()}
+            header["unrounded"] = self._unrounded.encoded()
             _write(draft.file, 0, encoded(header))
             if target is not None:
                 draft.publish(target)
@@ -158,6 +162,7 @@ class _Writer:
 
         for chunk in self._source.chunks(self._chunk):
             packed = _packed(self._packing, self._source, chunk, first)
+            self._unrounded.add(packed, first)
             dealer.deal(self._rounded(packed, first), put)
             first += len(packed)
             bar.advance(len(packed))

@@ -20,7 +20,7 @@ from amc_pymc.samplers.compiled import unit_changes
 from amc_pymc.samplers.preparation import Forecast, GaussianFit, NoProxy, Preparation
 from amc_pymc.samplers.raced import Raced
 
-__all__ = ["with_forecast"]
+__all__ = ["probe_moves", "with_forecast"]
 
 #: Residuals this small against the log-likelihood's own size are rounding errors.
 _ROUNDING = 1e-11
@@ -41,7 +41,7 @@ def with_forecast(
     """
     raced, surrogate = prepared.raced, prepared.surrogate
     assert surrogate is not None
-    probes = _probe_moves(prepared, active, rng)
+    probes = probe_moves(prepared, active, rng)
     summary = _residuals(raced, surrogate.centre, probes, exact_rows)
     n_units = raced.n_units
     some = np.sort(rng.choice(n_units, size=min(n_units, _SAMPLE), replace=False))
@@ -68,7 +68,7 @@ def with_forecast(
     return replace(prepared, exact_rows=exact, rounding_only=rounding_only, forecast=forecast)
 
 
-def _probe_moves(prepared: Preparation, active: np.ndarray, rng) -> list[np.ndarray]:
+def probe_moves(prepared: Preparation, active: np.ndarray, rng) -> list[np.ndarray]:
     """Pairs of points (2, E) between which a chain at stationarity would move."""
     fit = prepared.fit
     if prepared.cut is not None or fit is None:

@@ -72,13 +72,14 @@ def elements_of(
 ) -> Elements:
     """Elements from their coordinates, their states and whether units depend on them."""
     sizes = np.array([s.size for s in states])
+    cut = prepared.cut if prepared.surrogate is not None else None
     return Elements(
         np.array(coordinate, dtype=np.int64),
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         np.concatenate(states).astype(np.float64),
         np.searchsorted(np.unique(sizes), sizes).astype(np.int64),
         np.array(raced),
-        np.empty(0, np.int64) if prepared.cut is None else prepared.cut.rough(),
+        np.empty(0, np.int64) if cut is None else cut.rough(),
     )
 
 

@@ -127,7 +127,8 @@ class Preparation:
     ``rows_spent`` counts the row evaluations made, ``notes`` say what is doubtful, ``forecast``
     predicts the cost of a decision. ``slope`` is a surrogate in x, from which gradients are
     estimated. ``nested`` is the reference of coefficients given hyperparameters, if there are any.
-    ``seconds`` says what the time went into, wall seconds by task with ``"compiling"`` apart.
+    ``rounding`` is how many nats rounding the data adds to a decision's log ratio at most, None where
+    nothing is rounded or there is no control variate. ``seconds`` says what the time went into, wall seconds by task with ``"compiling"`` apart.
     """
 
     densities: RacedModel
@@ -144,6 +145,7 @@ class Preparation:
     forecast: Forecast | None = None
     slope: Surrogate | None = None
     nested: NestedReference | None = None
+    rounding: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def eta(self, x: np.ndarray) -> np.ndarray:

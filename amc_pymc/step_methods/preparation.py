@@ -14,6 +14,7 @@ from scipy import linalg
 
 from amc_pymc.extract.data_control import DataControl
 from amc_pymc.extract.densities import ModelDensities, RowDensities
+from amc_pymc.extract.discrete_rows import DiscreteRows, smooth_parameters
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.hyper import GaussianPriors, gaussian_priors
 from amc_pymc.extract.node_choice import choose_nodes
@@ -25,11 +26,12 @@ from amc_pymc.proxies import DataProxy
 from amc_pymc.rng import as_generator
 from amc_pymc.samplers import Preparation
 from amc_pymc.samplers.compiled import unit_changes
-from amc_pymc.samplers.forecast import with_forecast
+from amc_pymc.samplers.forecast import probe_moves, with_forecast
 from amc_pymc.samplers.mode import likelihood_mode, posterior_mode
 from amc_pymc.samplers.nested import fit_nested
 from amc_pymc.samplers.preparation import GaussianFit, NoProxy, fit_gaussian
 from amc_pymc.samplers.raced import Layout, Raced, RacedModel
+from amc_pymc.samplers.rounding import TOO_MUCH, rounding_effect
 from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
@@ -80,7 +82,7 @@ def prepare(
         with progress(_STAGES[0], len(_STAGES), enabled=options.progressbar) as bar:
             stages = _Stages(bar, watch)
             densities = stored or _densities(model, turn, options, point)
-            bare = Preparation(densities, densities, densities.ravel(point))
+            bare = _bare(densities, point)
             try:
                 prepared = _prepared(bare, model, active_names, options, fit, stages)
                 stages.end("Prepared")
@@ -90,6 +92,14 @@ def prepare(
                 stages.end("Prepared without a control variate")
     _log.info("Prepared in %s.", in_words(watch.seconds))
     return replace(prepared, seconds=watch.seconds)
+
+
+def _bare(densities: ModelDensities | GroupedModel, point) -> Preparation:
+    """Nothing but the densities."""
+    start = densities.ravel(point)
+    if isinstance(densities, DiscreteRows):
+        return Preparation(densities, densities.raced, start, densities.cut)
+    return Preparation(densities, densities, start)
 
 
 def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparation:
@@ -128,8 +138,31 @@ def _prepared(
     stages.begin(_STAGES[3], "residuals")
     race = options.race_of_groups if groups else options.race
     prepared = with_forecast(prepared, active, race, proxy.exact_rows, rng)
+    prepared = _with_rounding(prepared, active)
     spent = densities.rows_evaluated + prepared.raced.rows_evaluated
     return replace(prepared, rows_spent=spent)
+
+
+def _with_rounding(prepared: Preparation, active: np.ndarray) -> Preparation:
+    """What rounding the data does to decisions, if they are rounded."""
+    raced = prepared.raced
+    if not isinstance(raced, RowDensities):
+        return prepared
+    probes = probe_moves(prepared, active, as_generator(_SEED))
+    effect = rounding_effect(raced.rounding, probes, raced.n_units)
+    if effect is None:
+        return prepared
+    _log.info("Rounding the rows to float32 changes log ratios by %.2g nats at most.", effect)
+    notes = prepared.notes
+    if effect > TOO_MUCH:
+        notes += (f"float32 changes log ratios by up to {effect:.2g} nats",)
+        _log.warning(
+            "dtype='float32' changes the log ratio of a decision by up to %.2g nats: the posterior "
+            "is that of other data, and audits do not see it. Use dtype='float64', or subtract from "
+            "the data what is large and the same in all rows before they are rounded.",
+            effect,
+        )
+    return replace(prepared, rounding=effect, notes=notes)
 
 
 class _Stages:
@@ -324,10 +357,8 @@ def _expandable(bare: Preparation, model, proxy: TaylorProxy, rng) -> Preparatio
     rows, cut = densities.rows, None
     raced: RowDensities = densities
     if not all(densities.layout.is_continuous(n) for n in rows.value_vars):
-        cut = cut_parameters(densities.row_log_density, bare.start)
+        cut, raced = _in_parameters(densities, bare.start)
         _check_parameters(cut, bare, model, rng)
-        smooth = np.setdiff1d(np.arange(cut.rows.layout.size), cut.rough())
-        raced = RowDensities(cut.rows, expand=smooth, compile_kwargs=densities.compile_kwargs)
     if not raced.expand.size:
         raise NoProxy("the rows depend on no continuous quantity")
     local = ", ".join(
@@ -336,6 +367,15 @@ def _expandable(bare: Preparation, model, proxy: TaylorProxy, rng) -> Preparatio
     advice = f"{local} has one value per row; integrate it out" if local else _MORE
     _refuse_many(raced.expand.size, proxy, advice)
     return replace(bare, cut=cut, raced=raced)
+
+
+def _in_parameters(densities: ModelDensities, x: np.ndarray) -> tuple[ParameterCut, RowDensities]:
+    """What rows see of discrete variables, and the rows in terms of it."""
+    if isinstance(densities, DiscreteRows):
+        return densities.cut, densities.raced
+    cut = cut_parameters(densities.row_log_density, x)
+    kwargs = densities.compile_kwargs
+    return cut, RowDensities(cut.rows, expand=smooth_parameters(cut), compile_kwargs=kwargs)
 
 
 def _check_parameters(cut: ParameterCut, bare: Preparation, model, rng) -> None:

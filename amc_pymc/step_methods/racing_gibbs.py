@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Literal, cast
@@ -17,6 +19,7 @@ from amc_pymc.extract.support import element_states
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import ExactRace, Race, as_race
 from amc_pymc.results import GIBBS_STATS
+from amc_pymc.row_store import Rows
 from amc_pymc.samplers import Audits, Preparation, gibbs
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import (
@@ -66,6 +69,9 @@ class RacingGibbs(RacingStep):
         Variables with more are refused.
     blocked : bool, default True
         Draw all elements of all variables in one random order.
+    rows : Rows, mapping of str to array, path, zarr.Group or Dask dataframe, optional
+        As for :class:`RacingMetropolis`: rows that are larger than memory. All variables that rows
+        depend on must be discrete and sampled by this step.
     observed_vars, batch_size, audits, transitions_per_draw, row_logp, model, rng, initial_point, \
 compile_kwargs, progressbar
         As for :class:`RacingMetropolis`; a transition is a sweep over all elements.
@@ -138,6 +144,7 @@ compile_kwargs, progressbar
         states: Mapping[str, Sequence[int]] | None = None,
         max_states: int = 1000,
         row_logp: Callable | None = None,
+        rows: Rows | Mapping[str, Any] | str | os.PathLike | None = None,
         model=None,
         rng=None,
         initial_point: Mapping[str, np.ndarray] | None = None,

@@ -28,6 +28,9 @@ from amc_pymc.step_methods.model_densities import check_rows_finite
 #: Nats by which quadrature may change a decision's log ratio before there is a warning.
 _QUADRATURE_ERROR = 0.2
 
+#: Attributes that a pickle does not have: the model, and PyMC's note of the arguments, it among them.
+_OF_THE_MODEL = ("_model", "_BlockedStep__newargs")
+
 __all__ = ["RacingStep", "chosen_vars", "starting_point", "stat_dtypes"]
 
 
@@ -89,17 +92,33 @@ class RacingStep(BlockedStep):
         out.sampler, out.chain = dataclasses.replace(self.sampler, **settings), None
         return out
 
-    # --- what PyMC calls ------------------------------------------------------------------------
+    def __copy__(self):
+        out = object.__new__(type(self))
+        out.__dict__.update(self.__dict__)
+        return out
 
-    def setup_chain(self, rng, tune: int, draws: int) -> None:
-        """Forget the chain before and refuse data that have changed."""
-        super().setup_chain(rng, tune, draws)
-        changed = self.prepared.densities.changed_data(self._model)
+    def __reduce_ex__(self, protocol):
+        """For another process: without the model, whose data the step has in a form of its own."""
+        self._refuse_changed_data()
+        state = {k: v for k, v in self.__dict__.items() if k not in _OF_THE_MODEL}
+        return _restored, (type(self), state)
+
+    def _refuse_changed_data(self) -> None:
+        """A step that was pickled has been checked then."""
+        model = getattr(self, "_model", None)
+        changed = () if model is None else self.prepared.densities.changed_data(model)
         if changed:
             raise ValueError(
                 f"The data of the model ({', '.join(changed)}) have changed since this "
                 f"{type(self).__name__} was made. Make a new one."
             )
+
+    # --- what PyMC calls ------------------------------------------------------------------------
+
+    def setup_chain(self, rng, tune: int, draws: int) -> None:
+        """Forget the chain before and refuse data that have changed."""
+        super().setup_chain(rng, tune, draws)
+        self._refuse_changed_data()
         self.prepared.densities.forget_errors()
         self.tune = tune > 0
         self.chain = self.core.init(self.sampler, self.rng, tune=tune, draws=draws)
@@ -204,6 +223,13 @@ class RacingStep(BlockedStep):
             "or TaylorProxy(exact_rows=)."
         )
         return SamplerWarning(WarningType.BAD_PARAMS, message, "warn")
+
+
+def _restored(kind: type[RacingStep], state: dict[str, Any]) -> RacingStep:
+    """A step from its pickle."""
+    out = object.__new__(kind)
+    out.__dict__.update(state)
+    return out
 
 
 # --- arguments ------------------------------------------------------------------------------------

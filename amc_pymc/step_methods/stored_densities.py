@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from amc_pymc.extract.densities import ModelDensities
+from amc_pymc.extract.discrete_rows import DiscreteRows
 from amc_pymc.extract.native_rows import NativeRows, StoredRows
+from amc_pymc.extract.parameters import ParameterCut, cut_parameters
 from amc_pymc.extract.row_packing import RowPacking
 from amc_pymc.extract.rows import possible_points
 from amc_pymc.rng import as_generator
@@ -44,29 +46,43 @@ def stored_densities(
     plain = plain_densities(model, options.observed_vars, None, point, options.compile_kwargs)
     _refuse_other_steps(plain, active_names)
     _, around = possible_points(model, plain.layout, dict(point), as_generator(_SEED), 2)
-    packing = RowPacking(
-        model, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph
-    )
+    start, own = plain.ravel(point), plain.row_log_density
+    smooth = all(plain.layout.is_continuous(n) for n in own.value_vars)
+    cut = None if smooth else cut_parameters(own, start)
+    rest, inputs = plain.rest_graph
+    packing = RowPacking(model, own, start, around, rest, inputs, cut)
     source = open_source(rows, packing.placeholders)
-    few = plain.of_packed(NativeRows(packing.source, packing.pack_placeholders()))
+    few = _of_packed(plain, cut, NativeRows(packing.source, packing.pack_placeholders()))
     check_densities(model, few, point)
     store = stored_rows(rows, source, packing, progressbar=options.progressbar)
-    densities = plain.of_packed(StoredRows(packing.source, store))
+    densities = _of_packed(plain, cut, StoredRows(packing.source, store))
     check_rows_finite(densities, densities.ravel(point), "the initial point")
     return densities
+
+
+def _of_packed(plain: ModelDensities, cut: ParameterCut | None, packed: NativeRows | StoredRows):
+    return plain.of_packed(packed) if cut is None else DiscreteRows.of(plain, cut, packed)
 
 
 def _refuse_other_steps(densities: ModelDensities, active_names: Sequence[str]) -> None:
     """Other steps would see the placeholders only."""
     names, layout = densities.rows.value_vars, densities.layout
-    discrete = [n for n in names if not layout.is_continuous(n)]
-    if discrete:
+    left = [n for n in names if n not in active_names]
+    draws_discrete = any(not layout.is_continuous(n) for n in active_names)
+    discrete = [n for n in left if not layout.is_continuous(n)]
+    continuous = [n for n in left if layout.is_continuous(n)]
+    if discrete and not draws_discrete:
         raise ValueError(
             "rows= cannot be used with rows that depend on discrete variables "
             f"({', '.join(discrete)}): whatever samples these would see the placeholders only. Sum "
-            "them out."
+            "them out, or, if rows depend on discrete variables alone, use RacingGibbs(rows=)."
         )
-    left = [n for n in names if n not in active_names]
+    if continuous and draws_discrete:
+        raise ValueError(
+            "RacingGibbs(rows=) cannot be used with rows that depend on continuous variables "
+            f"({', '.join(continuous)}): whatever samples these would see the placeholders only. Sum "
+            "the discrete ones out and use RacingMetropolis(rows=), or keep the rows in memory."
+        )
     if left:
         raise ValueError(
             f"vars leaves out {', '.join(left)}, on which rows depend: with rows=, other steps "

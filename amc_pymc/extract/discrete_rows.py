@@ -1,0 +1,68 @@
+"""Packed rows that depend on discrete variables, which they see through parameters only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amc_pymc.extract.densities import ModelDensities, RowDensities
+from amc_pymc.extract.native_rows import NativeRows, StoredRows
+from amc_pymc.extract.parameters import ParameterCut
+
+__all__ = ["DiscreteRows", "smooth_parameters"]
+
+
+def smooth_parameters(cut: ParameterCut) -> np.ndarray:
+    """Coordinates of eta in which rows can be expanded."""
+    return np.setdiff1d(np.arange(cut.rows.layout.size), cut.rough())
+
+
+class DiscreteRows(ModelDensities):
+    """Densities of a model whose packed rows are kernels of eta(x), not of x.
+
+    It has the values of rows at x. What races and control variates need is in terms of eta, and
+    :attr:`raced` has it.
+
+    Attributes
+    ----------
+    cut : ParameterCut
+        The map from x to eta.
+    raced : RowDensities
+        The same rows in terms of eta.
+    """
+
+    cut: ParameterCut
+    raced: RowDensities
+
+    @classmethod
+    def of(cls, plain: ModelDensities, cut: ParameterCut, packed: NativeRows | StoredRows):
+        """Those of packed rows, which read eta, in the place of a model's own."""
+        out = object.__new__(cls)
+        out.__dict__.update(plain.of_packed(packed).__dict__)
+        kwargs = plain.compile_kwargs
+        rows = RowDensities(cut.rows, expand=smooth_parameters(cut), compile_kwargs=kwargs)
+        out.cut, out.raced = cut, rows.of_packed(packed)
+        return out
+
+    def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
+        """Log-likelihoods (m,) of some rows at x."""
+        return self.raced.values(self.cut.evaluate(x), idx)
+
+    def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None):
+        """There is no gradient by x."""
+        raise self._no_kernel()
+
+    def hessian(self, x: np.ndarray, rows: np.ndarray | None = None):
+        """There is none."""
+        raise self._no_kernel()
+
+    def forget_expansion(self) -> None:
+        """Do without a control variate."""
+        super().forget_expansion()
+        self.raced.forget_expansion()
+
+    def _bound(self, native: NativeRows | StoredRows, name: str):
+        raise self._no_kernel()
+
+    @staticmethod
+    def _no_kernel() -> TypeError:
+        return TypeError("rows that depend on discrete variables are raced in terms of eta")
