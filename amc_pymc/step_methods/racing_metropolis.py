@@ -50,6 +50,8 @@ _TRIES = 2
 #: and of a transition besides that of rows; measured.
 _DRAWING_COST, _STORING_COST, _TRANSITION_COST = 6.0, 10_000.0, 1_000.0
 _TUNING_TRANSITIONS = 5
+#: Draws that are made at one go, at most, where no other step moves anything.
+_AHEAD = 64
 #: No transitions are added where a draw is expected to be the one before with a smaller probability.
 _SAME_DRAW = 0.01
 #: Transitions of a turn: enough to forget population parameters given the effects of other factors.
@@ -322,6 +324,8 @@ class RacingMetropolis(RacingStep):
                     "%d transitions for every stored draw; race_rows is their sum.",
                     sampler.transitions,
                 )
+        if self._alone and not isinstance(densities, GroupedModel):
+            sampler = dataclasses.replace(sampler, ahead=_AHEAD)
         self._set_up(sampler, model, value_vars, rng)
 
     def replace(self, **settings):
