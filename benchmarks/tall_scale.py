@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common
-from benchmarks.common import Job, Result, number, percent
+from benchmarks.common import Job, Result, number
 from benchmarks.memory import MemoryWatch
 
 _NAME = "tall_scale"
@@ -254,15 +254,25 @@ def aims(rows: Sequence[Result]) -> list[list[str]]:
         share = of_hand(row, rows)
         if row["family"] == "racing" and not watched(row) and math.isfinite(share):
             found = f"{number(1.0 / share)} times as long"
-            out.append([f"a step within 1.3 x of the hand-written: {where}", found, share >= 1 / 1.3])
+            out.append(
+                [f"a step within 1.3 x of the hand-written: {where}", found, share >= 1 / 1.3]
+            )
         if row["method"] == "racing" and row["columns"] == 10 and row["n_rows"] == _AIM_ROWS:
             rate = row["ess_per_cpu_s"]
             out.append([f"10,200 ESS/s: {where}", number(rate), rate >= 10_200])
         if row["family"] == "stored":
-            out.append([f"below 1.5 GB resident: {where}", f"{number(row['peak_mb'])} MB", row["peak_mb"] < 1_500])
+            out.append(
+                [
+                    f"below 1.5 GB resident: {where}",
+                    f"{number(row['peak_mb'])} MB",
+                    row["peak_mb"] < 1_500,
+                ]
+            )
         if watched(row) and row["chains"] > 1:
             ratio = of_one_chain(row, rows)
-            out.append([f"four chains within 1.3 x of one's memory: {where}", number(ratio), ratio <= 1.3])
+            out.append(
+                [f"four chains within 1.3 x of one's memory: {where}", number(ratio), ratio <= 1.3]
+            )
     return [[aim, found, "yes" if met else "no"] for aim, found, met in out]
 
 

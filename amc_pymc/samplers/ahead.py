@@ -12,9 +12,8 @@ import numpy as np
 
 __all__ = ["Ahead"]
 
-#: Units that draws made at one go may read, which bounds the time that they take and the pages of a
-#: file that they map.
-_UNITS = 4_000
+#: Draws that are made at one go, at most.
+_DRAWS = 64
 
 
 class Ahead:
@@ -31,14 +30,16 @@ class Ahead:
     """
 
     def __init__(self, points: np.ndarray, counts: Any, units: float):
-        self.points, self.counts, self.units = points, counts, units
+        self.points, self.units = points, units
+        # A list is quicker to make than a view of a row, and does the same to those who read it.
+        self.counts = [type(counts)(*each) for each in zip(*(part.tolist() for part in counts))]
         self.handed_out = 0
 
     def next(self) -> tuple[np.ndarray, Any]:
-        """Point (D,) and counts of the next draw."""
+        """Point (D,) and counts of the next draw, which are lists of numbers."""
         k = self.handed_out
         self.handed_out += 1
-        return self.points[k].copy(), type(self.counts)(*(values[k] for values in self.counts))
+        return self.points[k].copy(), self.counts[k]
 
     def continues(self, x: np.ndarray) -> bool:
         """Whether there are draws left, and the next one begins at x (D,)."""
@@ -48,14 +49,15 @@ class Ahead:
         """Whether x (D,) is the point of the draw that has been handed out last."""
         return self.points[self.handed_out - 1].tobytes() == x.tobytes()
 
-    def following(self, x: np.ndarray, most: int) -> int:
+    def following(self, x: np.ndarray, units: int, most: int) -> int:
         """How many draws to make from x (D,) when these are over, ``most`` at most.
 
-        Twice as many while they read few units. One where the caller has moved the chain, as a
-        caller does whose numbers have fewer digits, since what had been made is lost.
+        Twice as many, as long as they will hardly read more than ``units``. One where the caller has
+        moved the chain, as a caller does whose numbers have fewer digits, since what had been made
+        is lost.
         """
         if not self.ends_at(x):
             return 1
         made = len(self.points)
-        affordable = int(_UNITS * made / max(self.units, 1.0))
-        return max(1, min(2 * made, affordable, most))
+        affordable = int(units * made / max(self.units, 1.0))
+        return max(1, min(2 * made, affordable, _DRAWS, most))

@@ -38,10 +38,10 @@ class MetropolisCounts(NamedTuple):
 
     def stats(self) -> dict[str, float]:
         """Of one draw."""
-        tries = sum(self.tries.tolist()) or math.nan
+        tries = float(sum(self.tries)) or math.nan
         return {
-            "accept": sum(self.acceptance.tolist()) / tries,
-            "accepted": sum(self.accepted.tolist()) / tries,
+            "accept": float(sum(self.acceptance)) / tries,
+            "accepted": float(sum(self.accepted)) / tries,
             "race_rows": float(self.raced[0] + self.other[0]),
             "race_rounds": float(self.rounds[0]),
         }

@@ -61,13 +61,13 @@ class Metropolis(Sampler):
     """Moves of the coordinates ``active`` (A,) by some proposals.
 
     ``tuning_transitions`` are those of a draw that tunes, if they are not as many as later. A chain
-    that nothing else moves may make up to ``ahead`` draws at one go.
+    that nothing else moves may make several draws at one go that read up to ``ahead`` units.
     """
 
     active: np.ndarray
     proposals: tuple[Proposal, ...]
     tuning_transitions: int | None = None
-    ahead: int = 1
+    ahead: int = 0
 
     def _densities(self) -> Densities:
         gradients = any(KINDS[kind].gradients for kind in kinds_of(self.proposals))
@@ -126,8 +126,8 @@ def step(
     made = chain.made
     if tuning or made is None or not made.continues(x):
         number = 1
-        if sampler.ahead > 1 and made is not None and not tuning:
-            number = made.following(x, min(sampler.ahead, chain.auditor.until_due()))
+        if sampler.ahead and made is not None and not tuning:
+            number = made.following(x, sampler.ahead, chain.auditor.until_due())
         made = chain.made = _make_draws(sampler, chain, x, rng, number, tuning)
     x, counts = made.next()
     chain.draw += 1
