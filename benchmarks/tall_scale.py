@@ -104,9 +104,10 @@ def whole(sizes: Sequence[str]) -> list[int]:
 
 @contextmanager
 def caches(options: argparse.Namespace) -> Iterator[str]:
-    """A folder of compilers' caches that a small run of every method has filled."""
+    """A folder of compilers' caches that a small run of every family of methods has filled."""
     folder = str(Path(options.out) / "caches")
-    wanted = {(f"logistic_{c}", m) for c in options.columns for m in options.methods}
+    families = {m.split(":")[0] for m in options.methods}
+    wanted = {(f"logistic_{c}", family) for c in options.columns for family in families}
     for problem, method in sorted(wanted):
         job = Job(problem, method, _PRIME_ROWS, options.seed, 5.0, draws=200, tune=100)
         with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
