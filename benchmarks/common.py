@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -30,6 +31,8 @@ RESULTS = Path(__file__).resolve().parent / "results"
 #: Rows of the run that fills the compilers' caches before anything is timed.
 _PRIME_ROWS = 2_000
 _SETUP_LIMIT = 1_800.0
+#: Seconds between two looks at a process that is watched.
+_LOOK = 0.25
 
 Result = dict[str, Any]
 
@@ -70,34 +73,55 @@ class Job:
 
 
 def run_job(
-    script: str, job: Job, caches: str | None = None, limit: float = _SETUP_LIMIT
+    script: str,
+    job: Job,
+    caches: str | None = None,
+    limit: float = _SETUP_LIMIT,
+    watch: Callable[[int], None] | None = None,
 ) -> Result:
     """Run a job in a fresh interpreter; a failure becomes a result with a status that says so.
 
-    `limit` is in seconds, for all that is not warm-up or sampling.
+    `limit` is in seconds, for all that is not warm-up or sampling; `watch` is as in `run_command`.
     """
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch) / "result.json"
         command = [sys.executable, "-m", script, "--worker", json.dumps(asdict(job)), str(target)]
         env = worker_environment(job.cores, caches or str(Path(scratch) / "caches"))
         log = Path(scratch) / "log"
-        status = run_command(command, env, log, limit + 1.5 * job.cap)
+        status = run_command(command, env, log, limit + 1.5 * job.cap, watch)
         if target.exists():
             return json.loads(target.read_text())
         tail = log.read_text(errors="replace").strip().splitlines()[-1:]
         return {**asdict(job), "status": f"failed ({status}): {' '.join(tail)[:300]}"}
 
 
-def run_command(command: Sequence[str], env: Mapping[str, str], log: Path, limit: float) -> str:
-    """Run a command for so many seconds at most, its output in a file, and say how it ended."""
+def run_command(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    log: Path,
+    limit: float,
+    watch: Callable[[int], None] | None = None,
+) -> str:
+    """Run a command for so many seconds at most, its output in a file, and say how it ended.
+
+    `watch` is called with the process's number every quarter of a second.
+    """
+    deadline = time.monotonic() + limit
     with log.open("w") as sink:
         process = subprocess.Popen(
             command, cwd=ROOT, env=env, stdout=sink, stderr=sink, start_new_session=True
         )
         try:
-            return f"exit code {process.wait(timeout=limit)}"
-        except subprocess.TimeoutExpired:
-            return f"stopped after {limit:.0f} s"
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0.0:
+                    return f"stopped after {limit:.0f} s"
+                try:
+                    wait = min(left, _LOOK) if watch else left
+                    return f"exit code {process.wait(timeout=wait)}"
+                except subprocess.TimeoutExpired:
+                    if watch:
+                        watch(process.pid)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -135,15 +135,30 @@ def logistic_data(
     covariates: Callable[[np.random.Generator, int, int], np.ndarray] | None = None,
 ) -> Data:
     """Simulate in chunks, so that the peak of memory is the sampler's."""
+    X = np.empty((n_rows, coefficients.size))
+    y = np.empty(n_rows, dtype=np.int8)
+    begin = 0
+    for part in logistic_chunks(n_rows, seed, coefficients, covariates):
+        rows = slice(begin, begin + part["y"].size)
+        X[rows], y[rows] = part["X"], part["y"]
+        begin = rows.stop
+    return {"X": X, "y": y}
+
+
+def logistic_chunks(
+    n_rows: int,
+    seed: int,
+    coefficients: np.ndarray,
+    covariates: Callable[[np.random.Generator, int, int], np.ndarray] | None = None,
+) -> Iterator[Data]:
+    """The same rows, some at a time."""
     covariates = covariates or correlated_normal
     rng = np.random.default_rng([seed, 1])
-    X = np.ones((n_rows, coefficients.size))
-    y = np.empty(n_rows, dtype=np.int8)
     for begin in range(0, n_rows, _CHUNK):
-        rows = slice(begin, min(begin + _CHUNK, n_rows))
-        X[rows, 1:] = covariates(rng, rows.stop - rows.start, coefficients.size - 1)
-        y[rows] = rng.random(rows.stop - rows.start) < _sigmoid(X[rows] @ coefficients)
-    return {"X": X, "y": y}
+        size = min(_CHUNK, n_rows - begin)
+        X = np.ones((size, coefficients.size))
+        X[:, 1:] = covariates(rng, size, coefficients.size - 1)
+        yield {"X": X, "y": (rng.random(size) < _sigmoid(X @ coefficients)).astype(np.int8)}
 
 
 def correlated_normal(rng: np.random.Generator, n_rows: int, columns: int) -> np.ndarray:

@@ -78,10 +78,8 @@ class FlatLayout:
     def ravel(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
         """Point -> flat vector (D,), float64."""
         x = np.empty(self.size)
-        start = 0
-        for name, size in zip(self.names, self.sizes):
-            x[start : start + size] = np.ravel(point[name])
-            start += size
+        for name, place in self.slices.items():
+            x[place] = np.asarray(point[name]).reshape(-1)
         return x
 
     def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:

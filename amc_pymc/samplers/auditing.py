@@ -208,6 +208,13 @@ class Auditor:
         """Count what the chain has done since, which allows more audits."""
         self.spent += _DRAW_COST + units * self.costs[0]
 
+    def until_due(self) -> int:
+        """Draws until audits may be due again: further ones would be written down too early."""
+        if not self.draws:
+            return 1
+        block = self.block_length - self.draw % self.block_length
+        return max(1, min(block, self.draws - self.draw))
+
     def due(self) -> bool:
         """Whether a block has ended with this draw."""
         if not self.draws:

@@ -26,6 +26,7 @@ __all__ = ["Chain", "Sampler", "audited", "learns_now", "recentre", "report", "s
 _RECENTRE_SHARE = 0.02
 #: Half-width of a log ratio, in nats, above which a proposal is accepted by a firm lead only.
 _SAFE = 5.0
+_NO_AUDIT = AuditTally(0, 0, 0)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -184,6 +185,9 @@ def audited(auditor: Auditor, spent, prepared, surrogate, rng, *, tuning=False) 
     """Count ``spent`` units towards the budget and audit what is due, but not while tuning."""
     auditor.spend(spent)
     due = not tuning and auditor.due()
-    added = auditor.run(prepared, surrogate, rng) if due else AuditTally(0, 0, 0)
-    names = "race_audited", "race_wrong", "race_audit_rows"
-    return {name: float(value) for name, value in zip(names, added)}
+    added = auditor.run(prepared, surrogate, rng) if due else _NO_AUDIT
+    return {
+        "race_audited": float(added.audited),
+        "race_wrong": float(added.wrong),
+        "race_audit_rows": float(added.units),
+    }

@@ -6,6 +6,8 @@ Counts are arrays that the loops add to: one entry per kind of proposal (K,), or
 
 from __future__ import annotations
 
+import math
+
 from typing import NamedTuple
 
 import numpy as np
@@ -30,16 +32,16 @@ class MetropolisCounts(NamedTuple):
     other: np.ndarray
 
     @classmethod
-    def zeros(cls, n_kinds: int) -> MetropolisCounts:
-        """Nothing yet."""
-        return cls(*np.zeros((4, n_kinds)), *np.zeros((3, 1)))
+    def zeros(cls, n_kinds: int, *draws: int) -> MetropolisCounts:
+        """Nothing yet, of one draw, or of several: arrays (B, K) and (B, 1)."""
+        return cls(*np.zeros((4, *draws, n_kinds)), *np.zeros((3, *draws, 1)))
 
     def stats(self) -> dict[str, float]:
         """Of one draw."""
-        tries = self.tries.sum()
+        tries = float(sum(self.tries)) or math.nan
         return {
-            "accept": self.acceptance.sum() / tries,
-            "accepted": self.accepted.sum() / tries,
+            "accept": float(sum(self.acceptance)) / tries,
+            "accepted": float(sum(self.accepted)) / tries,
             "race_rows": float(self.raced[0] + self.other[0]),
             "race_rounds": float(self.rounds[0]),
         }

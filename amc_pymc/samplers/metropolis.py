@@ -15,6 +15,7 @@ from amc_pymc.jit import njit
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.racing import DECIDED, NOT_FINITE
 from amc_pymc.samplers.adaptation import adapt_scale, proposal_weights
+from amc_pymc.samplers.ahead import Ahead
 from amc_pymc.samplers.auditing import MoveDecisions
 from amc_pymc.samplers.chain import Chain, Sampler, learns_now, moments_of, recentre, see
 from amc_pymc.samplers.compiled import Densities, decide
@@ -44,6 +45,7 @@ __all__ = [
     "init",
     "learn",
     "near_mode",
+    "run_draws",
     "run_transitions",
     "step",
 ]
@@ -58,12 +60,14 @@ _FAR, _TOO_FAR = 5.0, 20.0
 class Metropolis(Sampler):
     """Moves of the coordinates ``active`` (A,) by some proposals.
 
-    ``tuning_transitions`` are those of a draw that tunes, if they are not as many as later.
+    ``tuning_transitions`` are those of a draw that tunes, if they are not as many as later. A chain
+    that nothing else moves may make several draws at one go that read up to ``ahead`` units.
     """
 
     active: np.ndarray
     proposals: tuple[Proposal, ...]
     tuning_transitions: int | None = None
+    ahead: int = 0
 
     def _densities(self) -> Densities:
         gradients = any(KINDS[kind].gradients for kind in kinds_of(self.proposals))
@@ -75,18 +79,21 @@ class MetropolisChain(Chain):
     """A chain that proposes moves; ``fit`` is the Gaussian behind them.
 
     ``rest_hessian`` (D, D) is that of everything but the units, once it has been needed;
-    ``arrived`` says that a chain whose units change has come to where it stays.
+    ``arrived`` says that a chain whose units change has come to where it stays. ``made`` are the
+    draws that have been made last, some of them not handed out yet.
     """
 
     moves: Moves
     fit: GaussianFit | None
     rest_hessian: np.ndarray | None = None
     arrived: bool = False
+    made: Ahead | None = None
 
     def stats(self) -> dict[str, float]:
         """Statistics of its own."""
-        moves = self.moves
-        return super().stats() | {"scaling": float(moves.scales[int(np.argmax(moves.weights))])}
+        weights = self.moves.weights.tolist()
+        scaling = self.moves.scales[weights.index(max(weights))]
+        return super().stats() | {"scaling": float(scaling)}
 
 
 def init(sampler: Metropolis, rng, *, tune: int = 0, draws: int = 0) -> MetropolisChain:
@@ -107,27 +114,40 @@ def step(
 ) -> tuple[np.ndarray, MetropolisCounts]:
     """One draw: make the sampler's transitions from x (D,).
 
-    Returns the point reached and the counts; the chain is changed in place.
+    Returns the point reached and the counts; the chain is changed in place. Where the sampler runs
+    ahead, draws are made before they are asked for, and made anew if x is not the point of the
+    draw before.
 
     Raises
     ------
     ValueError
         A unit that had not been read before is not finite at the current point.
     """
-    points, counts = np.stack([x, x]), MetropolisCounts.zeros(len(KINDS))
-    log, left = chain.log(tuning), sampler.transitions
-    if tuning and sampler.tuning_transitions is not None:
-        left = sampler.tuning_transitions
-    args = points, sampler.races(chain), chain.moves, rng, log, chain.audit_rng, counts
-    done, status, unit = sampler.run(run_transitions, left, *args)
-    while status == NOT_FINITE:
-        finite_or_raise(sampler.prepared.densities, points[0], unit)
-        left -= done + 1
-        done, status, unit = sampler.run(run_transitions, left, *args)
+    made = chain.made
+    if tuning or made is None or not made.continues(x):
+        number = 1
+        if sampler.ahead and made is not None and not tuning:
+            number = made.following(x, sampler.ahead, chain.auditor.until_due())
+        made = chain.made = _make_draws(sampler, chain, x, rng, number, tuning)
+    x, counts = made.next()
     chain.draw += 1
     if tuning:
-        _tune(sampler, chain, counts, points[0])
-    return points[0], counts
+        _tune(sampler, chain, counts, x)
+    return x, counts
+
+
+def _make_draws(sampler: Metropolis, chain: MetropolisChain, x, rng, number, tuning) -> Ahead:
+    """Some draws from x (D,)."""
+    points, draws = np.stack([x, x]), np.empty((number, x.size))
+    counts, each = MetropolisCounts.zeros(len(KINDS), number), sampler.transitions
+    if tuning and sampler.tuning_transitions is not None:
+        each = sampler.tuning_transitions
+    state = points, sampler.races(chain), chain.moves, rng, chain.log(tuning), chain.audit_rng
+    k, left, status, unit = sampler.run(run_draws, 0, each, each, *state, draws, counts)
+    while status == NOT_FINITE:
+        finite_or_raise(sampler.prepared.densities, points[0], unit)
+        k, left, status, unit = sampler.run(run_draws, k, left, each, *state, draws, counts)
+    return Ahead(draws, counts, float(counts.raced.sum() + counts.other.sum()))
 
 
 # --- the compiled loop ----------------------------------------------------------------------------
@@ -191,6 +211,32 @@ def run_transitions(n, points, races, moves, rng, log, log_rng, counts):
             here = arms[1].copy()
             rest = rest_new
     return n, DECIDED, -1
+
+
+@njit(cache=True)
+def run_draws(k, left, each, points, races, moves, rng, log, log_rng, draws, counts):
+    """Fill draws[k:] (B, D) by ``each`` transitions, the first of them by ``left``, from points[0].
+
+    Adds to ``counts``, of arrays (B, ...). Returns the draw it has come to, the transitions that are
+    left of it, the status and the offending unit.
+    """
+    while k < draws.shape[0]:
+        one = MetropolisCounts(
+            counts.tries[k],
+            counts.accepted[k],
+            counts.acceptance[k],
+            counts.jumps[k],
+            counts.raced[k],
+            counts.rounds[k],
+            counts.other[k],
+        )
+        done, status, unit = run_transitions(left, points, races, moves, rng, log, log_rng, one)
+        if status != DECIDED:
+            return k, left - done - 1, status, unit
+        draws[k] = points[0]
+        left = each
+        k += 1
+    return k, 0, DECIDED, -1
 
 
 # --- units that change ----------------------------------------------------------------------------

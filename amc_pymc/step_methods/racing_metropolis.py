@@ -50,6 +50,9 @@ _TRIES = 2
 #: and of a transition besides that of rows; measured.
 _DRAWING_COST, _STORING_COST, _TRANSITION_COST = 6.0, 10_000.0, 1_000.0
 _TUNING_TRANSITIONS = 5
+#: Rows that draws made at one go may read, where no other step moves anything: in memory, which bounds
+#: the time they take, and in a store, which bounds the pages they map.
+_AHEAD, _STORED_AHEAD = 20_000, 4_000
 #: No transitions are added where a draw is expected to be the one before with a smaller probability.
 _SAME_DRAW = 0.01
 #: Transitions of a turn: enough to forget population parameters given the effects of other factors.
@@ -322,6 +325,9 @@ class RacingMetropolis(RacingStep):
                     "%d transitions for every stored draw; race_rows is their sum.",
                     sampler.transitions,
                 )
+        if self._alone and not isinstance(densities, GroupedModel):
+            ahead = _AHEAD if options.rows is None else _STORED_AHEAD
+            sampler = dataclasses.replace(sampler, ahead=ahead)
         self._set_up(sampler, model, value_vars, rng)
 
     def replace(self, **settings):

@@ -1,5 +1,8 @@
 """Samplers know a model by its protocol only: here one without PyMC, whose units are groups."""
 
+import copy
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -10,7 +13,9 @@ from amc_pymc import ExactRace, NormalRace
 from amc_pymc.extract import FlatLayout
 from amc_pymc.racing import REWARDS
 from amc_pymc.samplers import Audits, Preparation, gibbs, metropolis, report, slice
+from amc_pymc.samplers.ahead import Ahead
 from amc_pymc.samplers.compiled import GRADIENT, LOGP
+from amc_pymc.samplers.counts import MetropolisCounts
 from amc_pymc.samplers.forecast import with_forecast
 from amc_pymc.samplers.mode import posterior_mode
 from amc_pymc.samplers.preparation import fit_gaussian
@@ -159,3 +164,101 @@ def test_states_of_groups(prepared):
     p = 1 / (1 + np.exp(POSTERIOR.logpdf(0.36) - POSTERIOR.logpdf(0.42)))
     assert 0.05 < p < 0.95
     assert abs(hits / 2_000 - p) < 4 * np.sqrt(p * (1 - p) / 2_000) + 2e-3
+
+
+# --- draws made at one go -------------------------------------------------------------------------
+
+TUNE, DRAWS = 60, 500
+
+
+@pytest.fixture(scope="module")
+def sampler(prepared):
+    return metropolis.Metropolis(
+        active=np.array([0]),
+        proposals=(RandomWalkProposal(), GaussianProposal()),
+        prepared=prepared,
+        race=NormalRace(),
+        audits=Audits(30, max_share=0.02),
+        transitions=2,
+        ahead=4_000,
+    )
+
+
+def run(sampler, *, move=lambda t, x: x, at=None):
+    """Draws, their statistics and the lengths of the stretches that were made at one go."""
+    rng, x, draws, lengths = np.random.default_rng(2), np.zeros(1), [], []
+    chain = metropolis.init(sampler, rng, tune=TUNE, draws=DRAWS)
+    for t in range(TUNE + DRAWS):
+        if t == TUNE:
+            metropolis.learn(sampler, chain)
+        if t == at:  # as a chain is saved and restored
+            chain, rng = copy.deepcopy((chain, rng))
+        x = move(t, x)
+        x, counts = metropolis.step(sampler, chain, x, rng, tuning=t < TUNE)
+        stats = report(sampler, chain, counts, tuning=t < TUNE)
+        draws.append([*x, *stats.values()])
+        if chain.made.handed_out == 1:
+            lengths.append(len(chain.made.points))
+    assert chain.auditor.draw == DRAWS and rng.bit_generator.state["bit_generator"] == "PCG64"
+    return np.array(draws), lengths, chain
+
+
+def test_draws_audits_and_counts_are_those_of_a_chain_that_makes_one_at_a_time(sampler):
+    one_by_one, ones, chain = run(dataclasses.replace(sampler, ahead=0))
+    assert ones == [1] * (TUNE + DRAWS)
+    ahead, lengths, other = run(sampler)
+    np.testing.assert_array_equal(ahead, one_by_one)
+    assert chain.auditor.tally == other.auditor.tally and other.auditor.tally.audited > 0
+    assert sum(lengths) == TUNE + DRAWS  # none is made beyond the last one
+    assert lengths[:TUNE] == [1] * TUNE and max(lengths) > 8
+    saved, *_ = run(sampler, at=TUNE + 100)
+    np.testing.assert_array_equal(saved, one_by_one)
+
+
+def test_a_chain_that_is_moved_goes_on_from_where_it_was_put(sampler):
+    far = np.array([0.9])
+    seen = []
+
+    def move(t, x):
+        if t == TUNE + 100:
+            seen.append(x)
+            return far
+        return x
+
+    draws, lengths, _ = run(
+        dataclasses.replace(sampler, proposals=(RandomWalkProposal(),)), move=move
+    )
+    walk = draws[:, 0]
+    assert abs(seen[0] - far)[0] > 0.3
+    assert abs(walk[TUNE + 100] - far[0]) < 0.2 < abs(walk[TUNE + 100] - walk[TUNE + 99])
+    assert max(lengths[-10:]) > 8  # and runs ahead again
+
+
+def test_a_chain_that_is_moved_after_every_draw_makes_no_draw_in_vain(sampler):
+    def rounded(t, x):
+        return x.astype(np.float32).astype(float)
+
+    _, lengths, _ = run(sampler, move=rounded)
+    assert lengths == [1] * (TUNE + DRAWS)
+
+
+def made(number, units):
+    counts = MetropolisCounts.zeros(4, number)
+    return Ahead(np.arange(float(number))[:, None], counts, units)
+
+
+def test_how_many_draws_follow():
+    last = made(8, 800.0)
+    for _ in range(8):
+        assert not last.continues(np.array([99.0]))
+        x, counts = last.next()
+        assert counts.tries == [0.0] * 4 and counts.raced == [0.0]
+    assert not last.continues(x)
+    assert last.following(x, 4_000, 64) == 16
+    assert last.following(x, 4_000, 10) == 10
+    assert last.following(x, 1_200, 64) == 12
+    assert last.following(x + 1e-9, 4_000, 64) == 1
+    last.units = 16_000.0  # 2,000 a draw
+    assert last.following(x, 4_000, 64) == 2
+    last.units = 1e9
+    assert last.following(x, 4_000, 64) == 1
