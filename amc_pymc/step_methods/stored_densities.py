@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from amc_pymc.extract.densities import ModelDensities
+from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.native_rows import NativeRows, StoredRows
 from amc_pymc.extract.row_packing import RowPacking
 from amc_pymc.extract.rows import possible_points
@@ -19,10 +20,10 @@ from amc_pymc.step_methods.model_densities import (
 )
 from amc_pymc.step_methods.settings import Options
 
-__all__ = ["stored_densities"]
+__all__ = ["SEED", "refuse_other_steps", "stored_densities"]
 
 #: The point at which packed rows are checked does not depend on the user's seed.
-_SEED = 20161
+SEED = 20161
 
 
 def stored_densities(
@@ -42,8 +43,8 @@ def stored_densities(
     rows = options.rows
     assert rows is not None
     plain = plain_densities(model, options.observed_vars, None, point, options.compile_kwargs)
-    _refuse_other_steps(plain, active_names)
-    _, around = possible_points(model, plain.layout, dict(point), as_generator(_SEED), 2)
+    refuse_other_steps(plain, active_names)
+    _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
     packing = RowPacking(
         model, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph
     )
@@ -56,9 +57,15 @@ def stored_densities(
     return densities
 
 
-def _refuse_other_steps(densities: ModelDensities, active_names: Sequence[str]) -> None:
+def refuse_other_steps(
+    densities: ModelDensities | GroupedModel, active_names: Sequence[str]
+) -> None:
     """Other steps would see the placeholders only."""
-    names, layout = densities.rows.value_vars, densities.layout
+    layout = densities.layout
+    if isinstance(densities, GroupedModel):
+        names = densities.groups.reads
+    else:
+        names = densities.rows.value_vars
     discrete = [n for n in names if not layout.is_continuous(n)]
     if discrete:
         raise ValueError(
