@@ -12,7 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
@@ -27,6 +27,8 @@ from amc_pymc.row_store import Placeholder
 
 __all__ = ["RowPacking", "refusal"]
 
+#: Entries of arrays that may be shapes.
+_SHORT = 8
 #: Log-likelihoods of packed rows and of the model's graph differ by rounding only, by its type.
 _TOLERANCES = {"float64": 1e-7, "float32": 1e-3}
 
@@ -64,7 +66,7 @@ class RowPacking:
     whole : (C,) bool array
         Columns of whole numbers.
     digest : str
-        Of ``source``.
+        Of ``source`` and of arrays that rows choose from.
     """
 
     def __init__(
@@ -86,7 +88,9 @@ class RowPacking:
         places = {id(column): k for k, column in enumerate(self._columns._all)}
         self._used = [places[id(column)] for column in used]
         self.whole = np.array([c.values.dtype.kind != "f" for c in used] or [True])
-        self.digest = hashlib.blake2b(self.source.encode(), digest_size=16).hexdigest()
+        self.digest = hashlib.blake2b(
+            self.source.encode() + self._data.tables(), digest_size=16
+        ).hexdigest()
         self._data.check_halves()
 
     def _printed(self) -> tuple[Sequence[Column], str]:
@@ -180,7 +184,7 @@ class _Data:
         self._axes = [i.axis for i in rows._inputs]
         self._types = [i.array.dtype for i in rows._inputs]
         names = ", ".join(rows.observed_vars)
-        self.per_row = cut.per_row
+        self.per_row, self._others, self._n_rows = cut.per_row, cut.others, rows.n_rows
         self._shared = _row_data(model, cut, rows.n_rows, names)
         self.placeholders = tuple(_placeholder(v) for v in self._shared)
         reads = [v for v in (*cut.others, *rest_data) if set(ancestors([v])) & set(self._shared)]
@@ -235,6 +239,17 @@ class _Data:
                         "other rows (as with x - x.mean()); compute it beforehand, or pass the "
                         "number itself"
                     )
+
+    def tables(self) -> bytes:
+        """A hash of arrays that rows choose from, or are computed with."""
+        digest = hashlib.blake2b(digest_size=16)
+        for v in ancestors([*self.per_row, *self._others]):
+            if v in self._shared or not isinstance(v, Constant | SharedVariable):
+                continue
+            value = v.data if isinstance(v, Constant) else v.get_value(borrow=True)
+            if np.size(value) > _SHORT and self._n_rows not in np.shape(value):
+                digest.update(np.ascontiguousarray(value).tobytes())
+        return digest.digest()
 
     def reader(self, k: int) -> tuple[tuple[str, ...], Callable[..., np.ndarray]]:
         """Names of the ``pm.Data`` that the k-th data of rows are made of, and how."""
