@@ -169,7 +169,7 @@ class _GroupWriter(Writer):
             runs = run_of[levels]
             order, counts = np.argsort(runs, kind="stable"), np.bincount(runs, minlength=place.size)
             if np.any(place + counts > ends):
-                raise ValueError("rows: the source has changed while it was read")
+                raise _changed()
             stops = np.cumsum(counts)
             for k in np.flatnonzero(counts):
                 own = order[stops[k] - counts[k] : stops[k]]
@@ -193,17 +193,22 @@ class _GroupWriter(Writer):
                     number = min(self._bucket, end - row)
                     yield read_at(file, self._place(row), number * self._width)
             elif end > begin:
-                yield self._sorted_bucket(file, level_file, begin, end)
+                sizes = np.diff(self._first[start : stop + 1])
+                own = np.repeat(np.arange(start, stop, dtype=_LEVEL), sizes)
+                yield self._sorted_bucket(file, level_file, begin, own)
             bar.advance(end - begin)
 
     def _sorted_bucket(
-        self, file: BinaryIO, level_file: BinaryIO, begin: int, end: int
+        self, file: BinaryIO, level_file: BinaryIO, begin: int, expected: np.ndarray
     ) -> np.ndarray:
+        """Sort rows from ``begin`` on by level; ``expected`` are the levels in order."""
         size = _LEVEL.itemsize
-        levels = read_at(level_file, begin * size, (end - begin) * size).view(_LEVEL)
-        raw = read_at(file, self._place(begin), (end - begin) * self._width)
-        rows = raw.view(self._dtype).reshape(end - begin, -1)
+        levels = read_at(level_file, begin * size, expected.nbytes).view(_LEVEL)
+        raw = read_at(file, self._place(begin), expected.size * self._width)
+        rows = raw.view(self._dtype).reshape(expected.size, -1)
         order = np.argsort(levels, kind="stable")
+        if not np.array_equal(levels[order], expected):
+            raise _changed()
         raw = rows.take(order, axis=0).reshape(-1).view(np.uint8)
         write_at(file, self._place(begin), raw.data)
         return raw
@@ -218,6 +223,10 @@ class _GroupWriter(Writer):
         first = self._first.astype("<i8").tobytes()
         write_at(file, self._place(n_stored(self._header)), first)
         self._header["first_checksum"] = f"{zlib.crc32(first):08x}"
+
+
+def _changed() -> ValueError:
+    return ValueError("rows: the source has changed while it was read")
 
 
 def _runs(first: np.ndarray, size: int) -> np.ndarray:
