@@ -230,7 +230,8 @@ class _Data:
             except Exception as error:
                 raise refusal(
                     "data of the model that are no pm.Data have as many rows as the placeholders; "
-                    f"make them pm.Data and pass their rows, too ({error})"
+                    f"make them pm.Data and pass their rows, too ({error}). Numbers of groups may "
+                    "be pm.Data if there are more or fewer groups than placeholders"
                 ) from error
             for a, b in zip(whole, got):
                 if a[part].shape != b.shape or not np.allclose(a[part], b, equal_nan=True):

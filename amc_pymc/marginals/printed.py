@@ -109,11 +109,6 @@ class _Printer:
             n: text[self.graph.nodes[n].kind].format(place.format(k)) for k, n in enumerate(nodes)
         }
 
-    def _columns(self, outputs: Sequence[int]) -> dict[int, str]:
-        """Data of a row, which may be stored in 32 bits and are computed with in 64."""
-        leaves = self.graph.leaves(outputs, "column")
-        return {n: f"float(rows[{self.graph.nodes[n].value}, i])" for n in leaves}
-
     def stage(self, name: str, stages: Stages, arrays: Sequence[str]) -> list[str]:
         """Functions that write what does not depend on local effects, and their sizes."""
         shared = self._read(stages.shared, "shared[{}]")
@@ -121,8 +116,7 @@ class _Printer:
             self.graph, f"{name}_shared", (*arrays, "shared"), stages.shared, {}, "shared[{}]"
         )
         row = (*arrays, "shared", "rows", "begin", "n", "kept")
-        known = shared | self._columns(self.kept(stages))
-        loops, number = print_loops(self.graph, f"{name}_kept", row, self.kept(stages), known)
+        loops, number = print_loops(self.graph, f"{name}_kept", row, self.kept(stages), shared)
         sizes = f"N_{name.upper()}_SHARED, N_{name.upper()}_KEPT = "
         return [f"{sizes}{max(1, len(stages.shared))}, {max(1, number)}", "", "", *first, *loops]
 

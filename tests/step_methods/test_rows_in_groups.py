@@ -277,15 +277,17 @@ def classes(values, z):
     return model
 
 
-def one_hot_beside(values, z):
-    """Columns that are one-hot in the placeholders only."""
+def crossed_with_few(values, z):
+    """Another factor of few levels, and columns that are one-hot in the placeholders only."""
+    values["h"] = (values["g"] * 7 + np.arange(len(values["g"]))) % 5
     X = np.eye(4)[np.arange(len(values["x"])) % 4]
     X[60:] *= values["x"][60:, None]
     values["X"] = X
     with pm.Model() as model:
-        g, y, X_ = (pm.Data(n, values[n]) for n in ("g", "y", "X"))
+        g, h, y, X_ = (pm.Data(n, values[n]) for n in ("g", "h", "y", "X"))
         u = pm.Normal("u", 0, pm.HalfNormal("sd"), shape=G)
-        pm.StudentT("obs", nu=5, mu=u[g] + X_ @ pm.Normal("b", shape=4), sigma=1, observed=y)
+        v = pm.Normal("v", 0, pm.HalfNormal("sd_v"), shape=5)
+        pm.StudentT("obs", nu=5, mu=u[g] + v[h] + X_ @ pm.Normal("b", shape=4), observed=y)
     return model
 
 
@@ -293,7 +295,7 @@ def chosen_factor(model):
     return next(f for f in find_factors(model) if not f.reason)
 
 
-@pytest.mark.parametrize("build", [covariates, slopes, classes, one_hot_beside])
+@pytest.mark.parametrize("build", [covariates, slopes, classes, crossed_with_few])
 def test_models(build):
     rng = np.random.default_rng(8)
     values, z = values_of(rng), rng.normal(size=G)
@@ -328,6 +330,18 @@ def test_float32_rounds_the_data_only():
     )
     for x in pair()[2]:
         np.testing.assert_allclose(ours.all_values(x), theirs.all_values(x), rtol=1e-9, atol=1e-9)
+
+
+def test_large_groups_are_told(monkeypatch, caplog):
+    """They are read as a whole."""
+    from amc_pymc.step_methods import stored_groups
+
+    first = np.array([0, 10, 10, 5_010])
+    stored_groups._warn_of_large_groups(first)
+    assert not caplog.text
+    monkeypatch.setattr(stored_groups, "_MUCH", 600_000)
+    stored_groups._warn_of_large_groups(first)
+    assert "Group 2 has 5,000 rows. A group is read as a whole" in caplog.text
 
 
 # --- what is refused ------------------------------------------------------------------------------
