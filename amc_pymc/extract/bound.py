@@ -34,7 +34,7 @@ import sys
 
 import numpy as np
 
-from numba import carray
+from numba import carray, farray  # noqa: F401
 
 from amc_pymc.extract.bound import entry, pointer
 
@@ -101,8 +101,8 @@ def bound_function(kernel, signature, arrays: Sequence[np.ndarray]):
         Of a module that :func:`~amc_pymc.expressions.kernels.load_kernels` has loaded.
     signature : numba signature
         Of the leading arguments and the result.
-    arrays : sequence of C-contiguous arrays
-        Bound by address; the function keeps them alive.
+    arrays : sequence of contiguous arrays
+        In the order of C or Fortran. Bound by address; the function keeps them alive.
 
     Raises
     ------
@@ -131,7 +131,8 @@ def _printed(kernel, n_leading: int, arrays: Sequence[np.ndarray]) -> str:
     for array in arrays:
         place = [f"entry(TABLE, line * {width} + {k + j})" for j in range(1 + array.ndim)]
         shape = "".join(f"{v}, " for v in place[1:])
-        views.append(f"carray(pointer({place[0]}), ({shape}), np.{array.dtype.name})")
+        view = "carray" if array.flags.c_contiguous else "farray"
+        views.append(f"{view}(pointer({place[0]}), ({shape}), np.{array.dtype.name})")
         k += 1 + array.ndim
     return _SOURCE.format(
         module=kernel.py_func.__module__,

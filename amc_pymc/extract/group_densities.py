@@ -12,9 +12,10 @@ from numba import types
 
 from amc_pymc.expressions.kernels import load_kernels
 from amc_pymc.extract.bound import bound_function
-from amc_pymc.extract.groups import Groups
+from amc_pymc.extract.groups import Groups, effects_at
 from amc_pymc.extract.rest import RestDensities
 from amc_pymc.marginals import SHARED_LOOPS, hermite_nodes, printed_source, state_nodes
+from amc_pymc.row_store import AROUND
 
 __all__ = ["GroupDensities", "GroupedModel"]
 
@@ -23,6 +24,8 @@ _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], type
 _FIRST = {1: 7, 2: 5, 3: 5}
 #: Where weights of held nodes have changed by more than this between nodes, in nats, nodes are moved.
 _MOST_SPREAD = 1.0
+#: Bytes of groups in a store that are read before their memory is let go of.
+_PART = 64 * 2**20
 #: Proposals that lower the log-likelihood by more than this, in nats, are rejected whatever the error.
 _HOPELESS = -20.0
 
@@ -95,8 +98,9 @@ class GroupDensities:
     def raced(self, x, x_new, centre: np.ndarray, idx: np.ndarray) -> np.ndarray:
         """What races sample of some groups, (m,)."""
         self.rows_evaluated += int(idx.size * self.race_cost / 4)
-        pair = np.stack([x, x_new])
-        return self.kernels.rewards(pair, centre, idx, *self._raced_arrays)[1]
+        pair, arrays = np.stack([x, x_new]), self._raced_arrays
+        parts = [self.kernels.rewards(pair, centre, p, *arrays)[1] for p in self._parts(idx)]
+        return _joined(parts)
 
     def raced_change(self, x, x_new, surrogate, idx: np.ndarray) -> float:
         """Change of some groups' summed log-likelihood as races see it."""
@@ -160,10 +164,48 @@ class GroupDensities:
         self.approximation_error = 0.0
 
     def touch(self, n_rows: float) -> None:
-        """Groups are in memory."""
+        """Take note of rows of groups read at random, which may take memory."""
+        if self._store is not None:
+            self._store.touch(n_rows / max(1.0, self.n_rows) * self.n_units * self._places_read)
 
     def release(self) -> None:
-        """Groups stay in memory."""
+        """Let go of memory that can be read again, if rows lie in a store."""
+        if self._store is not None:
+            self._store.release()
+
+    @property
+    def _store(self):
+        return self.groups.store
+
+    @property
+    def _places_read(self) -> float:
+        """Pieces of memory that reading an average group maps."""
+        width = self.groups.columns.itemsize * len(self.groups.columns)
+        return 1.0 + self.n_rows / self.n_units * width / AROUND
+
+    def _parts(self, idx: np.ndarray) -> Iterator[np.ndarray]:
+        """Units of which so many are read at once that their rows take a bounded memory.
+
+        In memory these are all. In a store, the pages of a part are let go of after it.
+        """
+        if self._store is None or not idx.size:
+            yield idx
+            return
+        ends = np.cumsum(self._bytes_read(idx))
+        start = 0
+        while start < idx.size:
+            before = ends[start - 1] if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + _PART, side="right")))
+            yield idx[start:stop]
+            self.release()
+            start = stop
+
+    def _bytes_read(self, idx: np.ndarray) -> np.ndarray:
+        """Memory that reading each of some groups may map."""
+        first, columns = self.groups.first, self.groups.columns
+        size = (first[idx + 1] - first[idx]) * (columns.itemsize * len(columns))
+        apart = idx[-1] - idx[0] + 1 > idx.size
+        return size + (AROUND if apart else 0)
 
     def raise_errors(self) -> None:
         """No Python code is called."""
@@ -173,7 +215,7 @@ class GroupDensities:
     @property
     def _places(self):
         g = self.groups
-        return [g.rows, g.first, g.groups, self.modes, self.factors]
+        return [g.columns, g.first, g.groups, self.modes, self.factors]
 
     @property
     def _arrays(self):
@@ -204,7 +246,13 @@ class GroupDensities:
 
     def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
         """Marginal log-likelihoods (m,) of some groups at x."""
-        return self.kernels.values(x, idx, *self._arrays, False, self.counter)
+        return self._values(x, idx, self.nodes, False)
+
+    def _values(self, x: np.ndarray, idx: np.ndarray, nodes, keep: bool) -> np.ndarray:
+        """The same with some nodes, which may be left where they were moved to."""
+        arrays = [*self._places, *nodes]
+        values = self.kernels.values
+        return _joined([values(x, p, *arrays, keep, self.counter) for p in self._parts(idx)])
 
     def all_values(self, x: np.ndarray) -> np.ndarray:
         """Marginal log-likelihoods (G,) of all groups at x."""
@@ -228,10 +276,7 @@ class GroupDensities:
             coarse = self.raced_change(x, x_new, surrogate, units)
         if self.discrete:
             return coarse
-        there, here = (
-            self.kernels.values(y, units, *self._places, *self.finer, False, self.counter)
-            for y in (x_new, x)
-        )
+        there, here = (self._values(y, units, self.finer, False) for y in (x_new, x))
         fine = float(np.sum(there - here))
         if fine > _HOPELESS:
             self.approximation_error = max(self.approximation_error, abs(fine - coarse))
@@ -241,7 +286,7 @@ class GroupDensities:
         """Move the stored nodes to the modes at x, of some groups or all."""
         self.settled = idx is None
         idx = np.arange(self.n_units) if idx is None else idx
-        self.kernels.values(x, idx, *self._arrays, True, self.counter)
+        self._values(x, idx, self.nodes, True)
 
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None, *, climb=True):
         """Sum of the log-likelihood over some groups (default all) and its gradient (E,)."""
@@ -285,18 +330,44 @@ class GroupDensities:
 
     def complete(self, x: np.ndarray, effects: np.ndarray) -> float:
         """Log density of all rows and local effects (G, q)."""
-        g = self.groups
-        return float(self.kernels.complete(x, effects, g.rows, g.first, g.groups))
+        g, total = self.groups, 0.0
+        for s, first in self._ranges():
+            total += self.kernels.complete(x, effects[s], g.columns, first, g.groups[s])
+        return float(total)
 
     def draw_effects(self, x: np.ndarray, effects: np.ndarray, tries: int, rng) -> float:
         """Draw local effects (G, q) given x, in place; return the share of proposals accepted."""
-        return self.kernels.draw_effects(x, effects, tries, rng, *self._arrays, self.counter)
+        g, accepted = self.groups, 0.0
+        for s, first in self._ranges():
+            places = [g.columns, first, g.groups[s], self.modes[s], self.factors[s], *self.nodes]
+            share = self.kernels.draw_effects(x, effects[s], tries, rng, *places, self.counter)
+            accepted += share * (first.size - 1) / self.n_units
+        return accepted
+
+    def _ranges(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Consecutive units in parts, and where rows of each unit of a part begin and end."""
+        for part in self._parts(np.arange(self.n_units)):
+            start, stop = int(part[0]), int(part[-1]) + 1
+            yield slice(start, stop), self.groups.first[start : stop + 1]
 
     def _sums(self, x, rows, climb, second):
         idx = np.arange(self.n_units) if rows is None else np.asarray(rows, np.int64)
         share = idx.size / self.n_units
         self.rows_evaluated += int(3 * share * self.n_rows * len(self.nodes.log_weights))
-        return self.kernels.sums(x, idx, *self._arrays, climb, second, self.counter)
+        total, gradient, hessian = 0.0, 0.0, 0.0
+        for part in self._parts(idx):
+            found = self.kernels.sums(x, part, *self._arrays, climb, second, self.counter)
+            total, gradient, hessian = (
+                total + found[0],
+                gradient + found[1],
+                hessian + found[2],
+            )
+        return total, gradient, hessian
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Results of parts of the units, in one array."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class GroupedModel(GroupDensities, RestDensities):
@@ -338,8 +409,7 @@ class GroupedModel(GroupDensities, RestDensities):
 
     def effects(self, point) -> np.ndarray:
         """Local effects (G, q) at a point of the whole model."""
-        parts = [np.asarray(point[n]) for n in self.groups.factor.names]
-        return np.concatenate([p.reshape(len(p), -1) for p in parts], axis=1).astype(float)
+        return effects_at(self.groups.factor, point)
 
     def as_point(self, effects: np.ndarray, like) -> dict[str, np.ndarray]:
         """Local effects (G, q) as variables with the shapes and dtypes of a point."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -46,9 +46,18 @@ from amc_pymc.extract.rows import (
 from amc_pymc.extract.scalars import Index, NotScalar, stabilised
 from amc_pymc.extract.support import element_states
 from amc_pymc.marginals import ROWS_BEYOND, GroupProgram
-from amc_pymc.row_store import SharedArray, shared_array
+from amc_pymc.row_store import RowStore, SharedArray, shared_array
 
-__all__ = ["Factor", "Groups", "find_factors", "take_groups"]
+__all__ = [
+    "Factor",
+    "GroupExpressions",
+    "Groups",
+    "effects_at",
+    "find_factors",
+    "group_expressions",
+    "sorted_by_level",
+    "take_groups",
+]
 
 _log = logging.getLogger("amc_pymc")
 #: Local effects of a group that a product rule still integrates.
@@ -74,6 +83,8 @@ class Factor:
         The same as the user named them.
     reason : str
         Why the effects cannot be integrated out; empty if they can.
+    stored : bool
+        Whether the rows lie in a store, so that ``levels`` are those of some rows only.
     """
 
     names: tuple[str, ...]
@@ -82,6 +93,7 @@ class Factor:
     levels: tuple[np.ndarray, ...]
     variables: tuple[str, ...]
     reason: str = ""
+    stored: bool = False
 
     def __getstate__(self):
         # Whoever gets a pickle has the rows sorted already.
@@ -126,6 +138,8 @@ class Groups:
         Where rows and groups have them.
     shared : SharedArray or None
         What ``rows`` lie in, if processes share them.
+    store : RowStore or None
+        Where rows lie if they are not in memory, (N + 16, C); ``rows`` has none of them then.
     """
 
     factor: Factor
@@ -144,6 +158,7 @@ class Groups:
     held_rows: tuple[HeldColumn, ...] = ()
     held_groups: tuple[HeldColumn, ...] = ()
     shared: SharedArray | None = None
+    store: RowStore | None = None
 
     def __getstate__(self):
         # What the data are sorted from is not needed where they are read.
@@ -162,6 +177,11 @@ class Groups:
     def n_rows(self) -> int:
         """N."""
         return int(self.first[-1])
+
+    @property
+    def columns(self) -> np.ndarray:
+        """What kernels read of rows, (C, N + 16), in memory or mapped into it."""
+        return self.rows if self.store is None else self.store.data.T
 
     @property
     def n_groups(self) -> int:
@@ -302,6 +322,12 @@ class _Reads:
         values = np.broadcast_to(values, self.rows.n_rows).astype(np.int64)
         n = dict(zip(self.rows.layout.names, self.rows.layout.shapes))[name][0]
         return np.where(values < 0, values + n, values)
+
+
+def effects_at(factor: Factor, point: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Local effects (G, q) at a point of the whole model."""
+    parts = [np.asarray(point[n]) for n in factor.names]
+    return np.concatenate([p.reshape(len(p), -1) for p in parts], axis=1).astype(float)
 
 
 # --- may it be integrated out? ------------------------------------------------------------------
@@ -490,9 +516,115 @@ def take_groups(
     -------
     Groups
     """
+    sources = _sources(model, observed_vars)
+    graph = Graph()
+    columns = Columns(graph, "column")
+    parts = [columns.part(k) for k in range(len(sources))]
+    found = group_expressions(model, factor, sources, columns, parts, held=held)
+    order, first = sorted_by_level(np.concatenate(factor.levels), factor.n_levels)
+    shared = shared_array((max(1, len(found.row_columns)), order.size + ROWS_BEYOND))
+    draft = None if shared is None else shared.draft()
+    rows = _row_data(found.row_columns, [s.n_rows for s in sources], order, draft)
+    groups = found.groups(rows, first, order)
+    return groups if shared is None else replace(groups, rows=shared.data, shared=shared)
+
+
+def sorted_by_level(levels: np.ndarray, n_levels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Order (N,) of rows by level, those of a level as they come, and first row (G + 1,) of each."""
+    counts = np.bincount(levels, minlength=n_levels)
+    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return np.argsort(levels, kind="stable"), first
+
+
+@dataclass(frozen=True, eq=False)
+class GroupExpressions:
+    """Expressions of rows and priors of groups, and the columns that they read.
+
+    Attributes
+    ----------
+    factor, layout, program, reads, centring, sources, states, held
+        As for :class:`Groups`.
+    row_columns, group_columns : tuple of Column
+        In the order in which the program numbers them.
+    level : int
+        Node of the level of a row; that of the first observed variable.
+    """
+
+    factor: Factor
+    layout: FlatLayout
+    program: GroupProgram
+    reads: tuple[str, ...]
+    centring: Centring
+    sources: tuple[RowLogp, ...]
+    states: np.ndarray | None
+    held: Held | None
+    row_columns: tuple[Column, ...]
+    group_columns: tuple[Column, ...]
+    level: int
+
+    def groups(self, rows: np.ndarray, first: np.ndarray, order: np.ndarray) -> Groups:
+        """Groups whose rows are sorted by level."""
+        groups = _group_data(self.group_columns, self.factor.n_levels)
+        return Groups(
+            factor=self.factor,
+            layout=self.layout,
+            program=self.program,
+            rows=rows,
+            first=first,
+            groups=groups,
+            reads=self.reads,
+            centring=self.centring,
+            observed_vars=tuple(n for s in self.sources for n in s.observed_vars),
+            sources=self.sources,
+            states=self.states,
+            order=order,
+            held=self.held,
+            held_rows=_held_columns(self.row_columns, rows),
+            held_groups=_held_columns(self.group_columns, groups.T),
+        )
+
+
+def group_expressions(
+    model,
+    factor: Factor,
+    sources: Sequence[RowLogp],
+    columns: Columns,
+    parts: Sequence[Columns],
+    *,
+    held: Sequence[str] = (),
+    arrays: Sequence[np.ndarray] | None = None,
+) -> GroupExpressions:
+    """What a model is when the effects of one factor are integrated out.
+
+    Parameters
+    ----------
+    model : pm.Model
+    factor : Factor
+        From :func:`find_factors`, without a ``reason``.
+    sources : sequence of RowLogp
+        Rows of each observed variable.
+    columns : Columns
+        Of all rows.
+    parts : sequence of Columns
+        Those of each source.
+    held : sequence of str
+        Value variables that are data instead of parameters.
+    arrays : sequence of arrays, optional
+        Data in the place of those of the only source, as for :func:`row_expression`.
+
+    Returns
+    -------
+    GroupExpressions
+
+    Raises
+    ------
+    ValueError
+        The factor has a reason against it.
+    NotScalar
+        A row cannot be written as one expression.
+    """
     if factor.reason:
         raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
-    sources = _sources(model, observed_vars)
     whole = sources[0].layout
     chosen = _chosen_by_data(model, sources, factor)
     kept = [n for n in whole.names if n not in {*factor.names, *held}]
@@ -500,11 +632,13 @@ def take_groups(
     sizes = dict(zip(whole.names, whole.sizes))
     kept.sort(key=lambda name: name in chosen and sizes[name] > 1)
     layout, data = whole.part(kept), Held(whole.part(held)) if held else None
-    graph = Graph()
-    columns, group_columns = Columns(graph, "column"), Columns(graph, "group")
+    graph, group_columns = columns.graph, Columns(columns.graph, "group")
     leaves = _Leaves(graph, layout, local_slots(factor, model), data)
-    parts = [columns.part(k) for k in range(len(sources))]
-    outputs = [row_expression(s, graph, c, leaves.of(c)) for s, c in zip(sources, parts)]
+    outputs = [
+        row_expression(s, graph, c, leaves.of(c), arrays)
+        for s, c in zip(sources, parts, strict=True)
+    ]
+    level = leaves.levels[0]
     row = _chosen_by_source(graph, outputs, columns, sources)
     prior = _prior_expression(factor, model, graph, group_columns, leaves.of)
     scales = find_scales(graph, [row, prior], leaves.entries)
@@ -512,44 +646,33 @@ def take_groups(
     reads = _reads(graph, [row, prior], leaves.entries, layout)
     (row,), row_data = columns.used(columns.with_codes([row]))
     (prior,), group_data = group_columns.used([prior])
-    levels = np.concatenate(factor.levels)
-    order = np.argsort(levels, kind="stable")
-    first = np.concatenate([[0], np.cumsum(np.bincount(levels, minlength=factor.n_levels))])
     discrete = not whole.is_continuous(factor.names[0])
-    shared = shared_array((max(1, len(row_data)), order.size + ROWS_BEYOND))
-    draft = None if shared is None else shared.draft()
-    rows = _row_data(row_data, [s.n_rows for s in sources], order, draft)
-    held_rows = _held_columns(row_data, rows)
-    groups = _group_data(group_data, factor.n_levels)
-    return Groups(
+    return GroupExpressions(
         factor=factor,
         layout=layout,
         program=GroupProgram(graph, row, prior, factor.n_effects, discrete),
-        rows=rows if shared is None else shared.data,
-        first=first.astype(np.int64),
         reads=reads,
         centring=Centring(graph, layout, scales),
-        groups=groups,
-        observed_vars=tuple(n for s in sources for n in s.observed_vars),
-        sources=sources,
+        sources=tuple(sources),
         states=_states(model, factor) if discrete else None,
-        order=order,
         held=data,
-        held_rows=held_rows,
-        held_groups=_held_columns(group_data, groups.T),
-        shared=shared,
+        row_columns=tuple(row_data),
+        group_columns=tuple(group_data),
+        level=level,
     )
 
 
 class _Leaves:
     """Elements of variables: local effects, data if a variable is held, else entries of eta.
 
-    ``entries`` collects the variables that entries belong to.
+    ``entries`` collects the variables that entries belong to, ``levels`` the nodes by which rows
+    and groups choose local effects.
     """
 
     def __init__(self, graph: Graph, layout: FlatLayout, slots: dict, held: Held | None):
         self.graph, self.slots, self.held = graph, slots, held
         self.layout, self.entries = layout, dict[int, str]()
+        self.levels: list[int] = []
 
     def of(self, columns: Columns):
         """``(name, index) -> node`` for expressions that read these columns."""
@@ -558,6 +681,7 @@ class _Leaves:
 
     def _leaf(self, columns: Columns, entry, name: str, index: Index) -> int:
         if name in self.slots:
+            self.levels.append(index[0])
             return self.slots[name](self.graph, index)
         if self.held is not None and name in self.held.names:
             return columns.held(self.held.layout, name, index)

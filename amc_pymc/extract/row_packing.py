@@ -12,7 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
@@ -20,14 +20,16 @@ from amc_pymc.expressions import Families, Graph
 from amc_pymc.expressions.kernels import load_kernels
 from amc_pymc.extract.native_rows import packed_columns
 from amc_pymc.extract.parameters import ParameterCut
-from amc_pymc.extract.row_program import Columns, parameter_leaf, row_expression
+from amc_pymc.extract.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.extract.rows import DataCut, RowLogp, data_frontier, interpreted_mode
 from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.row_kernels import SHARED_LOOPS, TooLarge, printed_source, row_program
 from amc_pymc.row_store import Placeholder
 
-__all__ = ["RowPacking"]
+__all__ = ["RowPacking", "refusal"]
 
+#: Entries of arrays that may be shapes.
+_SHORT = 8
 #: Log-likelihoods of packed rows and of the model's graph differ by rounding only, by its type.
 _TOLERANCES = {"float64": 1e-7, "float32": 1e-3}
 
@@ -67,7 +69,7 @@ class RowPacking:
     whole : (C,) bool array
         Columns of whole numbers.
     digest : str
-        Of ``source``.
+        Of ``source`` and of arrays that rows choose from.
     """
 
     def __init__(
@@ -81,31 +83,41 @@ class RowPacking:
         cut: ParameterCut | None = None,
     ):
         if rows.row_local:
-            raise _refusal(f"{', '.join(rows.row_local)} has one value per row")
+            raise refusal(f"{', '.join(rows.row_local)} has one value per row")
         self._rows, self._point = rows, point
         self._etas = [x if cut is None else cut.evaluate(x) for x in (start, point)]
-        printed = rows if cut is None else cut.rows
+        self._printed_rows = rows if cut is None else cut.rows
         self._data = _Data(model, rows, data_frontier([rest], rest_inputs))
         self.placeholders = self._data.placeholders
-        graph = Graph()
         self._arrays = list(rows.arrays)
-        self._columns = _ChunkColumns(graph, self._arrays)
+        self._columns = _ChunkColumns(Graph(), self._arrays)
         try:
-            leaf = parameter_leaf(graph, printed.layout, columns=[self._columns])
-            families = Families(graph)
-            row = row_expression(printed, graph, self._columns, leaf, self._arrays, families)
-            (row,), used = self._columns.used([row])
-            self.n_columns = max(1, len(used))
-            program = row_program(graph, row, len(used), families, printed.layout.size)
-            self.source = printed_source(program)
+            used, self.source = self._printed()
         except (NotScalar, TooLarge, RecursionError) as error:
             reason = f"the log-likelihood of a row is not one expression of numbers ({error})"
-            raise _refusal(reason) from error
+            raise refusal(reason) from error
+        self.n_columns = max(1, len(used))
         places = {id(column): k for k, column in enumerate(self._columns._all)}
         self._used = [places[id(column)] for column in used]
         self.whole = np.array([c.values.dtype.kind != "f" for c in used] or [True])
-        self.digest = hashlib.blake2b(self.source.encode(), digest_size=16).hexdigest()
+        self.digest = hashlib.blake2b(
+            self.source.encode() + self._data.tables(), digest_size=16
+        ).hexdigest()
         self._data.check_halves()
+
+    def _printed(self) -> tuple[Sequence[Column], str]:
+        """Columns of a row, and the source of the kernels that read them."""
+        rows, columns, graph = self._printed_rows, self._columns, self._columns.graph
+        families = Families(graph)
+        leaf = parameter_leaf(graph, rows.layout, columns=[columns])
+        row = row_expression(rows, graph, columns, leaf, self._arrays, families)
+        (row,), used = columns.used([row])
+        program = row_program(graph, row, len(used), families, rows.layout.size)
+        return used, printed_source(program)
+
+    def _values(self, x: np.ndarray, packed: np.ndarray) -> np.ndarray:
+        """Log-likelihoods (m,) of packed rows at x (D,)."""
+        return self._kernels.values(x, np.arange(len(packed)), packed)
 
     def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
         """Columns (m, C) of the rows of each placeholder, the first of which has this number.
@@ -117,7 +129,7 @@ class RowPacking:
             columns do not say everything.
         """
         out = self._pack(chunk, first)
-        values = self._kernels.values(self._etas[0], np.arange(len(out)), out)
+        values = self._values(self._etas[0], out)
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
             raise ValueError(
@@ -143,7 +155,7 @@ class RowPacking:
             out = packed_columns(used, m)
         except NotScalar as error:
             raise ValueError(f"rows: {error}, in {where}") from error
-        got = self._kernels.values(self._etas[1], np.arange(m), out)
+        got = self._values(self._etas[1], out)
         tolerance = _TOLERANCES[str(expected.dtype)]
         alike = np.isclose(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
         if not alike.all():
@@ -186,6 +198,7 @@ class _Data:
         self._axes = [i.axis for i in rows._inputs]
         self._types = [i.array.dtype for i in rows._inputs]
         names = ", ".join(rows.observed_vars)
+        self.per_row, self._others, self._n_rows = cut.per_row, cut.others, rows.n_rows
         self._shared = _row_data(model, cut, rows.n_rows, names)
         self.placeholders = tuple(_placeholder(v) for v in self._shared)
         reads = [v for v in (*cut.others, *rest_data) if set(ancestors([v])) & set(self._shared)]
@@ -213,7 +226,7 @@ class _Data:
         rows, fixed = self._call(chunk)
         for variable, now, known in zip(self._fixed, fixed, self._known):
             if not np.array_equal(now, known, equal_nan=now.dtype.kind == "f"):
-                raise _refusal(
+                raise refusal(
                     f"the model reads {self._names([variable])} not only row by row, but also as a "
                     f"whole ({variable}), which is not the same for all rows"
                 )
@@ -229,17 +242,39 @@ class _Data:
             except _Refusal:
                 raise
             except Exception as error:
-                raise _refusal(
+                raise refusal(
                     "data of the model that are no pm.Data have as many rows as the placeholders; "
-                    f"make them pm.Data and pass their rows, too ({error})"
+                    f"make them pm.Data and pass their rows, too ({error}). Numbers of groups may "
+                    "be pm.Data if there are more or fewer groups than placeholders"
                 ) from error
             for a, b in zip(whole, got):
                 if a[part].shape != b.shape or not np.allclose(a[part], b, equal_nan=True):
-                    raise _refusal(
+                    raise refusal(
                         f"what the model makes of a row of {self._names(self._shared)} depends on "
                         "other rows (as with x - x.mean()); compute it beforehand, or pass the "
                         "number itself"
                     )
+
+    def tables(self) -> bytes:
+        """A hash of arrays that rows choose from, or are computed with."""
+        digest = hashlib.blake2b(digest_size=16)
+        for v in ancestors([*self.per_row, *self._others]):
+            if v in self._shared or not isinstance(v, Constant | SharedVariable):
+                continue
+            value = v.data if isinstance(v, Constant) else v.get_value(borrow=True)
+            if np.size(value) > _SHORT and self._n_rows not in np.shape(value):
+                digest.update(np.ascontiguousarray(value).tobytes())
+        return digest.digest()
+
+    def reader(self, k: int) -> tuple[tuple[str, ...], Callable[..., np.ndarray]]:
+        """Names of the ``pm.Data`` that the k-th data of rows are made of, and how."""
+        found = set(ancestors([self.per_row[k]]))
+        own = [v for v in self._shared if v in found]
+        inputs = [v.type.clone(shape=(None, *v.type.shape[1:]))(v.name) for v in own]
+        (output,) = clone_replace([self.per_row[k]], dict(zip(own, inputs)), rebuild_strict=False)
+        return tuple(str(v.name) for v in own), pytensor.function(
+            inputs, output, mode=interpreted_mode()
+        )
 
     def _names(self, variables) -> str:
         found = set(ancestors(variables)) & set(self._shared)
@@ -266,6 +301,17 @@ class _ChunkColumns(Columns):
         """Make all columns of what their arrays hold now."""
         for k, make in enumerate(self._makers):
             self._all[k] = self._all[k]._replace(values=make())
+
+    def input_of(self, node: int) -> int | None:
+        """Which data of rows an index is, if it is one number of the row's own data."""
+        leaves = self.graph.leaves([node], "column")
+        found = [key for (_, key), known in self._known.items() if [known] == leaves]
+        plain = [key[1] for key in found if key[0] == "input" and len(key) == 2]
+        return plain[0] if plain else None
+
+    def with_codes(self, outputs: Sequence[int]) -> list[int]:
+        """Outputs as they are: columns that are one-hot here need not be so elsewhere."""
+        return list(outputs)
 
     def check_signs(self, first: int) -> None:
         """Indices that are not negative in the placeholders must not be so elsewhere."""
@@ -297,14 +343,15 @@ class _Refusal(ValueError):
     """The rows of a model cannot be taken from a source."""
 
 
-def _refusal(reason: str) -> _Refusal:
+def refusal(reason: str) -> _Refusal:
+    """The error that says why."""
     return _Refusal(f"rows= cannot be used with this model: {reason}.")
 
 
 def _row_data(model, cut: DataCut, n_rows: int, observed: str) -> list[SharedVariable]:
     """Data containers with rows that the rows of a model read."""
     if n_rows < 2:
-        raise _refusal("the placeholders have one row; give them some hundred representative ones")
+        raise refusal("the placeholders have one row; give them some hundred representative ones")
     containers = {v for v in model.data_vars if isinstance(v, SharedVariable)}
     found: dict[SharedVariable, None] = {}
     for variable in cut.per_row:
@@ -314,7 +361,7 @@ def _row_data(model, cut: DataCut, n_rows: int, observed: str) -> list[SharedVar
             if v in containers and np.shape(v.get_value(borrow=True))[:1] == (n_rows,)
         ]
         if not own:
-            raise _refusal(
+            raise refusal(
                 f"the rows of {observed} read data that are no pm.Data with {n_rows} rows "
                 f"({variable}); make them pm.Data, also what is observed"
             )

@@ -14,10 +14,9 @@ from pymc.model import modelcontext
 
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
-from amc_pymc.extract.groups import find_factors
 from amc_pymc.extract.memo import remembering
 from amc_pymc.row_store import Rows
-from amc_pymc.step_methods.grouping import Turn, chosen_turns, reasons_against
+from amc_pymc.step_methods.grouping import Turn, chosen_turns, possible_factors, reasons_against
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import chosen_vars
 from amc_pymc.step_methods.settings import Options, TaylorProxy
@@ -141,7 +140,7 @@ def racing_outlook(
     names = moved if vars is not None else [v.name for v in model.value_vars]
     point = dict(initial_point) if initial_point is not None else initial_point_of(model)
     auto = options.marginalize == "auto"
-    factors = find_factors(model, options.observed_vars) if auto else None
+    factors = possible_factors(model, options) if auto else None
     turn, *later = chosen_turns(model, names, options, factors)
     prepared = prepare(model, turn.names, options, point=point, turn=turn)
     left = reasons_against(factors, names) if factors is not None else ()

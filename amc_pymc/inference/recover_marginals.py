@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+from collections.abc import Mapping
 from typing import Any
 
 import arviz_base as az
@@ -20,8 +23,10 @@ from amc_pymc.extract.rows import interpreted_mode
 from amc_pymc.extract.unconstrain import unconstrain
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, as_generator
+from amc_pymc.row_store import Rows, as_rows
 from amc_pymc.step_methods.grouping import grouped_by
 from amc_pymc.step_methods.model_densities import grouped_densities
+from amc_pymc.step_methods.stored_groups import stored_group_densities
 
 __all__ = ["recover_marginals"]
 
@@ -32,6 +37,7 @@ def recover_marginals(
     model=None,
     var_names: str | list[str] | None = None,
     observed_vars: Any = None,
+    rows: Rows | Mapping[str, Any] | str | os.PathLike | None = None,
     tries: int = 5,
     random_seed: RandomSeed = None,
     progressbar: bool = True,
@@ -52,6 +58,9 @@ def recover_marginals(
         Variables to draw, those of one grouping factor; default those whose draws are NaN.
     observed_vars : sequence of str or variables, optional
         As for the step.
+    rows : amc_pymc.Rows or mapping of str to array or path, optional
+        As for the step, if it had them: the model's own data are placeholders then. With
+        ``Rows(folder=)`` the store that the step has made is used again.
     tries : int, default 5
         Independence Metropolis-Hastings proposals for each group and draw, each accepted with a
         probability of 0.8 to 1. Discrete effects are drawn exactly.
@@ -107,10 +116,15 @@ def recover_marginals(
     if not posterior.sizes.get("chain") or not posterior.sizes.get("draw"):
         raise ValueError("idata has no draws")
     names = _wanted(model, posterior, var_names)
+    stored, point = as_rows(rows), initial_point_of(model)
     factor = grouped_by(names, find_factors(model, observed_vars), model, "var_names")
     local = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in factor.names}
-    point = initial_point_of(model)
-    grouped = grouped_densities(model, factor, observed_vars, point, None)
+    if stored is None:
+        grouped = grouped_densities(model, factor, observed_vars, point, None)
+    else:
+        grouped = stored_group_densities(
+            model, factor, observed_vars, stored, point, progressbar=progressbar
+        )
     x = _points(model, grouped, posterior, local, point)
     grouped.settle(x.mean(axis=0))
     rng = as_generator(random_seed)

@@ -691,6 +691,19 @@ def complete(eta, effects, rows, first, groups):
 
 
 @njit(cache=True, error_model="numpy")
+def row_values(eta, effects, levels, rows):
+    """Log-likelihoods (m,) of rows given the local effects (G, q), each row's those of its level."""
+    shared = np.empty(N_VALUE_SHARED)
+    value_shared(eta, shared)
+    kept = np.empty((N_VALUE_KEPT, 1))
+    out = np.empty(levels.size)
+    for i in range(levels.size):
+        value_kept(eta, shared, rows, i, 1, kept)
+        out[i] = row_value(eta, shared, kept, 0, effects[levels[i]])[0]
+    return out
+
+
+@njit(cache=True, error_model="numpy")
 def draw_effects(
     eta, effects, tries, rng, rows, first, groups, modes, factors, nodes, log_weights, counter
 ):

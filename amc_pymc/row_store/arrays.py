@@ -31,11 +31,14 @@ class ArraySource:
         self.dtypes = {n: np.dtype(a.dtype) for n, a in self._arrays.items()}
         self.labels: dict[str, Sequence[str]] = dict.fromkeys(self._arrays, ())
 
-    def chunks(self, size: int) -> Iterator[dict[str, np.ndarray]]:
-        """Rows in order, at most ``size`` at a time."""
-        parts = [recut(_blocks(a, size), size) for a in self._arrays.values()]
+    def chunks(
+        self, size: int, names: Sequence[str] | None = None
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Rows in order, at most ``size`` at a time, of all data or some."""
+        names = list(self._arrays) if names is None else names
+        parts = [recut(_blocks(self._arrays[n], size), size) for n in names]
         for chunk in zip(*parts, strict=True):
-            yield dict(zip(self._arrays, chunk))
+            yield dict(zip(names, chunk))
 
     def stamp(self) -> list:
         """Shapes, types, and the file of a memory map or a hash of some rows."""

@@ -11,13 +11,25 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-__all__ = ["FORMAT", "difference", "digest_of", "encoded", "read_header", "room_for"]
+__all__ = [
+    "FORMAT",
+    "difference",
+    "digest_of",
+    "encoded",
+    "end_of_rows",
+    "n_stored",
+    "read_first",
+    "read_header",
+    "room_for",
+    "size_of",
+]
 
 #: Version of the format.
 FORMAT = 1
 _MAGIC = b"amc_rows"
 _PREFIX = struct.Struct("<8sQI")
 _PAGE = 4096
+_FIRST = np.dtype("<i8")
 
 
 def digest_of(value: Any) -> str:
@@ -61,8 +73,43 @@ def read_header(file: BinaryIO) -> dict[str, Any]:
     return header
 
 
+def n_stored(header: dict[str, Any]) -> int:
+    """Rows of a store, with the copies of the last one that kernels of groups read beyond it."""
+    return header["n_rows"] + header.get("beyond", 0)
+
+
+def end_of_rows(header: dict[str, Any]) -> int:
+    """Where the rows of a store end."""
+    width = header["n_columns"] * np.dtype(header["dtype"]).itemsize
+    return header["offset"] + n_stored(header) * width
+
+
+def size_of(header: dict[str, Any]) -> int:
+    """Bytes of a store: its header, its rows, and where each group begins if there are groups."""
+    levels = header.get("levels")
+    return end_of_rows(header) + (0 if levels is None else (levels + 1) * _FIRST.itemsize)
+
+
+def read_first(file: BinaryIO, header: dict[str, Any]) -> np.ndarray:
+    """Where the rows of each group of a store begin, and the end (G + 1,).
+
+    Raises
+    ------
+    ValueError
+        It is not what was written.
+    """
+    start = end_of_rows(header)
+    file.seek(start)
+    text = file.read(size_of(header) - start)
+    if f"{zlib.crc32(text):08x}" != header["first_checksum"]:
+        raise ValueError("its table of groups is damaged")
+    return np.frombuffer(text, _FIRST).astype(np.int64)
+
+
 #: What must agree for a store to be used again, and what to say if it does not.
 _MUST_AGREE = {
+    "levels": "its rows lie in another number of groups, or in none",
+    "index": "its rows are grouped by other data",
     "program": "it was made for another model: rows read other columns, or in another way",
     "n_columns": "it was made for another model, whose rows read another number of columns",
     "source": "the source has changed since it was made, or it was made from another one",
@@ -76,8 +123,9 @@ _MUST_AGREE = {
 def difference(header: dict[str, Any], expected: dict[str, Any]) -> str:
     """Why a store is not the one expected; empty if it is."""
     for name, reason in _MUST_AGREE.items():
-        if header[name] != expected[name]:
-            shown = "" if name in ("program", "source") else f" ({header[name]!r}"
-            return f"{reason}{shown and f'{shown}, not {expected[name]!r})'}"
+        found, wanted = header.get(name), expected.get(name)
+        if found != wanted:
+            shown = "" if name in ("program", "source") else f" ({found!r}, not {wanted!r})"
+            return f"{reason}{shown}"
     same = np.allclose(header["sample"], expected["sample"], rtol=1e-9, atol=1e-12, equal_nan=True)
     return "" if same else "rows of the source or what the model makes of them have changed"

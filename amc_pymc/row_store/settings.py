@@ -23,7 +23,9 @@ class Rows:
 
     The model is built on placeholders: ``pm.Data`` containers with some hundred representative
     rows. One pass over the source writes what rows read of the data to a store on disk, in random
-    order. The source is not read again.
+    order. The source is not read again. In a model whose effects of groups are integrated out, rows
+    lie group by group, in the order of the source within each; one more pass, over the index of
+    groups alone, counts them before.
 
     Parameters
     ----------
@@ -42,7 +44,8 @@ class Rows:
     seed : int, default 0
         Of the random order.
     shuffle : bool, default True
-        Whether rows are put in random order. Races draw rows at random anyway.
+        Whether rows are put in random order. Races draw rows at random anyway. Neither it nor
+        ``seed`` changes a store in groups.
     dtype : {"float64", "float32"}
         Of the store. ``"float32"`` takes half of the space and rounds the data to seven digits;
         sums are those of 64 bits all the same. What that does to decisions is measured on a sample

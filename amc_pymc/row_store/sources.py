@@ -36,8 +36,10 @@ class RowSource(Protocol):
     dtypes: dict[str, np.dtype]
     labels: dict[str, Sequence[str]]
 
-    def chunks(self, size: int) -> Iterator[dict[str, np.ndarray]]:
-        """Rows in order, at most ``size`` at a time."""
+    def chunks(
+        self, size: int, names: Sequence[str] | None = None
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Rows in order, at most ``size`` at a time, of all data or some."""
 
     def stamp(self) -> list:
         """What tells whether the source is the same: numbers and strings."""

@@ -13,11 +13,18 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from amc_pymc.row_store.drafts import Draft
-from amc_pymc.row_store.header import difference, read_header
+from amc_pymc.row_store.header import (
+    difference,
+    end_of_rows,
+    n_stored,
+    read_first,
+    read_header,
+    size_of,
+)
 from amc_pymc.row_store.pages import release
 from amc_pymc.row_store.rounding import unrounded_rows
 
-__all__ = ["FILE_NAME", "RowStore", "bad_block", "open_store"]
+__all__ = ["AROUND", "FILE_NAME", "RowStore", "bad_block", "open_store"]
 
 FILE_NAME = "rows.bin"
 #: Blocks that are checked when a store that nobody seems to have touched is opened.
@@ -25,7 +32,7 @@ _CHECKED = 16
 #: Seconds by which the clock of a file may be ahead.
 _LATER = 5.0
 #: Bytes that the system maps around a row that is read, and that may stay mapped.
-_AROUND, _RESIDENT = 64 * 2**10, 256 * 2**20
+AROUND, _RESIDENT = 64 * 2**10, 256 * 2**20
 
 
 class RowStore:
@@ -48,8 +55,8 @@ class RowStore:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self._header["n_rows"], self._header["n_columns"]
+        """Rows, copies of the last one included, and columns."""
+        return n_stored(self._header), self._header["n_columns"]
 
     @property
     def n_bytes(self) -> int:
@@ -92,6 +99,12 @@ class RowStore:
                 "keep it, or make the step anew."
             ) from error
 
+    @cached_property
+    def first(self) -> np.ndarray:
+        """Where the rows of each group begin, and the end (G + 1,), if rows lie in groups."""
+        with open(self.path, "rb") as file:
+            return read_first(file, self._header)
+
     def release(self) -> None:
         """Let go of the memory that pages of the file take in this process.
 
@@ -103,7 +116,7 @@ class RowStore:
 
     def touch(self, n_rows: float) -> None:
         """Take note of rows read at random; their pages are let go of now and then."""
-        self._touched += n_rows * _AROUND
+        self._touched += n_rows * AROUND
         if self._touched > _RESIDENT:
             self.release()
 
@@ -138,6 +151,8 @@ def open_store(path: Path, expected: dict[str, Any]) -> RowStore:
             if reason:
                 raise ValueError(reason)
             touched = os.fstat(file.fileno()).st_mtime > header["made"] / 1e9 + _LATER
+            if header.get("levels") is not None:
+                read_first(file, header)
             block = bad_block(file, header, everything=touched)
             if block is not None:
                 raise ValueError(f"its rows from {block * header['block_rows']:,} on are damaged")
@@ -151,19 +166,19 @@ def open_store(path: Path, expected: dict[str, Any]) -> RowStore:
 
 def _check_size(file: BinaryIO, header: dict[str, Any]) -> None:
     size = os.fstat(file.fileno()).st_size
-    width = header["n_columns"] * np.dtype(header["dtype"]).itemsize
-    whole = header["offset"] + header["n_rows"] * width
+    whole = size_of(header)
     if size != whole:
         raise ValueError(f"it has {size:,} bytes, not the {whole:,} it should have")
 
 
 def bad_block(file: BinaryIO, header: dict[str, Any], *, everything: bool) -> int | None:
     """A block whose checksum is wrong, among some or all."""
-    known = header["checksums"]
+    known, end = header["checksums"], end_of_rows(header)
     width = header["block_rows"] * header["n_columns"] * np.dtype(header["dtype"]).itemsize
     for block in _chosen(len(known), everything):
-        file.seek(header["offset"] + block * width)
-        if f"{zlib.crc32(file.read(width)):08x}" != known[block]:
+        start = header["offset"] + block * width
+        file.seek(start)
+        if f"{zlib.crc32(file.read(min(width, end - start))):08x}" != known[block]:
             return block
     return None
 

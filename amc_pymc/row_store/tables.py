@@ -54,16 +54,22 @@ class Table:
         return {
             name: read[c] if isinstance(c, str) else np.stack([read[k] for k in c], axis=1)
             for name, c in self._columns.items()
+            if read.keys() >= set(self.labels[name])
         }
 
-    def chunks(self, size: int) -> Iterator[dict[str, np.ndarray]]:
-        """Rows in order, at most ``size`` at a time."""
-        for read in self._read(size):
+    def chunks(
+        self, size: int, names: Sequence[str] | None = None
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Rows in order, at most ``size`` at a time, of all data or some."""
+        wanted = self._names
+        if names is not None:
+            wanted = list(dict.fromkeys(c for n in names for c in self.labels[n]))
+        for read in self._read(size, wanted):
             first = next(iter(read.values()))
             for start in range(0, len(first), size):
                 yield self._arrays({c: a[start : start + size] for c, a in read.items()})
 
-    def _read(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+    def _read(self, size: int, columns: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
         raise NotImplementedError
 
 
@@ -91,13 +97,13 @@ class ParquetTable(Table):
                 )
         super().__init__(columns, known)
 
-    def _read(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+    def _read(self, size: int, columns: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
         parquet, first = library("pyarrow.parquet", "Parquet"), 0
         for file in self._files:
             with parquet.ParquetFile(file, memory_map=False) as opened:
-                batches = opened.iter_batches(size, columns=self._names, use_threads=False)
+                batches = opened.iter_batches(size, columns=list(columns), use_threads=False)
                 for batch in batches:
-                    yield {c: _column(batch.column(c), c, first) for c in self._names}
+                    yield {c: _column(batch.column(c), c, first) for c in columns}
                     first += batch.num_rows
 
     def stamp(self) -> list:
@@ -115,15 +121,15 @@ class DaskTable(Table):
         self._lengths = [int(n) for n in lengths]
         self.n_rows = sum(self._lengths)
 
-    def _read(self, size: int) -> Iterator[dict[str, np.ndarray]]:
-        chosen, first = self._frame[self._names], 0
+    def _read(self, size: int, columns: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
+        chosen, first = self._frame[list(columns)], 0
         for k in range(chosen.npartitions):
             part = chosen.partitions[k].compute(scheduler="sync")
-            for c in self._names:
+            for c in columns:
                 missing = np.flatnonzero(part[c].isna().to_numpy())
                 if missing.size:
                     _refuse_missing(c, first + int(missing[0]))
-            yield {c: part[c].to_numpy(_pandas_type(part[c].dtype)) for c in self._names}
+            yield {c: part[c].to_numpy(_pandas_type(part[c].dtype)) for c in columns}
             first += len(part)
 
     def stamp(self) -> list:

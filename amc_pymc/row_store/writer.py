@@ -16,18 +16,30 @@ from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.rng import as_generator
 from amc_pymc.row_store.chunks import Placeholder, as_placeholder
 from amc_pymc.row_store.drafts import Draft, check_space
-from amc_pymc.row_store.header import FORMAT, digest_of, encoded, room_for
+from amc_pymc.row_store.header import FORMAT, digest_of, encoded, n_stored, room_for, size_of
 from amc_pymc.row_store.rounding import UnroundedRows
 from amc_pymc.row_store.settings import Rows
 from amc_pymc.row_store.shuffle import MOST_ROWS, Dealer, bucket_bounds
 from amc_pymc.row_store.sources import RowSource
 from amc_pymc.row_store.store import FILE_NAME, RowStore, open_store
 
-__all__ = ["Packing", "stored_rows"]
+__all__ = [
+    "SAMPLE",
+    "Packing",
+    "Writer",
+    "expected_header",
+    "kept_at",
+    "kept_store",
+    "packed_rows",
+    "placed_rows",
+    "read_at",
+    "stored_rows",
+    "write_at",
+]
 
 _log = logging.getLogger("amc_pymc")
 #: Rows of a chunk at most, bytes of a block that has a checksum, rows that tell a packing.
-_MOST, _BLOCK_BYTES, _SAMPLE = 65_536, 4 * 2**20, 16
+_MOST, _BLOCK_BYTES, SAMPLE = 65_536, 4 * 2**20, 16
 #: Shares of the memory: a bucket is held twice, a chunk in several forms.
 _BUCKETS, _CHUNKS = 4, 32
 
@@ -70,18 +82,27 @@ def stored_rows(
     """
     if source.n_rows > MOST_ROWS:
         raise ValueError(f"rows: there can be {MOST_ROWS:,} rows at most, got {source.n_rows:,}")
-    expected = _expected(rows, source, packing)
-    target = None if rows.folder is None else Path(rows.folder).resolve() / FILE_NAME
+    expected, target = expected_header(rows, source, packing), kept_at(rows)
     if target is not None and target.exists():
-        store = open_store(target, expected)
-        _log.info("Rows are read from %s, made by an earlier run.", target)
-        return store
-    return _Writer(rows, source, packing, expected).write(target, progressbar)
+        return kept_store(target, expected)
+    return Writer(rows, source, packing, expected).write(target, progressbar)
 
 
-def _expected(rows: Rows, source: RowSource, packing: Packing) -> dict[str, Any]:
+def kept_at(rows: Rows) -> Path | None:
+    """The file of a store that is to be kept."""
+    return None if rows.folder is None else Path(rows.folder).resolve() / FILE_NAME
+
+
+def kept_store(target: Path, expected: dict[str, Any]) -> RowStore:
+    """The store that an earlier run has made; a ValueError if it is not the one expected."""
+    store = open_store(target, expected)
+    _log.info("Rows are read from %s, made by an earlier run.", target)
+    return store
+
+
+def expected_header(rows: Rows, source: RowSource, packing: Packing) -> dict[str, Any]:
     """What a header says of the source, the model and the settings."""
-    head = _packed(packing, source, next(iter(source.chunks(_SAMPLE))), 0)
+    head = packed_rows(packing, source, next(iter(source.chunks(SAMPLE))), 0)
     return {
         "format": FORMAT,
         "n_rows": source.n_rows,
@@ -95,16 +116,27 @@ def _expected(rows: Rows, source: RowSource, packing: Packing) -> dict[str, Any]
     }
 
 
-def _packed(packing: Packing, source: RowSource, chunk, first: int) -> np.ndarray:
-    placed = {
+def placed_rows(packing: Packing, source: RowSource, chunk, first: int) -> dict[str, np.ndarray]:
+    """The data of a chunk, all or some, as the placeholders have them."""
+    return {
         p.name: as_placeholder(chunk[p.name], p, source.labels[p.name], first)
         for p in packing.placeholders
+        if p.name in chunk
     }
-    return packing.pack(placed, first)
 
 
-class _Writer:
+def packed_rows(packing: Packing, source: RowSource, chunk, first: int) -> np.ndarray:
+    """Columns of a chunk whose first row has this number in the source."""
+    return packing.pack(placed_rows(packing, source, chunk, first), first)
+
+
+class Writer:
     """The two passes: one over the source, one over the file."""
+
+    #: Bytes of files that are gone when the store is complete.
+    scratch_bytes = 0
+    #: Whether some rows are kept as they were before they were rounded.
+    keeps_unrounded = True
 
     def __init__(self, rows: Rows, source: RowSource, packing: Packing, expected: dict):
         self._rows, self._source, self._packing = rows, source, packing
@@ -115,30 +147,29 @@ class _Writer:
         )
         self._chunk = int(np.clip(rows.memory // (_CHUNKS * wide), 16, _MOST))
         block = max(1, min(_BLOCK_BYTES, rows.memory // _BUCKETS) // self._width)
-        n_blocks = -(-source.n_rows // block)
         n, c = source.n_rows, packing.n_columns
-        self._unrounded = UnroundedRows(n, c, self._dtype, rows.seed)
+        rounded_from = self._dtype if self.keeps_unrounded else np.dtype(np.float64)
+        self._unrounded = UnroundedRows(n, c, rounded_from, rows.seed)
         self._header = expected | {"block_rows": block, "unrounded": self._unrounded.encoded()}
+        n_blocks = -(-n_stored(self._header) // block)
         self._header["offset"] = room_for(self._header, n_blocks)
-        size = max(1, rows.memory // _BUCKETS // (self._width * block)) * block
-        self._bounds = bucket_bounds(source.n_rows, size)
-        self._n_bytes = self._header["offset"] + source.n_rows * self._width
+        self._bucket = max(1, rows.memory // _BUCKETS // (self._width * block)) * block
+        self._bounds = bucket_bounds(source.n_rows, self._bucket)
+        self._n_bytes = size_of(self._header)
 
     def write(self, target: Path | None, progressbar: bool) -> RowStore:
         """The store, under its name if it is to be kept."""
         folder = Path(tempfile.gettempdir()) if target is None else target.parent
-        check_space(folder, self._n_bytes)
+        check_space(folder, self._n_bytes + self.scratch_bytes)
         begin = time.monotonic()
         draft = Draft(folder)
         try:
             n = self._source.n_rows
             with progress("Writing rows to a store", 2 * n, enabled=progressbar) as bar:
-                self._deal(draft.file, bar)
-                bar.update(description="Shuffling the store")
-                checksums = self._finish(draft.file, bar)
+                checksums = self._fill(draft.file, folder, bar)
             header = self._header | {"checksums": checksums, "made": time.time_ns()}
             header["unrounded"] = self._unrounded.encoded()
-            _write(draft.file, 0, encoded(header))
+            write_at(draft.file, 0, encoded(header))
             if target is not None:
                 draft.publish(target)
         except BaseException:
@@ -150,6 +181,16 @@ class _Writer:
         draft.discard()
         return RowStore(str(target), header)
 
+    def _fill(self, file: BinaryIO, folder: Path, bar: ProgressReport) -> list[str]:
+        """Write the rows to a file; checksums of all blocks."""
+        self._deal(file, bar)
+        bar.update(description="Shuffling the store")
+        return self._finish(file, bar)
+
+    def _place(self, row: int) -> int:
+        """Where a row begins in the file."""
+        return self._header["offset"] + row * self._width
+
     def _deal(self, file: BinaryIO, bar: ProgressReport) -> None:
         """Pack the source chunk by chunk, and send rows to buckets."""
         rng = as_generator([self._rows.seed, 0]) if self._rows.shuffle else None
@@ -157,11 +198,10 @@ class _Writer:
         dealer, first = Dealer(bounds, rng), 0
 
         def put(place: int, rows: np.ndarray) -> None:
-            offset = self._header["offset"] + place * self._width
-            _write(file, offset, np.ascontiguousarray(rows).data.cast("B"))
+            write_at(file, self._place(place), np.ascontiguousarray(rows).data.cast("B"))
 
         for chunk in self._source.chunks(self._chunk):
-            packed = _packed(self._packing, self._source, chunk, first)
+            packed = packed_rows(self._packing, self._source, chunk, first)
             self._unrounded.add(packed, first)
             dealer.deal(self._rounded(packed, first), put)
             first += len(packed)
@@ -189,17 +229,20 @@ class _Writer:
         shape, checksums = (-1, self._packing.n_columns), []
         step = self._header["block_rows"] * self._width
         for k, (first, stop) in enumerate(zip(self._bounds[:-1], self._bounds[1:])):
-            offset = self._header["offset"] + int(first) * self._width
-            raw = _read(file, offset, int(stop - first) * self._width)
+            offset = self._place(int(first))
+            raw = read_at(file, offset, int(stop - first) * self._width)
             if self._rows.shuffle:
                 rows = raw.view(self._dtype).reshape(shape)
                 order = as_generator([self._rows.seed, 1, k]).permutation(len(rows))
                 raw = rows.take(order, axis=0).reshape(-1).view(np.uint8)
-                _write(file, offset, raw.data)
+                write_at(file, offset, raw.data)
             parts = (raw[a : a + step] for a in range(0, raw.size, step))
             checksums += [f"{zlib.crc32(part):08x}" for part in parts]
             bar.advance(int(stop - first))
         return checksums
+
+    def _what(self) -> str:
+        return f"{self._source.n_rows:,} rows"
 
     def _say(self, target: Path | None, draft: Draft, seconds: float) -> None:
         place = target or (
@@ -207,9 +250,9 @@ class _Writer:
         )
         life = "removed with the last step that reads it" if target is None else "kept"
         _log.info(
-            "%s rows of %d columns, %s MiB, were written to %s in %.0f s with buffers of %s MiB; "
+            "%s of %d columns, %s MiB, were written to %s in %.0f s with buffers of %s MiB; "
             "the store is %s.",
-            f"{self._source.n_rows:,}",
+            self._what(),
             self._packing.n_columns,
             f"{self._n_bytes / 2**20:,.0f}",
             place,
@@ -219,14 +262,16 @@ class _Writer:
         )
 
 
-def _write(file: BinaryIO, offset: int, data) -> None:
+def write_at(file: BinaryIO, offset: int, data) -> None:
+    """Write bytes to a place in a file."""
     view = memoryview(data)
     file.seek(offset)
     while view:
         view = view[file.write(view) :]
 
 
-def _read(file: BinaryIO, offset: int, n_bytes: int) -> np.ndarray:
+def read_at(file: BinaryIO, offset: int, n_bytes: int) -> np.ndarray:
+    """Read bytes from a place in a file."""
     out = np.empty(n_bytes, np.uint8)
     file.seek(offset)
     view = memoryview(out)

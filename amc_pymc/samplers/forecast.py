@@ -25,6 +25,8 @@ __all__ = ["probe_moves", "with_forecast"]
 #: Residuals this small against the log-likelihood's own size are rounding errors.
 _ROUNDING = 1e-11
 _PROBES = 4
+#: Units whose residuals are computed at once, and their rows.
+_CHUNK, _CHUNK_ROWS = 16_384, 262_144
 _SAMPLE = 5_000
 
 
@@ -102,7 +104,8 @@ def _residuals(
         return np.nan_to_num(changes, nan=0.0)
 
     with np.errstate(all="ignore"):
-        summary = summarise_residuals(residuals, probes, raced.n_units, n_largest=number)
+        chunk = int(np.clip(_CHUNK_ROWS * raced.n_units // raced.n_rows, 1, _CHUNK))
+        summary = summarise_residuals(residuals, probes, raced.n_units, chunk, n_largest=number)
     if not (np.all(np.isfinite(summary.totals)) and np.all(np.isfinite(summary.squares))):
         raise NoProxy("rows are impossible a posterior standard deviation from the mode")
     raced.rows_evaluated += 5 * raced.n_rows * len(probes)

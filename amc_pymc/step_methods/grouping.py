@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pymc.util import get_value_vars_from_user_vars
@@ -14,9 +14,17 @@ from pytensor.graph.traversal import ancestors
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.groups import Factor, find_factors
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.rows import choose_observed
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 
-__all__ = ["Turn", "chosen_turns", "grouped_by", "reasons_against"]
+__all__ = [
+    "Turn",
+    "chosen_turns",
+    "grouped_by",
+    "in_store",
+    "possible_factors",
+    "reasons_against",
+]
 
 _log = logging.getLogger("amc_pymc")
 #: Fewer levels than this make a race over groups read most of them, ...
@@ -72,16 +80,48 @@ def chosen_turns(
             raise ValueError("marginalize needs proxy='taylor' and no row_logp")
         return rows
     if factors is None:
-        factors = find_factors(model, options.observed_vars)
+        factors = possible_factors(model, options)
     if asked:
         chosen = _asked(wanted, factors, model, active_names)
     else:
         chosen = [f for f in factors if not _reason_against(f, active_names)]
         chosen = _too_large(chosen, model, active_names, options.proxy)
+    if options.rows is not None and len(chosen) > 1:
+        raise _no_turns(chosen)
+    if not asked:
         _say(chosen, factors, active_names)
     if not chosen:
         return rows
     return _turns(chosen, model, active_names, options, asked)
+
+
+def possible_factors(model, options: Options) -> list[Factor]:
+    """The factors of :func:`find_factors`, with what speaks against them if rows are in a store."""
+    factors = find_factors(model, options.observed_vars)
+    if options.rows is None:
+        return factors
+    return [in_store(f, model, options.observed_vars) for f in factors]
+
+
+def in_store(factor: Factor, model, observed_vars) -> Factor:
+    """A factor of rows that lie in a store, of which the model has placeholders only."""
+    reason = factor.reason
+    names = [str(rv.name) for rv in choose_observed(model, observed_vars)]
+    if not reason and len(names) > 1:
+        reason = (
+            f"with rows=, one observed variable is raced, not {' and '.join(names)}; pass "
+            f"observed_vars={names[:1]} if the others have other rows"
+        )
+    return replace(factor, reason=reason, stored=True)
+
+
+def _no_turns(factors: Sequence[Factor]) -> ValueError:
+    shown = " and ".join(f"{f.label} ({f.n_levels:,} levels)" for f in factors)
+    return ValueError(
+        f"{shown} cannot be integrated out in turns with rows=: the effects that a turn holds would "
+        "be columns of the store that change with every draw. Name the factor with the most levels "
+        "in marginalize= and raise TaylorProxy(max_dim=) for the others, or keep the rows in memory."
+    )
 
 
 def _sizes(model, without: set[str]) -> dict[str, int]:
@@ -175,10 +215,15 @@ def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
         return "vars names nothing besides"
     if not _pays(factor):
         return (
-            f"a race over {factor.n_levels:,} groups of {_n_rows(factor) / factor.n_levels:,.0f} "
-            f"rows each would read most of them (marginalize={list(factor.variables)} insists)"
+            f"a race over {factor.n_levels:,} groups{_of_rows(factor, ',.0f', 'each')} would read "
+            f"most of them (marginalize={list(factor.variables)} insists)"
         )
     return ""
+
+
+def _of_rows(factor: Factor, digits: str, how: str) -> str:
+    """How many rows a group has, if that is known."""
+    return "" if factor.stored else f" of {_n_rows(factor) / factor.n_levels:{digits}} rows {how}"
 
 
 def _left_out(factor: Factor, active_names: Sequence[str]) -> str:
@@ -192,7 +237,8 @@ def _n_rows(factor: Factor) -> int:
 
 
 def _pays(factor: Factor) -> bool:
-    return factor.n_levels >= _FEW_LEVELS or _n_rows(factor) <= _FEW_ROWS
+    few_rows = not factor.stored and _n_rows(factor) <= _FEW_ROWS
+    return factor.n_levels >= _FEW_LEVELS or few_rows
 
 
 def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names) -> None:
@@ -211,11 +257,11 @@ def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names) -> N
     groups = " and ".join(f"{f.n_levels:,}" for f in chosen)
     rows = " and ".join(f"{_n_rows(f) / f.n_levels:,.3g}" for f in chosen)
     _log.info(
-        "Integrating %s out%s: %s groups of %s rows on average. Races read groups.%s",
+        "Integrating %s out%s: %s groups%s. Races read groups.%s",
         " and ".join(f.label for f in chosen),
         " in turns" if len(chosen) > 1 else "",
         groups,
-        rows,
+        "" if chosen[0].stored else f" of {rows} rows on average",
         left,
     )
 

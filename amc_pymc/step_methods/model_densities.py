@@ -14,15 +14,17 @@ from pytensor.graph.traversal import ancestors
 from amc_pymc.extract import FlatLayout, RowLogp, extract_rows
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.group_densities import GroupedModel
-from amc_pymc.extract.groups import Factor, take_groups
+from amc_pymc.extract.groups import Factor, Groups, take_groups
 from amc_pymc.extract.rows import CallbackRows, choose_observed, interpreted_mode, row_count
 from amc_pymc.samplers import RacedModel
 
 __all__ = [
     "check_densities",
+    "check_groups",
     "check_rows_finite",
     "checked_densities",
     "grouped_densities",
+    "grouped_model",
     "plain_densities",
 ]
 
@@ -65,23 +67,41 @@ def grouped_densities(
     Variables that are ``held`` are data. What depends on nothing else of the rest is left out.
     """
     groups = take_groups(model, factor, observed_vars, held)
-    local = [model.values_to_rvs[v] for v in model.value_vars if v.name in factor.names]
-    raced = [v for v in model.basic_RVs if v.name in groups.observed_vars]
-    others = [v for v in [*model.basic_RVs, *model.potentials] if v not in {*local, *raced}]
-    moved = {v for v in model.value_vars if v.name in groups.layout.names}
-    if held:
-        others = [v for v in others if moved & set(ancestors([model.logp(vars=[v])]))]
+    densities = grouped_model(model, groups, compile_kwargs)
+    check_groups(model, densities, point)
+    return densities
+
+
+def grouped_model(model, groups: Groups, compile_kwargs: dict[str, Any] | None) -> GroupedModel:
+    """Groups and what else there is of a model."""
+    _, others = _parts(model, groups)
     rest = model.logp(vars=others) if others else pt.zeros(())
-    kept = [v for v in model.value_vars if v.name not in factor.names]
-    densities = GroupedModel(groups, rest, kept, compile_kwargs=compile_kwargs)
+    kept = [v for v in model.value_vars if v.name not in groups.factor.names]
+    return GroupedModel(groups, rest, kept, compile_kwargs=compile_kwargs)
+
+
+def check_groups(model, densities: GroupedModel, point: dict[str, np.ndarray]) -> None:
+    """Refuse groups that are not finite at a point, and densities that do not add up there."""
     densities.hold(point)
     start = densities.ravel(point)
     effects = densities.effects(point)
     got = densities.complete(start, effects) + densities.rest_value_and_gradient(start)[0]
-    own = got - groups.centring.log_jacobian(start)
-    _check_sum(model, point, own, [*local, *raced, *others])
+    own = got - densities.groups.centring.log_jacobian(start)
+    local, others = _parts(model, densities.groups)
+    _check_sum(model, point, own, [*local, *others])
     check_rows_finite(densities, start, "the initial point")
-    return densities
+
+
+def _parts(model, groups: Groups) -> tuple[list, list]:
+    """Parts of a model that groups are made of, and others that depend on what is not held."""
+    effects = [model.values_to_rvs[v] for v in model.value_vars if v.name in groups.factor.names]
+    raced = [v for v in model.basic_RVs if v.name in groups.observed_vars]
+    local = [*effects, *raced]
+    others = [v for v in [*model.basic_RVs, *model.potentials] if v not in set(local)]
+    moved = {v for v in model.value_vars if v.name in groups.layout.names}
+    if groups.held is not None:
+        others = [v for v in others if moved & set(ancestors([model.logp(vars=[v])]))]
+    return local, others
 
 
 def plain_densities(model, observed_vars, row_logp, point, compile_kwargs) -> ModelDensities:

@@ -37,6 +37,7 @@ from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 from amc_pymc.step_methods.stored_densities import stored_densities
+from amc_pymc.step_methods.stored_groups import stored_group_densities
 from amc_pymc.timing import Stopwatch, in_words
 
 __all__ = ["moved_coordinates", "prepare"]
@@ -75,10 +76,10 @@ def prepare(
     """
     watch = Stopwatch()
     with watch.running():
-        stored = None
+        stored: ModelDensities | GroupedModel | None = None
         if options.rows is not None:  # the pass that writes a store has a bar of its own
             watch.begin("store")
-            stored = stored_densities(model, active_names, options, point)
+            stored = _stored(model, active_names, options, point, turn)
         with progress(_STAGES[0], len(_STAGES), enabled=options.progressbar) as bar:
             stages = _Stages(bar, watch)
             densities = stored or _densities(model, turn, options, point)
@@ -204,6 +205,25 @@ def _compile_races(prepared: Preparation) -> None:
     if surrogate is not None:
         points = np.stack([surrogate.centre, surrogate.centre])
         unit_changes(raced.rewards, points, surrogate.centre, np.zeros(1, np.int64))
+
+
+def _stored(
+    model, active_names: Sequence[str], options: Options, point, turn: Turn | None
+) -> ModelDensities | GroupedModel:
+    """Of groups or rows in a store."""
+    assert options.rows is not None
+    if turn is None or turn.factor is None:
+        return stored_densities(model, active_names, options, point)
+    return stored_group_densities(
+        model,
+        turn.factor,
+        options.observed_vars,
+        options.rows,
+        point,
+        options.compile_kwargs,
+        active_names=active_names,
+        progressbar=options.progressbar,
+    )
 
 
 def _densities(model, turn: Turn | None, options: Options, point) -> ModelDensities | GroupedModel:

@@ -125,7 +125,9 @@ class RacingMetropolis(RacingStep):
         Rows larger than memory: the arrays (NumPy, ``numpy.memmap``, Zarr or Dask) of each
         ``pm.Data`` whose rows are read, or a path of Parquet files. The model's own data are
         placeholders then. One pass writes a store: see :class:`amc_pymc.Rows` for where it lies
-        and how long. Effects are not integrated out.
+        and how long. Where effects are integrated out, which ``"auto"`` does from 250 levels on
+        whatever the number of rows, the rows of a group lie together in it; factors do not take
+        turns.
     model : pm.Model, optional
         Default: the model of the context.
     rng : numpy.random.Generator or int, optional

@@ -123,17 +123,11 @@ class Options:
             raise ValueError(f"proxy='{name}' cannot be used: {self.no_proxy}")
 
     def _check_rows(self, proxy: Proxy | None) -> None:
-        """Refuse what rows in a store do not go with; they are raced, not groups."""
+        """Refuse what rows in a store do not go with."""
         if self.row_logp is not None:
             raise ValueError("rows= and row_logp= exclude each other: row_logp reads its own data")
         if isinstance(proxy, DataProxy):
             raise ValueError("proxy='data' cannot be used with rows=; use 'auto' or 'taylor'")
-        if self.marginalize not in (None, "auto"):
-            raise ValueError(
-                "marginalize cannot be used with rows=: groups of rows must be in memory. Pass "
-                "marginalize=None, which samples the effects with all other variables."
-            )
-        object.__setattr__(self, "marginalize", None)
 
     @classmethod
     def among(cls, arguments: Mapping[str, Any]) -> Options:

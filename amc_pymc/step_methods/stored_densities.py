@@ -8,6 +8,7 @@ import numpy as np
 
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.discrete_rows import DiscreteRows
+from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.native_rows import NativeRows, StoredRows
 from amc_pymc.extract.parameters import ParameterCut, cut_parameters
 from amc_pymc.extract.row_packing import RowPacking
@@ -21,10 +22,10 @@ from amc_pymc.step_methods.model_densities import (
 )
 from amc_pymc.step_methods.settings import Options
 
-__all__ = ["stored_densities"]
+__all__ = ["SEED", "refuse_other_steps", "stored_densities"]
 
 #: The point at which packed rows are checked does not depend on the user's seed.
-_SEED = 20161
+SEED = 20161
 
 
 def stored_densities(
@@ -44,8 +45,8 @@ def stored_densities(
     rows = options.rows
     assert rows is not None
     plain = plain_densities(model, options.observed_vars, None, point, options.compile_kwargs)
-    _refuse_other_steps(plain, active_names)
-    _, around = possible_points(model, plain.layout, dict(point), as_generator(_SEED), 2)
+    refuse_other_steps(plain, active_names)
+    _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
     start, own = plain.ravel(point), plain.row_log_density
     smooth = all(plain.layout.is_continuous(n) for n in own.value_vars)
     cut = None if smooth else cut_parameters(own, start)
@@ -64,11 +65,17 @@ def _of_packed(plain: ModelDensities, cut: ParameterCut | None, packed: NativeRo
     return plain.of_packed(packed) if cut is None else DiscreteRows.of(plain, cut, packed)
 
 
-def _refuse_other_steps(densities: ModelDensities, active_names: Sequence[str]) -> None:
+def refuse_other_steps(
+    densities: ModelDensities | GroupedModel, active_names: Sequence[str]
+) -> None:
     """Other steps would see the placeholders only."""
-    names, layout = densities.rows.value_vars, densities.layout
+    layout = densities.layout
+    if isinstance(densities, GroupedModel):
+        names = densities.groups.reads
+    else:
+        names = densities.rows.value_vars
     left = [n for n in names if n not in active_names]
-    draws_discrete = any(not layout.is_continuous(n) for n in active_names)
+    draws_discrete = any(not layout.is_continuous(n) for n in active_names if n in layout.names)
     discrete = [n for n in left if not layout.is_continuous(n)]
     continuous = [n for n in left if layout.is_continuous(n)]
     if discrete and not draws_discrete:

@@ -175,7 +175,7 @@ def test_a_full_disk_is_told_before_the_pass(places, monkeypatch):
 def test_a_disk_that_fills_up_leaves_nothing(kind, places, monkeypatch):
     from amc_pymc.row_store import writer
 
-    real, calls = writer._write, []
+    real, calls = writer.write_at, []
 
     def full(file, offset, data):
         calls.append(offset)
@@ -183,7 +183,7 @@ def test_a_disk_that_fills_up_leaves_nothing(kind, places, monkeypatch):
             raise OSError(28, "No space left on device")
         real(file, offset, data)
 
-    monkeypatch.setattr(writer, "_write", full)
+    monkeypatch.setattr(writer, "write_at", full)
     with pytest.raises(OSError, match="No space left"):
         make_store(make_data(N), folder=places[0])
     assert left(places) == []
@@ -209,13 +209,13 @@ def test_a_draft_never_has_the_name_of_a_store(kind, places, monkeypatch):
     from amc_pymc.row_store import writer
 
     seen = []
-    real = writer._write
+    real = writer.write_at
 
     def watched(file, offset, data):
         real(file, offset, data)
         seen.append((places[0] / "rows.bin").exists())
 
-    monkeypatch.setattr(writer, "_write", watched)
+    monkeypatch.setattr(writer, "write_at", watched)
     make_store(make_data(N), folder=places[0])
     assert len(seen) > 2
     assert not any(seen)

@@ -322,7 +322,6 @@ def test_impossible_rows_are_named(tmp_path):
     ("kwargs", "message"),
     [
         ({"row_logp": lambda p, r: r}, "rows= and row_logp= exclude each other"),
-        ({"marginalize": "a"}, "marginalize cannot be used with rows="),
         ({"proxy": "data"}, "proxy='data' cannot be used with rows="),
     ],
 )

@@ -1,0 +1,102 @@
+"""The columns that groups of rows read, and the group of each row, computed chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from amc_pymc.extract.groups import (
+    Factor,
+    GroupExpressions,
+    Groups,
+    effects_at,
+    group_expressions,
+    sorted_by_level,
+)
+from amc_pymc.extract.row_packing import RowPacking, refusal
+from amc_pymc.extract.row_program import Column
+from amc_pymc.extract.rows import RowLogp
+from amc_pymc.marginals import ROWS_BEYOND, printed_source
+
+__all__ = ["GroupPacking"]
+
+
+class GroupPacking(RowPacking):
+    """How rows become columns of a model in which effects of groups are integrated out.
+
+    Parameters
+    ----------
+    model : pm.Model
+    factor : Factor
+        Whose effects are integrated out.
+    rows, start, point, rest, rest_inputs
+        As for :class:`RowPacking`.
+
+    Raises
+    ------
+    ValueError
+        As for :class:`RowPacking`, and where the group of a row is not one number of its data.
+
+    Attributes
+    ----------
+    expressions : GroupExpressions
+    level_names : tuple of str
+        ``pm.Data`` that the group of a row is made of.
+    n_levels : int
+    beyond : int
+        Rows that kernels may read beyond the last one.
+    """
+
+    expressions: GroupExpressions
+    beyond = ROWS_BEYOND
+
+    def __init__(
+        self,
+        model,
+        factor: Factor,
+        rows: RowLogp,
+        start: np.ndarray,
+        point: np.ndarray,
+        rest,
+        rest_inputs,
+    ):
+        self._model, self._factor, self.n_levels = model, factor, factor.n_levels
+        super().__init__(model, rows, start, point, rest, rest_inputs)
+        place = self._columns.input_of(self.expressions.level)
+        if place is None:
+            raise refusal(f"the group of a row in {factor.label} is not one number of its data")
+        self.level_names, self._read_levels = self._data.reader(place)
+        self._now = np.empty(0, np.int64)
+
+    def _printed(self) -> tuple[Sequence[Column], str]:
+        columns = self._columns
+        self.expressions = group_expressions(
+            self._model, self._factor, [self._rows], columns, [columns], arrays=self._arrays
+        )
+        return self.expressions.row_columns, printed_source(self.expressions.program)
+
+    def _values(self, x: np.ndarray, packed: np.ndarray) -> np.ndarray:
+        found = self.expressions
+        point = self._rows.layout.unravel(x)
+        eta = found.centring.effects(found.layout.ravel(point))
+        effects = effects_at(self._factor, point)
+        return self._kernels.row_values(eta, effects, self._now, packed.T)
+
+    def levels(self, chunk: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The group (m,) of each row of a chunk, which has at least the data ``level_names``."""
+        values = self._read_levels(*(chunk[name] for name in self.level_names))
+        return np.asarray(values, np.int64)
+
+    def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
+        """As that of :class:`RowPacking`; all rows belong to groups that there are."""
+        self._now = self.levels(chunk)
+        return super().pack(chunk, first)
+
+    def placeholders_in_groups(self) -> Groups:
+        """The groups of the rows that the model has."""
+        self._now = self.levels(self._data.first)
+        packed = self.pack_placeholders()
+        order, first = sorted_by_level(self._now, self.n_levels)
+        rows = packed[np.append(order, np.repeat(order[-1:], ROWS_BEYOND))]
+        return self.expressions.groups(rows.T, first, order)

@@ -1,0 +1,276 @@
+"""Passes over a source of rows that write a store in which the rows of a group lie together.
+
+The first pass counts the rows of each group. The second one sends rows to buckets on disk, each of
+which is a run of groups; the third one sorts each bucket in memory. Rows of a group keep the order
+of the source.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+
+from amc_pymc.progress import ProgressReport, progress
+from amc_pymc.row_store.chunks import column_label
+from amc_pymc.row_store.drafts import Draft
+from amc_pymc.row_store.header import n_stored
+from amc_pymc.row_store.settings import Rows
+from amc_pymc.row_store.sources import RowSource
+from amc_pymc.row_store.store import RowStore
+from amc_pymc.row_store.writer import (
+    SAMPLE,
+    Packing,
+    Writer,
+    expected_header,
+    kept_at,
+    kept_store,
+    packed_rows,
+    placed_rows,
+    read_at,
+    write_at,
+)
+
+__all__ = ["GroupedPacking", "stored_groups"]
+
+#: Rows of a chunk of the first pass, and the type of levels on disk.
+_CHUNK, _LEVEL = 65_536, np.dtype(np.int32)
+
+
+class GroupedPacking(Packing, Protocol):
+    """What the columns of a store in groups are made of.
+
+    Attributes
+    ----------
+    level_names : tuple of str
+        Data that the group of a row is made of.
+    n_levels : int
+        G.
+    beyond : int
+        Copies of the last row that follow it.
+    """
+
+    level_names: tuple[str, ...]
+    n_levels: int
+    beyond: int
+
+    def levels(self, chunk: Mapping[str, np.ndarray], /) -> np.ndarray:
+        """The group (m,) of each row of a chunk, which has at least the data ``level_names``."""
+
+
+def stored_groups(
+    rows: Rows, source: RowSource, packing: GroupedPacking, *, progressbar: bool = True
+) -> RowStore:
+    """The store of the rows of a source in groups: the one in their folder, or a new one.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`stored_rows`; groups are not whole numbers from 0 to G - 1.
+    OSError
+        There is not enough space on the disk.
+    """
+    expected, target = _expected(rows, source, packing), kept_at(rows)
+    if target is not None and target.exists():
+        return kept_store(target, expected)
+    counts = _counts(source, packing, progressbar)
+    first = np.concatenate([[0], np.cumsum(counts)])
+    return _GroupWriter(rows, source, packing, expected, first).write(target, progressbar)
+
+
+def _expected(rows: Rows, source: RowSource, packing: GroupedPacking) -> dict[str, Any]:
+    """What a header says of the source, the model, its groups and the settings."""
+    head = next(iter(source.chunks(SAMPLE)))
+    levels = _levels(packing, source, head, 0)
+    expected = expected_header(rows, source, packing)
+    sample = [[*row, float(g)] for row, g in zip(expected["sample"], levels, strict=True)]
+    return expected | {
+        "levels": packing.n_levels,
+        "index": list(packing.level_names),
+        "beyond": packing.beyond,
+        "first_checksum": "0" * 8,
+        "sample": sample,
+        "seed": 0,  # no row is where it is by chance
+        "shuffle": False,
+    }
+
+
+def _levels(packing: GroupedPacking, source: RowSource, chunk, first: int) -> np.ndarray:
+    """The group of each row of a chunk; a ValueError names the first row that has none."""
+    own = {name: chunk[name] for name in packing.level_names}
+    levels = packing.levels(placed_rows(packing, source, own, first))
+    bad = np.flatnonzero((levels < 0) | (levels >= packing.n_levels))
+    if bad.size:
+        names = packing.level_names
+        where = " and ".join(column_label(source.labels[n], n, ()) for n in names)
+        raise ValueError(
+            f"rows: {where} must number groups from 0 to {packing.n_levels - 1}, got "
+            f"{levels[bad[0]]} in row {first + bad[0]} ({bad.size - 1} more in this chunk)"
+        )
+    return levels
+
+
+def _counts(source: RowSource, packing: GroupedPacking, progressbar: bool) -> np.ndarray:
+    """Rows (G,) of each group."""
+    counts, first = np.zeros(packing.n_levels, np.int64), 0
+    with progress("Counting rows of groups", source.n_rows, enabled=progressbar) as bar:
+        for chunk in source.chunks(_CHUNK, packing.level_names):
+            levels = _levels(packing, source, chunk, first)
+            counts += np.bincount(levels, minlength=packing.n_levels)
+            first += levels.size
+            bar.advance(levels.size)
+    return counts
+
+
+class _GroupWriter(Writer):
+    """The passes over the source and over the file."""
+
+    keeps_unrounded = False
+
+    def __init__(
+        self,
+        rows: Rows,
+        source: RowSource,
+        packing: GroupedPacking,
+        expected: dict[str, Any],
+        first: np.ndarray,
+    ):
+        super().__init__(rows, source, packing, expected)
+        self._groups, self._first = packing, first
+        self._runs = _runs(first, self._bucket)
+        self.scratch_bytes = source.n_rows * _LEVEL.itemsize
+
+    def _what(self) -> str:
+        return f"{self._source.n_rows:,} rows in {self._groups.n_levels:,} groups"
+
+    def _fill(self, file: BinaryIO, folder: Path, bar: ProgressReport) -> list[str]:
+        levels = Draft(folder)
+        try:
+            self._deal_to_runs(file, levels.file, bar)
+            bar.update(description="Sorting the store")
+            checksums = _Checksums(self._header["block_rows"] * self._width)
+            for piece in self._sorted(file, levels.file, bar):
+                checksums.add(piece)
+        finally:
+            levels.discard()
+        self._finish_groups(file, checksums)
+        return checksums.end()
+
+    def _deal_to_runs(self, file: BinaryIO, level_file: BinaryIO, bar: ProgressReport) -> None:
+        """Pack the source chunk by chunk, and send rows and their levels to buckets."""
+        run_of = np.repeat(np.arange(self._runs.size - 1), np.diff(self._runs))
+        place, ends = self._first[self._runs[:-1]].copy(), self._first[self._runs[1:]]
+        first = 0
+        for chunk in self._source.chunks(self._chunk):
+            levels = _levels(self._groups, self._source, chunk, first)
+            packed = self._rounded(packed_rows(self._packing, self._source, chunk, first), first)
+            runs = run_of[levels]
+            order, counts = np.argsort(runs, kind="stable"), np.bincount(runs, minlength=place.size)
+            if np.any(place + counts > ends):
+                raise _changed()
+            stops = np.cumsum(counts)
+            for k in np.flatnonzero(counts):
+                own = order[stops[k] - counts[k] : stops[k]]
+                write_at(file, self._place(int(place[k])), packed[own].data.cast("B"))
+                own_levels = levels[own].astype(_LEVEL)
+                write_at(level_file, int(place[k]) * _LEVEL.itemsize, own_levels.data.cast("B"))
+            place += counts
+            first += len(packed)
+            bar.advance(len(packed))
+        if first != self._source.n_rows:
+            raise ValueError(f"rows: the source gave {first} rows, not {self._source.n_rows}")
+
+    def _sorted(
+        self, file: BinaryIO, level_file: BinaryIO, bar: ProgressReport
+    ) -> Iterator[np.ndarray]:
+        """Sort each bucket; the bytes of all rows in order."""
+        for start, stop in zip(self._runs[:-1], self._runs[1:]):
+            begin, end = int(self._first[start]), int(self._first[stop])
+            if stop - start == 1:  # a group may be larger than a bucket, and is in order
+                for row in range(begin, end, self._bucket):
+                    number = min(self._bucket, end - row)
+                    yield read_at(file, self._place(row), number * self._width)
+            elif end > begin:
+                sizes = np.diff(self._first[start : stop + 1])
+                own = np.repeat(np.arange(start, stop, dtype=_LEVEL), sizes)
+                yield self._sorted_bucket(file, level_file, begin, own)
+            bar.advance(end - begin)
+
+    def _sorted_bucket(
+        self, file: BinaryIO, level_file: BinaryIO, begin: int, expected: np.ndarray
+    ) -> np.ndarray:
+        """Sort rows from ``begin`` on by level; ``expected`` are the levels in order."""
+        size = _LEVEL.itemsize
+        levels = read_at(level_file, begin * size, expected.nbytes).view(_LEVEL)
+        raw = read_at(file, self._place(begin), expected.size * self._width)
+        rows = raw.view(self._dtype).reshape(expected.size, -1)
+        order = np.argsort(levels, kind="stable")
+        if not np.array_equal(levels[order], expected):
+            raise _changed()
+        raw = rows.take(order, axis=0).reshape(-1).view(np.uint8)
+        write_at(file, self._place(begin), raw.data)
+        return raw
+
+    def _finish_groups(self, file: BinaryIO, checksums: _Checksums) -> None:
+        """Write copies of the last row, and where each group begins."""
+        n_rows = self._source.n_rows
+        last = read_at(file, self._place(n_rows - 1), self._width)
+        beyond = np.tile(last, n_stored(self._header) - n_rows)
+        write_at(file, self._place(n_rows), beyond.data)
+        checksums.add(beyond)
+        first = self._first.astype("<i8").tobytes()
+        write_at(file, self._place(n_stored(self._header)), first)
+        self._header["first_checksum"] = f"{zlib.crc32(first):08x}"
+
+
+def _changed() -> ValueError:
+    return ValueError("rows: the source has changed while it was read")
+
+
+def _runs(first: np.ndarray, size: int) -> np.ndarray:
+    """First group of each run of groups with at most ``size`` rows, or of a larger one, and the end.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> _runs(np.array([0, 3, 5, 5, 15, 16]), 6)
+    array([0, 3, 4, 5])
+    """
+    out = [0]
+    while out[-1] < first.size - 1:
+        stop = int(np.searchsorted(first, first[out[-1]] + size, side="right")) - 1
+        out.append(max(stop, out[-1] + 1))
+    return np.array(out)
+
+
+class _Checksums:
+    """Checksums of blocks of bytes that come in pieces."""
+
+    def __init__(self, block: int):
+        self._block, self._filled, self._sum = block, 0, 0
+        self._all: list[str] = []
+
+    def add(self, piece: np.ndarray) -> None:
+        """Take the next bytes."""
+        start = 0
+        while start < piece.size:
+            part = piece[start : start + self._block - self._filled]
+            self._sum = zlib.crc32(part, self._sum)
+            self._filled += part.size
+            start += part.size
+            if self._filled == self._block:
+                self._close()
+
+    def _close(self) -> None:
+        self._all.append(f"{self._sum:08x}")
+        self._filled = self._sum = 0
+
+    def end(self) -> list[str]:
+        """The checksum of each block, the last one shorter."""
+        if self._filled:
+            self._close()
+        return self._all

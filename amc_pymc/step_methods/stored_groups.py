@@ -1,0 +1,92 @@
+"""The densities of a hierarchical model whose rows lie in a store, group by group."""
+
+from __future__ import annotations
+
+import logging
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from amc_pymc.extract.group_densities import GroupedModel
+from amc_pymc.extract.group_packing import GroupPacking
+from amc_pymc.extract.groups import Factor
+from amc_pymc.extract.rows import possible_points
+from amc_pymc.rng import as_generator
+from amc_pymc.row_store import Rows, open_source, stored_groups
+from amc_pymc.step_methods.grouping import in_store
+from amc_pymc.step_methods.model_densities import (
+    check_groups,
+    check_rows_finite,
+    grouped_model,
+    plain_densities,
+)
+from amc_pymc.step_methods.stored_densities import SEED, refuse_other_steps
+
+__all__ = ["stored_group_densities"]
+
+_log = logging.getLogger("amc_pymc")
+#: Numbers that kernels hold for each row of a group while they read it, and bytes worth a warning.
+_NUMBERS, _MUCH = 16, 2**30
+
+
+def stored_group_densities(
+    model,
+    factor: Factor,
+    observed_vars: Sequence[Any] | None,
+    rows: Rows,
+    point: dict[str, np.ndarray],
+    compile_kwargs: dict[str, Any] | None = None,
+    *,
+    active_names: Sequence[str] | None = None,
+    progressbar: bool = True,
+) -> GroupedModel:
+    """Densities of groups of the rows of a source, the effects of a factor integrated out.
+
+    As for :func:`stored_densities`, the model is taken apart on its placeholders, and each chunk of
+    the source is checked against the model's graph. ``active_names`` are the variables that a step
+    moves, if there is one.
+
+    Raises
+    ------
+    ValueError, TypeError, OSError, ImportError
+        As :func:`amc_pymc.row_store.stored_groups` and :class:`GroupPacking`; the factor cannot be
+        integrated out where rows lie in a store.
+    """
+    factor = in_store(factor, model, observed_vars)
+    if factor.reason:
+        raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
+    plain = plain_densities(model, observed_vars, None, point, compile_kwargs)
+    _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
+    packing = GroupPacking(
+        model, factor, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph
+    )
+    source = open_source(rows, packing.placeholders)
+    few = packing.placeholders_in_groups()
+    checked = grouped_model(model, few, compile_kwargs)
+    if active_names is not None:
+        refuse_other_steps(checked, [n for n in active_names if n not in factor.names])
+    check_groups(model, checked, point)
+    store = stored_groups(rows, source, packing, progressbar=progressbar)
+    none = few.rows[:, :0]
+    groups = replace(few, store=store, first=store.first, rows=none, order=np.empty(0, np.int64))
+    _warn_of_large_groups(groups.first)
+    densities = grouped_model(model, groups, compile_kwargs)
+    check_rows_finite(densities, densities.ravel(point), "the initial point")
+    return densities
+
+
+def _warn_of_large_groups(first: np.ndarray) -> None:
+    sizes = np.diff(first)
+    most = int(sizes.argmax())
+    needed = 8 * _NUMBERS * int(sizes[most])
+    if needed > _MUCH:
+        _log.warning(
+            "Group %d has %s rows. A group is read as a whole, which takes some %.1f GiB of memory; "
+            "split it, or pass marginalize=None.",
+            most,
+            f"{sizes[most]:,}",
+            needed / 2**30,
+        )
