@@ -50,6 +50,14 @@ def kernel(tmp_path, monkeypatch):
     return load_kernels(SOURCE).weighted
 
 
+def test_columns_may_lie_one_after_the_other(kernel):
+    """An array in the order of Fortran, beside one of the same shape in that of C."""
+    weights, table, place = arrays(2)
+    for each in (table, np.asfortranarray(table)):
+        function = bound_function(kernel, SIGNATURE, [weights, each, place])
+        assert call(function, X) == pytest.approx(expected(weights, table, place), rel=1e-14)
+
+
 def test_each_function_has_its_own_arrays(kernel):
     """Also when one of them has gone and a new one has taken its place."""
     data = [arrays(seed) for seed in range(4)]

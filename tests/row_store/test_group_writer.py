@@ -201,7 +201,8 @@ def test_a_damaged_store_is_refused(tmp_path, place, reason):
 
 @pytest.mark.parametrize("value", [-1, G])
 @pytest.mark.parametrize("row", [2, 2_500])
-def test_rows_without_a_group_are_named(value, row):
+def test_rows_without_a_group_are_named(value, row, monkeypatch):
+    monkeypatch.setattr(group_writer, "_CHUNK", 700)
     data = make_data()
     data["g"][row] = value
     message = f"'g' must number groups from 0 to {G - 1}, got {value} in row {row} \\(0 more"
