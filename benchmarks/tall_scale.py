@@ -123,7 +123,7 @@ def measure(job: Job, caches: str, options: argparse.Namespace) -> list[Result]:
             write = Job(job.problem, "write", job.n_rows, job.seed, job.cap)
             written = run(write, caches, Path(scratch), options)
             if written["status"] != "finished":
-                return [written]
+                return [figures(written)]
         result = run(job, caches, Path(scratch), options)
     row = {**figures(result), "parquet_s": written.get("setup_s")}
     return [row | {"parquet_mb": written.get("parquet_mb")}]

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,8 @@ def test_tables():
     one = row("racing:fork", cores=4, sampling_pss_mb=100.0, sampling_anonymous_mb=90.0)
     four = one | {"chains": 4, "sampling_pss_mb": 140.0}
     stored = row("stored", n_rows=10**8, seconds={"store": 3.0}, peak_mb=1_600.0)
-    failed = common.figures({**row("racing:10"), "status": "failed"}) | {"steps_per_s": np.nan}
+    job = common.Job("logistic_10", "racing:10", 1_000_000, 1, 1.0)
+    failed = bench.figures({**asdict(job), "status": "failed"})
     rows = [hand, row(), failed, stored, one, four]
     assert bench.line(rows[1], rows)[4] == "0.8" and bench.line(rows[1], rows)[11] == "0.25"
     assert bench.line(failed, rows)[3:5] == ["-", "-"]

@@ -220,7 +220,7 @@ def test_a_chain_that_is_moved_goes_on_from_where_it_was_put(sampler):
     seen = []
 
     def move(t, x):
-        if t == TUNE + 100:
+        if t == TUNE + 110:  # amid draws that have been made
             seen.append(x)
             return far
         return x
@@ -230,7 +230,7 @@ def test_a_chain_that_is_moved_goes_on_from_where_it_was_put(sampler):
     )
     walk = draws[:, 0]
     assert abs(seen[0] - far)[0] > 0.3
-    assert abs(walk[TUNE + 100] - far[0]) < 0.2 < abs(walk[TUNE + 100] - walk[TUNE + 99])
+    assert abs(walk[TUNE + 110] - far[0]) < 0.2 < abs(walk[TUNE + 110] - walk[TUNE + 109])
     assert max(lengths[-10:]) > 8  # and runs ahead again
 
 
