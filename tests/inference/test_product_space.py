@@ -305,6 +305,13 @@ def test_summaries_and_decision_error(short_run):
     assert 0 < errors["rows"] < 2 * N
 
 
+def test_times_are_told(short_run):
+    """Seconds of the preparation, those of compiling among them, and of the chains."""
+    attrs = short_run["sample_stats"].attrs
+    assert 0.0 <= attrs["compiling_time"] <= attrs["preparation_time"]
+    assert attrs["preparation_time"] > 0.0 and attrs["sampling_time"] > 0.0
+
+
 def test_survives_netcdf(short_run, tmp_path):
     path = tmp_path / "run.nc"
     short_run.to_netcdf(path, engine="h5netcdf")
