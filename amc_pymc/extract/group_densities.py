@@ -215,6 +215,10 @@ class GroupDensities:
         """The same in one piece."""
         yield self.all_values(x)
 
+    def all_finite(self, x: np.ndarray) -> bool:
+        """Whether all groups are possible at x."""
+        return bool(np.isfinite(self.all_values(x)).all())
+
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
         """Sum over all groups of the change from x to x_new, with twice the nodes.
 

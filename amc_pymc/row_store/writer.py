@@ -7,57 +7,44 @@ import tempfile
 import time
 import zlib
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.rng import as_generator
-from amc_pymc.row_store.chunks import Placeholder, as_placeholder
+from amc_pymc.row_store.arrays import recut
 from amc_pymc.row_store.drafts import Draft, check_space
 from amc_pymc.row_store.header import FORMAT, digest_of, encoded, room_for
+from amc_pymc.row_store.packing import Packing, chunk_rows, packed_rows, rounded
+from amc_pymc.row_store.partitions import Partitions
 from amc_pymc.row_store.settings import Rows
 from amc_pymc.row_store.shuffle import MOST_ROWS, Dealer, bucket_bounds
 from amc_pymc.row_store.sources import RowSource
 from amc_pymc.row_store.store import FILE_NAME, RowStore, open_store
 
-__all__ = ["Packing", "stored_rows"]
+__all__ = ["stored_rows"]
 
 _log = logging.getLogger("amc_pymc")
-#: Rows of a chunk at most, bytes of a block that has a checksum, rows that tell a packing.
-_MOST, _BLOCK_BYTES, _SAMPLE = 65_536, 4 * 2**20, 16
-#: Shares of the memory: a bucket is held twice, a chunk in several forms.
-_BUCKETS, _CHUNKS = 4, 32
-
-
-class Packing(Protocol):
-    """What the columns of a store are made of.
-
-    Attributes
-    ----------
-    placeholders : tuple of Placeholder
-        Data that columns are made of.
-    n_columns : int
-    whole : (C,) bool array
-        Columns that hold whole numbers, which must not be rounded.
-    digest : str
-        Of the functions that read the columns.
-    """
-
-    placeholders: tuple[Placeholder, ...]
-    n_columns: int
-    whole: np.ndarray
-    digest: str
-
-    def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
-        """Columns (m, C) of a chunk whose first row has the number ``first``."""
+#: Bytes of a block that has a checksum, rows that tell a packing.
+_BLOCK_BYTES, _SAMPLE = 4 * 2**20, 16
+#: Share of the memory: a bucket is held twice.
+_BUCKETS = 4
 
 
 def stored_rows(
-    rows: Rows, source: RowSource, packing: Packing, *, progressbar: bool = True
+    rows: Rows,
+    source: RowSource,
+    packing: Packing,
+    *,
+    partitions: Partitions | None = None,
+    progressbar: bool = True,
 ) -> RowStore:
     """The store of the rows of a source: the one in their folder, or a new one.
+
+    ``partitions`` are the same rows, packed already where workers hold them.
 
     Raises
     ------
@@ -75,12 +62,12 @@ def stored_rows(
         store = open_store(target, expected)
         _log.info("Rows are read from %s, made by an earlier run.", target)
         return store
-    return _Writer(rows, source, packing, expected).write(target, progressbar)
+    return _Writer(rows, source, packing, expected, partitions).write(target, progressbar)
 
 
 def _expected(rows: Rows, source: RowSource, packing: Packing) -> dict[str, Any]:
     """What a header says of the source, the model and the settings."""
-    head = _packed(packing, source, next(iter(source.chunks(_SAMPLE))), 0)
+    head = packed_rows(packing, source.labels, next(iter(source.chunks(_SAMPLE))), 0)
     return {
         "format": FORMAT,
         "n_rows": source.n_rows,
@@ -94,25 +81,21 @@ def _expected(rows: Rows, source: RowSource, packing: Packing) -> dict[str, Any]
     }
 
 
-def _packed(packing: Packing, source: RowSource, chunk, first: int) -> np.ndarray:
-    placed = {
-        p.name: as_placeholder(chunk[p.name], p, source.labels[p.name], first)
-        for p in packing.placeholders
-    }
-    return packing.pack(placed, first)
-
-
 class _Writer:
     """The two passes: one over the source, one over the file."""
 
-    def __init__(self, rows: Rows, source: RowSource, packing: Packing, expected: dict):
+    def __init__(
+        self,
+        rows: Rows,
+        source: RowSource,
+        packing: Packing,
+        expected: dict,
+        partitions: Partitions | None,
+    ):
         self._rows, self._source, self._packing = rows, source, packing
+        self._partitions = partitions
         self._dtype = np.dtype(rows.dtype)
         self._width = packing.n_columns * self._dtype.itemsize
-        wide = 8 * packing.n_columns + sum(
-            8 * int(np.prod(p.shape, dtype=int)) for p in packing.placeholders
-        )
-        self._chunk = int(np.clip(rows.memory // (_CHUNKS * wide), 16, _MOST))
         block = max(1, min(_BLOCK_BYTES, rows.memory // _BUCKETS) // self._width)
         n_blocks = -(-source.n_rows // block)
         self._header = expected | {"block_rows": block}
@@ -156,28 +139,24 @@ class _Writer:
             offset = self._header["offset"] + place * self._width
             _write(file, offset, np.ascontiguousarray(rows).data.cast("B"))
 
-        for chunk in self._source.chunks(self._chunk):
-            packed = _packed(self._packing, self._source, chunk, first)
-            dealer.deal(self._rounded(packed, first), put)
+        for packed in self._chunks():
+            dealer.deal(packed, put)
             first += len(packed)
             bar.advance(len(packed))
         if first != self._source.n_rows:
             raise ValueError(f"rows: the source gave {first} rows, not {self._source.n_rows}")
 
-    def _rounded(self, packed: np.ndarray, first: int) -> np.ndarray:
-        """Rows in the type of the store."""
-        if self._dtype == packed.dtype:
-            return packed
-        with np.errstate(over="ignore"):
-            out = packed.astype(self._dtype)
-        changed = (out != packed) & (self._packing.whole | ~np.isfinite(out)) & np.isfinite(packed)
-        if changed.any():
-            row, column = np.argwhere(changed)[0]
-            raise ValueError(
-                f"rows: dtype='float32' cannot hold {packed[row, column]} in row {first + row}; "
-                "use 'float64'"
-            )
-        return out
+    def _chunks(self) -> Iterator[np.ndarray]:
+        """Packed rows in order: those of workers, or the source's, packed here."""
+        size = chunk_rows(self._rows.memory, self._packing)
+        if self._partitions is not None:
+            yield from recut(self._partitions.fetched(), size)
+            return
+        first = 0
+        for chunk in self._source.chunks(size):
+            packed = packed_rows(self._packing, self._source.labels, chunk, first)
+            yield rounded(self._packing, self._dtype, packed, first)
+            first += len(packed)
 
     def _finish(self, file: BinaryIO, bar: ProgressReport) -> list[str]:
         """Shuffle each bucket; checksums of all blocks."""

@@ -120,6 +120,9 @@ class Raced(Protocol):
     def value_chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
         """The same in order, some at a time."""
 
+    def all_finite(self, x: np.ndarray, /) -> bool:
+        """Whether the log-likelihoods of all units are finite at x."""
+
     def touch(self, n_rows: float, /) -> None:
         """Take note of rows that races have read at random, which may hold memory."""
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.native_rows import NativeRows, StoredRows
+from amc_pymc.extract.partitioned_rows import PartitionedRows
 from amc_pymc.extract.row_packing import RowPacking
 from amc_pymc.extract.rows import possible_points
 from amc_pymc.rng import as_generator
-from amc_pymc.row_store import open_source, stored_rows
+from amc_pymc.row_store import held_partitions, open_source, stored_rows
 from amc_pymc.step_methods.model_densities import (
     check_densities,
     check_rows_finite,
@@ -50,8 +51,12 @@ def stored_densities(
     source = open_source(rows, packing.placeholders)
     few = plain.of_packed(NativeRows(packing.source, packing.pack_placeholders()))
     check_densities(model, few, point)
-    store = stored_rows(rows, source, packing, progressbar=options.progressbar)
-    densities = plain.of_packed(StoredRows(packing.source, store))
+    parts = None if source.client is None else held_partitions(rows, source, packing)
+    store = stored_rows(rows, source, packing, partitions=parts, progressbar=options.progressbar)
+    stored = StoredRows(packing.source, store)
+    if parts is not None:
+        stored = PartitionedRows(packing.source, store, parts)
+    densities = plain.of_packed(stored)
     check_rows_finite(densities, densities.ravel(point), "the initial point")
     return densities
 
