@@ -36,6 +36,7 @@ from amc_pymc.extract.rows import (
     CallbackRows,
     RowLogp,
 )
+from amc_pymc.proxies import ResidualSummary
 
 __all__ = ["ModelDensities", "RowDensities"]
 
@@ -238,6 +239,14 @@ class RowDensities:
             self.rows_evaluated += self.n_units
             return self._elsewhere.impossible(x) == 0
         return all(bool(np.isfinite(values).all()) for values in self.value_chunks(x))
+
+    def residual_summary(
+        self, probes: list[np.ndarray], centre: np.ndarray, number: int
+    ) -> ResidualSummary | None:
+        """Residuals of all rows if they are computed elsewhere; None if they are to be here."""
+        if self._elsewhere is None:
+            return None
+        return self._elsewhere.residuals(probes, centre, self._mask(), number)
 
     @property
     def _elsewhere(self) -> PartitionedRows | None:

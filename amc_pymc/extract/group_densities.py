@@ -215,6 +215,9 @@ class GroupDensities:
         """The same in one piece."""
         yield self.all_values(x)
 
+    def residual_summary(self, probes: list[np.ndarray], centre: np.ndarray, number: int) -> None:
+        """None: residuals of groups are computed here."""
+
     def all_finite(self, x: np.ndarray) -> bool:
         """Whether all groups are possible at x."""
         return bool(np.isfinite(self.all_values(x)).all())

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 
 import numpy as np
 
-__all__ = ["CHUNK", "change_sum", "consecutive", "gradient_sum", "hessian_sum", "impossible_rows"]
+from amc_pymc.proxies import summarise_residuals
+
+__all__ = [
+    "CHUNK",
+    "change_sum",
+    "consecutive",
+    "gradient_sum",
+    "hessian_sum",
+    "impossible_rows",
+    "largest_residuals",
+    "merged_residuals",
+]
 
 #: Rows of a full pass that are evaluated at once.
 CHUNK = 16_384
@@ -60,3 +71,37 @@ def impossible_rows(
 ) -> int:
     """Number of rows whose log-likelihoods are not finite."""
     return sum(int((~np.isfinite(kernels.values(x, idx, data))).sum()) for idx in chunks)
+
+
+def largest_residuals(
+    kernels: ModuleType,
+    data: np.ndarray,
+    chunks: Iterable[np.ndarray],
+    probes: Sequence[np.ndarray],
+    centre: np.ndarray,
+    mask: np.ndarray,
+    number: int,
+) -> tuple[np.ndarray, ...]:
+    """Residuals of rows over Q probe moves (2, D), as of :class:`~amc_pymc.proxies.ResidualSummary`.
+
+    Returns
+    -------
+    tuple of arrays
+        Sums (Q,) and sums of squares (Q,) over all rows; of so many rows with the largest root mean
+        squares these (T,) and the data (T, C).
+    """
+
+    def residuals(points, rows):
+        changes = kernels.rewards(points, centre, rows, mask, data)[1]
+        return np.nan_to_num(changes, nan=0.0)
+
+    found = summarise_residuals(residuals, list(probes), len(data), CHUNK, n_largest=number)
+    return found.totals, found.squares, found.scale, data[found.largest]
+
+
+def merged_residuals(parts: Sequence[tuple], number: int) -> tuple[np.ndarray, ...]:
+    """What :func:`largest_residuals` gives for the rows of all parts."""
+    totals, squares, scales, rows = zip(*parts, strict=True)
+    scale = np.concatenate(scales)
+    order = np.argsort(-scale, kind="stable")[:number]
+    return sum(totals), sum(squares), scale[order], np.concatenate(rows)[order]

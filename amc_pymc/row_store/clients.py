@@ -48,10 +48,11 @@ def client_of(rows: Any) -> Any:
                 "dask.array.from_array or dask.dataframe.read_parquet), or leave client out"
             )
         return rows.client
-    if other or "distributed" not in sys.modules:
+    distributed: Any = sys.modules.get("distributed")  # a client can only come from there
+    if other or distributed is None:
         return None
     try:
-        client = sys.modules["distributed"].default_client()
+        client = distributed.default_client()
     except ValueError:  # there is none
         return None
     return None if client.asynchronous else client

@@ -24,7 +24,7 @@ from amc_pymc.row_store.packing import Packing, chunk_rows, packed_rows, rounded
 from amc_pymc.row_store.settings import Rows
 from amc_pymc.row_store.sources import RowSource
 
-__all__ = ["Partitions", "held_partitions"]
+__all__ = ["Partitions", "added", "held_partitions"]
 
 #: Totals that a task adds up.
 _FAN = 16
@@ -48,6 +48,14 @@ def held_partitions(rows: Rows, source: RowSource, packing: Packing) -> Partitio
         first += part.n_rows
     with _reached(source.client.scheduler.address):
         return Partitions(source.client, source.client.compute([delayed(packing.source), *parts]))
+
+
+def added(totals: Sequence[tuple]) -> tuple:
+    """Sums of numbers and arrays, one after the other."""
+    out = totals[0]
+    for other in totals[1:]:
+        out = tuple(a + b for a, b in zip(out, other, strict=True))
+    return out
 
 
 class Partitions:
@@ -82,13 +90,20 @@ class Partitions:
             for part in parts:
                 yield _result(part, self._address)
 
-    def total(self, function: Callable[..., tuple], *args: Any) -> tuple:
+    def total(
+        self,
+        function: Callable[..., tuple],
+        *args: Any,
+        merge: Callable[[Sequence[tuple]], tuple] = added,
+    ) -> tuple:
         """Sums over partitions of what ``function(source, rows, *args)`` gives.
 
         Parameters
         ----------
         function : callable
             Importable by workers. It returns a tuple of numbers and arrays.
+        merge : callable
+            Makes one of several such tuples, which are in the order of the partitions.
 
         Raises
         ------
@@ -101,7 +116,7 @@ class Partitions:
                 totals = client.map(_call, parts, pure=False, **same)
                 while len(totals) > 1:
                     groups = [totals[k : k + _FAN] for k in range(0, len(totals), _FAN)]
-                    totals = client.map(_added, groups, pure=False)
+                    totals = client.map(merge, groups, pure=False)
             return _result(totals[0], self._address)
 
     @contextmanager
@@ -114,10 +129,17 @@ class Partitions:
             return
         if self._process != os.getpid():
             self._connect(distributed)
+        if self._client.status == "closed":
+            raise _gone(self._address)
         yield self._client, self._futures
 
     def _connect(self, distributed) -> None:
         """Connect this process, which has got the object from another one."""
+        if self._address.startswith("inproc:"):
+            raise RuntimeError(
+                f"rows: the Dask cluster at {self._address} lives in the process that made the "
+                "step, and others cannot reach it. Pass cores=1, or use a cluster of processes."
+            )
         try:
             client = distributed.Client(
                 self._address, security=self._security, set_as_default=False
@@ -166,14 +188,6 @@ def _pack_part(text: bytes, part, n_rows: int, dtype: np.dtype, size: int, first
 
 def _call(rows: np.ndarray, function: Callable[..., tuple], source: str, args: tuple) -> tuple:
     return function(source, rows, *args)
-
-
-def _added(totals: Sequence[tuple]) -> tuple:
-    """Totals one by one, in order."""
-    out = totals[0]
-    for other in totals[1:]:
-        out = tuple(a + b for a, b in zip(out, other, strict=True))
-    return out
 
 
 # --- clusters that are gone -----------------------------------------------------------------------

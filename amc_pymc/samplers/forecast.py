@@ -102,7 +102,9 @@ def _residuals(
         return np.nan_to_num(changes, nan=0.0)
 
     with np.errstate(all="ignore"):
-        summary = summarise_residuals(residuals, probes, raced.n_units, n_largest=number)
+        summary = raced.residual_summary(probes, centre, number)
+        if summary is None:
+            summary = summarise_residuals(residuals, probes, raced.n_units, n_largest=number)
     if not (np.all(np.isfinite(summary.totals)) and np.all(np.isfinite(summary.squares))):
         raise NoProxy("rows are impossible a posterior standard deviation from the mode")
     raced.rows_evaluated += 5 * raced.n_rows * len(probes)

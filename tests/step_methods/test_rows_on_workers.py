@@ -1,0 +1,336 @@
+"""`rows=` of Dask collections: sums over all rows are those of workers, and those of a local pass."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import signal
+import time
+
+import cloudpickle
+import numpy as np
+import psutil
+import pymc as pm
+import pytest
+
+import amc_pymc as amc
+
+from amc_pymc.extract.partitioned_rows import PartitionedRows, _digests
+
+distributed = pytest.importorskip("distributed")
+da = pytest.importorskip("dask.array")
+
+N, FEW, GROUPS = 20_000, 200, 4
+
+
+@functools.cache
+def data():
+    """Some rows are far out, so that a step evaluates these exactly."""
+    rng = np.random.default_rng(4)
+    X, g = rng.normal(size=(N, 2)), rng.integers(0, GROUPS, N)
+    X[::500] *= 8.0
+    mean = X @ [0.4, -0.2] + 0.3 * g
+    return {"X": X, "g": g, "y": mean + 0.7 * rng.standard_t(5, size=N)}
+
+
+@functools.cache
+def build():
+    with pm.Model() as model:
+        X, g, y = (pm.Data(n, data()[n][:FEW]) for n in ("X", "g", "y"))
+        b = pm.Normal("b", 0, 2, shape=2)
+        a = pm.Normal("a", 0, 2, shape=GROUPS)
+        s = pm.HalfNormal("s", 1)
+        pm.StudentT("obs", nu=5, mu=X @ b + a[g], sigma=s, observed=y)
+    return model
+
+
+def collections(chunk=3_000):
+    return {n: da.from_array(a, chunks=(chunk, -1)[: a.ndim]) for n, a in data().items()}
+
+
+def make_step(client=None, source=None, **kwargs):
+    rows = amc.Rows(source or (data() if client is None else collections()), client=client)
+    return amc.RacingMetropolis(rows=rows, model=build(), progressbar=False, **kwargs)
+
+
+@functools.cache
+def local():
+    return make_step()
+
+
+def draws(run, step, **kwargs):
+    out = run(build(), step, **{"draws": 60, "tune": 60, "seed": 3, **kwargs})
+    return out.posterior["b"].values, out.sample_stats
+
+
+def points():
+    rng = np.random.default_rng(8)
+    x = local().prepared.fit.mean
+    return [x, x + 0.02 * rng.normal(size=x.size), x + 0.5 * rng.normal(size=x.size)]
+
+
+def assert_same_sums(ours, theirs):
+    """Rounding of sums of 20,000 numbers in another order."""
+    for x in points():
+        value, gradient = ours.value_and_gradient(x)
+        other, slope = theirs.value_and_gradient(x)
+        assert value == pytest.approx(other, rel=1e-12)
+        np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-7)
+        np.testing.assert_allclose(ours.hessian(x), theirs.hessian(x), rtol=1e-9, atol=1e-6)
+        change = ours.change(points()[0], x)
+        assert change == pytest.approx(theirs.change(points()[0], x), rel=1e-9, abs=1e-7)
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Of a cluster inside this process."""
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as made,
+    ):
+        yield made
+
+
+@pytest.fixture(scope="module")
+def far(client):
+    return make_step(client)
+
+
+# --- a cluster inside this process ----------------------------------------------------------------
+
+
+def test_sums_are_those_of_a_local_pass(far):
+    ours, theirs = far.prepared.densities, local().prepared.densities
+    np.testing.assert_array_equal(ours.native.data, theirs.native.data)
+    assert_same_sums(ours, theirs)
+    some = np.arange(0, N, 7)
+    for x in points():
+        assert ours.value_and_gradient(x, some)[0] == theirs.value_and_gradient(x, some)[0]
+
+
+def test_the_preparation_is_that_of_a_local_pass(far):
+    ours, theirs = far.prepared, local().prepared
+    np.testing.assert_allclose(ours.fit.mean, theirs.fit.mean, atol=1e-9)
+    np.testing.assert_allclose(ours.fit.precision, theirs.fit.precision, rtol=1e-7, atol=1e-3)
+    assert theirs.exact_rows.size == 50
+    np.testing.assert_array_equal(ours.exact_rows, theirs.exact_rows)
+    np.testing.assert_allclose(ours.forecast, theirs.forecast, rtol=1e-7)
+    assert ours.rows_spent == theirs.rows_spent
+
+
+def test_decisions_are_those_of_a_local_pass(far, run):
+    """Rounding moves no decision of a short chain."""
+    ours, stats = draws(run, far)
+    theirs, others = draws(run, local())
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    for name in ("race_rows", "race_audited", "race_audit_rows"):
+        np.testing.assert_array_equal(stats[name], others[name])
+    assert stats["race_audited"].sum() > 0
+
+
+def test_all_sums_are_those_of_workers(far, run, monkeypatch):
+    """In a run nothing but races and the search of a few rows reads the store."""
+    asked = []
+    real = PartitionedRows._total
+    monkeypatch.setattr(
+        PartitionedRows, "_total", lambda self, f, *a: asked.append(f.__name__) or real(self, f, *a)
+    )
+
+    def no(*args):
+        raise AssertionError("a local pass over all rows")
+
+    monkeypatch.setattr("amc_pymc.extract.densities.RowDensities._chunks", no)
+    draws(run, far)
+    assert set(asked) == {"impossible_rows", "change_sum"}
+
+
+def test_the_current_client_is_used(client):
+    with client.as_current():
+        step = amc.RacingMetropolis(rows=collections(), model=build(), progressbar=False)
+        outlook = amc.racing_outlook(rows=collections(), model=build(), progressbar=False)
+    assert isinstance(step.prepared.densities.native, PartitionedRows)
+    assert outlook.residual_sd == pytest.approx(local().prepared.forecast.residual_sd, rel=1e-6)
+
+
+def test_impossible_rows_are_named(client, tmp_path):
+    with pm.Model() as model:
+        x, y = (pm.Data(n, np.arange(1.0, 100.0)) for n in ("x", "y"))
+        pm.Uniform("obs", 0.0, pm.HalfNormal("s", 100.0) * x, observed=y)
+    rows = {"x": np.arange(1.0, 500.0), "y": np.arange(1.0, 500.0)}
+    rows["y"][400] = 20.0 * rows["x"][400]
+
+    def step(**kwargs):
+        source = {n: da.from_array(a, chunks=120) for n, a in rows.items()}
+        stored = amc.Rows(source, client=client, folder=tmp_path)
+        return amc.RacingMetropolis(rows=stored, model=model, progressbar=False, **kwargs)
+
+    step()
+    start = {"s_log__": np.log(10.0)}
+    with pytest.raises(ValueError, match=r"row 400 of the source \(-inf\)"):
+        step(initial_point=start)
+    rows["y"][400] = 1000.0 * rows["x"][400]
+    with pytest.raises(ValueError, match=r"in row 400 of the source \(-inf\) and 0 more"):
+        step()
+
+
+def test_largest_rows_are_found_in_the_store(far):
+    """Rows that are alike have places of their own; rows that are not there have none."""
+    rows = far.prepared.densities.native
+    places = np.array([19_999, 3, 7_000])
+    np.testing.assert_array_equal(rows._places(rows.data[places]), places)
+    alike = np.repeat(rows.data[:1], 2, axis=0)
+    assert rows._places(alike) is None
+    assert rows._places(rows.data[:1] + 1.0) is None
+    digests = _digests(np.random.default_rng(1).normal(size=(N, 3)))
+    assert np.unique(digests).size == N
+
+
+def test_residuals_are_local_where_workers_pack_other_bits(far, monkeypatch):
+    monkeypatch.setattr(PartitionedRows, "_places", lambda self, rows: None)
+    prepared = local().prepared
+    found = far.prepared.densities.residual_summary([np.stack(points()[:2])], points()[0], 5)
+    assert found is None
+    assert prepared.densities.residual_summary([np.stack(points()[:2])], points()[0], 5) is None
+
+
+def test_other_processes_cannot_reach_it(far, client):
+    other = pickle.loads(cloudpickle.dumps(far)).prepared.densities
+    with pytest.raises(RuntimeError, match="Pass cores=1, or use a cluster of processes"):
+        other.value_and_gradient(points()[0])
+
+
+# --- a cluster of processes -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """Two worker processes; nannies begin another one where one ends."""
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as made,
+    ):
+        yield made
+
+
+@pytest.fixture(scope="module")
+def spread(workers):
+    return make_step(workers)
+
+
+def kill_one(client):
+    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_two_processes(spread, far, run):
+    ours, theirs = spread.prepared.densities, local().prepared.densities
+    np.testing.assert_array_equal(ours.native.data, theirs.native.data)
+    assert_same_sums(ours, theirs)
+    for x in points():  # whoever computes them
+        np.testing.assert_array_equal(ours.hessian(x), far.prepared.densities.hessian(x))
+    np.testing.assert_array_equal(spread.prepared.exact_rows, local().prepared.exact_rows)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_loses_nothing(spread, workers, tmp_path):
+    """Between passes, and in the middle of one, with the partitions that it holds."""
+    densities, x = spread.prepared.densities, points()[1]
+    expected = densities.value_and_gradient(x), densities.hessian(x)
+    kill_one(workers)
+    got = densities.value_and_gradient(x), densities.hessian(x)
+    assert got[0][0] == expected[0][0]
+    np.testing.assert_array_equal(got[0][1], expected[0][1])
+    np.testing.assert_array_equal(got[1], expected[1])
+    marker = str(tmp_path / "killed")
+
+    def dying(source, rows, *args):
+        if rows[0, 0] == first and not os.path.exists(marker):
+            open(marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return (rows.sum(axis=0),)
+
+    parts = list(densities.native.partitions.fetched())
+    first = parts[4][0, 0]
+    total = densities.native.partitions.total(dying)[0]
+    assert os.path.exists(marker)
+    np.testing.assert_array_equal(total, functools.reduce(np.add, (p.sum(axis=0) for p in parts)))
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_while_it_packs(workers, tmp_path):
+    marker = str(tmp_path / "killed")
+
+    def dying(block):
+        if block.shape[0] == 2_000 and not os.path.exists(marker):  # the last one
+            open(marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return block
+
+    source = collections()
+    source["X"] = source["X"].map_blocks(dying, dtype=float, meta=np.empty((0, 2)))
+    step = make_step(workers, source)
+    assert os.path.exists(marker)
+    ours, theirs = step.prepared.densities, local().prepared.densities
+    np.testing.assert_array_equal(ours.native.data, theirs.native.data)
+    np.testing.assert_allclose(step.prepared.fit.mean, local().prepared.fit.mean, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_chains_in_processes_are_those_of_one(method, spread, run):
+    """They connect to the cluster by themselves."""
+    serial, stats = draws(run, spread)
+    parallel, others = draws(run, spread, cores=2, mp_ctx=method)
+    np.testing.assert_array_equal(serial, parallel)
+    np.testing.assert_array_equal(stats["race_audited"], others["race_audited"])
+    assert others["race_audited"].sum() > 0
+
+
+@pytest.mark.slow
+def test_chains_on_an_executor(spread, workers, run):
+    """Here on the workers themselves: three chains, which wait for sums, have two places."""
+
+    def chain(seed):
+        return draws(run, spread, chains=1, seed=seed)[0]
+
+    seeds = [1, 2, 3]
+    with workers.get_executor() as executor:
+        found = list(executor.map(chain, seeds))
+    for ours, seed in zip(found, seeds):
+        np.testing.assert_array_equal(ours, chain(seed))
+    assert not np.array_equal(found[0], found[1])
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_gone_and_what_it_leaves(run):
+    """Nothing: neither processes nor an open store."""
+    process = psutil.Process()
+    local()
+    before, files = set(process.children(recursive=True)), process.num_fds()
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        step = make_step(client)
+        assert len(process.children(recursive=True)) > len(before)
+        densities = step.prepared.densities
+        cluster.close()
+        with pytest.raises(RuntimeError, match=r"cluster at tcp.* is gone.* make the step anew"):
+            densities.value_and_gradient(points()[0])
+        with pytest.raises(RuntimeError, match="is gone"):
+            draws(run, step)
+    store = densities.native.store.path
+    assert os.path.exists(store)
+    del step, densities
+    until = time.monotonic() + 30
+    while set(process.children(recursive=True)) - before and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not [p for p in set(process.children(recursive=True)) - before if p.is_running()]
+    assert not os.path.exists(store)
