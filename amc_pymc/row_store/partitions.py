@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -77,7 +78,7 @@ class Partitions:
 
     def __getstate__(self):
         return {
-            "_futures": pickle.dumps(self._futures),
+            "_futures": self._pickled(),
             "_address": self._address,
             "_security": self._security,
             "_client": None,
@@ -112,8 +113,8 @@ class Partitions:
         """
         with self._connected() as (client, (source, *parts)):
             with _reached(self._address):
-                same = {"function": function, "source": source, "args": args}
-                totals = client.map(_call, parts, pure=False, **same)
+                call = partial(_call, function, args)
+                totals = client.map(call, [source] * len(parts), parts, pure=False)
                 while len(totals) > 1:
                     groups = [totals[k : k + _FAN] for k in range(0, len(totals), _FAN)]
                     totals = client.map(merge, groups, pure=False)
@@ -186,7 +187,7 @@ def _pack_part(text: bytes, part, n_rows: int, dtype: np.dtype, size: int, first
     return out
 
 
-def _call(rows: np.ndarray, function: Callable[..., tuple], source: str, args: tuple) -> tuple:
+def _call(function: Callable[..., tuple], args: tuple, source: str, rows: np.ndarray) -> tuple:
     return function(source, rows, *args)
 
 

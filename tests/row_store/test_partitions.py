@@ -7,9 +7,10 @@ import sys
 import numpy as np
 import pytest
 
+from row_store.packings import Copies, make_data, make_store, table_of
+
 from amc_pymc.row_store import Rows, held_partitions, open_source, stored_rows
 from amc_pymc.row_store.packing import packed_rows
-from row_store.packings import Copies, make_data, make_store, table_of
 
 distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
@@ -189,7 +190,7 @@ def test_a_client_that_is_closed():
         with pytest.raises(RuntimeError, match=r"cluster at inproc://.* is gone.*client=None"):
             function()
     other = pickle.loads(text)
-    with pytest.raises(RuntimeError, match="others cannot reach it. Pass cores=1"):
+    with pytest.raises(RuntimeError, match=r"others cannot reach it\. Pass cores=1"):
         other.total(sums, 1)
 
 
