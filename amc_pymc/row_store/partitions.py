@@ -214,7 +214,7 @@ def _result(future: Any, address: str) -> Any:
 
 
 def _closed_error() -> type[Exception]:
-    return library("distributed.client", "client=").ClosedClientError
+    return getattr(library("distributed.client", "client="), "ClosedClientError", CancelledError)
 
 
 def _gone(address: str) -> RuntimeError:

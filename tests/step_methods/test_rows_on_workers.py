@@ -146,14 +146,8 @@ def test_all_sums_are_those_of_workers(far, run, monkeypatch):
     assert set(asked) == {"impossible_rows", "change_sum"}
 
 
-def test_the_current_client_is_used(client):
-    with client.as_current():
-        slices = amc.RacingSlice(rows=collections(), model=build(), progressbar=False)
-    assert isinstance(slices.prepared.densities.native, PartitionedRows)
-    assert slices.prepared.densities.native.partitions._client is client
-
-
-def test_impossible_rows_are_named(client, tmp_path):
+@pytest.mark.slow
+def test_impossible_rows_are_named(client):
     with pm.Model() as model:
         x, y = (pm.Data(n, np.arange(1.0, 100.0)) for n in ("x", "y"))
         pm.Uniform("obs", 0.0, pm.HalfNormal("s", 100.0) * x, observed=y)
