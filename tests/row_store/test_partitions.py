@@ -88,6 +88,7 @@ def test_partitions_without_rows_are_left_out(client):
     kept = np.r_[0:750, 1500:3000]
     np.testing.assert_array_equal(np.concatenate(list(partitions.fetched())), table_of(data)[kept])
     assert opened.n_rows == 2_250
+    assert len(opened.parts()) == 3
 
 
 def test_the_order_of_sums_does_not_depend_on_who_is_first(client):
@@ -103,7 +104,7 @@ def test_the_order_of_sums_does_not_depend_on_who_is_first(client):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_the_store_is_that_of_a_local_pass(dtype, client, tmp_path):
     """Also to the bit of its shuffle: each can be used by the other."""
-    data = make_data()
+    data = make_data(200_000)  # of several buckets
     kwargs = {"folder": tmp_path, "dtype": dtype, "memory": 8 * 2**20}
     rows, packing = Rows(frame(data), COLUMNS, client=client, **kwargs), Copies()
     source = open_source(rows, packing.placeholders)
@@ -135,8 +136,11 @@ def test_collections_that_a_cluster_holds(client):
     """Their chunks are futures, which this process alone could not compute."""
     data = make_data()
     source = {n: client.persist(a) for n, a in arrays(data).items()}
-    partitions, _ = held(source, client=client)
+    partitions, opened = held(source, client=client)
     np.testing.assert_array_equal(np.concatenate(list(partitions.fetched())), table_of(data))
+    np.testing.assert_array_equal(next(opened.chunks(16))["X"], data["X"][:16])
+    near = Rows(arrays(data), client=None)
+    assert opened.stamp() == open_source(near, Copies.placeholders).stamp()
 
 
 # --- what is refused ------------------------------------------------------------------------------
