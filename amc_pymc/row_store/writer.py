@@ -147,11 +147,14 @@ class _Writer:
             raise ValueError(f"rows: the source gave {first} rows, not {self._source.n_rows}")
 
     def _chunks(self) -> Iterator[np.ndarray]:
-        """Packed rows in order: those of workers, or the source's, packed here."""
+        """Packed rows in order, in chunks that do not depend on how the source is cut."""
         size = chunk_rows(self._rows.memory, self._packing)
         if self._partitions is not None:
             yield from recut(self._partitions.fetched(), size)
-            return
+        else:
+            yield from recut(self._packed_here(size), size)
+
+    def _packed_here(self, size: int) -> Iterator[np.ndarray]:
         first = 0
         for chunk in self._source.chunks(size):
             packed = packed_rows(self._packing, self._source.labels, chunk, first)
