@@ -230,8 +230,11 @@ def test_discrete_variables(client, run, monkeypatch):
         raise AssertionError("a local pass over all rows")
 
     monkeypatch.setattr("amc_pymc.extract.densities.RowDensities._chunks", no)
-    assert ours.prepared.densities.all_finite(one)
     assert ours.prepared.densities.change(zero, one) != 0.0
+    asked = []
+    monkeypatch.setattr(PartitionedRows, "impossible", lambda self, x: asked.append(x) or 0)
+    assert ours.prepared.densities.all_finite(one)
+    np.testing.assert_array_equal(asked, [ours.prepared.eta(one)])
 
 
 def test_groups_are_stored_and_summed_here(client, monkeypatch):
