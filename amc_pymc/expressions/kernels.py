@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+import threading
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,9 @@ from amc_pymc.expressions.functions import (
 
 _BEGIN, _END = "# --- printed functions begin", "# --- printed functions end"
 _FUNCTIONS = Path(__file__).resolve().parent / "functions.py"
+
+#: Threads would find a module that is not yet complete.
+_one_at_a_time = threading.RLock()
 
 
 def filled_template(path: Path, lines: Sequence[str]) -> str:
@@ -87,15 +91,16 @@ def load_kernels(source: str, *files: Path) -> ModuleType:
     for file in (_FUNCTIONS, *files):
         digest.update(file.read_bytes())
     name = f"amc_pymc_kernels_{digest.hexdigest()}"
-    if name in sys.modules:
-        return sys.modules[name]
-    path = _written(kernel_folder(), name, source)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    with _one_at_a_time:
+        if name in sys.modules:
+            return sys.modules[name]
+        path = _written(kernel_folder(), name, source)
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+        return module
 
 
 def _written(folder: Path, name: str, source: str) -> Path:

@@ -27,18 +27,20 @@ from amc_pymc.extract.native import (
     native_states,
 )
 from amc_pymc.extract.native_rows import NativeRows, StoredRows, native_rows
+from amc_pymc.extract.partitioned_rows import PartitionedRows
 from amc_pymc.extract.rest import RestDensities, gradient_by
+from amc_pymc.extract.row_sums import CHUNK, gradient_sum, hessian_sum
 from amc_pymc.extract.rows import (
     CallbackRows,
     RowLogp,
 )
+from amc_pymc.proxies import ResidualSummary
 
 __all__ = ["ModelDensities", "RowDensities"]
 
 _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 _LOGP = types.float64(types.float64[::1])
 _GRADIENT = types.float64[::1](types.float64[::1])
-_CHUNK = 16_384
 #: Rows that are read at random at once: each may map several pages of a store into memory.
 _FEW = 4_096
 
@@ -241,6 +243,26 @@ class RowDensities:
         self.rows_evaluated += self.n_units
         yield from self._all_chunks(x)
 
+    def all_finite(self, x: np.ndarray) -> bool:
+        """Whether all rows are possible at x."""
+        if self._elsewhere is not None:
+            self.rows_evaluated += self.n_units
+            return self._elsewhere.impossible(x) == 0
+        return all(bool(np.isfinite(values).all()) for values in self.value_chunks(x))
+
+    def residual_summary(
+        self, probes: list[np.ndarray], centre: np.ndarray, number: int
+    ) -> ResidualSummary | None:
+        """Residuals of all rows if they are computed elsewhere; None if they are to be here."""
+        if self._elsewhere is None:
+            return None
+        return self._elsewhere.residuals(probes, centre, self._mask(), number)
+
+    @property
+    def _elsewhere(self) -> PartitionedRows | None:
+        """Where sums over all rows are computed, if not in this process."""
+        return self._given if isinstance(self._given, PartitionedRows) else None
+
     def _all_chunks(self, x):
         if self._sliceable and self.native is None:
             for data, _ in self._row_chunks(None):
@@ -251,19 +273,20 @@ class RowDensities:
 
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
         """Sum over all rows of l_n(x_new) - l_n(x), without any control variate."""
+        if self._elsewhere is not None:
+            return self._elsewhere.change(x, x_new)
         pairs = zip(self._all_chunks(x), self._all_chunks(x_new))
         return float(sum(np.sum(there - here) for here, there in pairs))
 
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None):
         """Sum of the log-likelihood over ``rows`` (default all) and its gradient (D,)."""
-        total, gradient = 0.0, np.zeros(self.layout.size)
         if self.native is not None:
-            for idx in self._idx_chunks(rows):
-                value, grad = self.native.kernels.gradient(x, idx, self.native.data)
-                total += value
-                gradient += grad
-                self.rows_evaluated += 3 * idx.size
-            return total, gradient
+            self.rows_evaluated += 3 * (self.n_units if rows is None else len(rows))
+            if rows is None and self._elsewhere is not None:
+                return self._elsewhere.gradient(x)
+            chunks = self._idx_chunks(rows)
+            return gradient_sum(self.native.kernels, self.native.data, chunks, x)
+        total, gradient = 0.0, np.zeros(self.layout.size)
         for data, m in self._row_chunks(rows):
             value, grad = self._rows_gradient(x, *data)
             total += float(value)
@@ -273,14 +296,18 @@ class RowDensities:
 
     def hessian(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """Hessian (D, D) of the summed log-likelihood, one direction at a time over each chunk."""
-        d = self.layout.size
-        out = np.zeros((d, d))
         if self.native is not None:
-            for idx in self._idx_chunks(rows):
-                out += self.native.kernels.hessian(x, idx, self.native.data)
-                self.rows_evaluated += 5 * idx.size * len(self.expand)
+            number = self.n_units if rows is None else len(rows)
+            self.rows_evaluated += 5 * number * len(self.expand)
+            if rows is None and self._elsewhere is not None:
+                out = self._elsewhere.hessian(x)
+            else:
+                chunks = self._idx_chunks(rows)
+                out = hessian_sum(self.native.kernels, self.native.data, chunks, x)
             mask = self._mask()
             return out * np.outer(mask, mask)
+        d = self.layout.size
+        out = np.zeros((d, d))
         directions = np.eye(d)[self.expand]
         for data, m in self._row_chunks(rows):
             for k, direction in zip(self.expand, directions):
@@ -390,8 +417,8 @@ class RowDensities:
     # --- chunks ---------------------------------------------------------------------------------
 
     def _chunks(self):
-        for start in range(0, self.n_units, _CHUNK):
-            yield slice(start, min(start + _CHUNK, self.n_units))
+        for start in range(0, self.n_units, CHUNK):
+            yield slice(start, min(start + CHUNK, self.n_units))
 
     def _idx_chunks(self, rows):
         """Row numbers, chunk by chunk."""
@@ -410,8 +437,8 @@ class RowDensities:
             for s in self._chunks():
                 yield [a[s] for a in arrays], s.stop - s.start
         else:
-            for start in range(0, len(rows), _CHUNK):
-                chunk = rows[start : start + _CHUNK]
+            for start in range(0, len(rows), CHUNK):
+                chunk = rows[start : start + CHUNK]
                 yield [a[chunk] for a in arrays], len(chunk)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from amc_pymc.extract.densities import ModelDensities, RowDensities
@@ -46,6 +48,14 @@ class DiscreteRows(ModelDensities):
     def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
         """Log-likelihoods (m,) of some rows at x."""
         return self.raced.values(self.cut.evaluate(x), idx)
+
+    def all_finite(self, x: np.ndarray) -> bool:
+        """Whether all rows are possible at x."""
+        return self.raced.all_finite(self.cut.evaluate(x))
+
+    def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
+        """Sum over all rows of l_n(x_new) - l_n(x), without any control variate."""
+        return self.raced.change(self.cut.evaluate(x), self.cut.evaluate(x_new), surrogate)
 
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None):
         """There is no gradient by x."""

@@ -263,6 +263,13 @@ class GroupDensities:
         """The same in one piece."""
         yield self.all_values(x)
 
+    def residual_summary(self, probes: list[np.ndarray], centre: np.ndarray, number: int) -> None:
+        """None: residuals of groups are computed here."""
+
+    def all_finite(self, x: np.ndarray) -> bool:
+        """Whether all groups are possible at x."""
+        return bool(np.isfinite(self.all_values(x)).all())
+
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
         """Sum over all groups of the change from x to x_new, with twice the nodes.
 

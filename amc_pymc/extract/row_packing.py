@@ -171,6 +171,10 @@ class RowPacking:
         """Columns of the rows that the model has."""
         return self._pack(self._data.first, 0)
 
+    def __getstate__(self):
+        left = ("_kernels", "_row_function")  # compiled where they are used
+        return {name: value for name, value in self.__dict__.items() if name not in left}
+
     @cached_property
     def _kernels(self):
         return load_kernels(self.source, SHARED_LOOPS)

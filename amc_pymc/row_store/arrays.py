@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import math
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from amc_pymc.row_store.libraries import library
 from amc_pymc.row_store.pages import release
 
-__all__ = ["ArraySource", "file_stamp", "recut"]
+__all__ = ["ArraySource", "Part", "computed", "file_stamp", "recut"]
 
 #: Rows at each end, and between, that tell whether an array is the same.
 _SAMPLE = 64
 
 
 class ArraySource:
-    """Arrays (N, ...) by the name of the ``pm.Data`` whose rows they hold."""
+    """Arrays (N, ...) by the name of the ``pm.Data`` whose rows they hold.
 
-    def __init__(self, arrays: Mapping[str, Any]):
+    ``client`` is that of a Dask cluster that computes Dask arrays, if there is one.
+    """
+
+    def __init__(self, arrays: Mapping[str, Any], client: Any = None):
+        self.client, self._computed = client, partial(computed, client=client)
         self._arrays = {name: _as_array(name, a) for name, a in arrays.items()}
         lengths = {name: int(a.shape[0]) for name, a in self._arrays.items()}
         if len(set(lengths.values())) > 1:
@@ -36,16 +43,51 @@ class ArraySource:
     ) -> Iterator[dict[str, np.ndarray]]:
         """Rows in order, at most ``size`` at a time, of all data or some."""
         names = list(self._arrays) if names is None else names
-        parts = [recut(_blocks(self._arrays[n], size), size) for n in names]
+        parts = [recut(self._blocks(self._arrays[n], size), size) for n in names]
         for chunk in zip(*parts, strict=True):
             yield dict(zip(names, chunk))
 
     def stamp(self) -> list:
         """Shapes, types, and the file of a memory map or a hash of some rows."""
-        return [[n, list(map(int, a.shape)), str(a.dtype), _content(a)] for n, a in self._items()]
+        return [
+            [n, list(map(int, a.shape)), str(a.dtype), self._content(a)]
+            for n, a in sorted(self._arrays.items())
+        ]
 
-    def _items(self):
-        return sorted(self._arrays.items())
+    def parts(self) -> list[Part]:
+        """Chunks of Dask arrays, all cut where the one with the widest rows is."""
+        delayed = library("dask", "client=").delayed
+        widest = max(self._arrays.values(), key=lambda a: a.dtype.itemsize * math.prod(a.shape[1:]))
+        lengths = widest.chunks[0]
+        columns = {
+            name: a.rechunk({0: lengths, **dict.fromkeys(range(1, a.ndim), -1)}).to_delayed()
+            for name, a in self._arrays.items()
+        }
+        blocks = zip(*(c.ravel() for c in columns.values()), strict=True)
+        rows = (delayed(dict(zip(columns, own))) for own in blocks)
+        return [Part(r, int(n)) for r, n in zip(rows, lengths, strict=True) if n]
+
+    def _blocks(self, array, size: int) -> Iterator[np.ndarray]:
+        """An array in blocks of whole chunks, so that no chunk is read twice."""
+        for start, stop in _bounds(array, size):
+            block = array[start:stop]
+            if isinstance(array, np.memmap):
+                yield np.array(block)
+                release(array)
+            else:
+                yield np.asarray(self._computed(block))
+
+    def _content(self, array) -> list | str:
+        """What tells whether an array holds what it held."""
+        name = getattr(array, "filename", None)
+        if isinstance(array, np.memmap) and name is not None:
+            return [*file_stamp(Path(name)), int(array.offset)]
+        n_rows = int(array.shape[0])
+        digest = hashlib.blake2b(digest_size=16)
+        for start in sorted({0, max(0, n_rows // 2), max(0, n_rows - _SAMPLE)}):
+            part = self._computed(array[start : min(start + _SAMPLE, n_rows)])
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()
 
 
 def _as_array(name: str, given: Any):
@@ -70,17 +112,6 @@ def _as_array(name: str, given: Any):
     return given
 
 
-def _blocks(array, size: int) -> Iterator[np.ndarray]:
-    """An array in blocks of whole chunks, so that no chunk is read twice."""
-    for start, stop in _bounds(array, size):
-        block = array[start:stop]
-        if isinstance(array, np.memmap):
-            yield np.array(block)
-            release(array)
-        else:
-            yield np.asarray(block.compute(scheduler="sync") if hasattr(block, "dask") else block)
-
-
 def _bounds(array, size: int) -> Iterator[tuple[int, int]]:
     n_rows, own = int(array.shape[0]), getattr(array, "chunks", None)
     if own and not isinstance(own[0], int):  # Dask: the length of each chunk
@@ -90,6 +121,21 @@ def _bounds(array, size: int) -> Iterator[tuple[int, int]]:
     each = size if not own else max(1, size // own[0]) * own[0]
     for start in range(0, n_rows, each):
         yield start, min(start + each, n_rows)
+
+
+class Part(NamedTuple):
+    """Some consecutive rows of a source, which a worker of a Dask cluster can make.
+
+    ``rows`` is a delayed dict of arrays (m, ...) by the name of their ``pm.Data``.
+    """
+
+    rows: Any
+    n_rows: int
+
+
+def computed(value, client=None):
+    """What a Dask collection is, by the workers of a client or here; anything else as it is."""
+    return value.compute(scheduler=client or "sync") if hasattr(value, "dask") else value
 
 
 def recut(blocks: Iterator[np.ndarray], size: int) -> Iterator[np.ndarray]:
@@ -112,17 +158,3 @@ def file_stamp(path: Path) -> list:
     """Place, size and time of the last change of a file."""
     status = path.stat()
     return [str(path.resolve()), status.st_size, status.st_mtime_ns]
-
-
-def _content(array) -> list | str:
-    """What tells whether an array holds what it held."""
-    name = getattr(array, "filename", None)
-    if isinstance(array, np.memmap) and name is not None:
-        return [*file_stamp(Path(name)), int(array.offset)]
-    n_rows = int(array.shape[0])
-    digest = hashlib.blake2b(digest_size=16)
-    for start in sorted({0, max(0, n_rows // 2), max(0, n_rows - _SAMPLE)}):
-        part = array[start : min(start + _SAMPLE, n_rows)]
-        part = part.compute(scheduler="sync") if hasattr(part, "dask") else part
-        digest.update(np.ascontiguousarray(part).tobytes())
-    return digest.hexdigest()

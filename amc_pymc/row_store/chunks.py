@@ -40,7 +40,7 @@ def as_placeholder(
     if chunk.dtype.kind == "f":
         _refuse(~np.isfinite(chunk), chunk, wanted.name, labels, first, "must be finite")
     if chunk.dtype == wanted.dtype:
-        return np.ascontiguousarray(chunk)
+        return np.require(chunk, requirements=["C", "A"])  # what has travelled may be unaligned
     with np.errstate(all="ignore"):
         out = np.ascontiguousarray(chunk, dtype=wanted.dtype)
     if wanted.dtype.kind != "f":

@@ -19,18 +19,16 @@ from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.row_store.chunks import column_label
 from amc_pymc.row_store.drafts import Draft
 from amc_pymc.row_store.header import n_stored
+from amc_pymc.row_store.packing import Packing, packed_rows, placed_rows, rounded
 from amc_pymc.row_store.settings import Rows
 from amc_pymc.row_store.sources import RowSource
 from amc_pymc.row_store.store import RowStore
 from amc_pymc.row_store.writer import (
     SAMPLE,
-    Packing,
     Writer,
     expected_header,
     kept_at,
     kept_store,
-    packed_rows,
-    placed_rows,
     read_at,
     write_at,
 )
@@ -102,7 +100,7 @@ def _expected(rows: Rows, source: RowSource, packing: GroupedPacking) -> dict[st
 def _levels(packing: GroupedPacking, source: RowSource, chunk, first: int) -> np.ndarray:
     """The group of each row of a chunk; a ValueError names the first row that has none."""
     own = {name: chunk[name] for name in packing.level_names}
-    levels = packing.levels(placed_rows(packing, source, own, first))
+    levels = packing.levels(placed_rows(packing, source.labels, own, first))
     bad = np.flatnonzero((levels < 0) | (levels >= packing.n_levels))
     if bad.size:
         names = packing.level_names
@@ -167,7 +165,8 @@ class _GroupWriter(Writer):
         first = 0
         for chunk in self._source.chunks(self._chunk):
             levels = _levels(self._groups, self._source, chunk, first)
-            packed = self._rounded(packed_rows(self._packing, self._source, chunk, first), first)
+            packed = packed_rows(self._packing, self._source.labels, chunk, first)
+            packed = rounded(self._packing, self._dtype, packed, first)
             runs = run_of[levels]
             order, counts = np.argsort(runs, kind="stable"), np.bincount(runs, minlength=place.size)
             if np.any(place + counts > ends):

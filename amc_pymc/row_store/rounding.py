@@ -37,8 +37,18 @@ class UnroundedRows:
 
     def add(self, packed: np.ndarray, first: int) -> None:
         """Keep those among rows (m, C) that are in the sample; the first one has this number."""
-        a, b = np.searchsorted(self._numbers, [first, first + len(packed)])
-        self._rows[a:b] = packed[self._numbers[a:b] - first]
+        start = np.searchsorted(self._numbers, first)
+        chosen = self.within(first, len(packed))
+        self._rows[start : start + chosen.size] = packed[chosen]
+
+    def within(self, first: int, number: int) -> np.ndarray:
+        """Which of so many rows, the first of which has this number, are in the sample."""
+        a, b = np.searchsorted(self._numbers, [first, first + number])
+        return self._numbers[a:b] - first
+
+    def take(self, rows: np.ndarray) -> None:
+        """Keep rows (S, C) that have been drawn elsewhere: the whole sample, in order."""
+        self._rows[:] = rows
 
     def encoded(self) -> str:
         """The sample as text, whose length does not depend on what is in it."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from amc_pymc.arguments import boolean, positive_int
+from amc_pymc.row_store.clients import check_client
 
 __all__ = ["Rows", "as_rows"]
 
@@ -50,6 +51,10 @@ class Rows:
         Of the store. ``"float32"`` takes half of the space and rounds the data to seven digits;
         sums are those of 64 bits all the same. What that does to decisions is measured on a sample
         of the rows and told by ``racing_outlook(...).rounding`` and a warning.
+    client : distributed.Client, "auto" or None
+        Whose workers hold the partitions of a Dask source and compute sums over all rows; in a
+        model whose effects of groups are integrated out, they only read the source. ``"auto"`` is
+        the current client, if there is one; None computes everything here.
 
     Raises
     ------
@@ -90,6 +95,7 @@ class Rows:
     seed: int = 0
     shuffle: bool = True
     dtype: Literal["float64", "float32"] = "float64"
+    client: Any = "auto"
 
     def __post_init__(self):
         if self.columns is not None and not isinstance(self.columns, Mapping):
@@ -110,6 +116,7 @@ class Rows:
             raise ValueError(f"dtype must be 'float64' or 'float32', got {self.dtype!r}")
         if self.folder is not None:
             _check_folder(self.folder)
+        check_client(self.client)
 
 
 def _check_folder(folder) -> None:

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from amc_pymc.row_store.arrays import ArraySource
+from amc_pymc.row_store.arrays import ArraySource, Part
 from amc_pymc.row_store.chunks import Placeholder
+from amc_pymc.row_store.clients import client_of
 from amc_pymc.row_store.settings import Rows
 from amc_pymc.row_store.tables import DaskTable, ParquetTable
 from amc_pymc.row_store.zarr_groups import is_zarr_folder, is_zarr_group, opened_group
@@ -29,8 +30,11 @@ class RowSource(Protocol):
     dtypes : dict of str to numpy.dtype
     labels : dict of str to sequence of str
         Columns of a table, for messages; empty for arrays.
+    client : distributed.Client or None
+        Of the Dask cluster whose workers make parts of the source; without one there are no parts.
     """
 
+    client: Any
     n_rows: int
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, np.dtype]
@@ -40,6 +44,9 @@ class RowSource(Protocol):
         self, size: int, names: Sequence[str] | None = None
     ) -> Iterator[dict[str, np.ndarray]]:
         """Rows in order, at most ``size`` at a time, of all data or some."""
+
+    def parts(self) -> Sequence[Part]:
+        """The same rows as workers make them, cut as Dask has them; only with a client."""
 
     def stamp(self) -> list:
         """What tells whether the source is the same: numbers and strings."""
@@ -65,17 +72,17 @@ def open_source(rows: Rows, wanted: Sequence[Placeholder]) -> RowSource:
 
 
 def _source(rows: Rows, wanted: Sequence[Placeholder]) -> RowSource:
-    given, names = rows.source, [w.name for w in wanted]
+    given, names, client = rows.source, [w.name for w in wanted], client_of(rows)
     if isinstance(given, Mapping):
         _check_names("rows", given, names)
-        return ArraySource({name: given[name] for name in names})
+        return ArraySource({name: given[name] for name in names}, client)
     columns = _columns(rows.columns, names)
     if isinstance(given, str | os.PathLike) and not is_zarr_folder(given):
         return ParquetTable(given, columns)
     if isinstance(given, str | os.PathLike) or is_zarr_group(given):
         return _group_source(opened_group(given), columns)
     if hasattr(given, "columns") and hasattr(given, "partitions"):
-        return DaskTable(given, columns)
+        return DaskTable(given, columns, client)
     raise TypeError(
         "source must map names of pm.Data to arrays, or be the path of Parquet files or of a Zarr "
         f"group, a zarr.Group or a Dask dataframe, got {type(given).__name__}"

@@ -24,7 +24,7 @@ from amc_pymc.row_store.header import (
 from amc_pymc.row_store.pages import release
 from amc_pymc.row_store.rounding import unrounded_rows
 
-__all__ = ["AROUND", "FILE_NAME", "RowStore", "bad_block", "open_store"]
+__all__ = ["AROUND", "FILE_NAME", "RowStore", "as_writable", "bad_block", "open_store"]
 
 FILE_NAME = "rows.bin"
 #: Blocks that are checked when a store that nobody seems to have touched is opened.
@@ -75,7 +75,7 @@ class RowStore:
         NumPy does not know that: compiled kernels would need machine code of their own for arrays
         that are marked as read-only.
         """
-        return np.asarray(_Writable(self._map))
+        return as_writable(self._map)
 
     @cached_property
     def _map(self) -> np.memmap:
@@ -123,6 +123,11 @@ class RowStore:
     def __getstate__(self):
         header = {k: v for k, v in self._header.items() if k not in ("unrounded", "checksums")}
         return {"path": self.path, "_header": header, "_draft": None, "_touched": 0.0}
+
+
+def as_writable(array: np.ndarray) -> np.ndarray:
+    """The same memory in an array that is not marked as read-only; nobody may write to it."""
+    return array if array.flags.writeable else np.asarray(_Writable(array))
 
 
 class _Writable:

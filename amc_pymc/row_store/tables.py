@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.row_store.arrays import file_stamp
+from amc_pymc.row_store.arrays import Part, computed, file_stamp
 from amc_pymc.row_store.libraries import library
 
 __all__ = ["DaskTable", "ParquetTable"]
@@ -28,6 +28,7 @@ class Table:
     """
 
     n_rows: int
+    client: Any = None
 
     def __init__(self, columns: Chosen, known: Mapping[str, np.dtype]):
         self._columns = columns
@@ -49,28 +50,24 @@ class Table:
         }
         self.dtypes = {n: np.result_type(*(known[c] for c in o)) for n, o in self.labels.items()}
 
-    def _arrays(self, read: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Columns of a chunk, put together."""
-        return {
-            name: read[c] if isinstance(c, str) else np.stack([read[k] for k in c], axis=1)
-            for name, c in self._columns.items()
-            if read.keys() >= set(self.labels[name])
-        }
-
     def chunks(
         self, size: int, names: Sequence[str] | None = None
     ) -> Iterator[dict[str, np.ndarray]]:
         """Rows in order, at most ``size`` at a time, of all data or some."""
-        wanted = self._names
-        if names is not None:
-            wanted = list(dict.fromkeys(c for n in names for c in self.labels[n]))
+        chosen = {n: self._columns[n] for n in (self._columns if names is None else names)}
+        wanted = list(dict.fromkeys(c for n in chosen for c in self.labels[n]))
         for read in self._read(size, wanted):
             first = next(iter(read.values()))
             for start in range(0, len(first), size):
-                yield self._arrays({c: a[start : start + size] for c, a in read.items()})
+                part = {c: a[start : start + size] for c, a in read.items()}
+                yield _put_together(chosen, part)
 
     def _read(self, size: int, columns: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
         raise NotImplementedError
+
+    def parts(self) -> Sequence[Part]:
+        """None: no workers read this table."""
+        return ()
 
 
 class ParquetTable(Table):
@@ -112,31 +109,61 @@ class ParquetTable(Table):
 
 
 class DaskTable(Table):
-    """A Dask dataframe, partition by partition."""
+    """A Dask dataframe, partition by partition, computed by the workers of a client or here."""
 
-    def __init__(self, frame: Any, columns: Chosen):
-        self._frame = frame
+    def __init__(self, frame: Any, columns: Chosen, client: Any = None):
+        self._frame, self.client = frame, client
         super().__init__(columns, {c: _pandas_type(t) for c, t in frame.dtypes.items()})
-        lengths = frame[self._names[:1]].map_partitions(len).compute(scheduler="sync")
+        lengths = computed(frame[self._names[:1]].map_partitions(len), client)
         self._lengths = [int(n) for n in lengths]
         self.n_rows = sum(self._lengths)
 
     def _read(self, size: int, columns: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
         chosen, first = self._frame[list(columns)], 0
         for k in range(chosen.npartitions):
-            part = chosen.partitions[k].compute(scheduler="sync")
-            for c in columns:
-                missing = np.flatnonzero(part[c].isna().to_numpy())
-                if missing.size:
-                    _refuse_missing(c, first + int(missing[0]))
-            yield {c: part[c].to_numpy(_pandas_type(part[c].dtype)) for c in columns}
+            part = computed(chosen.partitions[k], self.client)
+            yield _pandas_columns(part, first)
             first += len(part)
+
+    def parts(self) -> list[Part]:
+        """Partitions of the dataframe."""
+        delayed = library("dask", "client=").delayed
+        made = delayed(_partition_rows)
+        partitions = self._frame[self._names].to_delayed()
+        firsts = np.cumsum([0, *self._lengths]).tolist()
+        return [
+            Part(made(p, self._columns, first), n)
+            for p, first, n in zip(partitions, firsts, self._lengths)
+            if n
+        ]
 
     def stamp(self) -> list:
         """Lengths, types and the first rows."""
-        head = self._frame[self._names].partitions[0].compute(scheduler="sync")[:_HEAD]
+        head = computed(self._frame[self._names].partitions[0], self.client)[:_HEAD]
         types = {c: str(self._frame.dtypes[c]) for c in self._names}
         return [self._lengths, types, _plain(self.labels), head.to_numpy(float).tolist()]
+
+
+def _put_together(columns: Chosen, read: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Columns of a chunk by the name of their ``pm.Data``."""
+    return {
+        name: read[c] if isinstance(c, str) else np.stack([read[k] for k in c], axis=1)
+        for name, c in columns.items()
+    }
+
+
+def _pandas_columns(part, first: int) -> dict[str, np.ndarray]:
+    """Columns of a pandas dataframe whose first row has this number."""
+    for c in part.columns:
+        missing = np.flatnonzero(part[c].isna().to_numpy())
+        if missing.size:
+            _refuse_missing(c, first + int(missing[0]))
+    return {c: part[c].to_numpy(_pandas_type(part[c].dtype)) for c in part.columns}
+
+
+def _partition_rows(part, columns: Chosen, first: int) -> dict[str, np.ndarray]:
+    """Rows of a partition, on a worker."""
+    return _put_together(columns, _pandas_columns(part, first))
 
 
 def _same(types: Mapping[str, np.dtype], known: Mapping[str, np.dtype], column: str) -> bool:

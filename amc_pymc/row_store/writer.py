@@ -7,16 +7,19 @@ import tempfile
 import time
 import zlib
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.rng import as_generator
-from amc_pymc.row_store.chunks import Placeholder, as_placeholder
+from amc_pymc.row_store.arrays import recut
 from amc_pymc.row_store.drafts import Draft, check_space
 from amc_pymc.row_store.header import FORMAT, digest_of, encoded, n_stored, room_for, size_of
+from amc_pymc.row_store.packing import Packing, chunk_rows, packed_rows, rounded
+from amc_pymc.row_store.partitions import Partitions
 from amc_pymc.row_store.rounding import UnroundedRows
 from amc_pymc.row_store.settings import Rows
 from amc_pymc.row_store.shuffle import MOST_ROWS, Dealer, bucket_bounds
@@ -25,52 +28,33 @@ from amc_pymc.row_store.store import FILE_NAME, RowStore, open_store
 
 __all__ = [
     "SAMPLE",
-    "Packing",
     "Writer",
     "expected_header",
     "kept_at",
     "kept_store",
-    "packed_rows",
-    "placed_rows",
     "read_at",
     "stored_rows",
     "write_at",
 ]
 
 _log = logging.getLogger("amc_pymc")
-#: Rows of a chunk at most, bytes of a block that has a checksum, rows that tell a packing.
-_MOST, _BLOCK_BYTES, SAMPLE = 65_536, 4 * 2**20, 16
-#: Shares of the memory: a bucket is held twice, a chunk in several forms.
-_BUCKETS, _CHUNKS = 4, 32
-
-
-class Packing(Protocol):
-    """What the columns of a store are made of.
-
-    Attributes
-    ----------
-    placeholders : tuple of Placeholder
-        Data that columns are made of.
-    n_columns : int
-    whole : (C,) bool array
-        Columns that hold whole numbers, which must not be rounded.
-    digest : str
-        Of the functions that read the columns.
-    """
-
-    placeholders: tuple[Placeholder, ...]
-    n_columns: int
-    whole: np.ndarray
-    digest: str
-
-    def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
-        """Columns (m, C) of a chunk whose first row has the number ``first``."""
+#: Bytes of a block that has a checksum, rows that tell a packing.
+_BLOCK_BYTES, SAMPLE = 4 * 2**20, 16
+#: Share of the memory: a bucket is held twice.
+_BUCKETS = 4
 
 
 def stored_rows(
-    rows: Rows, source: RowSource, packing: Packing, *, progressbar: bool = True
+    rows: Rows,
+    source: RowSource,
+    packing: Packing,
+    *,
+    partitions: Partitions | None = None,
+    progressbar: bool = True,
 ) -> RowStore:
     """The store of the rows of a source: the one in their folder, or a new one.
+
+    ``partitions`` are the same rows, packed already where workers hold them.
 
     Raises
     ------
@@ -85,7 +69,7 @@ def stored_rows(
     expected, target = expected_header(rows, source, packing), kept_at(rows)
     if target is not None and target.exists():
         return kept_store(target, expected)
-    return Writer(rows, source, packing, expected).write(target, progressbar)
+    return Writer(rows, source, packing, expected, partitions).write(target, progressbar)
 
 
 def kept_at(rows: Rows) -> Path | None:
@@ -102,7 +86,7 @@ def kept_store(target: Path, expected: dict[str, Any]) -> RowStore:
 
 def expected_header(rows: Rows, source: RowSource, packing: Packing) -> dict[str, Any]:
     """What a header says of the source, the model and the settings."""
-    head = packed_rows(packing, source, next(iter(source.chunks(SAMPLE))), 0)
+    head = packed_rows(packing, source.labels, next(iter(source.chunks(SAMPLE))), 0)
     return {
         "format": FORMAT,
         "n_rows": source.n_rows,
@@ -116,20 +100,6 @@ def expected_header(rows: Rows, source: RowSource, packing: Packing) -> dict[str
     }
 
 
-def placed_rows(packing: Packing, source: RowSource, chunk, first: int) -> dict[str, np.ndarray]:
-    """The data of a chunk, all or some, as the placeholders have them."""
-    return {
-        p.name: as_placeholder(chunk[p.name], p, source.labels[p.name], first)
-        for p in packing.placeholders
-        if p.name in chunk
-    }
-
-
-def packed_rows(packing: Packing, source: RowSource, chunk, first: int) -> np.ndarray:
-    """Columns of a chunk whose first row has this number in the source."""
-    return packing.pack(placed_rows(packing, source, chunk, first), first)
-
-
 class Writer:
     """The two passes: one over the source, one over the file."""
 
@@ -138,14 +108,19 @@ class Writer:
     #: Whether some rows are kept as they were before they were rounded.
     keeps_unrounded = True
 
-    def __init__(self, rows: Rows, source: RowSource, packing: Packing, expected: dict):
+    def __init__(
+        self,
+        rows: Rows,
+        source: RowSource,
+        packing: Packing,
+        expected: dict[str, Any],
+        partitions: Partitions | None = None,
+    ):
         self._rows, self._source, self._packing = rows, source, packing
+        self._partitions = partitions
         self._dtype = np.dtype(rows.dtype)
         self._width = packing.n_columns * self._dtype.itemsize
-        wide = 8 * packing.n_columns + sum(
-            8 * int(np.prod(p.shape, dtype=int)) for p in packing.placeholders
-        )
-        self._chunk = int(np.clip(rows.memory // (_CHUNKS * wide), 16, _MOST))
+        self._chunk = chunk_rows(rows.memory, packing)
         block = max(1, min(_BLOCK_BYTES, rows.memory // _BUCKETS) // self._width)
         n, c = source.n_rows, packing.n_columns
         rounded_from = self._dtype if self.keeps_unrounded else np.dtype(np.float64)
@@ -200,29 +175,28 @@ class Writer:
         def put(place: int, rows: np.ndarray) -> None:
             write_at(file, self._place(place), np.ascontiguousarray(rows).data.cast("B"))
 
-        for chunk in self._source.chunks(self._chunk):
-            packed = packed_rows(self._packing, self._source, chunk, first)
-            self._unrounded.add(packed, first)
-            dealer.deal(self._rounded(packed, first), put)
+        for packed in self._chunks():
+            dealer.deal(packed, put)
             first += len(packed)
             bar.advance(len(packed))
         if first != self._source.n_rows:
             raise ValueError(f"rows: the source gave {first} rows, not {self._source.n_rows}")
 
-    def _rounded(self, packed: np.ndarray, first: int) -> np.ndarray:
-        """Rows in the type of the store."""
-        if self._dtype == packed.dtype:
-            return packed
-        with np.errstate(over="ignore"):
-            out = packed.astype(self._dtype)
-        changed = (out != packed) & (self._packing.whole | ~np.isfinite(out)) & np.isfinite(packed)
-        if changed.any():
-            row, column = np.argwhere(changed)[0]
-            raise ValueError(
-                f"rows: dtype='float32' cannot hold {packed[row, column]} in row {first + row}; "
-                "use 'float64'"
-            )
-        return out
+    def _chunks(self) -> Iterator[np.ndarray]:
+        """Packed rows in order, in chunks that do not depend on how the source is cut."""
+        if self._partitions is None:
+            yield from recut(self._packed_here(), self._chunk)
+            return
+        yield from recut(self._partitions.fetched(), self._chunk)
+        self._unrounded.take(self._partitions.unrounded())
+
+    def _packed_here(self) -> Iterator[np.ndarray]:
+        first = 0
+        for chunk in self._source.chunks(self._chunk):
+            packed = packed_rows(self._packing, self._source.labels, chunk, first)
+            self._unrounded.add(packed, first)
+            yield rounded(self._packing, self._dtype, packed, first)
+            first += len(packed)
 
     def _finish(self, file: BinaryIO, bar: ProgressReport) -> list[str]:
         """Shuffle each bucket; checksums of all blocks."""

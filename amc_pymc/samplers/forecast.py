@@ -104,8 +104,10 @@ def _residuals(
         return np.nan_to_num(changes, nan=0.0)
 
     with np.errstate(all="ignore"):
-        chunk = int(np.clip(_CHUNK_ROWS * raced.n_units // raced.n_rows, 1, _CHUNK))
-        summary = summarise_residuals(residuals, probes, raced.n_units, chunk, n_largest=number)
+        summary = raced.residual_summary(probes, centre, number)
+        if summary is None:
+            chunk = int(np.clip(_CHUNK_ROWS * raced.n_units // raced.n_rows, 1, _CHUNK))
+            summary = summarise_residuals(residuals, probes, raced.n_units, chunk, n_largest=number)
     if not (np.all(np.isfinite(summary.totals)) and np.all(np.isfinite(summary.squares))):
         raise NoProxy("rows are impossible a posterior standard deviation from the mode")
     raced.rows_evaluated += 5 * raced.n_rows * len(probes)

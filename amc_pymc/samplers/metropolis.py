@@ -368,10 +368,7 @@ def near_mode(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng) -
     start = x.copy()
     start[active] += -shift + 2.0 * normal.chol @ rng.standard_normal(active.size)
     rest = densities.rest_value_and_gradient(start)[0]
-    possible = np.isfinite(rest) and all(
-        np.isfinite(values).all() for values in densities.value_chunks(start)
-    )
-    return start if possible else x
+    return start if np.isfinite(rest) and densities.all_finite(start) else x
 
 
 def _tune(sampler: Metropolis, chain: MetropolisChain, counts: MetropolisCounts, x) -> None:

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from amc_pymc.proxies import ResidualSummary
+
 __all__ = ["Layout", "Raced", "RacedModel", "finite_or_raise"]
 
 
@@ -120,6 +122,9 @@ class Raced(Protocol):
     def value_chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
         """The same in order, some at a time."""
 
+    def all_finite(self, x: np.ndarray, /) -> bool:
+        """Whether the log-likelihoods of all units are finite at x."""
+
     def touch(self, n_rows: float, /) -> None:
         """Take note of rows that races have read at random, which may hold memory."""
 
@@ -139,6 +144,14 @@ class Raced(Protocol):
 
     def hessian(self, x: np.ndarray, units: np.ndarray | None = None, /) -> np.ndarray:
         """Hessian (D, D) of that sum, zero in coordinates that are not expanded."""
+
+    def residual_summary(
+        self, probes: list[np.ndarray], centre: np.ndarray, number: int, /
+    ) -> ResidualSummary | None:
+        """Residuals of all units over probe moves (2, D), of so many units one by one.
+
+        None unless they are computed elsewhere: :attr:`rewards` then give them.
+        """
 
     def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Gradient (D,) and Hessian (D, D) at x of the sum of all units' control variates."""

@@ -125,6 +125,8 @@ def plain_densities(model, observed_vars, row_logp, point, compile_kwargs) -> Mo
 
 def check_rows_finite(densities: RacedModel, x: np.ndarray, where: str) -> None:
     """Raise a ValueError that names rows whose log-likelihood is not finite."""
+    if densities.all_finite(x):
+        return
     unit, number, first = densities.unit, 0, 0
     shown: list[str] = []
     for values in densities.value_chunks(x):

@@ -212,6 +212,9 @@ def _stored(
 ) -> ModelDensities | GroupedModel:
     """Of groups or rows in a store."""
     assert options.rows is not None
+    if turn is not None:  # discrete variables are named for the effects of groups among them only
+        moved = {v.name for v in model.value_vars if v.dtype.startswith("float")}
+        active_names = [n for n in active_names if n in moved]
     if turn is None or turn.factor is None:
         return stored_densities(model, active_names, options, point)
     return stored_group_densities(

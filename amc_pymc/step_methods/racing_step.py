@@ -74,6 +74,14 @@ class RacingStep(BlockedStep):
         x, fresh = self.prepared.start, self.core.init(idle, self.rng)
         self.core.step(idle, fresh, x, self.rng)
 
+    def __getnewargs_ex__(self):
+        """A step that travels leaves its source of rows behind: their store is enough."""
+        args, kwargs = super().__getnewargs_ex__()
+        return args, {name: value for name, value in kwargs.items() if name != "rows"}
+
+    def __getstate__(self):
+        return self.__dict__ | {"_BlockedStep__newargs": self.__getnewargs_ex__()}
+
     @property
     def prepared(self) -> Preparation:
         """What the sampler knows of the model."""

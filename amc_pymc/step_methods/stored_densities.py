@@ -11,10 +11,11 @@ from amc_pymc.extract.discrete_rows import DiscreteRows
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.native_rows import NativeRows, StoredRows
 from amc_pymc.extract.parameters import ParameterCut, cut_parameters
+from amc_pymc.extract.partitioned_rows import PartitionedRows
 from amc_pymc.extract.row_packing import RowPacking
 from amc_pymc.extract.rows import possible_points
 from amc_pymc.rng import as_generator
-from amc_pymc.row_store import open_source, stored_rows
+from amc_pymc.row_store import held_partitions, open_source, stored_rows
 from amc_pymc.step_methods.model_densities import (
     check_densities,
     check_rows_finite,
@@ -55,8 +56,12 @@ def stored_densities(
     source = open_source(rows, packing.placeholders)
     few = _of_packed(plain, cut, NativeRows(packing.source, packing.pack_placeholders()))
     check_densities(model, few, point)
-    store = stored_rows(rows, source, packing, progressbar=options.progressbar)
-    densities = _of_packed(plain, cut, StoredRows(packing.source, store))
+    parts = None if source.client is None else held_partitions(rows, source, packing)
+    store = stored_rows(rows, source, packing, partitions=parts, progressbar=options.progressbar)
+    stored = StoredRows(packing.source, store)
+    if parts is not None:
+        stored = PartitionedRows(packing.source, store, parts)
+    densities = _of_packed(plain, cut, stored)
     check_rows_finite(densities, densities.ravel(point), "the initial point")
     return densities
 

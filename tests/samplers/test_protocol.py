@@ -75,6 +75,12 @@ class Groups:
     def all_values(self, x):
         return self.values(x, np.arange(N))
 
+    def residual_summary(self, probes, centre, number):
+        pass
+
+    def all_finite(self, x):
+        return bool(np.isfinite(self.all_values(x)).all())
+
     def change(self, x, x_new, surrogate=None):
         return float(self.all_values(x_new).sum() - self.all_values(x).sum())
 

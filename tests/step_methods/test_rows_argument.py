@@ -224,6 +224,7 @@ def test_a_pickled_step_reads_the_same_store():
     text = cloudpickle.dumps(step)
     rows = step.prepared.densities.native.data
     assert rows[10:12].tobytes() not in text
+    assert data()["y"][20_000:20_004].tobytes() not in text  # nor does the source travel
     other = pickle.loads(text).prepared.densities
     for x in points():
         np.testing.assert_array_equal(other.all_values(x), step.prepared.densities.all_values(x))

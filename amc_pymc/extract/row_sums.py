@@ -1,0 +1,107 @@
+"""Sums over rows by printed kernels, some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import ModuleType
+
+import numpy as np
+
+from amc_pymc.proxies import summarise_residuals
+
+__all__ = [
+    "CHUNK",
+    "change_sum",
+    "consecutive",
+    "gradient_sum",
+    "hessian_sum",
+    "impossible_rows",
+    "largest_residuals",
+    "merged_residuals",
+]
+
+#: Rows of a full pass that are evaluated at once.
+CHUNK = 16_384
+
+
+def consecutive(n_rows: int) -> Iterator[np.ndarray]:
+    """Numbers of all rows, some at a time."""
+    for start in range(0, n_rows, CHUNK):
+        yield np.arange(start, min(start + CHUNK, n_rows))
+
+
+def gradient_sum(
+    kernels: ModuleType, data: np.ndarray, chunks: Iterable[np.ndarray], x: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Sum of the log-likelihoods of the rows of all chunks, and its gradient (D,)."""
+    total, gradient = 0.0, np.zeros(x.size)
+    for idx in chunks:
+        value, slope = kernels.gradient(x, idx, data)
+        total += value
+        gradient += slope
+    return total, gradient
+
+
+def hessian_sum(
+    kernels: ModuleType, data: np.ndarray, chunks: Iterable[np.ndarray], x: np.ndarray
+) -> np.ndarray:
+    """Hessian (D, D) of that sum."""
+    out = np.zeros((x.size, x.size))
+    for idx in chunks:
+        out += kernels.hessian(x, idx, data)
+    return out
+
+
+def change_sum(
+    kernels: ModuleType,
+    data: np.ndarray,
+    chunks: Iterable[np.ndarray],
+    x: np.ndarray,
+    x_new: np.ndarray,
+) -> float:
+    """Sum of the changes of log-likelihoods from x to x_new."""
+    out = 0.0
+    for idx in chunks:
+        out += np.sum(kernels.values(x_new, idx, data) - kernels.values(x, idx, data))
+    return float(out)
+
+
+def impossible_rows(
+    kernels: ModuleType, data: np.ndarray, chunks: Iterable[np.ndarray], x: np.ndarray
+) -> int:
+    """Number of rows whose log-likelihoods are not finite."""
+    return sum(int((~np.isfinite(kernels.values(x, idx, data))).sum()) for idx in chunks)
+
+
+def largest_residuals(
+    kernels: ModuleType,
+    data: np.ndarray,
+    chunks: Iterable[np.ndarray],
+    probes: Sequence[np.ndarray],
+    centre: np.ndarray,
+    mask: np.ndarray,
+    number: int,
+) -> tuple[np.ndarray, ...]:
+    """Residuals of rows over Q probe moves (2, D), as of :class:`~amc_pymc.proxies.ResidualSummary`.
+
+    Returns
+    -------
+    tuple of arrays
+        Sums (Q,) and sums of squares (Q,) over all rows; of so many rows with the largest root mean
+        squares these (T,) and the data (T, C).
+    """
+
+    def residuals(points, rows):
+        changes = kernels.rewards(points, centre, rows, mask, data)[1]
+        return np.nan_to_num(changes, nan=0.0)
+
+    found = summarise_residuals(residuals, list(probes), len(data), CHUNK, n_largest=number)
+    return found.totals, found.squares, found.scale, data[found.largest]
+
+
+def merged_residuals(parts: Sequence[tuple], number: int) -> tuple[np.ndarray, ...]:
+    """What :func:`largest_residuals` gives for the rows of all parts."""
+    totals, squares, scales, rows = zip(*parts, strict=True)
+    scale = np.concatenate(scales)
+    order = np.argsort(-scale, kind="stable")[:number]
+    return sum(totals), sum(squares), scale[order], np.concatenate(rows)[order]

@@ -1,0 +1,247 @@
+"""Packed rows where the workers of a Dask cluster hold them, and sums over all of them.
+
+Dask does what a cluster needs: it places partitions, moves tasks to them, and makes anew from the
+source what a worker has lost. A sum is a tree of tasks whose form depends on the number of
+partitions only, so that it is the same number whichever worker does what.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from amc_pymc.row_store.libraries import library
+from amc_pymc.row_store.packing import Packing, chunk_rows, packed_rows, rounded
+from amc_pymc.row_store.rounding import UnroundedRows
+from amc_pymc.row_store.settings import Rows
+from amc_pymc.row_store.sources import RowSource
+
+__all__ = ["Partitions", "added", "held_partitions"]
+
+#: Totals that a task adds up.
+_FAN = 16
+
+
+def held_partitions(rows: Rows, source: RowSource, packing: Packing) -> Partitions:
+    """Have workers pack the parts of a source, and keep them.
+
+    Parameters
+    ----------
+    rows, source, packing
+        As for :func:`~amc_pymc.row_store.writer.stored_rows`; the source has a client.
+    """
+    delayed = library("dask", "client=").delayed
+    # Values that workers get through the graph can be had again when a worker is lost.
+    shared = delayed(cloudpickle.dumps((packing, source.labels)))
+    make, dtype = delayed(_pack_part, nout=2), np.dtype(rows.dtype)
+    sample = UnroundedRows(source.n_rows, packing.n_columns, dtype, rows.seed)
+    size, first, made = chunk_rows(rows.memory, packing), 0, []
+    for part in source.parts():
+        chosen = sample.within(first, part.n_rows)
+        made.append(make(shared, part.rows, part.n_rows, dtype, size, first, chosen))
+        first += part.n_rows
+    parts, samples = zip(*made, strict=True)
+    kept = [delayed(packing.source), delayed(np.concatenate)(list(samples)), *parts]
+    with _reached(source.client.scheduler.address):
+        return Partitions(source.client, source.client.compute(kept))
+
+
+def added(totals: Sequence[tuple]) -> tuple:
+    """Sums of numbers and arrays, one after the other."""
+    out = totals[0]
+    for other in totals[1:]:
+        out = tuple(a + b for a, b in zip(out, other, strict=True))
+    return out
+
+
+class Partitions:
+    """Packed rows (m, C) of each partition, in the memory of workers.
+
+    It can be pickled. In another process, and in a task of a worker, it finds the cluster by its
+    address; rows stay as long as the object in the first process does.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    futures : sequence of distributed.Future
+        The source of the kernels of rows, a sample of rows from before they were rounded, and the
+        rows of each partition.
+    """
+
+    def __init__(self, client: Any, futures: Sequence[Any]):
+        self._futures, self._client, self._process = list(futures), client, os.getpid()
+        self._address, self._security = client.scheduler.address, client.security
+
+    def __getstate__(self):
+        return {
+            "_futures": self._pickled(),
+            "_address": self._address,
+            "_security": self._security,
+            "_client": None,
+            "_process": None,
+        }
+
+    def fetched(self) -> Iterator[np.ndarray]:
+        """The rows of one partition after the other."""
+        with self._connected() as (_, (_, _, *parts)):
+            for part in parts:
+                yield _result(part, self._address)
+
+    def unrounded(self) -> np.ndarray:
+        """The rows (S, C) of the sample that a store keeps as they were; none if none is rounded."""
+        with self._connected() as (_, (_, sample, *_)):
+            return _result(sample, self._address)
+
+    def total(
+        self,
+        function: Callable[..., tuple],
+        *args: Any,
+        merge: Callable[[Sequence[tuple]], tuple] = added,
+    ) -> tuple:
+        """Sums over partitions of what ``function(source, rows, *args)`` gives.
+
+        Parameters
+        ----------
+        function : callable
+            Importable by workers. It returns a tuple of numbers and arrays.
+        merge : callable
+            Makes one of several such tuples, which are in the order of the partitions.
+
+        Raises
+        ------
+        RuntimeError
+            The cluster is gone.
+        """
+        with self._connected() as (client, (source, _, *parts)):
+            with _reached(self._address):
+                call = partial(_call, function, args)
+                totals = client.map(call, [source] * len(parts), parts, pure=False)
+                while len(totals) > 1:
+                    groups = [totals[k : k + _FAN] for k in range(0, len(totals), _FAN)]
+                    totals = client.map(merge, groups, pure=False)
+            return _result(totals[0], self._address)
+
+    @contextmanager
+    def _connected(self) -> Iterator[tuple[Any, list]]:
+        """A client of this process and the futures as it knows them."""
+        distributed = library("distributed", "rows that a Dask cluster holds")
+        if _inside_worker(distributed):  # which must not keep a place that the sum needs
+            with distributed.worker_client() as client, client.as_current():
+                yield client, pickle.loads(self._pickled())
+            return
+        if self._process != os.getpid():
+            self._connect(distributed)
+        if self._client.status == "closed":
+            raise _gone(self._address)
+        yield self._client, self._futures
+
+    def _connect(self, distributed) -> None:
+        """Connect this process, which has got the object from another one."""
+        if self._address.startswith("inproc:"):
+            raise RuntimeError(
+                f"rows: the Dask cluster at {self._address} lives in the process that made the "
+                "step, and others cannot reach it. Pass cores=1, or use a cluster of processes."
+            )
+        try:
+            client = distributed.Client(
+                self._address, security=self._security, set_as_default=False
+            )
+        except OSError as error:
+            raise _gone(self._address) from error
+        # A forked process must not touch the client that it inherits.
+        self._inherited = self._client, self._futures
+        with client.as_current():
+            self._futures = pickle.loads(self._pickled())
+        self._client, self._process = client, os.getpid()
+
+    def _pickled(self) -> bytes:
+        held = self._futures
+        return held if isinstance(held, bytes) else pickle.dumps(held)
+
+
+def _inside_worker(distributed) -> bool:
+    try:
+        distributed.get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+# --- tasks of workers -----------------------------------------------------------------------------
+
+#: PyTensor is not made for threads, and the functions of a packing are compiled once.
+_packing_now = threading.Lock()
+_unpickled: list[Any] = [None, None]
+
+
+def _pack_part(
+    text: bytes,
+    part: Mapping[str, Any],
+    n_rows: int,
+    dtype: np.dtype,
+    size: int,
+    first: int,
+    chosen: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Packed rows (m, C) of a part, and those that are chosen from before they were rounded."""
+    with _packing_now:
+        if _unpickled[0] != text:
+            _unpickled[:] = text, pickle.loads(text)
+        packing, labels = _unpickled[1]
+        out = np.empty((n_rows, packing.n_columns), dtype)
+        sample = np.empty((chosen.size, packing.n_columns))
+        for start in range(0, n_rows, size):
+            chunk = {name: np.asarray(a[start : start + size]) for name, a in part.items()}
+            packed = packed_rows(packing, labels, chunk, first + start)
+            out[start : start + size] = rounded(packing, dtype, packed, first + start)
+            a, b = np.searchsorted(chosen, [start, start + len(packed)])
+            sample[a:b] = packed[chosen[a:b] - start]
+    return out, sample
+
+
+def _call(function: Callable[..., tuple], args: tuple, source: str, rows: np.ndarray) -> tuple:
+    return function(source, rows, *args)
+
+
+# --- clusters that are gone -----------------------------------------------------------------------
+
+
+@contextmanager
+def _reached(address: str) -> Iterator[None]:
+    """Say what to do if the cluster cannot be reached any more."""
+    try:
+        yield
+    except (CancelledError, OSError, _closed_error()) as error:
+        raise _gone(address) from error
+
+
+def _result(future: Any, address: str) -> Any:
+    """What a future gives; the error of its task, if there is one, as it is."""
+    try:
+        return future.result()
+    except (CancelledError, OSError, _closed_error()) as error:
+        if future.status == "error":
+            raise
+        raise _gone(address) from error
+
+
+def _closed_error() -> type[Exception]:
+    return getattr(library("distributed.client", "client="), "ClosedClientError", CancelledError)
+
+
+def _gone(address: str) -> RuntimeError:
+    return RuntimeError(
+        f"rows: the Dask cluster at {address} is gone, and with it the partitions that it held. "
+        "Start it again and make the step anew. amc_pymc.Rows(folder=) keeps the store, and "
+        "Rows(client=None) computes everything in this process."
+    )
