@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from clusters import client_of_two
 from row_store.packings import Copies, make_data, make_store, table_of
 
 from amc_pymc.row_store import Rows, held_partitions, open_source, stored_rows
@@ -21,12 +22,7 @@ COLUMNS = {"X": ["a", "b"], "y": "y"}
 
 @pytest.fixture(scope="module")
 def client():
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as made,
-    ):
+    with client_of_two(processes=False) as made:
         yield made
 
 

@@ -14,6 +14,8 @@ import psutil
 import pymc as pm
 import pytest
 
+from clusters import client_of_two
+
 import amc_pymc as amc
 
 from amc_pymc.extract.partitioned_rows import PartitionedRows, _digests
@@ -84,12 +86,7 @@ def assert_same_sums(ours, theirs):
 @pytest.fixture(scope="module")
 def client():
     """Of a cluster inside this process."""
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as made,
-    ):
+    with client_of_two(processes=False) as made:
         yield made
 
 
@@ -281,12 +278,7 @@ def test_other_processes_cannot_reach_it(far):
 @pytest.fixture(scope="module")
 def workers():
     """Two worker processes; nannies begin another one where one ends."""
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as made,
-    ):
+    with client_of_two(silence_logs=50) as made:
         yield made
 
 
