@@ -24,6 +24,7 @@ from pytensor.compile.executor import Function
 
 import amc_pymc as amc
 
+from amc_pymc.extract.rows import interpreted_mode
 from amc_pymc.results import METROPOLIS_STATS, RACE_STATS
 
 #: Statistics of NUTS that are times.
@@ -261,14 +262,14 @@ class TestVars:
 class TestCompound:
     def test_with_nuts(self, run, linear, beta_step, tmp_path):
         with linear:
-            steps = [beta_step, pm.NUTS([linear["sigma"]])]
+            steps = [beta_step, pm.NUTS([linear["sigma"]], mode=interpreted_mode())]
         idata = run(linear, steps, **LONG)
         assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
         assert idata.sample_stats["race_rows"].dims == ("chain", "draw")
         assert "diverging" in idata.sample_stats
         idata.to_netcdf(tmp_path / "nuts.nc", engine="h5netcdf")
         with linear:  # a used NUTS would go on from what it has learned
-            steps = [beta_step, pm.NUTS([linear["sigma"]])]
+            steps = [beta_step, pm.NUTS([linear["sigma"]], mode=interpreted_mode())]
         assert_same(idata, run(linear, steps, cores=2, mp_ctx="fork", **LONG))
 
     def test_rest_is_assigned_to_nuts(self, linear, beta_step):

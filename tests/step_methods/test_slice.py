@@ -24,6 +24,7 @@ from step_methods.test_correctness import sample as sample_runs
 
 import amc_pymc as amc
 
+from amc_pymc.extract.rows import interpreted_mode
 from amc_pymc.results import GIBBS_STATS, METROPOLIS_STATS, RACE_STATS, SLICE_STATS
 from amc_pymc.samplers import slice as core
 
@@ -481,7 +482,7 @@ class TestCompound:
     def test_with_nuts(self, tmp_path):
         """Statistics of three kinds of steps in one data set."""
         with selection():
-            steps = [real_step("gibbs"), pm.NUTS([selection()["beta"]])]
+            steps = [real_step("gibbs"), pm.NUTS([selection()["beta"]], mode=interpreted_mode())]
         idata = run(steps)
         assert np.all(np.ptp(idata.posterior["gamma"].values, axis=1).max(axis=-1) > 0)
         assert idata.posterior["gamma"].dtype == np.int64
