@@ -7,11 +7,13 @@ import sys
 import numpy as np
 import pytest
 
-from clusters import client_of_two
+from clusters import client_of_two, quiet_close
 from row_store.packings import Copies, make_data, make_store, table_of
 
 from amc_pymc.row_store import Rows, held_partitions, open_source, stored_rows
 from amc_pymc.row_store.packing import packed_rows
+
+pytestmark = quiet_close
 
 distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")

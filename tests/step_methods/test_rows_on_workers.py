@@ -14,11 +14,13 @@ import psutil
 import pymc as pm
 import pytest
 
-from clusters import client_of_two
+from clusters import client_of_two, quiet_close
 
 import amc_pymc as amc
 
 from amc_pymc.extract.partitioned_rows import PartitionedRows, _digests
+
+pytestmark = quiet_close
 
 distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
