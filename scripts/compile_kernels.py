@@ -12,39 +12,31 @@ import pymc as pm
 
 import amc_pymc as amc
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
+import flights
+import tall_regression
 
 
 def main(n_rows: int = 400, n_columns: int = 10) -> None:
-    """Build RacingMetropolis for three regressions and for the flights."""
+    """Build RacingMetropolis for two regressions and for the examples that `make demo` runs."""
     rng = np.random.default_rng(1)
     features = rng.normal(size=(n_rows, n_columns))
-    for family in ("negative binomial", "logistic"):
-        with pm.Model():
-            beta = pm.Normal("beta", shape=n_columns)
-            eta = pm.Data("X", features) @ beta
-            if family == "logistic":
-                pm.Bernoulli("y", logit_p=eta, observed=rng.integers(0, 2, n_rows))
-            else:
-                alpha = pm.HalfNormal("alpha", 2.0)
-                counts = rng.poisson(1.0, n_rows)
-                pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=alpha, observed=counts)
-            amc.RacingMetropolis()
+    with pm.Model():
+        beta = pm.Normal("beta", shape=n_columns)
+        successes = rng.integers(0, 2, n_rows)
+        pm.Bernoulli("y", logit_p=pm.Data("X", features) @ beta, observed=successes)
+        amc.RacingMetropolis()
     with pm.Model():  # coefficients that are functions of parameters
         scaled = pm.Normal("z", shape=n_columns) * pm.HalfNormal("sd")
         pm.Normal("y", pm.Data("X", features) @ scaled, 1.0, observed=features[:, 0])
         amc.RacingMetropolis()
-    with flights() as model:  # groups have kernels of their own
+    with tall_regression.build_model(tall_regression.doctor_visits()):
+        amc.RacingMetropolis()
+    # The flights with all their data, as the example has them.
+    with flights.build_model(flights.load_flights()) as model:
         step = amc.RacingMetropolis()
-        step.step(model.initial_point())  # and so have their effects
-
-
-def flights() -> pm.Model:
-    """The model of examples/flights.py, with all its data: kernels depend on the numbers of levels."""
-    sys.path.insert(0, str(EXAMPLES))
-    import flights as example
-
-    return example.build_model(example.load_flights())
+        step.step(model.initial_point())  # drawing effects has kernels of its own
 
 
 if __name__ == "__main__":
