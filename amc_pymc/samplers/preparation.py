@@ -128,7 +128,8 @@ class Preparation:
     predicts the cost of a decision. ``slope`` is a surrogate in x, from which gradients are
     estimated. ``nested`` is the reference of coefficients given hyperparameters, if there are any.
     ``rounding`` is how many nats rounding the data adds to a decision's log ratio at most, None where
-    nothing is rounded or there is no control variate. ``seconds`` says what the time went into, wall seconds by task with ``"compiling"`` apart.
+    nothing is rounded or there is no control variate. ``seconds`` says what the time went into,
+    wall seconds by task with ``"compiling"`` apart.
     """
 
     densities: RacedModel
