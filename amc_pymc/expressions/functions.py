@@ -1,4 +1,4 @@
-"""The operations of expressions: on arrays, as source code, and the functions it calls.
+"""The operations of expressions: on arrays, and as functions that printed code calls.
 
 Digamma, trigamma and tetragamma shift their argument above 12 and use the asymptotic series of
 Abramowitz & Stegun (1964), 6.3.18, 6.4.11 and 6.4.14; error below 1e-14 (1 + |value|) for x > 0, nan
@@ -18,7 +18,7 @@ from scipy import special
 
 from amc_pymc.jit import njit
 
-__all__ = ["ARRAY", "SOURCE"]
+__all__ = ["ARRAY", "CALLED"]
 
 #: Without branches and calls a processor computes several at once.
 _branch_free = njit(cache=True, error_model="numpy", fastmath={"contract"}, forceinline=True)
@@ -310,66 +310,40 @@ ARRAY = {
     "isinf": np.isinf,
 }
 
-#: How each operation is written in printed code.
-SOURCE = {
-    "add": "{} + {}",
-    "sub": "{} - {}",
-    "mul": "{} * {}",
-    "div": "{} / {}",
-    "neg": "-{}",
-    "pow": "{} ** {}",
-    "sqrt": "math.sqrt({})",
-    "exp": "exp({})",
-    "expm1": "math.expm1({})",
-    "log": "log({})",
-    "log1p": "math.log1p({})",
-    "sigmoid": "sigmoid({})",
-    "softplus": "softplus({})",
-    "log1mexp": "log1mexp({})",
-    "sin": "math.sin({})",
-    "cos": "math.cos({})",
-    "tan": "math.tan({})",
-    "tanh": "math.tanh({})",
-    "sinh": "math.sinh({})",
-    "cosh": "math.cosh({})",
-    "arctan": "math.atan({})",
-    "arcsin": "math.asin({})",
-    "arccos": "math.acos({})",
-    "arcsinh": "math.asinh({})",
-    "arccosh": "math.acosh({})",
-    "arctanh": "math.atanh({})",
-    "erf": "math.erf({})",
-    "erfc": "math.erfc({})",
-    "erfcx": "erfcx({})",
-    "gamma": "math.gamma({})",
-    "gammaln": "math.lgamma({})",
-    "digamma": "digamma({})",
-    "trigamma": "trigamma({})",
-    "tetragamma": "tetragamma({})",
-    "abs": "abs({})",
-    "sign": "sign({})",
-    "held": "{}",
-    "bessel_i0e": "bessel_ie(0, {})",
-    "bessel_i1e": "bessel_ie(1, {})",
-    "maximum": "select(({0} > {1}) | ({0} != {0}), {0}, {1})",
-    "minimum": "select(({0} < {1}) | ({0} != {0}), {0}, {1})",
-    "floor": "np.floor({})",
-    "ceil": "np.ceil({})",
-    "floordiv": "{} // {}",
-    "mod": "{} % {}",
-    "int": "int({})",
-    "float": "float({})",
-    "switch": "select({}, {}, {})",
-    "lt": "{} < {}",
-    "gt": "{} > {}",
-    "le": "{} <= {}",
-    "ge": "{} >= {}",
-    "eq": "{} == {}",
-    "ne": "{} != {}",
-    "and": "{} and {}",
-    "or": "{} or {}",
-    "xor": "{} != {}",
-    "not": "not {}",
-    "isnan": "math.isnan({})",
-    "isinf": "math.isinf({})",
+_compiled = njit(cache=True, error_model="numpy")
+#: Functions that printed code calls; Numba compiles them once, when the first model needs them.
+CALLED = {
+    "exp": exp,
+    "log": log,
+    "sigmoid": sigmoid,
+    "softplus": softplus,
+    "log1mexp": log1mexp,
+    "digamma": digamma,
+    "trigamma": trigamma,
+    "tetragamma": tetragamma,
+    "erfcx": erfcx,
+    "sign": sign,
+    "bessel_i0e": _compiled(lambda x: bessel_ie(0, x)),
+    "bessel_i1e": _compiled(lambda x: bessel_ie(1, x)),
+    "pow": _compiled(lambda x, y: x**y),
+    "floordiv": _compiled(lambda x, y: x // y),
+    "mod": _compiled(lambda x, y: x % y),
+    "expm1": _compiled(lambda x: math.expm1(x)),
+    "log1p": _compiled(lambda x: math.log1p(x)),
+    "sin": _compiled(lambda x: math.sin(x)),
+    "cos": _compiled(lambda x: math.cos(x)),
+    "tan": _compiled(lambda x: math.tan(x)),
+    "tanh": _compiled(lambda x: math.tanh(x)),
+    "sinh": _compiled(lambda x: math.sinh(x)),
+    "cosh": _compiled(lambda x: math.cosh(x)),
+    "arctan": _compiled(lambda x: math.atan(x)),
+    "arcsin": _compiled(lambda x: math.asin(x)),
+    "arccos": _compiled(lambda x: math.acos(x)),
+    "arcsinh": _compiled(lambda x: math.asinh(x)),
+    "arccosh": _compiled(lambda x: math.acosh(x)),
+    "arctanh": _compiled(lambda x: math.atanh(x)),
+    "erf": _compiled(lambda x: math.erf(x)),
+    "erfc": _compiled(lambda x: math.erfc(x)),
+    "gamma": _compiled(lambda x: math.gamma(x)),
+    "gammaln": _compiled(lambda x: math.lgamma(x)),
 }

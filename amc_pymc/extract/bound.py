@@ -7,10 +7,17 @@ the shape of every array.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+import threading
 import weakref
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -21,14 +28,17 @@ from numba.core import cgutils
 from numba.core.errors import RequireLiteralValue
 from numba.extending import intrinsic
 
-from amc_pymc.expressions.kernels import load_kernels
+from amc_pymc.expressions.machine import kernel_folder
+from amc_pymc.jit import source_digest
 
-__all__ = ["bound_function", "entry", "pointer"]
+__all__ = ["bound_function", "entry", "pointer", "printed_module"]
 
 #: Lines of a table: functions of a kernel that can be alive at the same time.
-_LINES = 256
+_LINES = 4096
 
 _SOURCE = '''"""A kernel with its arrays bound."""
+
+# {digest}
 
 import sys
 
@@ -98,7 +108,7 @@ def bound_function(kernel, signature, arrays: Sequence[np.ndarray]):
     Parameters
     ----------
     kernel : Numba function
-        Of a module that :func:`~amc_pymc.expressions.kernels.load_kernels` has loaded.
+        Of a module of the package.
     signature : numba signature
         Of the leading arguments and the result.
     arrays : sequence of contiguous arrays
@@ -109,13 +119,13 @@ def bound_function(kernel, signature, arrays: Sequence[np.ndarray]):
     RuntimeError
         If more functions of a kernel than fit into a table are alive.
     """
-    module = load_kernels(_printed(kernel, len(signature.args), arrays), Path(__file__))
+    module = printed_module(_printed(kernel, len(signature.args), arrays))
     width = sum(1 + array.ndim for array in arrays)
     if module.__name__ not in _tables:
         _tables[module.__name__] = _Table(module.__name__, max(1, width))
     table = _tables[module.__name__]
     if not table.free:
-        raise RuntimeError(f"more than {_LINES} models of the same form are in use; delete some")
+        raise RuntimeError(f"more than {_LINES} models are in use at the same time; delete some")
     line = table.free.pop()
     table.entries[line, :width] = [v for a in arrays for v in (a.ctypes.data, *a.shape)]
     native = cfunc(signature, cache=True)(module.bind(line))
@@ -135,8 +145,51 @@ def _printed(kernel, n_leading: int, arrays: Sequence[np.ndarray]) -> str:
         views.append(f"{view}(pointer({place[0]}), ({shape}), np.{array.dtype.name})")
         k += 1 + array.ndim
     return _SOURCE.format(
+        digest=_digest(kernel),
         module=kernel.py_func.__module__,
         name=kernel.py_func.__name__,
         leading=", ".join(leading),
         arguments=", ".join([*leading, *views]),
     )
+
+
+def _digest(kernel) -> str:
+    """Hash of everything in the package that goes into the machine code."""
+    files = [Path(sys.modules[kernel.py_func.__module__].__file__ or ""), Path(__file__)]
+    return hashlib.blake2b(b"".join(map(source_digest, files)), digest_size=12).hexdigest()
+
+
+#: Threads would find a module that is not yet complete.
+_one_at_a_time = threading.RLock()
+
+
+def printed_module(source: str) -> ModuleType:
+    """The module of some source, from memory or from a file that machine code can be kept beside."""
+    name = f"amc_pymc_bound_{hashlib.blake2b(source.encode(), digest_size=12).hexdigest()}"
+    with _one_at_a_time:
+        if name in sys.modules:
+            return sys.modules[name]
+        path = _written(kernel_folder(), name, source)
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+        return module
+
+
+def _written(folder: Path, name: str, source: str) -> Path:
+    """The file of a module; in a folder for this process alone where the cache cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{name}.py"
+        if not path.exists() or path.read_text() != source:
+            handle, temporary = tempfile.mkstemp(dir=folder, suffix=".py")
+            with os.fdopen(handle, "w") as file:
+                file.write(source)
+            Path(temporary).replace(path)  # whole or not at all, whoever else writes it
+        return path
+    except OSError:
+        path = Path(tempfile.mkdtemp(prefix="amc_pymc_")) / f"{name}.py"
+        path.write_text(source)
+        return path

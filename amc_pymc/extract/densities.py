@@ -148,8 +148,9 @@ class RowDensities:
         return native_rows(self.rows) if isinstance(self.rows, RowLogp) else None
 
     def _bound(self, native: NativeRows | StoredRows, name: str):
-        kernel = getattr(native.kernels, name)
-        return bound_function(kernel, _REWARDS, [self._mask(), native.data])
+        kernels = native.kernels
+        arrays = [self._mask(), native.data, *kernels.arrays]
+        return bound_function(getattr(kernels, name), _REWARDS, arrays)
 
     def _compile(self, inputs, output):
         return compile_graph(inputs, output, **self.compile_kwargs)

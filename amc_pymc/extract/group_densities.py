@@ -10,11 +10,10 @@ import numpy as np
 
 from numba import types
 
-from amc_pymc.expressions.kernels import load_kernels
 from amc_pymc.extract.bound import bound_function
 from amc_pymc.extract.groups import Groups, effects_at
 from amc_pymc.extract.rest import RestDensities
-from amc_pymc.marginals import SHARED_LOOPS, hermite_nodes, printed_source, state_nodes
+from amc_pymc.marginals import GroupKernels, hermite_nodes, printed_groups, state_nodes
 from amc_pymc.row_store import AROUND
 
 __all__ = ["GroupDensities", "GroupedModel"]
@@ -99,7 +98,8 @@ class GroupDensities:
         """What races sample of some groups, (m,)."""
         self.rows_evaluated += int(idx.size * self.race_cost / 4)
         pair, arrays = np.stack([x, x_new]), self._raced_arrays
-        parts = [self.kernels.rewards(pair, centre, p, *arrays)[1] for p in self._parts(idx)]
+        rewards = self.kernels.rewards
+        parts = [rewards(pair, centre, p, *arrays)[1] for p in self._parts(idx)]
         return _joined(parts)
 
     def raced_change(self, x, x_new, surrogate, idx: np.ndarray) -> float:
@@ -124,7 +124,7 @@ class GroupDensities:
     @cached_property
     def kernels(self):
         """Compiled kernels of the model."""
-        return load_kernels(printed_source(self.groups.program), SHARED_LOOPS)
+        return GroupKernels(printed_groups(self.groups.program))
 
     @property
     def observed_vars(self) -> tuple[str, ...]:
@@ -224,7 +224,8 @@ class GroupDensities:
     @property
     def _raced_arrays(self):
         held = [*self.held_nodes, self.most_spread]
-        return [self.mask, *self._places, *held, *self.nodes, self.counter]
+        program = self.kernels.program
+        return [self.mask, *self._places, *held, *self.nodes, self.counter, program]
 
     @cached_property
     def rewards(self):
@@ -234,7 +235,7 @@ class GroupDensities:
     @cached_property
     def state_rewards(self):
         """First-class ``(points (K, E), centre, groups (m,)) -> (K, m)``."""
-        arrays = [self.mask, *self._arrays, self.counter]
+        arrays = [self.mask, *self._arrays, self.counter, self.kernels.program]
         return bound_function(self.kernels.state_rewards, _REWARDS, arrays)
 
     @property

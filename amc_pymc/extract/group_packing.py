@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
+from amc_pymc.expressions.machine import Printed
 from amc_pymc.extract.groups import (
     Factor,
     GroupExpressions,
@@ -17,7 +19,7 @@ from amc_pymc.extract.groups import (
 from amc_pymc.extract.row_packing import RowPacking, refusal
 from amc_pymc.extract.row_program import Column
 from amc_pymc.extract.rows import RowLogp
-from amc_pymc.marginals import ROWS_BEYOND, printed_source
+from amc_pymc.marginals import ROWS_BEYOND, GroupKernels, printed_groups
 
 __all__ = ["GroupPacking"]
 
@@ -69,19 +71,23 @@ class GroupPacking(RowPacking):
         self.level_names, self._read_levels = self._data.reader(place)
         self._now = np.empty(0, np.int64)
 
-    def _printed(self) -> tuple[Sequence[Column], str]:
+    def _print(self) -> tuple[Sequence[Column], Printed]:
         columns = self._columns
         self.expressions = group_expressions(
             self._model, self._factor, [self._rows], columns, [columns], arrays=self._arrays
         )
-        return self.expressions.row_columns, printed_source(self.expressions.program)
+        return self.expressions.row_columns, printed_groups(self.expressions.program)
+
+    @cached_property
+    def _group_kernels(self) -> GroupKernels:
+        return GroupKernels(self.printed)
 
     def _values(self, x: np.ndarray, packed: np.ndarray) -> np.ndarray:
         found = self.expressions
         point = self._rows.layout.unravel(x)
         eta = found.centring.effects(found.layout.ravel(point))
         effects = effects_at(self._factor, point)
-        return self._kernels.row_values(eta, effects, self._now, packed.T)
+        return self._group_kernels.row_values(eta, effects, self._now, packed.T)
 
     def levels(self, chunk: Mapping[str, np.ndarray]) -> np.ndarray:
         """The group (m,) of each row of a chunk, which has at least the data ``level_names``."""

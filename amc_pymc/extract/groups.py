@@ -650,7 +650,7 @@ def group_expressions(
     return GroupExpressions(
         factor=factor,
         layout=layout,
-        program=GroupProgram(graph, row, prior, factor.n_effects, discrete),
+        program=GroupProgram(graph, row, prior, factor.n_effects, discrete, max(1, len(row_data))),
         reads=reads,
         centring=Centring(graph, layout, scales),
         sources=tuple(sources),

@@ -7,16 +7,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import ModuleType
 
 import numpy as np
 
 from amc_pymc.expressions import Families, Graph
-from amc_pymc.expressions.kernels import load_kernels
+from amc_pymc.expressions.machine import Printed
 from amc_pymc.extract.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.extract.rows import RowLogp
 from amc_pymc.extract.scalars import NotScalar
-from amc_pymc.row_kernels import SHARED_LOOPS, TooLarge, printed_source, row_program
+from amc_pymc.row_kernels import RowKernels, TooLarge, printed_rows, row_program
 from amc_pymc.row_store import RowStore, SharedArray, shared_array
 
 __all__ = ["NativeRows", "StoredRows", "native_rows", "packed_columns"]
@@ -32,7 +31,7 @@ class NativeRows:
 
     Attributes
     ----------
-    source : str
+    printed : Printed
         Of the kernels.
     data : (N, C) array
         Columns that a row reads, row by row.
@@ -40,14 +39,14 @@ class NativeRows:
         What the data lie in, if processes share them.
     """
 
-    source: str
+    printed: Printed
     data: np.ndarray
     shared: SharedArray | None = None
 
     @cached_property
-    def kernels(self) -> ModuleType:
-        """The compiled module of :mod:`amc_pymc.row_kernels.template`."""
-        return load_kernels(self.source, SHARED_LOOPS)
+    def kernels(self) -> RowKernels:
+        """Compiled loops."""
+        return RowKernels(self.printed)
 
     def release(self) -> None:
         """There is no memory that can be read again."""
@@ -60,7 +59,7 @@ class NativeRows:
 
     def __getstate__(self):
         data = self.data if self.shared is None else None
-        return {"source": self.source, "data": data, "shared": self.shared}
+        return {"printed": self.printed, "data": data, "shared": self.shared}
 
     def __setstate__(self, state):
         if state["shared"] is not None:
@@ -74,11 +73,11 @@ class StoredRows:
 
     Attributes
     ----------
-    source : str
+    printed : Printed
     store : RowStore
     """
 
-    source: str
+    printed: Printed
     store: RowStore
 
     @property
@@ -87,9 +86,9 @@ class StoredRows:
         return self.store.data
 
     @cached_property
-    def kernels(self) -> ModuleType:
+    def kernels(self) -> RowKernels:
         """As of :class:`NativeRows`."""
-        return load_kernels(self.source, SHARED_LOOPS)
+        return RowKernels(self.printed)
 
     def release(self) -> None:
         """Let go of memory that can be read again."""
@@ -115,7 +114,7 @@ class StoredRows:
         return there - here
 
     def __getstate__(self):
-        return {"source": self.source, "store": self.store}
+        return {"printed": self.printed, "store": self.store}
 
 
 def native_rows(rows: RowLogp) -> NativeRows | None:
@@ -127,14 +126,14 @@ def native_rows(rows: RowLogp) -> NativeRows | None:
         families = Families(graph)
         row = row_expression(rows, graph, columns, leaf, families=families)
         (row,), used = columns.used(columns.with_codes([row]))
-        source = printed_source(row_program(graph, row, len(used), families, rows.layout.size))
+        printed = printed_rows(row_program(graph, row, len(used), families, rows.layout.size))
         shared = shared_array((rows.n_rows, max(1, len(used))))
         data = packed_columns(used, rows.n_rows, None if shared is None else shared.draft())
     except (NotScalar, TooLarge, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         _log.debug("Rows of %s are compiled by PyTensor: %s", ", ".join(rows.observed_vars), reason)
         return None
-    return NativeRows(source, data if shared is None else shared.data, shared)
+    return NativeRows(printed, data if shared is None else shared.data, shared)
 
 
 def packed_columns(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.expressions.kernels import load_kernels
+from amc_pymc.expressions.machine import Printed
 from amc_pymc.extract.native_rows import StoredRows
 from amc_pymc.extract.row_sums import (
     change_sum,
@@ -23,7 +23,7 @@ from amc_pymc.extract.row_sums import (
     merged_residuals,
 )
 from amc_pymc.proxies import ResidualSummary
-from amc_pymc.row_kernels import SHARED_LOOPS
+from amc_pymc.row_kernels import RowKernels
 from amc_pymc.row_store import Partitions, as_writable
 
 __all__ = ["PartitionedRows"]
@@ -101,12 +101,12 @@ class PartitionedRows(StoredRows):
         return super().__getstate__() | {"partitions": self.partitions}
 
 
-def _on_worker(source: str, data: np.ndarray, function: Callable, *points: Any) -> tuple:
+def _on_worker(printed: Printed, data: np.ndarray, function: Callable, *points: Any) -> tuple:
     """A sum over the rows of a partition; kernels are compiled once in a process."""
     # Arrays that have travelled are marked as read-only and may be unaligned.
     data = as_writable(np.require(data, requirements=["A"]))
     with np.errstate(all="ignore"):
-        out = function(load_kernels(source, SHARED_LOOPS), data, consecutive(len(data)), *points)
+        out = function(RowKernels(printed), data, consecutive(len(data)), *points)
     return out if isinstance(out, tuple) else (out,)
 
 

@@ -7,18 +7,21 @@ import math
 
 from functools import partial
 
+import numpy as np
+
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
 from amc_pymc.expressions import Graph
-from amc_pymc.expressions.kernels import HEADER, load_kernels
-from amc_pymc.expressions.source import print_function
+from amc_pymc.expressions.machine import Printed, call
+from amc_pymc.expressions.printer import Printer
 from amc_pymc.extract.graphs import lowered, rebuilt
 from amc_pymc.extract.row_program import Columns, element_reader
 from amc_pymc.extract.rows import constant_data
 from amc_pymc.extract.scalars import Index, NotScalar, stabilised
+from amc_pymc.jit import njit
 
 __all__ = ["printed_total"]
 
@@ -42,8 +45,8 @@ def printed_total(x: Variable, total: Variable, held: SharedVariable | None = No
 
     Returns
     -------
-    Numba function or None
-        ``x (D,) -> float``, or ``x, held (H,) -> float``.
+    tuple of Numba function and arrays, or None
+        ``x (D,), *arrays -> float``, or ``x, held (H,), *arrays -> float``.
     """
     inputs = {"eta": x} if held is None else {"eta": x, "held": held}
     try:
@@ -55,14 +58,24 @@ def printed_total(x: Variable, total: Variable, held: SharedVariable | None = No
     except (NotScalar, RecursionError) as error:
         _log.debug("Priors are compiled by PyTensor: %s", error)
         return None
-    lines = print_function(graph, "total", tuple(inputs), [node], {})
-    arguments = ", ".join(inputs)
-    entry = [
-        "@njit(cache=True, error_model='numpy')",
-        f"def value({arguments}):",
-        f"    return total({arguments})[0]",
-    ]
-    return load_kernels("\n".join([HEADER, *lines, "", *entry])).value
+    printer = Printer(graph)
+    printer.once("total", (*inputs, "out"), [node])
+    program, _ = Printed(printer.text, ("total",)).arrays
+    return (_total if held is None else _total_held), program
+
+
+@njit(cache=True, error_model="numpy")
+def _total(x, program):
+    out = np.empty(1)
+    call(program[0], x, out)
+    return out[0]
+
+
+@njit(cache=True, error_model="numpy")
+def _total_held(x, held, program):
+    out = np.empty(1)
+    call(program[0], x, held, out)
+    return out[0]
 
 
 def _expression(graph: Graph, inputs: dict[str, Variable], total: Variable) -> int:

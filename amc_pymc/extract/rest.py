@@ -88,9 +88,10 @@ class RestDensities:
     def rest(self):
         """First-class ``x -> log density`` of everything that is not raced."""
         held = self._held
-        kernel = printed_total(self._point, self._rest, held and held.shared)
-        if kernel is not None:
-            return bound_function(kernel, _LOGP, [held.values] if held else [])
+        printed = printed_total(self._point, self._rest, held and held.shared)
+        if printed is not None:
+            kernel, program = printed
+            return bound_function(kernel, _LOGP, [*([held.values] if held else []), program])
         return native_function(self._compile_rest([self._point], self._rest * 1.0), _LOGP)
 
     @cached_property

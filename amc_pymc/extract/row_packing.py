@@ -17,13 +17,13 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from amc_pymc.expressions import Families, Graph
-from amc_pymc.expressions.kernels import load_kernels
+from amc_pymc.expressions.machine import Printed
 from amc_pymc.extract.native_rows import packed_columns
 from amc_pymc.extract.parameters import ParameterCut
 from amc_pymc.extract.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.extract.rows import DataCut, RowLogp, data_frontier, interpreted_mode
 from amc_pymc.extract.scalars import NotScalar
-from amc_pymc.row_kernels import SHARED_LOOPS, TooLarge, printed_source, row_program
+from amc_pymc.row_kernels import RowKernels, TooLarge, printed_rows, row_program
 from amc_pymc.row_store import Placeholder
 
 __all__ = ["RowPacking", "refusal"]
@@ -92,7 +92,7 @@ class RowPacking:
         self._arrays = list(rows.arrays)
         self._columns = _ChunkColumns(Graph(), self._arrays)
         try:
-            used, self.source = self._printed()
+            used, self.printed = self._print()
         except (NotScalar, TooLarge, RecursionError) as error:
             reason = f"the log-likelihood of a row is not one expression of numbers ({error})"
             raise refusal(reason) from error
@@ -101,19 +101,19 @@ class RowPacking:
         self._used = [places[id(column)] for column in used]
         self.whole = np.array([c.values.dtype.kind != "f" for c in used] or [True])
         self.digest = hashlib.blake2b(
-            self.source.encode() + self._data.tables(), digest_size=16
+            self.printed.encode() + self._data.tables(), digest_size=16
         ).hexdigest()
         self._data.check_halves()
 
-    def _printed(self) -> tuple[Sequence[Column], str]:
-        """Columns of a row, and the source of the kernels that read them."""
+    def _print(self) -> tuple[Sequence[Column], Printed]:
+        """Columns of a row, and the functions that read them."""
         rows, columns, graph = self._printed_rows, self._columns, self._columns.graph
         families = Families(graph)
         leaf = parameter_leaf(graph, rows.layout, columns=[columns])
         row = row_expression(rows, graph, columns, leaf, self._arrays, families)
         (row,), used = columns.used([row])
         program = row_program(graph, row, len(used), families, rows.layout.size)
-        return used, printed_source(program)
+        return used, printed_rows(program)
 
     def _values(self, x: np.ndarray, packed: np.ndarray) -> np.ndarray:
         """Log-likelihoods (m,) of packed rows at x (D,)."""
@@ -172,12 +172,12 @@ class RowPacking:
         return self._pack(self._data.first, 0)
 
     def __getstate__(self):
-        left = ("_kernels", "_row_function")  # compiled where they are used
+        left = ("_kernels", "_group_kernels", "_row_function")  # compiled where they are used
         return {name: value for name, value in self.__dict__.items() if name not in left}
 
     @cached_property
-    def _kernels(self):
-        return load_kernels(self.source, SHARED_LOOPS)
+    def _kernels(self) -> RowKernels:
+        return RowKernels(self.printed)
 
     @cached_property
     def _row_function(self) -> Callable[..., np.ndarray]:

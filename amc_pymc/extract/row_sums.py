@@ -92,7 +92,7 @@ def largest_residuals(
     """
 
     def residuals(points, rows):
-        changes = kernels.rewards(points, centre, rows, mask, data)[1]
+        changes = kernels.residuals(points, centre, rows, mask, data)
         return np.nan_to_num(changes, nan=0.0)
 
     found = summarise_residuals(residuals, list(probes), len(data), CHUNK, n_largest=number)

@@ -1,14 +1,15 @@
 """Marginal log-likelihoods of groups, with their local effects integrated out."""
 
+from amc_pymc.marginals.kernels import GroupKernels
 from amc_pymc.marginals.nodes import Nodes, hermite_nodes, state_nodes
-from amc_pymc.marginals.printed import ROWS_BEYOND, SHARED_LOOPS, GroupProgram, printed_source
+from amc_pymc.marginals.printed import ROWS_BEYOND, GroupProgram, printed_groups
 
 __all__ = [
     "ROWS_BEYOND",
-    "SHARED_LOOPS",
+    "GroupKernels",
     "GroupProgram",
     "Nodes",
     "hermite_nodes",
-    "printed_source",
+    "printed_groups",
     "state_nodes",
 ]

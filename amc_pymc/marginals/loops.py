@@ -1,7 +1,22 @@
-"""Parts of the kernels of groups that are the same for all models, compiled once for all of them.
+"""Marginal log-likelihoods of groups, their local effects integrated out, as compiled loops.
 
-The last group of functions copies arrays entry by entry: assignments to slices would make Numba
-compile checks of shapes and their messages anew for every model.
+Group g has rows first[g] <= i < first[g + 1] and q local effects u. Data are columns (C, N). With
+parameters eta,
+
+    log L_g(eta) = log integral p(u | eta) prod_i p(y_i | eta, u) du
+
+is found by adaptive Gauss-Hermite quadrature: nodes u_k = m + C z_k around the mode m of the
+integrand, C C' its inverse curvature there (Liu & Pierce 1994, Biometrika 81:624-629,
+doi:10.1093/biomet/81.3.624; Pinheiro & Bates 1995, JCGS 4:12-35,
+doi:10.1080/10618600.1995.10474663). With weights p_k of the nodes and derivatives s_k, c_k of the
+integrand's logarithm along directions a and b at each (Fisher's and Louis's identities),
+
+    d_a log L = sum_k p_k s_k(a),
+    d_a d_b log L = sum_k p_k (c_k(a, b) + s_k(a) s_k(b)) - sum_k p_k s_k(a) sum_k p_k s_k(b).
+
+These loops are the same for all models, and are compiled once. What a model adds is printed
+(:mod:`amc_pymc.marginals.printed`): functions of the rows of a group and of its local effects, whose
+addresses stand in ``program``.
 """
 
 from __future__ import annotations
@@ -10,197 +25,526 @@ import math
 
 import numpy as np
 
+from amc_pymc.expressions.leaves import (
+    N_COLUMNS,
+    N_DOTS,
+    N_ENTRIES,
+    add_gradient,
+    add_hessian,
+    add_transposed,
+)
+from amc_pymc.expressions.machine import call
 from amc_pymc.jit import njit
+from amc_pymc.marginals.climb import climb
+from amc_pymc.marginals.layout import (
+    DISCRETE,
+    JET,
+    KEPT,
+    N_KEPT,
+    N_LOCAL,
+    N_PRIOR_LEAVES,
+    N_SHARED,
+    N_SLOPES,
+    PRIOR_JET,
+    PRIOR_PLACES,
+    PRIOR_SLOPES,
+    PRIOR_VALUE,
+    ROWS_JET,
+    ROWS_PLACES,
+    ROWS_SLOPES,
+    ROWS_VALUE,
+    SHARED,
+    SLOPE,
+    VALUE,
+)
+from amc_pymc.marginals.parts import (
+    add_covariance,
+    clear,
+    copy_matrix,
+    copy_vector,
+    directions,
+    draw_student,
+    log_student,
+    log_sum,
+    longest,
+    node_weights,
+    offsets,
+    padded,
+    spread,
+)
 
-__all__: list[str] = []
-
-#: Rows that are computed at once.
-_AT_ONCE = 16
-#: Degrees of freedom of the proposals of local effects.
-_FREEDOM = 7
+__all__ = [
+    "complete",
+    "draw_effects",
+    "rewards",
+    "row_values",
+    "state_rewards",
+    "sums",
+    "values",
+]
 
 _compiled = njit(cache=True, error_model="numpy")
 
 
-@_compiled
-def padded(size):
-    """Rows of a group and some that follow it, so many that they are computed without a rest."""
-    return (size + _AT_ONCE - 1) // _AT_ONCE * _AT_ONCE
+# --- what the model has printed -----------------------------------------------------------------------
 
 
 @_compiled
-def longest(first, units):
-    """Rows of the largest of some groups, padded."""
-    out = 0
-    for g in units:
-        out = max(out, first[g + 1] - first[g])
-    return padded(out)
-
-
-# --- nodes ----------------------------------------------------------------------------------------
+def _shared(program, stage, eta):
+    """What depends on parameters only."""
+    out = np.empty(max(1, program[stage + N_SHARED]))
+    call(program[stage + SHARED], eta, out)
+    return out
 
 
 @_compiled
-def log_sum(terms):
-    """Logarithm of the sum of exponentials; nan where a term is nan."""
-    top = -math.inf
-    for t in terms:
-        if math.isnan(t):
-            return math.nan
-        top = max(top, t)
-    if top == -math.inf or top == math.inf:
-        return top
-    total = 0.0
-    for t in terms:
-        total += math.exp(t - top)
-    return top + math.log(total)
+def _shared_line(program, at, du, dv):
+    """The same for directional derivatives."""
+    out = np.empty(max(1, program[JET + N_SHARED]))
+    call(program[JET + SHARED], at, du, dv, out)
+    return out
 
 
 @_compiled
-def node_weights(terms):
-    """Normalised weights from logarithms, in place."""
-    total = log_sum(terms)
-    for k in range(terms.size):
-        terms[k] = math.exp(terms[k] - total)
+def _room(program, stage, width):
+    """Room for what depends on rows, but not on local effects."""
+    return np.empty((max(1, program[stage + N_KEPT]), width))
 
 
 @_compiled
-def spread(terms, others):
-    """Range over nodes of the changes of the integrand's logarithm; nan where one is nan."""
-    low, high = math.inf, -math.inf
-    for k in range(terms.size):
-        change = terms[k] - others[k]
-        if math.isnan(change):
-            return math.nan
-        low = min(low, change)
-        high = max(high, change)
-    return high - low
+def _gather(rows, begin, n, block):
+    """Write the rows of a group to a block (C, width)."""
+    for c in range(block.shape[0]):
+        for j in range(n):
+            block[c, j] = rows[c, begin + j]
 
 
 @_compiled
-def add_covariance(hessian, at_node, weights):
-    """Add the covariance over nodes of the gradients (K, E) to a matrix (E, E)."""
-    size = hessian.shape[0]
-    mean = np.zeros(size)
-    touched = np.empty(size, np.int64)
-    n = 0
-    for a in range(size):
-        used = False
-        for k in range(weights.size):
-            if at_node[k, a] != 0.0:
-                used = True
-                mean[a] += weights[k] * at_node[k, a]
-        if used:
-            touched[n] = a
-            n += 1
-    for k in range(weights.size):
-        for x in range(n):
-            a = touched[x]
-            left = weights[k] * (at_node[k, a] - mean[a])
-            for y in range(n):
-                b = touched[y]
-                hessian[a, b] += left * (at_node[k, b] - mean[b])
-
-
-# --- Gaussians and t distributions around a mode ----------------------------------------------------
+def _keep(program, stage, eta, shared, block, size, kept):
+    """Write what depends on the rows of a block, but not on local effects."""
+    call(
+        program[stage + KEPT], eta, shared, block, block.shape[1], padded(size), kept, kept.shape[1]
+    )  # fmt: skip
 
 
 @_compiled
-def factor_of(curvature, factor):
-    """Upper C with C C' = curvature^-1; return log |C|, or nan if the curvature is not positive."""
-    q = curvature.shape[0]
-    lower = np.zeros((q, q))
+def _log_density(program, eta, shared, kept, size, group, u, total):
+    """Log density of a group's rows and local effects; ``total`` is room for one number."""
+    call(program[PRIOR_VALUE], eta, shared, group, u, total)
+    call(
+        program[ROWS_VALUE], eta, shared, kept, kept.shape[1], size, padded(size), u, total
+    )  # fmt: skip
+    return total[0]
+
+
+@_compiled
+def _jet(program, at, du, dv, shared, kept, size, group, u, jet):
+    """Write the same, its derivatives along du and dv, and the second one along both (4,)."""
+    call(program[PRIOR_JET], at, du, dv, shared, group, u, jet)
+    call(
+        program[ROWS_JET], at, du, dv, shared, kept, kept.shape[1], size, padded(size), u, jet
+    )  # fmt: skip
+
+
+# --- nodes --------------------------------------------------------------------------------------------
+
+
+@_compiled
+def _node(program, mode, factor, z, u):
+    """Write u = m + C z."""
+    discrete = program[DISCRETE] != 0
+    for a in range(u.size):
+        u[a] = z[a] if discrete else mode[a]
+        if not discrete:
+            for b in range(u.size):
+                u[a] += factor[a, b] * z[b]
+
+
+@_compiled
+def _log_terms(program, eta, shared, kept, size, group, mode, factor, nodes, log_weights, terms):
+    """Write logarithms of the integrand at nodes (K, q) around the mode times their weights."""
+    u, total = np.empty(program[N_LOCAL]), np.empty(1)
+    for k in range(log_weights.size):
+        _node(program, mode, factor, nodes[k], u)
+        value = _log_density(program, eta, shared, kept, size, group, u, total)
+        terms[k] = value + log_weights[k]
+
+
+@_compiled
+def _value(program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights):
+    """Marginal log-likelihood of a group; mode (q,) and factor (q, q) are moved to its own."""
+    _keep(program, VALUE, eta, shared, block, size, kept)
     log_det = 0.0
-    for a in range(q):
-        for b in range(a + 1):
-            s = curvature[a, b]
-            for c in range(b):
-                s -= lower[a, c] * lower[b, c]
-            if a == b:
-                if not s > 0.0:
-                    return math.nan
-                lower[a, a] = math.sqrt(s)
-                log_det -= math.log(lower[a, a])
+    if program[DISCRETE] == 0:
+        log_det = climb(program, eta, shared, kept, size, group, mode, factor)
+    terms = np.empty(log_weights.size)
+    _log_terms(
+        program, eta, shared, kept, size, group, mode, factor, nodes, log_weights, terms
+    )  # fmt: skip
+    return log_det + log_sum(terms)
+
+
+@_compiled
+def values(
+    eta, units, rows, first, groups, modes, factors, nodes, log_weights, keep, counter, program
+):
+    """Marginal log-likelihoods (m,) of some groups.
+
+    Modes (G, q) and factors (G, q, q) are starts; if ``keep`` they are overwritten by those found.
+    """
+    out = np.empty(units.size)
+    shared = _shared(program, VALUE, eta)
+    width = longest(first, units)
+    block, kept = np.zeros((program[N_COLUMNS], width)), _room(program, VALUE, width)
+    q = program[N_LOCAL]
+    mode, factor = np.empty(q), np.empty((q, q))
+    for n in range(units.size):
+        g = units[n]
+        size = first[g + 1] - first[g]
+        _gather(rows, first[g], size, block)
+        copy_vector(mode, modes[g])
+        copy_matrix(factor, factors[g])
+        out[n] = _value(
+            program, eta, shared, kept, block, size, groups[g], mode, factor, nodes, log_weights
+        )  # fmt: skip
+        counter[0] += size
+        if keep:
+            copy_vector(modes[g], mode)
+            copy_matrix(factors[g], factor)
+    return out
+
+
+# --- residuals ----------------------------------------------------------------------------------------
+
+
+@_compiled
+def _expansion(
+    program, at, du, dv, shared, kept, block, size, group, mode, factor, nodes, log_weights, terms
+):
+    """First derivatives of log L along du and dv, and the second one along both.
+
+    Writes the logarithms of the integrand at the nodes to ``terms`` (K,).
+    """
+    call(
+        program[JET + KEPT], at, du, dv, shared, block, block.shape[1], padded(size), kept,
+        kept.shape[1],
+    )  # fmt: skip
+    n_nodes = log_weights.size
+    jets = np.empty((n_nodes, 4))
+    u = np.empty(program[N_LOCAL])
+    for k in range(n_nodes):
+        _node(program, mode, factor, nodes[k], u)
+        _jet(program, at, du, dv, shared, kept, size, group, u, jets[k])
+        terms[k] = jets[k, 0] + log_weights[k]
+    total = log_sum(terms)
+    first_u, first_v, second = 0.0, 0.0, 0.0
+    for k in range(n_nodes):
+        weight = math.exp(terms[k] - total)
+        if weight == 0.0:  # derivatives may be infinite there
+            continue
+        first_u += weight * jets[k, 1]
+        first_v += weight * jets[k, 2]
+        second += weight * (jets[k, 3] + jets[k, 1] * jets[k, 2])
+    return first_u, first_v, second - first_u * first_v
+
+
+@_compiled
+def rewards(
+    points,
+    centre,
+    units,
+    mask,
+    rows,
+    first,
+    groups,
+    modes,
+    factors,
+    nodes,
+    log_weights,
+    most_spread,
+    moved_nodes,
+    moved_log_weights,
+    counter,
+    program,
+):
+    """Changes of groups from points[0] to points[1] less those of their control variates, (2, m).
+
+    With u = points[1] - points[0] and v = points[1] + points[0] - 2 centre over the coordinates in
+    ``mask`` (1 or 0), the control variate is d_u log L + d_u d_v log L / 2 at the centre. Both are
+    those of ``nodes`` held where they are stored. Where the integrand's logarithm changes by amounts
+    that differ between nodes by more than ``most_spread`` (1,), ``moved_nodes`` take their places
+    around the modes at both points.
+    """
+    at, du, dv = np.empty(mask.size), np.empty(mask.size), np.empty(mask.size)
+    directions(points[0], points[1], centre, mask, at, du, dv)
+    here, there = _shared(program, VALUE, points[0]), _shared(program, VALUE, points[1])
+    jets = _shared_line(program, at, du, dv)
+    width, q = longest(first, units), program[N_LOCAL]
+    block = np.zeros((program[N_COLUMNS], width))
+    kept, kept_there = _room(program, VALUE, width), _room(program, VALUE, width)
+    kept_jets = _room(program, JET, width)
+    mode, factor = np.empty(q), np.empty((q, q))
+    at_centre = np.empty(log_weights.size)
+    old, new = np.empty(log_weights.size), np.empty(log_weights.size)
+    out = np.zeros((2, units.size))
+    for n in range(units.size):
+        g = units[n]
+        size = first[g + 1] - first[g]
+        counter[0] += size
+        _gather(rows, first[g], size, block)
+        slope, _, curvature = _expansion(
+            program, at, du, dv, jets, kept_jets, block, size, groups[g], modes[g], factors[g],
+            nodes, log_weights, at_centre,
+        )  # fmt: skip
+        near = most_spread[0] > 0.0
+        if near:
+            _keep(program, VALUE, points[0], here, block, size, kept)
+            _keep(program, VALUE, points[1], there, block, size, kept_there)
+            held = (size, groups[g], modes[g], factors[g], nodes, log_weights)
+            _log_terms(program, points[0], here, kept, *held, old)
+            _log_terms(program, points[1], there, kept_there, *held, new)
+            near = spread(old, at_centre) <= most_spread[0] >= spread(new, at_centre)
+        if near:
+            change = log_sum(new) - log_sum(old)
+        else:
+            moved = (block, size, groups[g], mode, factor, moved_nodes, moved_log_weights)
+            copy_vector(mode, modes[g])
+            copy_matrix(factor, factors[g])
+            before = _value(program, points[0], here, kept, *moved)
+            after = _value(program, points[1], there, kept, *moved)
+            change = -math.inf if after == -math.inf else after - before
+        out[1, n] = change if change == -math.inf else change - slope - 0.5 * curvature
+    return out
+
+
+@_compiled
+def state_rewards(
+    points,
+    centre,
+    units,
+    mask,
+    rows,
+    first,
+    groups,
+    modes,
+    factors,
+    nodes,
+    log_weights,
+    counter,
+    program,
+):
+    """Log-likelihoods of groups at several points less their Taylor polynomials, (K, m).
+
+    The polynomials are those around ``centre`` but for their constants, which all points share.
+    """
+    out = np.empty((points.shape[0], units.size))
+    at, du = np.empty(mask.size), np.empty(mask.size)
+    width = longest(first, units)
+    block, kept = np.zeros((program[N_COLUMNS], width)), _room(program, JET, width)
+    terms = np.empty(log_weights.size)
+    for k in range(points.shape[0]):
+        offsets(points[k], centre, mask, at, du)
+        found = values(
+            points[k], units, rows, first, groups, modes, factors, nodes, log_weights, False,
+            counter, program,
+        )  # fmt: skip
+        copy_vector(out[k], found)
+        jets = _shared_line(program, at, du, du)
+        for n in range(units.size):
+            g = units[n]
+            size = first[g + 1] - first[g]
+            _gather(rows, first[g], size, block)
+            slope, _, curvature = _expansion(
+                program, at, du, du, jets, kept, block, size, groups[g], modes[g], factors[g],
+                nodes, log_weights, terms,
+            )  # fmt: skip
+            out[k, n] -= slope + 0.5 * curvature
+    return out
+
+
+# --- sums and their derivatives -------------------------------------------------------------------------
+
+
+@_compiled
+def sums(
+    eta, units, rows, first, groups, modes, factors, nodes, log_weights, climbs, second, counter,
+    program,
+):  # fmt: skip
+    """Sum of log L over some groups, its gradient (E,) and, if ``second``, its Hessian (E, E).
+
+    ``climbs`` says whether each group's nodes are moved to its mode at eta, or are those stored.
+    """
+    size_eta = eta.size
+    total = 0.0
+    gradient = np.zeros(size_eta)
+    hessian = np.zeros((size_eta, size_eta)) if second else np.zeros((0, 0))
+    other = np.zeros(hessian.shape)
+    shared, slope = _shared(program, VALUE, eta), _shared(program, SLOPE, eta)
+    width, q, n_nodes = longest(first, units), program[N_LOCAL], log_weights.size
+    block = np.zeros((program[N_COLUMNS], width))
+    kept, kept_slope = _room(program, VALUE, width), _room(program, SLOPE, width)
+    n_leaves, n_prior = program[N_ENTRIES] + program[N_DOTS], program[N_PRIOR_LEAVES]
+    part = np.empty((n_leaves + n_leaves * (n_leaves + 1) // 2, width))
+    found = np.empty((max(1, program[N_SLOPES]), width))
+    places = np.empty((max(1, program[N_ENTRIES]), width), np.int64)
+    prior_part = np.empty(n_prior + n_prior * (n_prior + 1) // 2)
+    prior_found, prior_at = np.empty(max(1, prior_part.size)), np.empty(max(1, n_prior), np.int64)
+    at_node = np.empty((n_nodes, size_eta))
+    terms, u, work = np.empty(n_nodes), np.empty(q), np.empty(width)
+    mode, factor = np.empty(q), np.empty((q, q))
+    for g in units:
+        size = first[g + 1] - first[g]
+        group = groups[g]
+        counter[0] += size
+        copy_vector(mode, modes[g])
+        copy_matrix(factor, factors[g])
+        _gather(rows, first[g], size, block)
+        _keep(program, VALUE, eta, shared, block, size, kept)
+        _keep(program, SLOPE, eta, slope, block, size, kept_slope)
+        call(program[ROWS_PLACES], eta, slope, block, width, size, places, width)
+        for a in range(part.shape[0]):
+            clear(part[a, :size])
+        clear(prior_part)
+        log_det = 0.0
+        if program[DISCRETE] == 0:
+            if climbs:
+                log_det = climb(program, eta, shared, kept, size, group, mode, factor)
             else:
-                lower[a, b] = s / lower[b, b]
-    for c in range(q):  # C = L^-T, one column of L^-1 after the other
-        for a in range(q):
-            s = 1.0 if a == c else 0.0
-            for b in range(c, a):
-                s -= lower[a, b] * factor[c, b]
-            factor[c, a] = s / lower[a, a] if a >= c else 0.0
-    return log_det
+                for a in range(q):
+                    log_det += math.log(abs(factor[a, a]))
+        _log_terms(
+            program, eta, shared, kept, size, group, mode, factor, nodes, log_weights, terms
+        )  # fmt: skip
+        total += log_det + log_sum(terms)
+        node_weights(terms)
+        call(program[PRIOR_PLACES], eta, slope, group, prior_at)
+        for k in range(n_nodes):
+            w = terms[k]
+            _node(program, mode, factor, nodes[k], u)
+            s = at_node[k]
+            clear(s)
+            if w == 0.0:  # derivatives may be infinite there
+                continue
+            call(program[PRIOR_SLOPES], eta, slope, group, u, prior_found)
+            for a in range(prior_part.size):
+                prior_part[a] += w * prior_found[a]
+            for a in range(n_prior):
+                s[prior_at[a]] += prior_found[a]
+            call(program[ROWS_SLOPES], eta, slope, kept_slope, width, size, u, found, width)
+            for a in range(part.shape[0]):
+                for j in range(size):
+                    part[a, j] += w * found[a, j]
+            if second:
+                add_gradient(program, found, places, block, size, s)
+        if second:
+            add_covariance(hessian, at_node, terms)
+            _add_prior(prior_part, prior_at, n_prior, hessian)
+            add_hessian(program, part[n_leaves:], places, block, size, work, hessian, other)
+        for a in range(n_prior):
+            gradient[prior_at[a]] += prior_part[a]
+        add_gradient(program, part, places, block, size, gradient)
+    if second:
+        add_transposed(hessian, other)
+    return total, gradient, hessian
 
 
 @_compiled
-def log_student(mode, factor, u):
-    """Log density, up to a constant, of the multivariate t around a mode with upper factor."""
-    q = mode.size
-    square = 0.0
-    z = np.empty(q)
-    for a in range(q - 1, -1, -1):
-        s = u[a] - mode[a]
-        for b in range(a + 1, q):
-            s -= factor[a, b] * z[b]
-        z[a] = s / factor[a, a]
-        square += z[a] * z[a]
-    return -0.5 * (_FREEDOM + q) * math.log1p(square / _FREEDOM)
+def _add_prior(part, at, n_leaves, hessian):
+    """Add second derivatives of the local effects' log density (lower triangle) to those by eta."""
+    n = n_leaves
+    for a in range(n_leaves):
+        for b in range(a + 1):
+            hessian[at[a], at[b]] += part[n]
+            if a != b:
+                hessian[at[b], at[a]] += part[n]
+            n += 1
+
+
+# --- local effects --------------------------------------------------------------------------------------
 
 
 @_compiled
-def draw_student(mode, factor, rng, u):
-    """Draw u (q,) from the same distribution."""
-    q = mode.size
-    square = 0.0
-    for _ in range(_FREEDOM):
-        square += rng.standard_normal() ** 2
-    scale = math.sqrt(_FREEDOM / square)
-    z = np.empty(q)
-    for a in range(q):
-        z[a] = scale * rng.standard_normal()
-    for a in range(q):
-        u[a] = mode[a]
-        for b in range(q):
-            u[a] += factor[a, b] * z[b]
-
-
-# --- arrays entry by entry --------------------------------------------------------------------------
+def complete(eta, effects, rows, first, groups, program):
+    """Sum over all groups of the log density of rows and local effects (G, q)."""
+    shared = _shared(program, VALUE, eta)
+    n_groups = first.size - 1
+    width = longest(first, np.arange(n_groups))
+    block, kept = np.zeros((program[N_COLUMNS], width)), _room(program, VALUE, width)
+    total, room = 0.0, np.empty(1)
+    for g in range(n_groups):
+        size = first[g + 1] - first[g]
+        _gather(rows, first[g], size, block)
+        _keep(program, VALUE, eta, shared, block, size, kept)
+        total += _log_density(program, eta, shared, kept, size, groups[g], effects[g], room)
+    return total
 
 
 @_compiled
-def directions(begin, end, centre, mask, at, du, dv):
-    """Write the centre in the coordinates of the mask (1 or 0), and u and v of a control variate."""
-    for k in range(mask.size):
-        at[k] = centre[k] if mask[k] > 0.0 else begin[k]
-        du[k] = mask[k] * (end[k] - begin[k])
-        dv[k] = mask[k] * (end[k] + begin[k] - 2.0 * centre[k])
+def row_values(eta, effects, levels, rows, program):
+    """Log-likelihoods (m,) of rows given the local effects (G, q), each row's those of its level."""
+    shared = _shared(program, VALUE, eta)
+    block, kept = np.zeros((program[N_COLUMNS], 1)), _room(program, VALUE, 1)
+    out = np.zeros(levels.size)
+    for i in range(levels.size):
+        _gather(rows, i, 1, block)
+        call(program[VALUE + KEPT], eta, shared, block, 1, 1, kept, 1)
+        call(program[ROWS_VALUE], eta, shared, kept, 1, 1, 1, effects[levels[i]], out[i:])
+    return out
 
 
 @_compiled
-def offsets(point, centre, mask, at, du):
-    """Write the centre in the coordinates of the mask (1 or 0), and the way from it to a point."""
-    for k in range(mask.size):
-        at[k] = centre[k] if mask[k] > 0.0 else point[k]
-        du[k] = mask[k] * (point[k] - centre[k])
+def draw_effects(
+    eta, effects, tries, rng, rows, first, groups, modes, factors, nodes, log_weights, counter,
+    program,
+):  # fmt: skip
+    """Draw the local effects (G, q) of all groups given eta, in place.
+
+    Discrete ones are drawn exactly. Others make ``tries`` independence Metropolis-Hastings steps from
+    where they are, with proposals from a multivariate t around the mode. Returns the share of the
+    proposals that were accepted.
+    """
+    shared = _shared(program, VALUE, eta)
+    n_groups, q = first.size - 1, program[N_LOCAL]
+    width = longest(first, np.arange(n_groups))
+    block, kept = np.zeros((program[N_COLUMNS], width)), _room(program, VALUE, width)
+    mode, factor, u = np.empty(q), np.empty((q, q)), np.empty(q)
+    terms, room = np.empty(log_weights.size), np.empty(1)
+    accepted = 0
+    for g in range(n_groups):
+        size = first[g + 1] - first[g]
+        group = groups[g]
+        counter[0] += size
+        _gather(rows, first[g], size, block)
+        _keep(program, VALUE, eta, shared, block, size, kept)
+        if program[DISCRETE] != 0:
+            for k in range(terms.size):
+                terms[k] = _log_density(program, eta, shared, kept, size, group, nodes[k], room)
+            node_weights(terms)
+            copy_vector(effects[g], nodes[_drawn(terms, rng)])
+            accepted += tries
+            continue
+        copy_vector(mode, modes[g])
+        copy_matrix(factor, factors[g])
+        climb(program, eta, shared, kept, size, group, mode, factor)
+        here = _log_density(program, eta, shared, kept, size, group, effects[g], room)
+        here -= log_student(mode, factor, effects[g])
+        for _ in range(tries):
+            draw_student(mode, factor, rng, u)
+            there = _log_density(program, eta, shared, kept, size, group, u, room)
+            there -= log_student(mode, factor, u)
+            if there > here + math.log(1.0 - rng.random()) or math.isnan(here):
+                copy_vector(effects[g], u)
+                here = there
+                accepted += 1
+    return accepted / max(1, tries * n_groups)
 
 
 @_compiled
-def copy_vector(target, source):
-    """Write a vector into another."""
-    for a in range(source.size):
-        target[a] = source[a]
-
-
-@_compiled
-def copy_matrix(target, source):
-    """Write a matrix into another."""
-    for a in range(source.shape[0]):
-        for b in range(source.shape[1]):
-            target[a, b] = source[a, b]
-
-
-@_compiled
-def clear(vector):
-    """Write zeros."""
-    for a in range(vector.size):
-        vector[a] = 0.0
+def _drawn(weights, rng):
+    """A number drawn with some probabilities."""
+    left = rng.random()
+    k = 0
+    while k < weights.size - 1 and left >= weights[k]:
+        left -= weights[k]
+        k += 1
+    return k

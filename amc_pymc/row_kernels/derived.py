@@ -1,7 +1,8 @@
-"""Source of coefficients that are functions of parameters, and of what depends on them.
+"""Stages of coefficients that are functions of parameters.
 
-The kernels of rows work on z = (eta, w), parameters and coefficients. The functions printed here lead
-from eta to z, from directions of eta to those of z, and from derivatives by z back to those by eta.
+The loops of rows work on z = (eta, w), parameters and coefficients. The stages lead from eta to z,
+from directions of eta to those of z, and to the derivatives that lead back. Here a row is one of a
+family's table.
 """
 
 from __future__ import annotations
@@ -13,66 +14,33 @@ import numpy as np
 
 from amc_pymc.expressions import Family, Graph
 
-__all__ = ["NO_FAMILIES", "derived_functions"]
-
-_HEAD = "@njit(cache=True, error_model='numpy')"
-
-#: What is printed where there are no such coefficients.
-NO_FAMILIES = [
-    _HEAD,
-    "def extended(eta):",
-    "    return eta",
-    "",
-    _HEAD,
-    "def extended_line(at, du, dv):",
-    "    return at, du, dv, du",
-    "",
-    _HEAD,
-    "def gradient_by_parameters(eta, slopes):",
-    "    return slopes",
-    "",
-    _HEAD,
-    "def hessian_by_parameters(eta, slopes, hessian):",
-    "    return hessian",
-    "",
-    _HEAD,
-    "def line_by_parameters(eta, slopes, expanded, direction):",
-    "    return expanded",
-    "",
-]
+__all__ = ["coefficient_stages", "coefficient_table"]
 
 
 class _Printer(Protocol):
-    """Prints functions of rows."""
+    """Prints stages."""
 
     graph: Graph
 
-    def loops(self, name: str, outputs: Sequence[int], arrays: Sequence[str]) -> list[str]:
-        """A function that computes expressions for consecutive rows."""
+    def stage(
+        self,
+        name: str,
+        arrays: Sequence[str],
+        outputs: Sequence[int],
+        places: Sequence[int] | None = None,
+    ) -> list[int | str]:
+        """A stage of some expressions of rows and, unless None, of places in eta."""
 
-    def row(self, name: str, outputs: Sequence[int], places: Sequence[int]) -> list[str]:
-        """A function that computes expressions for one row, and one for places in eta."""
 
-
-def derived_functions(families: Sequence[Family], size: int, printer: _Printer) -> list[str]:
-    """Lines of the same functions where there are coefficients.
-
-    Parameters
-    ----------
-    families : sequence of Family
-    size : int
-        Number of parameters.
-    printer : object
-        Prints functions of rows; here of the rows of a family's table.
-    """
+def coefficient_stages(
+    families: Sequence[Family], printer: _Printer
+) -> tuple[list[int | str], int, int]:
+    """Descriptions of families, the largest number of leaves, and rows of output of derivatives."""
     g = printer.graph
-    number = sum(len(f.table) for f in families)
     leaves = [_entries(g, f) for f in families]
-    widest = max(1, *map(len, leaves))
-    lines = [
-        f"N_PARAMETERS, N_COEFFICIENTS, N_COEFFICIENT_LEAVES = {size}, {number}, {widest}",
-        f"COEFFICIENTS = np.array({_table(families).T.tolist()})",
-    ]
+    widest = max([1, *map(len, leaves)])
+    described: list[int | str] = []
+    n_rows = 1
     for k, (family, own) in enumerate(zip(families, leaves)):
         value = family.expression
         along_u, along_v = (g.directional(value, "eta", d) for d in ("du", "dv"))
@@ -87,10 +55,15 @@ def derived_functions(families: Sequence[Family], size: int, printer: _Printer) 
             for n in padded[: a + 1]
         ]
         places = [nowhere if n is None else g.nodes[n].args[0] for n in padded]
-        lines += printer.loops(f"coefficient{k}", [value], ("eta",))
-        lines += printer.loops(f"jet{k}", jet, ("eta", "du", "dv"))
-        lines += printer.row(f"derivatives{k}", [*first, *second], places)
-    return [*lines, *_drivers(families)]
+        stage = printer.stage(f"derivatives{k}", ("eta",), [*first, *second], places)
+        described += [
+            *(family.first, len(family.table)),
+            *printer.stage(f"coefficient{k}", ("eta",), [value]),
+            *printer.stage(f"jet{k}", ("eta", "du", "dv", "dw"), jet),
+            *stage,
+        ]
+        n_rows = max(n_rows, int(stage[-1]))
+    return described, widest, n_rows
 
 
 def _entries(g: Graph, family: Family) -> list[int]:
@@ -99,83 +72,11 @@ def _entries(g: Graph, family: Family) -> list[int]:
     ]  # fmt: skip
 
 
-def _table(families: Sequence[Family]) -> np.ndarray:
-    """Tables of all families below each other, (W, C)."""
-    out = np.zeros((sum(len(f.table) for f in families), max(f.table.shape[1] for f in families)))
+def coefficient_table(families: Sequence[Family]) -> tuple[tuple[float, ...], ...]:
+    """Columns of the tables of all families, one family behind the other."""
+    if not families:
+        return ((0.0,),)
+    out = np.zeros((max(f.table.shape[1] for f in families), sum(len(f.table) for f in families)))
     for f in families:
-        out[f.first : f.first + len(f.table), : f.table.shape[1]] = f.table
-    return out
-
-
-def _drivers(families: Sequence[Family]) -> list[str]:
-    """Functions that call those of each family."""
-    z = ["z", "zu", "zv", "zw"]
-    copies = [["eta"], ["at", "du", "dv", "du"]]
-    values, jets, curves = [], [], []
-    for k, f in enumerate(families):
-        n, end = len(f.table), f.first + len(f.table)
-        place = f"N_PARAMETERS + {f.first} + j"
-        values += [
-            f"shared{k} = np.empty(N_COEFFICIENT{k}_SHARED)",
-            f"coefficient{k}_shared(eta, shared{k})",
-            f"kept{k} = np.empty((N_COEFFICIENT{k}_KEPT, {n}))",
-            f"coefficient{k}_rows(eta, shared{k}, COEFFICIENTS, {f.first}, {n}, kept{k})",
-            f"for j in range({n}):",
-            f"    z[{place}] = kept{k}[0, j]",
-        ]
-        jets += [
-            f"shared{k} = np.empty(N_JET{k}_SHARED)",
-            f"jet{k}_shared(at, du, dv, shared{k})",
-            f"kept{k} = np.empty((N_JET{k}_KEPT, {n}))",
-            f"jet{k}_rows(at, du, dv, shared{k}, COEFFICIENTS, {f.first}, {n}, kept{k})",
-            f"for j in range({n}):",
-            *(f"    {name}[{place}] = kept{k}[{m}, j]" for m, name in enumerate(z)),
-        ]
-        curves += [
-            f"shared{k} = np.empty(N_DERIVATIVES{k}_SHARED)",
-            f"derivatives{k}_shared(eta, shared{k})",
-            f"for i in range({f.first}, {end}):",
-            f"    row_derivatives{k}(eta, shared{k}, COEFFICIENTS, i, curves)",
-            f"    derivatives{k}_places(eta, shared{k}, COEFFICIENTS, i, at)",
-        ]
-    size = "N_COEFFICIENT_LEAVES"
-    return [
-        *_function("extended(eta)", [*_extend(z[:1], copies[0]), *values, "return z"]),
-        *_function(
-            "extended_line(at, du, dv)", [*_extend(z, copies[1]), *jets, "return z, zu, zv, zw"]
-        ),
-        *_function(
-            "_derivatives(eta)",
-            [
-                f"at = np.empty(({size}, N_COEFFICIENTS), np.int64)",
-                f"curves = np.empty(({size} + {size} * ({size} + 1) // 2, N_COEFFICIENTS))",
-                *curves,
-                "return at, curves",
-            ],
-        ),
-        *_function("gradient_by_parameters(eta, slopes)", _pulled("pull_gradient(slopes")),
-        *_function(
-            "hessian_by_parameters(eta, slopes, hessian)", _pulled("pull_hessian(slopes, hessian")
-        ),
-        *_function(
-            "line_by_parameters(eta, slopes, expanded, direction)",
-            _pulled("pull_along(slopes, expanded, direction"),
-        ),
-    ]
-
-
-def _function(head: str, body: Sequence[str]) -> list[str]:
-    return [_HEAD, f"def {head}:", *(f"    {line}" for line in body), ""]
-
-
-def _extend(names: Sequence[str], sources: Sequence[str]) -> list[str]:
-    """Longer arrays that begin like others."""
-    return [
-        *(f"{name} = np.empty(N_PARAMETERS + N_COEFFICIENTS)" for name in names),
-        "for a in range(N_PARAMETERS):",
-        *(f"    {name}[a] = {source}[a]" for name, source in zip(names, sources)),
-    ]
-
-
-def _pulled(call: str) -> list[str]:
-    return ["at, curves = _derivatives(eta)", f"return {call}, at, curves, N_PARAMETERS)"]
+        out[: f.table.shape[1], f.first : f.first + len(f.table)] = f.table.T
+    return tuple(map(tuple, out.tolist()))

@@ -1,23 +1,29 @@
-"""A model's own functions in the place of the template's."""
+"""What a model adds to the loops of rows, as printed functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from amc_pymc.expressions import Families, Family, Graph, beside_parameters
-from amc_pymc.expressions.kernels import dot_tables, filled_template, places_of
-from amc_pymc.expressions.source import Stages, print_function, print_loops
-from amc_pymc.row_kernels.derived import NO_FAMILIES, derived_functions
+from amc_pymc.expressions.leaves import (
+    DOTS_AT,
+    N_COLUMNS,
+    N_DOTS,
+    N_ENTRIES,
+    described_dots,
+    leaves_of,
+)
+from amc_pymc.expressions.machine import Printed
+from amc_pymc.expressions.printer import Printer, Stages
+from amc_pymc.row_kernels import layout
+from amc_pymc.row_kernels.derived import coefficient_stages, coefficient_table
 
-__all__ = ["SHARED_LOOPS", "RowProgram", "TooLarge", "printed_source", "row_program"]
-
-#: File of the package that the kernels call.
-SHARED_LOOPS = Path(__file__).parent / "pull_back.py"
+__all__ = ["RowProgram", "TooLarge", "printed_rows", "row_program"]
 
 #: Operations of a row with its derivatives beyond which compiling would take too long.
 _MOST_OPERATIONS = 6_000
+_LINE = ("eta", "du", "dv", "dw")
 
 
 class TooLarge(ValueError):
@@ -26,7 +32,7 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class RowProgram:
-    """What the kernels of a model's rows are printed from.
+    """What the functions of a model's rows are printed from.
 
     Attributes
     ----------
@@ -56,84 +62,71 @@ def row_program(
     return RowProgram(graph, row, n_columns, tuple(families.all), n_parameters)
 
 
-def printed_source(program: RowProgram) -> str:
-    """Source of the kernels of a model's rows.
+def printed_rows(program: RowProgram) -> Printed:
+    """Functions of a model's rows, in the places that :mod:`amc_pymc.row_kernels.layout` names.
 
     Raises
     ------
     TooLarge
     """
-    return filled_template(Path(__file__).parent / "template.py", _functions(program))
-
-
-def _functions(program: RowProgram) -> list[str]:
     g, row = program.graph, program.row
     along_u = g.directional(row, "eta", "du")
     curved = g.directional(along_u, "eta", "dv")
     along = g.directional(row, "eta", "dw") if program.families else along_u
     taylor = g.make("add", along, g.make("mul", g.const(0.5), curved))
-    entries, dots = places_of(g, row)
+    entries, dots = leaves_of(g, row)
     leaves = [*entries, *dots]
     _check_size(len(g.upstream([taylor])) + len(leaves) ** 2)
-    first = [g.partial(row, n) for n in leaves]
-    second = [g.partial(first[a], leaves[b]) for a in range(len(leaves)) for b in range(a + 1)]
+    first, second = derivatives(g, row, leaves)
     places = [g.nodes[n].args[0] for n in entries]
     _check_size(len(g.upstream([taylor, *second])))
-    p = _Printer(g)
-    return [
-        f"N_COLUMNS, N_ENTRIES, N_DOTS = {program.n_columns}, {len(entries)}, {len(dots)}",
-        *dot_tables(g, dots),
-        *p.loops("value", [row], ("eta",)),
-        *p.loops("taylor", [taylor], ("eta", "du", "dv", "dw")),
-        *p.row("slopes", [row, *first], places),
-        *p.row("curves", [row, *first, *second], places),
-        *_coefficients(program, p),
+    p = StagePrinter(g)
+    stages = [
+        *p.stage("value", ("eta",), [row]),
+        *p.stage("taylor", _LINE, [taylor]),
+        *p.stage("slopes", ("eta",), [row, *first], places),
+        *p.stage("curves", ("eta",), [row, *first, *second], places),
     ]
+    described = described_dots(g, dots, layout.END)
+    families, widest, n_rows = coefficient_stages(program.families, p)
+    head: list[int | str] = [0] * layout.VALUE
+    head[layout.N_PARAMETERS] = program.n_parameters
+    head[N_COLUMNS] = program.n_columns
+    head[N_ENTRIES], head[N_DOTS] = len(entries), len(dots)
+    head[layout.N_COEFFICIENTS] = sum(len(f.table) for f in program.families)
+    head[layout.N_FAMILIES] = len(program.families)
+    head[layout.COEFFICIENT_LEAVES], head[layout.DERIVATIVE_ROWS] = widest, n_rows
+    head[DOTS_AT] = layout.END
+    head[layout.FAMILIES_AT] = layout.END + len(described)
+    table = coefficient_table(program.families)
+    return Printed(p.text, (*head, *stages, *described, *families), table)
 
 
-def _coefficients(program: RowProgram, printer: _Printer) -> list[str]:
-    if program.families:
-        return derived_functions(program.families, program.n_parameters, printer)
-    return NO_FAMILIES
+def derivatives(g: Graph, output: int, leaves: Sequence[int]) -> tuple[list[int], list[int]]:
+    """First derivatives by some leaves, and the lower triangle of second ones."""
+    first = [g.partial(output, n) for n in leaves]
+    return first, [g.partial(first[a], leaves[b]) for a in range(len(leaves)) for b in range(a + 1)]
+
+
+class StagePrinter(Printer):
+    """Prints stages: functions of parameters, and functions of rows that read their results."""
+
+    def stage(
+        self,
+        name: str,
+        arrays: Sequence[str],
+        outputs: Sequence[int],
+        places: Sequence[int] | None = None,
+    ) -> list[int | str]:
+        """A stage of some expressions of rows and, unless None, of places in eta."""
+        shared = Stages.of(self.graph, [*outputs, *(places or ())]).shared
+        self.once(f"{name}_shared", (*arrays, "out"), shared)
+        rows = [*arrays, "shared", "block", "stride", "n", "out", "out_stride"]
+        rows += [] if places is None else ["at"]
+        number = self.each_row(f"{name}_rows", rows, outputs, shared=shared, places=places or ())
+        return [f"{name}_shared", f"{name}_rows", len(shared), number]
 
 
 def _check_size(size: int) -> None:
     if size > _MOST_OPERATIONS:
         raise TooLarge(f"a row and its derivatives take {size} operations")
-
-
-class _Printer:
-    """Prints functions of rows, and what they share with all rows."""
-
-    def __init__(self, graph: Graph):
-        self.graph = graph
-
-    def _shared(self, name: str, outputs: Sequence[int], arrays: Sequence[str]):
-        """A function that writes what depends on parameters only, and the source of each."""
-        nodes = Stages.of(self.graph, outputs).shared
-        lines = print_function(
-            self.graph, f"{name}_shared", (*arrays, "shared"), nodes, {}, "shared[{}]"
-        )
-        size = f"N_{name.upper()}_SHARED = {max(1, len(nodes))}"
-        text = {"f": "shared[{}]", "i": "shared[{}]", "b": "(shared[{}] != 0.0)"}
-        known = {n: text[self.graph.nodes[n].kind].format(k) for k, n in enumerate(nodes)}
-        return [size, "", "", *lines], known
-
-    def loops(self, name: str, outputs: Sequence[int], arrays: Sequence[str]) -> list[str]:
-        """A function that computes expressions for consecutive rows."""
-        shared, known = self._shared(name, outputs, arrays)
-        arguments = (*arrays, "shared", "rows", "begin", "n", "kept")
-        lines, number = print_loops(self.graph, f"{name}_rows", arguments, outputs, known)
-        return [*shared, "", *lines, f"N_{name.upper()}_KEPT = {number}", "", ""]
-
-    def row(self, name: str, outputs: Sequence[int], places: Sequence[int]) -> list[str]:
-        """A function that computes expressions for one row, and one for places in eta."""
-        shared, known = self._shared(name, [*outputs, *places], ("eta",))
-        one = ("eta", "shared", "rows", "i")
-        lines = print_function(
-            self.graph, f"row_{name}", (*one, "out"), outputs, known, "out[{}, i]"
-        )
-        where = print_function(
-            self.graph, f"{name}_places", (*one, "at"), places, known, "at[{}, i]"
-        )
-        return [*shared, "", *lines, "", *where, ""]

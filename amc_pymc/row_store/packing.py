@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,15 +27,15 @@ class Packing(Protocol):
         Columns that hold whole numbers, which must not be rounded.
     digest : str
         Of the functions that read the columns.
-    source : str
-        Of these functions.
+    printed : object
+        These functions, as workers get them.
     """
 
     placeholders: tuple[Placeholder, ...]
     n_columns: int
     whole: np.ndarray
     digest: str
-    source: str
+    printed: Any
 
     def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
         """Columns (m, C) of a chunk whose first row has the number ``first``."""

@@ -51,7 +51,7 @@ def held_partitions(rows: Rows, source: RowSource, packing: Packing) -> Partitio
         made.append(make(shared, part.rows, part.n_rows, dtype, size, first, chosen))
         first += part.n_rows
     parts, samples = zip(*made, strict=True)
-    kept = [delayed(packing.source), delayed(np.concatenate)(list(samples)), *parts]
+    kept = [delayed(packing.printed), delayed(np.concatenate)(list(samples)), *parts]
     with _reached(source.client.scheduler.address):
         return Partitions(source.client, source.client.compute(kept))
 
@@ -74,7 +74,7 @@ class Partitions:
     ----------
     client : distributed.Client
     futures : sequence of distributed.Future
-        The source of the kernels of rows, a sample of rows from before they were rounded, and the
+        The functions that rows are read by, a sample of rows from before they were rounded, and the
         rows of each partition.
     """
 
@@ -108,7 +108,7 @@ class Partitions:
         *args: Any,
         merge: Callable[[Sequence[tuple]], tuple] = added,
     ) -> tuple:
-        """Sums over partitions of what ``function(source, rows, *args)`` gives.
+        """Sums over partitions of what ``function(printed, rows, *args)`` gives.
 
         Parameters
         ----------
@@ -122,10 +122,10 @@ class Partitions:
         RuntimeError
             The cluster is gone.
         """
-        with self._connected() as (client, (source, _, *parts)):
+        with self._connected() as (client, (printed, _, *parts)):
             with _reached(self._address):
                 call = partial(_call, function, args)
-                totals = client.map(call, [source] * len(parts), parts, pure=False)
+                totals = client.map(call, [printed] * len(parts), parts, pure=False)
                 while len(totals) > 1:
                     groups = [totals[k : k + _FAN] for k in range(0, len(totals), _FAN)]
                     totals = client.map(merge, groups, pure=False)
@@ -209,8 +209,8 @@ def _pack_part(
     return out, sample
 
 
-def _call(function: Callable[..., tuple], args: tuple, source: str, rows: np.ndarray) -> tuple:
-    return function(source, rows, *args)
+def _call(function: Callable[..., tuple], args: tuple, printed: Any, rows: np.ndarray) -> tuple:
+    return function(printed, rows, *args)
 
 
 # --- clusters that are gone -----------------------------------------------------------------------

@@ -54,13 +54,13 @@ def stored_densities(
     rest, inputs = plain.rest_graph
     packing = RowPacking(model, own, start, around, rest, inputs, cut)
     source = open_source(rows, packing.placeholders)
-    few = _of_packed(plain, cut, NativeRows(packing.source, packing.pack_placeholders()))
+    few = _of_packed(plain, cut, NativeRows(packing.printed, packing.pack_placeholders()))
     check_densities(model, few, point)
     parts = None if source.client is None else held_partitions(rows, source, packing)
     store = stored_rows(rows, source, packing, partitions=parts, progressbar=options.progressbar)
-    stored = StoredRows(packing.source, store)
+    stored = StoredRows(packing.printed, store)
     if parts is not None:
-        stored = PartitionedRows(packing.source, store, parts)
+        stored = PartitionedRows(packing.printed, store, parts)
     densities = _of_packed(plain, cut, stored)
     check_rows_finite(densities, densities.ravel(point), "the initial point")
     return densities

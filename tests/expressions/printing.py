@@ -1,55 +1,60 @@
-"""Expressions compiled one by one, with the loader of kernels and its cache on disk."""
+"""Expressions compiled one by one."""
 
 import numpy as np
 
-from amc_pymc.expressions.kernels import HEADER, load_kernels
-from amc_pymc.expressions.source import Stages, print_function
+from numba import njit
+
+from amc_pymc.expressions.machine import Printed, call
+from amc_pymc.expressions.printer import Printer, Stages
+
+
+@njit
+def _once(program, eta, local, out):
+    for i in range(len(local)):
+        call(program[0], eta, local[i], out[i])
+
+
+@njit
+def _staged(program, eta, columns, groups, local, n_shared, n_kept, out):
+    """Rows one by one, each with its own group and local effects."""
+    n = columns.shape[1]
+    shared, kept = np.empty(max(1, n_shared)), np.empty((max(1, n_kept), n))
+    call(program[0], eta, shared)
+    for i in range(n):
+        call(program[1], eta, shared, groups[i], columns[0, i:], n, 1, kept[0, i:], n)
+        call(program[2], eta, shared, kept[0, i:], n, groups[i], 1, local[i], out[0, i:], n)
 
 
 def compiled(graph, outputs):
     """``(local (m, q), eta) -> (m, K)``, all outputs of local effects and entries of eta."""
-    lines = print_function(graph, "f", ("eta", "u"), outputs, {})
-    loop = f"""
-@njit(cache=True, error_model="numpy")
-def loop(local, eta):
-    out = np.empty((len(local), {len(outputs)}))
-    for i in range(len(local)):
-        {"".join(f"out[i, {k}], " for k in range(len(outputs)))}= f(eta, local[i])
-    return out
-"""
-    module = load_kernels("\n".join([HEADER, *lines, loop]))
-    return lambda local, eta=(0.0,): module.loop(np.asarray(local, float), np.asarray(eta, float))
+    printer = Printer(graph)
+    printer.once("f", ("eta", "u", "out"), outputs)
+    program, _ = Printed(printer.text, ("f",)).arrays
+
+    def evaluate(local, eta=(0.0,)):
+        local = np.asarray(local, float)
+        out = np.empty((len(local), len(outputs)))
+        _once(program, np.asarray(eta, float), local, out)
+        return out
+
+    return evaluate
 
 
 def staged(graph, outputs):
-    """``(rows, groups, local, eta) -> (m, K)`` by three stages, as kernels are printed."""
+    """``(rows, groups, local, eta) -> (m, K)`` by three stages, as loops call them."""
     stages = Stages.of(graph, outputs)
-    form = {"f": "{}", "i": "{}", "b": "({} != 0.0)"}
+    printer = Printer(graph)
+    printer.once("shared", ("eta", "out"), stages.shared)
+    rows = ("eta", "shared", "group", "block", "stride", "n", "out", "out_stride")
+    n_kept = printer.each_row("kept", rows, stages.kept, shared=stages.shared)
+    last = ("eta", "shared", "kept", "stride", "group", "n", "u", "out", "out_stride")
+    printer.each_row("f", last, outputs, shared=stages.shared, kept=stages.kept)
+    program, _ = Printed(printer.text, ("shared", "kept", "f")).arrays
 
-    def read(nodes, place):
-        return {n: form[graph.nodes[n].kind].format(place.format(k)) for k, n in enumerate(nodes)}
+    def evaluate(rows, groups, local, eta):
+        out = np.empty((len(outputs), len(rows)))
+        sizes = len(stages.shared), n_kept
+        _staged(program, eta, np.ascontiguousarray(rows.T), groups, local, *sizes, out)
+        return out.T
 
-    shared = read(stages.shared, "shared[{}]")
-    kept = read(stages.kept, "kept[{}, j]")
-    unit = ("eta", "shared", "rows", "i", "groups", "g", "kept", "j")
-    lines = [
-        *print_function(graph, "head", ("eta", "shared"), stages.shared, {}, "shared[{}]"),
-        *print_function(graph, "unit", unit, stages.kept, shared, "kept[{}, j]"),
-        *print_function(graph, "f", (*unit, "u"), outputs, shared | kept),
-    ]
-    loop = f"""
-@njit(cache=True, error_model="numpy")
-def loop(rows, groups, local, eta):
-    columns = rows.T.copy()
-    out = np.empty((len(rows), {len(outputs)}))
-    shared = np.empty({max(1, len(stages.shared))})
-    head(eta, shared)
-    kept = np.empty(({max(1, len(stages.kept))}, len(rows)))
-    for i in range(len(rows)):
-        unit(eta, shared, columns, i, groups, i, kept, i)
-    for i in range(len(rows)):
-        {"".join(f"out[i, {k}], " for k in range(len(outputs)))}= f(
-            eta, shared, columns, i, groups, i, kept, i, local[i])
-    return out
-"""
-    return load_kernels("\n".join([HEADER, *lines, loop])).loop
+    return evaluate

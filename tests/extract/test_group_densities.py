@@ -258,7 +258,9 @@ def test_rewards_of_states_differ_by_the_expansion():
     d.expansion(centre)
     xs = np.stack(points(d, 3, seed=8))
     units = np.arange(d.n_units)
-    found = d.kernels.state_rewards(xs, centre, units, d.mask, *d._arrays, d.counter)
+    found = d.kernels.state_rewards(
+        xs, centre, units, d.mask, *d._arrays, d.counter, d.kernels.program
+    )
     gradient, hessian = d.expansion(centre)
     for x, row in zip(xs, found, strict=True):
         u = d.mask * (x - centre)

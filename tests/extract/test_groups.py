@@ -9,7 +9,7 @@ import pytest
 from pytensor.compile.mode import Mode
 
 from amc_pymc.extract.groups import find_factors, take_groups
-from amc_pymc.marginals import printed_source
+from amc_pymc.marginals import printed_groups
 from models.grouped import EXAMPLES
 from tests.extract.group_models import ACCEPTED, EITHER, REFUSED
 
@@ -178,7 +178,7 @@ def test_kernels_do_not_depend_on_the_number_of_levels():
         factor = next(f for f in find_factors(model) if f.variables == ("u",))
         groups = take_groups(model, factor)
         assert_adds_up(model, factor, groups)
-        sources.append(printed_source(groups.program))
+        sources.append(printed_groups(groups.program))
     assert sources[0] == sources[1]
 
 

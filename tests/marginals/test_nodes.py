@@ -1,11 +1,10 @@
-"""Nodes of quadrature, and kernels that are kept on disk."""
+"""Nodes of quadrature."""
 
 import math
 
 import numpy as np
 import pytest
 
-from amc_pymc.expressions.kernels import kernel_folder, load_kernels
 from amc_pymc.marginals import hermite_nodes, state_nodes
 
 
@@ -29,18 +28,3 @@ def test_products_of_polynomials_are_exact():
 def test_states_weigh_one():
     z, log_w = state_nodes(np.array([[0, 1], [2, 3]]))
     assert z.dtype == float and (log_w == 0.0).all()
-
-
-def test_modules_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setenv("AMC_PYMC_CACHE", str(tmp_path))
-    source = f"VALUE = {id(tmp_path)}\n"
-    module = load_kernels(source)
-    assert id(tmp_path) == module.VALUE and load_kernels(source) is module
-    assert [p.read_text() for p in kernel_folder().glob("*.py")] == [source]
-
-
-def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch):
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    monkeypatch.setenv("AMC_PYMC_CACHE", str(blocked))
-    assert load_kernels("VALUE = 'private'\n").VALUE == "private"

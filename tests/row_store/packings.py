@@ -16,7 +16,7 @@ class Copies:
     )
     n_columns = 3
     whole = np.array([False, False, True])
-    digest = source = "copies"
+    digest = printed = "copies"
 
     def __init__(self):
         self.sizes: list[int] = []

@@ -1,9 +1,10 @@
-"""The template's own rows, a linear regression with unit variance, against matrices."""
+"""Loops over rows of a linear regression with unit variance, against matrices."""
 
 import numpy as np
 import pytest
 
-from amc_pymc.row_kernels import template as kernels
+from amc_pymc.expressions import Families, Graph
+from amc_pymc.row_kernels import RowKernels, loops, printed_rows, row_program
 
 #: More rows than two blocks hold.
 N = 600
@@ -17,11 +18,25 @@ def problem(seed=1):
     return data, design, data[:, 1], units, rng
 
 
+@pytest.fixture(scope="module", params=["entries", "dot"])
+def kernels(request):
+    """Rows with columns (x, y); coefficients as entries of eta, or as a product beside one."""
+    g = Graph()
+    intercept = g.entry("eta", g.const(0))
+    if request.param == "dot":
+        product = g.leaf("dot", ("eta", 1, (0,)))
+    else:
+        product = g.make("mul", g.leaf("column", 0), g.entry("eta", g.const(1)))
+    r = g.make("sub", g.leaf("column", 1), g.make("add", intercept, product))
+    row = g.make("mul", g.const(-0.5), g.make("mul", r, r))
+    return RowKernels(printed_rows(row_program(g, row, 2, Families(g), 2)))
+
+
 def log_densities(design, y, eta):
     return -0.5 * (y - design @ eta) ** 2
 
 
-def test_values_gradient_and_hessian():
+def test_values_gradient_and_hessian(kernels):
     data, design, y, units, rng = problem()
     eta = rng.normal(size=2)
     X, r = design[units], (y - design @ eta)[units]
@@ -33,12 +48,12 @@ def test_values_gradient_and_hessian():
 
 
 @pytest.mark.parametrize("mask", [(1.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
-def test_residuals(mask):
+def test_residuals(mask, kernels):
     """Rows are quadratic: nothing is left where all coordinates are expanded."""
     data, design, y, units, rng = problem()
     mask = np.array(mask)
     x, x_new, centre = rng.normal(size=(3, 2))
-    out = kernels.rewards(np.stack([x, x_new]), centre, units, mask, data)
+    out = loops.rewards(np.stack([x, x_new]), centre, units, mask, data, *kernels.arrays)
     at = np.where(mask > 0.0, centre, x)
     u, v = mask * (x_new - x), mask * (x_new + x - 2.0 * centre)
     taylor = (y - design @ at) * (design @ u) - 0.5 * (design @ u) * (design @ v)
@@ -50,11 +65,11 @@ def test_residuals(mask):
 
 
 @pytest.mark.parametrize("mask", [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0)])
-def test_residuals_of_states(mask):
+def test_residuals_of_states(mask, kernels):
     data, design, y, units, rng = problem()
     mask = np.array(mask)
     points, centre = rng.normal(size=(3, 2)), rng.normal(size=2)
-    out = kernels.state_rewards(points, centre, units, mask, data)
+    out = loops.state_rewards(points, centre, units, mask, data, *kernels.arrays)
     for x, found in zip(points, out):
         at = np.where(mask > 0.0, centre, x)
         u = mask * (x - centre)
@@ -64,11 +79,11 @@ def test_residuals_of_states(mask):
 
 
 @pytest.mark.parametrize("mask", [(1.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
-def test_gradients_of_residuals(mask):
+def test_gradients_of_residuals(mask, kernels):
     data, design, y, units, rng = problem()
     mask = np.array(mask)
     points, centre = rng.normal(size=(2, 2)), rng.normal(size=2)
-    out = kernels.row_gradient(points, centre, units, mask, data)
+    out = loops.row_gradient(points, centre, units, mask, data, *kernels.arrays)
     X = design[units]
     for x, found in zip(points, out):
         slope = X.T @ (y - design @ centre)[units] - X.T @ X @ (mask * (x - centre))
@@ -76,7 +91,7 @@ def test_gradients_of_residuals(mask):
         np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
-def test_no_rows():
+def test_no_rows(kernels):
     data, *_ = problem()
     none, eta = np.empty(0, np.int64), np.zeros(2)
     assert kernels.values(eta, none, data).size == 0

@@ -1,10 +1,18 @@
 """Printed functions compute what ``Graph.evaluate`` does."""
 
+import subprocess
+import sys
+
+from functools import partial
+
 import numpy as np
 import pytest
 
+from numba import njit
+
 from amc_pymc.expressions import GROUP, LOCAL, ROW, Graph
-from amc_pymc.expressions.source import Stages, print_function
+from amc_pymc.expressions.machine import Printed, call, kernel_folder
+from amc_pymc.expressions.printer import Printer, Stages
 from tests.expressions.printing import compiled, staged
 from tests.expressions.random_graphs import Grower
 from tests.expressions.test_graph import leaves
@@ -95,14 +103,93 @@ def test_literals():
 
 def test_nothing_is_printed_twice():
     g = Graph()
-    x = g.leaf("local", 0)
-    e = g.make("exp", x)
-    lines = print_function(g, "f", ("eta", "u"), [g.make("mul", e, e), e], {})
-    assert sum("exp(" in line for line in lines) == 1
-    known = print_function(g, "f", ("eta", "u"), [g.make("mul", e, e)], {e: "kept[0]"})
-    assert "kept[0] * kept[0]" in "".join(known) and "exp" not in "".join(known)
+    e = g.make("exp", g.leaf("local", 0))
+    printer = Printer(g)
+    printer.once("f", ("u", "out"), [g.make("mul", e, e), e])
+    assert printer.text.count("call double") == 1
+    printer = Printer(g)
+    printer.once("f", ("shared", "u", "out"), [g.make("mul", e, e)], shared=[e])
+    assert "exp" not in printer.text and "fmul" in printer.text
 
 
 def test_a_function_without_outputs_compiles():
-    lines = print_function(Graph(), "f", ("eta", "shared"), [], {}, "shared[{}]")
-    assert "    pass" in lines
+    printer = Printer(Graph())
+    printer.once("f", ("eta", "out"), [])
+    assert Printed(printer.text, ("f",)).arrays[0][0] != 0
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 33])
+@pytest.mark.parametrize("padding", [0, 16])
+def test_sums_of_rows_leave_out_what_is_beyond(n, padding):
+    g = Graph()
+    square = g.make("mul", g.leaf("column", 0), g.leaf("column", 0))
+    both = g.make("add", square, g.leaf("local", 0))
+    printer = Printer(g)
+    printer.sum_of_rows("f", ("kept", "stride", "n", "padded", "u", "out"), [both], kept=[square])
+    program, _ = Printed(printer.text, ("f",)).arrays
+    kept, out = np.full((1, 64), np.nan), np.array([1.0])
+    kept[0, :n] = np.arange(n)
+    _summed(program, kept, n, n + padding, np.array([0.5]), out)
+    assert out[0] == pytest.approx(1.0 + np.sum(np.arange(n)) + 0.5 * n, rel=1e-14)
+
+
+@njit
+def _summed(program, kept, n, padded, u, out):
+    call(program[0], kept, kept.shape[1], n, padded, u, out)
+
+
+@pytest.mark.parametrize(
+    "columns", [(0,), (0, 1, 2), (2, 0), (0, 1, 2, 3), (4, 3, 2, 1, 0), tuple(range(3, 24))]
+)
+def test_products_with_consecutive_entries(columns):
+    rng = np.random.default_rng(8)
+    g = Graph()
+    dot = g.leaf("dot", ("eta", 1, columns))
+    printer = Printer(g)
+    arguments = ("eta", "block", "stride", "n", "out", "out_stride")
+    assert printer.each_row("f", arguments, [g.make("exp", dot), dot]) == 2
+    assert printer.each_row("g", arguments, [g.make("exp", dot)]) == 2
+    program, _ = Printed(printer.text, ("f", "g")).arrays
+    eta, block = rng.normal(size=24), rng.normal(size=(24, 9))
+    expected = eta[1 : 1 + len(columns)] @ block[list(columns)]
+    for k in range(2):
+        out = np.empty((2, 12))
+        _of_rows(program, k, eta, block, 7, out)
+        np.testing.assert_allclose(out[0, :7], np.exp(expected[:7]))
+        np.testing.assert_allclose(out[1, :7], expected[:7])
+
+
+@njit
+def _of_rows(program, k, eta, block, n, out):
+    call(program[k], eta, block, block.shape[1], n, out, out.shape[1])
+
+
+def test_libraries_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("AMC_PYMC_CACHE", str(tmp_path))
+    g = Graph()
+    printer = Printer(g)
+    value = g.const(float(id(tmp_path)))
+    printer.once("f", ("u", "out"), [g.make("add", g.make("exp", g.leaf("local", 0)), value)])
+    addresses = Printed(printer.text, ("f",)).arrays[0]
+    (file,) = kernel_folder().glob("*.machine")
+    assert addresses[0] and file.stat().st_size > 0
+    code = """
+import sys
+from amc_pymc.expressions import machine
+machine._compiled = None
+program, _ = machine.Printed(sys.stdin.read(), ("f",)).arrays
+print(program[0] != 0)
+"""
+    run = partial(subprocess.run, [sys.executable, "-c", code], input=printer.text, text=True)
+    assert run(capture_output=True, check=True).stdout.strip() == "True"
+    file.write_bytes(b"broken")
+    assert "NoneType" in run(capture_output=True, check=False).stderr  # it is compiled anew
+
+
+def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("AMC_PYMC_CACHE", str(blocked))
+    g = Graph()
+    out = compiled(g, [g.make("add", g.leaf("local", 0), g.const(float(id(tmp_path))))])
+    assert out([[1.0]])[0, 0] == 1.0 + id(tmp_path)

@@ -1,0 +1,130 @@
+"""Derivatives of rows by leaves, scattered into those by eta.
+
+*Leaves* of a row are entries of eta and products of columns of data with consecutive ones. What a
+model has printed begins with a description of them: the numbers of entries, of products and of
+columns, where products are described, and for each of these the first entry, their number and where
+the columns are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amc_pymc.expressions.graph import Graph
+from amc_pymc.jit import njit
+
+__all__ = ["DOTS_AT", "N_COLUMNS", "N_DOTS", "N_ENTRIES", "described_dots", "leaves_of"]
+
+#: Where the loops find the description.
+N_ENTRIES, N_DOTS, N_COLUMNS, DOTS_AT = 0, 1, 2, 3
+#: Numbers that describe a product.
+_WIDTH = 3
+
+_compiled = njit(cache=True, error_model="numpy")
+
+
+def leaves_of(graph: Graph, output: int) -> tuple[list[int], list[int]]:
+    """Entries of eta that an expression reads, and its products with consecutive entries."""
+    entries = [n for n in graph.leaves([output], "entry") if graph.nodes[n].value == "eta"]
+    return entries, graph.leaves([output], "dot")
+
+
+def described_dots(graph: Graph, dots: Sequence[int], begin: int) -> list[int]:
+    """Products as the loops read them, if their description begins there."""
+    found = [graph.nodes[n].value for n in dots]
+    out: list[int] = []
+    columns: list[int] = []
+    for _, first, read in found:
+        out += [first, len(read), begin + len(found) * _WIDTH + len(columns)]
+        columns += list(read)
+    return [int(v) for v in out + columns]
+
+
+@_compiled
+def product(program, b):
+    """First entry of product b, how many, and where its columns are listed."""
+    place = program[DOTS_AT] + b * _WIDTH
+    return program[place], program[place + 1], program[place + 2]
+
+
+@_compiled
+def add_gradient(program, slopes, at, block, n, out):
+    """Add derivatives of n rows by leaves, ``slopes`` (L, n), to a gradient by eta."""
+    n_entries = program[N_ENTRIES]
+    for a in range(n_entries):
+        for j in range(n):
+            out[at[a, j]] += slopes[a, j]
+    for b in range(program[N_DOTS]):
+        first, size, columns = product(program, b)
+        for k in range(size):
+            column = program[columns + k]
+            s = 0.0
+            for j in range(n):
+                s += slopes[n_entries + b, j] * block[column, j]
+            out[first + k] += s
+
+
+@_compiled
+def add_hessian(program, curves, at, block, n, work, same, other):
+    """Add second derivatives of n rows by leaves, ``curves`` (L (L + 1) / 2, n), to those by eta.
+
+    Those by one leaf go to ``same``, those by two of them to ``other``, whose transpose is to be
+    added. ``work`` is room for n numbers.
+    """
+    t = 0
+    for a in range(program[N_ENTRIES] + program[N_DOTS]):
+        for b in range(a + 1):
+            _add_pair(program, curves[t], at, block, n, a, b, work, same if a == b else other)
+            t += 1
+
+
+@_compiled
+def add_transposed(same, other):
+    """Add a matrix and its transpose to another."""
+    size = same.shape[0]
+    for a in range(size):
+        for b in range(size):
+            same[a, b] += other[a, b] + other[b, a]
+
+
+@_compiled
+def _add_pair(program, c, at, block, n, a, b, work, out):
+    """Add second derivatives of n rows by leaves a and b <= a to a Hessian by eta."""
+    n_entries = program[N_ENTRIES]
+    if a < n_entries:
+        for j in range(n):
+            out[at[a, j], at[b, j]] += c[j]
+        return
+    first, size, columns = product(program, a - n_entries)
+    for k in range(size):
+        row, column = first + k, program[columns + k]
+        for j in range(n):
+            work[j] = c[j] * block[column, j]
+        if b < n_entries:
+            for j in range(n):
+                out[row, at[b, j]] += work[j]
+            continue
+        first2, size2, columns2 = product(program, b - n_entries)
+        # Of one product with itself the lower triangle is enough.
+        for i in range(k + 1 if a == b else size2):
+            column = program[columns2 + i]
+            s = 0.0
+            for j in range(n):
+                s += work[j] * block[column, j]
+            out[row, first2 + i] += s
+            if a == b and i < k:
+                out[first2 + i, row] += s
+
+
+@_compiled
+def along_leaves(program, du, at, block, j, out):
+    """Write how the leaves of row j change along a direction of eta."""
+    n_entries = program[N_ENTRIES]
+    for a in range(n_entries):
+        out[a] = du[at[a, j]]
+    for b in range(program[N_DOTS]):
+        first, size, columns = product(program, b)
+        s = 0.0
+        for k in range(size):
+            s += block[program[columns + k], j] * du[first + k]
+        out[n_entries + b] = s

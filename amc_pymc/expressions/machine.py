@@ -1,0 +1,226 @@
+"""LLVM code as machine code: functions by name, kept on disk.
+
+Printed functions take pointers and integers and return nothing. The numbers' functions that they call
+(:mod:`amc_pymc.expressions.functions`) are those that Numba compiles, and are inlined.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import pickle
+import re
+import tempfile
+import threading
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic
+
+from amc_pymc.expressions.functions import CALLED
+from amc_pymc.jit import source_digest
+
+__all__ = ["Printed", "call", "function_name", "kernel_folder"]
+
+#: What names of printed functions begin with; a hash takes its place in the process.
+_PREFIX = "amc."
+#: What names of numbers' functions begin with.
+_CALLED_PREFIX = "amc_pymc.number."
+_WORD = ir.IntType(64)
+
+#: Libraries by the hash of their code; never dropped, since addresses are handed out.
+_libraries: dict[str, Any] = {}
+_one_at_a_time = threading.RLock()
+
+
+def function_name(name: str, called: bool = False) -> str:
+    """Name in LLVM of a printed function, or of a number's function that is called."""
+    return (_CALLED_PREFIX if called else _PREFIX) + name
+
+
+@dataclass(frozen=True)
+class Printed:
+    """Functions of a model, and what the loops that call them need to know.
+
+    Attributes
+    ----------
+    text : str
+        LLVM code of the functions.
+    layout : tuple of int or str
+        Numbers, and names of functions in the places of their addresses.
+    table : tuple of tuple of float
+        Constants of the model beside the code, which other constants leave as it is.
+
+    Examples
+    --------
+    >>> from amc_pymc.expressions.machine import Printed
+    >>> code = 'define void @"amc.nothing"() { ret void }'
+    >>> program, table = Printed(code, (3, "nothing")).arrays
+    >>> int(program[0]), program[1] != 0, table.shape
+    (3, True, (1, 1))
+    """
+
+    text: str
+    layout: tuple[int | str, ...]
+    table: tuple[tuple[float, ...], ...] = ((0.0,),)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """The layout with addresses (L,) and the table, of this process."""
+        return _arrays(self)
+
+    def encode(self) -> bytes:
+        """Bytes that other functions, layouts or tables do not have."""
+        return repr((self.text, self.layout, self.table)).encode()
+
+
+@functools.lru_cache(maxsize=512)
+def _arrays(printed: Printed) -> tuple[np.ndarray, np.ndarray]:
+    names = [v for v in printed.layout if isinstance(v, str)]
+    found = dict(zip(names, _addresses(printed.text, names)))
+    program = np.array([found[v] if isinstance(v, str) else v for v in printed.layout], np.int64)
+    return program, np.array(printed.table)
+
+
+@global_compiler_lock
+def _addresses(text: str, names: Sequence[str]) -> list[int]:
+    """Addresses of printed functions."""
+    digest = hashlib.blake2b(text.encode() + _surroundings(), digest_size=12).hexdigest()
+    with _one_at_a_time:
+        if digest not in _libraries:
+            _libraries[digest] = _from_disk(digest) or _compiled(digest, text)
+        library = _libraries[digest]
+        return [library.get_pointer_to_function(f"{digest}.{name}") for name in names]
+
+
+@functools.cache
+def _surroundings() -> bytes:
+    """What machine code depends on besides its own source."""
+    codegen = _codegen()
+    versions = (numba.__version__, llvmlite.__version__, codegen.magic_tuple())
+    return repr(versions).encode() + source_digest(Path(__file__).parent / "functions.py")
+
+
+def _codegen():
+    return cpu_target.target_context.codegen()
+
+
+def _compiled(digest: str, text: str):
+    library = _codegen().create_library(digest)
+    library.enable_object_caching()
+    called = sorted(set(re.findall(rf'@"{re.escape(_CALLED_PREFIX)}(\w+)"', text)))
+    for name in called:
+        library.add_linking_library(_number_function(name))
+    module = llvm.parse_assembly(text.replace(f'@"{_PREFIX}', f'@"{digest}.'))
+    module.verify()
+    library.add_llvm_module(module)
+    library.finalize()
+    _to_disk(digest, library)
+    return library
+
+
+@functools.cache
+def _number_function(name: str):
+    """A library with a function of numbers, ``double (double, ...)``, to be linked into others."""
+    function = CALLED[name]
+    arguments = (types.float64,) * function.py_func.__code__.co_argcount
+    function.compile(arguments)
+    compiled = function.overloads[arguments]
+    context = cpu_target.target_context
+    library = _codegen().create_library(function_name(name, called=True))
+    module = library.create_ir_module(library.name)
+    double = ir.DoubleType()
+    wrapper = ir.Function(
+        module, ir.FunctionType(double, [double] * len(arguments)), function_name(name, called=True)
+    )
+    wrapper.attributes.add("alwaysinline")
+    builder = ir.IRBuilder(wrapper.append_basic_block())
+    native = context.declare_function(module, compiled.fndesc)
+    _, out = context.call_conv.call_function(
+        builder, native, types.float64, arguments, wrapper.args
+    )
+    builder.ret(out)
+    library.add_ir_module(module)
+    library.add_linking_library(compiled.library)
+    return library
+
+
+# --- on disk ----------------------------------------------------------------------------------------
+
+
+def kernel_folder() -> Path:
+    """Where compiled kernels are kept: ``AMC_PYMC_CACHE`` or the user's cache folder."""
+    root = os.environ.get("AMC_PYMC_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "amc_pymc"
+
+
+def _from_disk(digest: str):
+    """The library that is kept, or None."""
+    try:
+        state = pickle.loads((kernel_folder() / f"{digest}.machine").read_bytes())
+        return _codegen().unserialize_library(state)
+    except (OSError, EOFError, ValueError, pickle.UnpicklingError):
+        return None
+
+
+def _to_disk(digest: str, library) -> None:
+    """Keep a library; without a folder that can be written it is compiled anew each time."""
+    folder = kernel_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder)
+        with os.fdopen(handle, "wb") as file:
+            pickle.dump(library.serialize_using_object_code(), file)
+        Path(temporary).replace(folder / f"{digest}.machine")  # whole or not at all
+    except OSError:
+        return
+
+
+# --- from loops ---------------------------------------------------------------------------------------
+
+
+@intrinsic
+def call(typingctx, *arguments):
+    """Call the printed function at an address, the first argument, with arrays and integers.
+
+    Of an array it gets the place of the first entry.
+    """
+    if isinstance(arguments[0], types.BaseTuple):  # typed before
+        (arguments,) = arguments
+    kinds = tuple(arguments)
+    if not all(isinstance(t, types.Array | types.Integer) for t in kinds):
+        return None
+
+    def codegen(context, builder, signature, args):
+        given = cgutils.unpack_tuple(builder, args[0])
+        values = [
+            _pointer(context, builder, t, v)
+            if isinstance(t, types.Array)
+            else context.cast(builder, v, t, types.int64)
+            for t, v in zip(kinds, given)
+        ]
+        function = ir.FunctionType(ir.VoidType(), [v.type for v in values[1:]])
+        builder.call(builder.inttoptr(values[0], function.as_pointer()), values[1:])
+        return context.get_dummy_value()
+
+    return types.none(types.StarArgTuple.from_types(kinds)), codegen
+
+
+def _pointer(context, builder, kind, array):
+    """Where the first entry of an array is."""
+    data = context.make_array(kind)(context, builder, value=array).data
+    return builder.bitcast(data, ir.IntType(8).as_pointer())

@@ -1,0 +1,112 @@
+"""The mode of a group's local effects, by Newton's method, as a compiled loop."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from amc_pymc.expressions.machine import call
+from amc_pymc.jit import njit
+from amc_pymc.marginals.layout import PRIOR_NEWTON, ROWS_NEWTON
+from amc_pymc.marginals.parts import factor_of, padded
+
+__all__ = ["climb"]
+
+#: Newton steps towards a mode, at most, and the squared length (in standard deviations) of the last.
+_MOST_STEPS = 30
+_CLOSE = 1e-2
+#: Standard deviations that a first step is cut to. Further ones in the same direction may be twice
+#: as long each: where a hyperparameter makes the effects' variance small, a mode is far away in
+#: standard deviations.
+_LONGEST = 2.0
+
+_compiled = njit(cache=True, error_model="numpy")
+
+
+@_compiled
+def _newton_sums(program, eta, shared, kept, size, group, u, out):
+    """Gradient and lower triangle of the Hessian of the integrand's logarithm by local effects."""
+    call(program[PRIOR_NEWTON], eta, shared, group, u, out)
+    call(
+        program[ROWS_NEWTON], eta, shared, kept, kept.shape[1], size, padded(size), u, out
+    )  # fmt: skip
+
+
+@_compiled
+def _climb_line(program, eta, shared, kept, size, group, u, factor):
+    """``_climb`` for one local effect."""
+    sums = np.empty(2)
+    longest, before = _LONGEST, 0.0
+    for _ in range(_MOST_STEPS):
+        _newton_sums(program, eta, shared, kept, size, group, u, sums)
+        curvature = -sums[1]
+        if not curvature > 0.0:
+            curvature = max(1.0, abs(curvature))
+        sd = 1.0 / math.sqrt(curvature)
+        w = sd * sums[0]
+        if not np.isfinite(w):
+            return math.nan
+        if w * before < 0.0:
+            longest = _LONGEST
+        u[0] += sd * min(longest, max(-longest, w))
+        longest, before = 2.0 * longest if abs(w) > longest else _LONGEST, w
+        factor[0, 0] = sd
+        if w * w < _CLOSE:
+            break
+    return math.log(factor[0, 0])
+
+
+@_compiled
+def climb(program, eta, shared, kept, size, group, u, factor):
+    """Move u (q,) to the integrand's mode; return log |C| of the curvature there.
+
+    Curvatures that are not positive are lifted.
+    """
+    q = u.size
+    if q == 1:
+        return _climb_line(program, eta, shared, kept, size, group, u, factor)
+    sums = np.empty(q + q * (q + 1) // 2)
+    curvature = np.empty((q, q))
+    w = np.empty(q)
+    step, before = np.empty(q), np.zeros(q)
+    longest = _LONGEST
+    log_det = math.nan
+    for _ in range(_MOST_STEPS):
+        _newton_sums(program, eta, shared, kept, size, group, u, sums)
+        place = q
+        for a in range(q):
+            for b in range(a + 1):
+                curvature[a, b] = -sums[place]
+                place += 1
+        log_det = factor_of(curvature, factor)
+        lift = 0.0
+        while not np.isfinite(log_det):
+            lift = max(1.0, 4.0 * lift)
+            if lift > 1e12:
+                return math.nan
+            for a in range(q):
+                curvature[a, a] += lift
+            log_det = factor_of(curvature, factor)
+        length = 0.0
+        for a in range(q):
+            w[a] = 0.0
+            for b in range(q):
+                w[a] += factor[b, a] * sums[b]
+            length += w[a] * w[a]
+        onwards = 0.0
+        for a in range(q):
+            step[a] = 0.0
+            for b in range(q):
+                step[a] += factor[a, b] * w[b]
+            onwards += step[a] * before[a]
+        if onwards < 0.0:
+            longest = _LONGEST
+        shorter = min(1.0, longest / math.sqrt(length)) if length > 0.0 else 1.0
+        for a in range(q):
+            u[a] += shorter * step[a]
+            before[a] = step[a]
+        longest = 2.0 * longest if shorter < 1.0 else _LONGEST
+        if length < _CLOSE:
+            break
+    return log_det

@@ -1,0 +1,30 @@
+"""The loops of groups with what a model has printed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from amc_pymc.expressions.machine import Printed
+from amc_pymc.marginals import loops
+
+__all__ = ["GroupKernels"]
+
+
+class GroupKernels:
+    """Compiled loops over groups of rows: those of :mod:`amc_pymc.marginals.loops`.
+
+    Parameters
+    ----------
+    printed : Printed
+        From :func:`~amc_pymc.marginals.printed_groups`.
+    """
+
+    #: Compiled functions whose last argument is :attr:`program`.
+    rewards, state_rewards = staticmethod(loops.rewards), staticmethod(loops.state_rewards)
+
+    def __init__(self, printed: Printed):
+        self.program, _ = printed.arrays
+        bound = partial(partial, program=self.program)
+        self.values, self.sums = bound(loops.values), bound(loops.sums)
+        self.complete, self.row_values = bound(loops.complete), bound(loops.row_values)
+        self.draw_effects = bound(loops.draw_effects)

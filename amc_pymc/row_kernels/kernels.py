@@ -1,0 +1,45 @@
+"""The loops of rows with what a model has printed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amc_pymc.expressions.machine import Printed
+from amc_pymc.row_kernels import loops
+
+__all__ = ["RowKernels"]
+
+
+class RowKernels:
+    """Compiled loops over rows of packed data (N, C).
+
+    Parameters
+    ----------
+    printed : Printed
+        From :func:`~amc_pymc.row_kernels.printed_rows`.
+    """
+
+    #: Compiled functions ``(points, centre, units, mask, data, *arrays)``.
+    rewards, state_rewards = staticmethod(loops.rewards), staticmethod(loops.state_rewards)
+    row_gradient = staticmethod(loops.row_gradient)
+
+    def __init__(self, printed: Printed):
+        self.arrays = printed.arrays
+
+    def values(self, eta: np.ndarray, units: np.ndarray, data: np.ndarray) -> np.ndarray:
+        """Log-likelihoods (m,) of some rows."""
+        return loops.values(eta, units, data, *self.arrays)
+
+    def residuals(self, points, centre, units, mask, data) -> np.ndarray:
+        """Changes of residuals (m,) of some rows from points[0] to points[1]."""
+        return loops.rewards(points, centre, units, mask, data, *self.arrays)[1]
+
+    def gradient(
+        self, eta: np.ndarray, units: np.ndarray, data: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        """Sum of the log-likelihoods of some rows, and its gradient (E,)."""
+        return loops.gradient(eta, units, data, *self.arrays)
+
+    def hessian(self, eta: np.ndarray, units: np.ndarray, data: np.ndarray) -> np.ndarray:
+        """Hessian (E, E) of the sum of the log-likelihoods of some rows."""
+        return loops.hessian(eta, units, data, *self.arrays)

@@ -1,0 +1,454 @@
+"""Rows of tall data: log-likelihoods, control variates, gradients and Hessians, as compiled loops.
+
+Data are packed row by row, (N, C), so that a row that is read at random costs a cache line or two.
+Rows are gathered in blocks of columns first, in which a processor computes several rows at once.
+
+With parameters eta, l_i(eta) is the log-likelihood of row i. Its control variate is the second-order
+Taylor polynomial around a centre c, in the coordinates in which ``mask`` is one; with u = eta' - eta
+and v = eta' + eta - 2 c the residual changes by
+
+    l_i(eta') - l_i(eta) - [d_u l_i(c) + d_u d_v l_i(c) / 2].
+
+Derivatives of a row by its *leaves*, entries of eta and products of columns with consecutive ones,
+are scattered into those by eta. Parameters may be followed by *coefficients* that are functions of
+them: loops work on z = (eta, w).
+
+These loops are the same for all models, and are compiled once. What a model adds is printed
+(:mod:`amc_pymc.row_kernels.printed`): functions of a block of rows, whose addresses stand in
+``program``, and the table that its coefficients are made from.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amc_pymc.expressions.leaves import (
+    N_COLUMNS,
+    N_DOTS,
+    N_ENTRIES,
+    add_gradient,
+    add_hessian,
+    add_transposed,
+    along_leaves,
+)
+from amc_pymc.expressions.machine import call
+from amc_pymc.jit import njit
+from amc_pymc.row_kernels.layout import (
+    COEFFICIENT_LEAVES,
+    CURVES,
+    DERIVATIVE_ROWS,
+    FAMILIES_AT,
+    FAMILY_DERIVATIVES,
+    FAMILY_FIRST,
+    FAMILY_JET,
+    FAMILY_SIZE,
+    FAMILY_VALUE,
+    FAMILY_WIDTH,
+    N_COEFFICIENTS,
+    N_FAMILIES,
+    N_KEPT,
+    N_PARAMETERS,
+    N_SHARED,
+    ROWS,
+    SHARED,
+    SLOPES,
+    TAYLOR,
+    VALUE,
+)
+from amc_pymc.row_kernels.pull_back import pull_along, pull_gradient, pull_hessian
+
+__all__ = [
+    "gradient",
+    "hessian",
+    "rewards",
+    "row_gradient",
+    "state_rewards",
+    "values",
+]
+
+#: Rows of a block.
+_BLOCK = 256
+
+_compiled = njit(cache=True, error_model="numpy")
+
+
+@_compiled
+def _gather(data, units, begin, n, block):
+    """Write some rows of the data to the columns of a block."""
+    for j in range(n):
+        i = units[begin + j]
+        for c in range(block.shape[0]):
+            block[c, j] = data[i, c]
+
+
+@_compiled
+def _block(program, units):
+    """Room for the columns of the largest block."""
+    return np.empty((program[N_COLUMNS], min(_BLOCK, max(1, units.size))))
+
+
+@_compiled
+def _room(program, stage, block):
+    """Room for what a stage writes for each row of a block."""
+    return np.empty((max(1, program[stage + N_KEPT]), block.shape[1]))
+
+
+@_compiled
+def _places(program, block):
+    """Room for the places in eta of the entries that each row of a block reads."""
+    return np.empty((max(1, program[N_ENTRIES]), block.shape[1]), np.int64)
+
+
+@_compiled
+def _shared(program, stage, z):
+    """What depends on parameters only."""
+    out = np.empty(max(1, program[stage + N_SHARED]))
+    call(program[stage + SHARED], z, out)
+    return out
+
+
+@_compiled
+def _shared_line(program, stage, z, zu, zv, zw):
+    """The same with directions."""
+    out = np.empty(max(1, program[stage + N_SHARED]))
+    call(program[stage + SHARED], z, zu, zv, zw, out)
+    return out
+
+
+@_compiled
+def _value_rows(program, z, shared, block, n, out):
+    """Write log-likelihoods of the rows of a block to out[0]."""
+    call(
+        program[VALUE + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1]
+    )  # fmt: skip
+
+
+@_compiled
+def _taylor_rows(program, z, zu, zv, zw, shared, block, n, out):
+    """Write derivatives along zw plus half of the second ones along zu and zv to out[0]."""
+    call(
+        program[TAYLOR + ROWS], z, zu, zv, zw, shared, block, block.shape[1], n, out, out.shape[1]
+    )  # fmt: skip
+
+
+@_compiled
+def _derivative_rows(program, stage, z, shared, block, n, out, at):
+    """Write log-likelihoods and derivatives by leaves, and where in z the entries are."""
+    call(
+        program[stage + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1], at
+    )  # fmt: skip
+
+
+# --- coefficients that are functions of parameters ----------------------------------------------------
+
+
+@_compiled
+def _extended(eta, program, table):
+    """Parameters, and after them coefficients."""
+    if program[N_COEFFICIENTS] == 0:
+        return eta
+    size = program[N_PARAMETERS]
+    z = np.empty(size + program[N_COEFFICIENTS])
+    for a in range(size):
+        z[a] = eta[a]
+    for f in range(program[N_FAMILIES]):
+        family = program[FAMILIES_AT] + f * FAMILY_WIDTH
+        first, n = program[family + FAMILY_FIRST], program[family + FAMILY_SIZE]
+        stage = family + FAMILY_VALUE
+        shared = _shared(program, stage, eta)
+        kept = np.empty((program[stage + N_KEPT], n))
+        rows = table[0, first:]
+        call(program[stage + ROWS], eta, shared, rows, table.shape[1], n, kept, n)
+        for j in range(n):
+            z[size + first + j] = kept[0, j]
+    return z
+
+
+@_compiled
+def _extended_line(at, du, dv, program, table):
+    """The same of a point and two directions, and the direction of first derivatives."""
+    if program[N_COEFFICIENTS] == 0:
+        return at, du, dv, du
+    size = program[N_PARAMETERS]
+    total = size + program[N_COEFFICIENTS]
+    z, zu, zv, zw = np.empty(total), np.empty(total), np.empty(total), np.empty(total)
+    for a in range(size):
+        z[a], zu[a], zv[a], zw[a] = at[a], du[a], dv[a], du[a]
+    for f in range(program[N_FAMILIES]):
+        family = program[FAMILIES_AT] + f * FAMILY_WIDTH
+        first, n = program[family + FAMILY_FIRST], program[family + FAMILY_SIZE]
+        stage = family + FAMILY_JET
+        shared = _shared_line(program, stage, at, du, dv, du)
+        kept = np.empty((program[stage + N_KEPT], n))
+        rows = table[0, first:]
+        call(
+            program[stage + ROWS], at, du, dv, du, shared, rows, table.shape[1], n, kept, n
+        )  # fmt: skip
+        for j in range(n):
+            a = size + first + j
+            z[a], zu[a], zv[a], zw[a] = kept[0, j], kept[1, j], kept[2, j], kept[3, j]
+    return z, zu, zv, zw
+
+
+@_compiled
+def _derivatives(eta, program, table):
+    """Places of the entries that coefficients read, and derivatives by them."""
+    n_leaves, number = program[COEFFICIENT_LEAVES], table.shape[1]
+    at = np.empty((n_leaves, number), np.int64)
+    curves = np.empty((program[DERIVATIVE_ROWS], number))
+    for f in range(program[N_FAMILIES]):
+        family = program[FAMILIES_AT] + f * FAMILY_WIDTH
+        first, n = program[family + FAMILY_FIRST], program[family + FAMILY_SIZE]
+        stage = family + FAMILY_DERIVATIVES
+        shared = _shared(program, stage, eta)
+        rows, out, places = table[0, first:], curves[0, first:], at[0, first:]
+        call(
+            program[stage + ROWS], eta, shared, rows, number, n, out, number, places
+        )  # fmt: skip
+    return at, curves
+
+
+@_compiled
+def _gradient_by_parameters(eta, slopes, program, table):
+    """Derivatives by parameters from those by parameters and coefficients."""
+    if program[N_COEFFICIENTS] == 0:
+        return slopes
+    at, curves = _derivatives(eta, program, table)
+    return pull_gradient(slopes, at, curves, program[N_PARAMETERS])
+
+
+@_compiled
+def _hessian_by_parameters(eta, slopes, hessian, program, table):
+    """The same of second derivatives."""
+    if program[N_COEFFICIENTS] == 0:
+        return hessian
+    at, curves = _derivatives(eta, program, table)
+    return pull_hessian(slopes, hessian, at, curves, program[N_PARAMETERS])
+
+
+@_compiled
+def _line_by_parameters(eta, slopes, expanded, direction, program, table):
+    """The same of first derivatives plus second ones along a direction."""
+    if program[N_COEFFICIENTS] == 0:
+        return expanded
+    at, curves = _derivatives(eta, program, table)
+    return pull_along(slopes, expanded, direction, at, curves, program[N_PARAMETERS])
+
+
+# --- log-likelihoods and residuals ----------------------------------------------------------------------
+
+
+@_compiled
+def _line(x, x_new, centre, mask, at, du, dv):
+    """Write where to expand and the directions u and v; whether there is anything to expand."""
+    expands = False
+    for a in range(x.size):
+        if mask[a] > 0.0:
+            at[a] = centre[a]
+            du[a] = x_new[a] - x[a]
+            dv[a] = x_new[a] + x[a] - 2.0 * centre[a]
+            expands = True
+        else:
+            at[a] = x[a]
+            du[a] = 0.0
+            dv[a] = 0.0
+    return expands
+
+
+@_compiled
+def _store(point, line, out):
+    """Write a point, where it is expanded and three directions to the rows of an array."""
+    at, du, dv, dw = line
+    for a in range(point.size):
+        out[0, a] = point[a]
+        out[1, a] = at[a]
+        out[2, a] = du[a]
+        out[3, a] = dv[a]
+        out[4, a] = dw[a]
+
+
+@_compiled
+def values(eta, units, data, program, table):
+    """Log-likelihoods (m,) of some rows."""
+    m = units.size
+    out = np.empty(m)
+    z = _extended(eta, program, table)
+    shared = _shared(program, VALUE, z)
+    block = _block(program, units)
+    kept = _room(program, VALUE, block)
+    for begin in range(0, m, _BLOCK):
+        n = min(_BLOCK, m - begin)
+        _gather(data, units, begin, n, block)
+        _value_rows(program, z, shared, block, n, kept)
+        for j in range(n):
+            out[begin + j] = kept[0, j]
+    return out
+
+
+@_compiled
+def rewards(points, centre, units, mask, data, program, table):
+    """Changes of residuals from points[0] to points[1], in row 1 of (2, m); row 0 is zero."""
+    m, size = units.size, centre.size
+    x, x_new = _extended(points[0], program, table), _extended(points[1], program, table)
+    out = np.empty((2, m))
+    at, du, dv = np.empty(size), np.empty(size), np.empty(size)
+    expands = _line(points[0], points[1], centre, mask, at, du, dv)
+    z, zu, zv, zw = _extended_line(at, du, dv, program, table)
+    here, there = _shared(program, VALUE, x), _shared(program, VALUE, x_new)
+    jet = _shared_line(program, TAYLOR, z, zu, zv, zw)
+    block = _block(program, units)
+    kept, terms = _room(program, VALUE, block), _room(program, TAYLOR, block)
+    for begin in range(0, m, _BLOCK):
+        n = min(_BLOCK, m - begin)
+        _gather(data, units, begin, n, block)
+        _value_rows(program, x_new, there, block, n, kept)
+        for j in range(n):
+            out[0, begin + j] = 0.0
+            out[1, begin + j] = kept[0, j]
+        _value_rows(program, x, here, block, n, kept)
+        for j in range(n):
+            out[1, begin + j] -= kept[0, j]
+        if expands:
+            _taylor_rows(program, z, zu, zv, zw, jet, block, n, terms)
+            for j in range(n):
+                out[1, begin + j] -= terms[0, j]
+    return out
+
+
+@_compiled
+def state_rewards(points, centre, units, mask, data, program, table):
+    """Log-likelihoods (K, m) at several points less the Taylor polynomials around a centre."""
+    m, n_points, size = units.size, points.shape[0], centre.size
+    out = np.empty((n_points, m))
+    block = _block(program, units)
+    kept, terms = _room(program, VALUE, block), _room(program, TAYLOR, block)
+    at, du, dv = np.empty(size), np.empty(size), np.empty(size)
+    # Of each point: itself, where it is expanded, and the directions of the expansion.
+    z = np.empty((n_points, 5, size + program[N_COEFFICIENTS]))
+    there = np.empty((n_points, max(1, program[VALUE + N_SHARED])))
+    middle = np.empty(there.shape)
+    jets = np.empty((n_points, max(1, program[TAYLOR + N_SHARED])))
+    expands = False
+    for k in range(n_points):
+        _line(points[k], points[k], centre, mask, at, du, dv)
+        expands = _line(at, points[k], centre, mask, at, du, dv)
+        _store(
+            _extended(points[k], program, table),
+            _extended_line(at, du, du, program, table),
+            z[k],
+        )
+        there[k] = _shared(program, VALUE, z[k, 0])
+        middle[k] = _shared(program, VALUE, z[k, 1])
+        jets[k] = _shared_line(program, TAYLOR, z[k, 1], z[k, 2], z[k, 3], z[k, 4])
+    for begin in range(0, m, _BLOCK):
+        n = min(_BLOCK, m - begin)
+        _gather(data, units, begin, n, block)
+        for k in range(n_points):
+            _value_rows(program, z[k, 0], there[k], block, n, kept)
+            for j in range(n):
+                out[k, begin + j] = kept[0, j]
+            if expands:
+                _value_rows(program, z[k, 1], middle[k], block, n, kept)
+                _taylor_rows(
+                    program, z[k, 1], z[k, 2], z[k, 3], z[k, 4], jets[k], block, n, terms
+                )  # fmt: skip
+                for j in range(n):
+                    out[k, begin + j] -= kept[0, j] + terms[0, j]
+    return out
+
+
+# --- derivatives ----------------------------------------------------------------------------------------
+
+
+@_compiled
+def gradient(eta, units, data, program, table):
+    """Sum of the log-likelihoods of some rows, and its gradient (E,)."""
+    m = units.size
+    z = _extended(eta, program, table)
+    total, out = 0.0, np.zeros(z.size)
+    shared = _shared(program, SLOPES, z)
+    block = _block(program, units)
+    part, at = _room(program, SLOPES, block), _places(program, block)
+    for begin in range(0, m, _BLOCK):
+        n = min(_BLOCK, m - begin)
+        _gather(data, units, begin, n, block)
+        _derivative_rows(program, SLOPES, z, shared, block, n, part, at)
+        for j in range(n):
+            total += part[0, j]
+        add_gradient(program, part[1:], at, block, n, out)
+    return total, _gradient_by_parameters(eta, out, program, table)
+
+
+@_compiled
+def hessian(eta, units, data, program, table):
+    """Hessian (E, E) of the sum of the log-likelihoods of some rows."""
+    z = _extended(eta, program, table)
+    m, size = units.size, z.size
+    n_leaves = program[N_ENTRIES] + program[N_DOTS]
+    slopes = np.zeros(size)
+    same, other = np.zeros((size, size)), np.zeros((size, size))
+    shared = _shared(program, CURVES, z)
+    block = _block(program, units)
+    part, at = _room(program, CURVES, block), _places(program, block)
+    work = np.empty(block.shape[1])
+    for begin in range(0, m, _BLOCK):
+        n = min(_BLOCK, m - begin)
+        _gather(data, units, begin, n, block)
+        _derivative_rows(program, CURVES, z, shared, block, n, part, at)
+        add_gradient(program, part[1:], at, block, n, slopes)
+        add_hessian(program, part[1 + n_leaves :], at, block, n, work, same, other)
+    add_transposed(same, other)
+    return _hessian_by_parameters(eta, slopes, same, program, table)
+
+
+@_compiled
+def row_gradient(points, centre, units, mask, data, program, table):
+    """Sums over some rows of the gradients (K, E) of residuals at several points."""
+    size, n_points = centre.size, points.shape[0]
+    out = np.empty((n_points, size))
+    where, du, dv = np.empty(size), np.empty(size), np.empty(size)
+    for k in range(n_points):
+        _, slopes = gradient(points[k], units, data, program, table)
+        for a in range(size):
+            out[k, a] = slopes[a]
+        if _line(centre, points[k], centre, mask, where, du, dv):
+            expanded = _expanded_gradient(centre, du, units, data, program, table)
+            for a in range(size):
+                out[k, a] -= mask[a] * expanded[a]
+    return out
+
+
+@_compiled
+def _expanded_gradient(centre, du, units, data, program, table):
+    """Gradient (E,) at a centre plus the Hessian there along a direction, of the sum of some rows."""
+    m = units.size
+    z, zu, _, _ = _extended_line(centre, du, du, program, table)
+    shared = _shared(program, CURVES, z)
+    slopes, expanded = np.zeros(z.size), np.zeros(z.size)
+    block = _block(program, units)
+    part, at = _room(program, CURVES, block), _places(program, block)
+    direction = np.empty(max(1, program[N_ENTRIES] + program[N_DOTS]))
+    for begin in range(0, m, _BLOCK):
+        n = min(_BLOCK, m - begin)
+        _gather(data, units, begin, n, block)
+        _derivative_rows(program, CURVES, z, shared, block, n, part, at)
+        add_gradient(program, part[1:], at, block, n, slopes)
+        for j in range(n):
+            along_leaves(program, zu, at, block, j, direction)
+            _add_curvature(program, part, j, direction)
+        add_gradient(program, part[1:], at, block, n, expanded)
+    return _line_by_parameters(centre, slopes, expanded, du, program, table)
+
+
+@_compiled
+def _add_curvature(program, part, j, direction):
+    """Add second derivatives by leaves along a direction to the first ones of row j."""
+    n_leaves = program[N_ENTRIES] + program[N_DOTS]
+    t = 1 + n_leaves
+    for a in range(n_leaves):
+        for b in range(a + 1):
+            c = part[t, j]
+            t += 1
+            part[1 + a, j] += c * direction[b]
+            if a != b:
+                part[1 + b, j] += c * direction[a]
