@@ -54,6 +54,19 @@ def racing(model, seed: int) -> tuple[Step, Callable[[Any], Any]]:
     return lambda: amc.RacingMetropolis(model=model), lambda step: _sample(model, seed, step=step)
 
 
+def interpreted(model, seed: int) -> tuple[Step, Callable[[Any], Any]]:
+    """The same, PyMC's own functions interpreted by PyTensor."""
+    import pytensor
+
+    step, draw = racing(model, seed)
+
+    def interpreted_draw(step):
+        with pytensor.config.change_flags(mode="FAST_COMPILE"):
+            return draw(step)
+
+    return step, interpreted_draw
+
+
 def pymc_nuts(model, seed: int) -> tuple[Step, Callable[[Any], Any]]:
     """NUTS of PyMC; `pm.sample` makes the step."""
     return lambda: None, lambda _: _sample(model, seed, nuts_sampler="pymc", init="adapt_diag")
@@ -96,6 +109,7 @@ def _sample(model, seed: int, **settings):
 _NOTHING: Callable[[], None] = lambda: None  # noqa: E731
 METHODS = {
     "racing": (import_racing, racing),
+    "racing-interpreted": (import_racing, interpreted),
     "pm.sample": (_NOTHING, pymc_nuts),
     "nutpie": (import_nutpie, nutpie),
 }

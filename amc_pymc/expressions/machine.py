@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import os
 import pickle
 import re
 import tempfile
-import threading
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,6 +36,7 @@ from amc_pymc.jit import source_digest
 
 __all__ = ["Printed", "call", "function_name", "kernel_folder"]
 
+_log = logging.getLogger("amc_pymc")
 #: What names of printed functions begin with; a hash takes its place in the process.
 _PREFIX = "amc."
 #: What names of numbers' functions begin with.
@@ -44,7 +45,6 @@ _WORD = ir.IntType(64)
 
 #: Libraries by the hash of their code; never dropped, since addresses are handed out.
 _libraries: dict[str, Any] = {}
-_one_at_a_time = threading.RLock()
 
 
 def function_name(name: str, called: bool = False) -> str:
@@ -100,11 +100,10 @@ def _arrays(printed: Printed) -> tuple[np.ndarray, np.ndarray]:
 def _addresses(text: str, names: Sequence[str]) -> list[int]:
     """Addresses of printed functions."""
     digest = hashlib.blake2b(text.encode() + _surroundings(), digest_size=12).hexdigest()
-    with _one_at_a_time:
-        if digest not in _libraries:
-            _libraries[digest] = _from_disk(digest) or _compiled(digest, text)
-        library = _libraries[digest]
-        return [library.get_pointer_to_function(f"{digest}.{name}") for name in names]
+    if digest not in _libraries:
+        _libraries[digest] = _from_disk(digest) or _compiled(digest, text)
+    library = _libraries[digest]
+    return [library.get_pointer_to_function(f"{digest}.{name}") for name in names]
 
 
 @functools.cache
@@ -173,7 +172,10 @@ def _from_disk(digest: str):
     try:
         state = pickle.loads((kernel_folder() / f"{digest}.machine").read_bytes())
         return _codegen().unserialize_library(state)
-    except (OSError, EOFError, ValueError, pickle.UnpicklingError):
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # whatever a broken file leads to, it is compiled anew
+        _log.debug("Machine code %s cannot be used: %r", digest, error)
         return None
 
 

@@ -28,7 +28,7 @@ __all__ = ["printed_total"]
 _log = logging.getLogger("amc_pymc")
 #: Operations up to which code without loops compiles faster than PyTensor's vector operations, and
 #: entries of an array that may be among them.
-_MOST_OPERATIONS, _MOST_ENTRIES = 800, 200
+_MOST_OPERATIONS, _MOST_ENTRIES = 6_000, 2_000
 
 
 def printed_total(x: Variable, total: Variable, held: SharedVariable | None = None):
