@@ -70,7 +70,7 @@ class Printed:
     >>> from amc_pymc.expressions.machine import Printed
     >>> code = 'define void @"amc.nothing"() { ret void }'
     >>> program, table = Printed(code, (3, "nothing")).arrays
-    >>> int(program[0]), program[1] != 0, table.shape
+    >>> int(program[0]), bool(program[1]), table.shape
     (3, True, (1, 1))
     """
 

@@ -165,6 +165,13 @@ def _call(handle, points, rows):
         return np.full((points.shape[0], rows.size), np.nan)
 
 
+@njit
+def _ask(handle, points, rows):  # Numba cannot compile objmode inside a cfunc itself
+    with objmode(out="float64[:, ::1]"):
+        out = _call(handle, points, rows)
+    return out
+
+
 def callback_function(function: Callable, signature):
     """First-class Numba function that calls Python: ``function(points, rows) -> (K, m)``.
 
@@ -173,14 +180,8 @@ def callback_function(function: Callable, signature):
     handle = next(_handles)
     _callbacks[handle] = function
 
-    @njit
-    def ask(points, rows):  # Numba cannot compile objmode inside a cfunc itself
-        with objmode(out="float64[:, ::1]"):
-            out = _call(handle, points, rows)
-        return out
-
     def native(points, centre, rows):
-        return ask(points, rows)
+        return _ask(handle, points, rows)
 
     compiled = cfunc(signature)(native)
     compiled.handle = handle

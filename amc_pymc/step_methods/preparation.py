@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 
 from scipy import linalg
+from threadpoolctl import threadpool_limits
 
 from amc_pymc.extract.data_control import DataControl
 from amc_pymc.extract.densities import ModelDensities, RowDensities
@@ -85,7 +86,9 @@ def prepare(
             densities = stored or _densities(model, turn, options, point)
             bare = _bare(densities, point)
             try:
-                prepared = _prepared(bare, model, active_names, options, fit, stages)
+                # Matrices are small: threads of the linear algebra would wait for each other.
+                with threadpool_limits(1, "blas"):
+                    prepared = _prepared(bare, model, active_names, options, fit, stages)
                 stages.end("Prepared")
             except NoProxy as reason:
                 densities.forget_expansion()

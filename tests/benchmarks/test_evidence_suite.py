@@ -330,6 +330,7 @@ def counted(monkeypatch):
         return call
 
     monkeypatch.setitem(bench.PREPARE, "estimate_evidence", prepare)
+    monkeypatch.setattr(bench, "cache_files", set)  # other tests may fill the folder meanwhile
     return calls
 
 

@@ -15,7 +15,7 @@ import amc_pymc as amc
 
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.racing import DECIDED, race
-from amc_pymc.samplers.compiled import unit_changes
+from amc_pymc.samplers.compiled import call_total, unit_changes
 from amc_pymc.samplers.surrogate import surrogate_change
 
 DELTA = 0.05
@@ -76,7 +76,8 @@ def wrong_decisions(proxy, near, bound_factor=1.0, count=6_000):
             if near:
                 bias = -rewards.mean() + rng.uniform(-1.0, 1.0) * error
             else:
-                log_prior = densities.rest(points[1]) - densities.rest(points[0])
+                log_prior = call_total(densities.rest, points[1])
+                log_prior -= call_total(densities.rest, points[0])
                 bias = log_prior - math.log(rng.random()) + surrogate_change(points, surrogate)
                 bias /= n
             result = race(
