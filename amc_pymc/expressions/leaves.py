@@ -21,6 +21,8 @@ N_ENTRIES, N_DOTS, N_COLUMNS, DOTS_AT = 0, 1, 2, 3
 _WIDTH = 3
 
 _compiled = njit(cache=True, error_model="numpy")
+#: Sums over rows may be taken in any order, which lets a processor add several at once.
+_in_any_order = njit(cache=True, error_model="numpy", fastmath={"contract", "nsz", "reassoc"})
 
 
 def leaves_of(graph: Graph, output: int) -> tuple[list[int], list[int]]:
@@ -47,7 +49,7 @@ def product(program, b):
     return program[place], program[place + 1], program[place + 2]
 
 
-@_compiled
+@_in_any_order
 def add_gradient(program, slopes, at, block, n, out):
     """Add derivatives of n rows by leaves, ``slopes`` (L, n), to a gradient by eta."""
     n_entries = program[N_ENTRIES]
@@ -87,7 +89,7 @@ def add_transposed(same, other):
             same[a, b] += other[a, b] + other[b, a]
 
 
-@_compiled
+@_in_any_order
 def _add_pair(program, c, at, block, n, a, b, work, out):
     """Add second derivatives of n rows by leaves a and b <= a to a Hessian by eta."""
     n_entries = program[N_ENTRIES]

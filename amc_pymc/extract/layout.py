@@ -57,6 +57,11 @@ class FlatLayout:
         ends = np.cumsum(self.sizes).tolist()
         return {n: slice(e - s, e) for n, s, e in zip(self.names, self.sizes, ends)}
 
+    @property
+    def discrete(self) -> np.ndarray:
+        """Which coordinates are discrete, (D,) bool."""
+        return np.repeat([not self.is_continuous(n) for n in self.names], self.sizes)
+
     def is_continuous(self, name: str) -> bool:
         """Whether a variable has a floating dtype."""
         return self.dtypes[self.names.index(name)].startswith("float")

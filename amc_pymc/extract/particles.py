@@ -41,8 +41,10 @@ from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.graphs import is_random, lowered
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph
+from amc_pymc.extract.printed_terms import PrintedTerms, RowTerm, printed_terms, row_term
 from amc_pymc.extract.prior import IMPROPER, PriorDraws
 from amc_pymc.extract.rows import interpreted_mode
+from amc_pymc.extract.scalars import NotScalar
 
 __all__ = ["Counts", "ParticleDensities", "counted", "extract_particles"]
 
@@ -55,6 +57,8 @@ _SMALLEST_CHUNK, _LARGEST_CHUNK = 64, 4096
 #: Prior draws that are looked at, how many of them may be nan, and at how many of them batched graphs
 #: are compared with the model's own.
 _DRAWN, _LOST, _CHECKED = 64, 4, 3
+#: What is made when it is first asked for.
+_MADE = ("_printed", "_values", "_gradients")
 #: Priors that have no density.
 _LUMPED = (CensoredRV, DiracDeltaRV)
 
@@ -113,13 +117,24 @@ class ParticleDensities:
     once per process however often it is sent. Calls from several threads wait for each other.
     """
 
-    def __init__(self, layout: FlatLayout, terms, x, prior: PriorDraws, outputs, n_observed: int):
+    def __init__(
+        self,
+        layout: FlatLayout,
+        terms,
+        x,
+        prior: PriorDraws,
+        outputs,
+        n_observed: int,
+        rows: RowTerm | None = None,
+    ):
         self.layout = layout
-        self.discrete = np.repeat([not layout.is_continuous(n) for n in layout.names], layout.sizes)
+        self.discrete = layout.discrete
         self.n_observed = n_observed
         self.chunk = _chunk(_widest(terms, x, n_observed))
         self.fallback: str | None = None
-        self._x, self._terms = x, terms
+        self._prints = True
+        self._x, self._terms, self._rows = x, terms, rows
+        self._data = self._data_now()
         self._prior, self._outputs = prior, outputs
         self._counts = np.zeros(3, np.int64)
         self._lock = threading.Lock()
@@ -140,6 +155,7 @@ class ParticleDensities:
         x = _points(x, self.n_dim)
         out = np.empty((2, len(x)))
         with self._lock:
+            self._follow_data()
             for s in self._chunks(len(x)):
                 out[0, s], out[1, s] = self._values(x[s])
             self._count(0, len(x))
@@ -151,6 +167,7 @@ class ParticleDensities:
         x = _points(x, self.n_dim)
         out, grad = np.empty((2, len(x))), np.empty((2, *x.shape))
         with self._lock:
+            self._follow_data()
             for s in self._chunks(len(x)):
                 out[0, s], out[1, s], grad[0, s], grad[1, s] = self._gradients(x[s])
             self._count(1, len(x))
@@ -175,10 +192,24 @@ class ParticleDensities:
     def fingerprint(self) -> str:
         """What pm.Data and the like hold now, as a hash."""
         found = hashlib.blake2b(digest_size=16)
-        for v in ancestors(self._terms):
-            if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType):
-                found.update(cloudpickle.dumps(v.get_value(borrow=True)))
+        for _, value in self._data_now():
+            found.update(cloudpickle.dumps(value))
         return found.hexdigest()
+
+    def _data_now(self) -> list[tuple[SharedVariable, Any]]:
+        """What pm.Data and the like hold now."""
+        return [
+            (v, v.get_value(borrow=True))
+            for v in ancestors(self._terms)
+            if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType)
+        ]
+
+    def _follow_data(self) -> None:
+        """Print anew where data have been replaced: printed code holds them."""
+        if all(v.get_value(borrow=True) is value for v, value in self._data):
+            return
+        self._data, self._rows = self._data_now(), None
+        self._forget()
 
     def _give_up(self, error: Exception) -> None:
         reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
@@ -188,13 +219,21 @@ class ParticleDensities:
     def one_by_one(self, reason: str) -> None:
         """Evaluate points one after the other from now on."""
         self.fallback = reason
-        for name in ("_values", "_gradients"):
+        self.do_not_print()
+
+    def do_not_print(self) -> None:
+        """Let PyTensor compile the model's graphs from now on."""
+        self._prints = False
+        self._forget()
+
+    def _forget(self) -> None:
+        for name in _MADE:
             self.__dict__.pop(name, None)
 
     def __reduce__(self):
-        state = {
-            k: v for k, v in self.__dict__.items() if k not in ("_values", "_gradients", "_lock")
-        }
+        self._follow_data()
+        left = (*_MADE, "_lock", "_data")
+        state = {k: v for k, v in self.__dict__.items() if k not in left}
         token = (self._token, self.chunk, self.fallback, self.fingerprint())
         return _load, (token, cloudpickle.dumps({**state, "_counts": np.zeros(3, np.int64)}))
 
@@ -221,7 +260,20 @@ class ParticleDensities:
         return xs, [t + pt.zeros(xs.shape[0]) if t.ndim == 0 else t for t in terms]
 
     @cached_property
+    def _printed(self) -> list[PrintedTerms | RowTerm] | None:
+        """The log prior and the log likelihood as printed code, if both can be."""
+        if not self._prints:
+            return None
+        if self._rows is None:
+            both = printed_terms(self._x, self._terms, self.discrete)
+            return None if both is None else [both]
+        prior = printed_terms(self._x, self._terms[:1], self.discrete)
+        return None if prior is None else [prior, self._rows]
+
+    @cached_property
     def _values(self):
+        if self._printed is not None:
+            return lambda xs: np.concatenate([part.values(xs) for part in self._printed])
         if self.fallback is not None:
             fn = compile_graph([self._x], [t.astype("float64") for t in self._terms])
             return lambda xs: np.array([fn(x) for x in xs], float).reshape(-1, 2).T
@@ -230,6 +282,8 @@ class ParticleDensities:
 
     @cached_property
     def _gradients(self):
+        if self._printed is not None and self._prints_gradients():
+            return self._printed_gradients
         if self.fallback is not None:
             return self._gradients_one_by_one()
         try:
@@ -239,6 +293,18 @@ class ParticleDensities:
             found = self._gradients_one_by_one()  # if there are any
             self._give_up(error)
             return found
+
+    def _prints_gradients(self) -> bool:
+        try:
+            self._printed_gradients(np.empty((0, self.n_dim)))
+        except NotScalar as error:
+            _log.debug("Gradients are compiled by PyTensor: %s", error)
+            return False
+        return True
+
+    def _printed_gradients(self, xs: np.ndarray) -> list[np.ndarray]:
+        values, slopes = zip(*(part.gradients(xs) for part in self._printed or ()), strict=True)
+        return [*np.concatenate(values), *np.concatenate(slopes)]
 
     def _gradients_one_by_one(self):
         terms = [t.astype("float64") for t in self._terms]
@@ -332,7 +398,8 @@ def extract_particles(model) -> ParticleDensities:
     graphs = without_checks(lowered(layout.substitute(graphs, values, x)))
     outputs = _Outputs([v.name for v in shown], graphs[2:], x)
     sizes = [int(np.size(v)) for v in _observed_values(model)]
-    found = ParticleDensities(layout, graphs[:2], x, draws, outputs, sum(sizes))
+    rows = row_term(model, layout)
+    found = ParticleDensities(layout, graphs[:2], x, draws, outputs, sum(sizes), rows)
     _verify(found)
     return found
 
@@ -483,6 +550,12 @@ def _verify(densities: ParticleDensities) -> None:
             )
     xs = xs[:_CHECKED]
     wanted = _values_of_model(densities, xs)
+    if densities._printed is not None:
+        # PyMC's constants may be in single precision.
+        if np.allclose(densities._values(xs), wanted, rtol=1e-6, atol=1e-6, equal_nan=True):
+            return
+        _log.debug("Printed log densities have other values than the model.")
+        densities.do_not_print()
     try:
         found = np.array(densities._values(xs))
         if not np.allclose(found, wanted, rtol=1e-8, atol=1e-8, equal_nan=True):
@@ -517,6 +590,7 @@ def _load(token: tuple, state: bytes) -> Any:
         if token not in _LOADED:
             found = ParticleDensities.__new__(ParticleDensities)
             found.__dict__.update(cloudpickle.loads(state), _lock=threading.Lock())
+            found._data = found._data_now()
             _LOADED[token] = found
             while len(_LOADED) > _MOST_LOADED:
                 _LOADED.popitem(last=False)

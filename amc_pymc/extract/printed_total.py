@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -23,7 +24,7 @@ from amc_pymc.extract.rows import constant_data
 from amc_pymc.extract.scalars import Index, NotScalar, stabilised
 from amc_pymc.jit import njit
 
-__all__ = ["printed_total"]
+__all__ = ["coordinate", "printed_total", "scalar_expression"]
 
 _log = logging.getLogger("amc_pymc")
 #: Operations up to which code without loops compiles faster than PyTensor's vector operations, and
@@ -48,10 +49,11 @@ def printed_total(x: Variable, total: Variable, held: SharedVariable | None = No
     tuple of Numba function and arrays, or None
         ``x (D,), *arrays -> float``, or ``x, held (H,), *arrays -> float``.
     """
-    inputs = {"eta": x} if held is None else {"eta": x, "held": held}
+    inputs = {x: "eta"} if held is None else {x: "eta", held: "held"}
     try:
         graph = Graph()
-        node = _expression(graph, inputs, total)
+        leaves = {v: partial(coordinate, graph, name) for v, name in inputs.items()}
+        node = scalar_expression(graph, leaves, total)
         size = len(graph.upstream([node]))
         if size > _MOST_OPERATIONS:
             raise NotScalar(f"it takes {size} operations")
@@ -59,7 +61,7 @@ def printed_total(x: Variable, total: Variable, held: SharedVariable | None = No
         _log.debug("Priors are compiled by PyTensor: %s", error)
         return None
     printer = Printer(graph)
-    printer.once("total", (*inputs, "out"), [node])
+    printer.once("total", (*inputs.values(), "out"), [node])
     program, _ = Printed(printer.text, ("total",)).arrays
     return (_total if held is None else _total_held), program
 
@@ -78,27 +80,47 @@ def _total_held(x, held, program):
     return out[0]
 
 
-def _expression(graph: Graph, inputs: dict[str, Variable], total: Variable) -> int:
-    """The node of a scalar graph of some vectors."""
+def scalar_expression(
+    graph: Graph, inputs: Mapping[Variable, Callable[[Index], int]], total: Variable
+) -> int:
+    """The node of a scalar graph of some vectors.
+
+    Parameters
+    ----------
+    graph : Graph
+        Where it is added.
+    inputs : mapping of vector variables to callables
+        ``index -> node`` of an element of each.
+    total : scalar variable
+        Data that it reads become constants.
+
+    Raises
+    ------
+    NotScalar
+    """
     (total,) = lowered([total])
-    memo = constant_data(total, list(inputs.values()), "prior")
+    memo = constant_data(total, list(inputs), "prior")
     leaves = {}
-    for name, old in inputs.items():
+    for old, leaf in inputs.items():
         length = old.type.shape[0]
         if length is None:
             length = old.get_value(borrow=True).size
-        new = old.type.clone(shape=(length,))(name)
+        new = old.type.clone(shape=(length,))(old.name)
         memo[old] = new
-        leaves[new] = partial(_entry, graph, name)
+        leaves[new] = leaf
     (out,) = rebuilt([total], memo)
     for v in ancestors([out]):
         if v not in leaves and _length(v) > _MOST_ENTRIES:
             raise NotScalar("it has a long array")
-    reader = element_reader(graph, leaves, Columns(graph, "column"))
-    return reader.element(stabilised(out), ())
+    columns = Columns(graph, "column")
+    node = element_reader(graph, leaves, columns).element(stabilised(out), ())
+    if columns.arrays:
+        raise NotScalar("a variable chooses among constants")
+    return node
 
 
-def _entry(graph: Graph, array: str, index: Index) -> int:
+def coordinate(graph: Graph, array: str, index: Index) -> int:
+    """An element of a vector."""
     return graph.entry(array, index[0])
 
 

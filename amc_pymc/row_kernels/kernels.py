@@ -43,3 +43,13 @@ class RowKernels:
     def hessian(self, eta: np.ndarray, units: np.ndarray, data: np.ndarray) -> np.ndarray:
         """Hessian (E, E) of the sum of the log-likelihoods of some rows."""
         return loops.hessian(eta, units, data, *self.arrays)
+
+    def totals(self, etas: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Sums (P,) of the log-likelihoods of all rows of columns (C, N) at points (P, E)."""
+        return loops.totals(etas, columns, *self.arrays)
+
+    def total_gradients(
+        self, etas: np.ndarray, columns: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same sums (P,), and their gradients (P, E)."""
+        return loops.total_gradients(etas, columns, *self.arrays)

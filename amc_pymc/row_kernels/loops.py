@@ -63,6 +63,8 @@ __all__ = [
     "rewards",
     "row_gradient",
     "state_rewards",
+    "total_gradients",
+    "totals",
     "values",
 ]
 
@@ -399,6 +401,57 @@ def hessian(eta, units, data, program, table):
         add_hessian(program, part[1 + n_leaves :], at, block, n, work, same, other)
     add_transposed(same, other)
     return _hessian_by_parameters(eta, slopes, same, program, table)
+
+
+@_compiled
+def totals(etas, columns, program, table):
+    """Sums (P,) of the log-likelihoods of all rows at several points; columns (C, N), no gaps."""
+    out = np.zeros(etas.shape[0])
+    n_rows = columns.shape[1]
+    kept = np.empty((max(1, program[VALUE + N_KEPT]), min(_BLOCK, max(1, n_rows))))
+    for p in range(out.size):
+        z = _extended(etas[p], program, table)
+        shared = _shared(program, VALUE, z)
+        for begin in range(0, n_rows, _BLOCK):
+            n = min(_BLOCK, n_rows - begin)
+            block = columns[0, begin:]
+            call(
+                program[VALUE + ROWS], z, shared, block, n_rows, n, kept, kept.shape[1]
+            )  # fmt: skip
+            s = 0.0
+            for j in range(n):
+                s += kept[0, j]
+            out[p] += s
+    return out
+
+
+@_compiled
+def total_gradients(etas, columns, program, table):
+    """The same sums (P,), and their gradients (P, E)."""
+    out, slopes = np.zeros(etas.shape[0]), np.zeros(etas.shape)
+    n_rows = columns.shape[1]
+    width = min(_BLOCK, max(1, n_rows))
+    part = np.empty((max(1, program[SLOPES + N_KEPT]), width))
+    at = np.empty((max(1, program[N_ENTRIES]), width), np.int64)
+    for p in range(out.size):
+        z = _extended(etas[p], program, table)
+        found = np.zeros(z.size)
+        shared = _shared(program, SLOPES, z)
+        for begin in range(0, n_rows, _BLOCK):
+            n = min(_BLOCK, n_rows - begin)
+            block = columns[0, begin:]
+            call(
+                program[SLOPES + ROWS], z, shared, block, n_rows, n, part, width, at
+            )  # fmt: skip
+            s = 0.0
+            for j in range(n):
+                s += part[0, j]
+            out[p] += s
+            add_gradient(program, part[1:], at, columns[:, begin:], n, found)
+        found = _gradient_by_parameters(etas[p], found, program, table)
+        for a in range(found.size):
+            slopes[p, a] = found[a]
+    return out, slopes
 
 
 @_compiled

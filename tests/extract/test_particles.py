@@ -28,7 +28,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.math import Dot
 from scipy import stats
 
-from amc_pymc.extract import particles
+from amc_pymc.extract import particles, printed_terms
 from amc_pymc.extract.particles import ParticleDensities, counted, extract_particles
 from amc_pymc.extract.rows import interpreted_mode
 from amc_pymc.extract.unconstrain import unconstrain
@@ -55,6 +55,12 @@ def interpreted(request, monkeypatch):
         monkeypatch.setattr(particles, "compile_graph", _interpreted)
 
 
+@pytest.fixture
+def not_printed(monkeypatch):
+    """Leave the model's graphs to PyTensor."""
+    monkeypatch.setattr(particles, "printed_terms", lambda x, terms, discrete: None)
+
+
 def _interpreted(inputs, outputs):
     return pytensor.function(inputs, outputs, mode=interpreted_mode(), on_unused_input="ignore")
 
@@ -78,7 +84,7 @@ def unverified(write, monkeypatch) -> ParticleDensities:
 def twin(densities: ParticleDensities, **attributes) -> ParticleDensities:
     """The same densities with other attributes and nothing compiled."""
     found = ParticleDensities.__new__(ParticleDensities)
-    state = {k: v for k, v in vars(densities).items() if k not in ("_values", "_gradients")}
+    state = {k: v for k, v in vars(densities).items() if k not in particles._MADE}
     vars(found).update(state | attributes)
     return found
 
@@ -337,6 +343,85 @@ def test_densities_are_those_of_pymc(name):
     alone, gradients_alone = one.gradients(x)
     np.testing.assert_allclose(alone, terms, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(gradients_alone, gradients, rtol=1e-7, atol=1e-9)
+
+
+# Printed code.
+
+
+@pytest.mark.parametrize("n_rows", [12, 40])
+@pytest.mark.parametrize("name", ["mixture_of_regressions", "zero_inflated_poisson", "shrunk"])
+def test_printed_densities_are_those_of_pytensor(name, n_rows):
+    """Few rows are one expression, many rows a loop; so are coefficients that are products."""
+    model = shrunk(n_rows) if name == "shrunk" else build(name, n_rows=n_rows)
+    found = extract_particles(model)
+    assert [type(p).__name__ for p in found._printed] == (
+        ["PrintedTerms"] if n_rows == 12 else ["PrintedTerms", "RowTerm"]
+    )
+    other = twin(found)
+    other.do_not_print()
+    x = found.draw_prior(70, np.random.default_rng(4))
+    for got, wanted in zip(found.gradients(x), other.gradients(x), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found.values(x), other.values(x), rtol=1e-6, atol=1e-6)
+
+
+def shrunk(n_rows):
+    rng = np.random.default_rng(3)
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale", shape=3) * pm.HalfNormal("all")
+        X = rng.normal(size=(n_rows, 3))
+        pm.Bernoulli("y", logit_p=X @ (scale * pm.Normal("z", shape=3)), observed=X[:, 0] > 0)
+    return model
+
+
+@pytest.mark.parametrize("term", [0, 1])
+def test_printed_code_with_other_values_is_noticed(term, monkeypatch):
+    right = particles.printed_terms
+
+    def wrong(x, terms, discrete):
+        return right(x, [t + 1e-3 * (k == term) for k, t in enumerate(terms)], discrete)
+
+    monkeypatch.setattr(particles, "printed_terms", wrong)
+    found = extract_particles(hierarchy())
+    assert found._printed is None and found.fallback is None
+    np.testing.assert_allclose(found.values(points(5)), expected(points(5)), rtol=1e-9)
+
+
+def test_rows_with_other_values_are_noticed(monkeypatch):
+    right = particles.row_term
+
+    def wrong(model, layout):
+        term = right(model, layout)
+        term._columns[0] += 1e-3
+        return term
+
+    model = build("zero_inflated_poisson", n_rows=40)
+    wanted = extract_particles(model)
+    monkeypatch.setattr(particles, "row_term", wrong)
+    found = extract_particles(model)
+    assert found._printed is None
+    x = found.draw_prior(5, np.random.default_rng(1))
+    np.testing.assert_allclose(found.values(x), wanted.values(x), rtol=1e-6)
+
+
+def test_large_gradients_are_left_to_pytensor(monkeypatch):
+    monkeypatch.setattr(printed_terms, "_MOST_IN_GRADIENTS", 10)
+    found = twin(densities())
+    got, slopes = found.gradients(points(5))
+    assert found._printed is not None
+    np.testing.assert_allclose(got, expected(points(5)), rtol=1e-9)
+    np.testing.assert_allclose(slopes, densities().gradients(points(5))[1], rtol=1e-9)
+
+
+def test_a_variable_that_chooses_a_coordinate_is_left_to_pytensor(caplog):
+    def write():
+        m = pm.Normal("m", [0.0, 1.0], 1.0)
+        pm.Normal("y", m[pm.Bernoulli("z", 0.5)], 1.0, observed=1.0)
+
+    found = extracted(write)
+    x = found.draw_prior(20, np.random.default_rng(1))
+    wanted = stats.norm.logpdf(1.0, np.where(x[:, 2] > 0, x[:, 1], x[:, 0]))
+    np.testing.assert_allclose(found.values(x)[1], wanted)
 
 
 @pytest.mark.slow
@@ -625,7 +710,7 @@ def test_nan_and_plus_infinity_count_as_impossible(monkeypatch):
     assert found.counts == (5, 5, 6)
 
 
-def test_trivial_conditions_are_not_tried_for_every_row(monkeypatch):
+def test_trivial_conditions_are_not_tried_for_every_row(monkeypatch, not_printed):
     """Probabilities of a logistic regression lie between 0 and 1 without looking."""
     X = np.random.default_rng(1).normal(size=(30, 2))
 
@@ -799,7 +884,7 @@ def test_models_that_cannot_be_vectorised_go_one_by_one(caplog):
     np.testing.assert_allclose(terms[0], wanted, rtol=1e-9)
 
 
-def test_batches_with_other_values_are_noticed(caplog, monkeypatch):
+def test_batches_with_other_values_are_noticed(caplog, monkeypatch, not_printed):
     right = ParticleDensities._batched
 
     def wrong(self):
@@ -841,7 +926,7 @@ def test_functions_without_gradient_have_values():
     assert found.fallback is None
 
 
-def test_gradients_that_cannot_be_batched_go_one_by_one(caplog, monkeypatch):
+def test_gradients_that_cannot_be_batched_go_one_by_one(caplog, monkeypatch, not_printed):
     found = twin(densities())
     x = points(4)
     wanted = densities().gradients(x)[1]
@@ -950,7 +1035,7 @@ PREDICTORS = {
 
 
 @pytest.mark.parametrize("name", PREDICTORS)
-def test_a_regression_is_one_product_of_matrices(name, monkeypatch, compiled):
+def test_a_regression_is_one_product_of_matrices(name, monkeypatch, compiled, not_printed):
     """Nothing is compiled before functions are called, so this costs little."""
 
     def write():
