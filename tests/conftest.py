@@ -1,7 +1,18 @@
 import os
 import time
 
+import pytensor
 import pytest
+
+from pytensor.compile.mode import Mode
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interpret_pymc():
+    """PyMC's own functions (traces, NUTS, predictions) are called too seldom to be worth compiling."""
+    mode = Mode(linker="py", optimizer="fast_run").excluding("fusion", "BlasOpt", "cxx_only")
+    with pytensor.config.change_flags(mode=mode):
+        yield
 
 
 def pytest_runtest_setup(item):
