@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -24,12 +24,14 @@ from amc_pymc.extract.rows import constant_data
 from amc_pymc.extract.scalars import Index, NotScalar, stabilised
 from amc_pymc.jit import njit
 
-__all__ = ["coordinate", "printed_total", "scalar_expression"]
+__all__ = ["coordinate", "printed_gradient", "printed_total", "scalar_expression"]
 
 _log = logging.getLogger("amc_pymc")
 #: Operations up to which code without loops compiles faster than PyTensor's vector operations, and
 #: entries of an array that may be among them.
 _MOST_OPERATIONS, _MOST_ENTRIES = 6_000, 2_000
+#: Operations times coordinates: differentiating by one after the other takes some microseconds each.
+_MOST_STEPS = 200_000
 
 
 def printed_total(x: Variable, total: Variable, held: SharedVariable | None = None):
@@ -50,8 +52,48 @@ def printed_total(x: Variable, total: Variable, held: SharedVariable | None = No
         ``x (D,), *arrays -> float``, or ``x, held (H,), *arrays -> float``.
     """
     inputs = {x: "eta"} if held is None else {x: "eta", held: "held"}
+    graph = Graph()
+    node = _expression(graph, inputs, total)
+    if node is None:
+        return None
+    program = _printed(graph, tuple(inputs.values()), [node])
+    return (_total if held is None else _total_held), program
+
+
+def printed_gradient(x: Variable, total: Variable, discrete: np.ndarray):
+    """Numba function of the gradient of a scalar graph; None if it is large or not scalar.
+
+    Parameters
+    ----------
+    x, total
+        As for :func:`printed_total`.
+    discrete : (D,) bool array
+        Coordinates at which the gradient is zero.
+
+    Returns
+    -------
+    tuple of Numba function and array, or None
+        ``x (D,), array -> (D,)``.
+    """
+    graph = Graph()
+    node = _expression(graph, {x: "eta"}, total)
+    if node is None or len(graph.upstream([node])) * discrete.size > _MOST_STEPS:
+        return None
+    slopes = [graph.const(0.0)] * discrete.size
+    for entry in graph.leaves([node], "entry"):
+        place = graph.number(graph.nodes[entry].args[0])
+        if place is None:  # a discrete variable chooses
+            return None
+        if not discrete[int(place)]:
+            slopes[int(place)] = graph.partial(node, entry)
+    if len(graph.upstream(slopes)) > _MOST_OPERATIONS:
+        return None
+    return _vector, _printed(graph, ("eta",), slopes)
+
+
+def _expression(graph: Graph, inputs: Mapping[Variable, str], total: Variable) -> int | None:
+    """The node of a scalar graph; None, with the reason in the log, if it cannot be printed."""
     try:
-        graph = Graph()
         leaves = {v: partial(coordinate, graph, name) for v, name in inputs.items()}
         node = scalar_expression(graph, leaves, total)
         size = len(graph.upstream([node]))
@@ -60,10 +102,21 @@ def printed_total(x: Variable, total: Variable, held: SharedVariable | None = No
     except (NotScalar, RecursionError) as error:
         _log.debug("Priors are compiled by PyTensor: %s", error)
         return None
+    return node
+
+
+def _printed(graph: Graph, arguments: Sequence[str], outputs: Sequence[int]) -> np.ndarray:
+    """Address of a function that writes expressions, and how many."""
     printer = Printer(graph)
-    printer.once("total", (*inputs.values(), "out"), [node])
-    program, _ = Printed(printer.text, ("total",)).arrays
-    return (_total if held is None else _total_held), program
+    printer.once("written", (*arguments, "out"), outputs)
+    return Printed(printer.text, ("written", len(outputs))).arrays[0]
+
+
+@njit(cache=True, error_model="numpy")
+def _vector(x, program):
+    out = np.empty(program[1])
+    call(program[0], x, out)
+    return out
 
 
 @njit(cache=True, error_model="numpy")

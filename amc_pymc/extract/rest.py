@@ -17,7 +17,7 @@ from amc_pymc.extract.centring import Centring
 from amc_pymc.extract.held import Held
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
-from amc_pymc.extract.printed_total import printed_total
+from amc_pymc.extract.printed_total import printed_gradient, printed_total
 from amc_pymc.extract.rows import data_fingerprint, data_names, interpreted_mode
 
 __all__ = ["RestDensities", "gradient_by"]
@@ -97,6 +97,10 @@ class RestDensities:
     @cached_property
     def rest_gradient(self):
         """First-class gradient of :attr:`rest`; zero at discrete coordinates."""
+        if self._held is None:
+            printed = printed_gradient(self._point, self._rest, self._layout.discrete)
+            if printed is not None:
+                return bound_function(printed[0], _GRADIENT, [printed[1]])
         gradient = gradient_by(self._point, self._rest)
         return native_function(self._compile_rest([self._point], gradient), _GRADIENT)
 

@@ -13,7 +13,7 @@ from amc_pymc.extract import extract_rows
 from amc_pymc.extract.densities import RowDensities
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.native_rows import native_rows
-from amc_pymc.extract.printed_total import printed_total
+from amc_pymc.extract.printed_total import printed_gradient, printed_total
 from amc_pymc.extract.rows import interpreted_mode
 from amc_pymc.row_kernels.layout import N_COEFFICIENTS
 from amc_pymc.samplers.compiled import call_total, state_values
@@ -204,6 +204,22 @@ def test_a_printed_total():
     kernel, program = printed_total(x, total)
     expected = -0.5 * np.sum((at[:3] / [1.0, 2.0, 4.0]) ** 2) + np.log1p(np.exp(0.7))
     assert kernel(at, program) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_printed_gradient():
+    x = pt.vector("x", shape=(4,))
+    total = pt.sum(-0.5 * (x[:3] / np.array([1.0, 2.0, 4.0])) ** 2) + x[0] * pt.exp(x[3])
+    at, discrete = np.array([0.3, -1.0, 2.0, 0.7]), np.array([False, True, False, False])
+    kernel, program = printed_gradient(x, total, discrete)
+    expected = [-0.3 + np.exp(0.7), 0.0, -2.0 / 16.0, 0.3 * np.exp(0.7)]
+    np.testing.assert_allclose(kernel(at, program), expected, rtol=1e-12)
+
+
+def test_a_gradient_is_left_to_pytensor_where_a_variable_chooses():
+    x = pt.vector("x", shape=(4,))
+    total = x[pt.switch(x[3] > 0.5, 0, 1)] ** 2
+    assert printed_gradient(x, total, np.array([False, False, False, True])) is None
+    assert printed_gradient(x, pt.sum(x**2), np.zeros(4, bool)) is not None
 
 
 def test_a_long_total_is_left_to_pytensor():
