@@ -5,13 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from amc_pymc.expressions.machine import Printed
-from amc_pymc.marginals import loops
+from amc_pymc.marginals import effects, loops
 
 __all__ = ["GroupKernels"]
 
 
 class GroupKernels:
-    """Compiled loops over groups of rows: those of :mod:`amc_pymc.marginals.loops`.
+    """Compiled loops over groups of rows, of a model.
+
+    They are those of :mod:`amc_pymc.marginals.loops` and :mod:`amc_pymc.marginals.effects`.
 
     Parameters
     ----------
@@ -26,5 +28,5 @@ class GroupKernels:
         self.program, _ = printed.arrays
         bound = partial(partial, program=self.program)
         self.values, self.sums = bound(loops.values), bound(loops.sums)
-        self.complete, self.row_values = bound(loops.complete), bound(loops.row_values)
-        self.draw_effects = bound(loops.draw_effects)
+        self.complete, self.row_values = bound(effects.complete), bound(effects.row_values)
+        self.draw_effects = bound(effects.draw_effects)

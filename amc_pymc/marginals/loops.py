@@ -35,25 +35,27 @@ from amc_pymc.expressions.leaves import (
 )
 from amc_pymc.expressions.machine import call
 from amc_pymc.jit import njit
+from amc_pymc.marginals.blocks import (
+    gather,
+    jet_of,
+    keep_rows,
+    log_density,
+    of_line,
+    of_parameters,
+    room_of,
+)
 from amc_pymc.marginals.climb import climb
 from amc_pymc.marginals.layout import (
     DISCRETE,
     JET,
     KEPT,
-    N_KEPT,
     N_LOCAL,
     N_PRIOR_LEAVES,
-    N_SHARED,
     N_SLOPES,
-    PRIOR_JET,
     PRIOR_PLACES,
     PRIOR_SLOPES,
-    PRIOR_VALUE,
-    ROWS_JET,
     ROWS_PLACES,
     ROWS_SLOPES,
-    ROWS_VALUE,
-    SHARED,
     SLOPE,
     VALUE,
 )
@@ -63,8 +65,6 @@ from amc_pymc.marginals.parts import (
     copy_matrix,
     copy_vector,
     directions,
-    draw_student,
-    log_student,
     log_sum,
     longest,
     node_weights,
@@ -74,76 +74,13 @@ from amc_pymc.marginals.parts import (
 )
 
 __all__ = [
-    "complete",
-    "draw_effects",
     "rewards",
-    "row_values",
     "state_rewards",
     "sums",
     "values",
 ]
 
 _compiled = njit(cache=True, error_model="numpy")
-
-
-# --- what the model has printed -----------------------------------------------------------------------
-
-
-@_compiled
-def _shared(program, stage, eta):
-    """What depends on parameters only."""
-    out = np.empty(max(1, program[stage + N_SHARED]))
-    call(program[stage + SHARED], eta, out)
-    return out
-
-
-@_compiled
-def _shared_line(program, at, du, dv):
-    """The same for directional derivatives."""
-    out = np.empty(max(1, program[JET + N_SHARED]))
-    call(program[JET + SHARED], at, du, dv, out)
-    return out
-
-
-@_compiled
-def _room(program, stage, width):
-    """Room for what depends on rows, but not on local effects."""
-    return np.empty((max(1, program[stage + N_KEPT]), width))
-
-
-@_compiled
-def _gather(rows, begin, n, block):
-    """Write the rows of a group to a block (C, width)."""
-    for c in range(block.shape[0]):
-        for j in range(n):
-            block[c, j] = rows[c, begin + j]
-
-
-@_compiled
-def _keep(program, stage, eta, shared, block, size, kept):
-    """Write what depends on the rows of a block, but not on local effects."""
-    call(
-        program[stage + KEPT], eta, shared, block, block.shape[1], padded(size), kept, kept.shape[1]
-    )  # fmt: skip
-
-
-@_compiled
-def _log_density(program, eta, shared, kept, size, group, u, total):
-    """Log density of a group's rows and local effects; ``total`` is room for one number."""
-    call(program[PRIOR_VALUE], eta, shared, group, u, total)
-    call(
-        program[ROWS_VALUE], eta, shared, kept, kept.shape[1], size, padded(size), u, total
-    )  # fmt: skip
-    return total[0]
-
-
-@_compiled
-def _jet(program, at, du, dv, shared, kept, size, group, u, jet):
-    """Write the same, its derivatives along du and dv, and the second one along both (4,)."""
-    call(program[PRIOR_JET], at, du, dv, shared, group, u, jet)
-    call(
-        program[ROWS_JET], at, du, dv, shared, kept, kept.shape[1], size, padded(size), u, jet
-    )  # fmt: skip
 
 
 # --- nodes --------------------------------------------------------------------------------------------
@@ -166,14 +103,14 @@ def _log_terms(program, eta, shared, kept, size, group, mode, factor, nodes, log
     u, total = np.empty(program[N_LOCAL]), np.empty(1)
     for k in range(log_weights.size):
         _node(program, mode, factor, nodes[k], u)
-        value = _log_density(program, eta, shared, kept, size, group, u, total)
+        value = log_density(program, eta, shared, kept, size, group, u, total)
         terms[k] = value + log_weights[k]
 
 
 @_compiled
 def _value(program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights):
     """Marginal log-likelihood of a group; mode (q,) and factor (q, q) are moved to its own."""
-    _keep(program, VALUE, eta, shared, block, size, kept)
+    keep_rows(program, VALUE, eta, shared, block, size, kept)
     log_det = 0.0
     if program[DISCRETE] == 0:
         log_det = climb(program, eta, shared, kept, size, group, mode, factor)
@@ -193,15 +130,15 @@ def values(
     Modes (G, q) and factors (G, q, q) are starts; if ``keep`` they are overwritten by those found.
     """
     out = np.empty(units.size)
-    shared = _shared(program, VALUE, eta)
+    shared = of_parameters(program, VALUE, eta)
     width = longest(first, units)
-    block, kept = np.zeros((program[N_COLUMNS], width)), _room(program, VALUE, width)
+    block, kept = np.zeros((program[N_COLUMNS], width)), room_of(program, VALUE, width)
     q = program[N_LOCAL]
     mode, factor = np.empty(q), np.empty((q, q))
     for n in range(units.size):
         g = units[n]
         size = first[g + 1] - first[g]
-        _gather(rows, first[g], size, block)
+        gather(rows, first[g], size, block)
         copy_vector(mode, modes[g])
         copy_matrix(factor, factors[g])
         out[n] = _value(
@@ -234,7 +171,7 @@ def _expansion(
     u = np.empty(program[N_LOCAL])
     for k in range(n_nodes):
         _node(program, mode, factor, nodes[k], u)
-        _jet(program, at, du, dv, shared, kept, size, group, u, jets[k])
+        jet_of(program, at, du, dv, shared, kept, size, group, u, jets[k])
         terms[k] = jets[k, 0] + log_weights[k]
     total = log_sum(terms)
     first_u, first_v, second = 0.0, 0.0, 0.0
@@ -277,12 +214,12 @@ def rewards(
     """
     at, du, dv = np.empty(mask.size), np.empty(mask.size), np.empty(mask.size)
     directions(points[0], points[1], centre, mask, at, du, dv)
-    here, there = _shared(program, VALUE, points[0]), _shared(program, VALUE, points[1])
-    jets = _shared_line(program, at, du, dv)
+    here, there = of_parameters(program, VALUE, points[0]), of_parameters(program, VALUE, points[1])
+    jets = of_line(program, at, du, dv)
     width, q = longest(first, units), program[N_LOCAL]
     block = np.zeros((program[N_COLUMNS], width))
-    kept, kept_there = _room(program, VALUE, width), _room(program, VALUE, width)
-    kept_jets = _room(program, JET, width)
+    kept, kept_there = room_of(program, VALUE, width), room_of(program, VALUE, width)
+    kept_jets = room_of(program, JET, width)
     mode, factor = np.empty(q), np.empty((q, q))
     at_centre = np.empty(log_weights.size)
     old, new = np.empty(log_weights.size), np.empty(log_weights.size)
@@ -291,15 +228,15 @@ def rewards(
         g = units[n]
         size = first[g + 1] - first[g]
         counter[0] += size
-        _gather(rows, first[g], size, block)
+        gather(rows, first[g], size, block)
         slope, _, curvature = _expansion(
             program, at, du, dv, jets, kept_jets, block, size, groups[g], modes[g], factors[g],
             nodes, log_weights, at_centre,
         )  # fmt: skip
         near = most_spread[0] > 0.0
         if near:
-            _keep(program, VALUE, points[0], here, block, size, kept)
-            _keep(program, VALUE, points[1], there, block, size, kept_there)
+            keep_rows(program, VALUE, points[0], here, block, size, kept)
+            keep_rows(program, VALUE, points[1], there, block, size, kept_there)
             held = (size, groups[g], modes[g], factors[g], nodes, log_weights)
             _log_terms(program, points[0], here, kept, *held, old)
             _log_terms(program, points[1], there, kept_there, *held, new)
@@ -340,7 +277,7 @@ def state_rewards(
     out = np.empty((points.shape[0], units.size))
     at, du = np.empty(mask.size), np.empty(mask.size)
     width = longest(first, units)
-    block, kept = np.zeros((program[N_COLUMNS], width)), _room(program, JET, width)
+    block, kept = np.zeros((program[N_COLUMNS], width)), room_of(program, JET, width)
     terms = np.empty(log_weights.size)
     for k in range(points.shape[0]):
         offsets(points[k], centre, mask, at, du)
@@ -349,11 +286,11 @@ def state_rewards(
             counter, program,
         )  # fmt: skip
         copy_vector(out[k], found)
-        jets = _shared_line(program, at, du, du)
+        jets = of_line(program, at, du, du)
         for n in range(units.size):
             g = units[n]
             size = first[g + 1] - first[g]
-            _gather(rows, first[g], size, block)
+            gather(rows, first[g], size, block)
             slope, _, curvature = _expansion(
                 program, at, du, du, jets, kept, block, size, groups[g], modes[g], factors[g],
                 nodes, log_weights, terms,
@@ -379,10 +316,10 @@ def sums(
     gradient = np.zeros(size_eta)
     hessian = np.zeros((size_eta, size_eta)) if second else np.zeros((0, 0))
     other = np.zeros(hessian.shape)
-    shared, slope = _shared(program, VALUE, eta), _shared(program, SLOPE, eta)
+    shared, slope = of_parameters(program, VALUE, eta), of_parameters(program, SLOPE, eta)
     width, q, n_nodes = longest(first, units), program[N_LOCAL], log_weights.size
     block = np.zeros((program[N_COLUMNS], width))
-    kept, kept_slope = _room(program, VALUE, width), _room(program, SLOPE, width)
+    kept, kept_slope = room_of(program, VALUE, width), room_of(program, SLOPE, width)
     n_leaves, n_prior = program[N_ENTRIES] + program[N_DOTS], program[N_PRIOR_LEAVES]
     part = np.empty((n_leaves + n_leaves * (n_leaves + 1) // 2, width))
     found = np.empty((max(1, program[N_SLOPES]), width))
@@ -398,9 +335,9 @@ def sums(
         counter[0] += size
         copy_vector(mode, modes[g])
         copy_matrix(factor, factors[g])
-        _gather(rows, first[g], size, block)
-        _keep(program, VALUE, eta, shared, block, size, kept)
-        _keep(program, SLOPE, eta, slope, block, size, kept_slope)
+        gather(rows, first[g], size, block)
+        keep_rows(program, VALUE, eta, shared, block, size, kept)
+        keep_rows(program, SLOPE, eta, slope, block, size, kept_slope)
         call(program[ROWS_PLACES], eta, slope, block, width, size, places, width)
         for a in range(part.shape[0]):
             clear(part[a, :size])
@@ -458,93 +395,3 @@ def _add_prior(part, at, n_leaves, hessian):
             if a != b:
                 hessian[at[b], at[a]] += part[n]
             n += 1
-
-
-# --- local effects --------------------------------------------------------------------------------------
-
-
-@_compiled
-def complete(eta, effects, rows, first, groups, program):
-    """Sum over all groups of the log density of rows and local effects (G, q)."""
-    shared = _shared(program, VALUE, eta)
-    n_groups = first.size - 1
-    width = longest(first, np.arange(n_groups))
-    block, kept = np.zeros((program[N_COLUMNS], width)), _room(program, VALUE, width)
-    total, room = 0.0, np.empty(1)
-    for g in range(n_groups):
-        size = first[g + 1] - first[g]
-        _gather(rows, first[g], size, block)
-        _keep(program, VALUE, eta, shared, block, size, kept)
-        total += _log_density(program, eta, shared, kept, size, groups[g], effects[g], room)
-    return total
-
-
-@_compiled
-def row_values(eta, effects, levels, rows, program):
-    """Log-likelihoods (m,) of rows given the local effects (G, q), each row's those of its level."""
-    shared = _shared(program, VALUE, eta)
-    block, kept = np.zeros((program[N_COLUMNS], 1)), _room(program, VALUE, 1)
-    out = np.zeros(levels.size)
-    for i in range(levels.size):
-        _gather(rows, i, 1, block)
-        call(program[VALUE + KEPT], eta, shared, block, 1, 1, kept, 1)
-        call(program[ROWS_VALUE], eta, shared, kept, 1, 1, 1, effects[levels[i]], out[i:])
-    return out
-
-
-@_compiled
-def draw_effects(
-    eta, effects, tries, rng, rows, first, groups, modes, factors, nodes, log_weights, counter,
-    program,
-):  # fmt: skip
-    """Draw the local effects (G, q) of all groups given eta, in place.
-
-    Discrete ones are drawn exactly. Others make ``tries`` independence Metropolis-Hastings steps from
-    where they are, with proposals from a multivariate t around the mode. Returns the share of the
-    proposals that were accepted.
-    """
-    shared = _shared(program, VALUE, eta)
-    n_groups, q = first.size - 1, program[N_LOCAL]
-    width = longest(first, np.arange(n_groups))
-    block, kept = np.zeros((program[N_COLUMNS], width)), _room(program, VALUE, width)
-    mode, factor, u = np.empty(q), np.empty((q, q)), np.empty(q)
-    terms, room = np.empty(log_weights.size), np.empty(1)
-    accepted = 0
-    for g in range(n_groups):
-        size = first[g + 1] - first[g]
-        group = groups[g]
-        counter[0] += size
-        _gather(rows, first[g], size, block)
-        _keep(program, VALUE, eta, shared, block, size, kept)
-        if program[DISCRETE] != 0:
-            for k in range(terms.size):
-                terms[k] = _log_density(program, eta, shared, kept, size, group, nodes[k], room)
-            node_weights(terms)
-            copy_vector(effects[g], nodes[_drawn(terms, rng)])
-            accepted += tries
-            continue
-        copy_vector(mode, modes[g])
-        copy_matrix(factor, factors[g])
-        climb(program, eta, shared, kept, size, group, mode, factor)
-        here = _log_density(program, eta, shared, kept, size, group, effects[g], room)
-        here -= log_student(mode, factor, effects[g])
-        for _ in range(tries):
-            draw_student(mode, factor, rng, u)
-            there = _log_density(program, eta, shared, kept, size, group, u, room)
-            there -= log_student(mode, factor, u)
-            if there > here + math.log(1.0 - rng.random()) or math.isnan(here):
-                copy_vector(effects[g], u)
-                here = there
-                accepted += 1
-    return accepted / max(1, tries * n_groups)
-
-
-@_compiled
-def _drawn(weights, rng):
-    """A number drawn with some probabilities."""
-    left = rng.random()
-    k = 0
-    while k < weights.size - 1 and left >= weights[k]:
-        left -= weights[k]
-        k += 1
-    return k

@@ -33,29 +33,25 @@ from amc_pymc.expressions.leaves import (
 )
 from amc_pymc.expressions.machine import call
 from amc_pymc.jit import njit
+from amc_pymc.row_kernels.coefficients import (
+    extended,
+    extended_line,
+    gradient_by_parameters,
+    hessian_by_parameters,
+    line_by_parameters,
+    of_line,
+    of_parameters,
+)
 from amc_pymc.row_kernels.layout import (
-    COEFFICIENT_LEAVES,
     CURVES,
-    DERIVATIVE_ROWS,
-    FAMILIES_AT,
-    FAMILY_DERIVATIVES,
-    FAMILY_FIRST,
-    FAMILY_JET,
-    FAMILY_SIZE,
-    FAMILY_VALUE,
-    FAMILY_WIDTH,
     N_COEFFICIENTS,
-    N_FAMILIES,
     N_KEPT,
-    N_PARAMETERS,
     N_SHARED,
     ROWS,
-    SHARED,
     SLOPES,
     TAYLOR,
     VALUE,
 )
-from amc_pymc.row_kernels.pull_back import pull_along, pull_gradient, pull_hessian
 
 __all__ = [
     "gradient",
@@ -102,22 +98,6 @@ def _places(program, block):
 
 
 @_compiled
-def _shared(program, stage, z):
-    """What depends on parameters only."""
-    out = np.empty(max(1, program[stage + N_SHARED]))
-    call(program[stage + SHARED], z, out)
-    return out
-
-
-@_compiled
-def _shared_line(program, stage, z, zu, zv, zw):
-    """The same with directions."""
-    out = np.empty(max(1, program[stage + N_SHARED]))
-    call(program[stage + SHARED], z, zu, zv, zw, out)
-    return out
-
-
-@_compiled
 def _value_rows(program, z, shared, block, n, out):
     """Write log-likelihoods of the rows of a block to out[0]."""
     call(
@@ -139,102 +119,6 @@ def _derivative_rows(program, stage, z, shared, block, n, out, at):
     call(
         program[stage + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1], at
     )  # fmt: skip
-
-
-# --- coefficients that are functions of parameters ----------------------------------------------------
-
-
-@_compiled
-def _extended(eta, program, table):
-    """Parameters, and after them coefficients."""
-    if program[N_COEFFICIENTS] == 0:
-        return eta
-    size = program[N_PARAMETERS]
-    z = np.empty(size + program[N_COEFFICIENTS])
-    for a in range(size):
-        z[a] = eta[a]
-    for f in range(program[N_FAMILIES]):
-        family = program[FAMILIES_AT] + f * FAMILY_WIDTH
-        first, n = program[family + FAMILY_FIRST], program[family + FAMILY_SIZE]
-        stage = family + FAMILY_VALUE
-        shared = _shared(program, stage, eta)
-        kept = np.empty((program[stage + N_KEPT], n))
-        rows = table[0, first:]
-        call(program[stage + ROWS], eta, shared, rows, table.shape[1], n, kept, n)
-        for j in range(n):
-            z[size + first + j] = kept[0, j]
-    return z
-
-
-@_compiled
-def _extended_line(at, du, dv, program, table):
-    """The same of a point and two directions, and the direction of first derivatives."""
-    if program[N_COEFFICIENTS] == 0:
-        return at, du, dv, du
-    size = program[N_PARAMETERS]
-    total = size + program[N_COEFFICIENTS]
-    z, zu, zv, zw = np.empty(total), np.empty(total), np.empty(total), np.empty(total)
-    for a in range(size):
-        z[a], zu[a], zv[a], zw[a] = at[a], du[a], dv[a], du[a]
-    for f in range(program[N_FAMILIES]):
-        family = program[FAMILIES_AT] + f * FAMILY_WIDTH
-        first, n = program[family + FAMILY_FIRST], program[family + FAMILY_SIZE]
-        stage = family + FAMILY_JET
-        shared = _shared_line(program, stage, at, du, dv, du)
-        kept = np.empty((program[stage + N_KEPT], n))
-        rows = table[0, first:]
-        call(
-            program[stage + ROWS], at, du, dv, du, shared, rows, table.shape[1], n, kept, n
-        )  # fmt: skip
-        for j in range(n):
-            a = size + first + j
-            z[a], zu[a], zv[a], zw[a] = kept[0, j], kept[1, j], kept[2, j], kept[3, j]
-    return z, zu, zv, zw
-
-
-@_compiled
-def _derivatives(eta, program, table):
-    """Places of the entries that coefficients read, and derivatives by them."""
-    n_leaves, number = program[COEFFICIENT_LEAVES], table.shape[1]
-    at = np.empty((n_leaves, number), np.int64)
-    curves = np.empty((program[DERIVATIVE_ROWS], number))
-    for f in range(program[N_FAMILIES]):
-        family = program[FAMILIES_AT] + f * FAMILY_WIDTH
-        first, n = program[family + FAMILY_FIRST], program[family + FAMILY_SIZE]
-        stage = family + FAMILY_DERIVATIVES
-        shared = _shared(program, stage, eta)
-        rows, out, places = table[0, first:], curves[0, first:], at[0, first:]
-        call(
-            program[stage + ROWS], eta, shared, rows, number, n, out, number, places
-        )  # fmt: skip
-    return at, curves
-
-
-@_compiled
-def _gradient_by_parameters(eta, slopes, program, table):
-    """Derivatives by parameters from those by parameters and coefficients."""
-    if program[N_COEFFICIENTS] == 0:
-        return slopes
-    at, curves = _derivatives(eta, program, table)
-    return pull_gradient(slopes, at, curves, program[N_PARAMETERS])
-
-
-@_compiled
-def _hessian_by_parameters(eta, slopes, hessian, program, table):
-    """The same of second derivatives."""
-    if program[N_COEFFICIENTS] == 0:
-        return hessian
-    at, curves = _derivatives(eta, program, table)
-    return pull_hessian(slopes, hessian, at, curves, program[N_PARAMETERS])
-
-
-@_compiled
-def _line_by_parameters(eta, slopes, expanded, direction, program, table):
-    """The same of first derivatives plus second ones along a direction."""
-    if program[N_COEFFICIENTS] == 0:
-        return expanded
-    at, curves = _derivatives(eta, program, table)
-    return pull_along(slopes, expanded, direction, at, curves, program[N_PARAMETERS])
 
 
 # --- log-likelihoods and residuals ----------------------------------------------------------------------
@@ -274,8 +158,8 @@ def values(eta, units, data, program, table):
     """Log-likelihoods (m,) of some rows."""
     m = units.size
     out = np.empty(m)
-    z = _extended(eta, program, table)
-    shared = _shared(program, VALUE, z)
+    z = extended(eta, program, table)
+    shared = of_parameters(program, VALUE, z)
     block = _block(program, units)
     kept = _room(program, VALUE, block)
     for begin in range(0, m, _BLOCK):
@@ -291,13 +175,13 @@ def values(eta, units, data, program, table):
 def rewards(points, centre, units, mask, data, program, table):
     """Changes of residuals from points[0] to points[1], in row 1 of (2, m); row 0 is zero."""
     m, size = units.size, centre.size
-    x, x_new = _extended(points[0], program, table), _extended(points[1], program, table)
+    x, x_new = extended(points[0], program, table), extended(points[1], program, table)
     out = np.empty((2, m))
     at, du, dv = np.empty(size), np.empty(size), np.empty(size)
     expands = _line(points[0], points[1], centre, mask, at, du, dv)
-    z, zu, zv, zw = _extended_line(at, du, dv, program, table)
-    here, there = _shared(program, VALUE, x), _shared(program, VALUE, x_new)
-    jet = _shared_line(program, TAYLOR, z, zu, zv, zw)
+    z, zu, zv, zw = extended_line(at, du, dv, program, table)
+    here, there = of_parameters(program, VALUE, x), of_parameters(program, VALUE, x_new)
+    jet = of_line(program, TAYLOR, z, zu, zv, zw)
     block = _block(program, units)
     kept, terms = _room(program, VALUE, block), _room(program, TAYLOR, block)
     for begin in range(0, m, _BLOCK):
@@ -335,13 +219,13 @@ def state_rewards(points, centre, units, mask, data, program, table):
         _line(points[k], points[k], centre, mask, at, du, dv)
         expands = _line(at, points[k], centre, mask, at, du, dv)
         _store(
-            _extended(points[k], program, table),
-            _extended_line(at, du, du, program, table),
+            extended(points[k], program, table),
+            extended_line(at, du, du, program, table),
             z[k],
         )
-        there[k] = _shared(program, VALUE, z[k, 0])
-        middle[k] = _shared(program, VALUE, z[k, 1])
-        jets[k] = _shared_line(program, TAYLOR, z[k, 1], z[k, 2], z[k, 3], z[k, 4])
+        there[k] = of_parameters(program, VALUE, z[k, 0])
+        middle[k] = of_parameters(program, VALUE, z[k, 1])
+        jets[k] = of_line(program, TAYLOR, z[k, 1], z[k, 2], z[k, 3], z[k, 4])
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
         _gather(data, units, begin, n, block)
@@ -366,9 +250,9 @@ def state_rewards(points, centre, units, mask, data, program, table):
 def gradient(eta, units, data, program, table):
     """Sum of the log-likelihoods of some rows, and its gradient (E,)."""
     m = units.size
-    z = _extended(eta, program, table)
+    z = extended(eta, program, table)
     total, out = 0.0, np.zeros(z.size)
-    shared = _shared(program, SLOPES, z)
+    shared = of_parameters(program, SLOPES, z)
     block = _block(program, units)
     part, at = _room(program, SLOPES, block), _places(program, block)
     for begin in range(0, m, _BLOCK):
@@ -378,18 +262,18 @@ def gradient(eta, units, data, program, table):
         for j in range(n):
             total += part[0, j]
         add_gradient(program, part[1:], at, block, n, out)
-    return total, _gradient_by_parameters(eta, out, program, table)
+    return total, gradient_by_parameters(eta, out, program, table)
 
 
 @_compiled
 def hessian(eta, units, data, program, table):
     """Hessian (E, E) of the sum of the log-likelihoods of some rows."""
-    z = _extended(eta, program, table)
+    z = extended(eta, program, table)
     m, size = units.size, z.size
     n_leaves = program[N_ENTRIES] + program[N_DOTS]
     slopes = np.zeros(size)
     same, other = np.zeros((size, size)), np.zeros((size, size))
-    shared = _shared(program, CURVES, z)
+    shared = of_parameters(program, CURVES, z)
     block = _block(program, units)
     part, at = _room(program, CURVES, block), _places(program, block)
     work = np.empty(block.shape[1])
@@ -400,7 +284,7 @@ def hessian(eta, units, data, program, table):
         add_gradient(program, part[1:], at, block, n, slopes)
         add_hessian(program, part[1 + n_leaves :], at, block, n, work, same, other)
     add_transposed(same, other)
-    return _hessian_by_parameters(eta, slopes, same, program, table)
+    return hessian_by_parameters(eta, slopes, same, program, table)
 
 
 @_compiled
@@ -410,8 +294,8 @@ def totals(etas, columns, program, table):
     n_rows = columns.shape[1]
     kept = np.empty((max(1, program[VALUE + N_KEPT]), min(_BLOCK, max(1, n_rows))))
     for p in range(out.size):
-        z = _extended(etas[p], program, table)
-        shared = _shared(program, VALUE, z)
+        z = extended(etas[p], program, table)
+        shared = of_parameters(program, VALUE, z)
         for begin in range(0, n_rows, _BLOCK):
             n = min(_BLOCK, n_rows - begin)
             block = columns[0, begin:]
@@ -434,9 +318,9 @@ def total_gradients(etas, columns, program, table):
     part = np.empty((max(1, program[SLOPES + N_KEPT]), width))
     at = np.empty((max(1, program[N_ENTRIES]), width), np.int64)
     for p in range(out.size):
-        z = _extended(etas[p], program, table)
+        z = extended(etas[p], program, table)
         found = np.zeros(z.size)
-        shared = _shared(program, SLOPES, z)
+        shared = of_parameters(program, SLOPES, z)
         for begin in range(0, n_rows, _BLOCK):
             n = min(_BLOCK, n_rows - begin)
             block = columns[0, begin:]
@@ -448,7 +332,7 @@ def total_gradients(etas, columns, program, table):
                 s += part[0, j]
             out[p] += s
             add_gradient(program, part[1:], at, columns[:, begin:], n, found)
-        found = _gradient_by_parameters(etas[p], found, program, table)
+        found = gradient_by_parameters(etas[p], found, program, table)
         for a in range(found.size):
             slopes[p, a] = found[a]
     return out, slopes
@@ -475,8 +359,8 @@ def row_gradient(points, centre, units, mask, data, program, table):
 def _expanded_gradient(centre, du, units, data, program, table):
     """Gradient (E,) at a centre plus the Hessian there along a direction, of the sum of some rows."""
     m = units.size
-    z, zu, _, _ = _extended_line(centre, du, du, program, table)
-    shared = _shared(program, CURVES, z)
+    z, zu, _, _ = extended_line(centre, du, du, program, table)
+    shared = of_parameters(program, CURVES, z)
     slopes, expanded = np.zeros(z.size), np.zeros(z.size)
     block = _block(program, units)
     part, at = _room(program, CURVES, block), _places(program, block)
@@ -490,7 +374,7 @@ def _expanded_gradient(centre, du, units, data, program, table):
             along_leaves(program, zu, at, block, j, direction)
             _add_curvature(program, part, j, direction)
         add_gradient(program, part[1:], at, block, n, expanded)
-    return _line_by_parameters(centre, slopes, expanded, du, program, table)
+    return line_by_parameters(centre, slopes, expanded, du, program, table)
 
 
 @_compiled

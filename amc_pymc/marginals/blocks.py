@@ -1,0 +1,83 @@
+"""What a model has printed, called for a block that holds the rows of a group."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amc_pymc.expressions.machine import call
+from amc_pymc.jit import njit
+from amc_pymc.marginals.layout import (
+    JET,
+    KEPT,
+    N_KEPT,
+    N_SHARED,
+    PRIOR_JET,
+    PRIOR_VALUE,
+    ROWS_JET,
+    ROWS_VALUE,
+    SHARED,
+)
+from amc_pymc.marginals.parts import (
+    padded,
+)
+
+__all__: list[str] = []
+
+_compiled = njit(cache=True, error_model="numpy")
+
+
+@_compiled
+def of_parameters(program, stage, eta):
+    """What depends on parameters only."""
+    out = np.empty(max(1, program[stage + N_SHARED]))
+    call(program[stage + SHARED], eta, out)
+    return out
+
+
+@_compiled
+def of_line(program, at, du, dv):
+    """The same for directional derivatives."""
+    out = np.empty(max(1, program[JET + N_SHARED]))
+    call(program[JET + SHARED], at, du, dv, out)
+    return out
+
+
+@_compiled
+def room_of(program, stage, width):
+    """Room for what depends on rows, but not on local effects."""
+    return np.empty((max(1, program[stage + N_KEPT]), width))
+
+
+@_compiled
+def gather(rows, begin, n, block):
+    """Write the rows of a group to a block (C, width)."""
+    for c in range(block.shape[0]):
+        for j in range(n):
+            block[c, j] = rows[c, begin + j]
+
+
+@_compiled
+def keep_rows(program, stage, eta, shared, block, size, kept):
+    """Write what depends on the rows of a block, but not on local effects."""
+    call(
+        program[stage + KEPT], eta, shared, block, block.shape[1], padded(size), kept, kept.shape[1]
+    )  # fmt: skip
+
+
+@_compiled
+def log_density(program, eta, shared, kept, size, group, u, total):
+    """Log density of a group's rows and local effects; ``total`` is room for one number."""
+    call(program[PRIOR_VALUE], eta, shared, group, u, total)
+    call(
+        program[ROWS_VALUE], eta, shared, kept, kept.shape[1], size, padded(size), u, total
+    )  # fmt: skip
+    return total[0]
+
+
+@_compiled
+def jet_of(program, at, du, dv, shared, kept, size, group, u, jet):
+    """Write the same, its derivatives along du and dv, and the second one along both (4,)."""
+    call(program[PRIOR_JET], at, du, dv, shared, group, u, jet)
+    call(
+        program[ROWS_JET], at, du, dv, shared, kept, kept.shape[1], size, padded(size), u, jet
+    )  # fmt: skip
