@@ -111,7 +111,7 @@ def _surroundings() -> bytes:
     """What machine code depends on besides its own source."""
     codegen = _codegen()
     versions = (numba.__version__, llvmlite.__version__, codegen.magic_tuple())
-    return repr(versions).encode() + source_digest(Path(__file__).parent / "functions.py")
+    return repr(versions).encode() + source_digest(Path(__file__))
 
 
 def _codegen():

@@ -17,9 +17,7 @@ from amc_pymc.marginals.layout import (
     ROWS_VALUE,
     SHARED,
 )
-from amc_pymc.marginals.parts import (
-    padded,
-)
+from amc_pymc.marginals.parts import padded
 
 __all__: list[str] = []
 
