@@ -27,6 +27,7 @@ from amc_pymc.extract.centring import Centring, find_scales
 from amc_pymc.extract.graphs import initial_point_of, lowered, rebuilt
 from amc_pymc.extract.held import Held, HeldColumn
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.near_groups import Read, near_groups
 from amc_pymc.extract.row_program import (
     Column,
@@ -189,6 +190,7 @@ class Groups:
         return self.factor.n_levels
 
 
+@remembering()
 def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Factor]:
     """Grouping factors of a model, those with the most levels first.
 
@@ -494,6 +496,7 @@ def _chosen_by_data(model, sources, factor: Factor) -> set[str]:
 # --- taking it apart ----------------------------------------------------------------------------
 
 
+@remembering()
 def take_groups(
     model,
     factor: Factor,

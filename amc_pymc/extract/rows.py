@@ -31,7 +31,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.extract.graphs import initial_point_of, is_random, lowered, opened, rebuilt
 from amc_pymc.extract.layout import FlatLayout
-from amc_pymc.extract.memo import remembered
+from amc_pymc.extract.memo import remembered, remembering
 from amc_pymc.rng import as_generator
 
 __all__ = [
@@ -229,6 +229,7 @@ class CallbackRows:
         return True
 
 
+@remembering()
 def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None) -> RowLogp:
     """Take the per-row log-likelihood out of a model.
 

@@ -8,7 +8,9 @@ import pytest
 
 from pytensor.compile.mode import Mode
 
+from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.groups import find_factors, take_groups
+from amc_pymc.extract.memo import remembering
 from amc_pymc.marginals import printed_groups
 from models.grouped import EXAMPLES
 from tests.extract.group_models import ACCEPTED, EITHER, REFUSED
@@ -26,6 +28,7 @@ def example(name, centred):
 
 
 @cache
+@remembering()
 def taken(build, *args):
     """A model, its first factor that can be integrated out, and its groups."""
     model = build(*args)
@@ -53,7 +56,7 @@ def complete(groups, x, effects):
 def random_point(model, rng, factor=None):
     """A point near the initial one; discrete effects are drawn from their states."""
     point = {}
-    for name, value in model.initial_point().items():
+    for name, value in initial_point_of(model).items():
         if value.dtype.kind == "f":
             value = value + 0.5 * rng.normal(size=value.shape)
             point[name] = np.sort(value) if "ordered" in str(name) else value
