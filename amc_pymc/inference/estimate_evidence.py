@@ -30,6 +30,7 @@ from amc_pymc.evidence import (
 )
 from amc_pymc.extract.particles import counted
 from amc_pymc.inference.combine_estimators import Weights, check_choices, combine_estimators
+from amc_pymc.inference.evidence_from_draws import evidence_from_draws
 from amc_pymc.inference.evidence_model import (
     Elsewhere,
     compiled_particles,
@@ -65,6 +66,7 @@ _APART = 5.0
 
 def estimate_evidence(
     *,
+    idata: xr.DataTree | None = None,
     target_mcse: float | None = 0.05,
     max_cost: float | None = None,
     arms: Literal["default"] | Sequence[Any] | Mapping[str, Any] = "default",
@@ -160,6 +162,17 @@ def estimate_evidence(
     True
     """
     _check(target_mcse, max_cost)
+    if idata is not None:
+        _check_with_idata(
+            arms=(arms, "default"), policy=(policy, "lcb"), weights=(weights, "predictable"),
+            draws=(draws, 500), chains=(chains, 4), executor=(executor, None),
+        )  # fmt: skip
+        if cost not in ("count", "cpu"):
+            raise ValueError(f"cost must be 'count' or 'cpu' where idata is given, got {cost!r}.")
+        return evidence_from_draws(
+            idata, model=context_model(model), target=target_mcse, max_cost=max_cost, cost=str(cost),
+            kernel=make_kernel(kernel), random_seed=random_seed, progressbar=progressbar,
+        )  # fmt: skip
     check_choices(policy, cost, weights, scale="log")
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
     names, own = _named(arms)
@@ -235,6 +248,15 @@ def _check(target, budget) -> None:
             raise TypeError(f"{name} must be a number, got {value!r}.")
         if not 0.0 < value < math.inf:
             raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+
+
+def _check_with_idata(**given: tuple[Any, Any]) -> None:
+    """Arguments that say nothing where draws are given must have their defaults."""
+    for name, (value, default) in given.items():
+        if value is not default and value != default:
+            raise ValueError(
+                f"{name}={value!r} is for runs without idata; leave it out, or leave idata out."
+            )
 
 
 def _named(arms: Any) -> tuple[list[str] | None, dict[str, Any]]:
