@@ -76,7 +76,8 @@ class WhitenedPath:
         return self._terms(z, terms), np.stack([-z, slope])
 
     def _terms(self, z: np.ndarray, terms: np.ndarray) -> np.ndarray:
-        base = -0.5 * np.vecdot(z, z) - 0.5 * self.n_dim * _LOG_2PI
+        with np.errstate(over="ignore"):
+            base = -0.5 * np.vecdot(z, z) - 0.5 * self.n_dim * _LOG_2PI
         joint = terms.sum(axis=0)
         slope = np.full(len(z), -np.inf)
         possible = np.isfinite(joint) & np.isfinite(base)

@@ -107,7 +107,10 @@ def bridge(forward: np.ndarray, backward: np.ndarray, *, copies: float = 1.0) ->
     >>> work = lambda x: x - 0.5 + 0.5 * np.log(2.0 * np.pi)
     >>> rng = as_generator(1)
     >>> found = bridge(work(rng.normal(0.0, 1.0, 2000)), work(rng.normal(1.0, 1.0, (4, 500))))
-    >>> bool(abs(found.log_z - 0.9189) < 3.0 * found.variance**0.5), bool(found.variance**0.5 < 0.04)
+    >>> (
+    ...     bool(abs(found.log_z - 0.9189) < 3.0 * found.variance**0.5),
+    ...     bool(found.variance**0.5 < 0.04),
+    ... )
     (True, True)
     """
     if forward.max(initial=-math.inf) == -math.inf:
@@ -218,12 +221,12 @@ def _tension(
 
     Any level k gives an estimate, log k + log E_q expit(l - log k) - log E_p expit(log k - l).
     """
-    difference, ahead, behind = 0.0, 0.0, 0.0
+    difference, ahead, behind = 0.0, np.zeros(forward.shape), np.zeros(backward.shape)
     for side in (1.0, -1.0):
         tilted = level + side * _TILT
         up, down = log_expit(forward - tilted), log_expit(tilted - backward)
         difference += side * (tilted + _log_mean(up) - _log_mean(down))
-        ahead = ahead + side * _summands(forward, tilted, 1.0)
-        behind = behind + side * _summands(backward, tilted, -1.0)
-    variance = np.var(ahead, ddof=1) / forward.size + _variance(np.asarray(behind), time)
+        ahead += side * _summands(forward, tilted, 1.0)
+        behind += side * _summands(backward, tilted, -1.0)
+    variance = np.var(ahead, ddof=1) / forward.size + _variance(behind, time)
     return difference, math.sqrt(variance)

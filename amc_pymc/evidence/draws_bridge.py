@@ -150,7 +150,7 @@ def bridge_draws(
     target : float or None
         Standard error of log Z to stop at.
     budget : callable
-        Asked before each stage but the first, with its cost: whether to go on.
+        Asked before each stage but the first whether its cost can be afforded.
     report : callable, optional
         Told the steps of each stage before it begins.
 
@@ -163,9 +163,7 @@ def bridge_draws(
     stages: list[Stage] = []
     tunings: tuple[Tuning, Tuning] | None = None
     steps, spent = 1, 0
-    while steps <= STEPS[-1]:
-        if stages and not budget(_price(halves, steps)):
-            break
+    while steps:
         if report is not None:
             report(steps)
         if stages and tunings is None:
@@ -175,7 +173,7 @@ def bridge_draws(
         spent = 0
         if target is not None and stage.believed and stage.mcse <= target:
             break
-        steps = _next(stage, target, halves)
+        steps = _affordable(_next(stage, target, halves), stage.steps, halves, budget)
     return stages
 
 
@@ -278,7 +276,9 @@ def _tuned(
             kernel, half.path, particles, 1.0, rng, scale=np.ones(half.path.n_dim), n_moves=8
         )
         found.append(tuned.tuning)
-        cost += tuned.evaluations + 2 * tuned.gradients + (1 + kernel.needs_gradient) * len(particles.x)
+        cost += (
+            tuned.evaluations + 2 * tuned.gradients + (1 + kernel.needs_gradient) * len(particles.x)
+        )
     return (found[0], found[1]), cost
 
 
@@ -295,11 +295,19 @@ def _price(halves: tuple[Half, Half], steps: int) -> float:
     return 6.0 * n * steps
 
 
+def _affordable(
+    steps: int, done: int, halves: tuple[Half, Half], budget: Callable[[float], bool]
+) -> int:
+    """The most steps, more than were done and not more than are wanted, in the budget; 0 if there are none."""
+    less = [s for s in STEPS if done < s <= steps]
+    return next((s for s in reversed(less) if budget(_price(halves, s))), 0)
+
+
 def _next(stage: Stage, target: float | None, halves: tuple[Half, Half]) -> int:
     """Steps of the next stage: those that the error seen asks for, if it can be believed."""
-    more = [s for s in (*STEPS, 4 * STEPS[-1]) if s > stage.steps]
+    more = [s for s in STEPS if s > stage.steps] or [STEPS[-1]]
     if target is None or not stage.believed:
         return max(more[0], 8)
     works = sum(2 * _thinned(h.z, _ANNEALED)[:, :, 0].size for h in halves)
     wanted = stage.steps * (stage.mcse / target) ** 2 * stage.draws / works
-    return next((s for s in more if s >= wanted), max(more[0], STEPS[-1]))
+    return next((s for s in more if s >= wanted), STEPS[-1])

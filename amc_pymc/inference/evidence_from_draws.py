@@ -35,8 +35,8 @@ from amc_pymc.rng import spawn_generators
 
 __all__ = ["evidence_from_draws"]
 
-#: R-hat, effective draws, and mean copies of a draw that are flagged.
-_R_HAT, _FEW, _COPIES = 1.05, 100.0, 1.5
+#: R-hat, effective draws of a chain, the most of them in all, and mean copies of a draw that are flagged.
+_R_HAT, _FEW, _ENOUGH, _COPIES = 1.02, 100.0, 400.0, 1.5
 #: Share of draws lost to divergences from which a number is in doubt.
 _DIVERGENT = 0.001
 #: Overlap of the ends below which the estimate rests on their tails.
@@ -135,10 +135,11 @@ def _draws_flags(health: Health, x: np.ndarray) -> list[str]:
             "and the estimate may be off by more than its error, so sample longer, or use "
             "estimate_evidence(model=model), which searches for modes"
         )
-    if health.ess_bulk < _FEW:
+    if health.ess_bulk < min(_FEW * x.shape[0], _ENOUGH):
         flags.append(
-            f"idata has {health.ess_bulk:.0f} effective draws of a coordinate: too few to estimate an error "
-            "from, so sample more"
+            f"idata has only {health.ess_bulk:.0f} effective draws of a coordinate: so slow a chain may not have "
+            "been everywhere, and what it has missed is missing from the evidence, so sample longer or reparametrise "
+            "the model"
         )
     if health.copies > _COPIES:
         flags.append(
@@ -177,7 +178,9 @@ def _bridge_flags(stages: list[Stage], target: float | None, max_cost: float | N
             "estimate is off by a number of this size"
         )
     if target is not None and not last.mcse <= target:
-        spent = f"max_cost={max_cost:g} allows" if last.steps < STEPS[-1] else "are the most there are"
+        spent = (
+            f"max_cost={max_cost:g} allows" if last.steps < STEPS[-1] else "are the most there are"
+        )
         flags.append(
             f"the standard error is {last.mcse:.3g} where target_mcse={target:g} was wanted: {last.steps} annealing "
             f"steps {spent}"

@@ -31,7 +31,7 @@ class Health(NamedTuple):
     Attributes
     ----------
     r_hat : float
-        The largest of all coordinates; nan for constant chains.
+        The largest of all coordinates.
     ess_bulk : float
         The smallest of all coordinates.
     copies : float
@@ -173,6 +173,11 @@ def _checked_density(
                 f"its edge, such as {np.array2string(values[rv.name][wrong][0], threshold=5)}: are these draws of "
                 "this model?"
             )
+    still = np.flatnonzero(np.ptp(x, axis=0) == 0.0)
+    if still.size:
+        raise ValueError(
+            f"draws of {densities.layout.labels()[still[0]]} in idata are all the same: nothing can be fitted to them."
+        )
     log_density = densities.values(x).sum(axis=0)
     impossible = log_density == -np.inf
     if impossible.any():
@@ -214,12 +219,8 @@ def foreign_density(idata: xr.DataTree, log_density: np.ndarray) -> str | None:
 def health_of(idata: xr.DataTree, x: np.ndarray) -> Health:
     """R-hat, effective draws, copies and divergences of draws (C, N, D)."""
     series = np.ascontiguousarray(np.moveaxis(x, 2, 0))
-    varies = np.ptp(series, axis=(1, 2)) > 0.0
-    if not varies.all():
-        r_hat, ess = np.nan, np.nan
-    else:
-        r_hat = float(np.max(array_stats.rhat(series, chain_axis=1, draw_axis=2)))
-        ess = float(np.min(array_stats.ess(series, chain_axis=1, draw_axis=2)))
+    r_hat = float(np.max(array_stats.rhat(series, chain_axis=1, draw_axis=2)))
+    ess = float(np.min(array_stats.ess(series, chain_axis=1, draw_axis=2)))
     flat = x.reshape(-1, x.shape[2])
     divergences = 0
     if "sample_stats" in idata.children:
