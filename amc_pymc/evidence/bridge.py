@@ -149,12 +149,7 @@ def acceptance_ratio(forward: np.ndarray, backward: np.ndarray, share: float) ->
 
     works = np.concatenate([forward[forward > -np.inf], backward.ravel()])
     reach = 50.0 + abs(odds)
-    low, high = float(works.min()) - reach, float(works.max()) + reach
-    while excess(high) > 0.0:
-        high += high - low
-    while excess(low) < 0.0:
-        low -= high - low
-    return float(brentq(excess, low, high, xtol=1e-10))
+    return float(brentq(excess, float(works.min()) - reach, float(works.max()) + reach, xtol=1e-10))
 
 
 def variance_of_mean(series: np.ndarray) -> tuple[float, float]:

@@ -80,6 +80,14 @@ def test_errors(density):
     assert 0.63 < z.std() < 1.37  # four standard errors
 
 
+def test_errors_that_the_halves_share():
+    """Three hundred short runs: without what is shared, errors would be a fifth larger than stated."""
+    density = Gaussian(10)
+    found = [stages(density, seed, rho=0.0, length=200)[-1] for seed in range(300)]
+    z = np.array([(f.log_z - density.log_z) / f.mcse for f in found])
+    assert 0.84 < z.std() < 1.16  # four standard errors
+
+
 def test_errors_of_slow_chains_and_few_draws():
     density = Gaussian(30)
     found = [stages(density, seed, rho=0.9, length=1000)[-1] for seed in range(60)]
