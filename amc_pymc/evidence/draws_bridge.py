@@ -16,13 +16,16 @@ from amc_pymc.kernels import Kernel, Path, Tuning, scale_of, start, tune
 __all__ = ["Half", "Stage", "bridge_draws", "bridge_stage", "halves_of"]
 
 #: Annealing steps between the Gaussian and the posterior, one after the other.
-STEPS = (1, 2, 8, 32, 128, 512)
+STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+#: Steps over those that an error seen asks for, and over the last ones if that cannot be believed.
+_SPARE, _GROWTH = 1.2, 4
 #: Draws of a half that are annealed, and draws from its Gaussian.
 _ANNEALED = 256
 #: Particles that step sizes are found with.
 _TUNED = 128
-#: Effective draws, and nats between the halves beyond which a stage is not believed.
-_FEWEST, _APART, _ERRORS = 25.0, 0.1, 4.0
+#: Effective draws and overlap below which the error of a stage is not believed, and standard errors, and nats
+#: beside them, by which its halves may differ.
+_FEWEST, _OVERLAP, _ERRORS, _APART = 25.0, 0.02, 4.0, 0.1
 
 
 class Half(NamedTuple):
@@ -108,9 +111,14 @@ class Stage(NamedTuple):
         return self.apart <= _ERRORS * 2.0 * self.mcse + _APART
 
     @property
-    def believed(self) -> bool:
+    def carried(self) -> bool:
         """Whether enough draws carry the estimate for its error to mean something."""
-        return self.effective >= _FEWEST and self.agree
+        return self.effective >= _FEWEST and self.overlap >= _OVERLAP
+
+    @property
+    def believed(self) -> bool:
+        """Whether the error can be believed."""
+        return self.carried and self.agree
 
     @property
     def tension(self) -> tuple[float, float]:
@@ -136,7 +144,7 @@ def bridge_draws(
     would be too close to them; halves that follow each other in time depend on each other less than
     interleaved ones. The first stage evaluates the density at all draws and as many of the Gaussian. If its
     error is too large, 256 draws of either end are moved along the path
-    :math:`q^{1-\beta} p^{\beta}`, in T = 2, 8, 32, 128 and 512 steps.
+    :math:`q^{1-\beta} p^{\beta}` in T = 2, 4, ..., 512 steps.
 
     Parameters
     ----------
@@ -305,9 +313,8 @@ def _affordable(
 
 def _next(stage: Stage, target: float | None, halves: tuple[Half, Half]) -> int:
     """Steps of the next stage: those that the error seen asks for, if it can be believed."""
-    more = [s for s in STEPS if s > stage.steps] or [STEPS[-1]]
     if target is None or not stage.believed:
-        return max(more[0], 8)
+        return max(_GROWTH * stage.steps, 2 * _GROWTH)
     works = sum(2 * _thinned(h.z, _ANNEALED)[:, :, 0].size for h in halves)
-    wanted = stage.steps * (stage.mcse / target) ** 2 * stage.draws / works
-    return next((s for s in more if s >= wanted), STEPS[-1])
+    wanted = _SPARE * stage.steps * (stage.mcse / target) ** 2 * stage.draws / works
+    return next((s for s in STEPS if s > stage.steps and s >= wanted), STEPS[-1])

@@ -100,7 +100,7 @@ def estimate_evidence(
         \qquad l(x) = \log \frac{p(x) L(x)}{q(x)},
 
     with the shares s of effective draws from posterior and Gaussian. If its error is too large, draws of both ends are
-    annealed along :math:`q^{1-\beta} (p L)^\beta` in T = 2, 8, 32, 128, 512 steps, upwards and downwards; l is then the
+    annealed along :math:`q^{1-\beta} (p L)^\beta` in T = 2, 4, ..., 512 steps, upwards and downwards; l is then the
     sum of the log-weights along the way, and the same equation holds (Bennett 1976; Crooks 2000). The error
     counts the autocorrelation of the draws (Frühwirth-Schnatter 2004). The answer is consistent, not unbiased, and knows only the
     modes that the draws know: leave `idata` out to search for others.

@@ -39,8 +39,6 @@ __all__ = ["evidence_from_draws"]
 _R_HAT, _FEW, _ENOUGH, _COPIES = 1.02, 100.0, 400.0, 1.5
 #: Share of draws lost to divergences from which a number is in doubt.
 _DIVERGENT = 0.001
-#: Overlap of the ends below which the estimate rests on their tails.
-_OVERLAP = 0.02
 #: Standard errors, and nats beside them, by which the ends of a bridge may disagree.
 _ERRORS, _NATS = 5.0, 0.1
 
@@ -159,18 +157,18 @@ def _bridge_flags(stages: list[Stage], target: float | None, max_cost: float | N
     last, flags = stages[-1], []
     if last.log_z == -math.inf:
         return ["no draw of the fitted Gaussian is possible under the model: there is no estimate"]
-    if last.effective < 25.0 or last.overlap < _OVERLAP:
+    if not last.carried:
         flags.append(
             f"the fitted Gaussian and the posterior hardly overlap ({last.overlap:.1%}, {last.effective:.0f} effective "
-            f"draws with {last.steps} annealing steps): the error may be larger than stated, so raise max_cost, or "
-            "reparametrise the model"
+            f"draws after {_steps(last)}): the error may be larger than stated, so "
+            f"{'sample more' if max_cost is None else 'raise max_cost'} or reparametrise the model"
         )
     if not last.agree:
         flags.append(
             f"the halves of the draws tell evidences that differ by {last.apart:.2f} nats: the chains have not "
             "converged, so sample longer"
         )
-    gap, error = worst_tension(stages)
+    gap, error = _tension(stages)
     if abs(gap) > _ERRORS * error + _NATS:
         flags.append(
             f"the draws are not distributed as the model's density says (estimates that lean on either end differ by "
@@ -178,19 +176,22 @@ def _bridge_flags(stages: list[Stage], target: float | None, max_cost: float | N
             "estimate is off by a number of this size"
         )
     if target is not None and not last.mcse <= target:
-        spent = (
-            f"max_cost={max_cost:g} allows" if last.steps < STEPS[-1] else "are the most there are"
-        )
+        most = "there are" if last.steps == STEPS[-1] else f"max_cost={max_cost:g} allows"
         flags.append(
-            f"the standard error is {last.mcse:.3g} where target_mcse={target:g} was wanted: {last.steps} annealing "
-            f"steps {spent}"
+            f"the standard error is {last.mcse:.3g} where target_mcse={target:g} was wanted, after {_steps(last)}, the most "
+            f"that {most}"
         )
     return flags
 
 
-def worst_tension(stages: list[Stage]) -> tuple[float, float]:
+def _steps(stage: Stage) -> str:
+    return f"{stage.steps} annealing steps" if stage.steps > 1 else "a bridge without annealing"
+
+
+def _tension(stages: list[Stage]) -> tuple[float, float]:
     """Disagreement of the ends in the stage where it is clearest, and its error."""
-    return max((s.tension for s in stages), key=lambda t: abs(t[0]) / t[1] if t[1] > 0.0 else 0.0)
+    known = [s.tension for s in stages if 0.0 < s.tension[1] < math.inf]
+    return max(known, key=lambda t: abs(t[0]) / t[1], default=(0.0, math.inf))
 
 
 def _tree(idata, posterior, model, numbers, flags, stages, kernel) -> xr.DataTree:
