@@ -37,7 +37,7 @@ _LOG_2PI = math.log(2.0 * math.pi)
 #: Rows of a group of the mixed models.
 _ROWS = 5
 #: Particles and steps of the annealing runs that are the reference of the logistic regression.
-_PARTICLES, _STEPS = 2_000, 100
+_PARTICLES, _STEPS = 4_000, 300
 _QUICK: dict[str, Any] = {"seeds": 3, "problems": ["regression_10", "mixed_50"]}
 HEADERS = (
     "problem", "D", "error ± its own", "root mean square error", "stated error", "sd of z", "cover",
@@ -88,7 +88,7 @@ def mixed(n_groups: int, seed: int = 1) -> Problem:
 
 def mixed_log_evidence(x: np.ndarray, y: np.ndarray, n: int = 161) -> float:
     """Log Z of :func:`mixed` for covariates and outcomes (J, R), by the trapezoidal rule in log scales."""
-    taus, sigmas = np.linspace(-5.0, 2.0, 4 * n), np.linspace(-1.5, 1.5, n)
+    taus, sigmas = np.linspace(-9.0, 2.0, 4 * n), np.linspace(-1.5, 1.5, n)
     logs = np.array([[_given_scales(x, y, math.exp(t), math.exp(s)) for s in sigmas] for t in taus])
     half_normal = [
         u + math.log(2.0) - 0.5 * (np.exp(u) / sd) ** 2 - math.log(sd) - 0.5 * _LOG_2PI

@@ -139,6 +139,11 @@ def _draws_flags(health: Health, x: np.ndarray) -> list[str]:
             "been everywhere, and what it has missed is missing from the evidence, so sample longer or reparametrise "
             "the model"
         )
+    if health.particles:
+        flags.append(
+            "the draws of idata are particles of sequential Monte Carlo, which share ancestors: no error can count "
+            "that, and the one stated may be several times too small, so use draws of a Markov chain"
+        )
     if health.copies > _COPIES:
         flags.append(
             f"each draw of idata is there {health.copies:.1f} times: the error counts different draws only, but the "
@@ -198,7 +203,9 @@ def _tree(idata, posterior, model, numbers, flags, stages, kernel) -> xr.DataTre
     tree = xr.DataTree()
     tree["posterior"] = xr.DataTree(posterior.assign_attrs(source="idata"))
     if "sample_stats" in idata.children:
-        tree["sample_stats"] = xr.DataTree(idata["sample_stats"].to_dataset())
+        stats = idata["sample_stats"].to_dataset()
+        ragged = [name for name, v in stats.data_vars.items() if v.dtype == object]
+        tree["sample_stats"] = xr.DataTree(stats.drop_vars(ragged))  # no file can hold them
     tree["arms"] = xr.DataTree(_arms(stages))
     tree["evidence"] = xr.DataTree(
         evidence_group(

@@ -37,12 +37,15 @@ class Health(NamedTuple):
     copies : float
         Mean number of copies of a draw.
     divergences : int
+    particles : bool
+        Whether they are particles of sequential Monte Carlo.
     """
 
     r_hat: float
     ess_bulk: float
     copies: float
     divergences: int
+    particles: bool
 
 
 def check_idata(idata: object, model) -> xr.Dataset:
@@ -222,8 +225,11 @@ def health_of(idata: xr.DataTree, x: np.ndarray) -> Health:
     r_hat = float(np.max(array_stats.rhat(series, chain_axis=1, draw_axis=2)))
     ess = float(np.min(array_stats.ess(series, chain_axis=1, draw_axis=2)))
     flat = x.reshape(-1, x.shape[2])
-    divergences = 0
-    if "sample_stats" in idata.children:
-        stats = idata["sample_stats"].to_dataset()
-        divergences = int(stats["diverging"].sum()) if "diverging" in stats else 0
-    return Health(r_hat, ess, len(flat) / len(np.unique(flat, axis=0)), divergences)
+    stats = idata["sample_stats"].to_dataset() if "sample_stats" in idata.children else xr.Dataset()
+    return Health(
+        r_hat,
+        ess,
+        copies=len(flat) / len(np.unique(flat, axis=0)),
+        divergences=int(stats["diverging"].sum()) if "diverging" in stats else 0,
+        particles="log_marginal_likelihood" in stats,
+    )

@@ -386,6 +386,16 @@ def test_divergences():
     assert int(tree["evidence"]["n_divergent"]) == 40
 
 
+def test_particles(tmp_path):
+    """What pm.sample_smc returns is known by its statistics, which are ragged."""
+    idata = one_draws()
+    ragged = np.empty(CHAINS, object)
+    ragged[:] = [[0.0] * n for n in range(1, CHAINS + 1)]
+    idata["sample_stats"] = xr.DataTree(xr.Dataset({"log_marginal_likelihood": ("chain", ragged)}))
+    tree = flagged(idata, one(), "particles of sequential Monte Carlo")
+    tree.to_netcdf(tmp_path / "found.nc")
+
+
 def test_copies():
     """Weighted particles that were resampled: the error is that of the different ones."""
     rng = np.random.default_rng(1)
