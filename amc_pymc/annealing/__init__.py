@@ -5,6 +5,7 @@ from amc_pymc.annealing.ladder import Ladder, climb, cool
 from amc_pymc.annealing.paths import ReferencePath
 from amc_pymc.annealing.schedules import Schedule, make_schedule
 from amc_pymc.annealing.smc import Resampled, resample, sequential
+from amc_pymc.annealing.whitened import WhitenedPath
 
 __all__ = [
     "Annealed",
@@ -12,6 +13,7 @@ __all__ = [
     "ReferencePath",
     "Resampled",
     "Schedule",
+    "WhitenedPath",
     "anneal",
     "anneal_back",
     "climb",

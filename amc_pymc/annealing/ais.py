@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from amc_pymc.annealing.ladder import Ladder
-from amc_pymc.kernels import Kernel, Path, start
+from amc_pymc.kernels import Kernel, Path, Tuning, start
 
-__all__ = ["Annealed", "anneal", "anneal_back", "effective_share", "effective_shares"]
+__all__ = ["Annealed", "Tunings", "anneal", "anneal_back", "effective_share", "effective_shares"]
+
+
+class Tunings(Protocol):
+    """Tunings of a kernel along a path, such as those of a :class:`Ladder`."""
+
+    def at(self, beta: float) -> Tuning:
+        """Tuning at an inverse temperature."""
 
 
 class Annealed(NamedTuple):
@@ -54,7 +60,7 @@ def anneal(
     x: np.ndarray,
     betas: np.ndarray,
     kernel: Kernel,
-    ladder: Ladder,
+    ladder: Tunings,
     rng: np.random.Generator,
     *,
     n_paths: int = 0,
@@ -78,7 +84,7 @@ def anneal(
     betas : array (T + 1,)
         From 0 to 1.
     kernel : Kernel
-    ladder : Ladder
+    ladder : Tunings
         Tuning at each inverse temperature.
     rng : numpy.random.Generator
     n_paths : int
@@ -122,7 +128,7 @@ def anneal_back(
     x: np.ndarray,
     betas: np.ndarray,
     kernel: Kernel,
-    ladder: Ladder,
+    ladder: Tunings,
     rng: np.random.Generator,
 ) -> Annealed:
     r"""Anneal particles from the end of a path to its base, for a bound from the other side.

@@ -7,6 +7,8 @@ from amc_pymc.evidence.arms import (
     QuasiArm,
     SequentialArm,
 )
+from amc_pymc.evidence.bridge import Bridge, bridge
+from amc_pymc.evidence.draws_bridge import Stage, bridge_draws
 from amc_pymc.evidence.pilot import Pilot, explore, overlooked
 from amc_pymc.evidence.portfolio import ARMS, Portfolio, make_portfolio
 from amc_pymc.evidence.watch import Watch
@@ -15,12 +17,16 @@ __all__ = [
     "ARMS",
     "GRADIENT_COST",
     "AnnealingArm",
+    "Bridge",
     "ImportanceArm",
     "Pilot",
     "Portfolio",
     "QuasiArm",
     "SequentialArm",
+    "Stage",
     "Watch",
+    "bridge",
+    "bridge_draws",
     "explore",
     "make_portfolio",
     "overlooked",

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.replace import clone_replace, vectorize_graph
 
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.rows import interpreted_mode
 
 __all__ = ["unconstrain"]
+
+#: Points at which transforms of all points at once are compared with those of one.
+_CHECKED = 2
 
 
 def unconstrain(model, layout: FlatLayout, values: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -58,7 +62,6 @@ def unconstrain(model, layout: FlatLayout, values: Mapping[str, np.ndarray]) -> 
         transform = model.rvs_to_transforms[rv]
         outputs.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
     outputs = clone_replace(outputs, dict(zip(free, inputs, strict=True)), rebuild_strict=False)
-    fn = pytensor.function(inputs, outputs, mode=interpreted_mode(), on_unused_input="ignore")
     arrays = [np.asarray(values[rv.name]) for rv in free]
     n = len(arrays[0])
     for rv, array in zip(free, arrays, strict=True):
@@ -67,8 +70,32 @@ def unconstrain(model, layout: FlatLayout, values: Mapping[str, np.ndarray]) -> 
                 f"draws of {rv.name!r} must have shape ({n}, ...) with {rv.type.ndim} more dimensions, got "
                 f"{array.shape}."
             )
-    out = np.empty((n, layout.size))
-    for i in range(n):
-        found = fn(*(a[i].astype(rv.dtype) for rv, a in zip(free, arrays, strict=True)))
-        out[i] = np.concatenate([np.ravel(v) for v in found])
+    arrays = [a.astype(rv.dtype) for rv, a in zip(free, arrays, strict=True)]
+    first = _one_by_one(inputs, outputs, [a[:_CHECKED] for a in arrays], layout.size)
+    if n <= _CHECKED:
+        return first
+    try:
+        found = _at_once(inputs, outputs, arrays)
+        np.testing.assert_allclose(found[:_CHECKED], first, rtol=1e-9)
+    except Exception:  # a transform that cannot be vectorised, or not rightly
+        return _one_by_one(inputs, outputs, arrays, layout.size)
+    return found
+
+
+def _one_by_one(inputs: list, outputs: list, arrays: list[np.ndarray], size: int) -> np.ndarray:
+    """Transformed points (P, D), one after the other."""
+    fn = pytensor.function(inputs, outputs, mode=interpreted_mode(), on_unused_input="ignore")
+    out = np.empty((len(arrays[0]), size))
+    for i in range(len(out)):
+        out[i] = np.concatenate([np.ravel(v) for v in fn(*(a[i] for a in arrays))])
     return out
+
+
+def _at_once(inputs: list, outputs: list, arrays: list[np.ndarray]) -> np.ndarray:
+    """Transformed points (P, D), by one call."""
+    many = [pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in inputs]
+    graphs = vectorize_graph(outputs, dict(zip(inputs, many, strict=True)))
+    fn = pytensor.function(many, graphs, mode=interpreted_mode(), on_unused_input="ignore")
+    n = len(arrays[0])
+    parts = [np.asarray(v, float).reshape(n, -1) for v in fn(*arrays)]
+    return np.concatenate(parts, axis=1)

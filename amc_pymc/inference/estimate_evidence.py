@@ -30,6 +30,7 @@ from amc_pymc.evidence import (
 )
 from amc_pymc.extract.particles import counted
 from amc_pymc.inference.combine_estimators import Weights, check_choices, combine_estimators
+from amc_pymc.inference.evidence_from_draws import evidence_from_draws
 from amc_pymc.inference.evidence_model import (
     Elsewhere,
     compiled_particles,
@@ -65,6 +66,7 @@ _APART = 5.0
 
 def estimate_evidence(
     *,
+    idata: xr.DataTree | None = None,
     target_mcse: float | None = 0.05,
     max_cost: float | None = None,
     arms: Literal["default"] | Sequence[Any] | Mapping[str, Any] = "default",
@@ -88,12 +90,33 @@ def estimate_evidence(
     the least cost (:func:`combine_estimators`); the last, certifying round has a size fixed before it
     begins, so that its estimate of Z is exactly unbiased.
 
+    With `idata`, draws from the posterior that you have, there is neither a pilot run nor a bandit: a
+    Gaussian q is fitted to one half of the draws and bridged with the other half, and the other way round. The bridge
+    of least error (Meng & Wong 1996) solves
+
+    .. math::
+        \hat Z = \frac{\operatorname{mean}_{x \sim q}\, e^{l(x)} / (s_p e^{l(x)} + s_q \hat Z)}
+                      {\operatorname{mean}_{x \sim p}\, 1 / (s_p e^{l(x)} + s_q \hat Z)},
+        \qquad l(x) = \log \frac{p(x) L(x)}{q(x)},
+
+    with the shares s of effective draws from posterior and Gaussian. If its error is too large, draws of both ends are
+    annealed along :math:`q^{1-\beta} (p L)^\beta` in T = 2, 4, ..., 512 steps, upwards and downwards; l is then the
+    sum of the log-weights along the way, and the same equation holds (Bennett 1976; Crooks 2000). The error
+    counts the autocorrelation of the draws (Frühwirth-Schnatter 2004). The answer is consistent, not unbiased, and knows only the
+    modes that the draws know: leave `idata` out to search for others.
+
     Parameters
     ----------
+    idata : DataTree, optional
+        Draws of all free variables of the model in a group ``posterior``, from :func:`pymc.sample` with any
+        sampler or from elsewhere, at least 100, in chains and in order. Free variables must be continuous. Draws are transformed as
+        the model says, or taken from a group ``unconstrained_posterior``. A log density that PyMC or nutpie stored in
+        ``sample_stats`` is compared with that of the model.
     target_mcse : float or None, default 0.05
         Standard error of log Z to stop at, in nats. None spends `max_cost`.
     max_cost : float, optional
-        Most that may be spent, in units of `cost`; the pilot run included, unless `cost` is a callable.
+        Most that may be spent, in units of `cost`; the pilot run included, unless `cost` is a callable. With
+        `idata` the bridge without annealing is always computed.
     arms : "default", sequence or mapping
         Estimators: names, of "importance_rqmc", "importance", "ais_reference", "smc_reference", "smc",
         "ais_400", "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and
@@ -103,11 +126,12 @@ def estimate_evidence(
         As for :func:`combine_estimators`.
     cost : "count", "cpu" or callable, default "count"
         "count": evaluations of the model, a gradient counting for two; then a seed reproduces the run.
-        "cpu": seconds.
+        "cpu": seconds. With `idata` no callable.
     weights : {"predictable", "inverse_variance", "uniform"}
         Which combined estimate is the headline.
     kernel : {"hmc", "langevin", "random_walk", "slice"} or Kernel, default "hmc"
-        Moves of annealing estimators; discrete variables are moved by Metropolis.
+        Moves of annealing estimators; discrete variables are moved by Metropolis. With `idata` they must
+        be reversible, which "slice" is not.
     draws, chains : int
         Posterior draws per chain in the result. They take a part of the importance weights' accuracy,
         not of the evidence's.
@@ -115,7 +139,8 @@ def estimate_evidence(
         Default: that of the context. A ``pm.Potential`` counts as likelihood.
     random_seed : int, sequence of int, SeedSequence, Generator or None
     executor : concurrent.futures.Executor, optional
-        Where draws of the estimators are made.
+        Where draws of the estimators are made. This, `arms`, `policy`, `weights`, `draws` and `chains` are for runs
+        without `idata`.
     progressbar : bool, default True
 
     Returns
@@ -129,17 +154,26 @@ def estimate_evidence(
         :func:`combine_estimators`. ``posterior``: draws by sampling importance resampling, or from the pilot
         run where weights are too uneven (its attribute ``source``). ``observed_data``, ``constant_data``.
 
+        With `idata`: ``evidence`` with ``n_steps`` (T), ``overlap`` of Gaussian and posterior (1 if they are the same),
+        ``bridge_ess`` (effective draws that carry the estimate), ``r_hat`` and ``ess_bulk`` of the worst unconstrained
+        coordinate and ``n_divergent`` in the place of the second opinion; ``arms``: the bridge and each
+        number of steps, of which the last is the answer, with ``log_evidence_half`` of the two halves; ``posterior``
+        and ``sample_stats``: those of `idata`.
+
     Raises
     ------
     ValueError, TypeError
         Before any work: for arguments that cannot be used, models without likelihood or with an improper
-        prior.
+        prior, draws that are missing, not finite, of the wrong shape, outside of the support, too few, or of another
+        model by the log density stored with them.
 
     Warns
     -----
     UserWarning
         For every flag: estimators that disagree, heavy tails, a target missed, evidence that the pilot run saw
-        and the estimate misses, a mode that only a last search found, nan.
+        and the estimate misses, a mode that only a last search found, nan. With `idata`: chains that disagree or have few
+        effective draws, divergences, copies of draws, halves that disagree, a Gaussian that hardly overlaps with the posterior,
+        draws that are not distributed as the model says, a target missed.
 
     References
     ----------
@@ -147,6 +181,12 @@ def estimate_evidence(
     Neal (2001), Annealed importance sampling, doi:10.1023/A:1008923215028.
     Hesterberg (1995), Weighted average importance sampling and defensive mixture distributions,
     doi:10.1080/00401706.1995.10484303.
+    Meng & Wong (1996), Simulating ratios of normalizing constants via a simple identity, Statistica Sinica 6:831-860.
+    Bennett (1976), Efficient estimation of free energy differences from Monte Carlo data,
+    doi:10.1016/0021-9991(76)90078-4.
+    Crooks (2000), Path-ensemble averages in systems driven far from equilibrium, doi:10.1103/PhysRevE.61.2361.
+    Frühwirth-Schnatter (2004), Estimating marginal likelihoods for mixture and Markov switching models using bridge
+    sampling techniques, doi:10.1111/j.1368-423X.2004.00125.x.
 
     Examples
     --------
@@ -158,8 +198,32 @@ def estimate_evidence(
     ...     found = amc.estimate_evidence(target_mcse=0.01, random_seed=1, progressbar=False)
     >>> bool(abs(found["evidence"]["log_evidence"] + 3.5155) < 0.05)
     True
+
+    From posterior draws, here exact ones:
+
+    >>> import arviz as az
+    >>> import numpy as np
+    >>> draws = np.random.default_rng(1).normal(1.5, 0.5**0.5, (4, 500))
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 0.0, 1.0)
+    ...     y = pm.Normal("y", mu, 1.0, observed=[3.0])
+    >>> idata = az.from_dict({"posterior": {"mu": draws}})
+    >>> found = amc.estimate_evidence(idata=idata, model=model, random_seed=1, progressbar=False)
+    >>> bool(abs(found["evidence"]["log_evidence"] + 3.5155) < 0.02)
+    True
     """
     _check(target_mcse, max_cost)
+    if idata is not None:
+        _check_with_idata(
+            arms=(arms, "default"), policy=(policy, "lcb"), weights=(weights, "predictable"),
+            draws=(draws, 500), chains=(chains, 4), executor=(executor, None),
+        )  # fmt: skip
+        if cost not in ("count", "cpu"):
+            raise ValueError(f"cost must be 'count' or 'cpu' where idata is given, got {cost!r}.")
+        return evidence_from_draws(
+            idata, model=context_model(model), target=target_mcse, max_cost=max_cost, cost=str(cost),
+            kernel=make_kernel(kernel), random_seed=random_seed, progressbar=progressbar,
+        )  # fmt: skip
     check_choices(policy, cost, weights, scale="log")
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
     names, own = _named(arms)
@@ -235,6 +299,15 @@ def _check(target, budget) -> None:
             raise TypeError(f"{name} must be a number, got {value!r}.")
         if not 0.0 < value < math.inf:
             raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+
+
+def _check_with_idata(**given: tuple[Any, Any]) -> None:
+    """Arguments that say nothing where draws are given must have their defaults."""
+    for name, (value, default) in given.items():
+        if value is not default and value != default:
+            raise ValueError(
+                f"{name}={value!r} is for runs without idata; leave it out, or leave idata out."
+            )
 
 
 def _named(arms: Any) -> tuple[list[str] | None, dict[str, Any]]:

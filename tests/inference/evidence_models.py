@@ -31,7 +31,7 @@ SCHOOLS = list("ABCDEFGH")
 def compiled_once():
     """Inference functions find the compiled densities of a model that they have seen before."""
     patch, cached = pytest.MonkeyPatch(), functools.cache(compiled_particles)
-    for name in ("sample_ais", "estimate_evidence"):
+    for name in ("sample_ais", "estimate_evidence", "evidence_from_draws"):
         module = importlib.import_module(f"amc_pymc.inference.{name}")
         patch.setattr(module, "compiled_particles", cached)
     yield

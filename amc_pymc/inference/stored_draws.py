@@ -1,0 +1,235 @@
+"""Posterior draws that users have, on the unconstrained scale and checked against a model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from arviz_stats.base import array_stats
+
+from amc_pymc.extract.particles import ParticleDensities
+from amc_pymc.extract.unconstrain import unconstrain
+
+__all__ = ["Health", "check_idata", "foreign_density", "health_of", "stored_draws"]
+
+#: Fewer draws in all, or in a chain, cannot be split in halves that say something.
+_FEWEST, _SHORTEST = 100, 10
+#: Difference between stored and recomputed log densities that rounding explains, absolute and relative,
+#: and the share of draws that may differ by more.
+_NATS, _RELATIVE, _SHARE = 0.05, 1e-5, 0.05
+#: Libraries whose log density in sample_stats is that of the draw on the unconstrained scale.
+_COMPARABLE = {"pymc": "lp", "nutpie": "logp", "amc_pymc": "lp"}
+#: Statistics of step methods that move a part of the variables after the density was stored.
+_OTHER_STEPS = ("accept", "accepted", "scaling", "nstep_out", "race_rows")
+
+
+class Health(NamedTuple):
+    """Whether draws can be trusted as draws of one distribution.
+
+    Attributes
+    ----------
+    r_hat : float
+        The largest of all coordinates.
+    ess_bulk : float
+        The smallest of all coordinates.
+    copies : float
+        Mean number of copies of a draw.
+    divergences : int
+    particles : bool
+        Whether they are particles of sequential Monte Carlo.
+    """
+
+    r_hat: float
+    ess_bulk: float
+    copies: float
+    divergences: int
+    particles: bool
+
+
+def check_idata(idata: object, model) -> xr.Dataset:
+    """The group ``posterior`` of a result, if a model's evidence can be estimated from it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming what is missing, of the wrong shape or not finite, before anything is compiled.
+    """
+    if not isinstance(idata, xr.DataTree):
+        raise TypeError(
+            "idata must be an xarray.DataTree with a group 'posterior', as pm.sample returns it, got "
+            f"{type(idata).__name__}."
+        )
+    if "posterior" not in idata.children:
+        raise ValueError(
+            f"idata has no group 'posterior', only {sorted(map(str, idata.children))}: pass what pm.sample "
+            "returned."
+        )
+    posterior = idata["posterior"].to_dataset()
+    if absent := [d for d in ("chain", "draw") if d not in posterior.dims]:
+        raise ValueError(
+            f"the group 'posterior' of idata has no dimension {absent[0]!r}, only "
+            f"{sorted(map(str, posterior.dims))}: draws must keep their chains and their order."
+        )
+    _check_kinds(model)
+    _check_variables(posterior, model)
+    chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    if chains * draws < _FEWEST or draws < _SHORTEST:
+        raise ValueError(
+            f"idata has {chains} chains of {draws} draws; at least {_FEWEST} draws are needed, and "
+            f"{_SHORTEST} in a chain."
+        )
+    return posterior
+
+
+def _check_kinds(model) -> None:
+    discrete = [rv.name for rv in model.free_RVs if not rv.dtype.startswith("float")]
+    if discrete:
+        raise ValueError(
+            f"model has discrete free variables ({', '.join(discrete)}), and a bridge needs continuous ones: "
+            "sum them out, or use estimate_evidence(model=model) without idata."
+        )
+
+
+def _check_variables(posterior: xr.Dataset, model) -> None:
+    missing = [rv.name for rv in model.free_RVs if rv.name not in posterior]
+    if missing:
+        raise ValueError(
+            f"idata has no draws of {', '.join(missing)}; its posterior has "
+            f"{', '.join(map(str, posterior.data_vars))}. Are these draws of another model? All free variables "
+            "are needed (var_names of pm.sample leaves some out)."
+        )
+    for rv in model.free_RVs:
+        values = posterior[rv.name].values
+        lost = ~np.isfinite(values)
+        if lost.any():
+            raise ValueError(
+                f"draws of {rv.name!r} in idata are not finite: {int(lost.sum()):,} of {lost.size:,} numbers. If "
+                "a racing step method integrated its effects out, draw them by amc.recover_marginals(idata) first."
+            )
+
+
+def stored_draws(
+    idata: xr.DataTree, posterior: xr.Dataset, model, densities: ParticleDensities
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws of the free variables on the unconstrained scale (C, N, D), and the log density there (C, N).
+
+    They are read from the group ``unconstrained_posterior`` where it is complete, else transformed.
+
+    Raises
+    ------
+    ValueError
+        If a shape is wrong, or draws are where the posterior density is zero.
+    """
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    expected = densities.constrain(np.zeros((1, densities.n_dim)))
+    values = {}
+    for rv in model.free_RVs:
+        array = posterior[rv.name].transpose("chain", "draw", ...).values
+        if array.shape[2:] != expected[rv.name].shape[1:]:
+            raise ValueError(
+                f"draws of {rv.name!r} in idata have shape {array.shape[2:]}, in the model it has "
+                f"{expected[rv.name].shape[1:]}: these are draws of another model, or of other data."
+            )
+        values[rv.name] = array.reshape(-1, *array.shape[2:])
+    x = _as_stored(idata, posterior, model, densities)
+    if x is None:
+        with np.errstate(all="ignore"):
+            x = unconstrain(model, densities.layout, values)
+    log_density = _checked_density(x, values, model, densities)
+    return x.reshape(*shape, densities.n_dim), log_density.reshape(shape)
+
+
+def _as_stored(
+    idata: xr.DataTree, posterior: xr.Dataset, model, densities: ParticleDensities
+) -> np.ndarray | None:
+    """Unconstrained draws (P, D) that a sampler kept; None if they are not all there."""
+    if "unconstrained_posterior" not in idata.children:
+        return None
+    kept = idata["unconstrained_posterior"].to_dataset()
+    same = {d: kept.sizes.get(d) for d in ("chain", "draw")}
+    if any(posterior.sizes[d] != n for d, n in same.items()):
+        return None
+    parts = []
+    for rv, name, size in zip(
+        model.free_RVs, densities.layout.names, densities.layout.sizes, strict=True
+    ):
+        source = posterior if name == rv.name else kept
+        if name not in source:
+            return None
+        array = source[name].transpose("chain", "draw", ...).values
+        if array.size != size * same["chain"] * same["draw"]:  # type: ignore[operator]
+            return None
+        parts.append(array.reshape(-1, size))
+    return np.concatenate(parts, axis=1).astype(float)
+
+
+def _checked_density(
+    x: np.ndarray, values: dict[str, np.ndarray], model, densities: ParticleDensities
+) -> np.ndarray:
+    for rv, name in zip(model.free_RVs, densities.layout.names, strict=True):
+        wrong = ~np.isfinite(x[:, densities.layout.slices[name]]).all(axis=1)
+        if wrong.any():
+            raise ValueError(
+                f"{int(wrong.sum()):,} of {len(x):,} draws of {rv.name!r} in idata are outside of its support or at "
+                f"its edge, such as {np.array2string(values[rv.name][wrong][0], threshold=5)}: are these draws of "
+                "this model?"
+            )
+    still = np.flatnonzero(np.ptp(x, axis=0) == 0.0)
+    if still.size:
+        raise ValueError(
+            f"draws of {densities.layout.labels()[still[0]]} in idata are all the same: nothing can be fitted to them."
+        )
+    log_density = densities.values(x).sum(axis=0)
+    impossible = log_density == -np.inf
+    if impossible.any():
+        raise ValueError(
+            f"{int(impossible.sum()):,} of {len(x):,} draws in idata have posterior density zero: they are draws of "
+            "another model, or of other data."
+        )
+    return log_density
+
+
+def foreign_density(idata: xr.DataTree, log_density: np.ndarray) -> str | None:
+    """Say so if the log density that a sampler stored is not that of the model at the draws (C, N).
+
+    A constant difference does not matter: samplers may leave constants out. The densities are not
+    compared where step methods moved some variables after it was stored.
+    """
+    if "sample_stats" not in idata.children:
+        return None
+    stats = idata["sample_stats"].to_dataset()
+    library = str(idata["posterior"].attrs.get("inference_library", ""))
+    name = _COMPARABLE.get(library)
+    if name not in stats or any(other in stats for other in _OTHER_STEPS):
+        return None
+    if stats[name].sizes != {"chain": log_density.shape[0], "draw": log_density.shape[1]}:
+        return None
+    stored = stats[name].transpose("chain", "draw").values
+    gap = stored - log_density
+    gap -= np.median(gap)
+    unlike = ~(np.abs(gap) <= _NATS + _RELATIVE * np.abs(stored))
+    if unlike.mean() <= _SHARE:
+        return None
+    return (
+        f"the log density of the model differs from {name!r} in the sample_stats of idata at "
+        f"{unlike.mean():.0%} of the draws, by up to {np.abs(gap).max():.3g} nats beside a constant: the draws are of "
+        "another model, or of other data"
+    )
+
+
+def health_of(idata: xr.DataTree, x: np.ndarray) -> Health:
+    """R-hat, effective draws, copies and divergences of draws (C, N, D)."""
+    series = np.ascontiguousarray(np.moveaxis(x, 2, 0))
+    r_hat = float(np.max(array_stats.rhat(series, chain_axis=1, draw_axis=2)))
+    ess = float(np.min(array_stats.ess(series, chain_axis=1, draw_axis=2)))
+    flat = x.reshape(-1, x.shape[2])
+    stats = idata["sample_stats"].to_dataset() if "sample_stats" in idata.children else xr.Dataset()
+    return Health(
+        r_hat,
+        ess,
+        copies=len(flat) / len(np.unique(flat, axis=0)),
+        divergences=int(stats["diverging"].sum()) if "diverging" in stats else 0,
+        particles="log_marginal_likelihood" in stats,
+    )

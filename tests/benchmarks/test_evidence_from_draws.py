@@ -1,0 +1,81 @@
+import json
+import math
+import subprocess
+import sys
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scipy.integrate import dblquad
+from scipy.special import expit
+from scipy.stats import halfnorm, multivariate_normal, norm
+
+from benchmarks import evidence_from_draws as bench
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_mixed_model_given_its_scales():
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((2, 3, 5))
+    tau, sigma = 0.7, 1.3
+    group = np.repeat(np.arange(3), 5)
+    covariance = sigma**2 * np.eye(15) + tau**2 * (group[:, None] == group)
+    covariance += 4.0 * (1.0 + np.outer(x.ravel(), x.ravel()))
+    expected = multivariate_normal(np.zeros(15), covariance).logpdf(y.ravel())
+    assert bench._given_scales(x, y, tau, sigma) == pytest.approx(expected)
+
+
+def test_mixed_model():
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((2, 8, 5))
+
+    def density(tau, sigma):
+        log_prior = halfnorm.logpdf(tau, scale=1.0) + halfnorm.logpdf(sigma, scale=2.0)
+        return math.exp(bench._given_scales(x, y, tau, sigma) + log_prior + 60.0)
+
+    exact = math.log(dblquad(density, 0.3, 3.0, 1e-6, 4.0, epsrel=1e-5)[0]) - 60.0
+    assert bench.mixed_log_evidence(x, y, n=81) == pytest.approx(exact, abs=0.002)
+
+
+def test_logistic_regression():
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_normal((20, 1)), (rng.random(20) < 0.5).astype(float)
+    beta = np.linspace(-8.0, 8.0, 4001)
+    p = expit(X * beta)
+    likelihood = np.prod(np.where(y[:, None] > 0.0, p, 1.0 - p), axis=0)
+    exact = math.log(np.sum(likelihood * norm.pdf(beta)) * (beta[1] - beta[0]))
+    found, error = bench.logistic_log_evidence(X, y)
+    assert 0.0 < error < 0.01
+    assert abs(found - exact) < 4.0 * error
+
+
+def test_summary():
+    common = {"problem": "p", "n_dim": 2, "truth_error": 0.0, "evaluations": 10, "gradients": 0}
+    common |= {"cpu_s": 0.1, "nuts_cpu_s": 1.0, "mcse": 0.1}
+    rows = [
+        common | {"error": 0.1, "flags": "", "steps": 1},
+        common | {"error": -0.3, "flags": "a flag", "steps": 8},
+    ]
+    found = bench.summarise(rows)
+    assert found["bias"] == pytest.approx(-0.1)
+    assert found["rmse"] == pytest.approx(math.sqrt(0.05))
+    assert found["z_sd"] == pytest.approx(math.sqrt(5.0))
+    assert (found["cover"], found["flagged"], found["steps"]) == (0.5, 0.5, [1, 8])
+    assert len(bench.line(found)) == len(bench.HEADERS)
+
+
+@pytest.mark.slow
+def test_the_script_runs(tmp_path):
+    pytest.importorskip("nutpie")
+    script = str(ROOT / "benchmarks" / "evidence_from_draws.py")
+    options = ["--quick", "--problems", "regression_10", "--seeds", "2", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, script, *options], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert "regression_10" in done.stdout
+    rows = json.loads((tmp_path / "evidence_from_draws.json").read_text())["rows"]
+    assert len(rows) == 2
+    assert all(abs(r["error"]) < 5.0 * r["mcse"] for r in rows)

@@ -1,0 +1,182 @@
+"""Evidence from draws: halves, fits and annealing on densities written in NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+
+from scipy.special import gammaln
+from scipy.stats import norm, t
+
+from amc_pymc.evidence.draws_bridge import STEPS, bridge_draws, bridge_stage, halves_of
+from amc_pymc.kernels import HMC, RandomWalk
+from amc_pymc.rng import as_generator
+from tests.evidence.test_bridge import autoregressive
+
+
+class Gaussian:
+    """exp(-|x|^2 / 2)."""
+
+    def __init__(self, n_dim):
+        self.n_dim = n_dim
+        self.log_z = 0.5 * n_dim * math.log(2.0 * math.pi)
+        self.values_seen = self.gradients_seen = 0
+
+    def values(self, x):
+        self.values_seen += len(x)
+        return np.array([-0.5 * np.vecdot(x, x), np.zeros(len(x))])
+
+    def gradients(self, x):
+        self.gradients_seen += len(x)
+        terms = np.array([-0.5 * np.vecdot(x, x), np.zeros(len(x))])
+        return terms, np.array([-x, np.zeros_like(x)])
+
+    def draws(self, seed, *, length=500, rho=0.5):
+        rng = np.random.default_rng(seed)
+        chains = [autoregressive(rng, (4, length), rho) for _ in range(self.n_dim)]
+        return np.stack(chains, axis=2)
+
+
+class Heavy(Gaussian):
+    """Independent coordinates with Student t densities of five degrees of freedom."""
+
+    def __init__(self, n_dim):
+        super().__init__(n_dim)
+        self.log_z = n_dim * float(gammaln(2.5) - gammaln(3.0) + 0.5 * math.log(5.0 * math.pi))
+
+    def values(self, x):
+        return np.array([-3.0 * np.log1p(x**2 / 5.0).sum(axis=1), np.zeros(len(x))])
+
+    def gradients(self, x):
+        return self.values(x), np.array([-6.0 * x / (5.0 + x**2), np.zeros_like(x)])
+
+    def draws(self, seed, **settings):
+        return t(5.0).ppf(norm.cdf(super().draws(seed, **settings)))
+
+
+def stages(density, seed, *, target=0.5, kernel=None, budget=lambda cost: True, **settings):
+    x = density.draws(seed, **settings)
+    rng = as_generator(1000 + seed)
+    return bridge_draws(density, x, kernel or HMC(), rng, target=target, budget=budget)
+
+
+def in_steps(density, seed, steps, **settings):
+    """One stage with so many annealing steps."""
+    from amc_pymc.evidence.draws_bridge import _tuned
+
+    rng, halves = as_generator(1000 + seed), halves_of(density, density.draws(seed, **settings))
+    return bridge_stage(halves, steps, HMC(), _tuned(halves, HMC(), rng)[0], rng)
+
+
+@pytest.mark.parametrize(
+    "density", [Gaussian(1), Gaussian(5), Gaussian(30), Heavy(5), Heavy(30)], ids=type
+)
+def test_errors(density):
+    """Sixty seeds with autocorrelated draws: no bias, and errors as large as stated."""
+    found = [stages(density, seed)[-1] for seed in range(60)]
+    z = np.array([(f.log_z - density.log_z) / f.mcse for f in found])
+    assert all(f.steps == 1 for f in found)
+    assert abs(z.mean()) < 4.0 / math.sqrt(60)
+    assert 0.63 < z.std() < 1.37  # four standard errors
+
+
+def test_errors_that_the_halves_share():
+    """Three hundred short runs: without what is shared, errors would be a fifth larger than stated."""
+    density = Gaussian(10)
+    found = [stages(density, seed, rho=0.0, length=200)[-1] for seed in range(300)]
+    z = np.array([(f.log_z - density.log_z) / f.mcse for f in found])
+    assert 0.84 < z.std() < 1.16  # four standard errors
+
+
+def test_errors_of_slow_chains_and_few_draws():
+    density = Gaussian(30)
+    found = [stages(density, seed, rho=0.9, length=1000)[-1] for seed in range(60)]
+    z = np.array([(f.log_z - density.log_z) / f.mcse for f in found])
+    assert 0.63 < z.std() < 1.37
+
+
+@pytest.mark.parametrize("density", [Gaussian(5), Heavy(20)], ids=type)
+def test_errors_with_annealing(density):
+    found = [in_steps(density, seed, 8) for seed in range(40)]
+    z = np.array([(f.log_z - density.log_z) / f.mcse for f in found])
+    assert abs(z.mean()) < 4.0 / math.sqrt(40)
+    assert 0.55 < z.std() < 1.45
+
+
+def test_more_steps_make_smaller_errors():
+    few, many = (in_steps(Heavy(30), 1, steps) for steps in (2, 32))
+    assert many.mcse < 0.5 * few.mcse
+    assert many.overlap > few.overlap
+
+
+def test_steps_grow_until_the_target_is_met():
+    found = stages(Heavy(30), 1, target=0.01)
+    steps = [s.steps for s in found]
+    assert steps == sorted(set(steps) & set(STEPS))
+    assert all(s.mcse > 0.01 for s in found[:-1])
+    assert found[-1].mcse <= 0.01
+    assert abs(found[-1].log_z - Heavy(30).log_z) < 4.0 * found[-1].mcse
+
+
+def test_the_budget_ends_it():
+    found = stages(Heavy(30), 1, target=1e-6, budget=lambda cost: cost < 1e5)
+    assert [s.steps for s in found] == [1, 16]  # 512 were wanted, 16 are the most that can be had
+    assert found[-1].cost < 1.2e5
+
+
+def test_without_target_the_budget_is_spent():
+    found = stages(Gaussian(2), 1, target=None, budget=lambda cost: cost < 6e4)
+    assert [s.steps for s in found] == [1, 8]
+
+
+@pytest.mark.parametrize("kernel", [HMC(), RandomWalk()], ids=lambda k: k.name)
+def test_costs_are_what_was_evaluated(kernel):
+    density = Gaussian(3)
+    found = stages(
+        density, 1, target=None, kernel=kernel, budget=lambda cost: cost < 4e4, length=100
+    )
+    assert len(found) > 1
+    assert sum(s.cost for s in found) == density.values_seen + 2 * density.gradients_seen
+
+
+def test_same_seed_same_numbers():
+    one, two, other = (stages(Heavy(5), seed, target=0.005)[-1] for seed in (1, 1, 2))
+    assert one == two
+    assert one != other
+
+
+def test_fits_do_not_see_the_draws_they_are_bridged_with():
+    density = Gaussian(3)
+    x = density.draws(1)
+    changed = x.copy()
+    changed[:, 250:] *= 2.0
+    first, second = halves_of(density, x), halves_of(density, changed)
+    np.testing.assert_array_equal(first[1].path.cholesky, second[1].path.cholesky)
+    assert not np.array_equal(first[0].path.cholesky, second[0].path.cholesky)
+    np.testing.assert_allclose(
+        first[0].path.points(first[0].z.reshape(-1, 3)), x[:, :250].reshape(-1, 3)
+    )
+    assert first[0].z.shape == (4, 250, 3)
+
+
+def test_shared_errors():
+    """Of a Gaussian posterior the errors of the fits explain all, of another one little."""
+    gaussian, heavy = (halves_of(d, d.draws(1)) for d in (Gaussian(20), Heavy(20)))
+    assert gaussian[0].shared > 0.6
+    assert heavy[0].shared < 0.2
+
+
+def test_halves_that_differ_are_not_believed():
+    density = Gaussian(2)
+    x = density.draws(1)
+    x[:, 250:] += 4.0
+    (stage, *_) = bridge_draws(
+        density, x, HMC(), as_generator(1), target=0.5, budget=lambda cost: False
+    )
+    assert not stage.believed
+
+
+def test_copies_are_counted():
+    density = Gaussian(2)
+    x = np.repeat(density.draws(1, length=100), 5, axis=1)
+    assert halves_of(density, x)[0].copies == pytest.approx(5.0)
