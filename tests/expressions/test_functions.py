@@ -128,6 +128,16 @@ def test_printed_operations_of_two_arguments_are_those_on_arrays():
         np.testing.assert_allclose(a, b, rtol=8 * EPS, err_msg=op)
 
 
+def test_powers_by_constants():
+    """Small whole ones are products."""
+    g = Graph()
+    x = g.leaf("local", 0)
+    powers = [2, 3, -1, -3, 5.0, 0.5, -0.5, 1.7, 0, 31, 33, -40]
+    at = np.array([0.3, 1.0, 2.5, 7.0])
+    got = compiled(g, [g.make("pow", x, g.const(p)) for p in powers])(at[:, None])
+    np.testing.assert_allclose(got, at[:, None] ** np.array(powers, float), rtol=1e-13)
+
+
 def test_errors_of_the_branch_free_functions():
     """The bounds that their docstrings promise, against NumPy."""
     rng = np.random.default_rng(2)
