@@ -15,7 +15,7 @@ from amc_pymc.expressions import GROUP, LOCAL, ROW, Families, Graph
 from amc_pymc.extract.graphs import rebuilt
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.rows import RowLogp
-from amc_pymc.extract.scalars import Index, Reader, Unaddressable, stabilised
+from amc_pymc.extract.scalars import Index, NotScalar, Reader, Unaddressable, stabilised
 
 __all__ = [
     "Column",
@@ -286,7 +286,10 @@ def row_expression(
         new = row_input.placeholder.type.clone(shape=tuple(own))()
         memo[row_input.placeholder] = new
         leaves[new] = _column_leaf(k, arrays, axis, columns, graph)
-    (output,) = rebuilt([rows._output], memo)
+    try:
+        (output,) = rebuilt([rows._output], memo)
+    except (TypeError, ValueError) as error:  # as many rows as columns: one is taken for the other
+        raise NotScalar(f"its shapes are not those of one row ({error})") from error
     reader = element_reader(graph, leaves, columns, families)
     return reader.element(stabilised(output), (graph.const(0),))
 

@@ -185,6 +185,20 @@ def test_rows_that_are_no_scalar_expression_say_why(caplog):
     assert "Rows of y are compiled by PyTensor" in caplog.text
 
 
+def test_as_many_rows_as_columns_are_no_obstacle():
+    """A shape of the model is then taken for the number of rows."""
+    from amc_pymc.step_methods import RacingMetropolis
+
+    values = np.random.default_rng(1).normal(size=(3, 3))
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu", shape=3), pm.HalfNormal("s"), observed=values)
+        rows = extract_rows(model)
+        assert RacingMetropolis(progressbar=False).prepared is not None
+    point = model.initial_point()
+    expected = -0.5 * (values**2 + np.log(2.0 * np.pi)).sum(axis=1)
+    np.testing.assert_allclose(rows(point, np.arange(3)), expected)
+
+
 def test_integers_that_are_no_floats_are_left_to_pytensor():
     *_, rng = data()
     with pm.Model() as model:

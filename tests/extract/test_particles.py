@@ -349,7 +349,9 @@ def test_densities_are_those_of_pymc(name):
 
 
 @pytest.mark.parametrize("n_rows", [12, 40])
-@pytest.mark.parametrize("name", ["mixture_of_regressions", "zero_inflated_poisson", "shrunk"])
+@pytest.mark.parametrize(
+    "name", ["mixture_of_regressions", "zero_inflated_poisson", "discrete_free", "shrunk"]
+)
 def test_printed_densities_are_those_of_pytensor(name, n_rows):
     """Few rows are one expression, many rows a loop; so are coefficients that are products."""
     model = shrunk(n_rows) if name == "shrunk" else build(name, n_rows=n_rows)

@@ -47,6 +47,18 @@ def test_values_gradient_and_hessian(kernels):
     np.testing.assert_allclose(kernels.hessian(eta, units, data), -X.T @ X)
 
 
+def test_totals_of_all_rows_at_several_points(kernels):
+    """More rows than two blocks hold."""
+    data, design, y, _, rng = problem()
+    etas = rng.normal(size=(3, 2))
+    columns, r = np.ascontiguousarray(data.T), y - etas @ design.T
+    expected = -0.5 * (r**2).sum(axis=1)
+    np.testing.assert_allclose(kernels.totals(etas, columns), expected)
+    values, slopes = kernels.total_gradients(etas, columns)
+    np.testing.assert_allclose(values, expected)
+    np.testing.assert_allclose(slopes, r @ design)
+
+
 @pytest.mark.parametrize("mask", [(1.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
 def test_residuals(mask, kernels):
     """Rows are quadratic: nothing is left where all coordinates are expanded."""
