@@ -17,7 +17,7 @@ import numba
 
 from numba.core import caching
 
-__all__ = ["njit", "source_digest"]
+__all__ = ["njit", "source_digest", "source_files"]
 
 
 def njit(*args, **settings):
@@ -57,6 +57,15 @@ def source_digest(path: Path) -> bytes:
     root = path.parent
     while (root.parent / "__init__.py").exists():
         root = root.parent
+    digest = hashlib.sha256()
+    for file in source_files(path, root):
+        digest.update(str(file.relative_to(root)).encode())
+        digest.update(_read(file))
+    return digest.digest()
+
+
+def source_files(path: Path, root: Path) -> list[Path]:
+    """A file of the package in the folder ``root``, and all that it imports from the package."""
     seen: set[Path] = set()
     waiting = [path]
     while waiting:
@@ -64,11 +73,7 @@ def source_digest(path: Path) -> bytes:
         if file not in seen:
             seen.add(file)
             waiting.extend(_imported(file, root))
-    digest = hashlib.sha256()
-    for file in sorted(seen):
-        digest.update(str(file.relative_to(root)).encode())
-        digest.update(_read(file))
-    return digest.digest()
+    return sorted(seen)
 
 
 @functools.cache

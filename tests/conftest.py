@@ -11,7 +11,7 @@ from pytensor.compile.mode import Mode
 def _interpret_pymc():
     """PyMC's own functions (traces, NUTS, predictions) are called too seldom to be worth compiling."""
     mode = Mode(linker="py", optimizer="fast_run").excluding("fusion", "BlasOpt", "cxx_only")
-    with pytensor.config.change_flags(mode=mode):
+    with pytensor.config.change_flags(mode=mode, cxx="", traceback__limit=0):
         yield
 
 

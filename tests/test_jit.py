@@ -10,7 +10,7 @@ import pytest
 
 import amc_pymc
 
-from amc_pymc.jit import source_digest
+from amc_pymc.jit import source_digest, source_files
 
 FILES = {
     "__init__.py": "",
@@ -110,3 +110,11 @@ def test_kernels_of_the_package_are_keyed_by_what_they_call():
     stamp = run_transitions._cache._impl.locator.get_source_stamp()
     assert stamp == source_digest(root / "samplers" / "metropolis.py")
     assert stamp != source_digest(root / "racing" / "race.py")
+
+
+@pytest.mark.parametrize("name", ["samplers/metropolis.py", "row_kernels/loops.py"])
+def test_kernels_do_not_depend_on_the_whole_package(name):
+    """``from amc_pymc import x`` would lead to all that the package names."""
+    root = Path(amc_pymc.__file__).parent
+    rooms = {file.relative_to(root).parts[0] for file in source_files(root / name, root)}
+    assert rooms and not rooms & {"__init__.py", "extract", "inference", "step_methods", "plots"}

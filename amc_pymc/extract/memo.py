@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import pytensor
+
 __all__ = ["remembered", "remembering"]
 
 _known: ContextVar[dict[Hashable, Any] | None] = ContextVar("known", default=None)
@@ -18,7 +20,9 @@ _known: ContextVar[dict[Hashable, Any] | None] = ContextVar("known", default=Non
 def remembering() -> Iterator[None]:
     """Results of :func:`remembered` functions are kept until the end of the block.
 
-    The models must not change inside it. A block within another one keeps what that knows.
+    The models must not change inside it. A block within another one keeps what that knows. PyTensor
+    starts no C compiler meanwhile, which takes seconds for constants that are folded once, and notes
+    no line of source for each of its variables.
 
     Examples
     --------
@@ -37,7 +41,8 @@ def remembering() -> Iterator[None]:
         return
     token = _known.set({})
     try:
-        yield
+        with pytensor.config.change_flags(cxx="", traceback__limit=0):
+            yield
     finally:
         _known.reset(token)
 

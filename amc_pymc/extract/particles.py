@@ -40,6 +40,7 @@ from pytensor.tensor.random.type import RandomType
 from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.graphs import is_random, lowered
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.native import compile_graph
 from amc_pymc.extract.printed_terms import PrintedTerms, RowTerm, printed_terms, row_term
 from amc_pymc.extract.prior import IMPROPER, PriorDraws
@@ -353,6 +354,7 @@ class _Outputs:
         return pytensor.function([x], graphs, mode=interpreted_mode(), on_unused_input="ignore")
 
 
+@remembering()
 def extract_particles(model) -> ParticleDensities:
     """Prior, likelihood and prior draws of a model, for many particles at once.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc import bounds
+from amc_pymc.bounds import b_normal, expected_rows
 from amc_pymc.racing import rules
 from amc_pymc.racing.lil_ucb import upper_half_width
 from amc_pymc.racing.race import RaceRule
@@ -82,12 +82,12 @@ class NormalRace:
         if self.batch_size >= n_raced:
             return np.full(gaps.shape, float(n_raced))
         marginal = self.variance == "marginal"
-        b = bounds.b_normal(
+        b = b_normal(
             self.delta / (2 if marginal else 1),
             self.batch_size / n_raced,
             sides="one" if marginal else "two",
         )
-        return np.asarray(bounds.expected_rows(gaps, n_raced, int(self.batch_size), b))
+        return np.asarray(expected_rows(gaps, n_raced, int(self.batch_size), b))
 
 
 @dataclass(frozen=True)
