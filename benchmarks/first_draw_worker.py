@@ -61,7 +61,7 @@ def interpreted(model, seed: int) -> tuple[Step, Callable[[Any], Any]]:
     step, draw = racing(model, seed)
 
     def interpreted_draw(step):
-        with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        with pytensor.config.change_flags(mode="FAST_COMPILE", cxx=""):
             return draw(step)
 
     return step, interpreted_draw

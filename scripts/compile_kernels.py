@@ -31,6 +31,7 @@ def main(n_rows: int = 400, n_columns: int = 10) -> None:
         draw(amc.RacingMetropolis())
         amc.RacingMetropolis(proposal="langevin")
         draw(amc.RacingSlice())
+        amc.estimate_evidence(target_mcse=0.5, progressbar=False)
     with pm.Model():  # coefficients that are functions of parameters
         scaled = pm.Normal("z", shape=n_columns) * pm.HalfNormal("sd")
         pm.Normal("y", pm.Data("X", features) @ scaled, 1.0, observed=features[:, 0])
@@ -52,7 +53,7 @@ def main(n_rows: int = 400, n_columns: int = 10) -> None:
 
 def draw(step) -> None:
     """Take draws with a step; PyMC's own functions are not worth compiling."""
-    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+    with pytensor.config.change_flags(mode="FAST_COMPILE", cxx=""):
         pm.sample(
             5,
             tune=5,
