@@ -5,17 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from amc_pymc.expressions.machine import call
+from amc_pymc.expressions.stages import N_SHARED, ROWS, SHARED
 from amc_pymc.jit import njit
 from amc_pymc.marginals.layout import (
     JET,
-    KEPT,
-    N_KEPT,
-    N_SHARED,
     PRIOR_JET,
     PRIOR_VALUE,
     ROWS_JET,
     ROWS_VALUE,
-    SHARED,
 )
 from amc_pymc.marginals.parts import padded
 
@@ -25,25 +22,11 @@ _compiled = njit(cache=True, error_model="numpy")
 
 
 @_compiled
-def of_parameters(program, stage, eta):
-    """What depends on parameters only."""
-    out = np.empty(max(1, program[stage + N_SHARED]))
-    call(program[stage + SHARED], eta, out)
-    return out
-
-
-@_compiled
 def of_line(program, at, du, dv):
     """The same for directional derivatives."""
     out = np.empty(max(1, program[JET + N_SHARED]))
     call(program[JET + SHARED], at, du, dv, out)
     return out
-
-
-@_compiled
-def room_of(program, stage, width):
-    """Room for what depends on rows, but not on local effects."""
-    return np.empty((max(1, program[stage + N_KEPT]), width))
 
 
 @_compiled
@@ -58,7 +41,7 @@ def gather(rows, begin, n, block):
 def keep_rows(program, stage, eta, shared, block, size, kept):
     """Write what depends on the rows of a block, but not on local effects."""
     call(
-        program[stage + KEPT], eta, shared, block, block.shape[1], padded(size), kept, kept.shape[1]
+        program[stage + ROWS], eta, shared, block, block.shape[1], padded(size), kept, kept.shape[1]
     )  # fmt: skip
 
 

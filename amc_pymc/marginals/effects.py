@@ -10,18 +10,16 @@ from amc_pymc.expressions.leaves import (
     N_COLUMNS,
 )
 from amc_pymc.expressions.machine import call
+from amc_pymc.expressions.stages import ROWS, of_parameters, room_of
 from amc_pymc.jit import njit
 from amc_pymc.marginals.blocks import (
     gather,
     keep_rows,
     log_density,
-    of_parameters,
-    room_of,
 )
 from amc_pymc.marginals.climb import climb
 from amc_pymc.marginals.layout import (
     DISCRETE,
-    KEPT,
     N_LOCAL,
     ROWS_VALUE,
     VALUE,
@@ -64,7 +62,7 @@ def row_values(eta, effects, levels, rows, program):
     out = np.zeros(levels.size)
     for i in range(levels.size):
         gather(rows, i, 1, block)
-        call(program[VALUE + KEPT], eta, shared, block, 1, 1, kept, 1)
+        call(program[VALUE + ROWS], eta, shared, block, 1, 1, kept, 1)
         call(program[ROWS_VALUE], eta, shared, kept, 1, 1, 1, effects[levels[i]], out[i:])
     return out
 

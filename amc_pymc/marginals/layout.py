@@ -1,8 +1,7 @@
 """Where the loops of groups find what a model has printed.
 
-The description of leaves of a row comes first (:mod:`amc_pymc.expressions.leaves`). A *stage* takes
-four places: the address of a function of parameters, that of a function of rows that reads its
-results, how many results there are, and how many rows of output.
+The description of leaves of a row comes first (:mod:`amc_pymc.expressions.leaves`). A stage takes four
+places (:mod:`amc_pymc.expressions.stages`).
 """
 
 from __future__ import annotations
@@ -25,5 +24,3 @@ ROWS_SLOPES, ROWS_PLACES, N_SLOPES = (DOTS_AT + k for k in (19, 20, 21))
 PRIOR_VALUE, PRIOR_NEWTON, PRIOR_JET, PRIOR_SLOPES, PRIOR_PLACES, END = (
     *(DOTS_AT + k for k in (22, 23, 24, 25, 26, 27)),
 )
-#: In a stage.
-SHARED, KEPT, N_SHARED, N_KEPT = 0, 1, 2, 3

@@ -34,6 +34,7 @@ from amc_pymc.expressions.leaves import (
     add_transposed,
 )
 from amc_pymc.expressions.machine import call
+from amc_pymc.expressions.stages import ROWS, of_parameters, room_of
 from amc_pymc.jit import njit
 from amc_pymc.marginals.blocks import (
     gather,
@@ -41,14 +42,11 @@ from amc_pymc.marginals.blocks import (
     keep_rows,
     log_density,
     of_line,
-    of_parameters,
-    room_of,
 )
 from amc_pymc.marginals.climb import climb
 from amc_pymc.marginals.layout import (
     DISCRETE,
     JET,
-    KEPT,
     N_LOCAL,
     N_PRIOR_LEAVES,
     N_SLOPES,
@@ -163,7 +161,7 @@ def _expansion(
     Writes the logarithms of the integrand at the nodes to ``terms`` (K,).
     """
     call(
-        program[JET + KEPT], at, du, dv, shared, block, block.shape[1], padded(size), kept,
+        program[JET + ROWS], at, du, dv, shared, block, block.shape[1], padded(size), kept,
         kept.shape[1],
     )  # fmt: skip
     n_nodes = log_weights.size

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from amc_pymc.expressions.machine import call
+from amc_pymc.expressions.stages import N_KEPT, N_SHARED, ROWS, SHARED, of_parameters
 from amc_pymc.jit import njit
 from amc_pymc.row_kernels.layout import (
     COEFFICIENT_LEAVES,
@@ -21,25 +22,13 @@ from amc_pymc.row_kernels.layout import (
     FAMILY_WIDTH,
     N_COEFFICIENTS,
     N_FAMILIES,
-    N_KEPT,
     N_PARAMETERS,
-    N_SHARED,
-    ROWS,
-    SHARED,
 )
 from amc_pymc.row_kernels.pull_back import pull_along, pull_gradient, pull_hessian
 
 __all__: list[str] = []
 
 _compiled = njit(cache=True, error_model="numpy")
-
-
-@_compiled
-def of_parameters(program, stage, z):
-    """What depends on parameters only."""
-    out = np.empty(max(1, program[stage + N_SHARED]))
-    call(program[stage + SHARED], z, out)
-    return out
 
 
 @_compiled

@@ -1,8 +1,7 @@
 """Where the loops of rows find what a model has printed.
 
-The description of leaves comes first (:mod:`amc_pymc.expressions.leaves`). A *stage* takes four
-places: the address of a function of parameters, that of a function of rows that reads its results,
-how many results there are, and how many rows of output.
+The description of leaves comes first (:mod:`amc_pymc.expressions.leaves`). A stage takes four places
+(:mod:`amc_pymc.expressions.stages`).
 """
 
 from __future__ import annotations
@@ -21,5 +20,3 @@ VALUE, TAYLOR, SLOPES, CURVES, END = (FAMILIES_AT + 1 + 4 * k for k in range(5))
 #: Of a family: first coefficient, number, stages of values, directional and other derivatives.
 FAMILY_FIRST, FAMILY_SIZE, FAMILY_VALUE, FAMILY_JET, FAMILY_DERIVATIVES = 0, 1, 2, 6, 10
 FAMILY_WIDTH = 14
-#: In a stage.
-SHARED, ROWS, N_SHARED, N_KEPT = 0, 1, 2, 3

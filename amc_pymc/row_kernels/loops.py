@@ -32,6 +32,7 @@ from amc_pymc.expressions.leaves import (
     along_leaves,
 )
 from amc_pymc.expressions.machine import call
+from amc_pymc.expressions.stages import N_KEPT, N_SHARED, ROWS, of_parameters, room_of
 from amc_pymc.jit import njit
 from amc_pymc.row_kernels.coefficients import (
     extended,
@@ -40,14 +41,10 @@ from amc_pymc.row_kernels.coefficients import (
     hessian_by_parameters,
     line_by_parameters,
     of_line,
-    of_parameters,
 )
 from amc_pymc.row_kernels.layout import (
     CURVES,
     N_COEFFICIENTS,
-    N_KEPT,
-    N_SHARED,
-    ROWS,
     SLOPES,
     TAYLOR,
     VALUE,
@@ -83,12 +80,6 @@ def _gather(data, units, begin, n, block):
 def _block(program, units):
     """Room for the columns of the largest block."""
     return np.empty((program[N_COLUMNS], min(_BLOCK, max(1, units.size))))
-
-
-@_compiled
-def _room(program, stage, block):
-    """Room for what a stage writes for each row of a block."""
-    return np.empty((max(1, program[stage + N_KEPT]), block.shape[1]))
 
 
 @_compiled
@@ -161,7 +152,7 @@ def values(eta, units, data, program, table):
     z = extended(eta, program, table)
     shared = of_parameters(program, VALUE, z)
     block = _block(program, units)
-    kept = _room(program, VALUE, block)
+    kept = room_of(program, VALUE, block.shape[1])
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
         _gather(data, units, begin, n, block)
@@ -183,7 +174,7 @@ def rewards(points, centre, units, mask, data, program, table):
     here, there = of_parameters(program, VALUE, x), of_parameters(program, VALUE, x_new)
     jet = of_line(program, TAYLOR, z, zu, zv, zw)
     block = _block(program, units)
-    kept, terms = _room(program, VALUE, block), _room(program, TAYLOR, block)
+    kept, terms = room_of(program, VALUE, block.shape[1]), room_of(program, TAYLOR, block.shape[1])
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
         _gather(data, units, begin, n, block)
@@ -207,7 +198,7 @@ def state_rewards(points, centre, units, mask, data, program, table):
     m, n_points, size = units.size, points.shape[0], centre.size
     out = np.empty((n_points, m))
     block = _block(program, units)
-    kept, terms = _room(program, VALUE, block), _room(program, TAYLOR, block)
+    kept, terms = room_of(program, VALUE, block.shape[1]), room_of(program, TAYLOR, block.shape[1])
     at, du, dv = np.empty(size), np.empty(size), np.empty(size)
     # Of each point: itself, where it is expanded, and the directions of the expansion.
     z = np.empty((n_points, 5, size + program[N_COEFFICIENTS]))
@@ -254,7 +245,7 @@ def gradient(eta, units, data, program, table):
     total, out = 0.0, np.zeros(z.size)
     shared = of_parameters(program, SLOPES, z)
     block = _block(program, units)
-    part, at = _room(program, SLOPES, block), _places(program, block)
+    part, at = room_of(program, SLOPES, block.shape[1]), _places(program, block)
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
         _gather(data, units, begin, n, block)
@@ -275,7 +266,7 @@ def hessian(eta, units, data, program, table):
     same, other = np.zeros((size, size)), np.zeros((size, size))
     shared = of_parameters(program, CURVES, z)
     block = _block(program, units)
-    part, at = _room(program, CURVES, block), _places(program, block)
+    part, at = room_of(program, CURVES, block.shape[1]), _places(program, block)
     work = np.empty(block.shape[1])
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
@@ -363,7 +354,7 @@ def _expanded_gradient(centre, du, units, data, program, table):
     shared = of_parameters(program, CURVES, z)
     slopes, expanded = np.zeros(z.size), np.zeros(z.size)
     block = _block(program, units)
-    part, at = _room(program, CURVES, block), _places(program, block)
+    part, at = room_of(program, CURVES, block.shape[1]), _places(program, block)
     direction = np.empty(max(1, program[N_ENTRIES] + program[N_DOTS]))
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
