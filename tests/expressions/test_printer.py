@@ -10,7 +10,7 @@ import pytest
 
 from numba import njit
 
-from amc_pymc.expressions import GROUP, LOCAL, ROW, Graph
+from amc_pymc.expressions import GROUP, LOCAL, ROW, Graph, machine
 from amc_pymc.expressions.machine import Printed, call, kernel_folder
 from amc_pymc.expressions.printer import Printer, Stages
 from tests.expressions.printing import compiled, staged
@@ -193,3 +193,10 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch):
     g = Graph()
     out = compiled(g, [g.make("add", g.leaf("local", 0), g.const(float(id(tmp_path))))])
     assert out([[1.0]])[0, 0] == 1.0 + id(tmp_path)
+
+
+def test_machine_code_belongs_to_the_source_of_the_package(monkeypatch):
+    before = machine._surroundings.__wrapped__()
+    assert machine._surroundings.__wrapped__() == before
+    monkeypatch.setattr(machine, "source_digest", lambda path: b"other source")
+    assert machine._surroundings.__wrapped__() != before
