@@ -6,12 +6,21 @@ import pytest
 
 from pytensor.compile.mode import Mode
 
+_PYTENSOR_DEFAULTS = {"mode": pytensor.config.mode, "cxx": pytensor.config.cxx}
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _interpret_pymc():
     """PyMC's own functions (traces, NUTS, predictions) are called too seldom to be worth compiling."""
     mode = Mode(linker="py", optimizer="fast_run").excluding("fusion", "BlasOpt", "cxx_only")
     with pytensor.config.change_flags(mode=mode, cxx="", traceback__limit=0):
+        yield
+
+
+@pytest.fixture
+def compiled_by_pytensor():
+    """PyTensor's own settings again, for tests in which PyMC samples tens of thousands of rows by NUTS."""
+    with pytensor.config.change_flags(**_PYTENSOR_DEFAULTS):
         yield
 
 

@@ -13,7 +13,15 @@ from collections.abc import Sequence
 from amc_pymc.expressions.graph import Graph
 from amc_pymc.jit import njit
 
-__all__ = ["DOTS_AT", "N_COLUMNS", "N_DOTS", "N_ENTRIES", "described_dots", "leaves_of"]
+__all__ = [
+    "DOTS_AT",
+    "N_COLUMNS",
+    "N_DOTS",
+    "N_ENTRIES",
+    "derivatives_by",
+    "described_dots",
+    "leaves_of",
+]
 
 #: Where the loops find the description.
 N_ENTRIES, N_DOTS, N_COLUMNS, DOTS_AT = 0, 1, 2, 3
@@ -29,6 +37,13 @@ def leaves_of(graph: Graph, output: int) -> tuple[list[int], list[int]]:
     """Entries of eta that an expression reads, and its products with consecutive entries."""
     entries = [n for n in graph.leaves([output], "entry") if graph.nodes[n].value == "eta"]
     return entries, graph.leaves([output], "dot")
+
+
+def derivatives_by(graph: Graph, output: int, leaves: Sequence[int]) -> list[int]:
+    """First derivatives by some leaves, and behind them the lower triangle of second ones."""
+    first = [graph.partial(output, n) for n in leaves]
+    second = [graph.partial(first[a], leaves[b]) for a in range(len(leaves)) for b in range(a + 1)]
+    return first + second
 
 
 def described_dots(graph: Graph, dots: Sequence[int], begin: int) -> list[int]:

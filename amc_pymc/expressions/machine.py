@@ -41,7 +41,6 @@ _log = logging.getLogger("amc_pymc")
 _PREFIX = "amc."
 #: What names of numbers' functions begin with.
 _CALLED_PREFIX = "amc_pymc.number."
-_WORD = ir.IntType(64)
 
 #: Libraries by the hash of their code; never dropped, since addresses are handed out.
 _libraries: dict[str, Any] = {}

@@ -100,7 +100,6 @@ class Printer:
         *,
         shared: Sequence[int] = (),
         places: Sequence[int] = (),
-        into: str = "out",
     ) -> None:
         """Function (arrays..., shared?, group, u, out, at) that writes expressions once.
 
@@ -110,17 +109,16 @@ class Printer:
         arrays : sequence of str
             All arguments, in order.
         outputs : sequence of int
-            Nodes that are written to ``into``.
+            Nodes that are written to ``out``.
         shared : sequence of int
             Nodes that are read from the argument ``shared``.
         places : sequence of int
             Nodes that are written to ``at`` as integers.
-        into : str
         """
         f = _Function(self, name, arrays)
         f.read("shared", shared)
         for k, n in enumerate(outputs):
-            f.store(into, f.number(n), ir.Constant(_WORD, k))
+            f.store("out", f.number(n), ir.Constant(_WORD, k))
         for k, n in enumerate(places):
             f.store("at", f.integer(n), ir.Constant(_WORD, k))
         f.end()

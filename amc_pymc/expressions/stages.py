@@ -11,10 +11,10 @@ import numpy as np
 from amc_pymc.expressions.machine import call
 from amc_pymc.jit import njit
 
-__all__ = ["N_KEPT", "N_SHARED", "ROWS", "SHARED", "STAGE", "of_parameters", "room_of"]
+__all__ = ["N_KEPT", "N_SHARED", "ROWS", "SHARED", "of_parameters", "room_of"]
 
-#: In a stage, and the places that it takes.
-SHARED, ROWS, N_SHARED, N_KEPT, STAGE = 0, 1, 2, 3, 4
+#: Places in a stage.
+SHARED, ROWS, N_SHARED, N_KEPT = 0, 1, 2, 3
 
 _compiled = njit(cache=True, error_model="numpy")
 

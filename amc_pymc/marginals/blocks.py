@@ -23,7 +23,7 @@ _compiled = njit(cache=True, error_model="numpy")
 
 @_compiled
 def of_line(program, at, du, dv):
-    """The same for directional derivatives."""
+    """What depends on parameters and directions only."""
     out = np.empty(max(1, program[JET + N_SHARED]))
     call(program[JET + SHARED], at, du, dv, out)
     return out

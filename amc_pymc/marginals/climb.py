@@ -35,7 +35,7 @@ def _newton_sums(program, eta, shared, kept, size, group, u, out):
 
 @_compiled
 def _climb_line(program, eta, shared, kept, size, group, u, factor):
-    """``_climb`` for one local effect."""
+    """As :func:`climb`, for one local effect."""
     sums = np.empty(2)
     longest, before = _LONGEST, 0.0
     for _ in range(_MOST_STEPS):

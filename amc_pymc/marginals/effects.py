@@ -6,9 +6,7 @@ import math
 
 import numpy as np
 
-from amc_pymc.expressions.leaves import (
-    N_COLUMNS,
-)
+from amc_pymc.expressions.leaves import N_COLUMNS
 from amc_pymc.expressions.machine import call
 from amc_pymc.expressions.stages import ROWS, of_parameters, room_of
 from amc_pymc.jit import njit

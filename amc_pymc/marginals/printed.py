@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amc_pymc.expressions import ROW, Graph
-from amc_pymc.expressions.leaves import described_dots, leaves_of
+from amc_pymc.expressions.leaves import derivatives_by, described_dots, leaves_of
 from amc_pymc.expressions.machine import Printed
 from amc_pymc.expressions.printer import Printer, Stages
 from amc_pymc.marginals import layout
@@ -50,14 +50,14 @@ def printed_groups(program: GroupProgram) -> Printed:
     g = program.graph
     outputs = [program.row, program.prior]
     local = [g.leaf("local", j, "i" if program.discrete else "f") for j in range(program.n_local)]
-    newton = [[] if program.discrete else _triangle(g, o, local) for o in outputs]
+    newton = [[] if program.discrete else derivatives_by(g, o, local) for o in outputs]
     jets = [_jet(g, o) for o in outputs]
     row_leaves, row_dots = leaves_of(g, program.row)
     prior_leaves, prior_dots = leaves_of(g, program.prior)
     assert not prior_dots, "local effects depend on their group's data only"
     slopes = [
-        _triangle(g, program.row, row_leaves + row_dots),
-        _triangle(g, program.prior, prior_leaves),
+        derivatives_by(g, program.row, row_leaves + row_dots),
+        derivatives_by(g, program.prior, prior_leaves),
     ]
     row_places, prior_places = (
         [g.nodes[n].args[0] for n in leaves] for leaves in (row_leaves, prior_leaves)
@@ -136,13 +136,6 @@ class _GroupPrinter(Printer):
         """A function that writes where in eta the entries of the local effects' density are."""
         self.once(name, ("eta", "shared", "group", "at"), [], shared=stages.shared, places=places)
         return name
-
-
-def _triangle(g: Graph, output: int, leaves: Sequence[int]) -> list[int]:
-    """First and lower triangle of second derivatives by some leaves."""
-    first = [g.partial(output, n) for n in leaves]
-    second = [g.partial(first[a], leaves[b]) for a in range(len(leaves)) for b in range(a + 1)]
-    return first + second
 
 
 def _jet(g: Graph, output: int) -> list[int]:

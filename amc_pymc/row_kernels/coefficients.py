@@ -1,7 +1,4 @@
-"""Coefficients that are functions of parameters: from eta to z = (eta, w), and derivatives back to eta.
-
-What depends on parameters alone is computed here as well, once for all rows.
-"""
+"""Coefficients that are functions of parameters: from eta to z = (eta, w), and derivatives back to eta."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ _compiled = njit(cache=True, error_model="numpy")
 
 @_compiled
 def of_line(program, stage, z, zu, zv, zw):
-    """The same with directions."""
+    """What depends on parameters and directions only."""
     out = np.empty(max(1, program[stage + N_SHARED]))
     call(program[stage + SHARED], z, zu, zv, zw, out)
     return out

@@ -8,19 +8,18 @@ family's table.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
-from amc_pymc.expressions import Family, Graph
+from amc_pymc.expressions import Family
+from amc_pymc.expressions.leaves import leaves_of
+from amc_pymc.expressions.printer import Printer, Stages
 
-__all__ = ["coefficient_stages", "coefficient_table"]
+__all__ = ["StagePrinter", "coefficient_stages", "coefficient_table"]
 
 
-class _Printer(Protocol):
-    """Prints stages."""
-
-    graph: Graph
+class StagePrinter(Printer):
+    """Prints stages: functions of parameters, and functions of rows that read their results."""
 
     def stage(
         self,
@@ -30,14 +29,20 @@ class _Printer(Protocol):
         places: Sequence[int] | None = None,
     ) -> list[int | str]:
         """A stage of some expressions of rows and, unless None, of places in eta."""
+        shared = Stages.of(self.graph, [*outputs, *(places or ())]).shared
+        self.once(f"{name}_shared", (*arrays, "out"), shared)
+        rows = [*arrays, "shared", "block", "stride", "n", "out", "out_stride"]
+        rows += [] if places is None else ["at"]
+        number = self.each_row(f"{name}_rows", rows, outputs, shared=shared, places=places or ())
+        return [f"{name}_shared", f"{name}_rows", len(shared), number]
 
 
 def coefficient_stages(
-    families: Sequence[Family], printer: _Printer
+    families: Sequence[Family], printer: StagePrinter
 ) -> tuple[list[int | str], int, int]:
     """Descriptions of families, the largest number of leaves, and rows of output of derivatives."""
     g = printer.graph
-    leaves = [_entries(g, f) for f in families]
+    leaves = [leaves_of(g, f.expression)[0] for f in families]
     widest = max([1, *map(len, leaves)])
     described: list[int | str] = []
     n_rows = 1
@@ -64,12 +69,6 @@ def coefficient_stages(
         ]
         n_rows = max(n_rows, int(stage[-1]))
     return described, widest, n_rows
-
-
-def _entries(g: Graph, family: Family) -> list[int]:
-    return [
-        n for n in g.leaves([family.expression], "entry") if g.nodes[n].value == "eta"
-    ]  # fmt: skip
 
 
 def coefficient_table(families: Sequence[Family]) -> tuple[tuple[float, ...], ...]:

@@ -32,7 +32,7 @@ from amc_pymc.expressions.leaves import (
     along_leaves,
 )
 from amc_pymc.expressions.machine import call
-from amc_pymc.expressions.stages import N_KEPT, N_SHARED, ROWS, of_parameters, room_of
+from amc_pymc.expressions.stages import N_SHARED, ROWS, of_parameters, room_of
 from amc_pymc.jit import njit
 from amc_pymc.row_kernels.coefficients import (
     extended,
@@ -283,7 +283,7 @@ def totals(etas, columns, program, table):
     """Sums (P,) of the log-likelihoods of all rows at several points; columns (C, N), no gaps."""
     out = np.zeros(etas.shape[0])
     n_rows = columns.shape[1]
-    kept = np.empty((max(1, program[VALUE + N_KEPT]), min(_BLOCK, max(1, n_rows))))
+    kept = room_of(program, VALUE, min(_BLOCK, max(1, n_rows)))
     for p in range(out.size):
         z = extended(etas[p], program, table)
         shared = of_parameters(program, VALUE, z)
@@ -306,7 +306,7 @@ def total_gradients(etas, columns, program, table):
     out, slopes = np.zeros(etas.shape[0]), np.zeros(etas.shape)
     n_rows = columns.shape[1]
     width = min(_BLOCK, max(1, n_rows))
-    part = np.empty((max(1, program[SLOPES + N_KEPT]), width))
+    part = room_of(program, SLOPES, width)
     at = np.empty((max(1, program[N_ENTRIES]), width), np.int64)
     for p in range(out.size):
         z = extended(etas[p], program, table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amc_pymc.expressions import Families, Family, Graph, beside_parameters
@@ -11,13 +10,13 @@ from amc_pymc.expressions.leaves import (
     N_COLUMNS,
     N_DOTS,
     N_ENTRIES,
+    derivatives_by,
     described_dots,
     leaves_of,
 )
 from amc_pymc.expressions.machine import Printed
-from amc_pymc.expressions.printer import Printer, Stages
 from amc_pymc.row_kernels import layout
-from amc_pymc.row_kernels.derived import coefficient_stages, coefficient_table
+from amc_pymc.row_kernels.derived import StagePrinter, coefficient_stages, coefficient_table
 
 __all__ = ["RowProgram", "TooLarge", "printed_rows", "row_program"]
 
@@ -77,15 +76,15 @@ def printed_rows(program: RowProgram) -> Printed:
     entries, dots = leaves_of(g, row)
     leaves = [*entries, *dots]
     _check_size(len(g.upstream([taylor])) + len(leaves) ** 2)
-    first, second = derivatives(g, row, leaves)
+    slopes = derivatives_by(g, row, leaves)
     places = [g.nodes[n].args[0] for n in entries]
-    _check_size(len(g.upstream([taylor, *second])))
+    _check_size(len(g.upstream([taylor, *slopes])))
     p = StagePrinter(g)
     stages = [
         *p.stage("value", ("eta",), [row]),
         *p.stage("taylor", _LINE, [taylor]),
-        *p.stage("slopes", ("eta",), [row, *first], places),
-        *p.stage("curves", ("eta",), [row, *first, *second], places),
+        *p.stage("slopes", ("eta",), [row, *slopes[: len(leaves)]], places),
+        *p.stage("curves", ("eta",), [row, *slopes], places),
     ]
     described = described_dots(g, dots, layout.END)
     families, widest, n_rows = coefficient_stages(program.families, p)
@@ -100,31 +99,6 @@ def printed_rows(program: RowProgram) -> Printed:
     head[layout.FAMILIES_AT] = layout.END + len(described)
     table = coefficient_table(program.families)
     return Printed(p.text, (*head, *stages, *described, *families), table)
-
-
-def derivatives(g: Graph, output: int, leaves: Sequence[int]) -> tuple[list[int], list[int]]:
-    """First derivatives by some leaves, and the lower triangle of second ones."""
-    first = [g.partial(output, n) for n in leaves]
-    return first, [g.partial(first[a], leaves[b]) for a in range(len(leaves)) for b in range(a + 1)]
-
-
-class StagePrinter(Printer):
-    """Prints stages: functions of parameters, and functions of rows that read their results."""
-
-    def stage(
-        self,
-        name: str,
-        arrays: Sequence[str],
-        outputs: Sequence[int],
-        places: Sequence[int] | None = None,
-    ) -> list[int | str]:
-        """A stage of some expressions of rows and, unless None, of places in eta."""
-        shared = Stages.of(self.graph, [*outputs, *(places or ())]).shared
-        self.once(f"{name}_shared", (*arrays, "out"), shared)
-        rows = [*arrays, "shared", "block", "stride", "n", "out", "out_stride"]
-        rows += [] if places is None else ["at"]
-        number = self.each_row(f"{name}_rows", rows, outputs, shared=shared, places=places or ())
-        return [f"{name}_shared", f"{name}_rows", len(shared), number]
 
 
 def _check_size(size: int) -> None:

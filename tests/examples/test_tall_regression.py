@@ -266,6 +266,7 @@ def test_arguments_that_do_not_fit_are_refused(arguments, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_by_pytensor")
 @pytest.mark.filterwarnings("default")
 def test_the_quick_demonstration(tmp_path, capsys):
     pytest.importorskip("matplotlib")

@@ -958,7 +958,8 @@ def test_gradients_that_cannot_be_batched_go_one_by_one(caplog, monkeypatch, not
 # Processes and threads.
 
 
-def test_pickled_once_per_process():
+def test_pickled_once_per_process(monkeypatch):
+    monkeypatch.setattr(particles, "_LOADED", type(particles._LOADED)())
     first, second = pickled_copy(densities()), pickled_copy(densities())
     assert first is second
     assert first is not densities()
