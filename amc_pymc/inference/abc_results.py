@@ -19,6 +19,7 @@ from amc_pymc.abc_tree.closeness import accepted, closeness
 from amc_pymc.abc_tree.errors import adjusted_effective, adjusted_mean, weighted_mean
 from amc_pymc.abc_tree.history import History, Round
 from amc_pymc.abc_tree.problem import Problem, labels
+from amc_pymc.abc_tree.smoothing import smooth_draws
 from amc_pymc.abc_tree.step_posterior import StepPosterior, fit_step_posterior
 from amc_pymc.inference.abc_run import AbcRun
 from amc_pymc.inference.evidence_results import add_data_groups, draws_group, pareto_k
@@ -59,6 +60,7 @@ def abc_tree_data(
     chains: int,
     wanted: float | None,
     adjust: str | None,
+    smooth: bool,
     keep_simulations: bool,
     attrs: dict[str, Any],
 ) -> xr.DataTree:
@@ -75,9 +77,8 @@ def abc_tree_data(
     found, values = drawn.accepted, _values(problem, drawn.u)
     place = deal(found, chains, draws, run.rng)
     tree = xr.DataTree()
-    posterior = draws_group(
-        run.model, {k: v[place.ravel()] for k, v in values.items()}, n_chains=chains
-    )
+    returned, smoothing = _posterior_draws(run, drawn, values, place.ravel(), smooth)
+    posterior = draws_group(run.model, returned, n_chains=chains)
     unique = len(np.unique(place))
     attrs = {
         **attrs,
@@ -86,6 +87,7 @@ def abc_tree_data(
         "simulations": len(history),
         "effective_draws": drawn.effective,
         "unique_draws": unique,
+        **smoothing,
     }
     posterior.attrs.update(attrs)
     tree["posterior"] = xr.DataTree(posterior)
@@ -167,6 +169,27 @@ def _values(problem: Problem, u: np.ndarray) -> dict[str, np.ndarray]:
     if hasattr(problem, "deterministics"):
         values = {**values, **problem.deterministics(values)}
     return values
+
+
+def _posterior_draws(
+    run: AbcRun, drawn: _Drawn, values: dict[str, np.ndarray], parents: np.ndarray, smooth: bool
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Values (m, *shape) of draws around accepted simulations, or of copies, and what was done."""
+    problem = run.problem
+    copies = {k: v[parents] for k, v in values.items()}
+    if not smooth or _are_whole(problem).any():
+        return copies, {"smoothing": "none"}
+    u, kernel = smooth_draws(
+        drawn.u, drawn.accepted.weight, parents, run.rng.spawn(1)[0], problem.log_density
+    )
+    if kernel is None:
+        return copies, {"smoothing": "none"}
+    told = {
+        "smoothing": "normal" if kernel.neighbours == 1.0 else "local normal",
+        "smoothing_bandwidth": kernel.bandwidth,
+        "smoothing_neighbours": kernel.neighbours,
+    }
+    return _values(problem, u), told
 
 
 def _flat(values: dict[str, np.ndarray]) -> np.ndarray:

@@ -56,6 +56,7 @@ def sample_abc_tree(
     tolerance_schedule: Literal["quantile"] | float = "quantile",
     accepts_per_round: int = 1000,
     adjust: Literal["linear"] | None = None,
+    smooth: bool = True,
     distance_scale: ScaleName | None = None,
     batch_size: int | None = None,
     batched: bool = False,
@@ -90,8 +91,7 @@ def sample_abc_tree(
     Parameters
     ----------
     draws : int, default 1000
-        Draws per chain of ``posterior``, resampled from accepted simulations. More draws than there are
-        effective ones repeat simulations.
+        Draws per chain of ``posterior``, around accepted simulations or, without `smooth`, copies of them.
     max_simulations : int
         Budget; all of it is spent.
     partition : {"forest", "cart", "dyadic", "bart"} or callable, default "forest"
@@ -115,6 +115,14 @@ def sample_abc_tree(
     adjust : {None, "linear"}, default None
         Regression of accepted parameters on summary statistics (Beaumont, Zhang & Balding 2002), worth
         more than any proposal in many dimensions.
+    smooth : bool, default True
+        Draw ``posterior`` from normal kernels around accepted simulations, on the scale where the prior is normal, instead
+        of copying simulations: copies of a few hundred points do not look like a distribution in more than
+        three dimensions. Kernels are moved towards the mean so that means and covariances stay
+        (Liu & West 2001); their width, and whether their shape is a local one, is chosen by leave-one-out likelihood. Draws stay
+        within the support of the prior. They know no more than the simulations: ``effective_draws`` says how
+        much that is, while :func:`arviz.ess` takes all draws for independent. Models with discrete parameters are not
+        smoothed.
     distance_scale : {None, "mad", "whiten"}, default None
         Replace the distance of the model by a Euclidean one between summary statistics, in units of their
         median absolute deviations in the first batch, or of their principal axes there. Those stay as they are
@@ -161,8 +169,8 @@ def sample_abc_tree(
     Returns
     -------
     xarray.DataTree
-        ``posterior``: draws (chain, draw) of equal weight; attributes ``effective_draws``, ``unique_draws``,
-        ``tolerance``, ``simulations``. ``sample_stats``: distance, round and number of the simulation behind
+        ``posterior``: draws (chain, draw) of equal weight; attributes ``effective_draws``, ``unique_draws`` (simulations
+        behind them), ``tolerance``, ``simulations``, ``smoothing``, ``smoothing_bandwidth``. ``sample_stats``: distance, round and number of the simulation behind
         each. ``weighted_posterior``: accepted simulations with distance, ``log_weight`` (natural logarithm),
         round and box. ``estimates``: mean and Monte Carlo standard error of each variable, by ``statistic``,
         which know of weights and regression as :func:`arviz.summary` does not. ``abc``: by round tolerance,
@@ -186,6 +194,8 @@ def sample_abc_tree(
     References
     ----------
     O'Hagan, Kim & Rockova, Tree bandits for generative Bayes, algorithms 1 and 2.
+    Liu & West (2001), Combined parameter and state estimation in simulation-based filtering,
+    doi:10.1007/978-1-4757-3437-9_10.
     Alsing, Wandelt & Feeney (2018), Optimal proposals for approximate Bayesian computation, arXiv:1808.06040.
 
     Examples
@@ -223,6 +233,7 @@ def sample_abc_tree(
         tolerance_schedule=tolerance_schedule,
         accepts=accepts_per_round,
         adjust=adjust,
+        smooth=smooth,
         distance_scale=distance_scale,
         batched=batched,
         chains=chains,
@@ -246,6 +257,7 @@ def sample_abc_rejection(
     tolerance: float | None = None,
     accepts: int | None = None,
     adjust: Literal["linear"] | None = None,
+    smooth: bool = True,
     distance_scale: ScaleName | None = None,
     batch_size: int | None = None,
     batched: bool = False,
@@ -269,7 +281,7 @@ def sample_abc_rejection(
     accepts : int, optional
         Simulations to accept, unless more of them are within the tolerance. Default: 500, or 1.5 % of the
         budget if that is less, or 30 if that is more.
-    draws, max_simulations, tolerance, adjust, distance_scale, batch_size, batched, chains, executor, cores
+    draws, max_simulations, tolerance, adjust, smooth, distance_scale, batch_size, batched, chains, executor, cores
         As for :func:`sample_abc_tree`.
     max_time, simulation_timeout, keep_simulations, model, random_seed, progressbar, checkpoint
         As for :func:`sample_abc_tree`.
@@ -312,6 +324,7 @@ def sample_abc_rejection(
         tolerance_schedule="quantile",
         accepts=accepts,
         adjust=adjust,
+        smooth=smooth,
         distance_scale=distance_scale,
         batched=batched,
         chains=chains,
@@ -330,12 +343,12 @@ def sample_abc_rejection(
 
 def _sample(
     description, learner, budget, size, *, draws, tolerance, tolerance_schedule, accepts, adjust,
-    distance_scale, batched, chains, executor, cores, max_time, min_acceptance, simulation_timeout,
+    smooth, distance_scale, batched, chains, executor, cores, max_time, min_acceptance, simulation_timeout,
     keep_simulations, model, random_seed, progressbar, checkpoint,
 ) -> xr.DataTree:  # fmt: skip
     """Check what both samplers are given, simulate, and collect results."""
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
-    batched = boolean("batched", batched)
+    batched, smooth = boolean("batched", batched), boolean("smooth", smooth)
     keep_simulations = boolean("keep_simulations", keep_simulations)
     if learner is not None or accepts is not None:
         accepts = positive_int("accepts" if learner is None else "accepts_per_round", accepts)
@@ -378,7 +391,7 @@ def _sample(
     attrs = {"sampler": description, "distance_scale": distance_scale or "none"}
     return abc_tree_data(
         run, found, draws=draws, chains=chains, wanted=tolerance, adjust=adjust,
-        keep_simulations=keep_simulations, attrs=attrs,
+        smooth=smooth, keep_simulations=keep_simulations, attrs=attrs,
     )  # fmt: skip
 
 

@@ -98,15 +98,51 @@ def test_attributes_and_totals(found):
     assert np.isinf(run["tolerance"][0]) and (np.diff(run["tolerance"][1:]) <= 0.0).all()
 
 
-def test_draws_are_those_of_the_simulations(found):
-    stats_, weighted = found["sample_stats"], found["weighted_posterior"]
+def test_draws_are_those_of_the_simulations(model, found):
+    copied = sample(model, max_simulations=20_000, smooth=False)
+    assert copied["posterior"].attrs["smoothing"] == "none"
+    stats_, weighted = copied["sample_stats"], copied["weighted_posterior"]
+    xr.testing.assert_equal(stats_["simulation"], found["sample_stats"]["simulation"])
     distance = dict(
         zip(weighted["mu"].values[0, :, 0], weighted["distance"].values[0], strict=True)
     )
     for mu, d in zip(
-        found["posterior"]["mu"].values[0, :50, 0], stats_["distance"].values[0], strict=False
+        copied["posterior"]["mu"].values[0, :50, 0], stats_["distance"].values[0], strict=False
     ):
         assert distance[mu] == d
+
+
+def test_draws_are_smooth(found):
+    mu, attrs = found["posterior"]["mu"].values.reshape(-1, 2), found["posterior"].attrs
+    assert attrs["smoothing"] in ("normal", "local normal") and attrs["smoothing_bandwidth"] > 0.0
+    assert len(np.unique(mu, axis=0)) == len(mu) > 2 * attrs["unique_draws"]
+    np.testing.assert_allclose(found["posterior"]["gap"].values.ravel(), mu[:, 1] - mu[:, 0])
+    mean = found["estimates"]["mu"].sel(statistic="mean").values
+    weighted = found["weighted_posterior"]
+    w = np.exp(weighted["log_weight"].values[0])
+    at = weighted["mu"].values[0]
+    sd = np.sqrt(np.average((at - mean) ** 2, axis=0, weights=w))
+    # Draws scatter by sampling: 4,000 of them, and of simulations, of which chains hold a part each.
+    np.testing.assert_allclose(mu.mean(axis=0), mean, atol=4.0 * sd.max() / math.sqrt(1000.0))
+    np.testing.assert_allclose(mu.std(axis=0), sd, rtol=0.1)
+
+
+def test_discrete_parameters_are_not_smoothed():
+    with pm.Model() as model:
+        k = pm.Poisson("k", 3.0)
+        pm.Simulator("y", count, k, epsilon=1.0, observed=[3.0])
+    found = sample(model, max_simulations=2000)
+    assert found["posterior"].attrs["smoothing"] == "none"
+    assert (found["posterior"]["k"] % 1 == 0).all()
+
+
+def count(rng, k, size):
+    return rng.normal(k, 0.5, size=size)
+
+
+def test_smooth_is_true_or_false():
+    with pytest.raises(TypeError, match="smooth"):
+        sample(smooth="yes")
 
 
 def test_chains_share_no_simulation(found):
@@ -268,7 +304,7 @@ def failing(rng, mu):
 def test_failures_are_counted_and_told():
     problem = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, failing, DATA)
     with pytest.warns(UserWarning) as caught:
-        found = sample(problem, batched=False)
+        found = sample(problem, batched=False, smooth=False)
     text = next(str(w.message) for w in caught if "failed" in str(w.message))
     assert "raised ('ValueError: no solution', first at mu=" in text and "returned nan" in text
     assert int(found["abc"]["n_failed"]) == int(found["abc"]["failed"].sum()) > 100

@@ -1,0 +1,289 @@
+"""Draws from a kernel density of weighted points that keeps their mean and covariance."""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scipy.linalg import solve_triangular
+from scipy.spatial import cKDTree
+from scipy.special import logsumexp, ndtri
+
+from amc_pymc.abc_tree.adjust import LogDensity, to_cube
+
+__all__ = ["SmoothingKernel", "fit_smoothing", "smooth_draws"]
+
+#: Bandwidths to choose from, in standard deviations of the points in a neighbourhood.
+_BANDWIDTHS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.65, 0.9, 1.3, 2.0, 3.0)
+#: Shares of the points in a neighbourhood to choose from; all points have one kernel at first.
+_NEIGHBOURS = (0.03, 0.1, 0.3)
+#: Points that a kernel is fitted to, and those by which kernels are compared, at most.
+_FITTED, _COMPARED = 1000, 300
+#: Standard errors by which a kernel of local shape must be better than one of the same shape everywhere.
+_BETTER = 2.0
+#: Standard errors by which a narrower kernel may be worse than the best one.
+_AS_GOOD = 1.0
+#: Effective points below which nothing is known of their covariance.
+_FEWEST = 3.0
+#: Times that a draw is made again where the prior's density is zero.
+_AGAIN = 30
+#: Least weight of a point, in units of the largest.
+_LIGHTEST = 1e-12
+#: Part of the variance that is added to the diagonal of a covariance.
+_RIDGE = 1e-9
+
+
+@dataclass(frozen=True)
+class SmoothingKernel:
+    r"""Normal kernels around points, moved towards their mean so that the covariance stays.
+
+    The density is :math:`\sum_i w_i N(m + A (x_i - m), h^2 A C_i C_i^\top A^\top)`, where A is symmetric with
+    :math:`A (S + h^2 \sum_i w_i C_i C_i^\top) A = S`, the covariance of the points. With the same C for all points and
+    :math:`C C^\top = S` this is the kernel of Liu & West (2001), doi:10.1007/978-1-4757-3437-9_10.
+
+    Attributes
+    ----------
+    mean : array (D,)
+        m.
+    shrink : array (D, D)
+        A.
+    roots : array (n, D, D) or (1, D, D)
+        h C; one where the kernel is the same everywhere.
+    bandwidth : float
+        h.
+    neighbours : float
+        Share of the points by which C is found; 1 where the kernel is the same everywhere.
+    """
+
+    mean: np.ndarray
+    shrink: np.ndarray
+    roots: np.ndarray
+    bandwidth: float
+    neighbours: float
+
+    def sample(self, x: np.ndarray, parents: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draws (m, D) from the kernels of points x (n, D) with the indices `parents` (m,)."""
+        z = rng.standard_normal((len(parents), x.shape[1]))
+        roots = self.roots[parents] if len(self.roots) > 1 else self.roots
+        moved = x[parents] - self.mean + (roots @ z[..., None])[..., 0]
+        return self.mean + moved @ self.shrink
+
+
+def smooth_draws(
+    u: np.ndarray,
+    weight: np.ndarray,
+    parents: np.ndarray,
+    rng: np.random.Generator,
+    log_density: LogDensity | None = None,
+) -> tuple[np.ndarray, SmoothingKernel | None]:
+    """Draw from kernels around weighted points of the unit cube, on the scale of normal quantiles.
+
+    Parameters
+    ----------
+    u : array (n, D)
+    weight : array (n,)
+        They sum to one.
+    parents : array of int (m,)
+        Points around which to draw.
+    rng : numpy.random.Generator
+    log_density : callable, optional
+        Of the prior in the cube. Where it is zero another draw is made; after 30 of them the point itself is
+        taken.
+
+    Returns
+    -------
+    draws : array (m, D)
+        In the open unit cube.
+    kernel : SmoothingKernel or None
+        None where there are too few points: then draws are copies of them.
+    """
+    x = ndtri(u)
+    kernel = fit_smoothing(x, weight, rng)
+    out = u[parents]
+    if kernel is None:
+        return out, None
+    left = np.arange(len(parents))
+    for _ in range(_AGAIN):
+        drawn = to_cube(kernel.sample(x, parents[left], rng))
+        log = None if log_density is None else log_density(drawn)
+        possible = np.ones(len(left), bool) if log is None else log > -math.inf
+        out[left[possible]] = drawn[possible]
+        left = left[~possible]
+        if not len(left):
+            break
+    return out, kernel
+
+
+def fit_smoothing(
+    x: np.ndarray, weight: np.ndarray, rng: np.random.Generator
+) -> SmoothingKernel | None:
+    r"""Choose a kernel by leave-one-out likelihood.
+
+    .. math:: \sum_i w_i \log \frac{\sum_{j \ne i} w_j K_j(x_i)}{1 - w_i}
+
+    The narrowest kernel is taken that is not worse than the best one beyond one standard error. Kernels have the same
+    shape everywhere, or that of the points in their neighbourhood where this is better beyond chance. Covariances of few points are shrunk (Schäfer & Strimmer 2005, doi:10.2202/1544-6115.1175).
+    Of more than 1,000 points as many are drawn, and the bandwidth is made smaller by
+    :math:`(1000 / n)^{1 / (D + 4)}`.
+
+    Parameters
+    ----------
+    x : array (n, D)
+        Unbounded.
+    weight : array (n,)
+        They sum to one.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    SmoothingKernel or None
+        None for fewer than three effective points, or if they are all the same.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree.smoothing import fit_smoothing
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.normal(size=(100, 2))
+    >>> kernel = fit_smoothing(x, np.full(100, 0.01), rng)
+    >>> draws = kernel.sample(x, rng.integers(100, size=20_000), rng)
+    >>> bool(np.allclose(draws.std(axis=0), x.std(axis=0), rtol=0.1))
+    True
+    """
+    effective = 1.0 / float(weight @ weight)
+    if effective < _FEWEST or not np.ptp(x, axis=0).any():
+        return None
+    weight = np.maximum(weight, _LIGHTEST * weight.max())
+    weight = weight / weight.sum()
+    fitted, fitted_weight = x, weight
+    if len(x) > _FITTED:
+        chosen = rng.choice(len(x), _FITTED, p=weight)
+        fitted, fitted_weight = x[chosen], np.full(_FITTED, 1.0 / _FITTED)
+    share, bandwidth = _choose(fitted, fitted_weight, rng)
+    if len(x) > _FITTED:
+        bandwidth *= min(1.0, (_FITTED / effective) ** (1.0 / (x.shape[1] + 4)))
+    total = _covariance(x, weight)
+    roots = _roots(x, fitted, fitted_weight, total, share)
+    return _kernel(weight @ x, weight, total, roots, share, bandwidth)
+
+
+def _choose(x: np.ndarray, weight: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
+    """Share of the points in a neighbourhood, and bandwidth."""
+    compared = rng.permutation(len(x))[:_COMPARED]
+    mean, total = weight @ x, _covariance(x, weight)
+    d = x.shape[1]
+    local = [
+        s for s in _NEIGHBOURS if s * len(x) >= d * (d + 3) / 2
+    ]  # numbers in mean and covariance
+    best: tuple[float, float] | None = None
+    best_scores = np.full(len(compared), -math.inf)
+    share_of_each = weight[compared] / weight[compared].sum()
+    for share in (1.0, *local):
+        roots = _roots(x, x, weight, total, share)
+        kernels = [_kernel(mean, weight, total, roots, share, h) for h in _BANDWIDTHS]
+        scores = np.array([_left_out(k, x, weight, compared) for k in kernels])
+        top = int(np.argmax(scores @ share_of_each))
+        if best is None or _beyond_chance(scores[top] - best_scores, share_of_each, _BETTER):
+            as_good = [
+                not _beyond_chance(scores[top] - score, share_of_each, _AS_GOOD) for score in scores
+            ]
+            best, best_scores = (share, _BANDWIDTHS[as_good.index(True)]), scores[top]
+    assert best is not None
+    return best
+
+
+def _beyond_chance(gain: np.ndarray, weight: np.ndarray, errors: float) -> bool:
+    """Whether a mean gain, over points of these weights, is more than so many standard errors."""
+    mean = weight @ gain
+    return bool(mean > errors * math.sqrt(weight**2 @ (gain - mean) ** 2))
+
+
+def _kernel(
+    mean: np.ndarray,
+    weight: np.ndarray,
+    total: np.ndarray,
+    roots: np.ndarray,
+    share: float,
+    h: float,
+) -> SmoothingKernel:
+    """The kernel of a bandwidth, which keeps mean and covariance."""
+    if len(roots) == 1:
+        average = roots[0] @ roots[0].T
+    else:
+        average = np.einsum("n,nij,nkj->ik", weight, roots, roots, optimize=True)
+    return SmoothingKernel(mean, _between(total + h**2 * average, total), h * roots, h, share)
+
+
+def _between(source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """The symmetric matrix A with A source A = target."""
+    root = _square_root(target)
+    inner = _square_root(root @ source @ root)
+    return root @ np.linalg.solve(inner, root)
+
+
+def _square_root(a: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh(a)
+    return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+
+
+def _covariance(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Covariance (D, D) of weighted points, correlations shrunk towards zero by their standard errors."""
+    centred = x - weight @ x
+    found = (centred * weight[:, None]).T @ centred
+    sd = np.sqrt(np.diag(found))
+    sd[sd == 0.0] = 1.0
+    r = found / np.outer(sd, sd)
+    beside = r[~np.eye(len(r), dtype=bool)]
+    squares = beside @ beside
+    if squares > 0.0:
+        r *= 1.0 - min(1.0, float(weight @ weight) * np.sum((1.0 - beside**2) ** 2) / squares)
+    np.fill_diagonal(r, 1.0 + _RIDGE)
+    return r * np.outer(sd, sd)
+
+
+def _roots(
+    x: np.ndarray, others: np.ndarray, weight: np.ndarray, total: np.ndarray, share: float
+) -> np.ndarray:
+    """Roots (n, D, D) of covariances of the nearest of other points, or (1, D, D) of that of all."""
+    root = np.linalg.cholesky(total)
+    if share == 1.0:
+        return root[None]
+    d = x.shape[1]
+    z, near_z = (solve_triangular(root, points.T, lower=True).T for points in (x, others))
+    k = max(d + 1, round(share * len(others)))
+    _, near = cKDTree(near_z).query(z, k=k)
+    w = weight[near] / weight[near].sum(axis=1, keepdims=True)
+    points = near_z[near]
+    points -= np.einsum("nk,nkd->nd", w, points)[:, None]
+    found = np.matmul((w[..., None] * points).transpose(0, 2, 1), points)
+    # Towards a sphere of the same size, the more the fewer points there are.
+    size = np.trace(found, axis1=1, axis2=2) / d
+    round_part = d / (d + k)
+    found *= 1.0 - round_part
+    found += (round_part * size + _RIDGE)[:, None, None] * np.eye(d)
+    return root @ np.linalg.cholesky(found)
+
+
+def _left_out(
+    kernel: SmoothingKernel, x: np.ndarray, weight: np.ndarray, compared: np.ndarray
+) -> np.ndarray:
+    """Logarithms of the density (m,) at some of the points, without their own kernels."""
+    inverse = np.linalg.inv(kernel.roots)
+    precision = np.matmul(inverse.transpose(0, 2, 1), inverse)
+    centres = x - kernel.mean
+    at = np.linalg.solve(kernel.shrink, centres[compared].T)
+    along = (precision @ centres[..., None])[..., 0]
+    products = (at[:, None] * at).reshape(-1, at.shape[1])
+    squares = (
+        precision.reshape(len(precision), -1) @ products
+        - 2.0 * along @ at
+        + np.einsum("ni,ni->n", along, centres)[:, None]
+    )
+    log_det = np.linalg.slogdet(inverse)[1] - np.linalg.slogdet(kernel.shrink)[1]
+    with np.errstate(divide="ignore"):
+        log_f = np.log(weight)[:, None] - 0.5 * squares + log_det[:, None]
+    log_f[compared, np.arange(len(compared))] = -math.inf
+    return logsumexp(log_f, axis=0) - np.log1p(-weight[compared])
