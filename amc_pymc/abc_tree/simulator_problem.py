@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 from collections.abc import Callable, Mapping
@@ -102,6 +103,7 @@ class SimulatorProblem:
         self.observed = _data(observed)
         self.observed_summaries = self.observed.ravel()
         self.tolerance = positive_or_none("tolerance", tolerance)
+        _check_signature(simulator, list(self.shapes))
         self._simulator, self._distance = simulator, distance
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
@@ -213,6 +215,21 @@ def _not_negative(distance: np.ndarray) -> np.ndarray:
     if (distance < 0.0).any():
         raise NegativeDistance(f"distance must not be negative, got {distance.min()}.")
     return distance
+
+
+def _check_signature(simulator: Callable, names: list[str]) -> None:
+    """Raise a TypeError if a simulator does not take a generator and the parameters by name."""
+    try:
+        signature = inspect.signature(simulator)
+    except (TypeError, ValueError):
+        return  # of compiled functions nothing may be known
+    try:
+        signature.bind(None, **dict.fromkeys(names))
+    except TypeError as error:
+        raise TypeError(
+            f"simulator must take a generator first and then the parameters by name, as "
+            f"simulator(rng, {', '.join(names)}); its signature is {signature}: {error}."
+        ) from None
 
 
 def _distribution(name: str, given) -> tuple[Any, tuple[int, ...]]:

@@ -17,6 +17,7 @@ from amc_pymc.abc_tree.learning import Learner, Partitioner
 from amc_pymc.abc_tree.run import Settings
 from amc_pymc.abc_tree.scale import ScaleName
 from amc_pymc.abc_tree.schedule import batch_sizes
+from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
 from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
 from amc_pymc.inference.abc_run import (
@@ -91,7 +92,8 @@ def sample_abc_tree(
     Parameters
     ----------
     draws : int, default 1000
-        Draws per chain of ``posterior``, around accepted simulations or, without `smooth`, copies of them.
+        Draws per chain of ``posterior``, 4,000 in all by default: around accepted simulations or, without `smooth`,
+        copies of them.
     max_simulations : int
         Budget; all of it is spent.
     partition : {"forest", "cart", "dyadic", "bart"} or callable, default "forest"
@@ -347,6 +349,7 @@ def _sample(
     keep_simulations, model, random_seed, progressbar, checkpoint,
 ) -> xr.DataTree:  # fmt: skip
     """Check what both samplers are given, simulate, and collect results."""
+    _check_draws(draws)
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
     batched, smooth = boolean("batched", batched), boolean("smooth", smooth)
     keep_simulations = boolean("keep_simulations", keep_simulations)
@@ -393,6 +396,16 @@ def _sample(
         run, found, draws=draws, chains=chains, wanted=tolerance, adjust=adjust,
         smooth=smooth, keep_simulations=keep_simulations, attrs=attrs,
     )  # fmt: skip
+
+
+def _check_draws(draws: object) -> None:
+    """Raise a TypeError if the first argument is the model."""
+    from pymc.model.core import Model
+
+    if isinstance(draws, Model | SimulatorProblem):
+        raise TypeError(
+            f"draws must be an integer, got a {type(draws).__name__}; pass it as model=."
+        )
 
 
 def _fingerprint(settings: Settings, batched, adjust, distance_scale) -> dict[str, Any]:

@@ -140,6 +140,14 @@ def count(rng, k, size):
     return rng.normal(k, 0.5, size=size)
 
 
+@pytest.mark.parametrize("sampler", [amc.sample_abc_tree, amc.sample_abc_rejection])
+def test_a_problem_is_no_number_of_draws(sampler):
+    with pytest.raises(TypeError, match=r"got a SimulatorProblem; pass it as model="):
+        sampler(PROBLEM, max_simulations=1000)
+    with pytest.raises(TypeError, match=r"got a Model; pass it as model="):
+        sampler(pm.Model(), max_simulations=1000)
+
+
 def test_smooth_is_true_or_false():
     with pytest.raises(TypeError, match="smooth"):
         sample(smooth="yes")
