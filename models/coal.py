@@ -1,6 +1,6 @@
-r"""Disasters in British coal mines, 1851-1961: a rate that changes in one year.
+r"""Disasters in British coal mines, 1851-1962: a rate that changes in one year.
 
-.. math:: \lambda_1, \lambda_2 \sim \text{Gamma}(2, 1), \quad s \sim \text{Uniform}\{1, \dots, 110\}, \qquad
+.. math:: \lambda_1, \lambda_2 \sim \text{Gamma}(2, 1), \quad s \sim \text{Uniform}\{1, \dots, 111\}, \qquad
           y_t \sim \text{Poisson}(\lambda_1) \text{ for the first } s \text{ years, then Poisson}(\lambda_2) .
 
 The year is a discrete variable, or is summed out; rates given the year integrate in closed form, so that both have
@@ -26,7 +26,7 @@ COUNTS = np.array([
     4, 5, 4, 1, 0, 4, 3, 4, 0, 6, 3, 3, 4, 0, 2, 6, 3, 3, 5, 4, 5, 3, 1, 4, 4, 1, 5, 5, 3, 4, 2, 5,
     2, 2, 3, 4, 2, 1, 3, 2, 2, 1, 1, 1, 1, 3, 0, 0, 1, 0, 1, 1, 0, 0, 3, 1, 0, 3, 2, 2, 0, 1, 1, 1,
     0, 1, 0, 1, 0, 0, 0, 2, 1, 0, 0, 0, 1, 1, 0, 2, 3, 3, 1, 1, 2, 1, 1, 1, 1, 2, 4, 2, 0, 0, 0, 1,
-    4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0,
+    4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 1,
 ])  # fmt: skip
 RATE = np.float64(2.0), np.float64(1.0)
 

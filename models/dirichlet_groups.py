@@ -35,26 +35,26 @@ def log_coefficients(y: np.ndarray) -> float:
     return float((gammaln(y.sum(axis=1) + 1.0) - gammaln(y + 1.0).sum(axis=1)).sum())
 
 
+def log_given_kappa(log_kappa: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Log probability (n,) of counts (J, K) for log kappa (n,), shares integrated out."""
+    kappa = np.exp(log_kappa)[:, None, None]
+    totals = y.sum(axis=1)[:, None]
+    terms = (gammaln(kappa * MEAN + y) - gammaln(kappa * MEAN)).sum(axis=(1, 2))
+    return terms - (gammaln(kappa + totals) - gammaln(kappa)).sum(axis=(1, 2)) + log_coefficients(y)
+
+
 def log_evidence(y: np.ndarray, n: int = 4_001) -> float:
     """Log Z by the trapezoidal rule over log kappa."""
     u = np.linspace(-10.0, 8.0, n)
-    kappa = np.exp(u)[:, None, None]
-    terms = (gammaln(kappa * MEAN + y) - gammaln(kappa * MEAN)).sum(axis=(1, 2))
-    totals = y.sum(axis=1)[:, None]
-    terms -= (gammaln(kappa + totals) - gammaln(kappa)).sum(axis=(1, 2))
     a, b = KAPPA
     log_prior = a * math.log(b) - gammaln(a) + a * u - b * np.exp(u)
-    return float(logsumexp(terms + log_prior)) + math.log(u[1] - u[0]) + log_coefficients(y)
+    return float(logsumexp(log_given_kappa(u, y) + log_prior)) + math.log(u[1] - u[0])
 
 
 def log_evidence_by_quantiles(y: np.ndarray, n: int = 4_001) -> float:
     """The same by the midpoint rule over the quantiles of kappa."""
-    u = (np.arange(n) + 0.5) / n
-    kappa = (gammaincinv(KAPPA[0], u) / KAPPA[1])[:, None, None]
-    terms = (gammaln(kappa * MEAN + y) - gammaln(kappa * MEAN)).sum(axis=(1, 2))
-    totals = y.sum(axis=1)[:, None]
-    terms -= (gammaln(kappa + totals) - gammaln(kappa)).sum(axis=(1, 2))
-    return float(logsumexp(terms)) - math.log(n) + log_coefficients(y)
+    kappa = gammaincinv(KAPPA[0], (np.arange(n) + 0.5) / n) / KAPPA[1]
+    return float(logsumexp(log_given_kappa(np.log(kappa), y))) - math.log(n)
 
 
 def dirichlet_groups() -> EvidenceProblem:

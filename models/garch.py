@@ -28,7 +28,7 @@ from models.normal_scores import (
 from models.student_importance import Reference
 
 ARCH, PERSISTENCE = (np.float64(2.0), np.float64(8.0)), (np.float64(8.0), np.float64(2.0))
-FROZEN = Reference(0.0, 0.0)
+FROZEN = Reference(-160.828515, 0.00013)
 
 
 def simulate(n: int = 150, seed: int = 1) -> np.ndarray:

@@ -21,7 +21,7 @@ from models.student_importance import Reference
 
 PERSONS, ITEMS = 30, 6
 DIFFICULTY_SD, DISCRIMINATION_SD = np.float64(2.0), np.float64(0.5)
-FROZEN = {False: Reference(0.0, 0.0), True: Reference(0.0, 0.0)}
+FROZEN = {False: Reference(-112.044303, 0.00047), True: Reference(-112.213084, 0.0022)}
 
 
 def answers() -> np.ndarray:

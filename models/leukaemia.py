@@ -23,7 +23,7 @@ WEEKS = np.array([
 RELAPSED = np.array([1, 1, 1, 0, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0] + [1] * 21)
 DRUG = np.repeat([1.0, 0.0], 21)
 SHAPE, LEVEL = (np.float64(2.0), np.float64(1.0)), np.float64(3.0)
-FROZEN = Reference(0.0, 0.0)
+FROZEN = Reference(-112.622330, 1e-06)
 
 
 def remission_scores() -> NormalScores:

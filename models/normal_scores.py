@@ -130,8 +130,8 @@ def next_temperature(values: np.ndarray, beta: float, share: float) -> float:
 
 
 def climb(
-    log_given: Batch, n_dim: int, *, particles: int = 2048, moves: int = 10, share: float = 0.7,
-    last: int = 10, seed: int | np.random.Generator = 0,
+    log_given: Batch, n_dim: int, *, particles: int = 2048, moves: int = 5, share: float = 0.7,
+    last: int = 4, seed: int | np.random.Generator = 0,
 ) -> Particles:  # fmt: skip
     """Sequential Monte Carlo from N(0, I) to N(z; 0, I) exp(log_given(z)).
 
@@ -177,7 +177,7 @@ def climb(
 
 
 def grid_evidence(
-    scores: NormalScores, *, step: float = 0.25, reach: float = 9.0, particles: int = 2048,
+    scores: NormalScores, *, step: float = 0.25, reach: float = 9.0, particles: int = 1024,
     seed: int = 0,
 ) -> Reference:  # fmt: skip
     """Log Z by the trapezoidal rule in coordinates whitened by the particles; up to four dimensions.
@@ -216,8 +216,8 @@ def whitened_grid(
 
 
 def sampled_evidence(
-    scores: NormalScores, *, n_components: int = 8, log2_points: int = 12, replicates: int = 32,
-    df: float = 8.0, particles: int = 4096, seed: int = 0,
+    scores: NormalScores, *, n_components: int = 8, log2_points: int = 11, replicates: int = 16,
+    df: float = 8.0, particles: int = 2048, seed: int = 0,
 ) -> Reference:  # fmt: skip
     """Log Z by quasi-random importance sampling from Student distributions fitted to the particles.
 

@@ -21,7 +21,7 @@ VELOCITY = np.array(
     [76.0, 47.0, 97.0, 107.0, 123.0, 139.0, 159.0, 152.0, 191.0, 201.0, 207.0, 200.0]
 )
 FASTEST, HALFWAY, NOISE = np.float64(300.0), np.float64(0.5), np.float64(30.0)
-FROZEN = Reference(0.0, 0.0)
+FROZEN = Reference(-53.658330, 1.4e-06)
 
 
 def reaction_scores() -> NormalScores:

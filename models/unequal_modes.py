@@ -36,8 +36,8 @@ def log_evidence(d: int, centre: float, sds: Sequence[float]) -> float:
 
 
 def log_evidence_by_quadrature(d: int, centre: float, sds: Sequence[float]) -> float:
-    """Log Z by the trapezoidal rule over a coordinate of each mode."""
-    x = np.linspace(-BOX, BOX, 400_001)
+    """Log Z by the midpoint rule over a coordinate of each mode."""
+    x = BOX * ((2.0 * np.arange(400_000) + 1.0) / 400_000 - 1.0)
     parts = []
     for sign, sd in zip((-1.0, 1.0), sds, strict=True):
         logs = -0.5 * ((x - sign * centre) / sd) ** 2 - math.log(sd) - 0.5 * LOG_2PI

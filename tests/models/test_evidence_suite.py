@@ -51,10 +51,11 @@ def to_point(problem, parameters):
     for variable in model.free_RVs:
         shape = tuple(variable.shape.eval())
         simplex = variable.owner.op.name == "dirichlet"
-        size = math.prod(shape) - simplex
+        size = math.prod(shape[:-1]) * (shape[-1] - 1) if simplex else math.prod(shape)
         values = parameters[start : start + size]
         if simplex:
-            values = np.append(values, 1.0 - values.sum())
+            values = values.reshape(*shape[:-1], shape[-1] - 1)
+            values = np.append(values, 1.0 - values.sum(axis=-1, keepdims=True), axis=-1)
         point[variable.name] = values.reshape(shape)
         start += size
     assert start == len(parameters)
