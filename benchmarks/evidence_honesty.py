@@ -91,7 +91,9 @@ def honesty_table(rows: Sequence[Result]) -> str:
     text = common.markdown(HEADERS, lines)
     missed = [r for r in records if r["n_dim"] is not None and r["seeds"]]
     if missed:
-        seeds = (f"{r['problem']} ({r['method']}): {', '.join(map(str, r['seeds']))}" for r in missed)
+        seeds = (
+            f"{r['problem']} ({r['method']}): {', '.join(map(str, r['seeds']))}" for r in missed
+        )
         text += "\n\nSeeds of runs that were wrong without a flag: " + "; ".join(seeds) + "."
     return text
 

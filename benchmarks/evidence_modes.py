@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common
 from benchmarks.common import Result, number, percent
-from benchmarks.evidence_suite import attempt, keep
+from benchmarks.evidence_suite import attempt, end_last_line, keep
 
 _NAME = "evidence_modes"
 _LOG_2PI = math.log(2.0 * math.pi)
@@ -133,9 +133,7 @@ def measure(modes: Modes, seed: int, target: float) -> Result:
     }
 
 
-def run(
-    seed: int, target: float, cap: float, estimate: Callable[..., Result] = measure
-) -> Result:
+def run(seed: int, target: float, cap: float, estimate: Callable[..., Result] = measure) -> Result:
     """The row of a seed."""
     modes = draw_modes(seed)
     k, d = modes.centres.shape
@@ -239,6 +237,7 @@ def main(options: argparse.Namespace) -> None:
     path = out / f"{_NAME}.jsonl"
     if not options.resume:
         path.unlink(missing_ok=True)
+    end_last_line(path)
     seeds = range(options.seed, options.seed + options.runs)
     have = stored(path)
     for seed in seeds:

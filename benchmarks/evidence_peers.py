@@ -85,11 +85,10 @@ def prepare_morphz(problem) -> Callable[[str, int], Result]:
 
     Its error is the relative root mean square error that it states.
     """
+    import morphZ
     import nutpie
 
     from pymc.blocking import DictToArrayBijection, RaveledVars
-
-    import morphZ  # noqa: I001  (optional: last, so that a missing one is what is reported)
 
     model = problem.build()
     compiled = nutpie.compile_pymc_model(model)
@@ -107,7 +106,7 @@ def prepare_morphz(problem) -> Callable[[str, int], Result]:
         stats = drawn.idata["sample_stats"]
         x = stats["unconstrained_draw"].values.reshape(-1, problem.n_dim)
         values = np.array([at(row) for row in x])
-        np.random.seed(seed)  # noqa: NPY002  (MorphZ draws from the global generator)
+        np.random.seed(seed)
         with tempfile.TemporaryDirectory() as scratch:
             (found, *_) = morphZ.evidence(
                 x, values, at, morph_type=option, output_path=scratch, n_resamples=len(x) // 2,

@@ -412,6 +412,12 @@ def cache_files() -> set[str]:
     return {str(p) for f in folders for p in Path(f).rglob("*.nb?")}
 
 
+def end_last_line(path: Path) -> None:
+    """Give a file whose last line was cut off a line of its own for what comes."""
+    if path.exists() and (text := path.read_bytes()) and not text.endswith(b"\n"):
+        path.write_bytes(text + b"\n")
+
+
 def keep(path: str, rows: Sequence[Result]) -> None:
     """Append rows to a file, each in one piece."""
     with open(path, "a") as sink:
@@ -644,6 +650,7 @@ class Book:
         if self.path.exists() and not resume:
             old = (self.path.with_suffix(f".{k}.jsonl") for k in itertools.count(1))
             self.path.replace(next(p for p in old if not p.exists()))
+        end_last_line(self.path)
 
     def rows(self) -> list[Result]:
         """Rows by kind, problem, method, seed and caches; of several the last, and none cut off."""
@@ -1116,7 +1123,7 @@ def plan(options: argparse.Namespace, problems: Sequence[str]) -> list[Task]:
         for method in methods:
             family = method.partition(":")[0]
             if options.compare:
-                want(problem, method, _SEEDS.get(family, _FEW_SEEDS), 1)
+                want(problem, method, _SEEDS.get(family, _FEW_SEEDS), options.starts)
             if options.coverage and family == "estimate_evidence":
                 want(problem, method, _COVERAGE_SEEDS, 0)
     if options.aim:
@@ -1251,6 +1258,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seed", type=int, default=1, help="the first; the next ones follow")
     p.add_argument("--cap", type=float, default=600.0, help="CPU seconds of one run")
     p.add_argument("--cold", action="store_true", help="measure starts with empty caches, too")
+    p.add_argument(
+        "--starts", type=int, default=1, help="of each method and problem, measured apart"
+    )
     p.add_argument("--cores", type=int, default=1, help="jobs side by side, each on one core")
     p.add_argument("--resume", action="store_true", help="keep finished rows and do the others")
     p.add_argument("--out", default=str(common.RESULTS), help="folder of the results")
@@ -1274,7 +1284,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     problems = named(options.problems)
     book = Book(Path(options.out), resume=options.resume)
     runner = Runner(options, book)
-    names = [*_LOGISTIC, *(problems if options.problems else _AIM_PROBLEMS)] if options.speed else []
+    names = (
+        [*_LOGISTIC, *(problems if options.problems else _AIM_PROBLEMS)] if options.speed else []
+    )
     try:
         each(runner.task, plan(options, problems), options.cores)
         each(runner.speed, names, 1)

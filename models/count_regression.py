@@ -30,7 +30,10 @@ from models.normal_scores import (
 from models.student_importance import Reference
 
 RATE = np.float64(0.5)
-FROZEN = {"negative_binomial": Reference(-127.856472, 0.00012), "zero_inflated": Reference(-133.524903, 1.4e-06)}
+FROZEN = {
+    "negative_binomial": Reference(-127.856472, 0.00012),
+    "zero_inflated": Reference(-133.524903, 1.4e-06),
+}
 
 
 def negative_binomial_data(n: int = 60, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:

@@ -93,7 +93,9 @@ HARD: dict[str, Callable[[], EvidenceProblem]] = {
     "mixed_linear_200": partial(mixed_models.mixed_linear, 200),
     "mixed_poisson_80": partial(mixed_models.mixed_poisson, 80),
     "wide_logistic_100": wide_logistic.wide_logistic,
-    "funnel_20": partial(funnel, 20, y=np.round(2.0 * np.sin(np.arange(20.0)), 2), name="funnel_20"),
+    "funnel_20": partial(
+        funnel, 20, y=np.round(2.0 * np.sin(np.arange(20.0)), 2), name="funnel_20"
+    ),
     "swapping_mixture": swapping_mixture.swapping_mixture,
 }
 """Where estimates were wrong, dear or flagged without need."""

@@ -22,8 +22,8 @@ import numpy as np
 import pymc as pm
 
 from scipy.special import (
-    betaincinv,
     betainccinv,
+    betaincinv,
     gammainccinv,
     gammaincinv,
     log_ndtr,
@@ -234,7 +234,12 @@ def sampled_evidence(
     ]
     components.append(Component(0.05, np.zeros(scores.n_dim), np.eye(scores.n_dim)))
     return importance_evidence(
-        scores.log_joint, components, df=df, log2_points=log2_points, replicates=replicates, seed=seed
+        scores.log_joint,
+        components,
+        df=df,
+        log2_points=log2_points,
+        replicates=replicates,
+        seed=seed,
     )
 
 
@@ -261,11 +266,14 @@ def annealed_evidence(
         raise ValueError("replicates must be at least 2: one gives no standard error")
     rough = AboveNormal(log_joint, mean, np.linalg.cholesky(np.atleast_2d(covariance)))
     first, *rest = spawn_generators(as_generator(seed), replicates + 1)
-    pilot = climb(rough, mean.size, particles=2 * particles, last=4, seed=first, moves=moves, share=share)
+    pilot = climb(
+        rough, mean.size, particles=2 * particles, last=4, seed=first, moves=moves, share=share
+    )
     x = rough.points(pilot.z)
     fitted = AboveNormal(log_joint, x.mean(axis=0), np.linalg.cholesky(np.atleast_2d(np.cov(x.T))))
     runs = [
-        climb(fitted, mean.size, particles=particles, last=0, seed=rng, moves=moves, share=share) for rng in rest
+        climb(fitted, mean.size, particles=particles, last=0, seed=rng, moves=moves, share=share)
+        for rng in rest
     ]
     return average(np.array([run.log_evidence for run in runs]))
 

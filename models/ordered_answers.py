@@ -42,7 +42,9 @@ def answer_scores() -> NormalScores:
     def log_likelihood(theta: np.ndarray) -> np.ndarray:
         cuts = np.cumsum(theta[:, 2:], axis=1)
         below = expit(cuts[:, None] - (theta[:, :2] @ X.T)[:, :, None])
-        ends = np.concatenate([np.zeros_like(below[..., :1]), below, np.ones_like(below[..., :1])], 2)
+        ends = np.concatenate(
+            [np.zeros_like(below[..., :1]), below, np.ones_like(below[..., :1])], 2
+        )
         chance = np.take_along_axis(np.diff(ends, axis=2), y[None, :, None], axis=2)[..., 0]
         with np.errstate(divide="ignore"):
             return np.log(chance).sum(axis=1)

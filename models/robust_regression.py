@@ -42,7 +42,10 @@ ACID = np.array(
 )
 LOSS = np.array([42, 37, 37, 28, 18, 18, 19, 20, 15, 14, 14, 13, 11, 12, 8, 7, 8, 8, 9, 15, 15])
 TAIL = np.float64(2.0), np.float64(0.1)
-FROZEN = {"speed_of_light": Reference(-224.943915, 1e-06), "stack_loss": Reference(-65.439327, 0.00023)}
+FROZEN = {
+    "speed_of_light": Reference(-224.943915, 1e-06),
+    "stack_loss": Reference(-65.439327, 0.00023),
+}
 
 
 def data(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.float64]:

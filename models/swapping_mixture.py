@@ -70,6 +70,4 @@ def swapping_mixture() -> EvidenceProblem:
         return model
 
     source = "three-dimensional quadrature"
-    return scored_problem(
-        "swapping_mixture", build, swapping_scores(), FROZEN, source, easy=False
-    )
+    return scored_problem("swapping_mixture", build, swapping_scores(), FROZEN, source, easy=False)

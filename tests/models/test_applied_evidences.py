@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from scipy.integrate import dblquad
-from scipy.stats import betabinom, dirichlet_multinomial, halfnorm, multivariate_normal, norm, poisson
+from scipy.stats import (
+    betabinom,
+    dirichlet_multinomial,
+    halfnorm,
+    multivariate_normal,
+    norm,
+    poisson,
+)
 
 from models import (
     autoregression,
@@ -170,7 +177,9 @@ def test_coal():
     points = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1).reshape(-1, 2)
     logs = np.array([problem.log_likelihood(point) for point in points])
     logs += (np.log(points) - points).sum(axis=1)
-    area = np.log(np.sum(np.exp(logs - logs.max()))) + logs.max() + 2.0 * math.log(grid[1] - grid[0])
+    area = (
+        np.log(np.sum(np.exp(logs - logs.max()))) + logs.max() + 2.0 * math.log(grid[1] - grid[0])
+    )
     assert problem.log_evidence == coal.coal_discrete().log_evidence
     assert problem.log_evidence == pytest.approx(area, abs=1e-5)
 

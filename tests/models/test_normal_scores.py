@@ -109,7 +109,11 @@ def test_priors(found, law):
 
 def test_problem():
     scores, exact = gaussian(2)
-    problem = normal_scores.scored_problem("p", dict, scores, Reference(exact, 0.1), "s", easy=False)
+    problem = normal_scores.scored_problem(
+        "p", dict, scores, Reference(exact, 0.1), "s", easy=False
+    )
     assert (problem.log_evidence, problem.error, problem.easy) == (exact, 0.1, False)
     np.testing.assert_allclose(problem.prior_transform(np.array([0.5, 0.975])), [0.0, 1.959964])
-    assert problem.log_likelihood([2.0, 2.0]) == pytest.approx(2.0 * stats.norm.logpdf(0.0, 0.0, 0.5))
+    assert problem.log_likelihood([2.0, 2.0]) == pytest.approx(
+        2.0 * stats.norm.logpdf(0.0, 0.0, 0.5)
+    )
