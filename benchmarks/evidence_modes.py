@@ -1,4 +1,4 @@
-"""Separated modes drawn at random: how often does estimate_evidence find them all, and does it say so if not?
+"""Separated modes drawn at random: the share that estimate_evidence finds, and of misses without a flag.
 
     python benchmarks/evidence_modes.py --quick            # ten problems: some minutes
     python benchmarks/evidence_modes.py --runs 200         # an hour
