@@ -6,7 +6,7 @@
 >>> from models.evidence_suite import suite
 >>> problems = suite()
 >>> min(problems, key=lambda name: problems[name].log_evidence)
-'linear_regression_1000'
+'mixed_linear_200'
 """
 
 from __future__ import annotations
