@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scipy.optimize import minimize
-from scipy.special import expit, logsumexp
+from scipy.special import expit
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -34,8 +34,6 @@ from benchmarks.common import Result, number, percent
 
 _NAME = "evidence_from_draws"
 _LOG_2PI = math.log(2.0 * math.pi)
-#: Rows of a group of the mixed models.
-_ROWS = 5
 #: Particles and steps of the annealing runs that are the reference of the logistic regression.
 _PARTICLES, _STEPS = 4_000, 300
 _QUICK: dict[str, Any] = {"seeds": 3, "problems": ["regression_10", "mixed_50"]}
@@ -70,52 +68,12 @@ def regression(n_dim: int, seed: int = 1) -> Problem:
     return Problem(model, n_dim, log_evidence_known_variance(X, y, 1.0, 1.0))
 
 
-def mixed(n_groups: int, seed: int = 1) -> Problem:
+def mixed(n_groups: int) -> Problem:
     """Random intercepts, not centred, two coefficients, two scales: closed form given the scales, and quadrature."""
-    import pymc as pm
+    from models.mixed_models import mixed_linear
 
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((n_groups, _ROWS))
-    y = 0.5 + 0.3 * x + rng.normal(0.0, 0.7, (n_groups, 1)) + rng.standard_normal(x.shape)
-    group = np.repeat(np.arange(n_groups), _ROWS)
-    with pm.Model() as model:
-        mu, slope = pm.Normal("mu", 0.0, 2.0), pm.Normal("slope", 0.0, 2.0)
-        tau, sigma = pm.HalfNormal("tau", 1.0), pm.HalfNormal("sigma", 2.0)
-        z = pm.Normal("z", 0.0, 1.0, shape=n_groups)
-        pm.Normal("y", mu + slope * x.ravel() + tau * z[group], sigma, observed=y.ravel())
-    return Problem(model, n_groups + 4, mixed_log_evidence(x, y))
-
-
-def mixed_log_evidence(x: np.ndarray, y: np.ndarray, n: int = 161) -> float:
-    """Log Z of :func:`mixed` for covariates and outcomes (J, R), by the trapezoidal rule in log scales."""
-    taus, sigmas = np.linspace(-9.0, 2.0, 4 * n), np.linspace(-1.5, 1.5, n)
-    logs = np.array([[_given_scales(x, y, math.exp(t), math.exp(s)) for s in sigmas] for t in taus])
-    half_normal = [
-        u + math.log(2.0) - 0.5 * (np.exp(u) / sd) ** 2 - math.log(sd) - 0.5 * _LOG_2PI
-        for u, sd in ((taus, 1.0), (sigmas, 2.0))
-    ]
-    logs += half_normal[0][:, None] + half_normal[1]
-    return float(logsumexp(logs)) + math.log((taus[1] - taus[0]) * (sigmas[1] - sigmas[0]))
-
-
-def _given_scales(x: np.ndarray, y: np.ndarray, tau: float, sigma: float) -> float:
-    """Log density of y with effects and coefficients integrated out."""
-    n_groups, n_rows = x.shape
-    shrink = tau**2 / (sigma**2 * (sigma**2 + n_rows * tau**2))
-
-    def solved(a: np.ndarray) -> np.ndarray:
-        return a / sigma**2 - shrink * a.sum(axis=1, keepdims=True)
-
-    columns = np.stack([np.ones_like(x), x])
-    weighted = np.stack([solved(c) for c in columns])
-    precision = np.tensordot(columns, weighted, axes=([1, 2], [1, 2])) + np.eye(2) / 4.0
-    projected = np.tensordot(weighted, y, axes=([1, 2], [0, 1]))
-    quadratic = float(np.sum(y * solved(y)) - projected @ np.linalg.solve(precision, projected))
-    log_det = n_groups * (
-        (n_rows - 1) * 2.0 * math.log(sigma) + math.log(sigma**2 + n_rows * tau**2)
-    )
-    log_det += float(np.linalg.slogdet(precision)[1]) + 2.0 * math.log(4.0)
-    return -0.5 * (quadratic + log_det + y.size * _LOG_2PI)
+    found = mixed_linear(n_groups)
+    return Problem(found.build(), found.n_dim, found.log_evidence, found.error)
 
 
 def logistic(n_dim: int, seed: int = 1) -> Problem:

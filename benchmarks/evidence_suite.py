@@ -2,14 +2,16 @@
 
     python benchmarks/evidence_suite.py --quick                     # three problems, two minutes
     python benchmarks/evidence_suite.py                             # all problems and methods: hours
+    python benchmarks/evidence_suite.py --problems hard real        # the newer ones of models/evidence_suite.py
     python benchmarks/evidence_suite.py --coverage --targets 0.05   # intervals over 500 seeds
     python benchmarks/evidence_suite.py --speed                     # densities and moves, by hand and ours
     python benchmarks/evidence_suite.py --aim                       # three problems to an error of 0.01
     python benchmarks/evidence_suite.py --resume ...                # go on with what was interrupted
 
 Methods are a family and its option: ``estimate_evidence:0.05`` (target; without one, all of
-``--targets``), ``sample_smc:1000`` (draws of each of two chains, combined by the mean of their evidences)
-and ``dynesty:500`` (live points of the static nested sampler; ``pip install dynesty``). Runs of one
+``--targets``), ``bridge:0.05`` (target; ours on the draws of nutpie), ``sample_smc:1000`` (draws of each of
+two chains, combined by the mean of their evidences), ``dynesty:500`` and ``nautilus:1000`` (live points of
+nested samplers) and ``morphz:tree`` (kind of approximation, on the draws of nutpie). Runs of one
 problem share a process; its first call is not counted. Every run is a line of evidence_suite.jsonl as soon
 as it is done, from which tables in Markdown, JSON and CSV are made.
 """
@@ -41,16 +43,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import common
+from benchmarks import common, evidence_peers
 from benchmarks.common import Result, number, percent
+from benchmarks.evidence_honesty import SLACK, WRONG, honesty_table, unfinished_table
 
 _NAME = "evidence_suite"
 _MODULE = f"benchmarks.{_NAME}"
 #: The library of each family, whose import is a part of a cold start.
-LIBRARIES = {"estimate_evidence": "amc_pymc", "sample_smc": "pymc", "dynesty": "dynesty"}
-_DEFAULTS = {"sample_smc": "1000", "dynesty": "500"}
+LIBRARIES = {
+    "estimate_evidence": "amc_pymc",
+    "bridge": "nutpie",
+    "sample_smc": "pymc",
+    "dynesty": "dynesty",
+    "nautilus": "nautilus",
+    "morphz": "morphZ",
+}
+#: What pip calls libraries whose name it does not know.
+_PIP = {"nautilus": "nautilus-sampler", "morphZ": "morphz"}
+_DEFAULTS = {"sample_smc": "1000", "dynesty": "500", "nautilus": "1000", "morphz": "tree"}
+#: Families whose option is the error aimed at, and those that know continuous variables only.
+_AIMING = ("estimate_evidence", "bridge")
+_CONTINUOUS = ("bridge", "dynesty", "nautilus", "morphz")
 #: Seeds of a comparison where a run takes less than a second, and where it takes more.
-_SEEDS = {"estimate_evidence": (100, 20), "sample_smc": (20, 20), "dynesty": (10, 10)}
+_SEEDS = {"estimate_evidence": (100, 20), "bridge": (20, 20), "sample_smc": (20, 20)}
+_FEW_SEEDS = (10, 10)
 _COVERAGE_SEEDS = (500, 50)
 _CHEAP = 1.0
 #: Runs after which it is known which, or that all take too long.
@@ -66,7 +82,7 @@ _AIM_TARGET = 0.01
 _AIM_STARTS = 3
 _QUICK: dict[str, Any] = {
     "problems": list(_AIM_PROBLEMS),
-    "methods": ["estimate_evidence", "sample_smc", "dynesty:50"],
+    "methods": ["estimate_evidence", "bridge", "sample_smc", "dynesty:50"],
     "targets": [0.01],
     "seeds": 3,
 }
@@ -220,6 +236,9 @@ PREPARE = {
     "estimate_evidence": prepare_estimate_evidence,
     "sample_smc": prepare_sample_smc,
     "dynesty": prepare_dynesty,
+    "bridge": evidence_peers.prepare_bridge,
+    "nautilus": evidence_peers.prepare_nautilus,
+    "morphz": evidence_peers.prepare_morphz,
 }
 
 
@@ -332,7 +351,7 @@ def work(job: Job) -> Result:
         "n_dim": problem.n_dim,
         "easy": problem.easy,
     }
-    if job.family == "dynesty" and problem.prior_transform is None:
+    if job.family in _CONTINUOUS and problem.prior_transform is None:
         rows = [{"kind": "run", "method": w.method, "status": "not for discrete"} for w in wanted]
         keep(job.rows, [{**about, "seed": job.seed, **row} for row in rows])
         return {"status": "finished"}
@@ -391,6 +410,12 @@ def cache_files() -> set[str]:
     flags = os.environ.get("PYTENSOR_FLAGS", "").partition("base_compiledir=")[2].split(",")[0]
     folders = [f for f in (os.environ.get("NUMBA_CACHE_DIR", ""), flags) if f]
     return {str(p) for f in folders for p in Path(f).rglob("*.nb?")}
+
+
+def end_last_line(path: Path) -> None:
+    """Give a file whose last line was cut off a line of its own for what comes."""
+    if path.exists() and (text := path.read_bytes()) and not text.endswith(b"\n"):
+        path.write_bytes(text + b"\n")
 
 
 def keep(path: str, rows: Sequence[Result]) -> None:
@@ -625,6 +650,7 @@ class Book:
         if self.path.exists() and not resume:
             old = (self.path.with_suffix(f".{k}.jsonl") for k in itertools.count(1))
             self.path.replace(next(p for p in old if not p.exists()))
+        end_last_line(self.path)
 
     def rows(self) -> list[Result]:
         """Rows by kind, problem, method, seed and caches; of several the last, and none cut off."""
@@ -1035,6 +1061,11 @@ def report(rows: Sequence[Result], options: argparse.Namespace) -> str:
             f"more than {_FAILURE:g} reported errors without any warning.",
             overall_table(found),
             comparison_table(found),
+            f"## Honesty\n\nWrong: off by more than {WRONG:g} standard errors, the reference's included, and "
+            f"by more than {SLACK:g} nat. Covered: 95 % intervals, widened by the reference's error. "
+            "Evaluations, gradients and CPU s are medians; those of `bridge` include NUTS.",
+            honesty_table(rows),
+            unfinished_table(rows),
             "## Starts\n\nFrom the import of the library to the first answer in a fresh process, with "
             "warm and with cold caches of the compilers; compiling is the first call less a later one. "
             "Set-up: what later calls compile or load again.",
@@ -1059,7 +1090,7 @@ def report(rows: Sequence[Result], options: argparse.Namespace) -> str:
             "error.",
             aim_table(found),
         ]
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 # --- plan ----------------------------------------------------------------------------------------
@@ -1092,13 +1123,14 @@ def plan(options: argparse.Namespace, problems: Sequence[str]) -> list[Task]:
         for method in methods:
             family = method.partition(":")[0]
             if options.compare:
-                want(problem, method, _SEEDS[family], 1)
+                want(problem, method, _SEEDS.get(family, _FEW_SEEDS), options.starts)
             if options.coverage and family == "estimate_evidence":
                 want(problem, method, _COVERAGE_SEEDS, 0)
     if options.aim:
         for problem in _AIM_PROBLEMS:
             for method in expand(options.methods, [_AIM_TARGET]):
-                want(problem, method, _SEEDS[method.partition(":")[0]], _AIM_STARTS)
+                family = method.partition(":")[0]
+                want(problem, method, _SEEDS.get(family, _FEW_SEEDS), _AIM_STARTS)
     return list(tasks.values())
 
 
@@ -1107,7 +1139,7 @@ def expand(methods: Sequence[str], targets: Sequence[float]) -> list[str]:
     out: list[str] = []
     for method in methods:
         family, _, given = method.partition(":")
-        if given or family != "estimate_evidence":
+        if given or family not in _AIMING:
             out.append(f"{family}:{given or _DEFAULTS[family]}")
         else:
             out += [f"{family}:{target:g}" for target in targets]
@@ -1180,10 +1212,11 @@ def installed(methods: Sequence[str]) -> list[str]:
         family = method.partition(":")[0]
         if family not in LIBRARIES:
             raise SystemExit(f"--methods must be among {', '.join(LIBRARIES)}, got {method!r}")
-        if importlib.util.find_spec(LIBRARIES[family]) is None:
+        library = LIBRARIES[family]
+        if importlib.util.find_spec(library) is None:
             print(
-                f"{family} is not installed and left out; pip install {family}, or choose others by "
-                "--methods.",
+                f"{family} is not installed and left out; pip install {_PIP.get(library, library)}, or "
+                "choose others by --methods.",
                 file=sys.stderr,
             )
         else:
@@ -1193,7 +1226,10 @@ def installed(methods: Sequence[str]) -> list[str]:
 
 def versions() -> Result:
     """What was measured, and on what."""
-    names = ("amc-pymc", "pymc", "pytensor", "numba", "numpy", "dynesty")
+    names = (
+        "amc-pymc", "pymc", "pytensor", "numba", "numpy", "nutpie", "dynesty", "nautilus-sampler",
+        "morphz",
+    )  # fmt: skip
     out: Result = {"python": platform.python_version(), "machine": platform.processor()}
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -1210,18 +1246,21 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--coverage", action="store_true", help="of our intervals, over many seeds")
     p.add_argument("--speed", action="store_true", help="of densities and moves")
     p.add_argument("--aim", action="store_true", help="three problems to an error of 0.01")
-    p.add_argument("--problems", nargs="+", help="default: all of models.evidence_suite")
+    p.add_argument("--problems", nargs="+", help="names, or classic, hard, real; default: all")
     p.add_argument("--methods", nargs="+", default=list(LIBRARIES), help="family or family:option")
     p.add_argument("--targets", nargs="+", type=float, default=[0.05, 0.01], help="of ours")
     p.add_argument(
         "--seeds",
         type=int,
         help="runs of a method and problem; by default 100 of ours (20 if a run takes a second), 20 of "
-        "sample_smc, 10 of dynesty; for --coverage 500 (50)",
+        "bridge and sample_smc, 10 of the others; for --coverage 500 (50)",
     )
     p.add_argument("--seed", type=int, default=1, help="the first; the next ones follow")
     p.add_argument("--cap", type=float, default=600.0, help="CPU seconds of one run")
     p.add_argument("--cold", action="store_true", help="measure starts with empty caches, too")
+    p.add_argument(
+        "--starts", type=int, default=1, help="of each method and problem, measured apart"
+    )
     p.add_argument("--cores", type=int, default=1, help="jobs side by side, each on one core")
     p.add_argument("--resume", action="store_true", help="keep finished rows and do the others")
     p.add_argument("--out", default=str(common.RESULTS), help="folder of the results")
@@ -1245,7 +1284,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     problems = named(options.problems)
     book = Book(Path(options.out), resume=options.resume)
     runner = Runner(options, book)
-    names = [*_LOGISTIC, *(options.problems or _AIM_PROBLEMS)] if options.speed else []
+    names = (
+        [*_LOGISTIC, *(problems if options.problems else _AIM_PROBLEMS)] if options.speed else []
+    )
     try:
         each(runner.task, plan(options, problems), options.cores)
         each(runner.speed, names, 1)
@@ -1271,13 +1312,16 @@ def each(do: Callable[[Any], None], items: Sequence[Any], cores: int) -> None:
 
 def named(problems: Sequence[str] | None) -> list[str]:
     """Names of problems that there are."""
-    from models.evidence_suite import PROBLEMS
+    from models.evidence_suite import CLASSIC, HARD, PROBLEMS, REAL
 
-    chosen = list(PROBLEMS) if problems is None else list(problems)
-    for name in chosen:
-        if name not in PROBLEMS:
-            raise SystemExit(f"--problems must be among {', '.join(PROBLEMS)}, got {name!r}")
-    return chosen
+    groups = {"classic": CLASSIC, "hard": HARD, "real": REAL}
+    chosen: list[str] = []
+    for name in PROBLEMS if problems is None else problems:
+        if name not in PROBLEMS and name not in groups:
+            known = ", ".join([*groups, *PROBLEMS])
+            raise SystemExit(f"--problems must be among {known}, got {name!r}")
+        chosen += groups.get(name, [name])
+    return list(dict.fromkeys(chosen))
 
 
 def finish(rows: Sequence[Result], options: argparse.Namespace) -> None:

@@ -60,6 +60,7 @@ def funnel(
     y: Sequence[float] | None = None,
     scale: float = 3.0,
     sigma: float = 1.0,
+    name: str = "funnel",
 ) -> EvidenceProblem:
     """The centred parameterisation, which is the hard one.
 
@@ -72,6 +73,8 @@ def funnel(
         Prior standard deviation of v.
     sigma : float
         Standard deviation of the observations.
+    name : str
+        Of the problem.
     """
     positive_int("n_groups", n_groups)
     check_positive(scale=scale, sigma=sigma)
@@ -97,7 +100,7 @@ def funnel(
         return float(constant - 0.5 * residuals @ residuals)
 
     return EvidenceProblem(
-        name="funnel",
+        name=name,
         build=build,
         log_evidence=log_evidence(data, scale, sigma),
         error=0.0,

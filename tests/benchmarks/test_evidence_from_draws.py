@@ -8,36 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scipy.integrate import dblquad
 from scipy.special import expit
-from scipy.stats import halfnorm, multivariate_normal, norm
+from scipy.stats import norm
 
 from benchmarks import evidence_from_draws as bench
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_mixed_model_given_its_scales():
-    rng = np.random.default_rng(1)
-    x, y = rng.standard_normal((2, 3, 5))
-    tau, sigma = 0.7, 1.3
-    group = np.repeat(np.arange(3), 5)
-    covariance = sigma**2 * np.eye(15) + tau**2 * (group[:, None] == group)
-    covariance += 4.0 * (1.0 + np.outer(x.ravel(), x.ravel()))
-    expected = multivariate_normal(np.zeros(15), covariance).logpdf(y.ravel())
-    assert bench._given_scales(x, y, tau, sigma) == pytest.approx(expected)
-
-
-def test_mixed_model():
-    rng = np.random.default_rng(1)
-    x, y = rng.standard_normal((2, 8, 5))
-
-    def density(tau, sigma):
-        log_prior = halfnorm.logpdf(tau, scale=1.0) + halfnorm.logpdf(sigma, scale=2.0)
-        return math.exp(bench._given_scales(x, y, tau, sigma) + log_prior + 60.0)
-
-    exact = math.log(dblquad(density, 0.3, 3.0, 1e-6, 4.0, epsrel=1e-5)[0]) - 60.0
-    assert bench.mixed_log_evidence(x, y, n=81) == pytest.approx(exact, abs=0.002)
 
 
 def test_logistic_regression():

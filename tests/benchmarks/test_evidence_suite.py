@@ -179,6 +179,8 @@ def test_report():
         "| NumPy by hand | 1.5 | 0.5 |" in text
     )
     assert "## Coverage" in text and "two-sided binomial test" in text
+    assert "## Honesty" in text and "| wrong without a flag |" in text
+    assert "| ising | dynesty:500 | 1 | not for discrete |" in text
     aim = text[text.index("## To an error of 0.01") :]
     assert f"| {0.5 * 0.3**2 / 1e-4:,.0f} | {0.3**2 / 1e-4:,.0f} |" in aim
     assert "nan" not in text
@@ -205,6 +207,9 @@ def test_rows_on_disk(tmp_path):
     with kept.path.open("a") as sink:
         sink.write('{"kind": "run", "problem": "cut o')
     assert [r["log_evidence"] for r in kept.rows()] == [-2.8, -2.7]
+    again = Book(tmp_path, resume=True)
+    bench.keep(str(again.path), [row(0.4, seed=3)])
+    assert [r["log_evidence"] for r in again.rows()] == [-2.8, -2.7, -2.6]
     Book(tmp_path, resume=False)
     bench.keep(str(kept.path), [row()])
     assert len(Book(tmp_path, resume=False).rows()) == 0
@@ -254,6 +259,8 @@ def test_plan():
     tasks = {t.family: t for t in bench.plan(options, ["eggbox"])}
     assert tasks["estimate_evidence"].wanted == {"estimate_evidence:0.05": (500, 50)}
     assert tasks["sample_smc"].wanted == {"sample_smc:1000": (20, 20)}
+    assert tasks["bridge"].wanted == {"bridge:0.05": (20, 20)}
+    assert tasks["nautilus"].wanted == {"nautilus:1000": (10, 10)}
     options = bench.parser().parse_args(["--aim", "--seeds", "7", "--methods", "estimate_evidence"])
     tasks = bench.plan(options, ["eggbox"])
     assert [t.problem for t in tasks] == list(bench._AIM_PROBLEMS)
@@ -267,10 +274,20 @@ def test_bad_names():
         bench.installed(["nuts"])
 
 
+def test_groups_of_problems():
+    hard = bench.named(["hard", "eggbox", "unequal_modes_5"])
+    assert hard[0] == "unequal_modes_5" and hard[-1] == "eggbox"
+    assert len(hard) == len(set(hard)) and "gp_counts" in hard and "puromycin" not in hard
+    assert len(bench.named(None)) > 50
+
+
 def test_missing_library(monkeypatch, capsys):
     monkeypatch.setitem(bench.LIBRARIES, "dynesty", "no_such_library")
     assert bench.installed(["dynesty:100", "sample_smc"]) == ["sample_smc"]
-    assert "pip install dynesty" in capsys.readouterr().err
+    assert "pip install no_such_library" in capsys.readouterr().err
+    monkeypatch.setitem(bench._PIP, "no_such_library", "its-name")
+    assert bench.installed(["dynesty"]) == []
+    assert "pip install its-name" in capsys.readouterr().err
 
 
 # --- runs ----------------------------------------------------------------------------------------

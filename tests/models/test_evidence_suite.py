@@ -16,7 +16,7 @@ from models.contamination import contamination
 from models.correlated_gaussian import correlated_gaussian
 from models.eggbox import eggbox
 from models.evidence_problem import EvidenceProblem
-from models.evidence_suite import PROBLEMS, suite
+from models.evidence_suite import CLASSIC, PROBLEMS, suite
 from models.funnel import funnel
 from models.galaxies import galaxies
 from models.ising import ising
@@ -51,10 +51,11 @@ def to_point(problem, parameters):
     for variable in model.free_RVs:
         shape = tuple(variable.shape.eval())
         simplex = variable.owner.op.name == "dirichlet"
-        size = math.prod(shape) - simplex
+        size = math.prod(shape[:-1]) * (shape[-1] - 1) if simplex else math.prod(shape)
         values = parameters[start : start + size]
         if simplex:
-            values = np.append(values, 1.0 - values.sum())
+            values = values.reshape(*shape[:-1], shape[-1] - 1)
+            values = np.append(values, 1.0 - values.sum(axis=-1, keepdims=True), axis=-1)
         point[variable.name] = values.reshape(shape)
         start += size
     assert start == len(parameters)
@@ -70,7 +71,7 @@ def test_suite():
     for name, problem in SUITE.items():
         assert isinstance(problem, EvidenceProblem)
         assert problem.name == name and problem.source
-        assert 0.0 <= problem.error < 5e-4
+        assert 0.0 <= problem.error < (5e-4 if name in CLASSIC else 0.025)
     values = [problem.log_evidence for problem in SUITE.values()]
     assert min(values) < -1000.0 < 0.0 < max(values)
     assert {problem.easy for problem in SUITE.values()} == {True, False}

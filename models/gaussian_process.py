@@ -1,0 +1,178 @@
+r"""Gaussian processes in one dimension: counts, a regression, and the same regression with latent values.
+
+.. math:: k(x, x') = \alpha^2 \exp(-(x - x')^2 / (2 \rho^2)), \qquad
+          y \sim N(0, K + \sigma^2 I) \quad \text{or} \quad f = \text{chol}(K)\, \tilde f, \ y \sim N(f, \sigma^2 I) .
+
+The two forms of the regression have one evidence, an integral over three hyperparameters. The counts
+are ``gp_pois_regr`` of posteriordb, :math:`y \sim \text{Poisson}(e^f)`, whose evidence is sampled.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from scipy.special import gammaln
+
+from amc_pymc.rng import as_generator
+from models.evidence_problem import EvidenceProblem
+from models.normal_scores import (
+    LOG_2PI,
+    NormalScores,
+    gamma,
+    grid_evidence,
+    half_normal,
+    sampled_evidence,
+    scored_problem,
+)
+from models.student_importance import Reference
+
+COUNT_X = np.arange(-10.0, 11.0, 2.0)
+COUNTS = np.array([40, 37, 29, 12, 4, 3, 9, 19, 77, 82, 33])
+LENGTH = np.float64(25.0), np.float64(4.0)
+AMPLITUDE = np.float64(2.0)
+JITTER = np.float64(1e-10)
+#: Of the regression: Gamma(5, 5) for rho, half-normal scales of alpha and sigma.
+REGRESSION_LENGTH = np.float64(5.0), np.float64(5.0)
+REGRESSION_AMPLITUDE, NOISE = np.float64(1.0), np.float64(0.5)
+FROZEN = {"counts": Reference(-47.630349, 0.0043), "regression": Reference(-11.378186, 8.8e-05)}
+
+
+def regression_data(n: int = 12, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Places and outcomes (n,): a sine and noise."""
+    rng = as_generator(seed)
+    x = np.linspace(-2.0, 2.0, n)
+    return x, np.sin(2.0 * x) + 0.3 * rng.standard_normal(n)
+
+
+def kernel(x: np.ndarray, rho: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    """Covariance matrices (n, N, N) for hyperparameters (n,)."""
+    squares = np.square(x[:, None] - x)
+    return np.square(alpha)[:, None, None] * np.exp(-0.5 * squares / np.square(rho)[:, None, None])
+
+
+def covariance(x: np.ndarray, rho, alpha, added: float):
+    """The same for the symbols of a model."""
+    squares = np.square(x[:, None] - x)
+    return pt.sqr(alpha) * pt.exp(-0.5 * squares / pt.sqr(rho)) + added * np.eye(x.size)
+
+
+def latent_values(x: np.ndarray, theta: np.ndarray, jitter: float) -> np.ndarray:
+    """The process (n, N) for rho, alpha and standard normal numbers in columns."""
+    matrices = kernel(x, theta[:, 0], theta[:, 1]) + jitter * np.eye(x.size)
+    return (np.linalg.cholesky(matrices) @ theta[:, 2:, None])[:, :, 0]
+
+
+# --- counts --------------------------------------------------------------------------------------
+
+
+def count_scores() -> NormalScores:
+    """Prior and likelihood of the counts: rho, alpha, eleven standard normal numbers."""
+    constant = gammaln(COUNTS + 1.0).sum()
+
+    def parameters(z: np.ndarray) -> np.ndarray:
+        return np.column_stack([gamma(z[:, 0], *LENGTH), half_normal(z[:, 1], AMPLITUDE), z[:, 2:]])
+
+    def log_likelihood(theta: np.ndarray) -> np.ndarray:
+        f = latent_values(COUNT_X, theta, JITTER)
+        with np.errstate(over="ignore"):
+            return f @ COUNTS - np.exp(f).sum(axis=1) - constant
+
+    return NormalScores(2 + COUNTS.size, parameters, log_likelihood)
+
+
+def gp_counts() -> EvidenceProblem:
+    """``gp_pois_regr``, thirteen dimensions."""
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            rho = pm.Gamma("rho", *LENGTH)
+            alpha = pm.HalfNormal("alpha", AMPLITUDE)
+            f_tilde = pm.Normal("f_tilde", 0.0, 1.0, shape=COUNTS.size)
+            root = pt.linalg.cholesky(covariance(COUNT_X, rho, alpha, JITTER))
+            pm.Poisson("k", pt.exp(root @ f_tilde), observed=COUNTS)
+        return model
+
+    source = "quasi-random importance sampling"
+    return scored_problem("gp_counts", build, count_scores(), FROZEN["counts"], source)
+
+
+# --- regression ----------------------------------------------------------------------------------
+
+
+def hyperparameters(z: np.ndarray) -> np.ndarray:
+    """Rho, alpha and sigma (n, 3) of the regression."""
+    alpha, sigma = half_normal(z[:, 1], REGRESSION_AMPLITUDE), half_normal(z[:, 2], NOISE)
+    return np.column_stack([gamma(z[:, 0], *REGRESSION_LENGTH), alpha, sigma])
+
+
+def regression_scores() -> NormalScores:
+    """Prior and likelihood of the regression with the process integrated out."""
+    x, y = regression_data()
+
+    def log_likelihood(theta: np.ndarray) -> np.ndarray:
+        noise = np.square(theta[:, 2]) + JITTER
+        matrices = kernel(x, theta[:, 0], theta[:, 1]) + noise[:, None, None] * np.eye(x.size)
+        values, vectors = np.linalg.eigh(matrices)
+        values = np.maximum(values, noise[:, None])
+        squares = (np.square(y @ vectors) / values).sum(axis=1)
+        return -0.5 * (squares + np.log(values).sum(axis=1) + x.size * LOG_2PI)
+
+    return NormalScores(3, hyperparameters, log_likelihood)
+
+
+def gp_regression() -> EvidenceProblem:
+    """Outcomes as one multivariate normal vector, three dimensions."""
+    x, y = regression_data()
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            rho = pm.Gamma("rho", *REGRESSION_LENGTH)
+            alpha = pm.HalfNormal("alpha", REGRESSION_AMPLITUDE)
+            sigma = pm.HalfNormal("sigma", NOISE)
+            spread = covariance(x, rho, alpha, pt.sqr(sigma) + JITTER)
+            pm.MvNormal("y", np.zeros(x.size), cov=spread, observed=y)
+        return model
+
+    source = "three-dimensional quadrature"
+    return scored_problem("gp_regression", build, regression_scores(), FROZEN["regression"], source)
+
+
+def gp_latent() -> EvidenceProblem:
+    """The same with the process as standard normal variables, fifteen dimensions.
+
+    Where sigma is small, a fiftieth of the posterior has it below 0.05, the process has to meet each outcome:
+    a neck like that of a funnel.
+    """
+    x, y = regression_data()
+    n = x.size
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            rho = pm.Gamma("rho", *REGRESSION_LENGTH)
+            alpha = pm.HalfNormal("alpha", REGRESSION_AMPLITUDE)
+            sigma = pm.HalfNormal("sigma", NOISE)
+            f_tilde = pm.Normal("f_tilde", 0.0, 1.0, shape=n)
+            f = pt.linalg.cholesky(covariance(x, rho, alpha, JITTER)) @ f_tilde
+            pm.Normal("y", f, sigma, observed=y)
+        return model
+
+    def parameters(z: np.ndarray) -> np.ndarray:
+        return np.column_stack([hyperparameters(z[:, :3]), z[:, 3:]])
+
+    def log_likelihood(theta: np.ndarray) -> np.ndarray:
+        f = latent_values(x, np.delete(theta, 2, axis=1), JITTER)
+        squares = np.square((y - f) / theta[:, 2:3]).sum(axis=1)
+        return -0.5 * (squares + n * LOG_2PI) - n * np.log(theta[:, 2])
+
+    scores = NormalScores(3 + n, parameters, log_likelihood)
+    source = "process integrated out, three-dimensional quadrature"
+    return scored_problem("gp_latent", build, scores, FROZEN["regression"], source, easy=False)
+
+
+def reference(which: str, **options: int) -> Reference:
+    """Log Z of the ``counts`` or the ``regression``, anew."""
+    if which == "counts":
+        return sampled_evidence(count_scores(), **options)
+    return grid_evidence(regression_scores(), **options)

@@ -1,0 +1,206 @@
+r"""Regressions with an intercept for every group, as variables of the model, not centred.
+
+.. math:: \mu, b \sim N(0, 2^2), \quad \tau \sim N^+(0, 1), \quad z_j \sim N(0, 1), \quad
+          \eta_{ij} = \mu + b x_{ij} + \tau z_j, \\
+          y_{ij} \sim N(\eta_{ij}, \sigma^2),\ \sigma \sim N^+(0, 2^2)
+          \quad \text{or} \quad y_{ij} \sim \text{Poisson}(e^{\eta_{ij}}) .
+
+Of the linear model everything but the two scales is integrated out in closed form. Of the Poisson model the
+intercepts are, one at a time, by the trapezoidal rule, and the other three by quadrature.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from scipy.special import gammaln, logsumexp
+
+from amc_pymc.arguments import positive_int
+from amc_pymc.rng import as_generator
+from models.evidence_problem import EvidenceProblem
+from models.normal_scores import (
+    LOG_2PI,
+    NormalScores,
+    grid_evidence,
+    half_normal,
+    scored_problem,
+)
+from models.student_importance import Reference
+
+ROWS = 5
+COEFFICIENT_SD, TAU_SD, SIGMA_SD = np.float64(2.0), np.float64(1.0), np.float64(2.0)
+FROZEN = {
+    ("linear", 50): Reference(-386.963262, 1e-06),
+    ("linear", 200): Reference(-1566.690798, 1e-05),
+    ("poisson", 80): Reference(-675.711047, 1e-06),
+}
+
+
+def simulate(n_groups: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Covariates and outcomes (J, 5) of the linear model."""
+    rng = as_generator(seed)
+    x = rng.standard_normal((n_groups, ROWS))
+    y = 0.5 + 0.3 * x + rng.normal(0.0, 0.7, (n_groups, 1)) + rng.standard_normal(x.shape)
+    return x, y
+
+
+def simulate_counts(n_groups: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Covariates and counts (J, 5) of the Poisson model."""
+    rng = as_generator(seed)
+    x = rng.standard_normal((n_groups, ROWS))
+    return x, rng.poisson(np.exp(0.3 + 0.4 * x + rng.normal(0.0, 0.6, (n_groups, 1))))
+
+
+# --- references ----------------------------------------------------------------------------------
+
+
+def linear_log_evidence(x: np.ndarray, y: np.ndarray, n: int = 161) -> float:
+    """Log Z of the linear model for (J, R) data, by the trapezoidal rule in log scales."""
+    taus, sigmas = np.linspace(-9.0, 2.0, 4 * n), np.linspace(-1.5, 1.5, n)
+    logs = np.array([[given_scales(x, y, math.exp(t), math.exp(s)) for s in sigmas] for t in taus])
+    half_normals = [
+        u + math.log(2.0) - 0.5 * (np.exp(u) / sd) ** 2 - math.log(sd) - 0.5 * LOG_2PI
+        for u, sd in ((taus, TAU_SD), (sigmas, SIGMA_SD))
+    ]
+    logs += half_normals[0][:, None] + half_normals[1]
+    return float(logsumexp(logs)) + math.log((taus[1] - taus[0]) * (sigmas[1] - sigmas[0]))
+
+
+def given_scales(x: np.ndarray, y: np.ndarray, tau: float, sigma: float) -> float:
+    """Log density of y (J, R) with effects and coefficients integrated out."""
+    n_groups, n_rows = x.shape
+    shrink = tau**2 / (sigma**2 * (sigma**2 + n_rows * tau**2))
+
+    def solved(a: np.ndarray) -> np.ndarray:
+        return a / sigma**2 - shrink * a.sum(axis=1, keepdims=True)
+
+    columns = np.stack([np.ones_like(x), x])
+    weighted = np.stack([solved(c) for c in columns])
+    precision = np.tensordot(columns, weighted, axes=([1, 2], [1, 2])) + np.eye(2) / 4.0
+    projected = np.tensordot(weighted, y, axes=([1, 2], [0, 1]))
+    quadratic = float(np.sum(y * solved(y)) - projected @ np.linalg.solve(precision, projected))
+    log_det = n_groups * (
+        (n_rows - 1) * 2.0 * math.log(sigma) + math.log(sigma**2 + n_rows * tau**2)
+    )
+    log_det += float(np.linalg.slogdet(precision)[1]) + 2.0 * math.log(4.0)
+    return -0.5 * (quadratic + log_det + y.size * LOG_2PI)
+
+
+def poisson_given_population(
+    theta: np.ndarray, x: np.ndarray, y: np.ndarray, *, nodes: int = 141, reach: float = 7.0
+) -> np.ndarray:
+    """Log density (n,) of counts (J, R) for mu, slope and tau (n, 3), intercepts integrated out."""
+    z = np.linspace(-reach, reach, nodes)
+    log_prior = -0.5 * (np.square(z) + LOG_2PI) + math.log(z[1] - z[0])
+    per_group = y.sum(axis=1)
+    with_slope = (x * y).sum()
+    values = np.empty(len(theta))
+    for i, (mu, slope, tau) in enumerate(theta):
+        eta = mu + tau * z
+        with np.errstate(over="ignore"):
+            level = np.exp(slope * x).sum(axis=1)
+            logs = per_group[:, None] * eta - level[:, None] * np.exp(eta) + log_prior
+        values[i] = logsumexp(logs, axis=1).sum() + slope * with_slope
+    return values - gammaln(y + 1.0).sum()
+
+
+def population(z: np.ndarray) -> np.ndarray:
+    """Coefficients and tau (n, 3) from normal scores."""
+    return np.column_stack([COEFFICIENT_SD * z[:, :2], half_normal(z[:, 2], TAU_SD)])
+
+
+def reference(family: str, n_groups: int) -> Reference:
+    """Log Z of the ``linear`` or the ``poisson`` model, anew."""
+    if family == "linear":
+        values = [linear_log_evidence(*simulate(n_groups), n=n) for n in (81, 161)]
+        return Reference(values[1], abs(values[1] - values[0]))
+    x, y = simulate_counts(n_groups)
+    scores = NormalScores(3, population, lambda theta: poisson_given_population(theta, x, y))
+    return grid_evidence(scores, step=0.5, reach=7.0, particles=128)
+
+
+# --- problems ------------------------------------------------------------------------------------
+
+
+def mixed_linear(n_groups: int = 50) -> EvidenceProblem:
+    """The linear model, of n_groups + 4 dimensions.
+
+    Parameters
+    ----------
+    n_groups : int
+        50 and 200 have a stored reference; others take seconds.
+    """
+    positive_int("n_groups", n_groups)
+    x, y = simulate(n_groups)
+    group = np.repeat(np.arange(n_groups), ROWS)
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0.0, COEFFICIENT_SD)
+            slope = pm.Normal("slope", 0.0, COEFFICIENT_SD)
+            tau = pm.HalfNormal("tau", TAU_SD)
+            sigma = pm.HalfNormal("sigma", SIGMA_SD)
+            z = pm.Normal("z", 0.0, 1.0, shape=n_groups)
+            pm.Normal("y", mu + slope * x.ravel() + tau * z[group], sigma, observed=y.ravel())
+        return model
+
+    def parameters(z: np.ndarray) -> np.ndarray:
+        return np.column_stack([population(z), half_normal(z[:, 3], SIGMA_SD), z[:, 4:]])
+
+    def log_likelihood(theta: np.ndarray) -> np.ndarray:
+        residuals = y.ravel() - predictors(theta, theta[:, 4:], x)
+        squares = np.square(residuals / theta[:, 3:4]).sum(axis=1)
+        return -0.5 * (squares + y.size * LOG_2PI) - y.size * np.log(theta[:, 3])
+
+    found = FROZEN.get(("linear", n_groups)) or reference("linear", n_groups)
+    scores = NormalScores(n_groups + 4, parameters, log_likelihood)
+    source = "closed form given the scales, two-dimensional quadrature"
+    return scored_problem(f"mixed_linear_{n_groups}", build, scores, found, source)
+
+
+def mixed_poisson(n_groups: int = 80) -> EvidenceProblem:
+    """The Poisson model, of n_groups + 3 dimensions.
+
+    Parameters
+    ----------
+    n_groups : int
+        80 has a stored reference; others take a minute.
+    """
+    positive_int("n_groups", n_groups)
+    x, y = simulate_counts(n_groups)
+    group = np.repeat(np.arange(n_groups), ROWS)
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0.0, COEFFICIENT_SD)
+            slope = pm.Normal("slope", 0.0, COEFFICIENT_SD)
+            tau = pm.HalfNormal("tau", TAU_SD)
+            z = pm.Normal("z", 0.0, 1.0, shape=n_groups)
+            rate = pt.exp(mu + slope * x.ravel() + tau * z[group])
+            pm.Poisson("y", rate, observed=y.ravel())
+        return model
+
+    constant = gammaln(y + 1.0).sum()
+
+    def parameters(z: np.ndarray) -> np.ndarray:
+        return np.column_stack([population(z), z[:, 3:]])
+
+    def log_likelihood(theta: np.ndarray) -> np.ndarray:
+        eta = predictors(theta, theta[:, 3:], x)
+        with np.errstate(over="ignore"):
+            return eta @ y.ravel() - np.exp(eta).sum(axis=1) - constant
+
+    found = FROZEN.get(("poisson", n_groups)) or reference("poisson", n_groups)
+    scores = NormalScores(n_groups + 3, parameters, log_likelihood)
+    source = "intercepts by quadrature each, the others by three-dimensional quadrature"
+    return scored_problem(f"mixed_poisson_{n_groups}", build, scores, found, source)
+
+
+def predictors(theta: np.ndarray, z: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Linear predictors (n, J R) for mu, slope and tau in the first columns and effects (n, J)."""
+    group = np.repeat(np.arange(len(x)), x.shape[1])
+    return theta[:, :1] + theta[:, 1:2] * x.ravel() + theta[:, 2:3] * z[:, group]

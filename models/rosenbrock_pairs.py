@@ -1,0 +1,89 @@
+r"""Pairs of coordinates, each along a narrow bent valley (Rosenbrock's function).
+
+.. math:: x_i, y_i \sim U[-5, 5] \times U[-5, 25], \qquad
+          \log L = -\sum_i \left[ \tfrac{1}{2} (1 - x_i)^2 / \sigma^2 + 10 (y_i - x_i^2)^2 \right] .
+
+Evidences of pairs multiply; that of one is an integral over x of a difference of normal probabilities.
+With five pairs a mixture of a few normal distributions has no chance of covering all arms.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from scipy.integrate import quad
+from scipy.special import logsumexp, ndtr
+
+from amc_pymc.arguments import positive_int
+from models.evidence_problem import EvidenceProblem
+
+ALONG = np.float64(5.0)
+LOW, HIGH = np.float64(-5.0), np.float64(25.0)
+SPREAD = np.float64(1.5)
+STEEPNESS = np.float64(10.0)
+
+
+def log_pair(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Log likelihood of pairs."""
+    return -0.5 * np.square((1.0 - x) / SPREAD) - STEEPNESS * np.square(y - np.square(x))
+
+
+def log_evidence(n_pairs: int) -> float:
+    """Log Z by quadrature over x; y integrates to normal probabilities."""
+    root = math.sqrt(2.0 * STEEPNESS)
+
+    def along(x: float) -> float:
+        inside = ndtr(root * (HIGH - x * x)) - ndtr(root * (LOW - x * x))
+        return math.exp(-0.5 * ((1.0 - x) / SPREAD) ** 2) * inside
+
+    area = quad(along, -ALONG, ALONG, epsabs=0.0, epsrel=1e-12, limit=500)[0]
+    area *= math.sqrt(math.pi / STEEPNESS) / (2.0 * ALONG * (HIGH - LOW))
+    return n_pairs * math.log(area)
+
+
+def log_evidence_on_a_grid(n_pairs: int, n: int = 3_000) -> float:
+    """Log Z by the midpoint rule in both coordinates."""
+    x = ALONG * ((2.0 * np.arange(n) + 1.0) / n - 1.0)
+    y = LOW + (HIGH - LOW) * (np.arange(n) + 0.5) / n
+    return n_pairs * float(logsumexp(log_pair(x[:, None], y)) - 2.0 * math.log(n))
+
+
+def rosenbrock_pairs(n_pairs: int = 5) -> EvidenceProblem:
+    """All first coordinates ``x``, all second ones ``y``, and the likelihood as a potential.
+
+    Parameters
+    ----------
+    n_pairs : int
+    """
+    positive_int("n_pairs", n_pairs)
+
+    def build() -> pm.Model:
+        with pm.Model() as model:
+            x = pm.Uniform("x", -ALONG, ALONG, shape=n_pairs)
+            y = pm.Uniform("y", LOW, HIGH, shape=n_pairs)
+            across = STEEPNESS * pt.sqr(y - pt.sqr(x)).sum()
+            pm.Potential("valleys", -0.5 * pt.sqr((1.0 - x) / SPREAD).sum() - across)
+        return model
+
+    def prior_transform(u: np.ndarray) -> np.ndarray:
+        x, y = u[:n_pairs], u[n_pairs:]
+        return np.concatenate([ALONG * (2.0 * x - 1.0), LOW + (HIGH - LOW) * y])
+
+    def log_likelihood(parameters: np.ndarray) -> float:
+        return float(log_pair(parameters[:n_pairs], parameters[n_pairs:]).sum())
+
+    return EvidenceProblem(
+        name=f"rosenbrock_pairs_{n_pairs}",
+        build=build,
+        log_evidence=log_evidence(n_pairs),
+        error=0.0,
+        source="one-dimensional quadrature",
+        n_dim=2 * n_pairs,
+        easy=False,
+        prior_transform=prior_transform,
+        log_likelihood=log_likelihood,
+    )
