@@ -11,16 +11,19 @@ from amc_pymc.evidence.bridge import Bridge, bridge
 from amc_pymc.evidence.draws_bridge import Stage, bridge_draws
 from amc_pymc.evidence.pilot import Pilot, explore, overlooked
 from amc_pymc.evidence.portfolio import ARMS, Portfolio, make_portfolio
-from amc_pymc.evidence.watch import Watch
+from amc_pymc.evidence.posterior import PosteriorDraws, posterior_draws
+from amc_pymc.evidence.watch import Highest, Watch, remembered
 
 __all__ = [
     "ARMS",
     "GRADIENT_COST",
     "AnnealingArm",
     "Bridge",
+    "Highest",
     "ImportanceArm",
     "Pilot",
     "Portfolio",
+    "PosteriorDraws",
     "QuasiArm",
     "SequentialArm",
     "Stage",
@@ -30,4 +33,6 @@ __all__ = [
     "explore",
     "make_portfolio",
     "overlooked",
+    "posterior_draws",
+    "remembered",
 ]

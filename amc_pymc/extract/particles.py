@@ -76,10 +76,16 @@ _here = threading.local()
 
 
 @contextmanager
-def counted() -> Iterator[np.ndarray]:
+def counted(*, apart: bool = False) -> Iterator[np.ndarray]:
     """Count what this thread evaluates, of whatever model: an array (3,) in the order of :class:`Counts`.
 
     Where jobs share compiled functions or run in other processes, this alone tells what a job took.
+
+    Parameters
+    ----------
+    apart : bool
+        Whether to keep it from a count that goes on around this one: jobs bring their counts back with
+        their results, and may run in any thread.
     """
     outer = getattr(_here, "counts", None)
     _here.counts = counts = np.zeros(3, np.int64)
@@ -87,7 +93,7 @@ def counted() -> Iterator[np.ndarray]:
         yield counts
     finally:
         _here.counts = outer
-        if outer is not None:
+        if outer is not None and not apart:
             outer += counts
 
 

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from amc_pymc.annealing import Annealed
@@ -93,10 +94,11 @@ class Checkpoint:
         """CPU seconds of all blocks."""
         return sum(s for s, _ in self.extra.values())
 
-    @property
-    def nan(self) -> int:
-        """Points at which a density was nan."""
-        return sum(n for _, n in self.extra.values())
+    def counts(self) -> np.ndarray:
+        """Points without and with gradients, and points of density nan, of all blocks, (3,)."""
+        evaluations = sum(run.evaluations for run in self.done.values())
+        gradients = sum(run.gradients for run in self.done.values())
+        return np.array([evaluations, gradients, sum(n for _, n in self.extra.values())])
 
     def _write(self) -> None:
         """Replace the file in one step: whoever is killed here leaves the old one."""
