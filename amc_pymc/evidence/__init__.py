@@ -8,6 +8,7 @@ from amc_pymc.evidence.arms import (
     SequentialArm,
 )
 from amc_pymc.evidence.bridge import Bridge, bridge
+from amc_pymc.evidence.coverage import effective_beside
 from amc_pymc.evidence.draws_bridge import Stage, bridge_draws
 from amc_pymc.evidence.pilot import Pilot, explore, overlooked
 from amc_pymc.evidence.portfolio import ARMS, Portfolio, make_portfolio
@@ -30,6 +31,7 @@ __all__ = [
     "Watch",
     "bridge",
     "bridge_draws",
+    "effective_beside",
     "explore",
     "make_portfolio",
     "overlooked",

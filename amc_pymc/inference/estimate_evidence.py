@@ -21,6 +21,7 @@ from amc_pymc.evidence import (
     Pilot,
     Portfolio,
     Watch,
+    effective_beside,
     make_portfolio,
     overlooked,
     posterior_draws,
@@ -65,6 +66,9 @@ __all__ = ["estimate_evidence"]
 
 #: Share of the posterior that a reference may miss without a flag.
 _UNCOVERED = 0.1
+#: Weight from which on an arm matters to the estimate, and effective prior draws that reach what a reference misses
+#: from which on importance sampling knows of it.
+_MATTERS, _REACHED = 0.1, 100.0
 #: Errors by which the two combined estimates may differ.
 _APART = 5.0
 #: Share of the posterior draws that must be different.
@@ -289,7 +293,7 @@ class _Generators(NamedTuple):
     arms: np.random.Generator
     posterior: np.random.Generator
     search: np.random.Generator
-    nan: np.random.Generator
+    checks: np.random.Generator
 
 
 class _Found(NamedTuple):
@@ -337,7 +341,8 @@ def _run(
     with tally.stage("checks"):
         missed = max(pilot.missed, overlooked(seen, pilot, rngs.search))
         flags += found.flags + _flags(numbers, pilot, found)
-        flags += nan_flags(numbers, tally.numbers(), densities, pilot, rngs.nan)
+        flags += _uncovered(pilot, found, densities, rngs.checks)
+        flags += nan_flags(numbers, tally.numbers(), densities, pilot, rngs.checks)
         flags += uncertain(numbers) + disagreements(numbers, pilot)
         flags += missed_mode(numbers, pilot, missed)
     seconds = 0.0 if elsewhere is None else elsewhere.seconds
@@ -447,9 +452,28 @@ def _flags(numbers: Evidence, pilot: Pilot, found: Combined) -> list[Flag]:
     other = numbers["log_evidence_iv"]
     if abs(z - other) > _APART * error:
         flags.append(flag("second_opinion", other=other, errors=abs(z - other) / error))
-    if pilot.uncovered > _UNCOVERED:
-        flags.append(flag("uncovered", share=pilot.uncovered))
     return flags
+
+
+def _uncovered(
+    pilot: Pilot, found: Combined, densities: ParticleDensities, rng: np.random.Generator
+) -> list[Flag]:
+    """A flag if the fitted reference misses much of the posterior and the estimate relies on it.
+
+    It does not if arms from the prior make it up, nor if importance sampling does and its draws from the prior reach
+    what the mixture has missed.
+    """
+    if pilot.uncovered <= _UNCOVERED:
+        return []
+    arms = found.tree["arms"].to_dataset()
+    weights = dict(zip(arms["arm"].values.tolist(), arms["weight"].values.tolist(), strict=True))
+    annealed = sum(weights.get(name, 0.0) for name in ("ais_reference", "smc_reference"))
+    weighted = sum(weights.get(name, 0.0) for name in ("importance", "importance_rqmc"))
+    if annealed + weighted < _MATTERS:
+        return []
+    if annealed < _MATTERS and effective_beside(densities, pilot, rng) >= _REACHED:
+        return []
+    return [flag("uncovered", share=pilot.uncovered)]
 
 
 def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:

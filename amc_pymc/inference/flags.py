@@ -74,7 +74,7 @@ FLAGS: dict[str, tuple[str, str, str]] = {
     ),
     "nan": (
         "the density was nan at {points:,} points, about {share:.0%} of those where the posterior is",
-        "they count as impossible, so that the estimate is too low by what they hold",
+        "they count as impossible, and the estimate is too low if they are not",
         "mend the model where it gives nan",
     ),
     "pilot_found_more": (
