@@ -13,7 +13,7 @@ from amc_pymc.evidence.draws_bridge import Stage, bridge_draws
 from amc_pymc.evidence.pilot import Pilot, explore, overlooked
 from amc_pymc.evidence.portfolio import ARMS, Portfolio, make_portfolio
 from amc_pymc.evidence.posterior import PosteriorDraws, posterior_draws
-from amc_pymc.evidence.watch import Highest, Watch, remembered
+from amc_pymc.evidence.watch import Highest, Watch, collected
 
 __all__ = [
     "ARMS",
@@ -31,10 +31,10 @@ __all__ = [
     "Watch",
     "bridge",
     "bridge_draws",
+    "collected",
     "effective_beside",
     "explore",
     "make_portfolio",
     "overlooked",
     "posterior_draws",
-    "remembered",
 ]

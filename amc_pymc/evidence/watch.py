@@ -11,7 +11,7 @@ import numpy as np
 
 from amc_pymc.kernels import Path
 
-__all__ = ["Highest", "Watch", "remembered"]
+__all__ = ["Highest", "Watch", "collected"]
 
 #: Points looked at in each call, and those that are kept.
 _EACH, _KEPT = 4, 1024
@@ -66,7 +66,7 @@ class Highest:
 
 
 @contextmanager
-def remembered() -> Iterator[Highest]:
+def collected() -> Iterator[Highest]:
     """Remember in one place what any :class:`Watch` evaluates in this thread.
 
     Jobs that run elsewhere use it to bring back what they have seen.
@@ -96,7 +96,7 @@ class Watch:
 
     Notes
     -----
-    Pickled, it is a watch of the same path without memory; :func:`remembered` collects what it evaluates in another
+    Pickled, it is a watch of the same path without memory; :func:`collected` collects what it evaluates in another
     process or thread.
 
     Examples

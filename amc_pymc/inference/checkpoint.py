@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from amc_pymc.annealing import Annealed
+from amc_pymc.execution import raise_if_signalled
 
 __all__ = ["Checkpoint"]
 
@@ -132,6 +133,7 @@ class Checkpoint:
                 run = Annealed(**arrays, evaluations=evaluations, gradients=gradients)
                 self.done[int(key)], self.extra[int(key)] = run, tuple(extra)
         except Exception as error:
+            raise_if_signalled(error)
             raise ValueError(
                 f"checkpoint={str(self.path)!r} is no checkpoint of sample_ais: {error}"
             ) from error

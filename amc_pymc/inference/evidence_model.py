@@ -19,7 +19,8 @@ import xarray as xr
 
 from threadpoolctl import ThreadpoolController
 
-from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, explore, remembered
+from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, collected, explore
+from amc_pymc.execution import signals_heard
 from amc_pymc.extract.particles import ParticleDensities, counted, extract_particles
 from amc_pymc.extract.support import element_states
 from amc_pymc.inference.flags import Flag, flag
@@ -48,6 +49,8 @@ def context_model(model):
     """The given model, or that of the context."""
     from pymc.model.core import Model, modelcontext
 
+    if isinstance(model, xr.DataTree):
+        raise TypeError("model must be a pm.Model, got a DataTree: pass draws as idata=.")
     try:
         found = modelcontext(model)
     except TypeError:
@@ -62,7 +65,7 @@ def compiled_particles(model) -> tuple[ParticleDensities, float]:
     begin = time.process_time()
     variables = (model.value_vars, model.basic_RVs, model.potentials, model.deterministics)
     key = (id(model), tuple(map(id, itertools.chain.from_iterable(variables))))
-    with _COMPILING:
+    with _COMPILING, signals_heard():
         kept = _COMPILED.pop(key, None)
         if kept is None or kept.data != kept.densities.fingerprint():
             densities = extract_particles(model)
@@ -218,7 +221,7 @@ class _Job:
 
 
 def _measured(function: Callable, *args: Any) -> tuple[Any, np.ndarray, list, float, int]:
-    with one_blas_thread(), counted(apart=True) as counts, remembered() as seen:
+    with one_blas_thread(), counted(apart=True) as counts, collected() as seen:
         begin = time.thread_time()
         found = function(*args)
         return found, counts, seen.parts(), time.thread_time() - begin, os.getpid()

@@ -201,9 +201,14 @@ EASY = (one, regression, several, schools, labels, far_down)
 
 
 def assert_same(one, two):
-    """All groups of two results hold the same, but for what was timed."""
+    """All groups of two results hold the same, attributes too, but for what was timed."""
     assert set(one.groups) == set(two.groups)
     for group in one.groups:
+        notes = [
+            {k: np.asarray(v).tolist() for k, v in tree[group].attrs.items() if k != "created_at"}
+            for tree in (one, two)
+        ]
+        assert notes[0] == notes[1]
         left, right = (
             tree[group].to_dataset().drop_vars(["cpu_seconds", "compile_seconds"], errors="ignore")
             for tree in (one, two)
@@ -213,6 +218,10 @@ def assert_same(one, two):
 
 def flags_of(tree):
     return tree["evidence"].attrs["flags"]
+
+
+def flag_names(tree):
+    return tree["evidence"].attrs["flag_names"]
 
 
 def error_of(tree, known):

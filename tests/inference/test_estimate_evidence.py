@@ -23,7 +23,7 @@ from scipy.special import expit, logit, logsumexp
 import amc_pymc as amc
 
 from amc_pymc.bandits import LCB, UCB1, LogLoss
-from amc_pymc.evidence import ARMS
+from amc_pymc.evidence import ARMS, ImportanceArm
 from amc_pymc.extract.particles import counted
 from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from amc_pymc.inference.estimate_evidence import __name__ as MODULE
@@ -35,19 +35,23 @@ from tests.inference.evidence_models import (
     Known,
     Stopping,
     assert_same,
+    by_quadrature,
     compile_before,
     compiled_once,  # noqa: F401
     error_of,
+    flag_names,
     flags_of,
     half,
     impossible,
     label,
     labels,
     nan_gradient,
+    normal_log,
     normal_model,
     one,
     partly_nan,
     peak,
+    potential,
     regression,
     schools,
     unbounded,
@@ -62,6 +66,7 @@ GROUPS = {
     "posterior",
     "sample_stats",
     "evidence",
+    "evaluations",
     "observed_data",
 }
 LONG = ("ais_2000", "ais_8000")
@@ -194,7 +199,7 @@ def test_left_out_where_variables_are_discrete():
         assert f"{name}: no reference: some variables are discrete" in left_out
     assert_right(tree, labels())
     assert tree["arms"]["arm"].values[0] == "importance"
-    assert tree["posterior"].attrs["source"].startswith("particles of the pilot run")
+    assert tree["posterior"].attrs["source"].startswith("sampling importance resampling")
     assert tree["posterior"]["outlier"].dtype.kind == "i"
 
 
@@ -301,8 +306,8 @@ def test_the_certifying_round_alone_is_the_estimate():
 
 def test_a_budget_alone():
     arms = own(rough=1.0, fine=0.2)
-    pilot = estimate(one(), arms=arms, target_mcse=0.05)["evidence"]
-    spent = int(pilot["n_likelihood"] + pilot["n_gradient"])
+    counts = estimate(one(), arms=arms, target_mcse=0.05)["evaluations"].sel(stage="pilot")
+    spent = int(counts["n_likelihood"] + counts["n_gradient"])
     tree = estimate(one(), arms=arms, target_mcse=None, max_cost=spent + 4000.0)
     assert 0.8 * 4000 < tree["pulls"]["cost"].sum() <= 4000
     assert_right(tree, one(), target=0.02)
@@ -316,7 +321,7 @@ def test_a_budget_that_is_larger_than_the_target_needs():
 
 def test_a_budget_too_small_for_the_target_is_flagged():
     with pytest.warns(
-        UserWarning, match="Model evidence: The standard error is .* where 0.001 was wanted"
+        UserWarning, match="Model evidence: the standard error is .* where 0.001 was wanted"
     ):
         tree = estimate(one(), arms=own(a=0.5), target_mcse=0.001, max_cost=2e5)
     assert "where 0.001 was wanted" in flags_of(tree)
@@ -396,7 +401,7 @@ def test_sample_stats():
         *(v.values.ravel() for v in (draws["mu"], draws["tau"], stats["lp"])), strict=True
     ):
         assert lp == pytest.approx(float(logp({"mu": mu, "tau_log__": np.log(tau)})), rel=1e-7)
-    np.testing.assert_allclose(stats["lp"], stats["log_prior"] + stats["log_likelihood"])
+    np.testing.assert_allclose(stats["lp"], stats["log_prior"] + stats["log_likelihood_sum"])
 
 
 def test_arviz(tmp_path):
@@ -429,8 +434,13 @@ def test_evaluations_are_counted(kernel):
     values, gradients, _ = counts.tolist()
     found = tree["evidence"]
     assert found["n_gradient"] == gradients
-    # After the estimate: 400 points that are weighted for the posterior, 200 draws for sample_stats.
-    assert found["n_likelihood"] == values + gradients - 600
+    assert found["n_likelihood"] == values + gradients
+    stages = tree["evaluations"].to_dataset()
+    assert stages["stage"].values.tolist() == ["pilot", "arms", "checks", "posterior"]
+    assert stages["n_likelihood"].sum() == found["n_likelihood"]
+    assert stages["n_gradient"].sum() == found["n_gradient"]
+    # 400 points that are weighted, 200 draws for sample_stats.
+    assert stages["n_likelihood"].sel(stage="posterior") == 600
     cost = tree["pulls"]["cost"].sum()
     assert cost < found["n_likelihood"] + found["n_gradient"]
 
@@ -453,6 +463,48 @@ def test_model_of_the_context():
     with one().model:
         tree = amc.estimate_evidence(random_seed=1, progressbar=False, draws=50)
     assert_same(tree, estimate(one()))
+
+
+def test_the_model_comes_first():
+    tree = amc.estimate_evidence(one().model, random_seed=1, progressbar=False, draws=50)
+    assert_same(tree, estimate(one()))
+    with pytest.raises(TypeError, match=r"model must be a pm\.Model.*idata="):
+        amc.estimate_evidence(tree)
+    with pytest.raises(TypeError, match=r"sample_ais\(model=\.\.\.\)"):
+        amc.sample_ais(one().model)
+
+
+class Meeting(ImportanceArm):
+    """Importance sampling that evaluates, with everything else, a point of the narrow peak."""
+
+    def sample(self, n, rng):
+        self.path.values(logit(np.full((1, 20), 0.531)))
+        return super().sample(n, rng)
+
+
+@pytest.mark.parametrize(
+    "workers", ["threads", "fork", pytest.param("spawn", marks=pytest.mark.slow)]
+)
+def test_what_workers_have_seen_is_not_lost(workers, monkeypatch):
+    blinded(monkeypatch)
+    make = module.make_portfolio
+
+    def meeting(*args, **settings):
+        portfolio = make(*args, **settings)
+        arm = portfolio.arms["importance"]
+        portfolio.arms["importance"] = Meeting(arm.path, arm.reference, arm.share)
+        return portfolio
+
+    monkeypatch.setattr(module, "make_portfolio", meeting)
+    if workers == "threads":
+        pool = ThreadPoolExecutor(2)
+    else:
+        pool = ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(workers))
+    with pool, pytest.warns(UserWarning, match="a last search found"):
+        here = estimate(peak(), arms=["importance"])
+        there = estimate(peak(), arms=["importance"], executor=pool)
+    assert flag_names(here) == "missed_mode"
+    assert_same(here, there)
 
 
 @pytest.mark.parametrize("known", [regression, partly_nan], ids=lambda f: f.__name__)
@@ -627,7 +679,23 @@ def test_nan_is_counted_as_impossible(arms):
     with pytest.warns(UserWarning, match=r"the density was nan at [\d,]+ points"):
         tree = estimate(partly_nan(), arms=arms)
     assert_right(tree, partly_nan())
-    assert f"nan at {int(tree['evidence']['n_nan']):,} points" in flags_of(tree)
+    assert flag_names(tree) == "nan"
+    before = tree["evaluations"]["n_nan"].sel(stage=["pilot", "arms"]).sum()
+    assert f"nan at {int(before):,} points" in flags_of(tree)
+
+
+def test_nan_that_does_not_matter_is_counted_and_not_flagged():
+    """Impossible beyond two and a half standard deviations of the prior, where the posterior is not."""
+    model = potential(lambda x: pt.log(2.5 - x) - 2.0 * (x + 1.0) ** 2)
+
+    def log_f(x):
+        return normal_log(x, 0.0, 1.0) + np.log(2.5 - x) - 2.0 * (x + 1.0) ** 2
+
+    known = Known(model, by_quadrature(log_f, -12.0, 2.5 - 1e-9))
+    tree = estimate(known, kernel=HMC(n_leapfrog=2))
+    assert_right(tree, known)
+    assert tree["evidence"]["n_nan"] > 0
+    assert flags_of(tree) == ""
 
 
 def test_a_narrow_peak():
@@ -668,9 +736,9 @@ def test_a_peak_that_only_an_evaluation_of_an_arm_has_met(monkeypatch):
     missing = estimate(peak(), arms=["importance"])  # in silence
     assert abs(error_of(missing, peak())[0]) > 4.0
     monkeypatch.setattr(module, "make_portfolio", meeting)
-    with pytest.warns(UserWarning, match=r"missed_mode: .* log evidence is about 4\.[56]"):
+    with pytest.warns(UserWarning, match=r"a last search found .* log evidence is about 4\.[56]"):
         tree = estimate(peak(), arms=["importance"])
-    assert "missed_mode" in flags_of(tree)
+    assert flag_names(tree) == "missed_mode"
 
 
 @pytest.mark.parametrize(

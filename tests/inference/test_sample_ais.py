@@ -331,7 +331,7 @@ def test_sample_stats():
         for m, t in zip(draws["mu"].values, draws["tau"].values, strict=True)
     ]
     for name, variables in (
-        ("lp", None), ("log_prior", model.free_RVs), ("log_likelihood", model.observed_RVs),
+        ("lp", None), ("log_prior", model.free_RVs), ("log_likelihood_sum", model.observed_RVs),
     ):  # fmt: skip
         logp = model.compile_logp(variables)
         np.testing.assert_allclose(stats[name], [logp(p) for p in points], rtol=1e-7)
@@ -408,8 +408,11 @@ def test_evaluations_are_counted():
     values, gradients, _ = counts.tolist()
     found = tree["evidence"]
     assert found["n_gradient"] == gradients
-    # Beside these: 120 draws for sample_stats, three points that tell one model from another.
-    assert found["n_likelihood"] == values + gradients - 120 - 3
+    # Beside these: three points that tell one model from another.
+    assert found["n_likelihood"] == values + gradients - 3
+    stages = tree["evaluations"].to_dataset()
+    assert stages["n_likelihood"].sum() == found["n_likelihood"]
+    assert stages["n_likelihood"].sel(stage="posterior") == 120
     assert found["cpu_seconds"] > 0.0
 
 
