@@ -290,7 +290,7 @@ def _check_reference(reference: Any, densities: ParticleDensities) -> None:
 def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> tuple[Annealed, float, int]:
     """Anneal one block: the run, its CPU seconds and the number of nan met."""
     plan, n, rng = job
-    with one_blas_thread(), counted(apart=True) as counts:
+    with one_blas_thread(), counted() as counts:
         begin = time.thread_time()
         x = draw_base(plan.base, n, rng)
         run = anneal(
