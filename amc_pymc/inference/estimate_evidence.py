@@ -128,8 +128,8 @@ def estimate_evidence(
     target_mcse : float or None, default 0.05
         Standard error of log Z to stop at, in nats. None spends `max_cost`.
     max_cost : float, optional
-        Most that may be spent, in units of `cost`; the pilot run included, unless `cost` is a callable. With
-        `idata` the bridge without annealing is always computed.
+        Most that may be spent on the evidence, in units of `cost`; the pilot run included, unless `cost` is a callable, and
+        posterior draws left out. With `idata` the bridge without annealing is always computed.
     arms : "default", sequence or mapping
         Estimators: names, of "importance_rqmc", "importance", "ais_reference", "smc_reference", "smc",
         "ais_400", "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and
@@ -159,11 +159,14 @@ def estimate_evidence(
     xarray.DataTree
         ``evidence``: ``log_evidence``, ``log_evidence_mcse``, 95 % interval, ``log_evidence_iv`` with its error (all
         draws weighted by inverse variance: a second opinion), ``ess`` (draws of relative variance one that
-        would give the same error), ``pareto_k``, ``n_likelihood``, ``n_gradient`` (evaluations, the pilot run included),
-        ``n_nan``, ``cpu_seconds`` after ``compile_seconds``; attribute ``flags``. ``arms``: every estimator's own ``log_evidence`` and error,
+        would give the same error), ``pareto_k``, ``n_likelihood``, ``n_gradient`` (points evaluated in the whole run,
+        and those of them with gradients), ``n_nan``, ``cpu_seconds`` after ``compile_seconds``; attributes ``flags`` and ``flag_names``, separated
+        by "; ". ``evaluations``: the same counts by stage. ``arms``: every estimator's own ``log_evidence`` and error,
         draws, cost, weight; those left out with the reason. ``estimate``, ``rounds``, ``pulls``: as from
-        :func:`combine_estimators`. ``posterior``: draws by sampling importance resampling, or from the pilot
-        run where weights are too uneven (its attribute ``source``). ``observed_data``, ``constant_data``.
+        :func:`combine_estimators`. ``posterior``: draws by sampling importance resampling, or particles of the pilot
+        run, copied and moved, where weights are too uneven (attributes ``source`` and ``n_distinct``, the number of different ones);
+        copies stand next to each other. ``sample_stats``: of these the log prior, the sum of log likelihoods and ``lp``.
+        ``observed_data``, ``constant_data``.
 
         With `idata`: ``evidence`` with ``n_steps`` (T), ``overlap`` of Gaussian and posterior (1 if they are the same),
         ``bridge_ess`` (effective draws that carry the estimate), ``r_hat`` and ``ess_bulk`` of the worst unconstrained
@@ -182,7 +185,8 @@ def estimate_evidence(
     -----
     UserWarning
         For every flag: estimators that disagree, heavy tails, a target missed, evidence that the pilot run saw
-        and the estimate misses, a mode that only a last search found, nan. With `idata`: chains that disagree or have few
+        and the estimate misses, a mode that only a last search found, nan where the posterior is, few different
+        posterior draws. With `idata`: chains that disagree or have few
         effective draws, divergences, copies of draws, halves that disagree, a Gaussian that hardly overlaps with the posterior,
         draws that are not distributed as the model says, a target missed.
 

@@ -102,7 +102,7 @@ FLAGS: dict[str, tuple[str, str, str]] = {
     "few_distinct_draws": (
         "only {distinct:,} of {draws:,} posterior draws are different",
         "the evidence is not concerned, but means and intervals of the draws are as rough as of so many draws",
-        "use draws of pm.sample, or a smaller target_mcse and fewer draws",
+        "use draws of pm.sample where that matters",
     ),
     # Annealed importance sampling.
     "few_weights": (

@@ -23,7 +23,7 @@ from scipy.special import expit, logit, logsumexp
 import amc_pymc as amc
 
 from amc_pymc.bandits import LCB, UCB1, LogLoss
-from amc_pymc.evidence import ARMS, ImportanceArm
+from amc_pymc.evidence import ARMS, ImportanceArm, PosteriorDraws
 from amc_pymc.extract.particles import counted
 from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from amc_pymc.inference.estimate_evidence import __name__ as MODULE
@@ -52,9 +52,12 @@ from tests.inference.evidence_models import (
     partly_nan,
     peak,
     potential,
+    process,
     regression,
     schools,
+    swapping_labels,
     unbounded,
+    vague_funnel,
 )
 
 module = sys.modules[MODULE]
@@ -515,6 +518,13 @@ def test_threads(known):
         assert_same(estimate(known(), executor=pool, **settings), estimate(known(), **settings))
 
 
+def test_an_executor_that_works_in_this_thread():
+    """What jobs evaluate is counted once."""
+    settings = {"arms": ["importance", "smc"]}
+    here = estimate(one(), executor=Stopping(1 << 30), **settings)
+    assert_same(here, estimate(one(), **settings))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes(method):
@@ -757,6 +767,64 @@ def test_a_missed_mode_is_flagged_if_it_matters(log_mass, z, flagged):
     numbers = Evidence(log_evidence=z, log_evidence_mcse=0.01)
     assert bool(missed_mode(numbers, pilot, log_mass)) is flagged
     assert missed_mode(numbers, SimpleNamespace(adapted=None), log_mass) == []
+
+
+@pytest.mark.parametrize(
+    ("weights", "uncovered", "reached", "flagged"),
+    [
+        ({"importance_rqmc": 1.0}, 0.3, 20.0, True),
+        ({"importance_rqmc": 1.0}, 0.3, 500.0, False),  # its prior draws are there
+        ({"importance_rqmc": 1.0}, 0.05, 0.0, False),
+        ({"importance": 0.5, "ais_reference": 0.5}, 0.3, 500.0, True),  # no prior draws
+        ({"smc": 0.95, "importance": 0.05}, 0.3, 0.0, False),  # starts from the prior
+    ],
+)
+def test_a_reference_that_misses_something_is_flagged_if_the_estimate_relies_on_it(
+    weights, uncovered, reached, flagged, monkeypatch
+):
+    monkeypatch.setattr(module, "effective_beside", lambda *args: reached)
+    arms = xr.Dataset({"weight": ("arm", [*weights.values()])}, {"arm": [*weights]})
+    found = SimpleNamespace(tree=xr.DataTree.from_dict({"arms": arms}))
+    flags = module._uncovered(SimpleNamespace(uncovered=uncovered), found, None, None)
+    assert [f.name for f in flags] == ["uncovered"] * flagged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", [vague_funnel, swapping_labels], ids=lambda f: f.__name__)
+def test_answers_that_are_right_are_not_flagged(known):
+    for seed in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = estimate(known(), seed=seed)
+        if known is swapping_labels:
+            assert flags_of(tree) == ""
+        else:  # that a few weights carry the sum may well be
+            assert flag_names(tree) in ("", "few_values")
+            assert_right(tree, known())
+
+
+@pytest.mark.slow
+def test_posterior_draws_where_weights_are_hopeless():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = estimate(process(), draws=500)
+    posterior = tree["posterior"]
+    assert posterior.attrs["source"].startswith("particles of the pilot run")
+    assert posterior.attrs["n_distinct"] > 1900
+    effective = min(float(v.min()) for v in az.ess(posterior.to_dataset()).values())
+    assert 200.0 < effective < posterior.attrs["n_distinct"]
+    assert "few_distinct_draws" not in flag_names(tree)
+
+
+def test_few_different_draws_are_flagged(monkeypatch):
+    def few(path, pilot, kernel, n, rng, *, discrete):
+        return PosteriorDraws(np.repeat(path.draw_prior(10, rng), n // 10, axis=0), 10, "copies")
+
+    monkeypatch.setattr(module, "posterior_draws", few)
+    with pytest.warns(UserWarning, match="only 10 of 200 posterior draws are different"):
+        tree = estimate(one())
+    assert flag_names(tree) == "few_distinct_draws"
+    assert tree["posterior"].attrs["n_distinct"] == 10
 
 
 def test_every_flag_is_a_warning():
