@@ -619,6 +619,13 @@ def test_counts(name, value, error, no_work):
         ({"policy": "greedy"}, ValueError, "policy must be .*'greedy'"),
         ({"policy": 3}, TypeError, "policy must be .*3"),
         ({"policy": UCB1(2)}, ValueError, r"policy .*rewards=LogLoss\(\)"),
+        (
+            {"policy": UCB1(3, rewards=LogLoss()), "arms": ["smc", "importance"]},
+            ValueError,
+            "policy is of 3 arms, there are 2",
+        ),
+        ({"policy": LCB(2)}, ValueError, "policy is for values on the natural scale"),
+        ({"policy": "ucbcv"}, ValueError, r"policy 'ucbcv' .*rewards=LogLoss\(\)"),
         ({"policy": "robust"}, ValueError, "policy 'robust' needs a bound"),
         ({"policy": "eucbv"}, ValueError, "policy 'eucbv' needs to know"),
         ({"cost": "watts"}, ValueError, "cost must be .*'watts'"),
