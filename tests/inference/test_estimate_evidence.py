@@ -624,7 +624,7 @@ def test_counts(name, value, error, no_work):
             ValueError,
             "policy is of 3 arms, there are 2",
         ),
-        ({"policy": LCB(2)}, ValueError, "policy is for values on the natural scale"),
+        ({"policy": LCB(2, values="natural")}, ValueError, "policy is for values on the natural scale"),
         ({"policy": "ucbcv"}, ValueError, r"policy 'ucbcv' .*rewards=LogLoss\(\)"),
         ({"policy": "robust"}, ValueError, "policy 'robust' needs a bound"),
         ({"policy": "eucbv"}, ValueError, "policy 'eucbv' needs to know"),
