@@ -8,11 +8,13 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 import time
 import traceback
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from multiprocessing.connection import wait as wait_for_connections
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -31,7 +33,9 @@ __all__ = [
     "heard",
     "map_jobs",
     "number_of_cores",
+    "raise_if_signalled",
     "run_jobs",
+    "signals_heard",
     "stop_workers",
 ]
 
@@ -234,6 +238,81 @@ def map_jobs(
 
 def _call(function: Callable[[Any], Any], job: bytes) -> Any:
     return function(cloudpickle.loads(job))
+
+
+# --- signals --------------------------------------------------------------------------------------
+
+
+def raise_if_signalled(error: BaseException) -> None:
+    """Raise an error again if a signal handler has raised it, such as an alarm that ends what takes too long.
+
+    To be called first where any exception is taken for a failure of what was tried.
+
+    Examples
+    --------
+    >>> from amc_pymc.execution import raise_if_signalled
+    >>> try:
+    ...     1 / 0
+    ... except Exception as error:
+    ...     raise_if_signalled(error)
+    ...     print("a failure")
+    a failure
+    """
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    found: BaseException | None = error
+    while found is not None:
+        trace = found.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code in handlers:
+                raise found
+            trace = trace.tb_next
+        found = found.__cause__ or found.__context__
+
+
+def _code_of(handler: Any) -> Any:
+    """The code that a signal handler runs, None if it is not written in Python."""
+    while hasattr(handler, "func"):  # functools.partial
+        handler = handler.func
+    if not hasattr(handler, "__code__") and not isinstance(handler, int):
+        handler = getattr(type(handler), "__call__", handler)
+    return getattr(handler, "__code__", None)
+
+
+@contextmanager
+def signals_heard() -> Iterator[None]:
+    """Raise at the end what a signal handler has raised in the block, if something there has swallowed it.
+
+    PyTensor logs an exception in one of its rewrites and goes on, that of an alarm too. Outside the main thread, where
+    handlers do not run, it does nothing.
+    """
+    raised: list[BaseException] = []
+    ours: dict[int, Any] = {}
+    before: dict[int, Any] = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in signal.valid_signals():
+                handler: Any = signal.getsignal(number)
+                if _code_of(handler) is not None:
+                    before[number], ours[number] = handler, _recording(handler, raised)
+                    signal.signal(number, ours[number])
+        yield
+    finally:
+        for key, ours_there in ours.items():
+            if signal.getsignal(key) is ours_there:
+                signal.signal(key, before[key])
+    if raised:
+        raise raised[0]
+
+
+def _recording(handler: Callable[[int, Any], Any], raised: list[BaseException]) -> Callable:
+    def handle(number, frame):
+        try:
+            return handler(number, frame)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    return handle
 
 
 # --- workers that may die -------------------------------------------------------------------------

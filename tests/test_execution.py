@@ -1,3 +1,4 @@
+import functools
 import multiprocessing
 import os
 import signal
@@ -13,7 +14,13 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from amc_pymc.execution import map_jobs, number_of_cores, run_jobs
+from amc_pymc.execution import (
+    map_jobs,
+    number_of_cores,
+    raise_if_signalled,
+    run_jobs,
+    signals_heard,
+)
 from amc_pymc.progress import progress
 from amc_pymc.rng import spawn_generators
 
@@ -362,3 +369,88 @@ def call(function):
 def test_mapped_jobs_may_be_closures():
     with ProcessPoolExecutor(1) as executor:
         assert list(map_jobs(call, [lambda: 1, lambda: 2], executor)) == [1, 2]
+
+
+# --- signals --------------------------------------------------------------------------------------
+
+
+class TooLong(Exception):
+    """What an alarm raises."""
+
+
+@pytest.fixture
+def alarm():
+    """A signal whose handler raises TooLong."""
+
+    def handle(number, frame):
+        raise TooLong
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield lambda: signal.raise_signal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def divide_by_zero():
+    return 1 / 0
+
+
+def tried(function):
+    try:
+        function()
+    except Exception as error:
+        raise_if_signalled(error)
+        return "failed"
+    return "worked"
+
+
+def test_an_alarm_is_no_failure(alarm):
+    with pytest.raises(TooLong):
+        tried(alarm)
+    assert tried(divide_by_zero) == "failed"
+    assert tried(lambda: None) == "worked"
+
+
+def test_an_alarm_that_was_wrapped_is_raised(alarm):
+    def wrapped():
+        try:
+            alarm()
+        except TooLong as error:
+            raise ValueError("it does not compile") from error
+
+    with pytest.raises(TooLong):
+        tried(wrapped)
+
+
+@pytest.mark.parametrize("kind", ["partial", "object"])
+def test_handlers_of_other_kinds(kind):
+    class Handler:
+        def __call__(self, number, frame):
+            raise TooLong
+
+    def handle(name, number, frame):
+        raise TooLong
+
+    chosen = functools.partial(handle, "a") if kind == "partial" else Handler()
+    before = signal.signal(signal.SIGUSR1, chosen)
+    try:
+        with pytest.raises(TooLong):
+            tried(lambda: signal.raise_signal(signal.SIGUSR1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_alarm_that_something_swallows_is_raised_in_the_end(alarm):
+    handler = signal.getsignal(signal.SIGUSR1)
+    reached = False
+    with pytest.raises(TooLong):
+        with signals_heard():
+            try:
+                alarm()
+            except Exception:
+                reached = True
+    assert reached
+    assert signal.getsignal(signal.SIGUSR1) is handler
+    with signals_heard():
+        pass
+    with pytest.raises(ZeroDivisionError), signals_heard():
+        divide_by_zero()

@@ -1,7 +1,7 @@
 """Paths of densities from a reference to the posterior, and what travels along them."""
 
 from amc_pymc.annealing.ais import Annealed, anneal, anneal_back, effective_shares
-from amc_pymc.annealing.ladder import Ladder, climb, cool
+from amc_pymc.annealing.ladder import Ladder, climb, cool, taken
 from amc_pymc.annealing.paths import ReferencePath
 from amc_pymc.annealing.schedules import Schedule, make_schedule
 from amc_pymc.annealing.smc import Resampled, resample, sequential
@@ -22,4 +22,5 @@ __all__ = [
     "make_schedule",
     "resample",
     "sequential",
+    "taken",
 ]

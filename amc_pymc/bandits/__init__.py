@@ -15,7 +15,7 @@ from amc_pymc.bandits.klucb import KLUCB, kl_upper, klucb_index
 from amc_pymc.bandits.lcb import LCB, lcb_index
 from amc_pymc.bandits.moss import MOSS, moss_index
 from amc_pymc.bandits.policy import IndexPolicy, Policy, Pull, Pulls
-from amc_pymc.bandits.registry import POLICIES, make_policy
+from amc_pymc.bandits.registry import POLICIES, make_policy, policy_class
 from amc_pymc.bandits.rewards import KnownRange, LogLoss, RewardScale, RunningRange
 from amc_pymc.bandits.robust import (
     RobustMean,
@@ -82,6 +82,7 @@ __all__ = [
     "make_policy",
     "median_of_means",
     "moss_index",
+    "policy_class",
     "regression",
     "splitting",
     "student_quantile",

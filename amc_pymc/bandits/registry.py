@@ -18,7 +18,7 @@ from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbcv import UCBCV
 from amc_pymc.bandits.ucbv import UCBV
 
-__all__ = ["POLICIES", "make_policy"]
+__all__ = ["POLICIES", "make_policy", "policy_class"]
 
 _CLASSES: tuple[type[Policy], ...] = (
     LCB,
@@ -75,11 +75,28 @@ def make_policy(policy: str | type[Policy] | Policy, n_arms: int, **settings: An
                 f"policy is made already, so {', '.join(settings)} must be given where it is made."
             )
         return policy
+    return policy_class(policy)(n_arms, **settings)
+
+
+def policy_class(policy: str | type[Policy]) -> type[Policy]:
+    """The class of a policy from its name, or the class itself.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is no policy of that name, or `policy` is neither a name nor a class of policies.
+
+    Examples
+    --------
+    >>> from amc_pymc.bandits import policy_class
+    >>> policy_class("ucb1").__name__
+    'UCB1'
+    """
     if isinstance(policy, str):
         if policy not in POLICIES:
             names = ", ".join(map(repr, sorted(POLICIES)))
             raise ValueError(f"policy must be one of {names}, got {policy!r}.")
-        policy = POLICIES[policy]
+        return POLICIES[policy]
     if not (isinstance(policy, type) and issubclass(policy, Policy)):
         raise TypeError(f"policy must be a name, a Policy class or a Policy, got {policy!r}.")
-    return policy(n_arms, **settings)
+    return policy

@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from amc_pymc.execution import raise_if_signalled
+
 __all__ = ["Arm", "ArmError", "Cost", "FailedPull", "Sample", "as_arms", "draw", "join_samples"]
 
 Cost = Literal["count", "cpu"] | Callable[..., float]
@@ -206,6 +208,7 @@ def _draw_batch(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sampl
         costs = np.full(n, _known_cost(arm, seconds / n, cost))
         return Sample(np.full(n, np.nan), costs, None, ~failed)
     except Exception as error:
+        raise_if_signalled(error)
         raise ArmError.of(arm.name, 0, f"raised {type(error).__name__}: {error}") from error
     seconds = time.thread_time() - begin
     values, costs, controls = (
@@ -268,6 +271,7 @@ def _draw_singly(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Samp
             costs[i] = _known_cost(arm, clock() - begin, cost)
             continue
         except Exception as error:
+            raise_if_signalled(error)
             what = f"raised {type(error).__name__}: {error}"
             raise ArmError.of(arm.name, i, what, _part(values, costs, i)) from error
         seconds = clock() - begin

@@ -4,14 +4,79 @@ from __future__ import annotations
 
 import threading
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from amc_pymc.kernels import Path
 
-__all__ = ["Watch"]
+__all__ = ["Highest", "Watch", "collected"]
 
 #: Points looked at in each call, and those that are kept.
 _EACH, _KEPT = 4, 1024
+
+_here = threading.local()
+
+
+class Highest:
+    """The highest points that were looked at; which these are does not depend on the order of looking."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._x: list[np.ndarray] = []
+        self._terms: list[np.ndarray] = []
+        self._n, self._floor = 0, -np.inf
+
+    def look(self, x: np.ndarray, terms: np.ndarray) -> None:
+        """Take in the highest few of some points (P, D) with their terms (2, P)."""
+        log_f = terms.sum(axis=0)
+        best = np.arange(len(x))
+        if len(x) > _EACH:
+            best = np.argpartition(-log_f, _EACH)[:_EACH]
+        self.add(x[best], terms[:, best])
+
+    def add(self, x: np.ndarray, terms: np.ndarray) -> None:
+        """Take in all of some points that are high enough."""
+        best = terms.sum(axis=0) > self._floor
+        if not best.any():
+            return
+        with self._lock:
+            self._x.append(x[best])
+            self._terms.append(terms[:, best])
+            self._n += int(best.sum())
+            if self._n > 2 * _KEPT:
+                self._prune()
+
+    def parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Points and terms that are kept, in pieces; none if nothing is."""
+        with self._lock:
+            self._prune()
+            return list(zip(self._x, self._terms, strict=True))
+
+    def _prune(self) -> None:
+        """Keep the highest."""
+        if self._n <= _KEPT:
+            return
+        x, terms = np.concatenate(self._x), np.concatenate(self._terms, axis=1)
+        log_f = terms.sum(axis=0)
+        kept = np.argpartition(-log_f, _KEPT)[:_KEPT]
+        self._x, self._terms = [x[kept]], [terms[:, kept]]
+        self._n, self._floor = _KEPT, float(log_f[kept].min())
+
+
+@contextmanager
+def collected() -> Iterator[Highest]:
+    """Remember in one place what any :class:`Watch` evaluates in this thread.
+
+    Jobs that run elsewhere use it to bring back what they have seen.
+    """
+    outer = getattr(_here, "memory", None)
+    _here.memory = memory = Highest()
+    try:
+        yield memory
+    finally:
+        _here.memory = outer
 
 
 class Watch:
@@ -25,9 +90,14 @@ class Watch:
     ----------
     path : PriorPath
 
+    Attributes
+    ----------
+    memory : Highest
+
     Notes
     -----
-    Pickled, it is the path alone: what is evaluated in other processes is not remembered.
+    Pickled, it is a watch of the same path without memory; :func:`collected` collects what it evaluates in another
+    process or thread.
 
     Examples
     --------
@@ -47,10 +117,7 @@ class Watch:
 
     def __init__(self, path: Path):
         self.path = path
-        self._lock = threading.Lock()
-        self._x: list[np.ndarray] = []
-        self._terms: list[np.ndarray] = []
-        self._n, self._floor = 0, -np.inf
+        self.memory = Highest()
 
     @property
     def n_dim(self) -> int:
@@ -75,43 +142,17 @@ class Watch:
 
     def highest(self, n: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Different points (n, D) and their terms (2, n), the highest first; all that are kept by default."""
-        with self._lock:
-            self._prune()
-            x = np.concatenate([np.empty((0, self.n_dim)), *self._x])
-            terms = np.concatenate([np.empty((2, 0)), *self._terms], axis=1)
+        parts = self.memory.parts()
+        x = np.concatenate([np.empty((0, self.n_dim)), *(p[0] for p in parts)])
+        terms = np.concatenate([np.empty((2, 0)), *(p[1] for p in parts)], axis=1)
         x, first = np.unique(x, axis=0, return_index=True)
         terms = terms[:, first]
         order = np.argsort(-terms.sum(axis=0), kind="stable")[:n]
         return x[order], terms[:, order]
 
     def _look(self, x: np.ndarray, terms: np.ndarray) -> None:
-        log_f = terms.sum(axis=0)
-        best = np.arange(len(x))
-        if len(x) > _EACH:
-            best = np.argpartition(-log_f, _EACH)[:_EACH]
-        best = best[log_f[best] > self._floor]
-        if not best.size:
-            return
-        with self._lock:
-            self._x.append(x[best])
-            self._terms.append(terms[:, best])
-            self._n += best.size
-            if self._n > 2 * _KEPT:
-                self._prune()
-
-    def _prune(self) -> None:
-        """Keep the highest."""
-        if self._n <= _KEPT:
-            return
-        x, terms = np.concatenate(self._x), np.concatenate(self._terms, axis=1)
-        log_f = terms.sum(axis=0)
-        kept = np.argpartition(-log_f, _KEPT)[:_KEPT]
-        self._x, self._terms = [x[kept]], [terms[:, kept]]
-        self._n, self._floor = _KEPT, float(log_f[kept].min())
+        memory = getattr(_here, "memory", None)
+        (self.memory if memory is None else memory).look(x, terms)
 
     def __reduce__(self):
-        return _alone, (self.path,)
-
-
-def _alone(path: Path) -> Path:
-    return path
+        return Watch, (self.path,)

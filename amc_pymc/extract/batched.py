@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 
 from pytensor.graph.replace import vectorize_graph
 
+from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.rows import interpreted_mode
 
 __all__ = ["Batched"]
@@ -62,6 +63,7 @@ class Batched:
                         self._checked = n > 1
                     return found
                 except Exception as error:
+                    raise_if_signalled(error)
                     self.fallback = f"{type(error).__name__}: {error}"
             return self._singly(arrays, n)
 

@@ -22,6 +22,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
+from amc_pymc.execution import raise_if_signalled
 from amc_pymc.expressions import Graph
 from amc_pymc.extract.centring import Centring, find_scales
 from amc_pymc.extract.graphs import initial_point_of, lowered, rebuilt
@@ -261,7 +262,8 @@ def _may_have_groups(model, observed_vars) -> bool:
         observed = choose_observed(model, observed_vars)
         logps = lowered(model.logp(vars=observed, sum=False))
         lengths = {row_count(model, [rv]) for rv in observed}
-    except Exception:  # what is wrong is told where the rows are taken apart
+    except Exception as error:  # what is wrong is told where the rows are taken apart
+        raise_if_signalled(error)
         return True
     values = set(model.value_vars)
     if any(shape[:1] and shape[0] in lengths for shape in _names_and_shapes(model)[1]):

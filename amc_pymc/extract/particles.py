@@ -37,6 +37,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.type import RandomType
 
+from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.graphs import is_random, lowered
 from amc_pymc.extract.layout import FlatLayout
@@ -76,10 +77,16 @@ _here = threading.local()
 
 
 @contextmanager
-def counted() -> Iterator[np.ndarray]:
+def counted(*, apart: bool = False) -> Iterator[np.ndarray]:
     """Count what this thread evaluates, of whatever model: an array (3,) in the order of :class:`Counts`.
 
     Where jobs share compiled functions or run in other processes, this alone tells what a job took.
+
+    Parameters
+    ----------
+    apart : bool
+        Whether to keep it from a count that goes on around this one: jobs bring their counts back with
+        their results, and may run in any thread.
     """
     outer = getattr(_here, "counts", None)
     _here.counts = counts = np.zeros(3, np.int64)
@@ -87,7 +94,7 @@ def counted() -> Iterator[np.ndarray]:
         yield counts
     finally:
         _here.counts = outer
-        if outer is not None:
+        if outer is not None and not apart:
             outer += counts
 
 
@@ -291,6 +298,7 @@ class ParticleDensities:
             xs, terms = self._batched()
             return compile_graph([xs], [*terms, *(_gradient(t.sum(), xs) for t in terms)])
         except Exception as error:
+            raise_if_signalled(error)
             found = self._gradients_one_by_one()  # if there are any
             self._give_up(error)
             return found
@@ -336,7 +344,8 @@ class _Outputs:
                     np.broadcast_to(v, (len(xs), *v.shape[v.ndim - g.ndim :]))
                     for v, g in zip(self._many(xs), self._graphs, strict=True)
                 ]
-            except Exception:
+            except Exception as error:
+                raise_if_signalled(error)
                 self._singly = True
         return [np.stack(v) for v in zip(*(self._one(x) for x in xs), strict=True)]
 
@@ -563,6 +572,7 @@ def _verify(densities: ParticleDensities) -> None:
         if not np.allclose(found, wanted, rtol=1e-8, atol=1e-8, equal_nan=True):
             raise ValueError("the batched graph gives other values than the model")
     except Exception as error:
+        raise_if_signalled(error)
         densities._give_up(error)
 
 

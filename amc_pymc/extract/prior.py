@@ -30,6 +30,7 @@ from pytensor.scan.op import Scan
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 
+from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.graphs import lowered, opened, rebuilt
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.rows import interpreted_mode
@@ -98,6 +99,7 @@ class PriorDraws:
                     reseed_rngs(rngs, seed)
                     return self._flat(fn(n), n)
                 except Exception as error:
+                    raise_if_signalled(error)
                     self.fallback = f"{type(error).__name__}: {error}"
             try:
                 fn, rngs = self._one
@@ -106,6 +108,7 @@ class PriorDraws:
                     [np.empty((0, self.layout.size)), *(self._flat(fn(), 1) for _ in range(n))]
                 )
             except Exception as error:
+                raise_if_signalled(error)
                 raise ValueError(
                     f"the prior of {self._culprit()} cannot be drawn: {error}"
                 ) from error
@@ -117,7 +120,8 @@ class PriorDraws:
                 fn, _ = _compiled([], [value])
                 for _ in range(_TRIALS):
                     fn()
-            except Exception:
+            except Exception as error:
+                raise_if_signalled(error)
                 return repr(name)
         return "some variable"
 

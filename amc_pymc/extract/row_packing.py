@@ -16,6 +16,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
+from amc_pymc.execution import raise_if_signalled
 from amc_pymc.expressions import Families, Graph
 from amc_pymc.expressions.machine import Printed
 from amc_pymc.extract.native_rows import packed_columns
@@ -246,6 +247,7 @@ class _Data:
             except _Refusal:
                 raise
             except Exception as error:
+                raise_if_signalled(error)
                 raise refusal(
                     "data of the model that are no pm.Data have as many rows as the placeholders; "
                     f"make them pm.Data and pass their rows, too ({error}). Numbers of groups may "

@@ -29,6 +29,7 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
+from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.graphs import initial_point_of, is_random, lowered, opened, rebuilt
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.memo import remembered, remembering
@@ -296,6 +297,7 @@ def _extract_rows(model, observed: tuple, rng) -> RowLogp:
             rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
             problem = _disagreement(rows, checks)
         except Exception as error:
+            raise_if_signalled(error)
             failure = failure or error
             continue
         if problem is None:
@@ -386,6 +388,7 @@ def _elementwise_logp(model, rv, n_rows: int):
     try:
         (logp,) = model.logp(vars=[rv], sum=False)
     except Exception as error:
+        raise_if_signalled(error)
         raise _refuse(rv.name, f"it has no elementwise logp ({error})") from error
     (logp,) = lowered([logp])
     if logp.type.ndim == 0:

@@ -10,6 +10,7 @@ import pytensor.tensor as pt
 
 from pytensor.graph.replace import clone_replace, vectorize_graph
 
+from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.rows import interpreted_mode
 
@@ -77,7 +78,8 @@ def unconstrain(model, layout: FlatLayout, values: Mapping[str, np.ndarray]) -> 
     try:
         found = _at_once(inputs, outputs, arrays)
         np.testing.assert_allclose(found[:_CHECKED], first, rtol=1e-9)
-    except Exception:  # a transform that cannot be vectorised, or not rightly
+    except Exception as error:  # a transform that cannot be vectorised, or not rightly
+        raise_if_signalled(error)
         return _one_by_one(inputs, outputs, arrays, layout.size)
     return found
 

@@ -8,9 +8,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from amc_pymc.annealing import Annealed
+from amc_pymc.execution import raise_if_signalled
 
 __all__ = ["Checkpoint"]
 
@@ -93,10 +95,11 @@ class Checkpoint:
         """CPU seconds of all blocks."""
         return sum(s for s, _ in self.extra.values())
 
-    @property
-    def nan(self) -> int:
-        """Points at which a density was nan."""
-        return sum(n for _, n in self.extra.values())
+    def counts(self) -> np.ndarray:
+        """Points without and with gradients, and points of density nan, of all blocks, (3,)."""
+        evaluations = sum(run.evaluations for run in self.done.values())
+        gradients = sum(run.gradients for run in self.done.values())
+        return np.array([evaluations, gradients, sum(n for _, n in self.extra.values())])
 
     def _write(self) -> None:
         """Replace the file in one step: whoever is killed here leaves the old one."""
@@ -130,6 +133,7 @@ class Checkpoint:
                 run = Annealed(**arrays, evaluations=evaluations, gradients=gradients)
                 self.done[int(key)], self.extra[int(key)] = run, tuple(extra)
         except Exception as error:
+            raise_if_signalled(error)
             raise ValueError(
                 f"checkpoint={str(self.path)!r} is no checkpoint of sample_ais: {error}"
             ) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 from typing import Any
 
@@ -14,15 +13,16 @@ from scipy.stats import t as student
 
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Combination, Estimate, Round, Sample, combine_arms
-from amc_pymc.inference.evidence_results import pareto_k
+from amc_pymc.inference.evidence_results import LARGEST_K, pareto_k
+from amc_pymc.inference.flags import Flag, flag
 
-__all__ = ["History", "combination_tree"]
+__all__ = ["History", "combination_flags", "combination_tree"]
 
 WEIGHTS = ("predictable", "inverse_variance", "uniform")
 #: Below this p-value the arms' means are said to disagree.
 _DISAGREE = 1e-4
-#: Generalised Pareto shape of the largest weights above which a few of them carry the sum.
-_LARGEST_K = 0.7
+#: Errors above the target by this factor are flagged.
+_OVER = 1.2
 #: Relative variance below which no few values can carry the sum, whatever k a few dozen of them have.
 _UNEVEN = 0.02
 
@@ -32,7 +32,7 @@ class History:
 
     def __init__(self, run: Combination):
         self.run = run
-        self.stopped = ""
+        self.stopped: Flag | None = None
         self.certified = False
         self._samples: list[tuple[int, int, Sample]] = []
         self._running: list[list[Estimate]] = []
@@ -78,17 +78,14 @@ class History:
         return self._running
 
 
-def combination_tree(
-    history: History, *, weights: str, policy: Policy, target: float | None, cost: Any
-) -> xr.DataTree:
-    """Everything about a run, with warnings about what looks wrong."""
+def combination_tree(history: History, *, weights: str, policy: Policy, cost: Any) -> xr.DataTree:
+    """Everything about a run."""
     run = history.run
     pulls = history.pulls()
     names = [a.name for a in run.arms]
     estimate, arms = _estimate(run), _arms(run, names)
     if run.scale == "log":
         arms["pareto_k"] = "arm", _tails(pulls, len(names))
-    _warn(run, arms, estimate, target)
     tree = xr.DataTree.from_dict(
         {
             "/estimate": estimate,
@@ -105,11 +102,18 @@ def combination_tree(
         "scale": run.scale,
         "cost": cost if isinstance(cost, str) else "callable",
         "unbiased": _unbiased(history),
-        "stopped": history.stopped,
+        "stopped": _sentence(history.stopped),
         "rewards_clipped": int(getattr(policy.rewards, "clipped", 0)),
     }
     tree["estimate"].attrs["headline"] = weights
     return tree
+
+
+def _sentence(stopped: Flag | None) -> str:
+    """Why a run ended early, empty if it did not."""
+    if stopped is None:
+        return ""
+    return f"{stopped.happened[0].upper()}{stopped.happened[1:]}."
 
 
 def _unbiased(history: History) -> str:
@@ -248,45 +252,52 @@ def _pulls(pulls: dict[str, np.ndarray], names: list[str], scale: str) -> xr.Dat
     return out
 
 
-def _warn(run: Combination, arms: xr.Dataset, estimate: xr.Dataset, target: float | None) -> None:
-    """Warn of arms that disagree, of heavy tails and of a target missed."""
-    z = arms["z_score"].values
-    if np.isfinite(z).any():
-        worst = int(np.nanargmax(np.abs(z)))
-        fewest = min(r.n for r in run.records if r.n > 1)
-        p = 2.0 * float(student.sf(abs(z[worst]), fewest - 1)) * np.isfinite(z).sum()
-        if p < _DISAGREE:
-            warnings.warn(
-                f"The estimators disagree: {str(arms['arm'].values[worst])!r} is {abs(z[worst]):.1f} standard "
-                "errors from the others. Either one of them is biased, or one has not yet shown the "
-                "tail of its distribution.",
-                UserWarning,
-                stacklevel=3,
-            )
+def combination_flags(history: History, tree: xr.DataTree, budget: Any) -> list[Flag]:
+    """Flags of an early end, of arms that disagree, of heavy tails and of a target missed."""
+    run, arms = history.run, tree["arms"].to_dataset()
+    found = [history.stopped, _disagreement(run, arms)]
     if run.scale == "log":
-        uneven = arms["relative_variance"].values > _UNEVEN
-        heavy = (arms["pareto_k"].values > _LARGEST_K) & (arms["weight"].values > 0.1) & uneven
-        if heavy.any():
-            worst = arms["arm"].values[
-                int(np.argmax(np.where(heavy, arms["pareto_k"].values, 0.0)))
-            ]
-            warnings.warn(
-                f"A few values of {str(worst)!r} carry its sum (Pareto k = "
-                f"{float(arms['pareto_k'].sel(arm=worst)):.2f} > {_LARGEST_K}): the error is likely larger "
-                "than stated. Use estimators with lighter tails or more draws.",
-                UserWarning,
-                stacklevel=3,
-            )
-    if target is not None:
-        key = "log_mean_mcse" if run.scale == "log" else "mcse"
-        reached = float(estimate[key].sel(weights="predictable"))
-        if not reached <= 1.2 * target:
-            warnings.warn(
-                f"The standard error is {reached:.3g} where {target:.3g} was wanted: the budget was too "
-                "small, or draws vary more than the first rounds showed.",
-                UserWarning,
-                stacklevel=3,
-            )
+        found.append(_heavy_tail(arms))
+    if budget.target is not None and history.stopped is None:
+        found.append(_missed_target(run, tree["estimate"].to_dataset(), budget))
+    return [f for f in found if f is not None]
+
+
+def _disagreement(run: Combination, arms: xr.Dataset) -> Flag | None:
+    z = arms["z_score"].values
+    if not np.isfinite(z).any():
+        return None
+    worst = int(np.nanargmax(np.abs(z)))
+    fewest = min(r.n for r in run.records if r.n > 1)
+    p = 2.0 * float(student.sf(abs(z[worst]), fewest - 1)) * np.isfinite(z).sum()
+    if p >= _DISAGREE:
+        return None
+    return flag("estimators_disagree", arm=str(arms["arm"].values[worst]), errors=abs(z[worst]))
+
+
+def _heavy_tail(arms: xr.Dataset) -> Flag | None:
+    k = arms["pareto_k"].values
+    uneven = arms["relative_variance"].values > _UNEVEN
+    heavy = (k > LARGEST_K) & (arms["weight"].values > 0.1) & uneven
+    if not heavy.any():
+        return None
+    worst = int(np.argmax(np.where(heavy, k, 0.0)))
+    arm = str(arms["arm"].values[worst])
+    return flag("few_values", arm=arm, k=float(k[worst]), limit=LARGEST_K)
+
+
+def _missed_target(run: Combination, estimate: xr.Dataset, budget: Any) -> Flag | None:
+    key = "log_mean_mcse" if run.scale == "log" else "mcse"
+    reached = float(estimate[key].sel(weights="predictable"))
+    if reached <= _OVER * budget.target:
+        return None
+    if not math.isfinite(budget.total):
+        return flag("target_missed", error=reached, target=budget.target)
+    argument = "max_cost" if budget.unit == "cost" else "draws"
+    given = f"{argument}={budget.total:g}"
+    return flag(
+        "budget_too_small", error=reached, target=budget.target, budget=given, argument=argument
+    )
 
 
 def _tails(pulls: dict[str, np.ndarray], n_arms: int) -> np.ndarray:

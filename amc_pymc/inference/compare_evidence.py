@@ -64,7 +64,8 @@ def compare_evidence(
     -----
     UserWarning
         If two models were given different observed data: their evidences cannot be compared. Only the
-        values are looked at, not names or order, and only of results with a group ``observed_data``.
+        values are looked at, not names or order, and only of results with a group ``observed_data``. If the same
+        result stands under two names: it is compared with itself.
 
     Notes
     -----
@@ -140,6 +141,7 @@ def compare_evidence(
     for name, bf, error in zip(names[1:], log_bf[1:], log_bf_mcse[1:], strict=True):
         if abs(bf) <= 2.0 * error:
             flags[name].append(f"not separated from {names[0]}")
+    _check_twice(compare_dict, names, flags)
     _check_data({name: given[name].observed for name in names}, flags)
     return pd.DataFrame(
         {
@@ -315,6 +317,23 @@ def _observed(dt: xr.DataTree) -> np.ndarray | None:
         return np.sort(np.concatenate([np.asarray(a, float) for a in arrays])) if arrays else None
     except (TypeError, ValueError):
         return None
+
+
+def _check_twice(
+    results: Mapping[str, object], names: list[str], flags: dict[str, list[str]]
+) -> None:
+    """Warn of results that stand under two names, and flag them."""
+    for i, name in enumerate(names):
+        first = next((n for n in names[:i] if results[n] is results[name]), None)
+        if first is None or not isinstance(results[name], xr.DataTree):
+            continue
+        flags[name].append(f"the same result as {first}")
+        warnings.warn(
+            f"{name!r} and {first!r} are the same result: their Bayes factor of one says nothing. Pass the result of "
+            "each model.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _check_data(observed: Mapping[str, np.ndarray | None], flags: dict[str, list[str]]) -> None:

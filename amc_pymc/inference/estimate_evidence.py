@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from amc_pymc.annealing import resample
 from amc_pymc.arguments import positive_int
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Cost, as_arms
 from amc_pymc.evidence import (
     ARMS,
-    GRADIENT_COST,
-    ImportanceArm,
     Pilot,
     Portfolio,
     Watch,
+    effective_beside,
     make_portfolio,
     overlooked,
+    posterior_draws,
 )
-from amc_pymc.extract.particles import counted
-from amc_pymc.inference.combine_estimators import Weights, check_choices, combine_estimators
+from amc_pymc.extract.particles import ParticleDensities
+from amc_pymc.inference.combination_run import (
+    Budget,
+    Choices,
+    Combined,
+    Weights,
+    check_choices,
+    combined,
+    positive_number,
+)
 from amc_pymc.inference.evidence_from_draws import evidence_from_draws
 from amc_pymc.inference.evidence_model import (
     Elsewhere,
+    Tally,
     compiled_particles,
     context_model,
     explored,
@@ -48,23 +55,28 @@ from amc_pymc.inference.evidence_results import (
     draws_group,
     evidence_group,
     missed_mode,
+    nan_flags,
     uncertain,
-    warn,
 )
+from amc_pymc.inference.flags import Flag, flag, warn_of
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.rng import RandomSeed, spawn_generators
 
 __all__ = ["estimate_evidence"]
 
-#: Relative variance of weights up to which posterior draws are taken from importance sampling.
-_USABLE = 20.0
 #: Share of the posterior that a reference may miss without a flag.
 _UNCOVERED = 0.1
+#: Weight from which on an arm matters to the estimate, and effective prior draws that reach what a reference misses
+#: from which on importance sampling knows of it.
+_MATTERS, _REACHED = 0.1, 100.0
 #: Errors by which the two combined estimates may differ.
 _APART = 5.0
+#: Share of the posterior draws that must be different.
+_DISTINCT = 0.5
 
 
 def estimate_evidence(
+    model=None,
     *,
     idata: xr.DataTree | None = None,
     target_mcse: float | None = 0.05,
@@ -76,7 +88,6 @@ def estimate_evidence(
     kernel: str | Kernel = "hmc",
     draws: int = 500,
     chains: int = 4,
-    model=None,
     random_seed: RandomSeed = None,
     executor: Executor | None = None,
     progressbar: bool = True,
@@ -107,6 +118,8 @@ def estimate_evidence(
 
     Parameters
     ----------
+    model : pm.Model, optional
+        Default: that of the context. A ``pm.Potential`` counts as likelihood.
     idata : DataTree, optional
         Draws of all free variables of the model in a group ``posterior``, from :func:`pymc.sample` with any
         sampler or from elsewhere, at least 100, in chains and in order. Free variables must be continuous. Draws are transformed as
@@ -115,8 +128,8 @@ def estimate_evidence(
     target_mcse : float or None, default 0.05
         Standard error of log Z to stop at, in nats. None spends `max_cost`.
     max_cost : float, optional
-        Most that may be spent, in units of `cost`; the pilot run included, unless `cost` is a callable. With
-        `idata` the bridge without annealing is always computed.
+        Most that may be spent on the evidence, in units of `cost`; the pilot run included, unless `cost` is a callable, and
+        posterior draws left out. With `idata` the bridge without annealing is always computed.
     arms : "default", sequence or mapping
         Estimators: names, of "importance_rqmc", "importance", "ais_reference", "smc_reference", "smc",
         "ais_400", "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and
@@ -135,8 +148,6 @@ def estimate_evidence(
     draws, chains : int
         Posterior draws per chain in the result. They take a part of the importance weights' accuracy,
         not of the evidence's.
-    model : pm.Model, optional
-        Default: that of the context. A ``pm.Potential`` counts as likelihood.
     random_seed : int, sequence of int, SeedSequence, Generator or None
     executor : concurrent.futures.Executor, optional
         Where draws of the estimators are made. This, `arms`, `policy`, `weights`, `draws` and `chains` are for runs
@@ -148,11 +159,14 @@ def estimate_evidence(
     xarray.DataTree
         ``evidence``: ``log_evidence``, ``log_evidence_mcse``, 95 % interval, ``log_evidence_iv`` with its error (all
         draws weighted by inverse variance: a second opinion), ``ess`` (draws of relative variance one that
-        would give the same error), ``pareto_k``, ``n_likelihood``, ``n_gradient`` (evaluations, the pilot run included),
-        ``n_nan``, ``cpu_seconds`` after ``compile_seconds``; attribute ``flags``. ``arms``: every estimator's own ``log_evidence`` and error,
+        would give the same error), ``pareto_k``, ``n_likelihood``, ``n_gradient`` (points evaluated in the whole run,
+        and those of them with gradients), ``n_nan``, ``cpu_seconds`` after ``compile_seconds``; attributes ``flags`` and ``flag_names``, separated
+        by "; ". ``evaluations``: the same counts by stage. ``arms``: every estimator's own ``log_evidence`` and error,
         draws, cost, weight; those left out with the reason. ``estimate``, ``rounds``, ``pulls``: as from
-        :func:`combine_estimators`. ``posterior``: draws by sampling importance resampling, or from the pilot
-        run where weights are too uneven (its attribute ``source``). ``observed_data``, ``constant_data``.
+        :func:`combine_estimators`. ``posterior``: draws by sampling importance resampling, or particles of the pilot
+        run, copied and moved, where weights are too uneven (attributes ``source`` and ``n_distinct``, the number of different ones);
+        copies stand next to each other. ``sample_stats``: of these the log prior, the sum of log likelihoods and ``lp``.
+        ``observed_data``, ``constant_data``.
 
         With `idata`: ``evidence`` with ``n_steps`` (T), ``overlap`` of Gaussian and posterior (1 if they are the same),
         ``bridge_ess`` (effective draws that carry the estimate), ``r_hat`` and ``ess_bulk`` of the worst unconstrained
@@ -171,7 +185,8 @@ def estimate_evidence(
     -----
     UserWarning
         For every flag: estimators that disagree, heavy tails, a target missed, evidence that the pilot run saw
-        and the estimate misses, a mode that only a last search found, nan. With `idata`: chains that disagree or have few
+        and the estimate misses, a mode that only a last search found, nan where the posterior is, few different
+        posterior draws. With `idata`: chains that disagree or have few
         effective draws, divergences, copies of draws, halves that disagree, a Gaussian that hardly overlaps with the posterior,
         draws that are not distributed as the model says, a target missed.
 
@@ -224,81 +239,126 @@ def estimate_evidence(
             idata, model=context_model(model), target=target_mcse, max_cost=max_cost, cost=str(cost),
             kernel=make_kernel(kernel), random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
-    check_choices(policy, cost, weights, scale="log")
-    draws, chains = positive_int("draws", draws), positive_int("chains", chains)
-    names, own = _named(arms)
+    asked = _asked(arms, target_mcse, max_cost, Choices(policy, cost, weights), draws, chains)
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
     densities, compiling = compiled_particles(model)
     begin = time.process_time()
     moves = particle_kernel(model, densities, kernel)
-    pilot_rng, combine_rng, posterior_rng, last_rng = spawn_generators(words, 4)
-    elsewhere = None if executor is None else Elsewhere(executor)
+    rngs = _Generators(*spawn_generators(words, 5))
     with one_blas_thread():
-        with counted() as counts:
-            pilot = explored(model, densities, moves, pilot_rng)
-            price = _price(cost, pilot, time.process_time() - begin)
-            seen = Watch(densities)
-            portfolio = make_portfolio(
-                densities if pilot.adapted is None else seen, pilot, moves, pilot_rng,
-                names=names, target=target_mcse,
-                budget=math.inf if max_cost is None or price is None else max_cost / price,
-            )  # fmt: skip
-            portfolio.arms = _priced(portfolio.arms, price) | own
-            left, flags = _left(
-                max_cost, _spent(pilot, portfolio) * (price or 0.0), portfolio, cost
-            )
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                tree = combine_estimators(
-                    portfolio.arms,
-                    policy=policy,
-                    target_mcse=target_mcse,
-                    max_cost=left,
-                    cost=cost,
-                    weights=weights,
-                    random_seed=combine_rng,
-                    executor=elsewhere,  # type: ignore[arg-type]
-                    progressbar=progressbar,
-                )
-            missed = max(pilot.missed, overlooked(seen, pilot, last_rng))
-        flags += _said(caught)
-        numbers = _numbers(tree, weights)
-        if elsewhere is not None:
-            counts += elsewhere.counts
-        n_values, n_gradients, n_nan = counts.tolist()
-        numbers |= {
-            "n_likelihood": n_values + n_gradients, "n_gradient": n_gradients, "n_nan": n_nan,
-        }  # fmt: skip
-        flags += _flags(numbers, pilot, tree) + missed_mode(numbers, pilot, missed)
-        found = _add_posterior(tree, model, densities, pilot, draws, chains, posterior_rng)
-        flags += running_off(model, densities, found)
+        found = _run(model, densities, moves, asked, rngs, executor, progressbar)
+        tree, flags = found.combined.tree, found.combined.flags
+        _add_posterior(found, model, densities, asked, rngs)
+    numbers = found.numbers | found.tally.numbers()
     numbers["compile_seconds"] = compiling
-    numbers["cpu_seconds"] = time.process_time() - begin
-    if elsewhere is not None:
-        numbers["cpu_seconds"] += elsewhere.seconds
-    _finish_arms(tree, portfolio)
+    numbers["cpu_seconds"] = time.process_time() - begin + found.seconds_elsewhere
+    _finish_arms(tree, found.portfolio)
     tree["evidence"] = xr.DataTree(
         evidence_group(
             numbers, flags, weights=weights, kernel=moves.name, unbiased=tree.attrs["unbiased"]
         )
     )
+    tree["evaluations"] = xr.DataTree(found.tally.dataset())
     add_data_groups(tree, model)
     tree.attrs["sampling_method"] = "estimate_evidence"
-    warn(flags)
+    warn_of(flags, "Model evidence", stacklevel=2)
     return tree
+
+
+class _Asked(NamedTuple):
+    """What the user wants, checked."""
+
+    names: list[str] | None
+    own: dict[str, Any]
+    target: float | None
+    max_cost: float | None
+    choices: Choices
+    draws: int
+    chains: int
+
+
+def _asked(arms, target, max_cost, choices: Choices, draws, chains) -> _Asked:
+    names, own = _named(arms)
+    check_choices(
+        choices,
+        "log",
+        draws_known=max_cost is not None,
+        n_arms=None if names is None else len(names) + len(own),
+    )
+    counts = positive_int("draws", draws), positive_int("chains", chains)
+    return _Asked(names, own, target, max_cost, choices, *counts)
+
+
+class _Generators(NamedTuple):
+    """Streams of random numbers, one for each part of a run."""
+
+    pilot: np.random.Generator
+    arms: np.random.Generator
+    posterior: np.random.Generator
+    search: np.random.Generator
+    checks: np.random.Generator
+
+
+class _Found(NamedTuple):
+    """What a run has found, before it is put in order."""
+
+    pilot: Pilot
+    portfolio: Portfolio
+    combined: Combined
+    numbers: Evidence
+    tally: Tally
+    seconds_elsewhere: float
+    kernel: Kernel
+
+
+def _run(
+    model, densities, moves, asked: _Asked, rngs: _Generators, executor, progressbar: bool
+) -> _Found:
+    """Pilot run, combination of arms, checks."""
+    tally, begin, cost = Tally(), time.process_time(), asked.choices.cost
+    seen = Watch(densities)
+    with tally.stage("pilot"):
+        pilot = explored(model, densities, moves, rngs.pilot)
+    price = _price(cost, tally.cost, time.process_time() - begin)
+    with tally.stage("pilot"):
+        portfolio = make_portfolio(
+            densities if pilot.adapted is None else seen, pilot, moves, rngs.pilot,
+            names=asked.names, target=asked.target,
+            budget=math.inf if asked.max_cost is None or price is None else asked.max_cost / price,
+        )  # fmt: skip
+    arms = as_arms(_priced(portfolio.arms, price) | asked.own)
+    left, flags = _left(asked.max_cost, tally.cost * (price or 0.0), portfolio, cost)
+    elsewhere = None if executor is None else Elsewhere(executor, seen.memory)
+    with tally.stage("arms"):
+        found = combined(
+            arms,
+            Budget(math.inf if left is None else left, "cost", asked.target),
+            asked.choices,
+            random_seed=rngs.arms,
+            executor=elsewhere,  # type: ignore[arg-type]
+            progressbar=progressbar,
+        )
+    if elsewhere is not None:
+        tally.add("arms", elsewhere.counts)
+    numbers = _numbers(found.tree, asked.choices.weights)
+    with tally.stage("checks"):
+        missed = max(pilot.missed, overlooked(seen, pilot, rngs.search))
+        flags += found.flags + _flags(numbers, pilot, found)
+        flags += _uncovered(pilot, found, densities, rngs.checks)
+        flags += nan_flags(numbers, tally.numbers(), densities, pilot, rngs.checks)
+        flags += uncertain(numbers) + disagreements(numbers, pilot)
+        flags += missed_mode(numbers, pilot, missed)
+    seconds = 0.0 if elsewhere is None else elsewhere.seconds
+    return _Found(pilot, portfolio, Combined(found.tree, flags), numbers, tally, seconds, moves)
 
 
 def _check(target, budget) -> None:
     if target is None and budget is None:
         raise ValueError("One of target_mcse and max_cost is needed.")
     for name, value in (("target_mcse", target), ("max_cost", budget)):
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-            raise TypeError(f"{name} must be a number, got {value!r}.")
-        if not 0.0 < value < math.inf:
-            raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+        if value is not None:
+            positive_number(name, value)
 
 
 def _check_with_idata(**given: tuple[Any, Any]) -> None:
@@ -340,17 +400,11 @@ def _named(arms: Any) -> tuple[list[str] | None, dict[str, Any]]:
     return names, own
 
 
-def _spent(pilot: Pilot, portfolio: Portfolio) -> float:
-    """Evaluations of the pilot runs, gradients counting for two."""
-    evaluations = pilot.evaluations + portfolio.evaluations
-    return evaluations + GRADIENT_COST * (pilot.gradients + portfolio.gradients)
-
-
-def _price(cost: Cost, pilot: Pilot, seconds: float) -> float | None:
+def _price(cost: Cost, spent: float, seconds: float) -> float | None:
     """Cost of an evaluation of the model, in the units asked for; None if nobody knows."""
     if cost == "count":
         return 1.0
-    return seconds / _spent(pilot, Portfolio()) if cost == "cpu" else None
+    return seconds / spent if cost == "cpu" else None
 
 
 def _priced(arms: dict[str, Any], price: float | None) -> dict[str, Any]:
@@ -363,18 +417,9 @@ def _priced(arms: dict[str, Any], price: float | None) -> dict[str, Any]:
     }
 
 
-def _said(caught: list[warnings.WarningMessage]) -> list[str]:
-    """What users were to be warned of, each once; other warnings are passed on."""
-    said = []
-    for w in caught:
-        if issubclass(w.category, UserWarning):
-            said.append(str(w.message).removesuffix("."))
-        else:
-            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
-    return list(dict.fromkeys(said))
-
-
-def _left(max_cost, spent: float, portfolio: Portfolio, cost) -> tuple[float | None, list[str]]:
+def _left(
+    max_cost: float | None, spent: float, portfolio: Portfolio, cost: Cost
+) -> tuple[float | None, list[Flag]]:
     """What is left to spend after the pilot run: at least something."""
     if max_cost is None:
         return None, []
@@ -382,10 +427,7 @@ def _left(max_cost, spent: float, portfolio: Portfolio, cost) -> tuple[float | N
     least = 3.0 * least if cost == "count" else 0.1 * spent
     if max_cost - spent >= least:
         return max_cost - spent, []
-    return least, [
-        f"max_cost={max_cost:g} is hardly more than the pilot run cost ({spent:.3g}); {least:.3g} were spent "
-        "beyond that"
-    ]
+    return least, [flag("pilot_over_budget", max_cost=max_cost, spent=spent, least=least)]
 
 
 def _numbers(tree, weights) -> Evidence:
@@ -406,27 +448,36 @@ def _numbers(tree, weights) -> Evidence:
     )
 
 
-def _flags(numbers: Evidence, pilot: Pilot, tree) -> list[str]:
+def _flags(numbers: Evidence, pilot: Pilot, found: Combined) -> list[Flag]:
     flags = []
     z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
-    if tree.attrs["stopped"]:
-        flags.append(str(tree.attrs["stopped"]).removesuffix("."))
-    if z == -math.inf:
-        flags.append("all weights are zero")
-    if abs(z - numbers["log_evidence_iv"]) > _APART * error:
-        flags.append(
-            f"the estimate that weights all draws by inverse variance is {numbers['log_evidence_iv']:.2f}"
-        )
-    if pilot.uncovered > _UNCOVERED:
-        flags.append(
-            f"the fitted reference misses about {pilot.uncovered:.0%} of the posterior, which only draws from "
-            "the prior reach; errors may be larger than stated"
-        )
-    if numbers["n_nan"]:
-        flags.append(
-            f"the density was nan at {numbers['n_nan']:,} points, which count as impossible"
-        )
-    return flags + uncertain(numbers) + disagreements(numbers, pilot)
+    if z == -math.inf and all(f.name != "all_zero" for f in found.flags):
+        flags.append(flag("all_zero"))
+    other = numbers["log_evidence_iv"]
+    if abs(z - other) > _APART * error:
+        flags.append(flag("second_opinion", other=other, errors=abs(z - other) / error))
+    return flags
+
+
+def _uncovered(
+    pilot: Pilot, found: Combined, densities: ParticleDensities, rng: np.random.Generator
+) -> list[Flag]:
+    """A flag if the fitted reference misses much of the posterior and the estimate relies on it.
+
+    It does not if arms from the prior make it up, nor if importance sampling does and its draws from the prior reach
+    what the mixture has missed.
+    """
+    if pilot.uncovered <= _UNCOVERED:
+        return []
+    arms = found.tree["arms"].to_dataset()
+    weights = dict(zip(arms["arm"].values.tolist(), arms["weight"].values.tolist(), strict=True))
+    annealed = sum(weights.get(name, 0.0) for name in ("ais_reference", "smc_reference"))
+    weighted = sum(weights.get(name, 0.0) for name in ("importance", "importance_rqmc"))
+    if annealed + weighted < _MATTERS:
+        return []
+    if annealed < _MATTERS and effective_beside(densities, pilot, rng) >= _REACHED:
+        return []
+    return [flag("uncovered", share=pilot.uncovered)]
 
 
 def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:
@@ -439,27 +490,22 @@ def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:
 
 
 def _add_posterior(
-    tree, model, densities, pilot: Pilot, draws, chains, rng
-) -> dict[str, np.ndarray]:
-    """Add draws of equal weight from the posterior, and return them."""
-    n = draws * chains
-    adapted = pilot.adapted
-    reference = pilot.reference
-    if adapted is not None and reference is not None and adapted.relative_variance < _USABLE:
-        arm = ImportanceArm(densities, reference)
-        log_w, x = arm.weigh(2 * n, rng)
-        x = x[resample(log_w, n, rng)]
-        source = "sampling importance resampling from the fitted reference"
-    else:
-        x = pilot.ladder.particles.x
-        x = x[np.arange(n) % len(x)]
-        source = "particles of the pilot run, adaptive sequential Monte Carlo"
-    x = rng.permutation(x)
-    values = densities.constrain(x)
-    posterior = draws_group(model, values, n_chains=chains)
-    posterior.attrs["source"] = source
-    terms = densities.values(x)
-    stats = {"log_prior": terms[0], "log_likelihood": terms[1], "lp": terms.sum(axis=0)}
+    found: _Found, model, densities: ParticleDensities, asked: _Asked, rngs: _Generators
+) -> None:
+    """Add draws of equal weight from the posterior, and flags of what is wrong with them."""
+    n = asked.draws * asked.chains
+    with found.tally.stage("posterior"):
+        drawn = posterior_draws(
+            densities, found.pilot, found.kernel, n, rngs.posterior, discrete=densities.discrete
+        )
+        terms = densities.values(drawn.x)
+    values = densities.constrain(drawn.x)
+    tree, flags = found.combined
+    posterior = draws_group(model, values, n_chains=asked.chains)
+    posterior.attrs |= {"source": drawn.source, "n_distinct": drawn.distinct}
+    stats = {"log_prior": terms[0], "log_likelihood_sum": terms[1], "lp": terms.sum(axis=0)}
     tree["posterior"] = xr.DataTree(posterior)
-    tree["sample_stats"] = xr.DataTree(draws_group(model, stats, n_chains=chains))
-    return values
+    tree["sample_stats"] = xr.DataTree(draws_group(model, stats, n_chains=asked.chains))
+    flags += running_off(model, densities, values)
+    if drawn.distinct < _DISTINCT * n:
+        flags.append(flag("few_distinct_draws", distinct=drawn.distinct, draws=n))

@@ -19,8 +19,8 @@ from amc_pymc.inference.evidence_results import (
     add_data_groups,
     evidence_group,
     uncertain,
-    warn,
 )
+from amc_pymc.inference.flags import Flag, flag, warn_of
 from amc_pymc.inference.stored_draws import (
     Health,
     check_idata,
@@ -124,68 +124,45 @@ def _numbers(stages: list[Stage], health: Health) -> Evidence:
     )
 
 
-def _draws_flags(health: Health, x: np.ndarray) -> list[str]:
+def _draws_flags(health: Health, x: np.ndarray) -> list[Flag]:
     """What is wrong with the draws, before they are bridged."""
     flags, n = [], x.shape[0] * x.shape[1]
     if not health.r_hat <= _R_HAT:
-        flags.append(
-            f"the chains of idata do not agree (R-hat {health.r_hat:.2f}): they have not found the posterior yet, "
-            "and the estimate may be off by more than its error, so sample longer, or use "
-            "estimate_evidence(model=model), which searches for modes"
-        )
+        flags.append(flag("chains_disagree", r_hat=health.r_hat))
     if health.ess_bulk < min(_FEW * x.shape[0], _ENOUGH):
-        flags.append(
-            f"idata has only {health.ess_bulk:.0f} effective draws of a coordinate: so slow a chain may not have "
-            "been everywhere, and what it has missed is missing from the evidence, so sample longer or reparametrise "
-            "the model"
-        )
+        flags.append(flag("few_effective_draws", ess=health.ess_bulk))
     if health.particles:
-        flags.append(
-            "the draws of idata are particles of sequential Monte Carlo, which share ancestors: no error can count "
-            "that, and the one stated may be several times too small, so use draws of a Markov chain"
-        )
+        flags.append(flag("smc_particles"))
     if health.copies > _COPIES:
-        flags.append(
-            f"each draw of idata is there {health.copies:.1f} times: the error counts different draws only, but the "
-            "halves of the draws may share some, so use draws without copies"
-        )
+        flags.append(flag("copies", copies=health.copies))
     if health.divergences > _DIVERGENT * n:
-        flags.append(
-            f"{health.divergences:,} of {n:,} transitions in idata diverged: draws avoid a part of the posterior, whose "
-            "evidence may be missing, so reparametrise the model or raise target_accept"
-        )
+        flags.append(flag("divergences", divergent=health.divergences, draws=n))
     return flags
 
 
-def _bridge_flags(stages: list[Stage], target: float | None, max_cost: float | None) -> list[str]:
+def _bridge_flags(stages: list[Stage], target: float | None, max_cost: float | None) -> list[Flag]:
     """What the bridge shows."""
     last, flags = stages[-1], []
     if last.log_z == -math.inf:
-        return ["no draw of the fitted Gaussian is possible under the model: there is no estimate"]
+        return [flag("no_overlap")]
+    remedy = "sample more" if max_cost is None else "raise max_cost"
     if not last.carried:
         flags.append(
-            f"the fitted Gaussian and the posterior hardly overlap ({last.overlap:.1%}, {last.effective:.0f} effective "
-            f"draws after {_steps(last)}): the error may be larger than stated, so "
-            f"{'sample more' if max_cost is None else 'raise max_cost'} or reparametrise the model"
-        )
+            flag("little_overlap", overlap=last.overlap, effective=last.effective,
+                 steps=_steps(last), remedy=remedy)
+        )  # fmt: skip
     if not last.agree:
-        flags.append(
-            f"the halves of the draws tell evidences that differ by {last.apart:.2f} nats: the chains have not "
-            "converged, so sample longer"
-        )
+        flags.append(flag("halves_disagree", apart=last.apart))
     gap, error = _tension(stages)
     if abs(gap) > _ERRORS * error + _NATS:
-        flags.append(
-            f"the draws are not distributed as the model's density says (estimates that lean on either end differ by "
-            f"{gap:.2f} nats): the draws are of another model or other data, or have not converged, and the "
-            "estimate is off by a number of this size"
-        )
+        flags.append(flag("foreign_draws", gap=gap))
     if target is not None and not last.mcse <= target:
-        most = "there are" if last.steps == STEPS[-1] else f"max_cost={max_cost:g} allows"
+        longest = last.steps == STEPS[-1]
+        most = "there are" if longest else f"max_cost={max_cost:g} allows"
         flags.append(
-            f"the standard error is {last.mcse:.3g} where target_mcse={target:g} was wanted, after {_steps(last)}, the most "
-            f"that {most}"
-        )
+            flag("bridge_too_short", error=last.mcse, target=target, steps=_steps(last), most=most,
+                 remedy="sample more" if longest else "raise max_cost")
+        )  # fmt: skip
     return flags
 
 
@@ -219,7 +196,7 @@ def _tree(idata, posterior, model, numbers, flags, stages, kernel) -> xr.DataTre
     add_data_groups(tree, model)
     tree.attrs["sampling_method"] = "estimate_evidence"
     tree.attrs["inference_library"] = "amc_pymc"
-    warn(flags, stacklevel=4)
+    warn_of(flags, "Model evidence", stacklevel=4)
     return tree
 
 

@@ -8,24 +8,28 @@ import threading
 import time
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 
 from threadpoolctl import ThreadpoolController
 
-from amc_pymc.evidence import Pilot, explore
+from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, collected, explore
+from amc_pymc.execution import signals_heard
 from amc_pymc.extract.particles import ParticleDensities, counted, extract_particles
 from amc_pymc.extract.support import element_states
+from amc_pymc.inference.flags import Flag, flag
 from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
 
 __all__ = [
     "Elsewhere",
+    "Tally",
     "compiled_particles",
     "context_model",
     "explored",
@@ -45,6 +49,8 @@ def context_model(model):
     """The given model, or that of the context."""
     from pymc.model.core import Model, modelcontext
 
+    if isinstance(model, xr.DataTree):
+        raise TypeError("model must be a pm.Model, got a DataTree: pass draws as idata=.")
     try:
         found = modelcontext(model)
     except TypeError:
@@ -59,7 +65,7 @@ def compiled_particles(model) -> tuple[ParticleDensities, float]:
     begin = time.process_time()
     variables = (model.value_vars, model.basic_RVs, model.potentials, model.deterministics)
     key = (id(model), tuple(map(id, itertools.chain.from_iterable(variables))))
-    with _COMPILING:
+    with _COMPILING, signals_heard():
         kept = _COMPILED.pop(key, None)
         if kept is None or kept.data != kept.densities.fingerprint():
             densities = extract_particles(model)
@@ -98,7 +104,7 @@ def explored(
     """
     pilot = explore(densities, kernel, rng, fitted=not densities.discrete.any())
     if wrong := running_off(model, densities, densities.constrain(pilot.ladder.particles.x)):
-        raise ValueError(f"{wrong[0]}.")
+        raise ValueError(f"{wrong[0].message}.")
     return pilot
 
 
@@ -133,16 +139,17 @@ def _states(model, variable, size: int) -> list:
         return [None] * size  # without end, or too many to be drawn evenly
 
 
-def running_off(model, densities: ParticleDensities, values: Mapping[str, np.ndarray]) -> list[str]:
-    """Say which continuous variables have draws (P, ...) where floating-point numbers end.
+def running_off(
+    model, densities: ParticleDensities, values: Mapping[str, np.ndarray]
+) -> list[Flag]:
+    """Flag continuous variables have draws (P, ...) where floating-point numbers end.
 
     There a likelihood without bound, such as that of a scale that may be zero, stops growing, and an
     infinite evidence looks finite. Priors that reach so far are taken for what they are.
     """
     prior = densities.constrain(densities.draw_prior(_CHECKED, spawn_generators(0, 1)[0]))
     return [
-        f"{share:.0%} of the posterior draws of {rv.name!r} are as small or large as floating-point numbers "
-        "get: the likelihood or the posterior is unbounded, and the evidence not defined"
+        flag("unbounded", share=share, variable=rv.name)
         for rv in model.free_RVs
         if rv.dtype.startswith("float")
         and (share := _at_the_end(values[rv.name])) > _EDGE + _at_the_end(prior[rv.name])
@@ -171,19 +178,21 @@ def one_blas_thread() -> AbstractContextManager:
 
 
 class Elsewhere:
-    """An executor that keeps count of what its jobs evaluate where they run.
+    """An executor whose jobs bring back, beside their results, what they evaluated where they ran.
 
     Attributes
     ----------
     counts : array (3,)
         Of jobs whose results were asked for, in the order of :class:`amc_pymc.extract.particles.Counts`.
+    seen : Highest
+        The highest points that these jobs have evaluated.
     seconds : float
         CPU time of those that ran in other processes.
     """
 
-    def __init__(self, executor: Executor):
+    def __init__(self, executor: Executor, seen: Highest):
         self._executor = executor
-        self.counts, self.seconds = np.zeros(3, np.int64), 0.0
+        self.counts, self.seen, self.seconds = np.zeros(3, np.int64), seen, 0.0
 
     def submit(self, function: Callable, *args: Any) -> _Job:
         """Hand on a job."""
@@ -198,8 +207,10 @@ class _Job:
 
     def result(self) -> Any:
         """What the job returned; to be asked for once."""
-        found, counts, seconds, process = self._future.result()
+        found, counts, seen, seconds, process = self._future.result()
         self._kept.counts += counts
+        for x, terms in seen:
+            self._kept.seen.add(x, terms)
         if process != os.getpid():
             self._kept.seconds += seconds
         return found
@@ -209,8 +220,65 @@ class _Job:
         return self._future.cancel()
 
 
-def _measured(function: Callable, *args: Any) -> tuple[Any, np.ndarray, float, int]:
-    with one_blas_thread(), counted() as counts:
+def _measured(function: Callable, *args: Any) -> tuple[Any, np.ndarray, list, float, int]:
+    with one_blas_thread(), counted(apart=True) as counts, collected() as seen:
         begin = time.thread_time()
         found = function(*args)
-        return found, counts, time.thread_time() - begin, os.getpid()
+        return found, counts, seen.parts(), time.thread_time() - begin, os.getpid()
+
+
+class Tally:
+    """Evaluations of the model by stage of a run: the one place where a run counts them.
+
+    Examples
+    --------
+    >>> from amc_pymc.inference.evidence_model import Tally
+    >>> tally = Tally()
+    >>> with tally.stage("pilot"):
+    ...     pass
+    >>> tally.total().tolist()
+    [0, 0, 0]
+    """
+
+    def __init__(self) -> None:
+        self._stages: dict[str, np.ndarray] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count what this thread evaluates as that of a stage."""
+        with counted() as counts:
+            try:
+                yield
+            finally:
+                self.add(name, counts)
+
+    def add(self, name: str, counts: np.ndarray) -> None:
+        """Count some more as that of a stage."""
+        self._stages[name] = self._stages.get(name, np.zeros(3, np.int64)) + counts
+
+    def total(self) -> np.ndarray:
+        """Points without and with gradients, and points of density nan, (3,)."""
+        return sum(self._stages.values(), np.zeros(3, np.int64))
+
+    @property
+    def cost(self) -> float:
+        """Evaluations, gradients counting for two."""
+        values, gradients, _ = self.total()
+        return float(values + GRADIENT_COST * gradients)
+
+    def numbers(self) -> dict[str, int]:
+        """Totals as they are reported: ``n_likelihood`` counts points with gradients, too."""
+        values, gradients, nan = self.total().tolist()
+        return {"n_likelihood": values + gradients, "n_gradient": gradients, "n_nan": nan}
+
+    def dataset(self) -> xr.Dataset:
+        """The group ``evaluations``: the same by stage."""
+        table = np.array([*self._stages.values()]).reshape(-1, 3)
+        columns = {
+            "n_likelihood": table[:, 0] + table[:, 1],
+            "n_gradient": table[:, 1],
+            "n_nan": table[:, 2],
+        }
+        out = xr.Dataset({k: ("stage", v) for k, v in columns.items()}, {"stage": [*self._stages]})
+        out["n_likelihood"].attrs["description"] = "points evaluated, with and without gradients"
+        return out

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,8 @@ import xarray as xr
 from arviz_stats.base import array_stats
 
 from amc_pymc.evidence import Pilot
+from amc_pymc.extract.particles import ParticleDensities, counted
+from amc_pymc.inference.flags import Flag, flag, flag_attributes
 from amc_pymc.logweights import LogWeights, summarise_log_weights, trusted_variance
 
 __all__ = [
@@ -25,9 +26,9 @@ __all__ = [
     "evidence_group",
     "from_log_weights",
     "missed_mode",
+    "nan_flags",
     "pareto_k",
     "uncertain",
-    "warn",
 ]
 
 #: Pareto shape of the largest weights above which a few of them carry the sum.
@@ -36,8 +37,8 @@ LARGEST_K = 0.7
 _ERRORS, _NATS = 5.0, 0.1
 #: Relative variance that one step of a climb leaves.
 _PER_STEP = 1.0 / 0.6 - 1.0
-#: Share of the posterior that a reference may miss.
-_UNCOVERED = 0.1
+#: Points of the fitted reference at which it is looked how many are nan.
+_LOOKED_AT = 4096
 
 
 class Evidence(dict):
@@ -94,7 +95,7 @@ def pareto_k(log_weights: np.ndarray) -> float:
         return math.nan
 
 
-def evidence_group(numbers: Evidence, flags: Sequence[str], **attrs: Any) -> xr.Dataset:
+def evidence_group(numbers: Mapping[str, Any], flags: Sequence[Flag], **attrs: Any) -> xr.Dataset:
     """The group ``evidence``: numbers with a 95 % interval, flags in an attribute."""
     z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
     known = math.isfinite(z) and math.isfinite(error)
@@ -105,19 +106,19 @@ def evidence_group(numbers: Evidence, flags: Sequence[str], **attrs: Any) -> xr.
             "log_evidence_upper": z + 1.959964 * error if known else math.inf,
         }
     )
-    out.attrs = {"flags": "; ".join(flags), **attrs}
+    out.attrs = {**flag_attributes(flags), **attrs}
     return out
 
 
-def uncertain(numbers: Evidence) -> list[str]:
+def uncertain(numbers: Evidence) -> list[Flag]:
     """A flag if the error is so large that the number means little."""
     error = numbers["log_evidence_mcse"]
     if numbers["log_evidence"] == -math.inf or error < 1.0:
         return []
-    return [f"the standard error is {error:.3g} nats: too few draws, or far too uneven ones"]
+    return [flag("large_error", error=error)]
 
 
-def disagreements(numbers: Evidence, pilot: Pilot) -> list[str]:
+def disagreements(numbers: Evidence, pilot: Pilot) -> list[Flag]:
     """What the pilot run found that the estimate does not show."""
     z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
     if not math.isfinite(z) or not math.isfinite(error):
@@ -126,21 +127,15 @@ def disagreements(numbers: Evidence, pilot: Pilot) -> list[str]:
     ladder, adapted = pilot.ladder, pilot.adapted
     rough = math.sqrt(_PER_STEP * len(ladder.betas) / len(ladder.particles.x))
     if ladder.log_z - z > _ERRORS * math.hypot(error, rough) + _NATS:
-        flags.append(
-            f"the pilot run from the prior found more evidence ({ladder.log_z:.2f}): part of the posterior "
-            "is missing"
-        )
+        flags.append(flag("pilot_found_more", other=ladder.log_z))
     if adapted is not None and adapted.ess > 0.0:
         rough = 1.0 / math.sqrt(adapted.ess)
         if adapted.log_mean - z > _ERRORS * math.hypot(error, rough) + _NATS:
-            flags.append(
-                f"importance sampling around all modes found more evidence ({adapted.log_mean:.2f}): "
-                "part of the posterior is missing, perhaps a narrow peak"
-            )
+            flags.append(flag("mixture_found_more", other=adapted.log_mean))
     return flags
 
 
-def missed_mode(numbers: Evidence, pilot: Pilot, log_mass: float) -> list[str]:
+def missed_mode(numbers: Evidence, pilot: Pilot, log_mass: float) -> list[Flag]:
     """A flag if modes beside the fitted mixture, of so much log evidence, are more than the error."""
     z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
     adapted = pilot.adapted
@@ -152,16 +147,32 @@ def missed_mode(numbers: Evidence, pilot: Pilot, log_mass: float) -> list[str]:
     rough = 1.0 / math.sqrt(adapted.ess)
     if total - z <= _ERRORS * math.hypot(error, rough) + _NATS:
         return []
-    return [
-        f"missed_mode: a last search found a mode that the fitted reference does not cover, and with it "
-        f"the log evidence is about {total:.2f}"
-    ]
+    return [flag("missed_mode", total=total)]
 
 
-def warn(flags: Sequence[str], *, stacklevel: int = 3) -> None:
-    """One warning for each flag."""
-    for flag in flags:
-        warnings.warn(f"Model evidence: {flag}.", UserWarning, stacklevel=stacklevel + 1)
+def nan_flags(
+    numbers: Evidence,
+    counts: Mapping[str, int],
+    densities: ParticleDensities,
+    pilot: Pilot,
+    rng: np.random.Generator,
+) -> list[Flag]:
+    """A flag if the density is nan where the posterior is, and more often than the error allows for.
+
+    Elsewhere it does not matter that such points count as impossible: a trajectory that ends at one is refused.
+    Where the posterior is, draws of the fitted proposal tell; without one, all points that were evaluated.
+    """
+    if not counts["n_nan"]:
+        return []
+    reference = pilot.reference or pilot.conditionals
+    share = counts["n_nan"] / counts["n_likelihood"]
+    if reference is not None:
+        with counted() as there:
+            densities.values(reference.sample(_LOOKED_AT, rng))
+        share = int(there[2]) / _LOOKED_AT
+    if share < 1.0 and -math.log1p(-share) <= numbers["log_evidence_mcse"]:
+        return []
+    return [flag("nan", points=counts["n_nan"], share=share)]
 
 
 def draws_group(model, values: dict[str, np.ndarray], *, n_chains: int) -> xr.Dataset:

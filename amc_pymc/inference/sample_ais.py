@@ -34,6 +34,7 @@ from amc_pymc.extract.unconstrain import unconstrain
 from amc_pymc.importance import StudentTMixture
 from amc_pymc.inference.checkpoint import Checkpoint
 from amc_pymc.inference.evidence_model import (
+    Tally,
     compiled_particles,
     context_model,
     explored,
@@ -50,9 +51,10 @@ from amc_pymc.inference.evidence_results import (
     draws_group,
     evidence_group,
     from_log_weights,
+    nan_flags,
     uncertain,
-    warn,
 )
+from amc_pymc.inference.flags import Flag, flag, warn_of
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
@@ -137,13 +139,13 @@ def sample_ais(
     Returns
     -------
     xarray.DataTree
-        ``posterior``: draws (chain, draw) of equal weight, resampled from the particles of their chain.
+        ``posterior``: draws (chain, draw) of equal weight, resampled from the particles of their chain; copies
+        of a particle stand next to each other, and the attribute ``n_distinct`` counts different ones.
         ``weighted_posterior``: the particles, with ``log_weight`` (natural logarithm). ``sample_stats``: for the
-        draws of ``posterior`` log likelihood, log prior (unconstrained, with Jacobians), the particle each
+        draws of ``posterior`` the sum of log likelihoods, log prior (unconstrained, with Jacobians), the particle each
         is a copy of. ``evidence``: ``log_evidence``, ``log_evidence_mcse``, 95 % interval, effective particles ``ess``,
-        ``pareto_k`` of the largest weights, ``n_likelihood`` and ``n_gradient`` (evaluations, the pilot run
-        included), ``n_nan``, ``cpu_seconds`` after ``compile_seconds``, and with `reverse_draws` ``reverse_log_evidence`` with its error;
-        attribute ``flags``. ``annealing``: by temperature. ``observed_data``, ``constant_data``.
+        ``pareto_k`` of the largest weights, ``n_likelihood`` and ``n_gradient`` (evaluations of the whole run), ``n_nan``, ``cpu_seconds`` after ``compile_seconds``, and with `reverse_draws` ``reverse_log_evidence`` with its error;
+        attributes ``flags`` and ``flag_names``. ``evaluations``: the same by stage. ``annealing``: by temperature. ``observed_data``, ``constant_data``.
 
     Raises
     ------
@@ -173,6 +175,8 @@ def sample_ais(
     >>> bool(abs(found["evidence"]["log_evidence"] + 3.5155) < 0.1)
     True
     """
+    if hasattr(draws, "free_RVs"):
+        raise TypeError("draws must be an integer, got a model: write sample_ais(model=...).")
     settings = _Settings(
         positive_int("draws", draws),
         positive_int("chains", chains),
@@ -199,8 +203,9 @@ def sample_ais(
     words = saved.begin(words)
     blocks = _blocks(settings.draws, settings.chains)
     pilot_rng, resampling_rng, back_rng, *rngs = spawn_generators(words, 3 + len(blocks))
+    tally = Tally()
     with progress("Annealing", len(blocks) + 1, enabled=progressbar) as bar, one_blas_thread():
-        with counted() as looked:
+        with tally.stage("pilot"):
             pilot = explored(model, densities, moves, pilot_rng)
             plan = _plan(densities, pilot, moves, reference, settings, pilot_rng)
         bar.advance()
@@ -218,17 +223,14 @@ def sample_ais(
             interrupted = True
         begin, reverse = time.process_time(), None
         if back is not None and not interrupted:
-            reverse = anneal_back(plan.path, back, plan.betas, moves, plan.ladder, back_rng)
+            with tally.stage("reverse"):
+                reverse = anneal_back(plan.path, back, plan.betas, moves, plan.ladder, back_rng)
         apart += time.process_time() - begin
-    numbers = {
-        "compile_seconds": compiling,
-        "cpu_seconds": apart + saved.seconds,
-        "n_nan": int(looked[2]) + saved.nan,
-    }
     done = saved.in_order()
-    return _results(
-        model, densities, pilot, plan, blocks, done, reverse, resampling_rng, interrupted, numbers
-    )
+    tally.add("annealing", saved.counts())
+    run = _Run(model, densities, pilot, plan, blocks, done, reverse, interrupted)
+    seconds = {"compile_seconds": compiling, "cpu_seconds": apart + saved.seconds}
+    return _results(run, tally, resampling_rng, seconds)
 
 
 class _Settings(NamedTuple):
@@ -249,8 +251,19 @@ class _Plan(NamedTuple):
     ladder: Ladder
     n_moves: int
     reference: str
-    evaluations: int
-    gradients: int
+
+
+class _Run(NamedTuple):
+    """A finished run, before it is put in order."""
+
+    model: Any
+    densities: ParticleDensities
+    pilot: Pilot
+    plan: _Plan
+    blocks: list[tuple[int, int]]
+    done: dict[int, Annealed]
+    reverse: Annealed | None
+    interrupted: bool
 
 
 def _blocks(draws: int, chains: int) -> list[tuple[int, int]]:
@@ -307,7 +320,6 @@ def _plan(densities, pilot: Pilot, kernel, reference, settings: _Settings, rng) 
     if name == "auto":
         usable = pilot.adapted is not None and pilot.adapted.relative_variance < _USABLE
         name = "student_t" if usable else "prior"
-    evaluations, gradients = pilot.evaluations, pilot.gradients
     if name == "prior":
         path, base, ladder = densities, densities, pilot.ladder
     else:
@@ -318,12 +330,10 @@ def _plan(densities, pilot: Pilot, kernel, reference, settings: _Settings, rng) 
         path = ReferencePath(densities, base)
         n = len(pilot.ladder.particles.x)
         ladder = climb(path, base.sample(n, rng), kernel, rng)
-        evaluations += ladder.evaluations
-        gradients += ladder.gradients
     betas = make_schedule(
         settings.schedule, settings.n_steps, barrier=(ladder.betas, ladder.heights)
     )
-    return _Plan(path, base, betas, kernel, ladder, settings.n_moves, name, evaluations, gradients)
+    return _Plan(path, base, betas, kernel, ladder, settings.n_moves, name)
 
 
 def _normals(pilot: Pilot) -> StudentTMixture:
@@ -365,61 +375,51 @@ def _unconstrained(model, densities: ParticleDensities, draws: Any) -> np.ndarra
 
 
 def _results(
-    model, densities, pilot, plan, blocks, done, reverse, rng, interrupted, counted
+    run: _Run, tally: Tally, rng: np.random.Generator, seconds: dict[str, float]
 ) -> xr.DataTree:
-    log_weights = np.concatenate([run.log_weights for run in done.values()])
+    log_weights = np.concatenate([part.log_weights for part in run.done.values()])
     numbers = from_log_weights(log_weights)
-    runs = [*done.values(), *([] if reverse is None else [reverse])]
-    gradients = plan.gradients + sum(run.gradients for run in runs)
-    evaluations = plan.evaluations + sum(run.evaluations for run in runs)
-    numbers |= {
-        "n_likelihood": evaluations + gradients,
-        "n_gradient": gradients,
-        **counted,
-    }
-    flags = _flags(numbers, pilot, len(log_weights))
-    if interrupted:
-        flags.insert(0, f"interrupted after {len(done)} of {len(blocks)} blocks of particles")
-    if reverse is not None:
-        numbers |= _reversed(reverse)
+    flags = _flags(numbers, len(log_weights))
+    with tally.stage("checks"):
+        flags += nan_flags(numbers, tally.numbers(), run.densities, run.pilot, rng)
+    flags += uncertain(numbers) + disagreements(numbers, run.pilot)
+    if run.interrupted:
+        flags.insert(0, flag("blocks_missing", done=len(run.done), blocks=len(run.blocks)))
+    if run.reverse is not None:
+        numbers |= _reversed(run.reverse)
     tree = xr.DataTree()
-    chains = _whole_chains(blocks, done)
+    chains = _whole_chains(run.blocks, run.done)
     if chains:
-        draws = _add_draws(tree, model, densities, chains, rng)
-        flags += running_off(model, densities, draws)
+        with tally.stage("posterior"):
+            draws = _add_draws(tree, run.model, run.densities, chains, rng)
+        flags += running_off(run.model, run.densities, draws)
     tree["evidence"] = xr.DataTree(
         evidence_group(
-            numbers,
+            Evidence(numbers | tally.numbers() | seconds),
             flags,
-            reference=plan.reference,
-            kernel=plan.kernel.name,
+            reference=run.plan.reference,
+            kernel=run.plan.kernel.name,
             unbiased="of the evidence, not of its logarithm",
         )
     )
-    tree["annealing"] = xr.DataTree(_annealing(plan, done))
-    add_data_groups(tree, model)
+    tree["evaluations"] = xr.DataTree(tally.dataset())
+    tree["annealing"] = xr.DataTree(_annealing(run.plan, run.done))
+    add_data_groups(tree, run.model)
     tree.attrs = {"inference_library": "amc_pymc", "sampling_method": "sample_ais"}
-    warn(flags)
+    warn_of(flags, "Model evidence", stacklevel=3)
     return tree
 
 
-def _flags(numbers: Evidence, pilot: Pilot, n: int) -> list[str]:
+def _flags(numbers: Evidence, n: int) -> list[Flag]:
     flags = []
     if numbers["log_evidence"] == -math.inf:
-        flags.append("all weights are zero: the likelihood is zero wherever particles ended")
+        flags.append(flag("all_zero"))
     uneven = numbers["ess"] * (1.0 + _UNEVEN) < n
     if numbers["pareto_k"] > LARGEST_K and uneven:
-        flags.append(
-            f"a few weights carry the sum (Pareto k = {numbers['pareto_k']:.2f}); use more steps or another "
-            "reference"
-        )
+        flags.append(flag("few_weights", k=numbers["pareto_k"], limit=LARGEST_K))
     elif numbers["ess"] < min(50.0, 0.5 * n):
-        flags.append(f"only {numbers['ess']:.0f} of {n:,} particles are effective; use more steps")
-    if numbers["n_nan"]:
-        flags.append(
-            f"the density was nan at {numbers['n_nan']:,} points, which count as impossible"
-        )
-    return flags + uncertain(numbers) + disagreements(numbers, pilot)
+        flags.append(flag("few_effective_particles", ess=numbers["ess"], particles=n))
+    return flags
 
 
 def _reversed(run: Annealed) -> dict[str, float]:
@@ -449,15 +449,16 @@ def _join(runs: Sequence[Annealed]) -> tuple[np.ndarray, ...]:
 
 
 def _add_draws(tree, model, densities: ParticleDensities, chains, rng) -> dict[str, np.ndarray]:
-    """Add particles with their weights, and draws of equal weight; return these."""
+    """Add particles with their weights, and draws of equal weight; return these.
+
+    Copies of a particle stand next to each other, so that diagnostics do not take them for independent.
+    """
     x = np.concatenate([c[0] for c in chains])
     log_w = np.stack([c[1] for c in chains])
     n_chains, n_draws = log_w.shape
     index = np.stack(
         [resample(w, n_draws, rng) if w.max() > -np.inf else np.arange(n_draws) for w in log_w]
     )
-    for row in index:
-        rng.shuffle(row)
     chosen = (index + n_draws * np.arange(n_chains)[:, None]).ravel()
     values = densities.constrain(x)
     terms = densities.values(x)
@@ -466,11 +467,13 @@ def _add_draws(tree, model, densities: ParticleDensities, chains, rng) -> dict[s
     weighted["log_weight"] = ("chain", "draw"), log_w
     stats = {
         "log_prior": terms[0][chosen],
-        "log_likelihood": terms[1][chosen],
+        "log_likelihood_sum": terms[1][chosen],
         "particle": index.ravel(),
     }
-    stats["lp"] = stats["log_prior"] + stats["log_likelihood"]
-    tree["posterior"] = xr.DataTree(draws_group(model, draws, n_chains=n_chains))
+    stats["lp"] = stats["log_prior"] + stats["log_likelihood_sum"]
+    posterior = draws_group(model, draws, n_chains=n_chains)
+    posterior.attrs["n_distinct"] = sum(len(np.unique(row)) for row in index)
+    tree["posterior"] = xr.DataTree(posterior)
     tree["sample_stats"] = xr.DataTree(draws_group(model, stats, n_chains=n_chains))
     tree["weighted_posterior"] = xr.DataTree(weighted)
     return draws

@@ -15,6 +15,8 @@ from amc_pymc.plots.combinations import plot_backend, side_by_side, visual_optio
 
 __all__ = ["LARGEST_ERROR", "evidence_group", "number_with_error", "plot_evidence"]
 
+_Several = Mapping[str, xr.DataTree | tuple[float, float]]
+
 _VISUALS = (
     "bar", "band", "reference", "interval", "point", "value", "names", "ticks", "title", "xlabel",
 )  # fmt: skip
@@ -37,7 +39,7 @@ _NO_WARNING = "not separated from "
 
 
 def plot_evidence(
-    data: pd.DataFrame | xr.DataTree | Mapping[str, xr.DataTree],
+    data: pd.DataFrame | xr.DataTree | Mapping[str, xr.DataTree | tuple[float, float]],
     *,
     plot_collection=None,
     backend: str | None = None,
@@ -58,10 +60,11 @@ def plot_evidence(
 
     Parameters
     ----------
-    data : DataFrame, mapping of {str : DataTree} or DataTree
+    data : DataFrame, mapping of {str : DataTree or (float, float)} or DataTree
         A table of :func:`amc_pymc.compare_evidence`, whose order of rows is kept; or what
-        :func:`amc_pymc.sample_ais` or :func:`amc_pymc.estimate_evidence` returned of several models,
-        equally probable in advance and sorted here; or of one. A table shows intervals of 1.96
+        :func:`amc_pymc.sample_ais` or :func:`amc_pymc.estimate_evidence` returned of several models, or natural
+        log evidences and their standard errors (nan if unknown), equally probable in advance and sorted here; or
+        what was returned of one. A table shows intervals of 1.96
         standard errors, results their own.
     plot_collection : PlotCollection, optional
         Where to draw, with plots for the variables "log_evidence" and, for several rows, "prob" or
@@ -122,6 +125,14 @@ def plot_evidence(
     >>> pc = plot_evidence(found, backend="none")
     >>> pc.get_viz("value", "log_evidence", model="linear")["string"]
     '−14.10 ± 0.10'
+
+    Numbers from elsewhere:
+
+    >>> pc = plot_evidence(
+    ...     {"linear": (-14.1, 0.1), "quadratic": found["quadratic"]}, backend="none"
+    ... )
+    >>> pc.get_viz("value", "log_evidence", model="quadratic")["string"]
+    '−12.00 ± 0.10'
     """
     from arviz_plots import PlotCollection
     from arviz_plots import visuals as draw
@@ -263,7 +274,7 @@ class _Rows(NamedTuple):
     xlabels: dict[str, str]
 
 
-def _rows(data: pd.DataFrame | xr.DataTree | Mapping[str, xr.DataTree]) -> _Rows:
+def _rows(data: pd.DataFrame | xr.DataTree | _Several) -> _Rows:
     if isinstance(data, pd.DataFrame):
         return _of_models(data)
     if isinstance(data, xr.DataTree):
@@ -271,14 +282,14 @@ def _rows(data: pd.DataFrame | xr.DataTree | Mapping[str, xr.DataTree]) -> _Rows
     if isinstance(data, Mapping):
         if not data:
             raise ValueError("data must hold at least one model, got an empty mapping.")
-        return _of_models(_table(cast(Mapping[str, xr.DataTree], data)))
+        return _of_models(_table(cast(_Several, data)))
     raise TypeError(
         "data must be a table of amc_pymc.compare_evidence, a result of amc_pymc.sample_ais or "
-        f"amc_pymc.estimate_evidence, or a mapping of names to results, got {type(data).__name__}."
+        f"amc_pymc.estimate_evidence, or a mapping of names to results or pairs, got {type(data).__name__}."
     )
 
 
-def _table(results: Mapping[str, xr.DataTree]) -> pd.DataFrame:
+def _table(results: _Several) -> pd.DataFrame:
     """The columns needed of several results, the best first; all are equally probable in advance."""
     found = {name: _own(dt, f"data[{name!r}]") for name, dt in results.items()}
     table = pd.DataFrame(found.values(), index=list(found), columns=[*_Own._fields])
@@ -301,21 +312,44 @@ class _Own(NamedTuple):
     flags: str
 
 
-def _own(dt: xr.DataTree, name: str) -> _Own:
+def _own(dt: xr.DataTree | tuple[float, float], name: str) -> _Own:
+    if isinstance(dt, tuple | list):
+        centre, error = _pair(dt, name)
+        return _checked(centre, error, centre - _Z95 * error, centre + _Z95 * error, "", name)
     source = "amc_pymc.sample_ais or amc_pymc.estimate_evidence"
     if isinstance(dt, xr.DataTree) and "evidence" not in dt.children:
         source += ", or the table that amc_pymc.compare_evidence makes of other results,"
     group = evidence_group(dt, "evidence", ("log_evidence", "log_evidence_mcse"), name, source)
     centre, error = float(group["log_evidence"]), float(group["log_evidence_mcse"])
+    flags = str(group.attrs.get("flags", dt.attrs.get("flags", "")))
+    lower = float(group.get("log_evidence_lower", centre - _Z95 * error))
+    upper = float(group.get("log_evidence_upper", centre + _Z95 * error))
+    return _checked(centre, error, lower, upper, flags, name)
+
+
+def _pair(pair: tuple | list, name: str) -> tuple[float, float]:
+    """A log evidence and its standard error, as compare_evidence takes them."""
+    try:
+        centre, error = (float(value) for value in pair)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name} must be a result, or a tuple (log_evidence, mcse) of numbers, got {pair!r}."
+        ) from None
+    if error < 0.0:
+        raise ValueError(f"The standard error of {name} must not be negative, got {error}.")
+    return centre, error
+
+
+def _checked(
+    centre: float, error: float, lower: float, upper: float, flags: str, name: str
+) -> _Own:
+    """What is said of an evidence, with a flag if its error is unknown or large."""
     if not math.isfinite(centre):
         raise ValueError(f"The log evidence of {name} must be finite, got {centre}.")
-    flags = str(group.attrs.get("flags", dt.attrs.get("flags", "")))
     if not error <= _ROUGH:
         flags = f"{flags}; error unknown or above {_ROUGH:g} nat".removeprefix("; ")
     if not error <= LARGEST_ERROR:
         return _Own(centre, math.nan, math.nan, math.nan, flags)
-    lower = float(group.get("log_evidence_lower", centre - _Z95 * error))
-    upper = float(group.get("log_evidence_upper", centre + _Z95 * error))
     return _Own(centre, error, lower, upper, flags)
 
 

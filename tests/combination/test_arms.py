@@ -1,9 +1,11 @@
 """Estimators in whatever form they are given."""
 
+import signal
+
 import numpy as np
 import pytest
 
-from amc_pymc.combination import ArmError, FailedPull, as_arms, draw, join_samples
+from amc_pymc.combination import Arm, ArmError, FailedPull, as_arms, draw, join_samples
 
 RNG = np.random.default_rng(1)
 
@@ -172,3 +174,23 @@ def test_samples_are_joined_in_order():
     assert np.array_equal(both.values, np.concatenate([a.values, b.values]))
     assert both.controls.shape == (5, 1)
     assert join_samples([]) is None
+
+
+class TooLong(Exception):
+    """What an alarm raises."""
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_an_alarm_is_no_failure_of_an_arm(batched):
+    def handle(number, frame):
+        raise TooLong
+
+    def sample(*args):
+        signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with pytest.raises(TooLong):
+            draw(Arm("slow", sample, batched), 3, np.random.default_rng(1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from amc_pymc.evidence import Watch
+from amc_pymc.evidence import Watch, collected
 from amc_pymc.evidence import watch as module
 from tests.annealing.problems import Gaussian, HalfPlane
 
@@ -36,7 +36,7 @@ def test_the_highest_of_all_are_kept(monkeypatch):
         log_f = path.terms(x).sum(axis=0)
         best += [(v, tuple(p)) for v, p in zip(log_f, x, strict=True) if v >= np.sort(log_f)[-4]]
         (seen.values if rng.random() < 0.5 else seen.gradients)(x)
-        assert seen._n <= 32
+        assert seen.memory._n <= 32
     best.sort(reverse=True)
     x, terms = seen.highest()
     assert x.shape == (16, 2)
@@ -62,9 +62,33 @@ def test_impossible_points_are_not_kept(n):
     assert terms.shape == (2, 0)
 
 
-def test_pickled_it_is_the_path_alone():
+def test_pickled_it_is_a_watch_without_memory():
     seen = Watch(gaussian())
     seen.values(np.zeros((1, 2)))
     arrived = pickle.loads(pickle.dumps(seen))
-    assert type(arrived) is Gaussian
-    assert arrived.log_z == seen.path.log_z
+    assert type(arrived) is Watch
+    assert type(arrived.path) is Gaussian
+    assert arrived.path.log_z == seen.path.log_z
+    assert len(arrived.highest()[0]) == 0
+
+
+def test_what_jobs_have_seen_is_brought_together(monkeypatch):
+    """The same points, whether one watch has seen all of them or several parts of them."""
+    monkeypatch.setattr(module, "_KEPT", 16)
+    rng = np.random.default_rng(4)
+    blocks = [rng.standard_normal((50, 2)) for _ in range(40)]
+    whole, parted = Watch(gaussian()), Watch(gaussian())
+    for x in blocks:
+        whole.values(x)
+    for i in (20, 0):
+        with collected() as memory:
+            there = pickle.loads(pickle.dumps(parted))
+            for x in blocks[i : i + 20]:
+                there.values(x)
+        assert len(there.highest()[0]) == 0
+        for x, terms in memory.parts():
+            parted.memory.add(x, terms)
+    for a, b in zip(whole.highest(), parted.highest(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    with collected() as memory:
+        assert memory.parts() == []

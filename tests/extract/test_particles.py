@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import multiprocessing
+import signal
 
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -934,6 +935,43 @@ def test_functions_without_gradient_have_values():
     with pytest.raises(NotImplementedError, match="Opaque has no gradient"):
         found.gradients(x)
     assert found.fallback is None
+
+
+class TooLong(Exception):
+    """What an alarm raises."""
+
+
+@pytest.mark.parametrize("where", ["checking", "gradients"])
+def test_an_alarm_is_not_taken_for_a_failure(where, monkeypatch, not_printed):
+    """Neither while values are compared with the model's, nor while gradients are compiled."""
+
+    def handle(number, frame):
+        raise TooLong
+
+    rings = iter([True])
+
+    def once(function):
+        def ring(*args):
+            if next(rings, False):
+                signal.raise_signal(signal.SIGUSR1)
+            return function(*args)
+
+        return ring
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        if where == "checking":
+            monkeypatch.setattr(ParticleDensities, "_batched", once(ParticleDensities._batched))
+            with pytest.raises(TooLong):
+                extract_particles(hierarchy())
+        else:
+            found = twin(densities())
+            monkeypatch.setattr(particles, "_gradient", once(particles._gradient))
+            with pytest.raises(TooLong):
+                found.gradients(points(2))
+            assert found.fallback is None
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_gradients_that_cannot_be_batched_go_one_by_one(caplog, monkeypatch, not_printed):

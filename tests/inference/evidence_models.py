@@ -176,6 +176,50 @@ def peak():
 
 
 @functools.cache
+def vague_funnel():
+    """Neal's funnel of 21 dimensions with a vague observation of each local variable."""
+    rng = np.random.default_rng(3)
+    y = 1.5 * rng.standard_normal(20) + 30.0 * rng.standard_normal(20)
+    with pm.Model() as model:
+        v = pm.Normal("v", 0.0, 3.0)
+        x = pm.Normal("x", 0.0, pm.math.exp(0.5 * v), shape=20)
+        pm.Normal("y", x, 30.0, observed=y)
+
+    def log_f(v):
+        sd = np.sqrt(900.0 + np.exp(v))[:, None]
+        return normal_log(v, 0.0, 3.0) + normal_log(y, 0.0, sd).sum(axis=1)
+
+    return Known(model, by_quadrature(log_f, -25.0, 25.0))
+
+
+@functools.cache
+def swapping_labels():
+    """A mixture of two normal distributions, whose labels may be swapped."""
+    rng = np.random.default_rng(5)
+    y = np.concatenate([rng.normal(-2.0, 1.0, 30), rng.normal(2.0, 1.0, 30)])
+    with pm.Model() as model:
+        w = pm.Dirichlet("w", np.ones(2))
+        mu = pm.Normal("mu", 0.0, 5.0, shape=2)
+        sd = pm.HalfNormal("sd", 2.0, shape=2)
+        pm.NormalMixture("y", w, mu, sd, observed=y)
+    return model
+
+
+@functools.cache
+def process():
+    """Counts whose log rate is a Gaussian process (gp_pois_regr of posteriordb), 13 dimensions."""
+    x = np.arange(-10.0, 11.0, 2.0)
+    counts = np.array([40, 37, 29, 12, 4, 3, 9, 19, 77, 82, 33])
+    with pm.Model() as model:
+        rho, alpha = pm.Gamma("rho", 25.0, 4.0), pm.HalfNormal("alpha", 2.0)
+        f_tilde = pm.Normal("f_tilde", 0.0, 1.0, shape=11)
+        distances = (x[:, None] - x) / rho
+        covariance = alpha**2 * pt.exp(-0.5 * distances**2) + 1e-10 * np.eye(11)
+        pm.Poisson("k", pt.exp(pt.linalg.cholesky(covariance) @ f_tilde), observed=counts)
+    return model
+
+
+@functools.cache
 def far_off():
     """A posterior four standard deviations off the prior, and a tenth as wide."""
     with pm.Model() as model:
@@ -201,9 +245,14 @@ EASY = (one, regression, several, schools, labels, far_down)
 
 
 def assert_same(one, two):
-    """All groups of two results hold the same, but for what was timed."""
+    """All groups of two results hold the same, attributes too, but for what was timed."""
     assert set(one.groups) == set(two.groups)
     for group in one.groups:
+        notes = [
+            {k: np.asarray(v).tolist() for k, v in tree[group].attrs.items() if k != "created_at"}
+            for tree in (one, two)
+        ]
+        assert notes[0] == notes[1]
         left, right = (
             tree[group].to_dataset().drop_vars(["cpu_seconds", "compile_seconds"], errors="ignore")
             for tree in (one, two)
@@ -213,6 +262,10 @@ def assert_same(one, two):
 
 def flags_of(tree):
     return tree["evidence"].attrs["flags"]
+
+
+def flag_names(tree):
+    return tree["evidence"].attrs["flag_names"]
 
 
 def error_of(tree, known):

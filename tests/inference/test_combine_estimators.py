@@ -156,8 +156,10 @@ def test_certified_estimates_cover_the_truth():
 
 
 def test_a_target_out_of_reach_warns():
-    with pytest.warns(UserWarning, match="where 0.001 was wanted"):
+    with pytest.warns(UserWarning, match="where 0.001 was wanted and max_cost=300 was to be spent"):
         found = amc.combine_estimators(two(), target_mcse=0.001, max_cost=300.0, random_seed=9)
+    assert found.attrs["flag_names"] == "budget_too_small"
+    assert "raise max_cost" in found.attrs["flags"]
     assert float(found["rounds"]["cost"].sum()) <= 300.0
 
 
@@ -288,7 +290,7 @@ def divide():
     ("how", "words"), [(divide, "raised ZeroDivisionError"), (lambda: np.nan, "returned nan")]
 )
 def test_an_arm_that_fails_late(how, words):
-    with pytest.warns(UserWarning, match=f"Draw 51 .*'bad' {words}"):
+    with pytest.warns(UserWarning, match=f"draw 51 .*'bad' {words}"):
         found = amc.combine_estimators({"bad": Fails(50, how)}, draws=400, random_seed=18)
     assert found.attrs["stopped"].startswith("Draw 51")
     assert found["arms"]["draws"].item() == 50
@@ -337,8 +339,10 @@ def test_ctrl_c_returns_what_there_is():
     def stop():
         raise KeyboardInterrupt
 
-    found = amc.combine_estimators({"a": Fails(30, stop)}, draws=400, random_seed=20)
+    with pytest.warns(UserWarning, match="Combined estimate: interrupted by the user"):
+        found = amc.combine_estimators({"a": Fails(30, stop)}, draws=400, random_seed=20)
     assert found.attrs["stopped"] == "Interrupted by the user."
+    assert found.attrs["flag_names"] == "interrupted"
     assert 6 <= found["pulls"].sizes["pull"] <= 30
     with pytest.raises(KeyboardInterrupt):
         amc.combine_estimators({"a": Fails(0, stop)}, draws=400, random_seed=20)
@@ -403,9 +407,40 @@ def test_a_used_policy_is_refused():
         amc.combine_estimators(two(), policy=policy, draws=10)
 
 
+class Jumpy:
+    """Values that begin to vary after the fourth round."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def sample(self, n, rng):
+        self.calls += 1
+        return rng.normal(1.0, 0.1 if self.calls < 5 else 2.0, n)
+
+
+def test_no_budget_is_blamed_where_none_was_given():
+    with pytest.warns(UserWarning, match="draws vary more than the first rounds showed"):
+        found = amc.combine_estimators({"a": Jumpy()}, target_mcse=0.01, random_seed=3)
+    assert found.attrs["flag_names"] == "target_missed"
+    assert "budget" not in found.attrs["flags"]
+    assert "max_cost" not in found.attrs["flags"]
+
+
+def test_every_flag_is_a_warning_and_an_attribute():
+    with pytest.warns(UserWarning) as caught:
+        found = amc.combine_estimators(
+            {"a": Normal(1.0), "b": Normal(1.0, mean=3.0)},
+            target_mcse=0.001, max_cost=400.0, random_seed=21,
+        )  # fmt: skip
+    said = [str(w.message).removeprefix("Combined estimate: ").removesuffix(".") for w in caught]
+    assert "; ".join(said) == found.attrs["flags"]
+    assert found.attrs["flag_names"] == "estimators_disagree; budget_too_small"
+    assert all(w.filename == __file__ for w in caught)
+
+
 def test_no_warnings_on_an_ordinary_run():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        amc.combine_estimators(two(), draws=1000, random_seed=23)
+        assert amc.combine_estimators(two(), draws=1000, random_seed=23).attrs["flags"] == ""
         amc.combine_estimators({"one": Normal(1.0)}, draws=1, random_seed=23)
         amc.combine_estimators(two(), draws=2, random_seed=23)

@@ -215,6 +215,18 @@ def test_other_data_are_warned_of(other):
     assert table["flags"].tolist() == ["", "", "other data than a"]
 
 
+def test_the_same_result_under_two_names_is_noticed():
+    found = tree(-3.0, 0.1)
+    with pytest.warns(UserWarning, match="'again' and 'a' are the same result"):
+        table = compare_evidence({"a": found, "again": found, "b": tree(-5.0, 0.1)})
+    assert "the same result as a" in table.loc["again", "flags"]
+    assert table.loc["b", "flags"] == ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pair = (-3.0, 0.1)  # numbers may well be equal
+        compare_evidence({"a": pair, "b": pair, "c": tree(-3.0, 0.1), "d": tree(-3.0, 0.1)})
+
+
 def test_it_does_not_alter_what_it_is_given():
     models = {"a": tree(-1.0, 0.1, "x"), "b": smc(-3.0, -3.1)}
     before = {k: dt.copy(deep=True) for k, dt in models.items()}

@@ -23,7 +23,7 @@ from scipy.special import expit, logit, logsumexp
 import amc_pymc as amc
 
 from amc_pymc.bandits import LCB, UCB1, LogLoss
-from amc_pymc.evidence import ARMS
+from amc_pymc.evidence import ARMS, ImportanceArm, PosteriorDraws
 from amc_pymc.extract.particles import counted
 from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from amc_pymc.inference.estimate_evidence import __name__ as MODULE
@@ -35,22 +35,29 @@ from tests.inference.evidence_models import (
     Known,
     Stopping,
     assert_same,
+    by_quadrature,
     compile_before,
     compiled_once,  # noqa: F401
     error_of,
+    flag_names,
     flags_of,
     half,
     impossible,
     label,
     labels,
     nan_gradient,
+    normal_log,
     normal_model,
     one,
     partly_nan,
     peak,
+    potential,
+    process,
     regression,
     schools,
+    swapping_labels,
     unbounded,
+    vague_funnel,
 )
 
 module = sys.modules[MODULE]
@@ -62,6 +69,7 @@ GROUPS = {
     "posterior",
     "sample_stats",
     "evidence",
+    "evaluations",
     "observed_data",
 }
 LONG = ("ais_2000", "ais_8000")
@@ -194,7 +202,7 @@ def test_left_out_where_variables_are_discrete():
         assert f"{name}: no reference: some variables are discrete" in left_out
     assert_right(tree, labels())
     assert tree["arms"]["arm"].values[0] == "importance"
-    assert tree["posterior"].attrs["source"].startswith("particles of the pilot run")
+    assert tree["posterior"].attrs["source"].startswith("sampling importance resampling")
     assert tree["posterior"]["outlier"].dtype.kind == "i"
 
 
@@ -301,8 +309,8 @@ def test_the_certifying_round_alone_is_the_estimate():
 
 def test_a_budget_alone():
     arms = own(rough=1.0, fine=0.2)
-    pilot = estimate(one(), arms=arms, target_mcse=0.05)["evidence"]
-    spent = int(pilot["n_likelihood"] + pilot["n_gradient"])
+    counts = estimate(one(), arms=arms, target_mcse=0.05)["evaluations"].sel(stage="pilot")
+    spent = int(counts["n_likelihood"] + counts["n_gradient"])
     tree = estimate(one(), arms=arms, target_mcse=None, max_cost=spent + 4000.0)
     assert 0.8 * 4000 < tree["pulls"]["cost"].sum() <= 4000
     assert_right(tree, one(), target=0.02)
@@ -316,7 +324,7 @@ def test_a_budget_that_is_larger_than_the_target_needs():
 
 def test_a_budget_too_small_for_the_target_is_flagged():
     with pytest.warns(
-        UserWarning, match="Model evidence: The standard error is .* where 0.001 was wanted"
+        UserWarning, match="Model evidence: the standard error is .* where 0.001 was wanted"
     ):
         tree = estimate(one(), arms=own(a=0.5), target_mcse=0.001, max_cost=2e5)
     assert "where 0.001 was wanted" in flags_of(tree)
@@ -396,7 +404,7 @@ def test_sample_stats():
         *(v.values.ravel() for v in (draws["mu"], draws["tau"], stats["lp"])), strict=True
     ):
         assert lp == pytest.approx(float(logp({"mu": mu, "tau_log__": np.log(tau)})), rel=1e-7)
-    np.testing.assert_allclose(stats["lp"], stats["log_prior"] + stats["log_likelihood"])
+    np.testing.assert_allclose(stats["lp"], stats["log_prior"] + stats["log_likelihood_sum"])
 
 
 def test_arviz(tmp_path):
@@ -429,8 +437,13 @@ def test_evaluations_are_counted(kernel):
     values, gradients, _ = counts.tolist()
     found = tree["evidence"]
     assert found["n_gradient"] == gradients
-    # After the estimate: 400 points that are weighted for the posterior, 200 draws for sample_stats.
-    assert found["n_likelihood"] == values + gradients - 600
+    assert found["n_likelihood"] == values + gradients
+    stages = tree["evaluations"].to_dataset()
+    assert stages["stage"].values.tolist() == ["pilot", "arms", "checks", "posterior"]
+    assert stages["n_likelihood"].sum() == found["n_likelihood"]
+    assert stages["n_gradient"].sum() == found["n_gradient"]
+    # 400 points that are weighted, 200 draws for sample_stats.
+    assert stages["n_likelihood"].sel(stage="posterior") == 600
     cost = tree["pulls"]["cost"].sum()
     assert cost < found["n_likelihood"] + found["n_gradient"]
 
@@ -455,12 +468,61 @@ def test_model_of_the_context():
     assert_same(tree, estimate(one()))
 
 
+def test_the_model_comes_first():
+    tree = amc.estimate_evidence(one().model, random_seed=1, progressbar=False, draws=50)
+    assert_same(tree, estimate(one()))
+    with pytest.raises(TypeError, match=r"model must be a pm\.Model.*idata="):
+        amc.estimate_evidence(tree)
+    with pytest.raises(TypeError, match=r"sample_ais\(model=\.\.\.\)"):
+        amc.sample_ais(one().model)
+
+
+class Meeting(ImportanceArm):
+    """Importance sampling that evaluates, with everything else, a point of the narrow peak."""
+
+    def sample(self, n, rng):
+        self.path.values(logit(np.full((1, 20), 0.531)))
+        return super().sample(n, rng)
+
+
+@pytest.mark.parametrize(
+    "workers", ["threads", "fork", pytest.param("spawn", marks=pytest.mark.slow)]
+)
+def test_what_workers_have_seen_is_not_lost(workers, monkeypatch):
+    blinded(monkeypatch)
+    make = module.make_portfolio
+
+    def meeting(*args, **settings):
+        portfolio = make(*args, **settings)
+        arm = portfolio.arms["importance"]
+        portfolio.arms["importance"] = Meeting(arm.path, arm.reference, arm.share)
+        return portfolio
+
+    monkeypatch.setattr(module, "make_portfolio", meeting)
+    if workers == "threads":
+        pool = ThreadPoolExecutor(2)
+    else:
+        pool = ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(workers))
+    with pool, pytest.warns(UserWarning, match="a last search found"):
+        here = estimate(peak(), arms=["importance"])
+        there = estimate(peak(), arms=["importance"], executor=pool)
+    assert flag_names(here) == "missed_mode"
+    assert_same(here, there)
+
+
 @pytest.mark.parametrize("known", [regression, partly_nan], ids=lambda f: f.__name__)
 @IGNORING_NAN
 def test_threads(known):
     settings = {"arms": ["importance", "smc"], "target_mcse": 0.02}
     with ThreadPoolExecutor(3) as pool:
         assert_same(estimate(known(), executor=pool, **settings), estimate(known(), **settings))
+
+
+def test_an_executor_that_works_in_this_thread():
+    """What jobs evaluate is counted once."""
+    settings = {"arms": ["importance", "smc"]}
+    here = estimate(one(), executor=Stopping(1 << 30), **settings)
+    assert_same(here, estimate(one(), **settings))
 
 
 @pytest.mark.slow
@@ -557,6 +619,13 @@ def test_counts(name, value, error, no_work):
         ({"policy": "greedy"}, ValueError, "policy must be .*'greedy'"),
         ({"policy": 3}, TypeError, "policy must be .*3"),
         ({"policy": UCB1(2)}, ValueError, r"policy .*rewards=LogLoss\(\)"),
+        (
+            {"policy": UCB1(3, rewards=LogLoss()), "arms": ["smc", "importance"]},
+            ValueError,
+            "policy is of 3 arms, there are 2",
+        ),
+        ({"policy": LCB(2, values="natural")}, ValueError, "policy is for values on the natural scale"),
+        ({"policy": "ucbcv"}, ValueError, r"policy 'ucbcv' .*rewards=LogLoss\(\)"),
         ({"policy": "robust"}, ValueError, "policy 'robust' needs a bound"),
         ({"policy": "eucbv"}, ValueError, "policy 'eucbv' needs to know"),
         ({"cost": "watts"}, ValueError, "cost must be .*'watts'"),
@@ -627,7 +696,23 @@ def test_nan_is_counted_as_impossible(arms):
     with pytest.warns(UserWarning, match=r"the density was nan at [\d,]+ points"):
         tree = estimate(partly_nan(), arms=arms)
     assert_right(tree, partly_nan())
-    assert f"nan at {int(tree['evidence']['n_nan']):,} points" in flags_of(tree)
+    assert flag_names(tree) == "nan"
+    before = tree["evaluations"]["n_nan"].sel(stage=["pilot", "arms"]).sum()
+    assert f"nan at {int(before):,} points" in flags_of(tree)
+
+
+def test_nan_that_does_not_matter_is_counted_and_not_flagged():
+    """Impossible beyond two and a half standard deviations of the prior, where the posterior is not."""
+    model = potential(lambda x: pt.log(2.5 - x) - 2.0 * (x + 1.0) ** 2)
+
+    def log_f(x):
+        return normal_log(x, 0.0, 1.0) + np.log(2.5 - x) - 2.0 * (x + 1.0) ** 2
+
+    known = Known(model, by_quadrature(log_f, -12.0, 2.5 - 1e-9))
+    tree = estimate(known, kernel=HMC(n_leapfrog=2))
+    assert_right(tree, known)
+    assert tree["evidence"]["n_nan"] > 0
+    assert flags_of(tree) == ""
 
 
 def test_a_narrow_peak():
@@ -668,9 +753,9 @@ def test_a_peak_that_only_an_evaluation_of_an_arm_has_met(monkeypatch):
     missing = estimate(peak(), arms=["importance"])  # in silence
     assert abs(error_of(missing, peak())[0]) > 4.0
     monkeypatch.setattr(module, "make_portfolio", meeting)
-    with pytest.warns(UserWarning, match=r"missed_mode: .* log evidence is about 4\.[56]"):
+    with pytest.warns(UserWarning, match=r"a last search found .* log evidence is about 4\.[56]"):
         tree = estimate(peak(), arms=["importance"])
-    assert "missed_mode" in flags_of(tree)
+    assert flag_names(tree) == "missed_mode"
 
 
 @pytest.mark.parametrize(
@@ -689,6 +774,64 @@ def test_a_missed_mode_is_flagged_if_it_matters(log_mass, z, flagged):
     numbers = Evidence(log_evidence=z, log_evidence_mcse=0.01)
     assert bool(missed_mode(numbers, pilot, log_mass)) is flagged
     assert missed_mode(numbers, SimpleNamespace(adapted=None), log_mass) == []
+
+
+@pytest.mark.parametrize(
+    ("weights", "uncovered", "reached", "flagged"),
+    [
+        ({"importance_rqmc": 1.0}, 0.3, 20.0, True),
+        ({"importance_rqmc": 1.0}, 0.3, 500.0, False),  # its prior draws are there
+        ({"importance_rqmc": 1.0}, 0.05, 0.0, False),
+        ({"importance": 0.5, "ais_reference": 0.5}, 0.3, 500.0, True),  # no prior draws
+        ({"smc": 0.95, "importance": 0.05}, 0.3, 0.0, False),  # starts from the prior
+    ],
+)
+def test_a_reference_that_misses_something_is_flagged_if_the_estimate_relies_on_it(
+    weights, uncovered, reached, flagged, monkeypatch
+):
+    monkeypatch.setattr(module, "effective_beside", lambda *args: reached)
+    arms = xr.Dataset({"weight": ("arm", [*weights.values()])}, {"arm": [*weights]})
+    found = SimpleNamespace(tree=xr.DataTree.from_dict({"arms": arms}))
+    flags = module._uncovered(SimpleNamespace(uncovered=uncovered), found, None, None)
+    assert [f.name for f in flags] == ["uncovered"] * flagged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", [vague_funnel, swapping_labels], ids=lambda f: f.__name__)
+def test_answers_that_are_right_are_not_flagged(known):
+    for seed in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = estimate(known(), seed=seed)
+        if known is swapping_labels:
+            assert flags_of(tree) == ""
+        else:  # that a few weights carry the sum may well be
+            assert flag_names(tree) in ("", "few_values")
+            assert_right(tree, known())
+
+
+@pytest.mark.slow
+def test_posterior_draws_where_weights_are_hopeless():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = estimate(process(), draws=500)
+    posterior = tree["posterior"]
+    assert posterior.attrs["source"].startswith("particles of the pilot run")
+    assert posterior.attrs["n_distinct"] > 1900
+    effective = min(float(v.min()) for v in az.ess(posterior.to_dataset()).values())
+    assert 200.0 < effective < posterior.attrs["n_distinct"]
+    assert "few_distinct_draws" not in flag_names(tree)
+
+
+def test_few_different_draws_are_flagged(monkeypatch):
+    def few(path, pilot, kernel, n, rng, *, discrete):
+        return PosteriorDraws(np.repeat(path.draw_prior(10, rng), n // 10, axis=0), 10, "copies")
+
+    monkeypatch.setattr(module, "posterior_draws", few)
+    with pytest.warns(UserWarning, match="only 10 of 200 posterior draws are different"):
+        tree = estimate(one())
+    assert flag_names(tree) == "few_distinct_draws"
+    assert tree["posterior"].attrs["n_distinct"] == 10
 
 
 def test_every_flag_is_a_warning():

@@ -110,6 +110,37 @@ def test_results_keep_their_own_intervals():
     np.testing.assert_allclose(at(pc, "interval", "log_evidence", model="a"), [-0.3, 1.0])
 
 
+def test_pairs_of_numbers():
+    """The same as the table that compare_evidence makes of them."""
+    pairs = {"a": (-12.0, 0.3), "b": (-10.0, 0.4), "c": (-11.0, 1.5)}
+    of_pairs, of_table = (
+        plot_evidence(data, backend="none") for data in (pairs, compare_evidence(pairs))
+    )
+    for name in ("log_evidence", "prob"):
+        for model in pairs:
+            for what in ("point", "interval"):
+                np.testing.assert_allclose(
+                    at(of_pairs, what, name, model=model), at(of_table, what, name, model=model)
+                )
+    assert setting(of_pairs, "yticks")["labels"] == ["b", "c (!)", "a"]
+    mixed = plot_evidence({"a": (-12.0, 0.3), "b": tree(-10.0, 0.4)}, backend="none")
+    assert setting(mixed, "yticks")["labels"] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("pair", "error", "message"),
+    [
+        ((1.0,), TypeError, r"data\['a'\] must be a result, or a tuple"),
+        ((1.0, "small"), TypeError, r"data\['a'\] must be a result, or a tuple"),
+        ((np.nan, 0.1), ValueError, r"log evidence of data\['a'\] must be finite"),
+        ((1.0, -0.1), ValueError, r"standard error of data\['a'\] must not be negative"),
+    ],
+)
+def test_pairs_that_are_none(pair, error, message):
+    with pytest.raises(error, match=message):
+        plot_evidence({"a": pair}, backend="none")
+
+
 def test_the_rows_of_a_table_keep_their_order():
     table = compare_evidence({"a": (-12.0, 0.3), "b": (-10.0, 0.4)}).loc[["a", "b"]]
     pc = plot_evidence(table, backend="none")
@@ -306,7 +337,7 @@ def test_every_library_draws_every_kind(backend, what):
     [
         ([1.0], TypeError, "data must be a table of amc_pymc.compare_evidence, .*got list"),
         ({}, ValueError, "at least one model"),
-        ({"m": (-1.0, 0.1)}, TypeError, r"data\['m'\] must be the xarray.DataTree .*got tuple"),
+        ({"m": -1.0}, TypeError, r"data\['m'\] must be the xarray.DataTree .*got float"),
         (
             {"m": xr.DataTree.from_dict({"sample_stats": xr.Dataset()})},
             ValueError,

@@ -1,0 +1,429 @@
+"""Rounds of draws of several estimators: arguments, drawing, stopping."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import xarray as xr
+
+from amc_pymc.arguments import positive_int
+from amc_pymc.bandits import LCB, UCBCV, LogLoss, Policy, RunningRange, make_policy, policy_class
+from amc_pymc.combination import (
+    Arm,
+    ArmError,
+    Combination,
+    Cost,
+    Plan,
+    Round,
+    Sample,
+    draw,
+    join_samples,
+    plan_rounds,
+)
+from amc_pymc.combination.payoffs import PAYOFFS, Payoff, draws_per_reward
+from amc_pymc.execution import map_jobs
+from amc_pymc.inference.combination_results import History, combination_flags, combination_tree
+from amc_pymc.inference.flags import Flag, flag
+from amc_pymc.progress import ProgressReport, progress
+from amc_pymc.rng import RandomSeed, spawn_generators
+
+__all__ = [
+    "Budget",
+    "Choices",
+    "Combined",
+    "Weights",
+    "check_choices",
+    "combined",
+    "positive_number",
+    "wanted_budget",
+]
+
+Weights = Literal["predictable", "inverse_variance", "uniform"]
+
+#: Draws of each arm in the first round, where the budget allows: variances need some.
+_FIRST_DRAWS = 3
+#: At most this share of the budget goes into the first round.
+_FIRST_SHARE = 0.2
+#: With a target error: rounds explore until they have cost this share of the certification round,
+#: and until the arm chosen for it has been drawn this often.
+_EXPLORED_SHARE, _EXPLORED_DRAWS = 0.25, 30
+#: Size of the certification round, at least, in draws of the best arm so far.
+_CERTIFYING = 0.5
+#: Draws without a positive one after which no target is reached any more.
+_ALL_ZERO = 10_000
+#: Draws that one job makes at most, and the number of jobs that a round of one arm is cut into.
+_LARGEST_JOB, _JOBS = 65_536, 16
+
+
+class Choices(NamedTuple):
+    """How estimators are combined; see :func:`amc_pymc.combine_estimators`.
+
+    Attributes
+    ----------
+    policy : str, Policy or class
+    cost : "count", "cpu" or callable
+    weights : {"predictable", "inverse_variance", "uniform"}
+    payoff : {"auto", "squared", "paired", "triple"}
+    rounds : "doubling" or int
+    """
+
+    policy: str | Policy | type[Policy] = "lcb"
+    cost: Cost = "count"
+    weights: Weights = "predictable"
+    payoff: Literal["auto"] | Payoff = "auto"
+    rounds: Literal["doubling"] | int = "doubling"
+
+
+class Budget(NamedTuple):
+    """How much may be drawn, in draws or units of cost, and the error to stop at."""
+
+    total: float
+    unit: Literal["draws", "cost"]
+    target: float | None
+
+
+class Combined(NamedTuple):
+    """The record of a run, and what is doubtful about it."""
+
+    tree: xr.DataTree
+    flags: list[Flag]
+
+
+def combined(
+    arms: list[Arm],
+    budget: Budget,
+    choices: Choices,
+    *,
+    random_seed: RandomSeed = None,
+    executor: Executor | None = None,
+    progressbar: bool = True,
+) -> Combined:
+    """Do what :func:`amc_pymc.combine_estimators` does, and return flags instead of warnings.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Before any draw, for choices that cannot be used.
+    ArmError, KeyboardInterrupt
+        Before the first round is complete; later they are flags.
+    """
+    bandit, paid = _policy(choices, arms, budget)
+    group = 1 if paid is None else draws_per_reward(paid)
+    plan = _plan(arms, budget, group, choices.rounds)
+    policy_rng, draw_rng = spawn_generators(random_seed, 2)
+    run = Combination(arms, bandit, plan, paid)
+    history = History(run)
+    total = None if budget.target is not None else math.ceil(budget.total)
+    with progress("Combining estimators", total, enabled=progressbar) as bar:
+        draws_of = _Drawing(arms, choices.cost, draw_rng, executor, bar, budget.unit)
+        try:
+            _run_rounds(run, history, draws_of, policy_rng, budget)
+        except ArmError as error:
+            if not history.complete:
+                raise
+            number = history.drawn_of(error.arm) + 1
+            history.stopped = flag("arm_failed", draw=number, error=error)
+        except KeyboardInterrupt:
+            if not history.complete:
+                raise
+            history.stopped = flag("interrupted")
+    tree = combination_tree(history, weights=choices.weights, policy=bandit, cost=choices.cost)
+    return Combined(tree, combination_flags(history, tree, budget))
+
+
+# --- arguments ----------------------------------------------------------------------------------
+
+
+def wanted_budget(
+    arms: Sequence[Arm],
+    *,
+    draws: int | None = None,
+    max_cost: float | None = None,
+    target_mcse: float | None = None,
+    cost: Cost = "count",
+) -> Budget:
+    """What may be drawn, checked."""
+    if draws is None and max_cost is None and target_mcse is None:
+        raise ValueError("One of draws, max_cost and target_mcse is needed.")
+    if draws is not None and max_cost is not None:
+        raise ValueError(f"draws={draws!r} and max_cost={max_cost!r} exclude each other.")
+    target = None if target_mcse is None else positive_number("target_mcse", target_mcse)
+    if draws is not None:
+        n = positive_int("draws", draws)
+        if n < len(arms):
+            raise ValueError(
+                f"draws={n} does not give each of {len(arms)} arms one draw; use at least {len(arms)}."
+            )
+        return Budget(n, "draws", target)
+    if max_cost is None:
+        return Budget(math.inf, "cost", target)
+    total = positive_number("max_cost", max_cost)
+    if cost == "count":
+        least = sum(1.0 if a.cost is None else a.cost for a in arms)
+        if total < least:
+            raise ValueError(
+                f"max_cost={total:g} does not pay for one draw of each arm, which costs {least:g}."
+            )
+    return Budget(total, "cost", target)
+
+
+def check_choices(
+    choices: Choices,
+    scale: Literal["natural", "log"],
+    *,
+    draws_known: bool,
+    n_arms: int | None = None,
+) -> None:
+    """Raise if something cannot be used, before there are arms.
+
+    Parameters
+    ----------
+    choices : Choices
+    scale : {"natural", "log"}
+        Of the arms.
+    draws_known : bool
+        Whether the number of draws, or what they may cost, will be known in advance.
+    n_arms : int, optional
+        Number of arms, if it is known.
+    """
+    _check_cost(choices.cost)
+    if choices.weights not in get_args(Weights):
+        raise ValueError(
+            f"weights must be one of {', '.join(get_args(Weights))}, got {choices.weights!r}."
+        )
+    if choices.payoff not in ("auto", *PAYOFFS):
+        raise ValueError(
+            f"payoff must be one of auto, {', '.join(PAYOFFS)}, got {choices.payoff!r}."
+        )
+    if choices.rounds != "doubling":
+        positive_int("rounds", choices.rounds)
+    if isinstance(choices.policy, Policy):
+        _check_made_policy(choices.policy, scale, n_arms)
+    else:
+        _check_policy_class(policy_class(choices.policy), scale, draws_known)
+
+
+def _check_made_policy(
+    policy: Policy, scale: Literal["natural", "log"], n_arms: int | None
+) -> None:
+    if policy.asked:
+        raise ValueError(f"policy has been used before ({policy.asked} pulls); pass a fresh one.")
+    if n_arms is not None:
+        make_policy(policy, n_arms)
+    if isinstance(policy, LCB):
+        if policy.values != scale:
+            raise ValueError(
+                f"policy is for values on the {policy.values} scale, the arms return {scale} ones."
+            )
+    elif (scale == "log") != isinstance(policy.rewards, LogLoss):
+        raise _wrong_rewards(policy.name, scale, type(policy.rewards).__name__)
+
+
+def _check_policy_class(
+    policy: type[Policy], scale: Literal["natural", "log"], draws_known: bool
+) -> None:
+    if policy.name == "robust":
+        raise ValueError(
+            "policy 'robust' needs a bound on moments of its rewards: pass "
+            "amc_pymc.bandits.RobustUCB(n_arms, moment_bound=...)."
+        )
+    if policy.name == "eucbv" and not draws_known:
+        raise ValueError("policy 'eucbv' needs to know the number of draws: pass draws.")
+    if issubclass(policy, UCBCV) and scale == "log":
+        raise _wrong_rewards(policy.name, scale, "none of its own")
+
+
+def _wrong_rewards(name: str, scale: str, given: str) -> ValueError:
+    return ValueError(
+        f"policy {name!r} is paid on the {scale} scale of the arms and takes rewards by {given}; on the log "
+        "scale, and only there, use a policy made with rewards=LogLoss()."
+    )
+
+
+def _check_cost(cost) -> None:
+    if not (callable(cost) or (isinstance(cost, str) and cost in ("count", "cpu"))):
+        raise ValueError(f"cost must be 'count', 'cpu' or a callable, got {cost!r}.")
+
+
+def positive_number(name: str, value: Any) -> float:
+    """The argument of a name as a float, if it is positive and finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+    return float(value)
+
+
+def _policy(choices: Choices, arms: list[Arm], budget: Budget) -> tuple[Policy, Payoff | None]:
+    """A fresh policy and what it is paid, None if it is told values."""
+    draws_known = math.isfinite(budget.total)
+    check_choices(choices, arms[0].scale, draws_known=draws_known, n_arms=len(arms))
+    policy = choices.policy
+    if isinstance(policy, Policy):
+        bandit = policy.copy()
+    else:
+        bandit = make_policy(policy, len(arms), **_settings(policy_class(policy), arms, budget))
+    if isinstance(bandit, LCB):
+        return bandit, None
+    if choices.payoff != "auto":
+        return bandit, choices.payoff
+    equal = all(a.cost in (None, 1.0) for a in arms) and budget.unit == "draws"
+    return bandit, "squared" if equal else "paired"
+
+
+def _settings(policy: type[Policy], arms: list[Arm], budget: Budget) -> dict[str, Any]:
+    """Arguments that a policy takes from the problem."""
+    scale = arms[0].scale
+    if policy.name == "lcb":
+        return {"values": scale}
+    if policy.name == "ucbcv":
+        return _controls(arms)
+    settings: dict[str, Any] = {"rewards": LogLoss() if scale == "log" else RunningRange()}
+    if policy.name == "eucbv":
+        settings["horizon"] = max(len(arms), int(budget.total))
+    return settings
+
+
+def _controls(arms: list[Arm]) -> dict[str, Any]:
+    """Number and means of the controls, the same number for each arm."""
+    sizes = {0 if a.control_means is None else a.control_means.size for a in arms}
+    if len(sizes) > 1:
+        raise ValueError(f"policy 'ucbcv' needs equally many controls of each arm, got {sizes}.")
+    n_controls = sizes.pop()
+    if not n_controls:
+        return {"n_controls": 0}
+    means = np.stack([a.control_means for a in arms])  # type: ignore[misc]
+    return {"n_controls": n_controls, "control_means": means}
+
+
+def _plan(arms: list[Arm], budget: Budget, group: int, rounds: Literal["doubling"] | int) -> Plan:
+    """A first round that draws some of each arm, then the others."""
+    each = _FIRST_DRAWS if group == 1 else 2 * group
+    costs = np.array([a.cost or 1.0 for a in arms]) if budget.unit == "cost" else np.ones(len(arms))
+    first = float(each * costs.sum())
+    if math.isfinite(budget.total):
+        first = min(first, max(float(costs.sum()) * group, _FIRST_SHARE * budget.total))
+        first = min(first, budget.total)
+        total = budget.total
+    else:
+        total = first * 2.0**40
+    if budget.unit == "draws":
+        return plan_rounds(int(total), max(1, int(first)), "draws", rounds)
+    return plan_rounds(total, first, "cost", rounds)
+
+
+# --- drawing ------------------------------------------------------------------------------------
+
+
+class _Drawing:
+    """Makes the draws of rounds, here or in an executor."""
+
+    def __init__(self, arms, cost, rng, executor, bar: ProgressReport, unit):
+        self._arms, self._cost, self._rng, self._executor = arms, cost, rng, executor
+        self._bar, self._unit = bar, unit
+
+    def __call__(self, decided: Round, found: list[list[Sample]]) -> None:
+        """Draw what was decided; append to `found`, a list per arm, as results come in."""
+        jobs = [
+            (k, size)
+            for k, arm in enumerate(self._arms)
+            for size in _job_sizes(int(decided.counts[k]), arm)
+        ]
+        rngs = spawn_generators(self._rng, len(jobs))
+        packed = [(self._arms[k], n, g, self._cost) for (k, n), g in zip(jobs, rngs, strict=True)]
+        results = map_jobs(_draw, packed, self._executor)
+        for (k, n), sample in zip(jobs, results, strict=True):
+            if isinstance(sample, ArmError):
+                if sample.partial is not None:
+                    found[k].append(sample.partial)
+                raise sample
+            found[k].append(sample)
+            self._bar.advance(n if self._unit == "draws" else round(float(sample.costs.sum())))
+
+
+def _draw(job: tuple[Arm, int, np.random.Generator, Cost]) -> Sample | ArmError:
+    """One job; an error of the arm is a result, so that what preceded it survives the journey."""
+    try:
+        return draw(*job)
+    except ArmError as error:
+        return error
+
+
+def _job_sizes(n: int, arm: Arm) -> list[int]:
+    """Cut n draws into jobs, the same however many workers there are."""
+    if n == 0:
+        return []
+    least = arm.draws_per_job or (256 if arm.batched else 1)
+    size = min(max(least, math.ceil(n / _JOBS)), _LARGEST_JOB)
+    return [min(size, n - i) for i in range(0, n, size)]
+
+
+def _run_rounds(run: Combination, history: History, drawing: _Drawing, rng, budget) -> None:
+    """All rounds; with a target until a last one can certify it."""
+    while (decided := run.next_round(rng)) is not None:
+        _draw_round(run, history, drawing, decided)
+        if budget.target is not None:
+            counts = _certifying_counts(run, budget)
+            if counts is not None:
+                _draw_round(run, history, drawing, run.certify(counts))
+                history.certified = True
+                return
+            if _all_zero(run):
+                history.stopped = flag("all_zero")
+                return
+
+
+def _all_zero(run: Combination) -> bool:
+    """Whether no arm has shown a positive value in so many draws that none is to be expected."""
+    return run.scale == "log" and all(
+        r.offset == -math.inf and r.n + r.failed >= _ALL_ZERO for r in run.records
+    )
+
+
+def _draw_round(run: Combination, history: History, drawing: _Drawing, decided: Round) -> None:
+    found: list[list[Sample]] = [[] for _ in run.arms]
+    try:
+        drawing(decided, found)
+    except (ArmError, KeyboardInterrupt):
+        history.add_incomplete([join_samples(s) for s in found], decided.number)
+        raise
+    samples = [join_samples(s) for s in found]
+    run.record(decided, samples)
+    history.add(decided, samples)
+    if (error := run.hopeless()) is not None:
+        raise error
+
+
+def _certifying_counts(run: Combination, budget: Budget) -> np.ndarray | None:
+    """Draws of the round that reaches the target error, once that is known well enough."""
+    assert budget.target is not None
+    variances = run.variances()
+    costs = np.array([r.cost if budget.unit == "cost" else 1.0 for r in run.records])
+    price = np.where(np.isfinite(variances), costs * variances, np.inf)
+    best = int(np.argmin(price))
+    if not math.isfinite(price[best]):
+        return None
+    # Variances are known to about sqrt(2 / n); the certifying round must not fall short by that.
+    n_best = run.records[best].n
+    margin = 1.0 + 2.0 * math.sqrt(2.0 / n_best)
+    wanted = max(2, math.ceil(margin * float(variances[best]) / budget.target**2))
+    # Where few draws would do, those that told so outnumber them: some more make it worth the trouble.
+    wanted = max(wanted, math.ceil(_CERTIFYING * n_best))
+    left = budget.total - (
+        run.spent if budget.unit == "cost" else sum(r.n + r.failed for r in run.records)
+    )
+    affordable = left / costs[best]
+    if affordable < 1.0:
+        return None
+    spent = float(sum((r.n + r.failed) * c for r, c in zip(run.records, costs, strict=True)))
+    enough = n_best >= _EXPLORED_DRAWS and spent >= _EXPLORED_SHARE * wanted * costs[best]
+    if not enough and affordable * costs[best] > spent:
+        return None
+    counts = np.zeros(len(run.arms), np.int64)
+    counts[best] = min(wanted, affordable)
+    return counts

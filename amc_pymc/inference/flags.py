@@ -1,0 +1,229 @@
+"""Doubts about a result: what happened, what it means for the number, what to do."""
+
+from __future__ import annotations
+
+import warnings
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["FLAGS", "Flag", "flag", "flag_attributes", "flag_texts", "warn_of"]
+
+#: Name of each flag: what happened, what it means for the number, what to do. Braces are filled in by :func:`flag`.
+FLAGS: dict[str, tuple[str, str, str]] = {
+    # Estimators and their combination.
+    "interrupted": (
+        "interrupted by the user",
+        "the estimate is of what was complete by then and less precise",
+        "run again if its error is too large",
+    ),
+    "arm_failed": (
+        "draw {draw:,} of an estimator failed ({error})",
+        "the estimate is of what was drawn before and not exactly unbiased",
+        "mend the estimator, or let it raise FailedPull where a failure has nothing to do with the value",
+    ),
+    "all_zero": (
+        "all weights are zero",
+        "there is no estimate",
+        "check that data and model fit together, or use other estimators",
+    ),
+    "estimators_disagree": (
+        "the estimators disagree, {arm!r} is {errors:.1f} standard errors from the others",
+        "one of them is biased or has not yet shown the tail of its distribution, and the estimate may be off by "
+        "more than its error",
+        "leave out estimators that you do not trust, or draw more",
+    ),
+    "few_values": (
+        "a few values of {arm!r} carry its sum (Pareto k = {k:.2f} > {limit:g})",
+        "the error is likely larger than stated and the estimate too low",
+        "use estimators with lighter tails, or more draws",
+    ),
+    "target_missed": (
+        "the standard error is {error:.3g} where {target:.3g} was wanted, because draws vary more than the first "
+        "rounds showed",
+        "the estimate is less precise than asked for",
+        "ask for a smaller target_mcse if that matters",
+    ),
+    "budget_too_small": (
+        "the standard error is {error:.3g} where {target:.3g} was wanted and {budget} was to be spent",
+        "the estimate is less precise than asked for",
+        "raise {argument} if that matters",
+    ),
+    # Evidence.
+    "pilot_over_budget": (
+        "max_cost={max_cost:g} is hardly more than the pilot run cost ({spent:.3g}), and {least:.3g} were spent "
+        "beyond that",
+        "the estimate rests on few draws",
+        "raise max_cost",
+    ),
+    "large_error": (
+        "the standard error is {error:.3g} nats, of too few draws or far too uneven ones",
+        "the estimate and its error are rough guesses",
+        "spend more, or reparametrise the model",
+    ),
+    "second_opinion": (
+        "the estimate that weights all draws by inverse variance is {other:.2f}, {errors:.0f} standard errors away",
+        "one of the two has missed a part of the posterior, and the estimate may be off by the difference",
+        "ask for a smaller target_mcse and compare again",
+    ),
+    "uncovered": (
+        "the fitted reference misses about {share:.0%} of the posterior, which only draws from the prior reach",
+        "the error may be larger than stated and the estimate too low",
+        "compare with arms=['smc'], which starts from the prior",
+    ),
+    "nan": (
+        "the density was nan at {points:,} points, about {share:.0%} of those where the posterior is",
+        "they count as impossible, and the estimate is too low if they are not",
+        "mend the model where it gives nan",
+    ),
+    "pilot_found_more": (
+        "the pilot run from the prior found more evidence ({other:.2f})",
+        "part of the posterior is missing and the estimate is too low",
+        "use arms='default', or compare with arms=['smc']",
+    ),
+    "mixture_found_more": (
+        "importance sampling around all modes found more evidence ({other:.2f})",
+        "part of the posterior is missing, perhaps a narrow peak, and the estimate is too low",
+        "use arms that start from the fitted reference, as arms='default' does",
+    ),
+    "missed_mode": (
+        "a last search found a mode that the fitted reference does not cover, and with it the log "
+        "evidence is about {total:.2f}",
+        "the estimate is too low by what the mode holds",
+        "run again with another random_seed, whose pilot run may find the mode",
+    ),
+    "unbounded": (
+        "{share:.0%} of the posterior draws of {variable!r} are as small or large as floating-point numbers get",
+        "the likelihood or the posterior is unbounded, and the evidence not defined",
+        "give {variable!r} a prior that keeps away from there",
+    ),
+    # Posterior draws of a result.
+    "few_distinct_draws": (
+        "only {distinct:,} of {draws:,} posterior draws are different",
+        "the evidence is not concerned, but means and intervals of the draws are as rough as of so many draws",
+        "use draws of pm.sample where that matters",
+    ),
+    # Annealed importance sampling.
+    "few_weights": (
+        "a few weights carry the sum (Pareto k = {k:.2f} > {limit:g})",
+        "the error is likely larger than stated and the estimate too low",
+        "use more steps or another reference",
+    ),
+    "few_effective_particles": (
+        "only {ess:.0f} of {particles:,} particles are effective",
+        "estimate and posterior draws are rough",
+        "use more steps",
+    ),
+    "blocks_missing": (
+        "interrupted after {done} of {blocks} blocks of particles",
+        "the estimate is of these and less precise",
+        "run again if its error is too large, with checkpoint= from where this one stopped",
+    ),
+    # Evidence from draws that users have.
+    "chains_disagree": (
+        "the chains of idata do not agree (R-hat {r_hat:.2f})",
+        "they have not found the posterior yet, and the estimate may be off by more than its error",
+        "sample longer, or use estimate_evidence(model), which searches for modes",
+    ),
+    "few_effective_draws": (
+        "idata has only {ess:.0f} effective draws of a coordinate",
+        "so slow a chain may not have been everywhere, and what it has missed is missing from the evidence",
+        "sample longer or reparametrise the model",
+    ),
+    "smc_particles": (
+        "the draws of idata are particles of sequential Monte Carlo, which share ancestors",
+        "no error can count that, and the one stated may be several times too small",
+        "use draws of a Markov chain",
+    ),
+    "copies": (
+        "each draw of idata is there {copies:.1f} times",
+        "the error counts different draws only, but the halves of the draws may share some",
+        "use draws without copies",
+    ),
+    "divergences": (
+        "{divergent:,} of {draws:,} transitions in idata diverged",
+        "draws avoid a part of the posterior, whose evidence may be missing",
+        "reparametrise the model or raise target_accept",
+    ),
+    "no_overlap": (
+        "no draw of the fitted Gaussian is possible under the model",
+        "there is no estimate",
+        "reparametrise the model, or use estimate_evidence(model) without idata",
+    ),
+    "little_overlap": (
+        "the fitted Gaussian and the posterior hardly overlap ({overlap:.1%}, {effective:.0f} effective draws after "
+        "{steps})",
+        "the error may be larger than stated",
+        "{remedy} or reparametrise the model",
+    ),
+    "halves_disagree": (
+        "the halves of the draws tell evidences that differ by {apart:.2f} nats",
+        "the chains have not converged, and the estimate is off by about as much",
+        "sample longer",
+    ),
+    "foreign_draws": (
+        "the draws are not distributed as the model's density says (estimates that lean on either end differ by "
+        "{gap:.2f} nats)",
+        "the draws are of another model or other data, or have not converged, and the estimate is off by a number "
+        "of this size",
+        "use the model and data that were sampled, or sample longer",
+    ),
+    "bridge_too_short": (
+        "the standard error is {error:.3g} where target_mcse={target:g} was wanted, after {steps}, the most that {most}",
+        "the estimate is less precise than asked for",
+        "{remedy} if that matters",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One doubt about a result.
+
+    Attributes
+    ----------
+    name : str
+        Of the table :data:`FLAGS`.
+    happened, meaning, advice : str
+        What happened, what it means for the number, what to do.
+
+    Examples
+    --------
+    >>> from amc_pymc.inference.flags import flag
+    >>> flag("all_zero").message
+    'all weights are zero: there is no estimate, so check that data and model fit together, or use other estimators'
+    """
+
+    name: str
+    happened: str
+    meaning: str
+    advice: str
+
+    @property
+    def message(self) -> str:
+        """All three in one line."""
+        return f"{self.happened}: {self.meaning}, so {self.advice}"
+
+
+def flag(name: str, **values: Any) -> Flag:
+    """The flag of a name, with values for what its texts leave open."""
+    texts = (text.format(**values).replace(";", ",") for text in FLAGS[name])
+    return Flag(name, *texts)
+
+
+def flag_texts(flags: Iterable[Flag]) -> str:
+    """Messages of all flags, separated by "; "."""
+    return "; ".join(f.message for f in flags)
+
+
+def flag_attributes(flags: Iterable[Flag]) -> dict[str, str]:
+    """What is stored of flags: their messages and their names."""
+    found = list(flags)
+    return {"flags": flag_texts(found), "flag_names": "; ".join(f.name for f in found)}
+
+
+def warn_of(flags: Iterable[Flag], subject: str, *, stacklevel: int) -> None:
+    """Give one warning for each flag, to the caller so many calls up."""
+    for f in flags:
+        warnings.warn(f"{subject}: {f.message}.", UserWarning, stacklevel=stacklevel + 1)

@@ -1,0 +1,59 @@
+"""The table of flags: complete, filled in, in the documentation."""
+
+import re
+import warnings
+
+from pathlib import Path
+
+import pytest
+
+from amc_pymc.inference.flags import FLAGS, Flag, flag, flag_attributes, warn_of
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [p.read_text(encoding="utf-8") for p in (ROOT / "amc_pymc" / "inference").glob("*.py")]
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_flag_says_what_happened_what_it_means_and_what_to_do(name):
+    happened, meaning, advice = FLAGS[name]
+    for text in (happened, meaning, advice):
+        assert len(text.split()) >= 2
+        assert ";" not in text
+        assert not text.endswith(".")
+        assert text[0].islower() or text[0] in "{" or text.startswith("max_cost")
+    assert any(re.search(rf'flag\(\s*"{name}"', source) for source in SOURCES)
+
+
+def test_the_documentation_lists_all_flags():
+    text = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)
+    assert [name for name in listed if name in FLAGS] == list(FLAGS)
+
+
+def test_texts_are_filled_in():
+    made = flag("few_values", arm="smc", k=0.912, limit=0.7)
+    assert made.message.startswith("a few values of 'smc' carry its sum (Pareto k = 0.91 > 0.7): ")
+    assert made == flag("few_values", arm="smc", k=0.912, limit=0.7)
+    with pytest.raises(KeyError):
+        flag("few_values", arm="smc")
+    with pytest.raises(KeyError):
+        flag("nonsense")
+
+
+def test_an_error_with_semicolons_stays_one_flag():
+    made = [flag("arm_failed", draw=3, error="a; b"), flag("all_zero")]
+    stored = flag_attributes(made)
+    assert len(stored["flags"].split("; ")) == 2
+    assert stored["flag_names"] == "arm_failed; all_zero"
+    assert flag_attributes([]) == {"flags": "", "flag_names": ""}
+
+
+def test_warnings_name_the_caller():
+    def function():
+        warn_of([Flag("a", "b", "c", "d"), Flag("e", "f", "g", "h")], "Subject", stacklevel=2)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function()
+    assert [str(w.message) for w in caught] == ["Subject: b: c, so d.", "Subject: f: g, so h."]
+    assert all(w.filename == __file__ for w in caught)
