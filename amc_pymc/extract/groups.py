@@ -526,9 +526,7 @@ def take_groups(
     graph = Graph()
     columns = Columns(graph, "column")
     parts = [columns.part(k) for k in range(len(sources))]
-    found = group_expressions(
-        model, factor, sources, columns, parts, held=held, centring=centring
-    )
+    found = group_expressions(model, factor, sources, columns, parts, held=held, centring=centring)
     order, first = sorted_by_level(np.concatenate(factor.levels), factor.n_levels)
     shared = shared_array((max(1, len(found.row_columns)), order.size + ROWS_BEYOND))
     draft = None if shared is None else shared.draft()

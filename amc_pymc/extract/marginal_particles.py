@@ -39,7 +39,7 @@ from amc_pymc.extract.particles import (
 from amc_pymc.extract.prior import PriorDraws
 from amc_pymc.extract.rows import interpreted_mode
 
-__all__ = ["MarginalDensities", "extract_marginals"]
+__all__ = ["Densities", "MarginalDensities", "extract_marginals"]
 
 #: Prior draws at which groups are compared with the model's own density, and those tried for finite ones.
 _CHECKED, _DRAWN = 3, 32
@@ -191,6 +191,10 @@ class MarginalDensities:
     def __reduce__(self):
         self._check_data()
         return _load, ((self._token, "marginal"), cloudpickle.dumps(self.__dict__))
+
+
+#: What evidence is estimated with.
+Densities = ParticleDensities | MarginalDensities
 
 
 def _load(token: tuple, state: bytes) -> MarginalDensities:

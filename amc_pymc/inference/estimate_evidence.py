@@ -51,6 +51,13 @@ from amc_pymc.inference.evidence_results import (
     uncertain,
     warn,
 )
+from amc_pymc.inference.marginal_effects import (
+    Marginalize,
+    chosen_effects,
+    describe,
+    enough_nodes,
+    quadrature,
+)
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.rng import RandomSeed, spawn_generators
 
@@ -67,6 +74,7 @@ _APART = 5.0
 def estimate_evidence(
     *,
     idata: xr.DataTree | None = None,
+    marginalize: Marginalize = "auto",
     target_mcse: float | None = 0.05,
     max_cost: float | None = None,
     arms: Literal["default"] | Sequence[Any] | Mapping[str, Any] = "default",
@@ -221,7 +229,7 @@ def estimate_evidence(
         if cost not in ("count", "cpu"):
             raise ValueError(f"cost must be 'count' or 'cpu' where idata is given, got {cost!r}.")
         return evidence_from_draws(
-            idata, model=context_model(model), target=target_mcse, max_cost=max_cost, cost=str(cost),
+            idata, model=context_model(model), marginalize=marginalize, target=target_mcse, max_cost=max_cost, cost=str(cost),
             kernel=make_kernel(kernel), random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
     check_choices(policy, cost, weights, scale="log")
@@ -229,7 +237,7 @@ def estimate_evidence(
     names, own = _named(arms)
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
-    densities, compiling = compiled_particles(model)
+    densities, compiling = compiled_particles(model, chosen_effects(model, marginalize))
     begin = time.process_time()
     moves = particle_kernel(model, densities, kernel)
     pilot_rng, combine_rng, posterior_rng, last_rng = spawn_generators(words, 4)
@@ -237,6 +245,7 @@ def estimate_evidence(
     with one_blas_thread():
         with counted() as counts:
             pilot = explored(model, densities, moves, pilot_rng)
+            densities = enough_nodes(densities, pilot.ladder.particles.x, target_mcse)
             price = _price(cost, pilot, time.process_time() - begin)
             seen = Watch(densities)
             portfolio = make_portfolio(
@@ -266,10 +275,12 @@ def estimate_evidence(
         numbers = _numbers(tree, weights)
         if elsewhere is not None:
             counts += elsewhere.counts
+        more, doubts = quadrature(densities, pilot.ladder.particles.x, target_mcse)
         n_values, n_gradients, n_nan = counts.tolist()
         numbers |= {
-            "n_likelihood": n_values + n_gradients, "n_gradient": n_gradients, "n_nan": n_nan,
+            "n_likelihood": n_values + n_gradients, "n_gradient": n_gradients, "n_nan": n_nan, **more,
         }  # fmt: skip
+        flags += doubts
         flags += _flags(numbers, pilot, tree) + missed_mode(numbers, pilot, missed)
         found = _add_posterior(tree, model, densities, pilot, draws, chains, posterior_rng)
         flags += running_off(model, densities, found)
@@ -283,6 +294,7 @@ def estimate_evidence(
             numbers, flags, weights=weights, kernel=moves.name, unbiased=tree.attrs["unbiased"]
         )
     )
+    describe(tree, densities)
     add_data_groups(tree, model)
     tree.attrs["sampling_method"] = "estimate_evidence"
     warn(flags)

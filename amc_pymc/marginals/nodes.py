@@ -76,7 +76,11 @@ def wide_nodes(n_local: int, finer: int = 1) -> Nodes:
     t = np.arange(-number * finer, number * finer + 1) * (step / finer)
     plain = n_local == 3
     log_w = np.full(t.size, np.log(step / finer))
-    return _product(t, log_w, 3) if plain else _product(np.sinh(t), log_w + np.log(np.cosh(t)), n_local)
+    return (
+        _product(t, log_w, 3)
+        if plain
+        else _product(np.sinh(t), log_w + np.log(np.cosh(t)), n_local)
+    )
 
 
 def state_nodes(states: np.ndarray) -> Nodes:
