@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,13 @@ from amc_pymc.extract.group_densities import GroupDensities
 from amc_pymc.extract.groups import Groups
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.logweights import log_mean_exp
-from amc_pymc.marginals import Nodes, hermite_nodes, wide_nodes
+from amc_pymc.marginals import (
+    GroupKernels,
+    Nodes,
+    hermite_nodes,
+    printed_groups,
+    wide_nodes,
+)
 
 __all__ = ["GroupTotals"]
 
@@ -23,6 +30,15 @@ _WORK, _POINTS = 1e8, 8
 #: Difference in nats up to which two nodes are taken for as good as more.
 _SAME = 1e-7
 _SEED = 20241
+
+
+class _PlainGroups(GroupDensities):
+    """Groups without second derivatives."""
+
+    @cached_property
+    def kernels(self):
+        """Compiled kernels of the model."""
+        return GroupKernels(printed_groups(self.groups.program, curved=False))
 
 
 class GroupTotals:
@@ -42,7 +58,7 @@ class GroupTotals:
     """
 
     def __init__(self, groups: Groups, layout: FlatLayout):
-        self._groups = GroupDensities(groups)
+        self._groups = _PlainGroups(groups)
         places = [np.arange(layout.size)[layout.slices[n]] for n in groups.layout.names]
         self._order = np.concatenate(places)
         self._discrete = layout.discrete
