@@ -25,6 +25,8 @@ __all__ = ["GroupTotals"]
 
 #: Gauss-Hermite nodes along each axis that are tried before the wide rule, by the number of effects.
 _TRIED = {1: (2, 3, 5, 7, 11, 15, 21, 31), 2: (2, 3, 5, 7, 11, 15), 3: (2, 3, 5, 7, 11)}
+#: How many times closer to each other nodes of the wide rule may be taken, by the number of effects.
+_FINEST = {1: 4, 2: 2, 3: 1}
 #: Log-likelihoods of rows that a check may take, and points that it looks at.
 _WORK, _POINTS = 1e8, 8
 #: Difference in nats up to which two nodes are taken for as good as more.
@@ -63,6 +65,7 @@ class GroupTotals:
         self._order = np.concatenate(places)
         self._discrete = layout.discrete
         self.rule, self._wide = f"sum over {self._groups.n_nodes} states", False
+        self._finer = 1
         if not self._groups.discrete:
             self._take(self._groups.n_nodes)
 
@@ -117,7 +120,7 @@ class GroupTotals:
         if self._groups.discrete:
             return found
         xs = _some(xs)
-        wanted = found._sampled(xs, wide_nodes(self._n_local))
+        wanted, found._finer = found._reference(xs, tolerance)
         for number in _TRIED[self._n_local]:
             error = found._sampled(xs, hermite_nodes(number, self._n_local)) - wanted
             if np.abs(error).max() <= tolerance:
@@ -135,9 +138,19 @@ class GroupTotals:
         if self._groups.discrete:
             return 0.0
         xs = _some(xs)
-        nodes, finer = self._groups.nodes, 2 if self._wide else 1
+        nodes, finer = self._groups.nodes, self._finer * (2 if self._wide else 1)
         best = self._sampled(xs, wide_nodes(self._n_local, finer))
         return -float(log_mean_exp(best - self._sampled(xs, nodes)))
+
+    def _reference(self, xs: np.ndarray, tolerance: float) -> tuple[np.ndarray, int]:
+        """Sums (P,) by the wide rule, and how close to each other its nodes are to be for that."""
+        finer, found = 1, self._sampled(xs, wide_nodes(self._n_local))
+        while finer < _FINEST[self._n_local]:
+            better = self._sampled(xs, wide_nodes(self._n_local, 2 * finer))
+            if np.abs(better - found).max() <= tolerance:
+                break
+            finer, found = 2 * finer, better
+        return found, finer
 
     # --- rules ------------------------------------------------------------------------------------
 
@@ -156,7 +169,9 @@ class GroupTotals:
         """Take so many Gauss-Hermite nodes along each axis, or the wide rule."""
         q = self._n_local
         self._wide = number is None
-        self._groups.nodes = wide_nodes(q) if number is None else hermite_nodes(number, q)
+        self._groups.nodes = (
+            wide_nodes(q, self._finer) if number is None else hermite_nodes(number, q)
+        )
         each = f"{len(self._groups.nodes.log_weights)} nodes"
         self.rule = f"{'trapezoidal rule' if self._wide else 'adaptive Gauss-Hermite'}, {each}"
 

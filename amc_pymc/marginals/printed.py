@@ -66,7 +66,9 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
     if not curved:
         slopes = [
             d[:n]
-            for d, n in zip(slopes, (len(row_leaves) + len(row_dots), len(prior_leaves)), strict=True)
+            for d, n in zip(
+                slopes, (len(row_leaves) + len(row_dots), len(prior_leaves)), strict=True
+            )
         ]
     row_places, prior_places = (
         [g.nodes[n].args[0] for n in leaves] for leaves in (row_leaves, prior_leaves)
