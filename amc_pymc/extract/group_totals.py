@@ -27,8 +27,9 @@ __all__ = ["GroupTotals"]
 _TRIED = {1: (2, 3, 5, 7, 11, 15, 21, 31), 2: (2, 3, 5, 7, 11, 15), 3: (2, 3, 5, 7, 11)}
 #: How many times closer to each other nodes of the wide rule may be taken, by the number of effects.
 _FINEST = {1: 4, 2: 2, 3: 1}
-#: Log-likelihoods of rows that a check may take, and points that it looks at.
-_WORK, _POINTS = 1e8, 8
+#: Log-likelihoods of rows that a check may take, points that nodes are chosen at, and those at which their
+#: error is measured.
+_WORK, _CHOSEN_AT, _MEASURED_AT = 1e8, 8, 64
 #: Difference in nats up to which two nodes are taken for as good as more.
 _SAME = 1e-7
 _SEED = 20241
@@ -119,7 +120,7 @@ class GroupTotals:
         found = self.settled(xs.mean(axis=0))
         if self._groups.discrete:
             return found
-        xs = _some(xs)
+        xs = _some(xs, _CHOSEN_AT)
         wanted, found._finer = found._reference(xs, tolerance)
         for number in _TRIED[self._n_local]:
             error = found._sampled(xs, hermite_nodes(number, self._n_local)) - wanted
@@ -137,7 +138,7 @@ class GroupTotals:
         """
         if self._groups.discrete:
             return 0.0
-        xs = _some(xs)
+        xs = _some(xs, _MEASURED_AT)
         nodes, finer = self._groups.nodes, self._finer * (2 if self._wide else 1)
         best = self._sampled(xs, wide_nodes(self._n_local, finer))
         return -float(log_mean_exp(best - self._sampled(xs, nodes)))
@@ -194,7 +195,7 @@ class GroupTotals:
         return d.n_units / number * np.array(values)
 
 
-def _some(xs: np.ndarray) -> np.ndarray:
+def _some(xs: np.ndarray, number: int) -> np.ndarray:
     """A few points, evenly spaced."""
-    places = np.linspace(0, len(xs) - 1, min(_POINTS, len(xs))).astype(int)
+    places = np.linspace(0, len(xs) - 1, min(number, len(xs))).astype(int)
     return xs[places]

@@ -28,6 +28,7 @@ __all__ = [
     "describe",
     "enough_nodes",
     "quadrature",
+    "say_if_dear",
 ]
 
 _log = logging.getLogger("amc_pymc")
@@ -39,6 +40,8 @@ CANNOT = (
 )  # fmt: skip
 #: Local effects from which on they are integrated out unasked: fewer cost a sampler little.
 _MANY = 20
+#: Observed values from which on a run takes minutes.
+_TALL = 30_000
 #: Shares of the standard error wanted, by default of so many nats, that quadrature may add: at any point that
 #: nodes are chosen at, and in all before it is flagged.
 _SHARE_OF_TARGET, _FLAGGED, _TARGET = 0.05, 0.1, 0.05
@@ -214,6 +217,17 @@ def quadrature(densities: Any, x: np.ndarray, target: float | None) -> tuple[dic
         f"integrating {densities.factor.label} out by quadrature ({densities.rule}) changes the log evidence by "
         f"{error:.2g} nats, which its standard error does not count: subtract it, or compare with marginalize=None"
     ]
+
+
+def say_if_dear(densities: Any) -> None:
+    """Say in the log what is cheaper where every evaluation reads many rows."""
+    if isinstance(densities, MarginalDensities) and densities.n_observed >= _TALL:
+        _log.info(
+            "Each evaluation reads %s rows, and a run takes some 100,000. Draws of "
+            "pm.sample(step=amc.RacingMetropolis(recover=False)) passed as idata= need about a tenth, "
+            "but know only the modes that the draws have found.",
+            f"{densities.n_observed:,}",
+        )
 
 
 def describe(tree, densities: Any) -> None:
