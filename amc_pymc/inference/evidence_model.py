@@ -69,7 +69,7 @@ def compiled_particles(model, effects: LocalEffects | None = None) -> tuple[Dens
     """
     begin = time.process_time()
     variables = (model.value_vars, model.basic_RVs, model.potentials, model.deterministics)
-    local = () if effects is None else effects.variables
+    local = () if effects is None else (effects.asked, *effects.variables)
     key = (id(model), tuple(map(id, itertools.chain.from_iterable(variables))), local)
     with _COMPILING:
         kept = _COMPILED.pop(key, None)

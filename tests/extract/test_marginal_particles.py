@@ -220,18 +220,18 @@ def test_the_rest_of_the_likelihood_and_another_factor_stay():
     g, y = rows_of("normal")
     h = np.arange(N) % 3
     with pm.Model() as model:
+        z = pm.Normal("z", 0, 1, shape=3)  # groups have it last
         a, sd = pm.Normal("a", 0, 2), pm.HalfNormal("sd", 1)
-        z = pm.Normal("z", 0, 1, shape=3)
         effect = pm.Normal("effect", 0, 1, shape=G)
         pm.Normal("y", a + sd * z[h] + effect[g], 1.5, observed=y)
         pm.Normal("other", a, 1.0, observed=[0.3, -0.2])
         pm.Potential("more", -0.5 * a**2)
     found = taken(model)
-    assert found.layout.names == ("a", "sd_log__", "z")
+    assert found.layout.names == ("z", "a", "sd_log__")
     rng = np.random.default_rng(1)
     x = 0.5 * rng.normal(size=(2, 5))
     terms, gradients = found.gradients(x)
-    for value, (a, log_sd, *z) in zip(terms[1], x):
+    for value, (*z, a, log_sd) in zip(terms[1], x):
         rest = stats.norm.logpdf([0.3, -0.2], a).sum() - 0.5 * a**2
         wanted = 0.0
         for k in range(G):
