@@ -129,6 +129,17 @@ def test_auto_takes_many_effects_and_leaves_few():
     assert chosen_effects(intercepts("normal"), None) is None
 
 
+def test_auto_leaves_few_effects_beside_many_coefficients():
+    g, y = rows("normal")
+    X = np.random.default_rng(1).normal(size=(g.size, 30))
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0, 1, shape=30)
+        effect = pm.Normal("effect", 0, 1, shape=8)
+        pm.Normal("y", X @ beta + effect[g % 8], 1.0, observed=y)
+    assert chosen_effects(model, "auto") is None
+    assert chosen_effects(model, "effect").variables == ("effect",)
+
+
 def test_effects_may_be_named():
     model = schools()
     for wanted in ("theta", ["theta"], model["theta"], (model["theta"],)):
