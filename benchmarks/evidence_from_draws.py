@@ -2,7 +2,7 @@
 
     python benchmarks/evidence_from_draws.py --quick    # two problems, three seeds: a minute
     python benchmarks/evidence_from_draws.py            # five problems, twenty seeds: some minutes
-    python benchmarks/evidence_from_draws.py --problems mixed_200 --target 0.02
+    python benchmarks/evidence_from_draws.py --problems mixed_200 --target 0.02 --marginalize none
 
 Draws are 4 chains of 1,000 after 1,000 to tune, by nutpie on one core. Its model and the densities of
 ``estimate_evidence`` are compiled before anything is timed. Prints a table in Markdown and writes it, JSON and CSV
@@ -150,7 +150,8 @@ def measure(name: str, options: argparse.Namespace) -> list[Result]:
     compiled = nutpie.compile_pymc_model(problem.model)
     sample = {"chains": 4, "cores": 1, "progress_bar": False, "store_divergences": False}
     short = nutpie.sample(compiled, draws=100, tune=100, seed=0, **sample)
-    evidence(problem, short, 0, options.target)
+    marginalize = None if options.marginalize == "none" else "auto"
+    evidence(problem, short, 0, options.target, marginalize)
     rows = []
     for seed in range(1, options.seeds + 1):
         begin = time.process_time()
@@ -158,12 +159,14 @@ def measure(name: str, options: argparse.Namespace) -> list[Result]:
         nuts = time.process_time() - begin
         row = {"problem": name, "n_dim": problem.n_dim, "seed": seed, "nuts_cpu_s": nuts}
         row |= {"truth": problem.log_evidence, "truth_error": problem.error}
-        rows.append(row | evidence(problem, idata, seed, options.target))
+        rows.append(row | evidence(problem, idata, seed, options.target, marginalize))
         print(f"... {name} {seed}: {rows[-1]['error']:+.4f}", file=sys.stderr, flush=True)
     return rows
 
 
-def evidence(problem: Problem, idata: Any, seed: int, target: float) -> Result:
+def evidence(
+    problem: Problem, idata: Any, seed: int, target: float, marginalize: Any = "auto"
+) -> Result:
     """One estimate."""
     import amc_pymc as amc
 
@@ -172,6 +175,7 @@ def evidence(problem: Problem, idata: Any, seed: int, target: float) -> Result:
         tree = amc.estimate_evidence(
             idata=idata,
             model=problem.model,
+            marginalize=marginalize,
             target_mcse=target,
             random_seed=seed,
             progressbar=False,
@@ -251,6 +255,10 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seeds", type=int, default=20)
     p.add_argument("--draws", type=int, default=1_000, help="of each of four chains")
     p.add_argument("--target", type=float, default=0.05, help="standard error aimed at, in nats")
+    p.add_argument(
+        "--marginalize", choices=["auto", "none"], default="auto",
+        help="whether effects of the mixed models are integrated out",
+    )  # fmt: skip
     p.add_argument("--out", default=str(common.RESULTS), help="folder of the results")
     p.add_argument("--quick", action="store_true", help="a small run that shows that it works")
     return p

@@ -504,6 +504,7 @@ def take_groups(
     factor: Factor,
     observed_vars: Sequence[Any] | None = None,
     held: Sequence[str] = (),
+    centring: bool = True,
 ) -> Groups:
     """Data and expressions of a model with the effects of one factor integrated out.
 
@@ -516,6 +517,8 @@ def take_groups(
         As for :func:`find_factors`.
     held : sequence of str
         Value variables that are data instead of parameters.
+    centring : bool
+        Whether expressions read products of variables and their scales in the place of the variables.
 
     Returns
     -------
@@ -525,7 +528,7 @@ def take_groups(
     graph = Graph()
     columns = Columns(graph, "column")
     parts = [columns.part(k) for k in range(len(sources))]
-    found = group_expressions(model, factor, sources, columns, parts, held=held)
+    found = group_expressions(model, factor, sources, columns, parts, held=held, centring=centring)
     order, first = sorted_by_level(np.concatenate(factor.levels), factor.n_levels)
     shared = shared_array((max(1, len(found.row_columns)), order.size + ROWS_BEYOND))
     draft = None if shared is None else shared.draft()
@@ -597,6 +600,7 @@ def group_expressions(
     parts: Sequence[Columns],
     *,
     held: Sequence[str] = (),
+    centring: bool = True,
     arrays: Sequence[np.ndarray] | None = None,
 ) -> GroupExpressions:
     """What a model is when the effects of one factor are integrated out.
@@ -614,6 +618,8 @@ def group_expressions(
         Those of each source.
     held : sequence of str
         Value variables that are data instead of parameters.
+    centring : bool
+        As for :func:`take_groups`.
     arrays : sequence of arrays, optional
         Data in the place of those of the only source, as for :func:`row_expression`.
 
@@ -646,7 +652,7 @@ def group_expressions(
     level = leaves.levels[0]
     row = _chosen_by_source(graph, outputs, columns, sources)
     prior = _prior_expression(factor, model, graph, group_columns, leaves.of)
-    scales = find_scales(graph, [row, prior], leaves.entries)
+    scales = find_scales(graph, [row, prior], leaves.entries) if centring else {}
     row, prior = _with_effects(graph, [row, prior], leaves.entries, scales)
     reads = _reads(graph, [row, prior], leaves.entries, layout)
     (row,), row_data = columns.used(columns.with_codes([row]))

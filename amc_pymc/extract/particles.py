@@ -12,7 +12,7 @@ import math
 import threading
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -48,7 +48,15 @@ from amc_pymc.extract.prior import IMPROPER, PriorDraws
 from amc_pymc.extract.rows import interpreted_mode
 from amc_pymc.extract.scalars import NotScalar
 
-__all__ = ["Counts", "ParticleDensities", "counted", "extract_particles"]
+__all__ = [
+    "Counts",
+    "ParticleDensities",
+    "check_evidence_defined",
+    "counted",
+    "extract_particles",
+    "once_per_process",
+    "particles_of",
+]
 
 _log = logging.getLogger("amc_pymc")
 
@@ -154,6 +162,11 @@ class ParticleDensities:
         return self.layout.size
 
     @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the free variables that x holds."""
+        return tuple(self._prior.names)
+
+    @property
     def counts(self) -> Counts:
         """Evaluations so far, by this object in this process."""
         return Counts(*self._counts.tolist())
@@ -249,6 +262,11 @@ class ParticleDensities:
 
     def _chunks(self, n: int):
         return [slice(i, min(i + self.chunk, n)) for i in range(0, n, self.chunk)]
+
+    def note_nan(self, n: int) -> None:
+        """Count points where a part of the density that is not computed here was nan."""
+        with self._lock:
+            self._count(2, n)
 
     def _count(self, kind: int, n: int) -> None:
         self._counts[kind] += n
@@ -395,21 +413,40 @@ def extract_particles(model) -> ParticleDensities:
     array([[-0.919, -5.419],
            [-5.419, -0.919]])
     """
-    _refuse(model)
-    layout = _layout(model)
-    draws = PriorDraws.from_model(model, layout)
+    check_evidence_defined(model)
+    return particles_of(model, model.free_RVs, [*model.observed_RVs, *model.potentials])
+
+
+def particles_of(model, free_RVs, likelihood) -> ParticleDensities:
+    """Densities of some free variables of a model, and those parts of its likelihood that depend on no others.
+
+    Parameters
+    ----------
+    model : pm.Model
+    free_RVs : sequence of variables
+        In the order of the model, and on no others of which their priors depend.
+    likelihood : sequence of variables
+        Observed variables and Potentials.
+    """
+    whole = _layout(model)
+    values = [model.rvs_to_values[rv] for rv in free_RVs]
+    layout = whole.part([v.name for v in values])
+    draws = PriorDraws.from_model(model, layout, free_RVs)
     x = pt.tensor("x", shape=(layout.size,), dtype="float64")
-    values = model.value_vars
-    prior, likelihood = model_logp(model, model.free_RVs), _log_likelihood(model)
-    for rv, value in zip(model.free_RVs, values, strict=True):
+    prior, log_likelihood = model_logp(model, free_RVs), _log_likelihood(model, likelihood)
+    for rv, value in zip(free_RVs, values, strict=True):
         if isinstance(model.rvs_to_transforms[rv], CircularTransform):
             prior += pt.switch(pt.all(pt.abs(value) <= np.pi), 0.0, -np.inf)
-    shown = model.free_RVs + model.deterministics
-    graphs = [prior + draws.log_constant, likelihood, *model.replace_rvs_by_values(shown)]
+    others = {v for v in model.value_vars if v.name not in layout.names}
+    shown = list(free_RVs)
+    for v, graph in zip(model.deterministics, model.replace_rvs_by_values(model.deterministics)):
+        if not others & set(ancestors([graph])):
+            shown.append(v)
+    graphs = [prior + draws.log_constant, log_likelihood, *model.replace_rvs_by_values(shown)]
     graphs = without_checks(lowered(layout.substitute(graphs, values, x)))
     outputs = _Outputs([v.name for v in shown], graphs[2:], x)
     sizes = [int(np.size(v)) for v in _observed_values(model)]
-    rows = row_term(model, layout)
+    rows = None if others else row_term(model, layout)
     found = ParticleDensities(layout, graphs[:2], x, draws, outputs, sum(sizes), rows)
     _verify(found)
     return found
@@ -422,9 +459,12 @@ def model_logp(model, variables):
     return _summed(variables, parts) + sum(left_out)
 
 
-def _log_likelihood(model):
-    potentials = model.replace_rvs_by_values(model.potentials)
-    return model_logp(model, model.observed_RVs) + _summed(model.potentials, potentials)
+def _log_likelihood(model, parts):
+    """Summed log density of observed variables and Potentials."""
+    observed = [v for v in model.observed_RVs if v in parts]
+    potentials = [v for v in model.potentials if v in parts]
+    graphs = model.replace_rvs_by_values(potentials)
+    return model_logp(model, observed) + _summed(potentials, graphs)
 
 
 def _summed(variables, parts):
@@ -446,7 +486,7 @@ def _left_out(rv, value):
     return (pt.zeros_like(value) + 0.5 * pt.log(counts / (2.0 * np.pi))).sum()
 
 
-def _refuse(model) -> None:
+def check_evidence_defined(model) -> None:
     """Models whose evidence is not defined, or not the one they would have as written."""
     if not model.free_RVs:
         raise ValueError("model has no free variable: its evidence is its likelihood.")
@@ -591,19 +631,27 @@ def _values_of_model(densities: ParticleDensities, xs: np.ndarray) -> np.ndarray
         return np.array([fn(p) for p in xs], float).T
 
 
-_LOADED: OrderedDict[tuple, ParticleDensities] = OrderedDict()
+_LOADED: OrderedDict[tuple, Any] = OrderedDict()
 _MOST_LOADED = 4
-_LOADING = threading.Lock()
+_LOADING = threading.RLock()
 
 
 def _load(token: tuple, state: bytes) -> Any:
+    return once_per_process(token, lambda: _restored(state))
+
+
+def _restored(state: bytes) -> ParticleDensities:
+    found = ParticleDensities.__new__(ParticleDensities)
+    found.__dict__.update(cloudpickle.loads(state), _lock=threading.Lock())
+    found._data = found._data_now()
+    return found
+
+
+def once_per_process(token: tuple, make: Callable[[], Any]) -> Any:
     """The densities that a worker already has, or new ones."""
     with _LOADING:
         if token not in _LOADED:
-            found = ParticleDensities.__new__(ParticleDensities)
-            found.__dict__.update(cloudpickle.loads(state), _lock=threading.Lock())
-            found._data = found._data_now()
-            _LOADED[token] = found
+            _LOADED[token] = make()
             while len(_LOADED) > _MOST_LOADED:
                 _LOADED.popitem(last=False)
         _LOADED.move_to_end(token)

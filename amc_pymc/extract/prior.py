@@ -68,10 +68,11 @@ class PriorDraws:
         self.fallback: str | None = None
 
     @classmethod
-    def from_model(cls, model, layout: FlatLayout) -> PriorDraws:
-        """Prior of a model; the order of its value variables is the layout's."""
+    def from_model(cls, model, layout: FlatLayout, free_RVs=None) -> PriorDraws:
+        """Prior of some free variables of a model, by default of all, in the order of the layout."""
         values, log_constant = [], 0.0
-        for rv, shape in zip(model.free_RVs, layout.shapes, strict=True):
+        free = model.free_RVs if free_RVs is None else list(free_RVs)
+        for rv, shape in zip(free, layout.shapes, strict=True):
             value, transform = rv, model.rvs_to_transforms[rv]
             steps = transform_steps(transform)
             if any(isinstance(t, Ordered) for t in steps):
@@ -81,9 +82,9 @@ class PriorDraws:
                 value = transform.forward(value, *rv.owner.inputs)
             values.append(value)
         data = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
-        graphs = rebuilt([*model.free_RVs, *values], data)
+        graphs = rebuilt([*free, *values], data)
         graphs = lowered(graphs)
-        names = [rv.name for rv in model.free_RVs]
+        names = [rv.name for rv in free]
         return cls(names, graphs[: len(names)], graphs[len(names) :], layout, log_constant)
 
     def __getstate__(self):

@@ -27,8 +27,9 @@ def unconstrain(model, layout: FlatLayout, values: Mapping[str, np.ndarray]) -> 
     ----------
     model : pm.Model
     layout : FlatLayout
+        Of all free variables or some.
     values : mapping of str to array (P, ...)
-        One array for each free random variable, by its name.
+        One array for each of these free random variables, by its name.
 
     Returns
     -------
@@ -53,7 +54,7 @@ def unconstrain(model, layout: FlatLayout, values: Mapping[str, np.ndarray]) -> 
     array([[0.],
            [1.]])
     """
-    free = model.free_RVs
+    free = [rv for rv in model.free_RVs if model.rvs_to_values[rv].name in layout.names]
     missing = [rv.name for rv in free if rv.name not in values]
     if missing:
         raise ValueError(f"draws of {', '.join(missing)} are missing.")

@@ -21,6 +21,13 @@ from amc_pymc.inference.evidence_results import (
     uncertain,
 )
 from amc_pymc.inference.flags import Flag, flag, warn_of
+from amc_pymc.inference.marginal_effects import (
+    Marginalize,
+    chosen_effects,
+    describe,
+    enough_nodes,
+    quadrature,
+)
 from amc_pymc.inference.stored_draws import (
     Health,
     check_idata,
@@ -47,6 +54,7 @@ def evidence_from_draws(
     idata: xr.DataTree,
     *,
     model,
+    marginalize: Marginalize,
     target: float | None,
     max_cost: float | None,
     cost: str,
@@ -61,22 +69,26 @@ def evidence_from_draws(
             "'random_walk' with idata."
         )
     words = seed_words(random_seed)
-    posterior = check_idata(idata, model)
-    densities, compiling = compiled_particles(model)
+    effects = chosen_effects(model, marginalize)
+    posterior = check_idata(idata, model, () if effects is None else effects.variables)
+    densities, compiling = compiled_particles(model, effects)
     begin = time.process_time()
     (rng,) = spawn_generators(words, 1)
     with one_blas_thread(), counted() as counts:
         x, log_density = stored_draws(idata, posterior, model, densities)
-        if wrong := foreign_density(idata, log_density):
+        joint = len(densities.variables) == len(model.free_RVs)
+        if joint and (wrong := foreign_density(idata, log_density)):
             raise ValueError(f"{wrong}.")
-        health = health_of(idata, x)
+        health, flat = health_of(idata, x), x.reshape(-1, x.shape[2])
+        densities = enough_nodes(densities, flat, target)
         allowed = _budget(max_cost, cost, counts, begin)
         with progress("Bridging", None, enabled=progressbar) as bar:
             stages = bridge_draws(
                 densities, x, kernel, rng, target=target, budget=allowed,
                 report=lambda steps: bar.update(description=f"Bridging in {steps} steps"),
             )  # fmt: skip
-    numbers = _numbers(stages, health)
+        numbers = _numbers(stages, health)
+        doubts = quadrature(numbers, densities, flat, target)
     n_values, n_gradients, n_nan = counts.tolist()
     numbers |= {
         "n_likelihood": n_values + n_gradients,
@@ -86,8 +98,10 @@ def evidence_from_draws(
         "cpu_seconds": time.process_time() - begin,
     }
     flags = _draws_flags(health, x) + _bridge_flags(stages, target, max_cost)
-    flags += uncertain(numbers)
-    return _tree(idata, posterior, model, numbers, flags, stages, kernel)
+    flags += doubts + uncertain(numbers)
+    tree = _tree(idata, posterior, model, numbers, flags, stages, kernel)
+    describe(tree, densities)
+    return tree
 
 
 def _budget(

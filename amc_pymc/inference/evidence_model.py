@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import threading
 import time
@@ -21,9 +22,15 @@ from threadpoolctl import ThreadpoolController
 
 from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, collected, explore
 from amc_pymc.execution import signals_heard
-from amc_pymc.extract.particles import ParticleDensities, counted, extract_particles
+from amc_pymc.extract.marginal_particles import Densities, extract_marginals
+from amc_pymc.extract.particles import (
+    check_evidence_defined,
+    counted,
+    extract_particles,
+)
 from amc_pymc.extract.support import element_states
 from amc_pymc.inference.flags import Flag, flag
+from amc_pymc.inference.marginal_effects import CANNOT, LocalEffects
 from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
 
@@ -39,7 +46,7 @@ __all__ = [
     "seed_words",
 ]
 
-
+_log = logging.getLogger("amc_pymc")
 #: Numbers this small, or as large as one over it, are close to the end of what doubles can hold; the
 #: share of draws there that is too many, and the prior draws it is compared with.
 _TINY, _EDGE, _CHECKED = 1e-250, 0.05, 1000
@@ -60,15 +67,20 @@ def context_model(model):
     return found
 
 
-def compiled_particles(model) -> tuple[ParticleDensities, float]:
-    """Densities of a model, compiled, and the CPU seconds that took; the last few models are kept."""
+def compiled_particles(model, effects: LocalEffects | None = None) -> tuple[Densities, float]:
+    """Densities of a model, compiled, and the CPU seconds that took; the last few models are kept.
+
+    Local effects are integrated out, if some are given; the densities are then
+    :class:`amc_pymc.extract.marginal_particles.MarginalDensities`. Where that fails for effects that nobody asked for, they stay.
+    """
     begin = time.process_time()
     variables = (model.value_vars, model.basic_RVs, model.potentials, model.deterministics)
-    key = (id(model), tuple(map(id, itertools.chain.from_iterable(variables))))
+    local = () if effects is None else (effects.asked, *effects.variables)
+    key = (id(model), tuple(map(id, itertools.chain.from_iterable(variables))), local)
     with _COMPILING, signals_heard():
         kept = _COMPILED.pop(key, None)
         if kept is None or kept.data != kept.densities.fingerprint():
-            densities = extract_particles(model)
+            densities = _extracted(model, effects)
             x = densities.draw_prior(1, spawn_generators(0, 1)[0])
             densities.values(x)
             densities.gradients(x)
@@ -79,11 +91,27 @@ def compiled_particles(model) -> tuple[ParticleDensities, float]:
     return kept.densities, time.process_time() - begin
 
 
+def _extracted(model, effects: LocalEffects | None):
+    if effects is None:
+        return extract_particles(model)
+    check_evidence_defined(model)
+    try:
+        return extract_marginals(model, effects.factor, effects.observed_vars)
+    except CANNOT as error:
+        label = effects.factor.label
+        if effects.asked:
+            raise ValueError(
+                f"marginalize names {label}, which cannot be integrated out: {error}"
+            ) from error
+        _log.info("Not integrating %s out after all: %s", label, error)
+        return extract_particles(model)
+
+
 class _Compiled(NamedTuple):
     """Kept with its model, so that nothing else gets the ids of its variables."""
 
     model: Any
-    densities: ParticleDensities
+    densities: Densities
     data: str
 
 
@@ -92,9 +120,7 @@ _MOST_COMPILED = 4
 _COMPILING = threading.Lock()
 
 
-def explored(
-    model, densities: ParticleDensities, kernel: Kernel, rng: np.random.Generator
-) -> Pilot:
+def explored(model, densities: Densities, kernel: Kernel, rng: np.random.Generator) -> Pilot:
     """A pilot run.
 
     Raises
@@ -108,7 +134,7 @@ def explored(
     return pilot
 
 
-def particle_kernel(model, densities: ParticleDensities, kernel: str | Kernel) -> Kernel:
+def particle_kernel(model, densities: Densities, kernel: str | Kernel) -> Kernel:
     """A kernel that moves all coordinates, the discrete ones by Metropolis."""
     continuous = make_kernel(kernel)
     if not densities.discrete.any():
@@ -116,6 +142,8 @@ def particle_kernel(model, densities: ParticleDensities, kernel: str | Kernel) -
     coordinates: list[int] = []
     states: list = []
     for variable in model.value_vars:
+        if variable.name not in densities.layout.names:
+            continue
         place = densities.layout.slices[variable.name]
         if densities.layout.is_continuous(variable.name):
             continue
@@ -139,9 +167,7 @@ def _states(model, variable, size: int) -> list:
         return [None] * size  # without end, or too many to be drawn evenly
 
 
-def running_off(
-    model, densities: ParticleDensities, values: Mapping[str, np.ndarray]
-) -> list[Flag]:
+def running_off(model, densities: Densities, values: Mapping[str, np.ndarray]) -> list[Flag]:
     """Flag continuous variables have draws (P, ...) where floating-point numbers end.
 
     There a likelihood without bound, such as that of a scale that may be zero, stops growing, and an
@@ -152,6 +178,7 @@ def running_off(
         flag("unbounded", share=share, variable=rv.name)
         for rv in model.free_RVs
         if rv.dtype.startswith("float")
+        and rv.name in values
         and (share := _at_the_end(values[rv.name])) > _EDGE + _at_the_end(prior[rv.name])
     ]
 

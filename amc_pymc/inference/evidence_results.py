@@ -14,7 +14,8 @@ import xarray as xr
 from arviz_stats.base import array_stats
 
 from amc_pymc.evidence import Pilot
-from amc_pymc.extract.particles import ParticleDensities, counted
+from amc_pymc.extract.marginal_particles import Densities
+from amc_pymc.extract.particles import counted
 from amc_pymc.inference.flags import Flag, flag, flag_attributes
 from amc_pymc.logweights import LogWeights, summarise_log_weights, trusted_variance
 
@@ -153,7 +154,7 @@ def missed_mode(numbers: Evidence, pilot: Pilot, log_mass: float) -> list[Flag]:
 def nan_flags(
     numbers: Evidence,
     counts: Mapping[str, int],
-    densities: ParticleDensities,
+    densities: Densities,
     pilot: Pilot,
     rng: np.random.Generator,
 ) -> list[Flag]:

@@ -98,6 +98,11 @@ FLAGS: dict[str, tuple[str, str, str]] = {
         "the likelihood or the posterior is unbounded, and the evidence not defined",
         "give {variable!r} a prior that keeps away from there",
     ),
+    "quadrature_error": (
+        "integrating {effects} out by quadrature ({rule}) adds {error:.2g} nats",
+        "the estimate is off by as much, which its standard error does not count",
+        "subtract it, or compare with marginalize=None",
+    ),
     # Posterior draws of a result.
     "few_distinct_draws": (
         "only {distinct:,} of {draws:,} posterior draws are different",

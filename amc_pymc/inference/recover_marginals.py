@@ -45,13 +45,13 @@ def recover_marginals(
     """Draw local effects given each draw of the population parameters.
 
     Use it after ``pm.sample(step=RacingMetropolis(recover=False))``, which leaves the effects that it
-    integrated out as NaN. Population parameters are as they were; effects are drawn from their
+    integrated out as NaN, or after :func:`estimate_evidence`, which leaves them out. Population parameters are as they were; effects are drawn from their
     conditional distribution given these.
 
     Parameters
     ----------
     idata : xarray.DataTree
-        What ``pm.sample`` returned.
+        What ``pm.sample`` or :func:`estimate_evidence` returned.
     model : pm.Model, optional
         Default: the model of the context.
     var_names : str or list of str, optional

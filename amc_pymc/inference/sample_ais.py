@@ -29,7 +29,8 @@ from amc_pymc.arguments import positive_int
 from amc_pymc.evidence import Pilot
 from amc_pymc.evidence.arms import draw_base
 from amc_pymc.execution import map_jobs
-from amc_pymc.extract.particles import ParticleDensities, counted
+from amc_pymc.extract.marginal_particles import Densities
+from amc_pymc.extract.particles import counted
 from amc_pymc.extract.unconstrain import unconstrain
 from amc_pymc.importance import StudentTMixture
 from amc_pymc.inference.checkpoint import Checkpoint
@@ -257,7 +258,7 @@ class _Run(NamedTuple):
     """A finished run, before it is put in order."""
 
     model: Any
-    densities: ParticleDensities
+    densities: Densities
     pilot: Pilot
     plan: _Plan
     blocks: list[tuple[int, int]]
@@ -279,7 +280,7 @@ def _temperatures(schedule: Any, n_steps: int) -> Any:
     return make_schedule(schedule, n_steps).tolist()
 
 
-def _check_reference(reference: Any, densities: ParticleDensities) -> None:
+def _check_reference(reference: Any, densities: Densities) -> None:
     if densities.discrete.any() and reference not in ("auto", "prior"):
         raise ValueError(
             f"reference={_name_of(reference)!r} is for continuous variables, the model has discrete ones; "
@@ -308,7 +309,7 @@ def _name_of(reference: Any) -> str:
     return f"{made.__module__}.{made.__qualname__}"
 
 
-def _print_of(densities: ParticleDensities) -> tuple:
+def _print_of(densities: Densities) -> tuple:
     """What tells a model and its data from others: densities at a few points."""
     x = densities.draw_prior(3, spawn_generators(0, 1)[0])
     return densities.layout, densities.values(x).round(6).tolist()
@@ -344,7 +345,7 @@ def _normals(pilot: Pilot) -> StudentTMixture:
     return StudentTMixture(m.weights, m.means, m.choleskys, math.inf)
 
 
-def _unconstrained(model, densities: ParticleDensities, draws: Any) -> np.ndarray:
+def _unconstrained(model, densities: Densities, draws: Any) -> np.ndarray:
     """Unconstrained vectors (P, D) of the draws to anneal back from."""
     if isinstance(draws, xr.DataTree):
         if "posterior" not in draws.children:
@@ -448,7 +449,7 @@ def _join(runs: Sequence[Annealed]) -> tuple[np.ndarray, ...]:
     )
 
 
-def _add_draws(tree, model, densities: ParticleDensities, chains, rng) -> dict[str, np.ndarray]:
+def _add_draws(tree, model, densities: Densities, chains, rng) -> dict[str, np.ndarray]:
     """Add particles with their weights, and draws of equal weight; return these.
 
     Copies of a particle stand next to each other, so that diagnostics do not take them for independent.

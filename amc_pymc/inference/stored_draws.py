@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
 from arviz_stats.base import array_stats
 
-from amc_pymc.extract.particles import ParticleDensities
+from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.extract.unconstrain import unconstrain
 
 __all__ = ["Health", "check_idata", "foreign_density", "health_of", "stored_draws"]
@@ -48,8 +49,10 @@ class Health(NamedTuple):
     particles: bool
 
 
-def check_idata(idata: object, model) -> xr.Dataset:
+def check_idata(idata: object, model, marginalized: Sequence[str] = ()) -> xr.Dataset:
     """The group ``posterior`` of a result, if a model's evidence can be estimated from it.
+
+    Draws of free variables that are integrated out are not needed.
 
     Raises
     ------
@@ -72,8 +75,9 @@ def check_idata(idata: object, model) -> xr.Dataset:
             f"the group 'posterior' of idata has no dimension {absent[0]!r}, only "
             f"{sorted(map(str, posterior.dims))}: draws must keep their chains and their order."
         )
-    _check_kinds(model)
-    _check_variables(posterior, model)
+    free = [rv for rv in model.free_RVs if rv.name not in marginalized]
+    _check_kinds(free)
+    _check_variables(posterior, free)
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     if chains * draws < _FEWEST or draws < _SHORTEST:
         raise ValueError(
@@ -83,8 +87,8 @@ def check_idata(idata: object, model) -> xr.Dataset:
     return posterior
 
 
-def _check_kinds(model) -> None:
-    discrete = [rv.name for rv in model.free_RVs if not rv.dtype.startswith("float")]
+def _check_kinds(free: Sequence[Any]) -> None:
+    discrete = [rv.name for rv in free if not rv.dtype.startswith("float")]
     if discrete:
         raise ValueError(
             f"model has discrete free variables ({', '.join(discrete)}), and a bridge needs continuous ones: "
@@ -92,15 +96,15 @@ def _check_kinds(model) -> None:
         )
 
 
-def _check_variables(posterior: xr.Dataset, model) -> None:
-    missing = [rv.name for rv in model.free_RVs if rv.name not in posterior]
+def _check_variables(posterior: xr.Dataset, free: Sequence[Any]) -> None:
+    missing = [rv.name for rv in free if rv.name not in posterior]
     if missing:
         raise ValueError(
             f"idata has no draws of {', '.join(missing)}; its posterior has "
             f"{', '.join(map(str, posterior.data_vars))}. Are these draws of another model? All free variables "
             "are needed (var_names of pm.sample leaves some out)."
         )
-    for rv in model.free_RVs:
+    for rv in free:
         values = posterior[rv.name].values
         lost = ~np.isfinite(values)
         if lost.any():
@@ -111,7 +115,7 @@ def _check_variables(posterior: xr.Dataset, model) -> None:
 
 
 def stored_draws(
-    idata: xr.DataTree, posterior: xr.Dataset, model, densities: ParticleDensities
+    idata: xr.DataTree, posterior: xr.Dataset, model, densities: Densities
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws of the free variables on the unconstrained scale (C, N, D), and the log density there (C, N).
 
@@ -125,24 +129,24 @@ def stored_draws(
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     expected = densities.constrain(np.zeros((1, densities.n_dim)))
     values = {}
-    for rv in model.free_RVs:
-        array = posterior[rv.name].transpose("chain", "draw", ...).values
-        if array.shape[2:] != expected[rv.name].shape[1:]:
+    for name in densities.variables:
+        array = posterior[name].transpose("chain", "draw", ...).values
+        if array.shape[2:] != expected[name].shape[1:]:
             raise ValueError(
-                f"draws of {rv.name!r} in idata have shape {array.shape[2:]}, in the model it has "
-                f"{expected[rv.name].shape[1:]}: these are draws of another model, or of other data."
+                f"draws of {name!r} in idata have shape {array.shape[2:]}, in the model it has "
+                f"{expected[name].shape[1:]}: these are draws of another model, or of other data."
             )
-        values[rv.name] = array.reshape(-1, *array.shape[2:])
-    x = _as_stored(idata, posterior, model, densities)
+        values[name] = array.reshape(-1, *array.shape[2:])
+    x = _as_stored(idata, posterior, densities)
     if x is None:
         with np.errstate(all="ignore"):
             x = unconstrain(model, densities.layout, values)
-    log_density = _checked_density(x, values, model, densities)
+    log_density = _checked_density(x, values, densities)
     return x.reshape(*shape, densities.n_dim), log_density.reshape(shape)
 
 
 def _as_stored(
-    idata: xr.DataTree, posterior: xr.Dataset, model, densities: ParticleDensities
+    idata: xr.DataTree, posterior: xr.Dataset, densities: Densities
 ) -> np.ndarray | None:
     """Unconstrained draws (P, D) that a sampler kept; None if they are not all there."""
     if "unconstrained_posterior" not in idata.children:
@@ -152,10 +156,10 @@ def _as_stored(
     if any(posterior.sizes[d] != n for d, n in same.items()):
         return None
     parts = []
-    for rv, name, size in zip(
-        model.free_RVs, densities.layout.names, densities.layout.sizes, strict=True
+    for variable, name, size in zip(
+        densities.variables, densities.layout.names, densities.layout.sizes, strict=True
     ):
-        source = posterior if name == rv.name else kept
+        source = posterior if name == variable else kept
         if name not in source:
             return None
         array = source[name].transpose("chain", "draw", ...).values
@@ -166,14 +170,14 @@ def _as_stored(
 
 
 def _checked_density(
-    x: np.ndarray, values: dict[str, np.ndarray], model, densities: ParticleDensities
+    x: np.ndarray, values: dict[str, np.ndarray], densities: Densities
 ) -> np.ndarray:
-    for rv, name in zip(model.free_RVs, densities.layout.names, strict=True):
+    for variable, name in zip(densities.variables, densities.layout.names, strict=True):
         wrong = ~np.isfinite(x[:, densities.layout.slices[name]]).all(axis=1)
         if wrong.any():
             raise ValueError(
-                f"{int(wrong.sum()):,} of {len(x):,} draws of {rv.name!r} in idata are outside of its support or at "
-                f"its edge, such as {np.array2string(values[rv.name][wrong][0], threshold=5)}: are these draws of "
+                f"{int(wrong.sum()):,} of {len(x):,} draws of {variable!r} in idata are outside of its support or at "
+                f"its edge, such as {np.array2string(values[variable][wrong][0], threshold=5)}: are these draws of "
                 "this model?"
             )
     still = np.flatnonzero(np.ptp(x, axis=0) == 0.0)

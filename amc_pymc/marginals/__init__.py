@@ -1,7 +1,7 @@
 """Marginal log-likelihoods of groups, with their local effects integrated out."""
 
 from amc_pymc.marginals.kernels import GroupKernels
-from amc_pymc.marginals.nodes import Nodes, hermite_nodes, state_nodes
+from amc_pymc.marginals.nodes import Nodes, hermite_nodes, state_nodes, wide_nodes
 from amc_pymc.marginals.printed import ROWS_BEYOND, GroupProgram, printed_groups
 
 __all__ = [
@@ -12,4 +12,5 @@ __all__ = [
     "hermite_nodes",
     "printed_groups",
     "state_nodes",
+    "wide_nodes",
 ]

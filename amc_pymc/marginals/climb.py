@@ -35,9 +35,14 @@ def _newton_sums(program, eta, shared, kept, size, group, u, out):
 
 @_compiled
 def _climb_line(program, eta, shared, kept, size, group, u, factor):
-    """As :func:`climb`, for one local effect."""
+    """As :func:`climb`, for one local effect.
+
+    Once there are points on either side of the mode, steps that leave them or are too long halve their
+    distance; so they do where the density overflows.
+    """
     sums = np.empty(2)
     longest, before = _LONGEST, 0.0
+    low, high = -math.inf, math.inf
     for _ in range(_MOST_STEPS):
         _newton_sums(program, eta, shared, kept, size, group, u, sums)
         curvature = -sums[1]
@@ -45,11 +50,23 @@ def _climb_line(program, eta, shared, kept, size, group, u, factor):
             curvature = max(1.0, abs(curvature))
         sd = 1.0 / math.sqrt(curvature)
         w = sd * sums[0]
-        if not np.isfinite(w):
+        overflow = not np.isfinite(w)
+        if overflow and before == 0.0:
             return math.nan
-        if w * before < 0.0:
+        if before > 0.0 if overflow else w < 0.0:
+            high = u[0]
+        else:
+            low = u[0]
+        if not overflow and w * before < 0.0:
             longest = _LONGEST
-        u[0] += sd * min(longest, max(-longest, w))
+        new = u[0] + sd * min(longest, max(-longest, w))
+        between = high - low < math.inf
+        if overflow or (between and (abs(w) > longest or not low <= new <= high)):
+            if not between:
+                return math.nan
+            u[0] = 0.5 * (low + high)
+            continue
+        u[0] = new
         longest, before = 2.0 * longest if abs(w) > longest else _LONGEST, w
         factor[0, 0] = sd
         if w * w < _CLOSE:
@@ -70,10 +87,17 @@ def climb(program, eta, shared, kept, size, group, u, factor):
     curvature = np.empty((q, q))
     w = np.empty(q)
     step, before = np.empty(q), np.zeros(q)
-    longest = _LONGEST
+    longest, shorter = _LONGEST, 0.0
     log_det = math.nan
     for _ in range(_MOST_STEPS):
         _newton_sums(program, eta, shared, kept, size, group, u, sums)
+        if not np.isfinite(sums).all():
+            if shorter == 0.0:
+                return math.nan
+            for a in range(q):  # a quarter of the last step
+                u[a] -= 0.75 * shorter * step[a]
+            shorter *= 0.25
+            continue
         place = q
         for a in range(q):
             for b in range(a + 1):

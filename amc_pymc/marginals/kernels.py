@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from amc_pymc.expressions.machine import Printed
-from amc_pymc.marginals import effects, loops
+from amc_pymc.marginals import effects, loops, many
 
 __all__ = ["GroupKernels"]
 
@@ -13,7 +13,8 @@ __all__ = ["GroupKernels"]
 class GroupKernels:
     """Compiled loops over groups of rows, of a model.
 
-    They are those of :mod:`amc_pymc.marginals.loops` and :mod:`amc_pymc.marginals.effects`.
+    They are those of :mod:`amc_pymc.marginals.loops`, :mod:`amc_pymc.marginals.many` and
+    :mod:`amc_pymc.marginals.effects`.
 
     Parameters
     ----------
@@ -28,5 +29,6 @@ class GroupKernels:
         self.program, _ = printed.arrays
         bound = partial(partial, program=self.program)
         self.values, self.sums = bound(loops.values), bound(loops.sums)
+        self.totals, self.total_gradients = bound(many.totals), bound(many.total_gradients)
         self.complete, self.row_values = bound(effects.complete), bound(effects.row_values)
         self.draw_effects = bound(effects.draw_effects)

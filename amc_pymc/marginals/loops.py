@@ -72,9 +72,11 @@ from amc_pymc.marginals.parts import (
 )
 
 __all__ = [
+    "node_place",
     "rewards",
     "state_rewards",
     "sums",
+    "value_and_terms",
     "values",
 ]
 
@@ -85,7 +87,7 @@ _compiled = njit(cache=True, error_model="numpy")
 
 
 @_compiled
-def _node(program, mode, factor, z, u):
+def node_place(program, mode, factor, z, u):
     """Write u = m + C z."""
     discrete = program[DISCRETE] != 0
     for a in range(u.size):
@@ -100,23 +102,36 @@ def _log_terms(program, eta, shared, kept, size, group, mode, factor, nodes, log
     """Write logarithms of the integrand at nodes (K, q) around the mode times their weights."""
     u, total = np.empty(program[N_LOCAL]), np.empty(1)
     for k in range(log_weights.size):
-        _node(program, mode, factor, nodes[k], u)
+        node_place(program, mode, factor, nodes[k], u)
         value = log_density(program, eta, shared, kept, size, group, u, total)
         terms[k] = value + log_weights[k]
 
 
 @_compiled
-def _value(program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights):
-    """Marginal log-likelihood of a group; mode (q,) and factor (q, q) are moved to its own."""
+def value_and_terms(
+    program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights, terms
+):
+    """Marginal log-likelihood of a group; mode (q,) and factor (q, q) are moved to its own.
+
+    Writes the logarithms of the integrand at the nodes to ``terms`` (K,).
+    """
     keep_rows(program, VALUE, eta, shared, block, size, kept)
     log_det = 0.0
     if program[DISCRETE] == 0:
         log_det = climb(program, eta, shared, kept, size, group, mode, factor)
-    terms = np.empty(log_weights.size)
     _log_terms(
         program, eta, shared, kept, size, group, mode, factor, nodes, log_weights, terms
     )  # fmt: skip
     return log_det + log_sum(terms)
+
+
+@_compiled
+def _value(program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights):
+    """The same, without the terms."""
+    terms = np.empty(log_weights.size)
+    return value_and_terms(
+        program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights, terms
+    )  # fmt: skip
 
 
 @_compiled
@@ -168,7 +183,7 @@ def _expansion(
     jets = np.empty((n_nodes, 4))
     u = np.empty(program[N_LOCAL])
     for k in range(n_nodes):
-        _node(program, mode, factor, nodes[k], u)
+        node_place(program, mode, factor, nodes[k], u)
         jet_of(program, at, du, dv, shared, kept, size, group, u, jets[k])
         terms[k] = jets[k, 0] + log_weights[k]
     total = log_sum(terms)
@@ -355,7 +370,7 @@ def sums(
         call(program[PRIOR_PLACES], eta, slope, group, prior_at)
         for k in range(n_nodes):
             w = terms[k]
-            _node(program, mode, factor, nodes[k], u)
+            node_place(program, mode, factor, nodes[k], u)
             s = at_node[k]
             clear(s)
             if w == 0.0:  # derivatives may be infinite there

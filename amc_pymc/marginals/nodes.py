@@ -6,7 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Nodes", "hermite_nodes", "state_nodes"]
+__all__ = ["Nodes", "hermite_nodes", "state_nodes", "wide_nodes"]
+
+#: Distance of neighbouring nodes of the wide rule and how many lie on either side of the mode, by the
+#: number of effects. They are equally spaced for three effects, for fewer their hyperbolic sines are nodes.
+_WIDE = {1: (0.2, 40), 2: (0.3, 13), 3: (0.9, 8)}
 
 
 class Nodes(NamedTuple):
@@ -35,10 +39,48 @@ def hermite_nodes(number: int, n_local: int) -> Nodes:
     3.0
     """
     z, w = np.polynomial.hermite_e.hermegauss(number)
-    log_w = np.log(w) + 0.5 * z**2
+    return _product(z, np.log(w) + 0.5 * z**2, n_local)
+
+
+def _product(z: np.ndarray, log_w: np.ndarray, n_local: int) -> Nodes:
+    """The rule with nodes z (K,) along each of some axes."""
     grid = np.stack(np.meshgrid(*[z] * n_local, indexing="ij"), axis=-1).reshape(-1, n_local)
     each = np.stack(np.meshgrid(*[log_w] * n_local, indexing="ij"), axis=-1)
     return Nodes(np.ascontiguousarray(grid), each.reshape(-1, n_local).sum(axis=1))
+
+
+def wide_nodes(n_local: int, finer: int = 1) -> Nodes:
+    """A rule that also integrates what is far from Gaussian: several peaks, long tails.
+
+    Trapezoidal in t with z = sinh(t) along each of one or two axes, in z along each of three. It reaches
+    1,490, 25 and 7 standard deviations and takes 81, 729 and 4,913 nodes. A Gaussian is integrated with a
+    relative error below 1e-10, 1e-6 and 1e-9.
+
+    Parameters
+    ----------
+    n_local : int
+        q, 1 to 3.
+    finer : int
+        So many times closer to each other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.marginals import wide_nodes
+    >>> z, log_w = wide_nodes(1)
+    >>> f = 1.0 / (np.pi * (1.0 + z[:, 0] ** 2))
+    >>> float(np.sum(np.exp(log_w) * f).round(3))
+    1.0
+    """
+    step, number = _WIDE[n_local]
+    t = np.arange(-number * finer, number * finer + 1) * (step / finer)
+    plain = n_local == 3
+    log_w = np.full(t.size, np.log(step / finer))
+    return (
+        _product(t, log_w, 3)
+        if plain
+        else _product(np.sinh(t), log_w + np.log(np.cosh(t)), n_local)
+    )
 
 
 def state_nodes(states: np.ndarray) -> Nodes:

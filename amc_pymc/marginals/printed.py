@@ -45,13 +45,17 @@ class GroupProgram:
     n_columns: int = 1
 
 
-def printed_groups(program: GroupProgram) -> Printed:
-    """Functions of a model's groups, in the places that :mod:`amc_pymc.marginals.layout` names."""
+def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
+    """Functions of a model's groups, in the places that :mod:`amc_pymc.marginals.layout` names.
+
+    Unless ``curved``, functions of first derivatives by leaves write no second ones, and those of directional
+    derivatives write nothing.
+    """
     g = program.graph
     outputs = [program.row, program.prior]
     local = [g.leaf("local", j, "i" if program.discrete else "f") for j in range(program.n_local)]
     newton = [[] if program.discrete else derivatives_by(g, o, local) for o in outputs]
-    jets = [_jet(g, o) for o in outputs]
+    jets = [_jet(g, o) if curved else [] for o in outputs]
     row_leaves, row_dots = leaves_of(g, program.row)
     prior_leaves, prior_dots = leaves_of(g, program.prior)
     assert not prior_dots, "local effects depend on their group's data only"
@@ -59,6 +63,13 @@ def printed_groups(program: GroupProgram) -> Printed:
         derivatives_by(g, program.row, row_leaves + row_dots),
         derivatives_by(g, program.prior, prior_leaves),
     ]
+    if not curved:
+        slopes = [
+            d[:n]
+            for d, n in zip(
+                slopes, (len(row_leaves) + len(row_dots), len(prior_leaves)), strict=True
+            )
+        ]
     row_places, prior_places = (
         [g.nodes[n].args[0] for n in leaves] for leaves in (row_leaves, prior_leaves)
     )

@@ -30,7 +30,11 @@ SCHOOLS = list("ABCDEFGH")
 @pytest.fixture(scope="session", autouse=True)
 def compiled_once():
     """Inference functions find the compiled densities of a model that they have seen before."""
-    patch, cached = pytest.MonkeyPatch(), functools.cache(compiled_particles)
+    patch, kept = pytest.MonkeyPatch(), functools.cache(compiled_particles)
+
+    def cached(model, effects=None):
+        return kept(model, effects)
+
     for name in ("sample_ais", "estimate_evidence", "evidence_from_draws"):
         module = importlib.import_module(f"amc_pymc.inference.{name}")
         patch.setattr(module, "compiled_particles", cached)

@@ -1,0 +1,201 @@
+"""The summed marginal log-likelihood of all groups of a model at many points, and its quadrature error."""
+
+from __future__ import annotations
+
+import copy
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from amc_pymc.extract.group_densities import GroupDensities
+from amc_pymc.extract.groups import Groups
+from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.logweights import log_mean_exp
+from amc_pymc.marginals import (
+    GroupKernels,
+    Nodes,
+    hermite_nodes,
+    printed_groups,
+    wide_nodes,
+)
+
+__all__ = ["GroupTotals"]
+
+#: Gauss-Hermite nodes along each axis that are tried before the wide rule, by the number of effects.
+_TRIED = {1: (2, 3, 5, 7, 11, 15, 21, 31), 2: (2, 3, 5, 7, 11, 15), 3: (2, 3, 5, 7, 11)}
+#: How many times closer to each other nodes of the wide rule may be taken, by the number of effects.
+_FINEST = {1: 4, 2: 2, 3: 1}
+#: Log-likelihoods of rows that a check may take, points that nodes are chosen at, and those at which their
+#: error is measured.
+_WORK, _CHOSEN_AT, _MEASURED_AT = 1e8, 8, 64
+#: Difference in nats up to which two nodes are taken for as good as more.
+_SAME = 1e-7
+_SEED = 20241
+
+
+class _PlainGroups(GroupDensities):
+    """Groups without second derivatives."""
+
+    @cached_property
+    def kernels(self):
+        """Compiled kernels of the model."""
+        return GroupKernels(printed_groups(self.groups.program, curved=False))
+
+
+class GroupTotals:
+    """Sum over groups of log L_g, integrated by one quadrature rule.
+
+    Parameters
+    ----------
+    groups : Groups
+        Without centring.
+    layout : FlatLayout
+        Of the points x (D,), with the variables of ``groups.layout`` in any order.
+
+    Attributes
+    ----------
+    rule : str
+        The quadrature in words.
+    """
+
+    def __init__(self, groups: Groups, layout: FlatLayout):
+        self._groups = _PlainGroups(groups)
+        places = [np.arange(layout.size)[layout.slices[n]] for n in groups.layout.names]
+        self._order = np.concatenate(places)
+        self._discrete = layout.discrete
+        self.rule, self._wide = f"sum over {self._groups.n_nodes} states", False
+        self._finer = 1
+        if not self._groups.discrete:
+            self._take(self._groups.n_nodes)
+
+    @property
+    def groups(self) -> Groups:
+        """Data and expressions of the groups."""
+        return self._groups.groups
+
+    def values(self, xs: np.ndarray) -> np.ndarray:
+        """Values (P,) at points (P, D)."""
+        return self._groups.kernels.totals(self._etas(xs), *self._arrays)
+
+    def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values (P,) and gradients (P, D), zero at discrete coordinates."""
+        values, slopes = self._groups.kernels.total_gradients(self._etas(xs), *self._arrays)
+        out = np.empty(slopes.shape)
+        out[:, self._order] = slopes
+        out[:, self._discrete] = 0.0
+        return values, out
+
+    def complete(self, x: np.ndarray, effects: np.ndarray) -> float:
+        """Log density of all rows and local effects (G, q) at a point (D,)."""
+        return self._groups.complete(x[self._order], effects)
+
+    def settled(self, x: np.ndarray) -> GroupTotals:
+        """The same, with searches for modes that start at those of a point (D,)."""
+        found = self._copy()
+        found._groups.settle(x[self._order])
+        return found
+
+    def simplified(self, xs: np.ndarray) -> GroupTotals:
+        """The same with two nodes, if these make no difference at points (P, D).
+
+        So it is where effects are Gaussian given rows and parameters.
+        """
+        if self._groups.discrete or not len(xs):
+            return self
+        found = self._sampled(xs, hermite_nodes(2, self._n_local))
+        if not np.all(np.abs(found - self._sampled(xs, self._groups.nodes)) <= _SAME):
+            return self
+        out = self._copy()
+        out._take(2)
+        return out
+
+    def refined(self, xs: np.ndarray, tolerance: float) -> GroupTotals:
+        """The same with as many nodes as the sum needs at posterior points (P, D).
+
+        These are the fewest for which no point is off by more than a tolerance in nats. Searches for modes
+        start at those of the points' mean.
+        """
+        found = self.settled(xs.mean(axis=0))
+        if self._groups.discrete:
+            return found
+        xs = _some(xs, _CHOSEN_AT)
+        wanted, found._finer = found._reference(xs, tolerance)
+        for number in _TRIED[self._n_local]:
+            error = found._sampled(xs, hermite_nodes(number, self._n_local)) - wanted
+            if np.abs(error).max() <= tolerance:
+                found._take(number)
+                return found
+        found._take(None)
+        return found
+
+    def error(self, xs: np.ndarray) -> float:
+        """What the quadrature adds to the log evidence, in nats, from posterior points (P, D).
+
+        The ratio of two evidences is the posterior mean of the ratio of their likelihoods, here of those by
+        the rule in use and by the wide rule; where that is in use, by one with nodes twice as close.
+        """
+        if self._groups.discrete:
+            return 0.0
+        xs = _some(xs, _MEASURED_AT)
+        nodes, finer = self._groups.nodes, self._finer * (2 if self._wide else 1)
+        best = self._sampled(xs, wide_nodes(self._n_local, finer))
+        return -float(log_mean_exp(best - self._sampled(xs, nodes)))
+
+    def _reference(self, xs: np.ndarray, tolerance: float) -> tuple[np.ndarray, int]:
+        """Sums (P,) by the wide rule, and how close to each other its nodes are to be for that."""
+        finer, found = 1, self._sampled(xs, wide_nodes(self._n_local))
+        while finer < _FINEST[self._n_local]:
+            better = self._sampled(xs, wide_nodes(self._n_local, 2 * finer))
+            if np.abs(better - found).max() <= tolerance:
+                break
+            finer, found = 2 * finer, better
+        return found, finer
+
+    # --- rules ------------------------------------------------------------------------------------
+
+    @property
+    def _n_local(self) -> int:
+        return self.groups.program.n_local
+
+    @property
+    def _arrays(self) -> list[Any]:
+        return self._groups._arrays
+
+    def _etas(self, xs: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(xs[:, self._order])
+
+    def _take(self, number: int | None) -> None:
+        """Take so many Gauss-Hermite nodes along each axis, or the wide rule."""
+        q = self._n_local
+        self._wide = number is None
+        self._groups.nodes = (
+            wide_nodes(q, self._finer) if number is None else hermite_nodes(number, q)
+        )
+        each = f"{len(self._groups.nodes.log_weights)} nodes"
+        self.rule = f"{'trapezoidal rule' if self._wide else 'adaptive Gauss-Hermite'}, {each}"
+
+    def _copy(self) -> GroupTotals:
+        """A copy whose nodes and modes are its own."""
+        found = copy.copy(self)
+        found._groups = copy.copy(self._groups)
+        found._groups.modes = self._groups.modes.copy()
+        found._groups.factors = self._groups.factors.copy()
+        return found
+
+    def _sampled(self, xs: np.ndarray, nodes: Nodes) -> np.ndarray:
+        """Sums (P,) by some nodes, from as many groups as a check may take."""
+        d = self._groups
+        most = _WORK / (len(nodes.log_weights) * max(1, len(xs)) * max(1, d.n_rows) / d.n_units)
+        number = int(np.clip(most, 1, d.n_units))
+        rng = np.random.Generator(np.random.PCG64(_SEED))
+        some = np.sort(rng.permutation(d.n_units)[:number])
+        values = [d._values(eta, some, nodes, False).sum() for eta in self._etas(xs)]
+        return d.n_units / number * np.array(values)
+
+
+def _some(xs: np.ndarray, number: int) -> np.ndarray:
+    """A few points, evenly spaced."""
+    places = np.linspace(0, len(xs) - 1, min(number, len(xs))).astype(int)
+    return xs[places]

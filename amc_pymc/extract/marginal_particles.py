@@ -1,0 +1,283 @@
+"""Log prior and marginal log likelihood of a model at many points, its local effects integrated out.
+
+A point is the flat unconstrained vector x (D,) of the value variables that are left, the population
+parameters. With groups g, their rows y_g and local effects u_g,
+
+    log L(x) = sum_g log integral p(u_g | x) p(y_g | x, u_g) du_g,
+
+and whatever else the likelihood has that depends on no local effect.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from typing import Any
+from uuid import uuid4
+
+import cloudpickle
+import numpy as np
+import pytensor
+
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
+
+from amc_pymc.extract.checks import without_checks
+from amc_pymc.extract.graphs import lowered
+from amc_pymc.extract.group_totals import GroupTotals
+from amc_pymc.extract.groups import Factor, effects_at, take_groups
+from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.memo import remembering
+from amc_pymc.extract.particles import (
+    Counts,
+    ParticleDensities,
+    check_evidence_defined,
+    once_per_process,
+    particles_of,
+)
+from amc_pymc.extract.prior import PriorDraws
+from amc_pymc.extract.rows import interpreted_mode
+
+__all__ = ["Densities", "MarginalDensities", "extract_marginals"]
+
+#: Prior draws at which groups are compared with the model's own density, and those tried for finite ones.
+_CHECKED, _DRAWN = 3, 32
+_SEED = 7
+
+
+class MarginalDensities:
+    """Log prior and marginal log likelihood of P points at once, with gradients.
+
+    It has the interface of :class:`amc_pymc.extract.particles.ParticleDensities`.
+
+    Parameters
+    ----------
+    rest : ParticleDensities
+        The prior of the population parameters, and parts of the likelihood without local effects.
+    groups : GroupTotals
+        The other parts.
+    data : list of shared variables
+        ``pm.Data`` and the like that groups have been made from.
+
+    Notes
+    -----
+    Densities do not change: :meth:`refined` and :meth:`settled` return others.
+    """
+
+    def __init__(self, rest: ParticleDensities, groups: GroupTotals, data: list[SharedVariable]):
+        self._rest, self._groups = rest, groups
+        self._data = _values_of(data)
+        self._token = uuid4().hex
+
+    @property
+    def factor(self) -> Factor:
+        """Whose effects are integrated out."""
+        return self._groups.groups.factor
+
+    @property
+    def rule(self) -> str:
+        """The quadrature in words."""
+        return self._groups.rule
+
+    @property
+    def layout(self) -> FlatLayout:
+        """Names and places of the coordinates."""
+        return self._rest.layout
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the free variables that x holds."""
+        return self._rest.variables
+
+    @property
+    def discrete(self) -> np.ndarray:
+        """Which coordinates are discrete, (D,) bool."""
+        return self._rest.discrete
+
+    @property
+    def n_dim(self) -> int:
+        """D."""
+        return self._rest.n_dim
+
+    @property
+    def n_observed(self) -> int:
+        """Observed values."""
+        return self._rest.n_observed
+
+    @property
+    def chunk(self) -> int:
+        """Points evaluated at once."""
+        return self._rest.chunk
+
+    @property
+    def fallback(self) -> str | None:
+        """Why the prior is evaluated point by point, if it is."""
+        return self._rest.fallback
+
+    @property
+    def counts(self) -> Counts:
+        """Evaluations so far in this process, those of other nodes included."""
+        return self._rest.counts
+
+    def values(self, x: np.ndarray) -> np.ndarray:
+        """Log prior and marginal log likelihood (2, P) at points (P, D)."""
+        self._check_data()
+        out = self._rest.values(x)
+        possible = np.isfinite(out).all(axis=0)
+        found = np.full(len(x), -np.inf)
+        found[possible] = self._groups.values(np.asarray(x, float)[possible])
+        self._add(out, found)
+        return out
+
+    def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log prior and marginal log likelihood (2, P), and their gradients (2, P, D)."""
+        self._check_data()
+        out, gradients = self._rest.gradients(x)
+        possible = np.isfinite(out).all(axis=0)
+        found = np.full(len(x), -np.inf)
+        found[possible], slopes = self._groups.gradients(np.asarray(x, float)[possible])
+        self._add(out, found)
+        gradients[1, possible] += slopes
+        return out, gradients
+
+    def _add(self, out: np.ndarray, found: np.ndarray) -> None:
+        """Add what groups make of each point; nan and +inf are impossible."""
+        wrong = ~(found < np.inf)
+        if wrong.any():
+            self._rest.note_nan(int(wrong.sum()))
+            found[wrong] = -np.inf
+        out[1] += found
+
+    def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws from the prior (n, D)."""
+        return self._rest.draw_prior(n, rng)
+
+    def constrain(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Population parameters, and deterministics that depend on nothing else, at points (P, D)."""
+        return self._rest.constrain(x)
+
+    def fingerprint(self) -> str:
+        """What pm.Data and the like hold now, as a hash."""
+        found = hashlib.blake2b(digest_size=16)
+        for v, _ in self._data:
+            found.update(cloudpickle.dumps(v.get_value(borrow=True)))
+        return self._rest.fingerprint() + found.hexdigest()
+
+    def refined(self, x: np.ndarray, tolerance: float) -> MarginalDensities:
+        """Densities with as many nodes as posterior points (P, D) need, for an error in nats."""
+        return self._with(self._groups.refined(x, tolerance))
+
+    def settled(self, x: np.ndarray) -> MarginalDensities:
+        """Densities with searches for modes that start at those of a point (D,)."""
+        return self._with(self._groups.settled(x))
+
+    def quadrature_error(self, x: np.ndarray) -> float:
+        """What quadrature adds to the log evidence, in nats, from posterior points (P, D)."""
+        return self._groups.error(x)
+
+    def _with(self, groups: GroupTotals) -> MarginalDensities:
+        found = MarginalDensities.__new__(MarginalDensities)
+        found.__dict__.update(self.__dict__, _groups=groups, _token=uuid4().hex)
+        return found
+
+    def _check_data(self) -> None:
+        if any(v.get_value(borrow=True) is not value for v, value in self._data):
+            raise ValueError(
+                "pm.Data of the model have changed since its local effects were integrated out: call "
+                "estimate_evidence again."
+            )
+
+    def __reduce__(self):
+        self._check_data()
+        return _load, ((self._token, "marginal"), cloudpickle.dumps(self.__dict__))
+
+
+#: What evidence is estimated with.
+Densities = ParticleDensities | MarginalDensities
+
+
+def _load(token: tuple, state: bytes) -> MarginalDensities:
+    return once_per_process(token, lambda: _restored(state))
+
+
+def _restored(state: bytes) -> MarginalDensities:
+    found = MarginalDensities.__new__(MarginalDensities)
+    found.__dict__.update(cloudpickle.loads(state))
+    found._data = _values_of([v for v, _ in found._data])
+    return found
+
+
+def _values_of(shared: list[SharedVariable]) -> list[tuple[SharedVariable, Any]]:
+    return [(v, v.get_value(borrow=True)) for v in shared]
+
+
+@remembering()
+def extract_marginals(model, factor: Factor, observed_vars) -> MarginalDensities:
+    """Prior, marginal likelihood and prior draws of a model, for many particles at once.
+
+    Parameters
+    ----------
+    model : pm.Model
+    factor : Factor
+        From :func:`~amc_pymc.extract.groups.find_factors`, without a ``reason``.
+    observed_vars : sequence of str
+        All observed variables that depend on its effects.
+
+    Returns
+    -------
+    MarginalDensities
+
+    Raises
+    ------
+    ValueError
+        As for :func:`~amc_pymc.extract.particles.extract_particles`; and where groups do not have the
+        density that the model has.
+    NotScalar, NotRowFactorised
+        A row or an effect's prior cannot be written as one expression.
+    """
+    check_evidence_defined(model)
+    groups = take_groups(model, factor, observed_vars, centring=False)
+    inside = [v for v in model.value_vars if v.name in factor.names]
+    local = [model.values_to_rvs[v] for v in inside]
+    raced = [rv for rv in model.observed_RVs if rv.name in groups.observed_vars]
+    population = [rv for rv in model.free_RVs if rv not in local]
+    others = [v for v in [*model.observed_RVs, *model.potentials] if v not in raced]
+    rest = particles_of(model, population, others)
+    totals = GroupTotals(groups, rest.layout)
+    logp = model.logp(vars=[*local, *raced], sum=True)
+    rng = np.random.Generator(np.random.PCG64(_SEED))
+    xs = _verify(model, logp, totals, rest.layout, rng)
+    data = [
+        v
+        for v in ancestors([logp])
+        if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType)
+    ]
+    return MarginalDensities(rest, totals.simplified(xs), data)
+
+
+def _verify(model, logp, totals: GroupTotals, layout: FlatLayout, rng) -> np.ndarray:
+    """Compare groups with the model at prior draws; return these draws (P, D) of the population."""
+    whole = FlatLayout.from_model(model, model.initial_point())
+    draws = PriorDraws.from_model(model, whole).draw(_DRAWN, rng)
+    (graph,) = without_checks(lowered([logp]))
+    fn = pytensor.function(
+        model.value_vars, graph, mode=interpreted_mode(), on_unused_input="ignore"
+    )
+    kept = []
+    for x in draws[np.isfinite(draws).all(axis=1)]:
+        point = whole.unravel(x)
+        wanted = float(fn(*(point[v.name] for v in model.value_vars)))
+        if not np.isfinite(wanted):
+            continue
+        eta = layout.ravel(point)
+        found = totals.complete(eta, effects_at(totals.groups.factor, point))
+        if not np.isclose(found, wanted, rtol=1e-6, atol=1e-6):
+            raise ValueError(
+                f"the groups of {totals.groups.factor.label} have a log density of {found} where the model "
+                f"has {wanted}: pass marginalize=None, and report this model as a bug of amc_pymc."
+            )
+        kept.append(eta)
+        if len(kept) == _CHECKED:
+            break
+    return np.array(kept).reshape(-1, layout.size)

@@ -1,0 +1,241 @@
+"""Which local effects evidence integrates out."""
+
+from __future__ import annotations
+
+import logging
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pymc.logprob.utils import ParameterValueError
+from pytensor.graph.traversal import ancestors
+
+from amc_pymc.extract.groups import Factor, find_factors
+from amc_pymc.extract.marginal_particles import MarginalDensities
+from amc_pymc.extract.memo import remembering
+from amc_pymc.extract.rows import NotRowFactorised
+from amc_pymc.extract.scalars import NotScalar
+from amc_pymc.inference.flags import Flag, flag
+from amc_pymc.step_methods.grouping import grouped_by
+
+__all__ = [
+    "CANNOT",
+    "LocalEffects",
+    "Marginalize",
+    "chosen_effects",
+    "describe",
+    "enough_nodes",
+    "quadrature",
+    "say_if_dear",
+]
+
+_log = logging.getLogger("amc_pymc")
+
+Marginalize = Literal["auto"] | str | Sequence[Any] | None
+#: What says that a model cannot be taken apart into groups.
+CANNOT = (
+    NotScalar, NotRowFactorised, ParameterValueError, NotImplementedError, ValueError, TypeError, IndexError,
+)  # fmt: skip
+#: Local effects from which on they are integrated out unasked: fewer cost a sampler little.
+_MANY = 20
+#: Observed values from which on a run takes minutes.
+_TALL = 30_000
+#: Shares of the standard error wanted, by default of so many nats, that quadrature may add: at any point that
+#: nodes are chosen at, and in all before it is flagged.
+_SHARE_OF_TARGET, _FLAGGED, _TARGET = 0.05, 0.1, 0.05
+
+
+@dataclass(frozen=True)
+class LocalEffects:
+    """Effects of the levels of a grouping factor, and what they are in the model.
+
+    Attributes
+    ----------
+    factor : Factor
+    observed_vars : tuple of str
+        Observed variables that depend on them.
+    asked : bool
+        Whether the user named them.
+    """
+
+    factor: Factor
+    observed_vars: tuple[str, ...]
+    asked: bool
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the free variables."""
+        return self.factor.variables
+
+
+@remembering()
+def chosen_effects(model, marginalize: Marginalize) -> LocalEffects | None:
+    """The local effects to integrate out, if there are any.
+
+    Parameters
+    ----------
+    model : pm.Model
+    marginalize : "auto", None, or variables or their names
+        "auto" takes the grouping factor with the most effects, if they are 20 or more and
+        can be integrated out.
+
+    Raises
+    ------
+    ValueError
+        For variables that cannot be integrated out, with the reason.
+    TypeError
+        For something else than names and variables.
+    """
+    if marginalize is None:
+        return None
+    if isinstance(marginalize, str) and marginalize == "auto":
+        return _largest(model)
+    wanted = _names(marginalize)
+    if unknown := [n for n in wanted if n not in {rv.name for rv in model.free_RVs}]:
+        free = ", ".join(rv.name for rv in model.free_RVs)
+        raise ValueError(
+            f"marginalize names {', '.join(unknown)}, which the model does not have; its free variables are "
+            f"{free}."
+        )
+    observed = _dependents(model, wanted)
+    if not observed:
+        raise ValueError(
+            f"marginalize names {', '.join(wanted)}, on which no observed variable depends directly: there is "
+            "nothing to integrate over."
+        )
+    try:
+        factor = grouped_by(wanted, find_factors(model, observed), model, "marginalize")
+    except ValueError as error:
+        raise ValueError(_without_advice(str(error))) from None
+    found = LocalEffects(factor, observed, True)
+    if len(factor.names) == len(model.free_RVs):
+        raise ValueError(
+            f"marginalize names {factor.label}, and the model has no other free variable: nothing is left to "
+            "estimate. Leave marginalize=None."
+        )
+    return found
+
+
+def _names(marginalize) -> list[str]:
+    """Names of variables that the user passed."""
+    single = isinstance(marginalize, str) or not isinstance(marginalize, Sequence)
+    found = [getattr(v, "name", v) for v in ([marginalize] if single else marginalize)]
+    if not found or not all(isinstance(n, str) for n in found):
+        raise TypeError(
+            "marginalize must be 'auto', None, or free variables or their names, got "
+            f"{marginalize!r}."
+        )
+    return list(dict.fromkeys(found))
+
+
+def _dependents(model, names: Sequence[str]) -> tuple[str, ...]:
+    """Names of the observed variables that depend on some free variables, others left as they are."""
+    local = {rv for rv in model.free_RVs if rv.name in names}
+    blockers = [rv for rv in model.basic_RVs if rv not in local]
+    return tuple(
+        rv.name
+        for rv in model.observed_RVs
+        if local & set(ancestors([rv], blockers=[b for b in blockers if b is not rv]))
+    )
+
+
+def _largest(model) -> LocalEffects | None:
+    """The factor with the most effects, if it pays to integrate them out and can be done."""
+    sizes = {rv.name: int(np.prod(s)) for rv, s in _shapes(model) if s}
+    if len(model.free_RVs) < 2 or sum(sizes.values()) < _MANY or not model.observed_RVs:
+        return None
+    found: dict[tuple[str, ...], LocalEffects] = {}
+    for observed in dict.fromkeys(_dependents(model, [name]) for name in sizes):
+        if not observed:
+            continue
+        try:
+            factors = find_factors(model, observed)
+        except CANNOT as error:
+            _log.debug("No local effects of %s: %s", ", ".join(observed), error)
+            continue
+        for factor in factors:
+            effects = LocalEffects(factor, observed, False)
+            if not _reason_against(effects, model):
+                found[factor.names] = effects
+    if not found:
+        return None
+    best = max(found.values(), key=lambda e: e.factor.n_levels * e.factor.n_effects)
+    _log.info(
+        "Integrating %s out: %s groups. marginalize=None leaves them as they are.",
+        best.factor.label, f"{best.factor.n_levels:,}",
+    )  # fmt: skip
+    return best
+
+
+def _shapes(model) -> list[tuple[Any, tuple[int, ...]]]:
+    shapes = model.eval_rv_shapes()
+    return [(rv, tuple(shapes[rv.name])) for rv in model.free_RVs]
+
+
+def _reason_against(effects: LocalEffects, model) -> str:
+    factor = effects.factor
+    if factor.reason:
+        return factor.reason
+    if factor.n_levels * factor.n_effects < _MANY:
+        return "there are few of them"
+    if len(factor.names) == len(model.free_RVs):
+        return "nothing would be left"
+    if set(effects.observed_vars) != set(_dependents(model, factor.variables)):
+        return "other observed variables depend on them"
+    return ""
+
+
+def _without_advice(message: str) -> str:
+    """What step methods say, without the arguments that only they have."""
+    head, _, _ = message.partition("; pass observed_vars")
+    return head if head.endswith(".") else f"{head}."
+
+
+def enough_nodes(densities: Any, x: np.ndarray, target: float | None) -> Any:
+    """Densities whose quadrature is as accurate as posterior points (P, D) need for a standard error."""
+    if not isinstance(densities, MarginalDensities):
+        return densities
+    tolerance = _SHARE_OF_TARGET * (_TARGET if target is None else target)
+    return densities.refined(x[::2], tolerance)
+
+
+def quadrature(
+    numbers: dict[str, Any], densities: Any, x: np.ndarray, target: float | None
+) -> list[Flag]:
+    """Add the error of the quadrature over local effects to the numbers; a flag if it matters.
+
+    From posterior points (P, D), others of which :func:`enough_nodes` has looked at.
+    """
+    if not isinstance(densities, MarginalDensities):
+        return []
+    error = numbers["quadrature_error"] = densities.quadrature_error(x[1::2])
+    if abs(error) <= _FLAGGED * (_TARGET if target is None else target):
+        return []
+    label = densities.factor.label
+    return [flag("quadrature_error", effects=label, rule=densities.rule, error=error)]
+
+
+def say_if_dear(densities: Any) -> None:
+    """Say in the log what is cheaper where every evaluation reads many rows."""
+    if isinstance(densities, MarginalDensities) and densities.n_observed >= _TALL:
+        _log.info(
+            "Each evaluation reads %s rows, and a run takes some 100,000. Draws of "
+            "pm.sample(step=amc.RacingMetropolis(recover=False)) passed as idata= need about a tenth, "
+            "but know only the modes that the draws have found.",
+            f"{densities.n_observed:,}",
+        )
+
+
+def describe(tree, densities: Any) -> None:
+    """Say in a result what was integrated out, and how its draws are made."""
+    if not isinstance(densities, MarginalDensities):
+        return
+    label = densities.factor.label
+    tree["evidence"].attrs["marginalized"] = label
+    tree["evidence"].attrs["quadrature"] = densities.rule
+    tree["posterior"].attrs["marginalized"] = (
+        f"{label}; amc.recover_marginals(result, model=model, var_names={list(densities.factor.variables)}) draws them"
+    )
