@@ -11,6 +11,7 @@ from amc_pymc.evidence.bridge import Bridge, bridge
 from amc_pymc.evidence.draws_bridge import Stage, bridge_draws
 from amc_pymc.evidence.pilot import Pilot, explore, overlooked
 from amc_pymc.evidence.portfolio import ARMS, Portfolio, make_portfolio
+from amc_pymc.evidence.settings import PilotSettings
 from amc_pymc.evidence.watch import Watch
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Bridge",
     "ImportanceArm",
     "Pilot",
+    "PilotSettings",
     "Portfolio",
     "QuasiArm",
     "SequentialArm",

@@ -97,7 +97,9 @@ def run_chains(
     seen, last, kernel, size = x, (math.nan, 0.0), HMC(n_leapfrog=4), None
     for number in range(settings.rounds[1]):
         scale = scale_of(seen, dense=path.n_dim <= settings.dense)
-        kernel, tuning, particles, spent = _tuned(path, particles, scale, kernel, size, settings, rng)
+        kernel, tuning, particles, spent = _tuned(
+            path, particles, scale, kernel, size, settings, rng
+        )
         size = tuning.size
         moved, heights, particles = _moved(path, particles, kernel, tuning, settings.warm_up, rng)
         gradients += spent + settings.warm_up * settings.chains * kernel.n_leapfrog
@@ -163,7 +165,8 @@ def _tuned(
         if abs(wanted - kernel.n_leapfrog) <= 0.25 * kernel.n_leapfrog:
             break
         kernel = HMC(n_leapfrog=wanted, jitter=kernel.jitter)
-    return kernel, Tuning(min(size, kernel.max_size), scale), particles, spent
+    found = tuned.tuning.size
+    return kernel, Tuning(min(found, kernel.max_size), scale), particles, spent
 
 
 def _moved(
