@@ -8,7 +8,9 @@ from amc_pymc.evidence.arms import (
     SequentialArm,
 )
 from amc_pymc.evidence.bridge import Bridge, bridge
+from amc_pymc.evidence.chains import Chains, ChainSettings, run_chains
 from amc_pymc.evidence.draws_bridge import Stage, bridge_draws
+from amc_pymc.evidence.from_chains import BridgedChains, bridge_chains, missing_evidence
 from amc_pymc.evidence.pilot import Pilot, explore, overlooked
 from amc_pymc.evidence.portfolio import ARMS, Portfolio, make_portfolio
 from amc_pymc.evidence.settings import PilotSettings
@@ -19,6 +21,9 @@ __all__ = [
     "GRADIENT_COST",
     "AnnealingArm",
     "Bridge",
+    "BridgedChains",
+    "ChainSettings",
+    "Chains",
     "ImportanceArm",
     "Pilot",
     "PilotSettings",
@@ -28,8 +33,11 @@ __all__ = [
     "Stage",
     "Watch",
     "bridge",
+    "bridge_chains",
     "bridge_draws",
     "explore",
     "make_portfolio",
+    "missing_evidence",
     "overlooked",
+    "run_chains",
 ]

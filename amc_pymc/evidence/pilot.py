@@ -17,6 +17,7 @@ from amc_pymc.evidence.conditionals import Conditionals, adapt_conditionals
 from amc_pymc.evidence.fit import adapted_to, best_share, joined, laplace_fit, moment, widened
 from amc_pymc.evidence.joint import Joint, PriorPath
 from amc_pymc.evidence.search import (
+    finite,
     modes_and_mixture,
     prior_searches,
     prior_summits,
@@ -182,7 +183,7 @@ def explore(
         share,
         variance,
         fit.unseen,
-        unfit=variance > settings.unfit,
+        unfit=fit.adapted is None or fit.adapted.relative_variance > settings.unfit,
     )
 
 
@@ -196,10 +197,12 @@ def _starts(
 ) -> np.ndarray:
     """Where searches for modes start (P, D): particles, prior draws, and the highest points seen."""
     n = prior_searches(seen.n_dim, ladder.evaluations + ladder.gradients, settings)
+    first = 2 * settings.starts
     sources = [
         spread(ladder.particles.x, 3 * settings.starts, rng),
         spread(cold, settings.starts, rng),
-        spread(seen.draw_prior(2 * n, rng), n, rng),
+        spread(seen.draw_prior(2 * first, rng), first, rng),
+        finite(seen.draw_prior(n - first, rng)),
         seen.highest(settings.starts // 2)[0],
     ]
     if seen.n_dim <= settings.prior_scanned_dimensions:

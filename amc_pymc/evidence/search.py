@@ -20,6 +20,7 @@ from amc_pymc.importance import (
 
 __all__ = [
     "distinct_ends",
+    "finite",
     "modes_and_mixture",
     "prior_searches",
     "prior_summits",
@@ -29,9 +30,14 @@ __all__ = [
 ]
 
 
+def finite(x: np.ndarray) -> np.ndarray:
+    """Those of some points (P, D) that are finite."""
+    return x[np.isfinite(x).all(axis=1)]
+
+
 def spread(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
     """Some points, far from each other: each next one is the furthest of those left."""
-    x = np.unique(x[np.isfinite(x).all(axis=1)], axis=0)
+    x = np.unique(finite(x), axis=0)
     if len(x) <= n:
         return x
     z = (x - np.median(x, axis=0)) / np.maximum(x.std(axis=0), 1e-300)

@@ -109,13 +109,13 @@ class PilotSettings:
     starts: int = 32
     few_starts: int = 4
     modes: int = 32
-    search_share: float = 0.25
+    search_share: float = 0.4
     search_cost: float = 10.0
-    most_searches: int = 512
+    most_searches: int = 1024
     cheap_dimensions: int = 8
     prior_scanned: int = 16_384
-    prior_scanned_dimensions: int = 6
-    neighbours: int = 3
+    prior_scanned_dimensions: int = 5
+    neighbours: int = 2
     same: float = 0.05
     scanned: int = 24_576
     scanned_dimensions: int = 10
@@ -136,7 +136,7 @@ class PilotSettings:
     negligible: float = 10.0
     wide_share: float = 0.15
     wider: float = 1.5
-    unfit: float = 10.0
+    unfit: float = 50.0
     thin: float = math.log(20.0)
     checked: int = 4096
     covered: float = 0.01

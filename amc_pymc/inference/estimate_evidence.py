@@ -21,16 +21,23 @@ from amc_pymc.combination import Cost, as_arms
 from amc_pymc.evidence import (
     ARMS,
     GRADIENT_COST,
+    BridgedChains,
     ImportanceArm,
     Pilot,
     Portfolio,
     Watch,
+    bridge_chains,
     make_portfolio,
     overlooked,
 )
 from amc_pymc.extract.particles import counted
 from amc_pymc.inference.combine_estimators import Weights, check_choices, combine_estimators
-from amc_pymc.inference.evidence_from_draws import evidence_from_draws
+from amc_pymc.inference.evidence_from_chains import (
+    covering_error,
+    evidence_from_chains,
+    unlike_chains,
+)
+from amc_pymc.inference.evidence_from_draws import budget_of, evidence_from_draws
 from amc_pymc.inference.evidence_model import (
     Elsewhere,
     compiled_particles,
@@ -52,6 +59,7 @@ from amc_pymc.inference.evidence_results import (
     warn,
 )
 from amc_pymc.kernels import Kernel, make_kernel
+from amc_pymc.kernels.slice import Slice
 from amc_pymc.rng import RandomSeed, spawn_generators
 
 __all__ = ["estimate_evidence"]
@@ -232,21 +240,35 @@ def estimate_evidence(
     densities, compiling = compiled_particles(model)
     begin = time.process_time()
     moves = particle_kernel(model, densities, kernel)
-    pilot_rng, combine_rng, posterior_rng, last_rng = spawn_generators(words, 4)
+    pilot_rng, combine_rng, posterior_rng, last_rng, chains_rng = spawn_generators(words, 5)
+    by_chains = names is None and not own and not densities.discrete.any()
+    by_chains = by_chains and not isinstance(moves, Slice)  # which is not reversible
     elsewhere = None if executor is None else Elsewhere(executor)
     with one_blas_thread():
         with counted() as counts:
-            pilot = explored(model, densities, moves, pilot_rng)
+            pilot = explored(model, densities, moves, pilot_rng, chains=by_chains)
             price = _price(cost, pilot, time.process_time() - begin)
+            bridged = None
+            if by_chains and pilot.unfit:
+                bridged = bridge_chains(
+                    densities, pilot, moves, chains_rng, target=target_mcse,
+                    budget=budget_of(None if price is None else max_cost, str(cost), counts, begin),
+                )  # fmt: skip
+                if pilot.adapted is None or bridged.answers(target_mcse, pilot):
+                    return evidence_from_chains(
+                        bridged, pilot, model, densities, counts, moves.name, target=target_mcse,
+                        max_cost=max_cost, draws=draws, chains=chains, compiling=compiling, begin=begin,
+                    )  # fmt: skip
             seen = Watch(densities)
             portfolio = make_portfolio(
-                densities if pilot.adapted is None else seen, pilot, moves, pilot_rng,
+                densities if pilot.adapted is None else seen,
+                pilot if bridged is None else replace(pilot, adapted=None), moves, pilot_rng,
                 names=names, target=target_mcse,
                 budget=math.inf if max_cost is None or price is None else max_cost / price,
             )  # fmt: skip
             portfolio.arms = _priced(portfolio.arms, price) | own
             left, flags = _left(
-                max_cost, _spent(pilot, portfolio) * (price or 0.0), portfolio, cost
+                max_cost, _spent(pilot, portfolio, bridged) * (price or 0.0), portfolio, cost
             )
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
@@ -271,6 +293,8 @@ def estimate_evidence(
             "n_likelihood": n_values + n_gradients, "n_gradient": n_gradients, "n_nan": n_nan,
         }  # fmt: skip
         flags += _flags(numbers, pilot, tree) + missed_mode(numbers, pilot, missed)
+        flags += unlike_chains(numbers, bridged)
+        numbers["log_evidence_mcse"] = covering_error(numbers, pilot, bridged)
         found = _add_posterior(tree, model, densities, pilot, draws, chains, posterior_rng)
         flags += running_off(model, densities, found)
     numbers["compile_seconds"] = compiling
@@ -340,10 +364,11 @@ def _named(arms: Any) -> tuple[list[str] | None, dict[str, Any]]:
     return names, own
 
 
-def _spent(pilot: Pilot, portfolio: Portfolio) -> float:
-    """Evaluations of the pilot runs, gradients counting for two."""
+def _spent(pilot: Pilot, portfolio: Portfolio, bridged: BridgedChains | None = None) -> float:
+    """Evaluations of the pilot runs and of chains, gradients counting for two."""
     evaluations = pilot.evaluations + portfolio.evaluations
-    return evaluations + GRADIENT_COST * (pilot.gradients + portfolio.gradients)
+    by_chains = 0.0 if bridged is None else bridged.cost
+    return evaluations + GRADIENT_COST * (pilot.gradients + portfolio.gradients) + by_chains
 
 
 def _price(cost: Cost, pilot: Pilot, seconds: float) -> float | None:

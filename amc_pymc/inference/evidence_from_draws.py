@@ -33,7 +33,7 @@ from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
 from amc_pymc.rng import spawn_generators
 
-__all__ = ["evidence_from_draws"]
+__all__ = ["bridge_flags", "budget_of", "evidence_from_draws", "stage_arms"]
 
 #: R-hat, effective draws of a chain, the most of them in all, and mean copies of a draw that are flagged.
 _R_HAT, _FEW, _ENOUGH, _COPIES = 1.02, 100.0, 400.0, 1.5
@@ -70,7 +70,7 @@ def evidence_from_draws(
         if wrong := foreign_density(idata, log_density):
             raise ValueError(f"{wrong}.")
         health = health_of(idata, x)
-        allowed = _budget(max_cost, cost, counts, begin)
+        allowed = budget_of(max_cost, cost, counts, begin)
         with progress("Bridging", None, enabled=progressbar) as bar:
             stages = bridge_draws(
                 densities, x, kernel, rng, target=target, budget=allowed,
@@ -85,12 +85,12 @@ def evidence_from_draws(
         "compile_seconds": compiling,
         "cpu_seconds": time.process_time() - begin,
     }
-    flags = _draws_flags(health, x) + _bridge_flags(stages, target, max_cost)
+    flags = _draws_flags(health, x) + bridge_flags(stages, target, max_cost)
     flags += uncertain(numbers)
     return _tree(idata, posterior, model, numbers, flags, stages, kernel)
 
 
-def _budget(
+def budget_of(
     max_cost: float | None, cost: str, counts: np.ndarray, begin: float
 ) -> Callable[[float], bool]:
     """Whether a stage of some evaluations still fits in the budget."""
@@ -157,7 +157,7 @@ def _draws_flags(health: Health, x: np.ndarray) -> list[str]:
     return flags
 
 
-def _bridge_flags(stages: list[Stage], target: float | None, max_cost: float | None) -> list[str]:
+def bridge_flags(stages: list[Stage], target: float | None, max_cost: float | None) -> list[str]:
     """What the bridge shows."""
     last, flags = stages[-1], []
     if last.log_z == -math.inf:
@@ -206,7 +206,7 @@ def _tree(idata, posterior, model, numbers, flags, stages, kernel) -> xr.DataTre
         stats = idata["sample_stats"].to_dataset()
         ragged = [name for name, v in stats.data_vars.items() if v.dtype == object]
         tree["sample_stats"] = xr.DataTree(stats.drop_vars(ragged))  # no file can hold them
-    tree["arms"] = xr.DataTree(_arms(stages))
+    tree["arms"] = xr.DataTree(stage_arms(stages))
     tree["evidence"] = xr.DataTree(
         evidence_group(
             numbers,
@@ -223,7 +223,7 @@ def _tree(idata, posterior, model, numbers, flags, stages, kernel) -> xr.DataTre
     return tree
 
 
-def _arms(stages: list[Stage]) -> xr.Dataset:
+def stage_arms(stages: list[Stage]) -> xr.Dataset:
     """The stages as arms, of which the last one makes up the estimate."""
     names = ["bridge" if s.steps == 1 else f"annealed_{s.steps}" for s in stages]
     columns = {

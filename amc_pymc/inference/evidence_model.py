@@ -87,16 +87,21 @@ _COMPILING = threading.Lock()
 
 
 def explored(
-    model, densities: ParticleDensities, kernel: Kernel, rng: np.random.Generator
+    model,
+    densities: ParticleDensities,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    *,
+    chains: bool = False,
 ) -> Pilot:
-    """A pilot run.
+    """A pilot run; in many dimensions a short one, where chains may give the answer.
 
     Raises
     ------
     ValueError
         If the likelihood is zero wherever it was looked at, or unbounded.
     """
-    pilot = explore(densities, kernel, rng, fitted=not densities.discrete.any())
+    pilot = explore(densities, kernel, rng, fitted=not densities.discrete.any(), chains=chains)
     if wrong := running_off(model, densities, densities.constrain(pilot.ladder.particles.x)):
         raise ValueError(f"{wrong[0]}.")
     return pilot
