@@ -39,10 +39,10 @@ class ChainSettings:
         warming up.
     """
 
-    chains: int = 64
+    chains: int = 32
     warm_up: int = 12
     rounds: tuple[int, int] = (3, 12)
-    draws: tuple[int, int] = (64, 1024)
+    draws: tuple[int, int] = (128, 2048)
     r_hat: float = 1.05
     leapfrog: int = 64
     dense: int = 400

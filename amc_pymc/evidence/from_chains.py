@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ __all__ = ["BridgedChains", "bridge_chains", "missing_evidence", "prior_error"]
 _PER_STEP, _CORRELATED = 1.0 / 0.6 - 1.0, 1.6
 #: Standard errors, and nats beside them, by which the climb from the prior may find more.
 _ERRORS, _NATS = 3.0, 0.1
+#: Parts of the wanted error, whose squares add up to one, that are left to chains that differ and to the bridge.
+_OF_TARGET = (0.6, 0.8)
 #: R-hat of the chains that is believed.
 _R_HAT = 1.05
 
@@ -95,6 +98,10 @@ def bridge_chains(
     -------
     BridgedChains
     """
+    settings = settings or ChainSettings()
+    if target is not None:
+        settings = replace(settings, r_hat=min(settings.r_hat, 1.0 + _OF_TARGET[0] * target))
+        target = _OF_TARGET[1] * target
     chains = run_chains(path, pilot.ladder.particles.x, rng, settings)
     stages = bridge_draws(path, chains.draws, kernel, rng, target=target, budget=budget)
     return BridgedChains(chains, stages)
