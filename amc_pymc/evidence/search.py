@@ -111,14 +111,9 @@ def prior_summits(joint: Joint, x: np.ndarray, settings: PilotSettings = DEFAULT
     A narrow mode far from a wide one is below the slopes of the wide one nearly everywhere, but the point closest to
     it is higher than those around it.
     """
-    log_f = np.concatenate(
-        [
-            joint.log_density(x[i : i + settings.scan_block])
-            for i in range(0, len(x), settings.scan_block)
-        ]
-    )
-    possible = np.isfinite(log_f) & np.isfinite(x).all(axis=1)
-    x, log_f = x[possible], log_f[possible]
+    x = finite(x)
+    log_f = joint.log_density(x)
+    x, log_f = x[log_f > -np.inf], log_f[log_f > -np.inf]
     n_neighbours = settings.neighbours * joint.n_dim + 1
     if len(x) <= n_neighbours:
         return x

@@ -109,11 +109,11 @@ class PilotSettings:
     starts: int = 32
     few_starts: int = 4
     modes: int = 32
-    search_share: float = 0.4
+    search_share: float = 0.25
     search_cost: float = 10.0
-    most_searches: int = 1024
+    most_searches: int = 512
     cheap_dimensions: int = 8
-    prior_scanned: int = 16_384
+    prior_scanned: int = 8192
     prior_scanned_dimensions: int = 5
     neighbours: int = 2
     same: float = 0.05
