@@ -98,6 +98,11 @@ def estimate_evidence(
     the least cost (:func:`combine_estimators`); the last, certifying round has a size fixed before it
     begins, so that its estimate of Z is exactly unbiased.
 
+    Where no mixture is close to the posterior, and in more than 40 dimensions where Laplace's approximation is not, own chains of
+    Hamiltonian Monte Carlo and a bridge, as with `idata`, give the answer: if the chains agree and the climb from the prior does not
+    find more. Otherwise, in up to 40 dimensions, the estimators that start at the prior do. The answer of a bridge is consistent, not
+    unbiased.
+
     With `idata`, draws from the posterior that you have, there is neither a pilot run nor a bandit: a
     Gaussian q is fitted to one half of the draws and bridged with the other half, and the other way round. The bridge
     of least error (Meng & Wong 1996) solves
@@ -129,7 +134,7 @@ def estimate_evidence(
         Estimators: names, of "importance_rqmc", "importance", "ais_reference", "smc_reference", "smc",
         "ais_400", "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and
         ``sample(n, rng)`` (as for :func:`combine_estimators`). "default" is all of the named ones
-        that the pilot run does not show to be hopeless.
+        that the pilot run does not show to be hopeless, or chains and a bridge.
     policy : str, Policy or class, default "lcb"
         As for :func:`combine_estimators`.
     cost : "count", "cpu" or callable, default "count"
@@ -161,6 +166,10 @@ def estimate_evidence(
         draws, cost, weight; those left out with the reason. ``estimate``, ``rounds``, ``pulls``: as from
         :func:`combine_estimators`. ``posterior``: draws by sampling importance resampling, or from the pilot
         run where weights are too uneven (its attribute ``source``). ``observed_data``, ``constant_data``.
+
+        Where own chains and a bridge gave the answer, attribute ``method`` of ``evidence`` says so, there are no groups ``estimate``,
+        ``rounds`` and ``pulls``, ``log_evidence_iv`` is the same number again, and ``evidence`` has ``n_steps``, ``overlap``, ``bridge_ess``
+        and ``r_hat``, as with `idata`.
 
         With `idata`: ``evidence`` with ``n_steps`` (T), ``overlap`` of Gaussian and posterior (1 if they are the same),
         ``bridge_ess`` (effective draws that carry the estimate), ``r_hat`` and ``ess_bulk`` of the worst unconstrained
