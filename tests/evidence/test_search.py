@@ -79,9 +79,10 @@ def test_summits_leave_out_what_is_impossible():
 def test_searches_follow_what_the_climb_cost():
     assert prior_searches(5, 0.0) == 2 * DEFAULTS.starts
     assert prior_searches(5, 1e9) == DEFAULTS.most_searches
-    some = prior_searches(5, 20_000.0)
-    assert some == int(DEFAULTS.search_share * 20_000.0 / (10.0 * math.sqrt(5.0)))
-    assert prior_searches(5, 20_000.0, PilotSettings(search_share=0.8)) == pytest.approx(
+    some = prior_searches(5, 10_000.0)
+    assert some == int(DEFAULTS.search_share * 10_000.0 / (10.0 * math.sqrt(5.0)))
+    assert prior_searches(5, 10_000.0, PilotSettings(search_share=0.5)) == pytest.approx(
         2 * some, abs=1
     )
-    assert prior_searches(100, 1e9) < 0.1 * DEFAULTS.most_searches
+    assert prior_searches(16, 1e9) == DEFAULTS.most_searches // 2
+    assert prior_searches(100, 1e9) == 2 * DEFAULTS.starts

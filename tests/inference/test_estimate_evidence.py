@@ -645,8 +645,8 @@ def blinded(monkeypatch):
     """A pilot run that is left without what it finds of a narrow peak."""
     whole = module.explored
 
-    def explored(*args):
-        found = whole(*args)
+    def explored(*args, **settings):
+        found = whole(*args, **settings)
         near = np.abs(expit(found.laplace.means) - 0.531).max(axis=1) < 0.01
         means, choleskys = found.laplace.means[~near], found.laplace.choleskys[~near]
         slab = StudentTMixture([1.0], means, choleskys, 20.0)
