@@ -8,11 +8,14 @@ from amc_pymc.evidence.arms import (
     SequentialArm,
 )
 from amc_pymc.evidence.bridge import Bridge, bridge
+from amc_pymc.evidence.chains import Chains, ChainSettings, run_chains
 from amc_pymc.evidence.coverage import effective_beside
 from amc_pymc.evidence.draws_bridge import Stage, bridge_draws
+from amc_pymc.evidence.from_chains import BridgedChains, bridge_chains, missing_evidence
 from amc_pymc.evidence.pilot import Pilot, explore, overlooked
 from amc_pymc.evidence.portfolio import ARMS, Portfolio, make_portfolio
 from amc_pymc.evidence.posterior import PosteriorDraws, posterior_draws
+from amc_pymc.evidence.settings import PilotSettings
 from amc_pymc.evidence.watch import Highest, Watch, collected
 
 __all__ = [
@@ -20,9 +23,13 @@ __all__ = [
     "GRADIENT_COST",
     "AnnealingArm",
     "Bridge",
+    "BridgedChains",
+    "ChainSettings",
+    "Chains",
     "Highest",
     "ImportanceArm",
     "Pilot",
+    "PilotSettings",
     "Portfolio",
     "PosteriorDraws",
     "QuasiArm",
@@ -30,11 +37,14 @@ __all__ = [
     "Stage",
     "Watch",
     "bridge",
+    "bridge_chains",
     "bridge_draws",
     "collected",
     "effective_beside",
     "explore",
     "make_portfolio",
+    "missing_evidence",
     "overlooked",
     "posterior_draws",
+    "run_chains",
 ]

@@ -13,7 +13,7 @@ from amc_pymc.annealing import WhitenedPath, anneal, anneal_back
 from amc_pymc.evidence.bridge import Bridge, bridge
 from amc_pymc.kernels import Kernel, Path, Tuning, scale_of, start, tune
 
-__all__ = ["Half", "Stage", "bridge_draws", "bridge_stage", "halves_of"]
+__all__ = ["Half", "Stage", "bridge_draws", "bridge_stage", "halves_of", "tension_of"]
 
 #: Annealing steps between the Gaussian and the posterior, one after the other.
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -26,6 +26,8 @@ _TUNED = 128
 #: Effective draws and overlap below which the error of a stage is not believed, and standard errors, and nats
 #: beside them, by which its halves may differ.
 _FEWEST, _OVERLAP, _ERRORS, _APART = 25.0, 0.02, 4.0, 0.1
+#: Standard errors by which its ends may differ.
+_TENSE = 5.0
 
 
 class Half(NamedTuple):
@@ -183,6 +185,17 @@ def bridge_draws(
             break
         steps = _affordable(_next(stage, target, halves), stage.steps, halves, budget)
     return stages
+
+
+def tension_of(stages: list[Stage]) -> float:
+    """Nats by which the ends differ, in the stage where it is clearest; 0 where errors explain it.
+
+    An estimate that leans on the draws and one that leans on the Gaussian have the same expectation, unless the draws
+    are not from the posterior.
+    """
+    known = [s.tension for s in stages if 0.0 < s.tension[1] < math.inf]
+    gap, error = max(known, key=lambda t: abs(t[0]) / t[1], default=(0.0, math.inf))
+    return gap if abs(gap) > _TENSE * error + _APART else 0.0
 
 
 def halves_of(joint: Path, draws: np.ndarray) -> tuple[Half, Half]:

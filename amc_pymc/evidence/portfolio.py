@@ -130,6 +130,8 @@ def make_portfolio(
             reason = "importance sampling from the reference is good enough"
             if pilot.reference is None:
                 reason = "no reference: some variables are discrete"
+                if pilot.unfit:
+                    reason = "no fitted mixture is close to the posterior"
             out.left_out.setdefault(name, reason)
             continue
         out.arms[name], prices[name] = made

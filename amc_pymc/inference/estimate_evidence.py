@@ -2,85 +2,40 @@
 
 from __future__ import annotations
 
-import math
 import time
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import numpy as np
 import xarray as xr
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Cost, as_arms
-from amc_pymc.evidence import (
-    ARMS,
-    Pilot,
-    Portfolio,
-    Watch,
-    effective_beside,
-    make_portfolio,
-    overlooked,
-    posterior_draws,
-)
-from amc_pymc.extract.marginal_particles import Densities
-from amc_pymc.inference.combination_run import (
-    Budget,
-    Choices,
-    Combined,
-    Weights,
-    check_choices,
-    combined,
-    positive_number,
-)
+from amc_pymc.evidence import ARMS
+from amc_pymc.inference.combination_run import Choices, Weights, check_choices, positive_number
 from amc_pymc.inference.evidence_from_draws import evidence_from_draws
 from amc_pymc.inference.evidence_model import (
-    Elsewhere,
-    Tally,
     compiled_particles,
     context_model,
-    explored,
     one_blas_thread,
     particle_kernel,
-    running_off,
     seed_words,
 )
-from amc_pymc.inference.evidence_results import (
-    Evidence,
-    add_data_groups,
-    disagreements,
-    draws_group,
-    evidence_group,
-    missed_mode,
-    nan_flags,
-    uncertain,
-)
-from amc_pymc.inference.flags import Flag, flag, warn_of
+from amc_pymc.inference.evidence_results import add_data_groups, evidence_group
+from amc_pymc.inference.evidence_run import Asked, Generators, run_evidence
+from amc_pymc.inference.flags import warn_of
 from amc_pymc.inference.marginal_effects import (
     Marginalize,
     chosen_effects,
     describe,
-    enough_nodes,
-    quadrature,
     say_if_dear,
 )
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.rng import RandomSeed, spawn_generators
 
 __all__ = ["estimate_evidence"]
-
-#: Share of the posterior that a reference may miss without a flag.
-_UNCOVERED = 0.1
-#: Weight from which on an arm matters to the estimate, and effective prior draws that reach what a reference misses
-#: from which on importance sampling knows of it.
-_MATTERS, _REACHED = 0.1, 100.0
-#: Errors by which the two combined estimates may differ.
-_APART = 5.0
-#: Share of the posterior draws that must be different.
-_DISTINCT = 0.5
 
 
 def estimate_evidence(
@@ -109,6 +64,11 @@ def estimate_evidence(
     sequential Monte Carlo from the prior and from the mixture. A bandit learns which reaches the error at
     the least cost (:func:`combine_estimators`); the last, certifying round has a size fixed before it
     begins, so that its estimate of Z is exactly unbiased.
+
+    Where no mixture is close to the posterior, and in more than 40 dimensions where Laplace's approximation is not, own chains of
+    Hamiltonian Monte Carlo and a bridge, as with `idata`, give the answer: if the chains agree and the climb from the prior does not
+    find more. Otherwise, in up to 40 dimensions, the estimators that start at the prior do. The answer of a bridge is consistent, not
+    unbiased.
 
     With `idata`, draws from the posterior that you have, there is neither a pilot run nor a bandit: a
     Gaussian q is fitted to one half of the draws and bridged with the other half, and the other way round. The bridge
@@ -159,7 +119,7 @@ def estimate_evidence(
         Estimators: names, of "importance_rqmc", "importance", "ais_reference", "smc_reference", "smc",
         "ais_400", "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and
         ``sample(n, rng)`` (as for :func:`combine_estimators`). "default" is all of the named ones
-        that the pilot run does not show to be hopeless.
+        that the pilot run does not show to be hopeless, or chains and a bridge.
     policy : str, Policy or class, default "lcb"
         As for :func:`combine_estimators`.
     cost : "count", "cpu" or callable, default "count"
@@ -196,6 +156,10 @@ def estimate_evidence(
         Where effects are integrated out: ``quadrature_error``, what the quadrature adds to ``log_evidence`` in nats, and
         the attributes ``marginalized`` and ``quadrature`` of ``evidence``. ``posterior`` has no draws of the
         effects; :func:`recover_marginals` adds them.
+
+        Where own chains and a bridge gave the answer, attribute ``method`` of ``evidence`` says so, there are no groups ``estimate``,
+        ``rounds`` and ``pulls``, ``log_evidence_iv`` is the same number again, and ``evidence`` has ``n_steps``, ``overlap``, ``bridge_ess``
+        and ``r_hat``, as with `idata`.
 
         With `idata`: ``evidence`` with ``n_steps`` (T), ``overlap`` of Gaussian and posterior (1 if they are the same),
         ``bridge_ess`` (effective draws that carry the estimate), ``r_hat`` and ``ess_bulk`` of the worst unconstrained
@@ -278,41 +242,24 @@ def estimate_evidence(
     say_if_dear(densities)
     begin = time.process_time()
     moves = particle_kernel(model, densities, kernel)
-    rngs = _Generators(*spawn_generators(words, 5))
+    rngs = Generators(*spawn_generators(words, 6))
     with one_blas_thread():
-        found = _run(model, densities, moves, asked, rngs, executor, progressbar)
-        tree, flags = found.combined.tree, found.combined.flags
-        _add_posterior(found, model, asked, rngs)
-    numbers = found.numbers | found.tally.numbers()
+        found = run_evidence(model, densities, moves, asked, rngs, executor, progressbar)
+    numbers, tree = found.numbers | found.tally.numbers(), found.tree
     numbers["compile_seconds"] = compiling
     numbers["cpu_seconds"] = time.process_time() - begin + found.seconds_elsewhere
-    _finish_arms(tree, found.portfolio)
-    tree["evidence"] = xr.DataTree(
-        evidence_group(
-            numbers, flags, weights=weights, kernel=moves.name, unbiased=tree.attrs["unbiased"]
-        )
-    )
+    group = evidence_group(numbers, found.flags, kernel=moves.name, **found.attrs)
+    tree["evidence"] = xr.DataTree(group)
     tree["evaluations"] = xr.DataTree(found.tally.dataset())
     describe(tree, found.densities)
     add_data_groups(tree, model)
     tree.attrs["sampling_method"] = "estimate_evidence"
-    warn_of(flags, "Model evidence", stacklevel=2)
+    tree.attrs["inference_library"] = "amc_pymc"
+    warn_of(found.flags, "Model evidence", stacklevel=2)
     return tree
 
 
-class _Asked(NamedTuple):
-    """What the user wants, checked."""
-
-    names: list[str] | None
-    own: dict[str, Any]
-    target: float | None
-    max_cost: float | None
-    choices: Choices
-    draws: int
-    chains: int
-
-
-def _asked(arms, target, max_cost, choices: Choices, draws, chains) -> _Asked:
+def _asked(arms, target, max_cost, choices: Choices, draws, chains) -> Asked:
     names, own = _named(arms)
     check_choices(
         choices,
@@ -321,74 +268,7 @@ def _asked(arms, target, max_cost, choices: Choices, draws, chains) -> _Asked:
         n_arms=None if names is None else len(names) + len(own),
     )
     counts = positive_int("draws", draws), positive_int("chains", chains)
-    return _Asked(names, own, target, max_cost, choices, *counts)
-
-
-class _Generators(NamedTuple):
-    """Streams of random numbers, one for each part of a run."""
-
-    pilot: np.random.Generator
-    arms: np.random.Generator
-    posterior: np.random.Generator
-    search: np.random.Generator
-    checks: np.random.Generator
-
-
-class _Found(NamedTuple):
-    """What a run has found, before it is put in order."""
-
-    densities: Densities
-    pilot: Pilot
-    portfolio: Portfolio
-    combined: Combined
-    numbers: Evidence
-    tally: Tally
-    seconds_elsewhere: float
-    kernel: Kernel
-
-
-def _run(
-    model, densities, moves, asked: _Asked, rngs: _Generators, executor, progressbar: bool
-) -> _Found:
-    """Pilot run, combination of arms, checks."""
-    tally, begin, cost = Tally(), time.process_time(), asked.choices.cost
-    with tally.stage("pilot"):
-        pilot = explored(model, densities, moves, rngs.pilot)
-        densities = enough_nodes(densities, pilot.ladder.particles.x, asked.target)
-    seen = Watch(densities)
-    price = _price(cost, tally.cost, time.process_time() - begin)
-    with tally.stage("pilot"):
-        portfolio = make_portfolio(
-            densities if pilot.adapted is None else seen, pilot, moves, rngs.pilot,
-            names=asked.names, target=asked.target,
-            budget=math.inf if asked.max_cost is None or price is None else asked.max_cost / price,
-        )  # fmt: skip
-    arms = as_arms(_priced(portfolio.arms, price) | asked.own)
-    left, flags = _left(asked.max_cost, tally.cost * (price or 0.0), portfolio, cost)
-    elsewhere = None if executor is None else Elsewhere(executor, seen.memory)
-    with tally.stage("arms"):
-        found = combined(
-            arms,
-            Budget(math.inf if left is None else left, "cost", asked.target),
-            asked.choices,
-            random_seed=rngs.arms,
-            executor=elsewhere,  # type: ignore[arg-type]
-            progressbar=progressbar,
-        )
-    if elsewhere is not None:
-        tally.add("arms", elsewhere.counts)
-    numbers = _numbers(found.tree, asked.choices.weights)
-    with tally.stage("checks"):
-        missed = max(pilot.missed, overlooked(seen, pilot, rngs.search))
-        flags += found.flags + _flags(numbers, pilot, found)
-        flags += _uncovered(pilot, found, densities, rngs.checks)
-        flags += nan_flags(numbers, tally.numbers(), densities, pilot, rngs.checks)
-        flags += uncertain(numbers) + disagreements(numbers, pilot)
-        flags += missed_mode(numbers, pilot, missed)
-        flags += quadrature(numbers, densities, pilot.ladder.particles.x, asked.target)
-    seconds = 0.0 if elsewhere is None else elsewhere.seconds
-    combination = Combined(found.tree, flags)
-    return _Found(densities, pilot, portfolio, combination, numbers, tally, seconds, moves)
+    return Asked(names, own, target, max_cost, choices, *counts)
 
 
 def _check(target, budget) -> None:
@@ -436,112 +316,3 @@ def _named(arms: Any) -> tuple[list[str] | None, dict[str, Any]]:
                 f"arm {arm.name!r} must return logarithms of estimates, and say so by scale = 'log'."
             )
     return names, own
-
-
-def _price(cost: Cost, spent: float, seconds: float) -> float | None:
-    """Cost of an evaluation of the model, in the units asked for; None if nobody knows."""
-    if cost == "count":
-        return 1.0
-    return seconds / spent if cost == "cpu" else None
-
-
-def _priced(arms: dict[str, Any], price: float | None) -> dict[str, Any]:
-    """Arms with their costs, as far as known in advance, in the units asked for."""
-    if price == 1.0 or not arms:
-        return arms
-    return {
-        a.name: replace(a, cost=None if a.cost is None or price is None else a.cost * price)
-        for a in as_arms(arms)
-    }
-
-
-def _left(
-    max_cost: float | None, spent: float, portfolio: Portfolio, cost: Cost
-) -> tuple[float | None, list[Flag]]:
-    """What is left to spend after the pilot run: at least something."""
-    if max_cost is None:
-        return None, []
-    least = sum(getattr(a, "cost", None) or 1.0 for a in portfolio.arms.values())
-    least = 3.0 * least if cost == "count" else 0.1 * spent
-    if max_cost - spent >= least:
-        return max_cost - spent, []
-    return least, [flag("pilot_over_budget", max_cost=max_cost, spent=spent, least=least)]
-
-
-def _numbers(tree, weights) -> Evidence:
-    estimate, arms = tree["estimate"].to_dataset(), tree["arms"].to_dataset()
-    headline = estimate.sel(weights=weights)
-    z = float(headline["log_mean"])
-    error = float(headline["log_mean_mcse"])
-    other = estimate.sel(weights="inverse_variance")
-    used = arms["weight"].values > 0.1
-    k = arms["pareto_k"].values[used]
-    return Evidence(
-        log_evidence=z,
-        log_evidence_mcse=error,
-        log_evidence_iv=float(other["log_mean"]),
-        log_evidence_iv_mcse=float(other["log_mean_mcse"]),
-        ess=0.0 if z == -math.inf else 1.0 / error**2 if error > 0.0 else math.inf,
-        pareto_k=float(np.nanmax(k)) if np.isfinite(k).any() else math.nan,
-    )
-
-
-def _flags(numbers: Evidence, pilot: Pilot, found: Combined) -> list[Flag]:
-    flags = []
-    z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
-    if z == -math.inf and all(f.name != "all_zero" for f in found.flags):
-        flags.append(flag("all_zero"))
-    other = numbers["log_evidence_iv"]
-    if abs(z - other) > _APART * error:
-        flags.append(flag("second_opinion", other=other, errors=abs(z - other) / error))
-    return flags
-
-
-def _uncovered(
-    pilot: Pilot, found: Combined, densities: Densities, rng: np.random.Generator
-) -> list[Flag]:
-    """A flag if the fitted reference misses much of the posterior and the estimate relies on it.
-
-    It does not if arms from the prior make it up, nor if importance sampling does and its draws from the prior reach
-    what the mixture has missed.
-    """
-    if pilot.uncovered <= _UNCOVERED:
-        return []
-    arms = found.tree["arms"].to_dataset()
-    weights = dict(zip(arms["arm"].values.tolist(), arms["weight"].values.tolist(), strict=True))
-    annealed = sum(weights.get(name, 0.0) for name in ("ais_reference", "smc_reference"))
-    weighted = sum(weights.get(name, 0.0) for name in ("importance", "importance_rqmc"))
-    if annealed + weighted < _MATTERS:
-        return []
-    if annealed < _MATTERS and effective_beside(densities, pilot, rng) >= _REACHED:
-        return []
-    return [flag("uncovered", share=pilot.uncovered)]
-
-
-def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:
-    """Names as those of evidence, and what was left out."""
-    arms = tree["arms"].to_dataset()
-    arms = arms.rename(log_mean="log_evidence", log_mean_mcse="log_evidence_mcse")
-    arms["cost"] = arms["draws"] * arms["cost_per_draw"]
-    arms.attrs["left_out"] = "; ".join(f"{k}: {v}" for k, v in portfolio.left_out.items())
-    tree["arms"] = xr.DataTree(arms)
-
-
-def _add_posterior(found: _Found, model, asked: _Asked, rngs: _Generators) -> None:
-    """Add draws of equal weight from the posterior, and flags of what is wrong with them."""
-    n, densities = asked.draws * asked.chains, found.densities
-    with found.tally.stage("posterior"):
-        drawn = posterior_draws(
-            densities, found.pilot, found.kernel, n, rngs.posterior, discrete=densities.discrete
-        )
-        terms = densities.values(drawn.x)
-    values = densities.constrain(drawn.x)
-    tree, flags = found.combined
-    posterior = draws_group(model, values, n_chains=asked.chains)
-    posterior.attrs |= {"source": drawn.source, "n_distinct": drawn.distinct}
-    stats = {"log_prior": terms[0], "log_likelihood_sum": terms[1], "lp": terms.sum(axis=0)}
-    tree["posterior"] = xr.DataTree(posterior)
-    tree["sample_stats"] = xr.DataTree(draws_group(model, stats, n_chains=asked.chains))
-    flags += running_off(model, densities, values)
-    if drawn.distinct < _DISTINCT * n:
-        flags.append(flag("few_distinct_draws", distinct=drawn.distinct, draws=n))

@@ -10,10 +10,14 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
-from amc_pymc.evidence import GRADIENT_COST
-from amc_pymc.evidence.draws_bridge import STEPS, Stage, bridge_draws
+from amc_pymc.evidence.draws_bridge import STEPS, Stage, bridge_draws, tension_of
 from amc_pymc.extract.particles import counted
-from amc_pymc.inference.evidence_model import compiled_particles, one_blas_thread, seed_words
+from amc_pymc.inference.evidence_model import (
+    compiled_particles,
+    cost_of,
+    one_blas_thread,
+    seed_words,
+)
 from amc_pymc.inference.evidence_results import (
     Evidence,
     add_data_groups,
@@ -40,14 +44,12 @@ from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
 from amc_pymc.rng import spawn_generators
 
-__all__ = ["evidence_from_draws"]
+__all__ = ["bridge_flags", "budget_of", "evidence_from_draws", "stage_arms"]
 
 #: R-hat, effective draws of a chain, the most of them in all, and mean copies of a draw that are flagged.
 _R_HAT, _FEW, _ENOUGH, _COPIES = 1.02, 100.0, 400.0, 1.5
 #: Share of draws lost to divergences from which a number is in doubt.
 _DIVERGENT = 0.001
-#: Standard errors, and nats beside them, by which the ends of a bridge may disagree.
-_ERRORS, _NATS = 5.0, 0.1
 
 
 def evidence_from_draws(
@@ -81,7 +83,7 @@ def evidence_from_draws(
             raise ValueError(f"{wrong}.")
         health, flat = health_of(idata, x), x.reshape(-1, x.shape[2])
         densities = enough_nodes(densities, flat, target)
-        allowed = _budget(max_cost, cost, counts, begin)
+        allowed = budget_of(max_cost, cost, lambda: cost_of(counts), begin)
         with progress("Bridging", None, enabled=progressbar) as bar:
             stages = bridge_draws(
                 densities, x, kernel, rng, target=target, budget=allowed,
@@ -97,26 +99,26 @@ def evidence_from_draws(
         "compile_seconds": compiling,
         "cpu_seconds": time.process_time() - begin,
     }
-    flags = _draws_flags(health, x) + _bridge_flags(stages, target, max_cost)
+    flags = _draws_flags(health, x) + bridge_flags(stages, target, max_cost)
     flags += doubts + uncertain(numbers)
     tree = _tree(idata, posterior, model, numbers, flags, stages, kernel)
     describe(tree, densities)
     return tree
 
 
-def _budget(
-    max_cost: float | None, cost: str, counts: np.ndarray, begin: float
+def budget_of(
+    max_cost: float | None, cost: str, spent: Callable[[], float], begin: float
 ) -> Callable[[float], bool]:
     """Whether a stage of some evaluations still fits in the budget."""
 
     def allowed(wanted: float) -> bool:
         if max_cost is None:
             return True
-        spent = float(counts[0]) + GRADIENT_COST * float(counts[1])
+        so_far = spent()
         if cost == "count":
-            return spent + wanted <= max_cost
+            return so_far + wanted <= max_cost
         seconds = time.process_time() - begin
-        return seconds * (1.0 + wanted / max(spent, 1.0)) <= max_cost
+        return seconds * (1.0 + wanted / max(so_far, 1.0)) <= max_cost
 
     return allowed
 
@@ -154,7 +156,7 @@ def _draws_flags(health: Health, x: np.ndarray) -> list[Flag]:
     return flags
 
 
-def _bridge_flags(stages: list[Stage], target: float | None, max_cost: float | None) -> list[Flag]:
+def bridge_flags(stages: list[Stage], target: float | None, max_cost: float | None) -> list[Flag]:
     """What the bridge shows."""
     last, flags = stages[-1], []
     if last.log_z == -math.inf:
@@ -167,8 +169,7 @@ def _bridge_flags(stages: list[Stage], target: float | None, max_cost: float | N
         )  # fmt: skip
     if not last.agree:
         flags.append(flag("halves_disagree", apart=last.apart))
-    gap, error = _tension(stages)
-    if abs(gap) > _ERRORS * error + _NATS:
+    if gap := tension_of(stages):
         flags.append(flag("foreign_draws", gap=gap))
     if target is not None and not last.mcse <= target:
         longest = last.steps == STEPS[-1]
@@ -184,12 +185,6 @@ def _steps(stage: Stage) -> str:
     return f"{stage.steps} annealing steps" if stage.steps > 1 else "a bridge without annealing"
 
 
-def _tension(stages: list[Stage]) -> tuple[float, float]:
-    """Disagreement of the ends in the stage where it is clearest, and its error."""
-    known = [s.tension for s in stages if 0.0 < s.tension[1] < math.inf]
-    return max(known, key=lambda t: abs(t[0]) / t[1], default=(0.0, math.inf))
-
-
 def _tree(idata, posterior, model, numbers, flags, stages, kernel) -> xr.DataTree:
     tree = xr.DataTree()
     tree["posterior"] = xr.DataTree(posterior.assign_attrs(source="idata"))
@@ -197,7 +192,7 @@ def _tree(idata, posterior, model, numbers, flags, stages, kernel) -> xr.DataTre
         stats = idata["sample_stats"].to_dataset()
         ragged = [name for name, v in stats.data_vars.items() if v.dtype == object]
         tree["sample_stats"] = xr.DataTree(stats.drop_vars(ragged))  # no file can hold them
-    tree["arms"] = xr.DataTree(_arms(stages))
+    tree["arms"] = xr.DataTree(stage_arms(stages))
     tree["evidence"] = xr.DataTree(
         evidence_group(
             numbers,
@@ -214,7 +209,7 @@ def _tree(idata, posterior, model, numbers, flags, stages, kernel) -> xr.DataTre
     return tree
 
 
-def _arms(stages: list[Stage]) -> xr.Dataset:
+def stage_arms(stages: list[Stage]) -> xr.Dataset:
     """The stages as arms, of which the last one makes up the estimate."""
     names = ["bridge" if s.steps == 1 else f"annealed_{s.steps}" for s in stages]
     columns = {

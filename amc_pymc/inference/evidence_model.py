@@ -39,6 +39,7 @@ __all__ = [
     "Tally",
     "compiled_particles",
     "context_model",
+    "cost_of",
     "explored",
     "one_blas_thread",
     "particle_kernel",
@@ -120,15 +121,22 @@ _MOST_COMPILED = 4
 _COMPILING = threading.Lock()
 
 
-def explored(model, densities: Densities, kernel: Kernel, rng: np.random.Generator) -> Pilot:
-    """A pilot run.
+def explored(
+    model,
+    densities: Densities,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    *,
+    chains: bool = False,
+) -> Pilot:
+    """A pilot run; in many dimensions a short one, where chains may give the answer.
 
     Raises
     ------
     ValueError
         If the likelihood is zero wherever it was looked at, or unbounded.
     """
-    pilot = explore(densities, kernel, rng, fitted=not densities.discrete.any())
+    pilot = explore(densities, kernel, rng, fitted=not densities.discrete.any(), chains=chains)
     if wrong := running_off(model, densities, densities.constrain(pilot.ladder.particles.x)):
         raise ValueError(f"{wrong[0].message}.")
     return pilot
@@ -254,6 +262,11 @@ def _measured(function: Callable, *args: Any) -> tuple[Any, np.ndarray, list, fl
         return found, counts, seen.parts(), time.thread_time() - begin, os.getpid()
 
 
+def cost_of(counts: np.ndarray) -> float:
+    """Evaluations of counts (3,), gradients counting for two."""
+    return float(counts[0] + GRADIENT_COST * counts[1])
+
+
 class Tally:
     """Evaluations of the model by stage of a run: the one place where a run counts them.
 
@@ -290,8 +303,7 @@ class Tally:
     @property
     def cost(self) -> float:
         """Evaluations, gradients counting for two."""
-        values, gradients, _ = self.total()
-        return float(values + GRADIENT_COST * gradients)
+        return cost_of(self.total())
 
     def numbers(self) -> dict[str, int]:
         """Totals as they are reported: ``n_likelihood`` counts points with gradients, too."""

@@ -13,7 +13,7 @@ import xarray as xr
 
 from arviz_stats.base import array_stats
 
-from amc_pymc.evidence import Pilot
+from amc_pymc.evidence import Pilot, PosteriorDraws
 from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.extract.particles import counted
 from amc_pymc.inference.flags import Flag, flag, flag_attributes
@@ -22,6 +22,7 @@ from amc_pymc.logweights import LogWeights, summarise_log_weights, trusted_varia
 __all__ = [
     "Evidence",
     "add_data_groups",
+    "add_posterior",
     "disagreements",
     "draws_group",
     "evidence_group",
@@ -40,6 +41,8 @@ _ERRORS, _NATS = 5.0, 0.1
 _PER_STEP = 1.0 / 0.6 - 1.0
 #: Points of the fitted reference at which it is looked how many are nan.
 _LOOKED_AT = 4096
+#: Share of the posterior draws that must be different.
+_DISTINCT = 0.5
 
 
 class Evidence(dict):
@@ -191,6 +194,21 @@ def draws_group(model, values: dict[str, np.ndarray], *, n_chains: int) -> xr.Da
         sample_dims=["chain", "draw"],
         check_conventions=False,  # more chains than draws are what was asked for
     )
+
+
+def add_posterior(
+    tree: xr.DataTree, model, densities: Densities, drawn: PosteriorDraws, n_chains: int
+) -> tuple[dict[str, np.ndarray], list[Flag]]:
+    """Add draws of equal weight with their log densities; return the draws, and a flag if few are different."""
+    values, terms = densities.constrain(drawn.x), densities.values(drawn.x)
+    posterior = draws_group(model, values, n_chains=n_chains)
+    posterior.attrs |= {"source": drawn.source, "n_distinct": drawn.distinct}
+    stats = {"log_prior": terms[0], "log_likelihood_sum": terms[1], "lp": terms.sum(axis=0)}
+    tree["posterior"] = xr.DataTree(posterior)
+    tree["sample_stats"] = xr.DataTree(draws_group(model, stats, n_chains=n_chains))
+    if drawn.distinct >= _DISTINCT * len(drawn.x):
+        return values, []
+    return values, [flag("few_distinct_draws", distinct=drawn.distinct, draws=len(drawn.x))]
 
 
 def _library():

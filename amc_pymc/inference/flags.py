@@ -93,6 +93,17 @@ FLAGS: dict[str, tuple[str, str, str]] = {
         "the estimate is too low by what the mode holds",
         "run again with another random_seed, whose pilot run may find the mode",
     ),
+    "own_chains_disagree": (
+        "the chains that the run has made do not agree (R-hat {r_hat:.2f})",
+        "parts of the posterior have wrong weights, and the estimate may be off by more than its error",
+        "reparametrise the model, or sample longer with pm.sample and pass idata",
+    ),
+    "chains_find_other": (
+        "own chains and a bridge find another evidence ({other:.2f} +- {error:.2f}), and no fitted mixture is close "
+        "to the posterior",
+        "one of the two misses a part of it, and the error is raised to cover the difference",
+        "sample long with pm.sample and compare with estimate_evidence(idata=...)",
+    ),
     "unbounded": (
         "{share:.0%} of the posterior draws of {variable!r} are as small or large as floating-point numbers get",
         "the likelihood or the posterior is unbounded, and the evidence not defined",

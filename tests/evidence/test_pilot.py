@@ -8,8 +8,9 @@ import pytest
 from scipy.special import expit
 from scipy.stats import norm
 
-from amc_pymc.evidence import ImportanceArm, explore, pilot
+from amc_pymc.evidence import ImportanceArm, PilotSettings, check, explore, fit, pilot, search
 from amc_pymc.evidence.conditionals import AdaptedConditionals, fit_conditionals
+from amc_pymc.evidence.joint import Joint
 from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from amc_pymc.kernels import DiscreteMetropolis, Mixed, RandomWalk, make_kernel
 from tests.annealing.problems import (
@@ -118,7 +119,7 @@ def test_a_spike_in_a_slab(seed):
 @pytest.mark.parametrize("kernel", ["slice", "random_walk", "langevin"])
 def test_other_kernels(kernel):
     path = Counts()
-    found = look(path, kernel=make_kernel(kernel), n_particles=200, n_moves=2)
+    found = look(path, kernel=make_kernel(kernel), settings=PilotSettings(particles=200, moves=2))
     assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
     assert found.ladder.particles.x.shape == (200, 2)
     assert_mean(weights(path, found), path.log_z)
@@ -228,9 +229,9 @@ def test_a_plateau():
 
 
 def covered(mixture, path, log_mean):
-    joint = pilot._Joint(path)
+    joint = Joint(path)
     adapted = AdaptedMixture(mixture, 1.0, 1.0, 1, log_mean, np.ones(1))
-    return pilot._uncovered(joint, path, adapted, np.random.default_rng(7))
+    return check._uncovered(joint, path, adapted, np.random.default_rng(7))
 
 
 def test_what_the_mixture_misses_and_prior_draws_see():
@@ -259,15 +260,15 @@ def test_what_the_mixture_misses_and_prior_draws_see():
 def test_a_reference_that_missed_a_mode_is_mended(monkeypatch):
     """At first only the mode on the right is known; draws from the prior see the other one."""
     path, calls = TwoModes(2, sd=0.5), []
-    search, choose, adapt = pilot._modes_and_mixture, pilot.choose_mixture, pilot.adapt_mixture
+    found, choose, adapt = search.modes_and_mixture, pilot.choose_mixture, fit.adapt_mixture
 
-    def blind(joint, starts):
+    def blind(joint, starts, settings):
         calls.append(len(starts))
-        return search(joint, starts[starts.sum(axis=1) > 0.0] if len(calls) < 3 else starts)
+        return found(joint, starts[starts.sum(axis=1) > 0.0] if len(calls) < 3 else starts)
 
-    monkeypatch.setattr(pilot, "_modes_and_mixture", blind)
+    monkeypatch.setattr(pilot, "modes_and_mixture", blind)
     monkeypatch.setattr(pilot, "choose_mixture", lambda x, *a, **k: choose(x[x[:, 0] > 0], *a, **k))
-    monkeypatch.setattr(pilot, "adapt_mixture", lambda *a, **k: adapt(*a, **k | {"rounds": 1}))
+    monkeypatch.setattr(fit, "adapt_mixture", lambda *a, **k: adapt(*a, **k | {"rounds": 1}))
     found = look(path)
     assert len(calls) >= 3
     assert len(found.modes) == 2
@@ -280,8 +281,8 @@ def test_a_lower_mode_is_not_crowded_out():
     path = TwoModes(3)
     starts = np.vstack([np.full((100, 3), 2.0), np.full((1, 3), -2.0)])
     starts += 0.1 * np.random.default_rng(8).standard_normal(starts.shape)
-    joint = pilot._Joint(path)
-    mixture, modes, log_evidence = pilot._modes_and_mixture(joint, starts)
+    joint = Joint(path)
+    mixture, modes, log_evidence = search.modes_and_mixture(joint, starts)
     assert modes.shape == (2, 3)
     np.testing.assert_allclose(mixture.weights, [0.7, 0.3], atol=1e-3)
     assert log_evidence[0] - log_evidence[1] == pytest.approx(math.log(7 / 3), abs=1e-3)
@@ -291,11 +292,11 @@ def test_a_lower_mode_is_not_crowded_out():
 def test_points_far_from_each_other():
     rng = np.random.default_rng(9)
     x = np.vstack([rng.standard_normal((500, 2)), [[30.0, 0.0], [np.nan, 0.0], [0.0, -30.0]]])
-    found = pilot._spread(x, 10, rng)
+    found = search.spread(x, 10, rng)
     assert found.shape == (10, 2)
     assert {(30.0, 0.0), (0.0, -30.0)} < set(map(tuple, found))
     assert len(np.unique(found, axis=0)) == 10
-    assert pilot._spread(np.ones((50, 2)), 10, rng).shape == (1, 2)
+    assert search.spread(np.ones((50, 2)), 10, rng).shape == (1, 2)
 
 
 class Funnel(FromPrior):
@@ -324,7 +325,7 @@ def test_a_posterior_close_to_the_prior_gets_more_draws_from_it():
     found = look(path)
     assert found.share == 0.5
     rough, adapted = found.ladder.particles, found.adapted
-    usual = pilot._moment(rough, adapted.mixture, 0.1, adapted.log_mean) - 1.0
+    usual = fit.moment(rough, adapted.mixture, 0.1, adapted.log_mean) - 1.0
     assert found.relative_variance < 0.7 * usual
     other = look(Gaussian([1.0, -2.0, 0.5], 0.5))
     assert other.share == 0.1
@@ -337,8 +338,8 @@ def has_spike(modes):
 
 def test_a_spike_that_trajectories_have_crossed(monkeypatch):
     """Refused by Metropolis, its points are the highest of all; 498 of 500 pilots found it by them."""
-    monkeypatch.setattr(pilot, "_scan", lambda joint, mixture, *_: mixture.means)
-    monkeypatch.setattr(pilot, "_scattered", lambda path, mixture, rng: mixture.means)
+    monkeypatch.setattr(pilot, "scan", lambda joint, mixture, *_: mixture.means)
+    monkeypatch.setattr(check, "_scattered", lambda path, mixture, *_: mixture.means)
     found = [look(SpikeAndSlab(), seed) for seed in range(4)]
     assert all(has_spike(f.modes) for f in found)
     for f in found:
@@ -348,14 +349,14 @@ def test_a_spike_that_trajectories_have_crossed(monkeypatch):
 
 def test_a_spike_that_only_the_second_look_finds(monkeypatch):
     """The mixture is adapted again with it."""
-    highest, search, calls = pilot.Watch.highest, pilot._modes_and_mixture, []
+    highest, ends, calls = pilot.Watch.highest, search.modes_and_mixture, []
 
-    def blind(joint, starts):
+    def blind(joint, starts, settings):
         calls.append(len(starts))
-        return search(joint, starts[:1] * 0.0 if len(calls) < 3 else starts)
+        return ends(joint, starts[:1] * 0.0 if len(calls) < 3 else starts)
 
-    monkeypatch.setattr(pilot, "_modes_and_mixture", blind)
-    monkeypatch.setattr(pilot, "_scan", lambda joint, mixture, *_: mixture.means)
+    monkeypatch.setattr(pilot, "modes_and_mixture", blind)
+    monkeypatch.setattr(pilot, "scan", lambda joint, mixture, *_: mixture.means)
     monkeypatch.setattr(pilot.Watch, "highest", lambda self, n=None: highest(self, 0))
     path = SpikeAndSlab(8)
     found = look(path)
@@ -422,7 +423,7 @@ def test_a_mode_of_no_mass_is_not_overlooked():
     seen.values(np.full((1, 3), 1.0))
     adapted = AdaptedMixture(q, 1.0, 100.0, 100, path.log_z, np.ones(1))
     found = pilot.Pilot(None, adapted, q, q.means, np.zeros(1), 0.0, 0, 0)
-    highest = pilot._log_weights(adapted, *seen.highest())
+    highest = check._log_weights(adapted, *seen.highest())
     assert highest > math.log(20.0)  # it is looked at
     assert pilot.overlooked(seen, found, np.random.default_rng(5)) == -math.inf
 
@@ -433,13 +434,13 @@ def test_what_a_polynomial_leaves():
     smooth = 0.4 * (z**3).sum(axis=1) - 0.2 * (z**4).sum(axis=1)
     bump = 0.1 * np.exp(-0.5 * ((z - z[17]) ** 2).sum(axis=1) / 0.02**2)
     assert smooth.argmax() != 17
-    odd = pilot._unexplained(z, smooth + bump)
+    odd = search._unexplained(z, smooth + bump)
     assert odd.argmax() == 17
     assert odd[17] > 4.0
     impossible = np.arange(4000) % 7 == 0
-    odd = pilot._unexplained(z, np.where(impossible, -np.inf, smooth))
+    odd = search._unexplained(z, np.where(impossible, -np.inf, smooth))
     assert (odd[impossible] == -np.inf).all()
     assert np.abs(odd[~impossible]).max() < 1e-6
     for few in (z[:20], z[:1]):
-        assert (pilot._unexplained(few, smooth[: len(few)]) == -np.inf).all()
-    assert (pilot._unexplained(z, np.full(4000, -np.inf)) == -np.inf).all()
+        assert (search._unexplained(few, smooth[: len(few)]) == -np.inf).all()
+    assert (search._unexplained(z, np.full(4000, -np.inf)) == -np.inf).all()

@@ -26,8 +26,8 @@ from amc_pymc.bandits import LCB, UCB1, LogLoss
 from amc_pymc.evidence import ARMS, ImportanceArm, PosteriorDraws
 from amc_pymc.extract.particles import counted
 from amc_pymc.importance import AdaptedMixture, StudentTMixture
-from amc_pymc.inference.estimate_evidence import __name__ as MODULE
 from amc_pymc.inference.evidence_results import Evidence, missed_mode
+from amc_pymc.inference.evidence_run import __name__ as MODULE
 from amc_pymc.kernels import HMC, KERNELS
 from tests.inference.evidence_models import (
     EASY,
@@ -730,8 +730,8 @@ def blinded(monkeypatch):
     """A pilot run that is left without what it finds of a narrow peak."""
     whole = module.explored
 
-    def explored(*args):
-        found = whole(*args)
+    def explored(*args, **settings):
+        found = whole(*args, **settings)
         near = np.abs(expit(found.laplace.means) - 0.531).max(axis=1) < 0.01
         means, choleskys = found.laplace.means[~near], found.laplace.choleskys[~near]
         slab = StudentTMixture([1.0], means, choleskys, 20.0)

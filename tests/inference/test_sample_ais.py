@@ -128,7 +128,8 @@ def test_kernels(kernel):
     gradients = tree["evidence"]["n_gradient"]
     blind = ais(schools(), 100, kernel="random_walk", reference="prior")
     uses = kernel not in ("slice", "random_walk")
-    assert (gradients > 1.5 * blind["evidence"]["n_gradient"]) == uses
+    # Searches for modes take gradients whatever the kernel, more where the climb has evaluated more.
+    assert (gradients > 4.0 * blind["evidence"]["n_gradient"]) == uses
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,187 @@
+"""Draws of the posterior from many short chains of Hamiltonian Monte Carlo, all moved at once."""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from amc_pymc.kernels import HMC, Particles, Path, Tuning, scale_of, start, tune
+
+__all__ = ["ChainSettings", "Chains", "run_chains", "split_r_hat"]
+
+
+@dataclass(frozen=True)
+class ChainSettings:
+    """How chains are warmed up, and how long they are.
+
+    Attributes
+    ----------
+    chains : int
+        C, all moved at once.
+    warm_up : int
+        Moves of each chain in a round of warming up, after which scale and step size are set again.
+    rounds : tuple of int
+        Least and largest number of such rounds.
+    draws : tuple of int
+        Least and largest number of draws of each chain that are kept.
+    r_hat : float
+        Chains are run longer while the worst coordinate has a larger one.
+    leapfrog : int
+        Most leapfrog steps of a trajectory.
+    dense : int
+        Largest number of dimensions in which chains are told of correlations.
+    drift : float
+        Standard errors by which the mean log density of two successive rounds may differ at the end of the
+        warming up.
+    """
+
+    chains: int = 32
+    warm_up: int = 12
+    rounds: tuple[int, int] = (3, 12)
+    draws: tuple[int, int] = (128, 2048)
+    r_hat: float = 1.05
+    leapfrog: int = 64
+    dense: int = 400
+    drift: float = 3.0
+
+
+class Chains(NamedTuple):
+    """What came of running chains.
+
+    Attributes
+    ----------
+    draws : array (C, N, D)
+    r_hat : float
+        Largest one of the split chains, over the coordinates and the log density.
+    gradients : int
+        What the chains took.
+    leapfrog : int
+        Leapfrog steps of a trajectory.
+    """
+
+    draws: np.ndarray
+    r_hat: float
+    gradients: int
+    leapfrog: int
+
+
+def run_chains(
+    path: Path, x: np.ndarray, rng: np.random.Generator, settings: ChainSettings | None = None
+) -> Chains:
+    """Run chains at the end of a path, from points that are spread about it.
+
+    Trajectories are as long as it takes to cross a Gaussian of the scale that the last round has seen. Chains
+    run on, twice as long each time, while they disagree.
+
+    Parameters
+    ----------
+    path : Path
+        Its end, at inverse temperature one, is drawn from.
+    x : array (P, D)
+        Rough draws, of positive density.
+    rng : numpy.random.Generator
+    settings : ChainSettings, optional
+
+    Returns
+    -------
+    Chains
+    """
+    settings = settings or ChainSettings()
+    chosen = rng.choice(len(x), settings.chains, replace=len(x) < settings.chains)
+    particles = start(path, x[chosen], with_gradient=True)
+    gradients = settings.chains
+    seen, last, kernel, size = x, (math.nan, 0.0), HMC(n_leapfrog=4), None
+    for number in range(settings.rounds[1]):
+        scale = scale_of(seen, dense=path.n_dim <= settings.dense)
+        kernel, tuning, particles, spent = _tuned(
+            path, particles, scale, kernel, size, settings, rng
+        )
+        size = tuning.size
+        moved, heights, particles = _moved(path, particles, kernel, tuning, settings.warm_up, rng)
+        gradients += spent + settings.warm_up * settings.chains * kernel.n_leapfrog
+        seen = moved[:, settings.warm_up // 3 :].reshape(-1, path.n_dim)
+        now = _mean(heights[:, settings.warm_up // 3 :])
+        settled = abs(now[0] - last[0]) < settings.drift * math.hypot(now[1], last[1])
+        last = now
+        if number + 1 >= settings.rounds[0] and settled:
+            break
+    scale = scale_of(seen, dense=path.n_dim <= settings.dense)
+    kernel, tuning, particles, spent = _tuned(path, particles, scale, kernel, size, settings, rng)
+    gradients += spent
+    n = settings.draws[0]
+    draws, heights, particles = _moved(path, particles, kernel, tuning, n, rng)
+    while True:
+        gradients += n * settings.chains * kernel.n_leapfrog
+        r_hat = split_r_hat(np.concatenate([draws, heights[:, :, None]], axis=2))
+        n = draws.shape[1]
+        if r_hat <= settings.r_hat or 2 * n > settings.draws[1]:
+            return Chains(draws, r_hat, gradients, kernel.n_leapfrog)
+        more, above, particles = _moved(path, particles, kernel, tuning, n, rng)
+        draws = np.concatenate([draws, more], axis=1)
+        heights = np.concatenate([heights, above], axis=1)
+
+
+def split_r_hat(draws: np.ndarray) -> float:
+    """Largest R-hat of the halves of chains (C, N, D) over the coordinates; inf if none of them moves.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.evidence.chains import split_r_hat
+    >>> from amc_pymc.rng import as_generator
+    >>> x = as_generator(1).standard_normal((8, 500, 3))
+    >>> bool(split_r_hat(x) < 1.02), bool(split_r_hat(x + np.arange(8.0)[:, None, None]) > 1.5)
+    (True, True)
+    """
+    n = draws.shape[1] // 2
+    halves = np.concatenate([draws[:, :n], draws[:, n : 2 * n]])
+    within = halves.var(axis=1, ddof=1).mean(axis=0)
+    between = halves.mean(axis=1).var(axis=0, ddof=1)
+    if not (within > 0.0).all():
+        return math.inf
+    return float(np.sqrt((n - 1) / n + between / within).max())
+
+
+def _tuned(
+    path: Path,
+    particles: Particles,
+    scale: np.ndarray,
+    kernel: HMC,
+    size: float | None,
+    settings: ChainSettings,
+    rng: np.random.Generator,
+) -> tuple[HMC, Tuning, Particles, int]:
+    """A kernel whose trajectories cross the posterior, its step size, and what finding it took."""
+    spent = 0
+    for _ in range(3):
+        tuned = tune(kernel, path, particles, 1.0, rng, scale=scale, size=size, n_moves=4)
+        particles, size = tuned.particles, tuned.tuning.size
+        spent += tuned.gradients
+        wanted = min(max(math.ceil(0.5 * math.pi / size), 2), settings.leapfrog)
+        if abs(wanted - kernel.n_leapfrog) <= 0.25 * kernel.n_leapfrog:
+            break
+        kernel = HMC(n_leapfrog=wanted, jitter=kernel.jitter)
+    found = tuned.tuning.size
+    return kernel, Tuning(min(found, kernel.max_size), scale), particles, spent
+
+
+def _moved(
+    path: Path, particles: Particles, kernel: HMC, tuning: Tuning, n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, Particles]:
+    """Draws (C, n, D), log densities there (C, n), and the last particles."""
+    draws = np.empty((len(particles.x), n, path.n_dim))
+    heights = np.empty(draws.shape[:2])
+    for i in range(n):
+        particles, _ = kernel.step(path, particles, 1.0, tuning, rng)
+        draws[:, i], heights[:, i] = particles.x, particles.terms.sum(axis=0)
+    return draws, heights, particles
+
+
+def _mean(heights: np.ndarray) -> tuple[float, float]:
+    """Mean of chains (C, N), which are independent, and its standard error."""
+    means = heights.mean(axis=1)
+    return float(means.mean()), float(means.std(ddof=1)) / math.sqrt(len(means))

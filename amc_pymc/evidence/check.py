@@ -1,0 +1,184 @@
+"""Check what of the posterior a fitted mixture misses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from amc_pymc.evidence.joint import Joint, PriorPath
+from amc_pymc.evidence.search import distinct_ends, searched
+from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
+from amc_pymc.evidence.watch import Watch
+from amc_pymc.importance import (
+    AdaptedMixture,
+    StudentTMixture,
+    distinct_modes,
+    laplace_components,
+    log_mixture_density,
+)
+from amc_pymc.kernels import Particles
+from amc_pymc.logweights import log_mean_exp
+
+__all__ = ["heaviest", "missed_by", "search_again", "second_look"]
+
+
+def missed_by(
+    joint: Joint,
+    path: PriorPath,
+    rough: Particles,
+    adapted: AdaptedMixture,
+    rng,
+    settings: PilotSettings = DEFAULTS,
+) -> tuple[float, np.ndarray]:
+    """Share of the posterior that a mixture misses, and points there; none if it is good enough."""
+    uncovered, alone = _uncovered(joint, path, adapted, rng, settings)
+    thin = _thin(rough, adapted, settings)
+    return uncovered, np.concatenate([alone if uncovered >= settings.covered else alone[:0], thin])
+
+
+def _uncovered(
+    joint: Joint,
+    path: PriorPath,
+    adapted: AdaptedMixture,
+    rng: np.random.Generator,
+    settings: PilotSettings = DEFAULTS,
+) -> tuple[float, np.ndarray]:
+    """Share of the posterior that only the prior's part of the proposal reaches, and points there."""
+    x = path.draw_prior(settings.checked, rng)
+    log_f = joint.log_density(x)
+    log_prior, log_q = joint.log_prior(x), adapted.mixture.log_density(x)
+    log_w = log_f - log_mixture_density(log_q, log_prior, DEFENSIVE_SHARE)
+    log_odds = math.log(DEFENSIVE_SHARE / (1.0 - DEFENSIVE_SHARE))
+    alone = (log_prior + log_odds > log_q) & (log_f > -np.inf)
+    if not alone.any():
+        return 0.0, x[:0]
+    log_alone = np.where(alone, log_w, -np.inf)
+    log_share = math.log(DEFENSIVE_SHARE) + float(log_mean_exp(log_alone)) - adapted.log_mean
+    order = np.argsort(-log_alone)[: min(settings.starts, int(alone.sum()))]
+    return math.exp(min(log_share, 0.0)), x[order]
+
+
+def _thin(
+    rough: Particles, adapted: AdaptedMixture, settings: PilotSettings = DEFAULTS
+) -> np.ndarray:
+    """Those of some rough posterior draws where the proposal is far below the posterior."""
+    x, first = np.unique(rough.x, axis=0, return_index=True)
+    log_f, log_prior = rough.terms.sum(axis=0)[first], rough.terms[0, first]
+    log_q = adapted.mixture.log_density(x)
+    log_w = log_f - log_mixture_density(log_q, log_prior, DEFENSIVE_SHARE) - adapted.log_mean
+    order = np.argsort(-log_w)[: settings.starts]
+    return x[order[log_w[order] > settings.thin]]
+
+
+def second_look(
+    joint: Joint,
+    seen: Watch,
+    adapted: AdaptedMixture,
+    laplace: StudentTMixture | None,
+    rng: np.random.Generator,
+    settings: PilotSettings = DEFAULTS,
+) -> tuple[float, np.ndarray]:
+    """Log evidence of modes that a mixture does not cover, and these, by all points seen and new ones."""
+    if adapted.log_mean == -math.inf:
+        return -math.inf, np.empty((0, joint.n_dim))
+    near = _scattered(seen, adapted.mixture, rng, settings)
+    blocks = [near[i : i + settings.scan_block] for i in range(0, len(near), settings.scan_block)]
+    x, terms = seen.highest()
+    x = np.concatenate([x, near])
+    terms = np.concatenate([terms, *(joint.terms(block) for block in blocks)], axis=1)
+    starts = np.concatenate(
+        [heaviest(adapted, x, terms, settings), seen.draw_prior(settings.starts, rng)]
+    )
+    return search_again(joint, adapted, laplace, starts, rng, settings)
+
+
+def _scattered(
+    path: PriorPath,
+    mixture: StudentTMixture,
+    rng: np.random.Generator,
+    settings: PilotSettings = DEFAULTS,
+) -> np.ndarray:
+    """Points about the components, each on a part of its scale or of the prior's, (n, D)."""
+    d = mixture.n_dim
+    n = (
+        settings.second
+        * max(d, settings.scanned_dimensions)
+        // (settings.scanned_dimensions * mixture.components)
+    )
+    from_prior = round(settings.second_prior * n)
+    parts = []
+    for mean, chol in zip(mixture.means, mixture.choleskys, strict=True):
+        away = rng.standard_normal((n, d)) @ chol.T
+        if from_prior:
+            away[:from_prior] = path.draw_prior(from_prior, rng) - mean
+        low, high = np.log(settings.second_scales)
+        scale = np.exp(rng.uniform(low, high, (n, 1)))
+        parts.append(mean + scale * away)
+    return np.concatenate(parts)
+
+
+def search_again(
+    joint: Joint,
+    adapted: AdaptedMixture,
+    laplace: StudentTMixture | None,
+    starts: np.ndarray,
+    rng: np.random.Generator,
+    settings: PilotSettings = DEFAULTS,
+) -> tuple[float, np.ndarray]:
+    """Log evidence of modes that are neither known nor covered, and these (M, D); none if negligible.
+
+    Of the modes that searches find, those count where a weight would be large; what the region around them
+    holds where weights are large is estimated by importance sampling from Laplace's approximation.
+    """
+    none = -math.inf, np.empty((0, joint.n_dim))
+    ends, values = searched(joint, starts)
+    if not len(ends):
+        return none
+    thin = _log_weights(adapted, ends, joint.terms(ends)) > settings.thin
+    ends, values, curvatures = distinct_ends(joint, ends[thin], values[thin], settings)
+    if laplace is not None and len(ends):
+        new = _unknown(laplace, ends, curvatures)
+        ends, values, curvatures = ends[new], values[new], curvatures[new]
+    if not len(ends):
+        return none
+    mixture = laplace_components(joint.with_gradient, ends, curvatures=curvatures)
+    weights = 0.5 * mixture.weights + 0.5 / mixture.components
+    mixture = StudentTMixture(weights, mixture.means, mixture.choleskys, mixture.dof)
+    y = mixture.sample(max(settings.weighed_least, settings.weighed * joint.n_dim), rng)
+    terms = joint.terms(y)
+    thin = _log_weights(adapted, y, terms) > settings.thin
+    log_mass = log_mean_exp(np.where(thin, terms.sum(axis=0) - mixture.log_density(y), -np.inf))
+    if log_mass - adapted.log_mean < math.log(settings.covered):
+        return none
+    return float(log_mass), mixture.means
+
+
+def heaviest(
+    adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray, settings: PilotSettings = DEFAULTS
+) -> np.ndarray:
+    """Those of some points where weights would be large."""
+    log_w = _log_weights(adapted, x, terms)
+    order = np.argsort(-log_w)[: settings.starts]
+    return x[order[log_w[order] > settings.thin]]
+
+
+def _log_weights(adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """Logarithms of weights over the evidence, under a mixture with its share of the prior."""
+    log_q = adapted.mixture.log_density(x)
+    log_f = terms.sum(axis=0)
+    possible = log_f > -np.inf
+    log_w = np.full(len(x), -np.inf)
+    log_g = log_mixture_density(log_q, terms[0], DEFENSIVE_SHARE)
+    log_w[possible] = log_f[possible] - log_g[possible] - adapted.log_mean
+    return log_w
+
+
+def _unknown(known: StudentTMixture, x: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
+    """Indices of maxima that are none of the known ones."""
+    inverse = np.linalg.inv(known.choleskys)
+    precisions = np.concatenate([inverse.transpose(0, 2, 1) @ inverse, -curvatures])
+    first = np.zeros(known.components + len(x))
+    first[: known.components] = 1.0
+    distinct = distinct_modes(np.concatenate([known.means, x]), first, precisions)
+    return distinct[distinct >= known.components] - known.components

@@ -1,0 +1,135 @@
+"""The evidence from chains of its own, where no fitted mixture will do."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from amc_pymc.annealing import Ladder
+from amc_pymc.evidence.chains import Chains, ChainSettings, run_chains
+from amc_pymc.evidence.draws_bridge import Stage, bridge_draws, tension_of
+from amc_pymc.evidence.pilot import Pilot
+from amc_pymc.kernels import Kernel, Path
+
+__all__ = ["BridgedChains", "bridge_chains", "missing_evidence", "prior_error"]
+
+#: Relative variance that one step of a climb leaves, and by how much errors of climbs exceed what it explains.
+_PER_STEP, _CORRELATED = 1.0 / 0.6 - 1.0, 1.6
+#: Standard errors, and nats beside them, by which the climb from the prior may find more.
+_ERRORS, _NATS = 3.0, 0.1
+#: Parts of the wanted error, whose squares add up to one, that are left to chains that differ and to the bridge.
+_OF_TARGET = (0.6, 0.8)
+#: R-hat of the chains that is believed.
+_R_HAT = 1.05
+
+
+class BridgedChains(NamedTuple):
+    """Chains, and the bridge between them and a Gaussian.
+
+    Attributes
+    ----------
+    chains : Chains
+    stages : list of Stage
+        The last one is the answer.
+    """
+
+    chains: Chains
+    stages: list[Stage]
+
+    @property
+    def log_z(self) -> float:
+        """Natural logarithm of the evidence."""
+        return self.stages[-1].log_z
+
+    @property
+    def mcse(self) -> float:
+        """Standard error of `log_z`, with what chains that do not quite agree may be off by."""
+        return math.hypot(self.stages[-1].mcse, max(self.chains.r_hat - 1.0, 0.0))
+
+    @property
+    def cost(self) -> float:
+        """Evaluations, a gradient counting for two."""
+        return 2.0 * self.chains.gradients + sum(float(s.cost) for s in self.stages)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the chains agree."""
+        return self.chains.r_hat <= _R_HAT
+
+    @property
+    def believed(self) -> bool:
+        """Whether chains and bridge agree with themselves."""
+        return self.mixed and self.stages[-1].believed and tension_of(self.stages) == 0.0
+
+    def answers(self, target: float | None, pilot: Pilot) -> bool:
+        """Whether this is an answer: believed, to the wanted error, and not less than what the pilot run saw."""
+        wanted = math.inf if target is None else target
+        good = self.believed and self.mcse <= wanted
+        return good and missing_evidence(self.log_z, self.mcse, pilot) == 0.0
+
+
+def bridge_chains(
+    path: Path,
+    pilot: Pilot,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    *,
+    target: float | None,
+    budget: Callable[[float], bool],
+    settings: ChainSettings | None = None,
+) -> BridgedChains:
+    """Run chains from the particles of a pilot run, and bridge their draws with a Gaussian.
+
+    Parameters
+    ----------
+    path : Path
+        From the prior to the posterior.
+    pilot : Pilot
+    kernel : Kernel
+        Reversible; of the annealing between Gaussian and posterior.
+    rng : numpy.random.Generator
+    target : float or None
+        Standard error of log Z to stop at.
+    budget : callable
+        Asked whether what a stage of annealing costs can be afforded.
+    settings : ChainSettings, optional
+
+    Returns
+    -------
+    BridgedChains
+    """
+    settings = settings or ChainSettings()
+    if target is not None:
+        settings = replace(settings, r_hat=min(settings.r_hat, 1.0 + _OF_TARGET[0] * target))
+        target = _OF_TARGET[1] * target
+    chains = run_chains(path, pilot.ladder.particles.x, rng, settings)
+    stages = bridge_draws(path, chains.draws, kernel, rng, target=target, budget=budget)
+    return BridgedChains(chains, stages)
+
+
+def prior_error(ladder: Ladder) -> float:
+    """Rough standard error of the log evidence that a climb from the prior has found."""
+    steps, particles = len(ladder.betas) - 1, len(ladder.particles.x)
+    return _CORRELATED * math.sqrt(_PER_STEP * steps / particles)
+
+
+def missing_evidence(log_z: float, mcse: float, pilot: Pilot) -> float:
+    """Nats by which a pilot run has found more than an estimate; 0 where errors explain it.
+
+    The climb starts at the prior and knows nothing of a fitted reference: what it finds and the estimate does not have
+    is missing from the reference. Less than the estimate it finds more often, where its moves were too few.
+    """
+    found = [(pilot.ladder.log_z, prior_error(pilot.ladder))]
+    if pilot.adapted is not None and pilot.adapted.ess > 0.0:
+        found.append((pilot.adapted.log_mean, 1.0 / math.sqrt(pilot.adapted.ess)))
+    if not math.isfinite(log_z):
+        return 0.0
+    more = [
+        z - log_z for z, error in found if z - log_z > _ERRORS * math.hypot(error, mcse) + _NATS
+    ]
+    return max(more, default=0.0)

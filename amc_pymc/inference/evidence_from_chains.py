@@ -1,0 +1,125 @@
+"""What own chains and their bridge say of the evidence."""
+
+from __future__ import annotations
+
+import math
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from amc_pymc.evidence import BridgedChains, Pilot, PosteriorDraws, missing_evidence
+from amc_pymc.extract.marginal_particles import Densities
+from amc_pymc.inference.evidence_from_draws import bridge_flags, stage_arms
+from amc_pymc.inference.evidence_model import Tally, running_off
+from amc_pymc.inference.evidence_results import Evidence, add_posterior, uncertain
+from amc_pymc.inference.flags import Flag, flag
+
+__all__ = ["ChainsAnswer", "chains_answer", "covering_error", "unlike_chains"]
+
+#: What attributes say of the answer.
+_METHOD = "bridge between own Hamiltonian chains and a Gaussian"
+_UNBIASED = "no, but consistent as the chains become longer"
+#: Standard errors, and nats beside them, by which two estimates may differ.
+_ERRORS, _NATS = 5.0, 0.1
+
+
+class ChainsAnswer(NamedTuple):
+    """An answer from chains and a bridge: groups of arms and draws, numbers, flags, attributes."""
+
+    tree: xr.DataTree
+    numbers: Evidence
+    flags: list[Flag]
+    attrs: dict[str, Any]
+
+
+def chains_answer(
+    found: BridgedChains,
+    pilot: Pilot,
+    model,
+    densities: Densities,
+    tally: Tally,
+    *,
+    target: float | None,
+    max_cost: float | None,
+    draws: int,
+    chains: int,
+) -> ChainsAnswer:
+    """The answer of chains and their bridge, with draws of the chains."""
+    numbers, tree = _numbers(found), xr.DataTree()
+    arms = stage_arms(found.stages)
+    arms.attrs["left_out"] = "all others: no fitted mixture is close to the posterior"
+    tree["arms"] = xr.DataTree(arms)
+    flags = _flags(found, pilot, target, max_cost) + uncertain(numbers)
+    with tally.stage("posterior"):
+        drawn = _posterior(found, draws * chains)
+        values, more = add_posterior(tree, model, densities, drawn, chains)
+    flags += running_off(model, densities, values) + more
+    numbers["log_evidence_mcse"] = covering_error(numbers, pilot, None)
+    attrs = {"weights": "last stage", "unbiased": _UNBIASED, "method": _METHOD}
+    return ChainsAnswer(tree, numbers, flags, attrs)
+
+
+def covering_error(numbers: Evidence, pilot: Pilot, bridged: BridgedChains | None) -> float:
+    """Standard error whose 95 % interval reaches what a pilot run or chains have found, if that is clearly other."""
+    z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
+    gap = missing_evidence(z, error, pilot) if math.isfinite(error) else 0.0
+    return max(error, max(gap, _apart(numbers, bridged)) / 1.959964)
+
+
+def unlike_chains(numbers: Evidence, bridged: BridgedChains | None) -> list[Flag]:
+    """A flag if chains and their bridge tell an evidence that is clearly other."""
+    if bridged is None or not _apart(numbers, bridged):
+        return []
+    return [flag("chains_find_other", other=bridged.log_z, error=bridged.mcse)]
+
+
+def _apart(numbers: Evidence, bridged: BridgedChains | None) -> float:
+    """Nats between an estimate and that of chains; 0 where errors explain it or chains are not believed."""
+    z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
+    if bridged is None or not bridged.believed:
+        return 0.0
+    if not math.isfinite(z) or not math.isfinite(error):
+        return 0.0
+    gap = abs(bridged.log_z - z)
+    return gap if gap > _ERRORS * math.hypot(error, bridged.mcse) + _NATS else 0.0
+
+
+def _numbers(found: BridgedChains) -> Evidence:
+    """Numbers of the group ``evidence``. There is one estimator, which is its own second opinion."""
+    last = found.stages[-1]
+    error = found.mcse if math.isfinite(last.log_z) else math.inf
+    return Evidence(
+        log_evidence=last.log_z,
+        log_evidence_mcse=error,
+        log_evidence_iv=last.log_z,
+        log_evidence_iv_mcse=error,
+        ess=1.0 / error**2 if error > 0.0 else math.inf,
+        pareto_k=math.nan,
+        n_steps=last.steps,
+        overlap=last.overlap,
+        bridge_ess=last.effective,
+        r_hat=found.chains.r_hat,
+    )
+
+
+def _flags(
+    found: BridgedChains, pilot: Pilot, target: float | None, max_cost: float | None
+) -> list[Flag]:
+    """What chains, bridge and pilot run say against the answer."""
+    flags = []
+    if not found.mixed:
+        flags.append(flag("own_chains_disagree", r_hat=found.chains.r_hat))
+    flags += bridge_flags(found.stages, target, max_cost)
+    if gap := missing_evidence(found.log_z, found.mcse, pilot):
+        flags.append(flag("pilot_found_more", other=found.log_z + gap))
+    return flags
+
+
+def _posterior(found: BridgedChains, n: int) -> PosteriorDraws:
+    """So many draws, evenly spaced, one chain after the other: a chain of the result holds whole ones."""
+    every = found.chains.draws
+    flat = every.reshape(-1, every.shape[2])
+    x = flat[np.linspace(0, len(flat) - 1, n).round().astype(int)]
+    return PosteriorDraws(x, len(np.unique(x, axis=0)), "own chains of Hamiltonian Monte Carlo")

@@ -1,0 +1,332 @@
+"""A run of :func:`amc_pymc.estimate_evidence`: pilot run, chains or arms, checks, posterior draws."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from concurrent.futures import Executor
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from amc_pymc.combination import Cost, as_arms
+from amc_pymc.evidence import (
+    BridgedChains,
+    Pilot,
+    Portfolio,
+    Watch,
+    bridge_chains,
+    effective_beside,
+    make_portfolio,
+    overlooked,
+    posterior_draws,
+)
+from amc_pymc.extract.marginal_particles import Densities
+from amc_pymc.extract.particles import counted
+from amc_pymc.inference.combination_run import Budget, Choices, Combined, combined
+from amc_pymc.inference.evidence_from_chains import (
+    chains_answer,
+    covering_error,
+    unlike_chains,
+)
+from amc_pymc.inference.evidence_from_draws import budget_of
+from amc_pymc.inference.evidence_model import Elsewhere, Tally, cost_of, explored, running_off
+from amc_pymc.inference.evidence_results import (
+    Evidence,
+    add_posterior,
+    disagreements,
+    missed_mode,
+    nan_flags,
+    uncertain,
+)
+from amc_pymc.inference.flags import Flag, flag
+from amc_pymc.inference.marginal_effects import enough_nodes, quadrature
+from amc_pymc.kernels import Kernel
+from amc_pymc.kernels.slice import Slice
+
+__all__ = ["Asked", "Found", "Generators", "run_evidence"]
+
+#: Share of the posterior that a reference may miss without a flag.
+_UNCOVERED = 0.1
+#: Weight from which on an arm matters to the estimate, and effective prior draws that reach what a reference misses
+#: from which on importance sampling knows of it.
+_MATTERS, _REACHED = 0.1, 100.0
+#: Errors by which the two combined estimates may differ.
+_APART = 5.0
+
+
+class Asked(NamedTuple):
+    """What the user wants, checked.
+
+    Attributes
+    ----------
+    names : list of str or None
+        Arms of the portfolio; None for the default ones.
+    own : dict of str to arm
+        The user's.
+    target, max_cost : float or None
+    choices : Choices
+    draws, chains : int
+    """
+
+    names: list[str] | None
+    own: dict[str, Any]
+    target: float | None
+    max_cost: float | None
+    choices: Choices
+    draws: int
+    chains: int
+
+
+class Generators(NamedTuple):
+    """Streams of random numbers, one for each part of a run."""
+
+    pilot: np.random.Generator
+    arms: np.random.Generator
+    posterior: np.random.Generator
+    search: np.random.Generator
+    checks: np.random.Generator
+    chains: np.random.Generator
+
+
+class Found(NamedTuple):
+    """What a run has found.
+
+    Attributes
+    ----------
+    tree : DataTree
+        Groups of arms and posterior draws.
+    numbers : Evidence
+    flags : list of Flag
+    attrs : dict
+        Of the group ``evidence``.
+    densities : Densities
+        What was evaluated.
+    tally : Tally
+    seconds_elsewhere : float
+        CPU time of other processes.
+    """
+
+    tree: xr.DataTree
+    numbers: Evidence
+    flags: list[Flag]
+    attrs: dict[str, Any]
+    densities: Densities
+    tally: Tally
+    seconds_elsewhere: float = 0.0
+
+
+def run_evidence(
+    model,
+    densities: Densities,
+    moves: Kernel,
+    asked: Asked,
+    rngs: Generators,
+    executor: Executor | None,
+    progressbar: bool,
+) -> Found:
+    """Explore; let chains and a bridge answer where no mixture will do and they can; else combine arms."""
+    tally, begin, cost = Tally(), time.process_time(), asked.choices.cost
+    by_chains = _may_run_chains(densities, moves, asked)
+    with tally.stage("pilot"):
+        pilot = explored(model, densities, moves, rngs.pilot, chains=by_chains)
+        densities = enough_nodes(densities, pilot.ladder.particles.x, asked.target)
+    price = _price(cost, tally.cost, time.process_time() - begin)
+    bridged = None
+    if by_chains and pilot.unfit:
+        bridged = _chains(densities, pilot, moves, asked, rngs, tally, begin, price)
+        if pilot.adapted is None or bridged.answers(asked.target, pilot):
+            answer = chains_answer(
+                bridged, pilot, model, densities, tally, target=asked.target,
+                max_cost=asked.max_cost, draws=asked.draws, chains=asked.chains,
+            )  # fmt: skip
+            with tally.stage("checks"):
+                points = pilot.ladder.particles.x
+                flags = quadrature(answer.numbers, densities, points, asked.target)
+            return Found(
+                answer.tree, answer.numbers, answer.flags + flags, answer.attrs, densities, tally
+            )
+    return _combine(
+        model, densities, moves, asked, rngs, executor, progressbar, pilot, bridged, tally, price
+    )
+
+
+def _may_run_chains(densities: Densities, moves: Kernel, asked: Asked) -> bool:
+    """Whether chains and a bridge can give the answer: only where the user leaves open what does."""
+    if asked.names is not None or asked.own:
+        return False
+    return not densities.discrete.any() and not isinstance(moves, Slice)  # which is not reversible
+
+
+def _chains(
+    densities: Densities,
+    pilot: Pilot,
+    moves: Kernel,
+    asked: Asked,
+    rngs: Generators,
+    tally: Tally,
+    begin: float,
+    price: float | None,
+) -> BridgedChains:
+    with tally.stage("chains"), counted() as counts:
+        before = tally.cost
+        allowed = budget_of(
+            None if price is None else asked.max_cost,
+            str(asked.choices.cost),
+            lambda: before + cost_of(counts),
+            begin,
+        )
+        return bridge_chains(
+            densities, pilot, moves, rngs.chains, target=asked.target, budget=allowed
+        )
+
+
+def _combine(
+    model,
+    densities: Densities,
+    moves: Kernel,
+    asked: Asked,
+    rngs: Generators,
+    executor: Executor | None,
+    progressbar: bool,
+    pilot: Pilot,
+    bridged: BridgedChains | None,
+    tally: Tally,
+    price: float | None,
+) -> Found:
+    """Arms from the pilot run, combined by a bandit; those that start at the prior where chains have failed."""
+    cost, seen = asked.choices.cost, Watch(densities)
+    with tally.stage("pilot"):
+        portfolio = make_portfolio(
+            densities if pilot.adapted is None else seen,
+            pilot if bridged is None else replace(pilot, adapted=None), moves, rngs.pilot,
+            names=asked.names, target=asked.target,
+            budget=math.inf if asked.max_cost is None or price is None else asked.max_cost / price,
+        )  # fmt: skip
+    arms = as_arms(_priced(portfolio.arms, price) | asked.own)
+    left, flags = _left(asked.max_cost, tally.cost * (price or 0.0), portfolio, cost)
+    elsewhere = None if executor is None else Elsewhere(executor, seen.memory)
+    with tally.stage("arms"):
+        found = combined(
+            arms,
+            Budget(math.inf if left is None else left, "cost", asked.target),
+            asked.choices,
+            random_seed=rngs.arms,
+            executor=elsewhere,  # type: ignore[arg-type]
+            progressbar=progressbar,
+        )
+    if elsewhere is not None:
+        tally.add("arms", elsewhere.counts)
+    tree, numbers = found.tree, _numbers(found.tree, asked.choices.weights)
+    with tally.stage("checks"):
+        missed = max(pilot.missed, overlooked(seen, pilot, rngs.search))
+        flags += found.flags + _flags(numbers, found)
+        flags += _uncovered(pilot, found, densities, rngs.checks)
+        flags += nan_flags(numbers, tally.numbers(), densities, pilot, rngs.checks)
+        flags += uncertain(numbers) + disagreements(numbers, pilot)
+        flags += missed_mode(numbers, pilot, missed) + unlike_chains(numbers, bridged)
+        flags += quadrature(numbers, densities, pilot.ladder.particles.x, asked.target)
+    numbers["log_evidence_mcse"] = covering_error(numbers, pilot, bridged)
+    n = asked.draws * asked.chains
+    with tally.stage("posterior"):
+        drawn = posterior_draws(
+            densities, pilot, moves, n, rngs.posterior, discrete=densities.discrete
+        )
+        values, more = add_posterior(tree, model, densities, drawn, asked.chains)
+    flags += running_off(model, densities, values) + more
+    _finish_arms(tree, portfolio)
+    attrs = {"weights": asked.choices.weights, "unbiased": tree.attrs["unbiased"]}
+    seconds = 0.0 if elsewhere is None else elsewhere.seconds
+    return Found(tree, numbers, flags, attrs, densities, tally, seconds)
+
+
+def _price(cost: Cost, spent: float, seconds: float) -> float | None:
+    """Cost of an evaluation of the model, in the units asked for; None if nobody knows."""
+    if cost == "count":
+        return 1.0
+    return seconds / spent if cost == "cpu" else None
+
+
+def _priced(arms: dict[str, Any], price: float | None) -> dict[str, Any]:
+    """Arms with their costs, as far as known in advance, in the units asked for."""
+    if price == 1.0 or not arms:
+        return arms
+    return {
+        a.name: replace(a, cost=None if a.cost is None or price is None else a.cost * price)
+        for a in as_arms(arms)
+    }
+
+
+def _left(
+    max_cost: float | None, spent: float, portfolio: Portfolio, cost: Cost
+) -> tuple[float | None, list[Flag]]:
+    """What is left to spend after the pilot run: at least something."""
+    if max_cost is None:
+        return None, []
+    least = sum(getattr(a, "cost", None) or 1.0 for a in portfolio.arms.values())
+    least = 3.0 * least if cost == "count" else 0.1 * spent
+    if max_cost - spent >= least:
+        return max_cost - spent, []
+    return least, [flag("pilot_over_budget", max_cost=max_cost, spent=spent, least=least)]
+
+
+def _numbers(tree, weights) -> Evidence:
+    estimate, arms = tree["estimate"].to_dataset(), tree["arms"].to_dataset()
+    headline = estimate.sel(weights=weights)
+    z = float(headline["log_mean"])
+    error = float(headline["log_mean_mcse"])
+    other = estimate.sel(weights="inverse_variance")
+    used = arms["weight"].values > 0.1
+    k = arms["pareto_k"].values[used]
+    return Evidence(
+        log_evidence=z,
+        log_evidence_mcse=error,
+        log_evidence_iv=float(other["log_mean"]),
+        log_evidence_iv_mcse=float(other["log_mean_mcse"]),
+        ess=0.0 if z == -math.inf else 1.0 / error**2 if error > 0.0 else math.inf,
+        pareto_k=float(np.nanmax(k)) if np.isfinite(k).any() else math.nan,
+    )
+
+
+def _flags(numbers: Evidence, found: Combined) -> list[Flag]:
+    flags = []
+    z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
+    if z == -math.inf and all(f.name != "all_zero" for f in found.flags):
+        flags.append(flag("all_zero"))
+    other = numbers["log_evidence_iv"]
+    if abs(z - other) > _APART * error:
+        flags.append(flag("second_opinion", other=other, errors=abs(z - other) / error))
+    return flags
+
+
+def _uncovered(
+    pilot: Pilot, found: Combined, densities: Densities, rng: np.random.Generator
+) -> list[Flag]:
+    """A flag if the fitted reference misses much of the posterior and the estimate relies on it.
+
+    It does not if arms from the prior make it up, nor if importance sampling does and its draws from the prior reach
+    what the mixture has missed.
+    """
+    if pilot.uncovered <= _UNCOVERED:
+        return []
+    arms = found.tree["arms"].to_dataset()
+    weights = dict(zip(arms["arm"].values.tolist(), arms["weight"].values.tolist(), strict=True))
+    annealed = sum(weights.get(name, 0.0) for name in ("ais_reference", "smc_reference"))
+    weighted = sum(weights.get(name, 0.0) for name in ("importance", "importance_rqmc"))
+    if annealed + weighted < _MATTERS:
+        return []
+    if annealed < _MATTERS and effective_beside(densities, pilot, rng) >= _REACHED:
+        return []
+    return [flag("uncovered", share=pilot.uncovered)]
+
+
+def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:
+    """Names as those of evidence, and what was left out."""
+    arms = tree["arms"].to_dataset()
+    arms = arms.rename(log_mean="log_evidence", log_mean_mcse="log_evidence_mcse")
+    arms["cost"] = arms["draws"] * arms["cost_per_draw"]
+    arms.attrs["left_out"] = "; ".join(f"{k}: {v}" for k, v in portfolio.left_out.items())
+    tree["arms"] = xr.DataTree(arms)
