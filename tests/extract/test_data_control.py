@@ -13,6 +13,7 @@ from scipy import stats
 
 from amc_pymc.extract import extract_rows
 from amc_pymc.extract.data_control import DataControl
+from amc_pymc.extract.printed_control import printed_control
 from amc_pymc.extract.rows import CallbackRows
 from amc_pymc.proxies import DataProxy
 
@@ -248,6 +249,39 @@ class TestRewards:
 @njit
 def _call(rewards, points, centre, rows):
     return rewards(points, centre, rows)
+
+
+class TestRowsThatAreNotPrinted:
+    """PyTensor compiles their graphs."""
+
+    @pytest.mark.parametrize("rank", [None, 1])
+    def test_agree_with_those_that_are(self, rank, monkeypatch):
+        printed, x = make(poisson_offset, DataProxy(rank=rank), n=500)
+        assert printed._printed is not None
+        monkeypatch.setattr("amc_pymc.extract.data_control.printed_control", lambda *_: None)
+        compiled, _ = make(poisson_offset, DataProxy(rank=rank), n=500)
+        assert compiled._printed is None
+        points = x + np.random.default_rng(9).normal(scale=0.1, size=(3, x.size))
+        everything = np.arange(500)
+        wanted = compiled.residuals(points, everything)
+        np.testing.assert_allclose(printed.residuals(points, everything), wanted, atol=1e-11)
+        assert np.abs(wanted[:, raced(compiled)]).min() > 0.0
+        relative = _call(compiled.rewards, points, X0, everything)
+        np.testing.assert_allclose(relative, wanted - wanted[0], atol=1e-13)
+        for p in points:
+            total = compiled.population_total(p)
+            assert printed.population_total(p) == pytest.approx(total, rel=1e-12)
+
+    def test_have_a_reason(self, caplog):
+        """An entry of the data vector decides which other number is read."""
+        y = np.random.default_rng(10).normal(size=200)
+        table = pt.as_tensor_variable(np.array([0.1, 0.2, 0.4]))
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 1)
+            which = pt.cast(pt.clip(pt.abs(y) // 1.0, 0, 2), "int64")
+            pm.CustomDist("y", mu, logp=lambda v, m: -table[which] * (v - m) ** 2, observed=y)
+        rows = extract_rows(model)
+        assert printed_control(rows, [a.dtype.kind == "f" for a in rows.arrays]) is not None
 
 
 class TestVarianceReduction:
