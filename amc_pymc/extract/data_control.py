@@ -146,8 +146,8 @@ class DataControl:
     def total(self):
         """First-class ``x (D,) -> sum over the raced rows of h_n(x)``, natural log."""
         if self._printed is not None:
-            count = self._moments.count.astype(np.float64)
-            arrays = [self._virtual_rows(), count, self._printed.program]
+            in_bins = self._moments.count.astype(np.float64)
+            arrays = [self._virtual_rows(), in_bins, self._printed.program]
             return bound_function(data_control.total, _TOTAL, arrays)
         x = pt.vector("x")
         count, bins = pt.vector("count"), pt.lvector("bins")

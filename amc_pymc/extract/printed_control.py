@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,19 +78,16 @@ def _starts(rows: RowLogp, varies: Sequence[bool]) -> tuple[dict[int, int], int]
     for k, array in enumerate(rows.arrays):
         if varies[k]:
             starts[k] = dim
-            dim += _width(array)
+            dim += math.prod(array.shape[1:])
     return starts, dim
-
-
-def _width(array: np.ndarray) -> int:
-    """Entries per row."""
-    return int(np.prod(array.shape[1:]))
 
 
 def _read(graph: Graph, row: int) -> list[int]:
     """Columns that an expression reads."""
     dots = [c for n in graph.leaves([row], "dot") for c in graph.nodes[n].value[2]]
-    return list(dict.fromkeys([*dots, *(graph.nodes[n].value for n in graph.leaves([row], "column"))]))
+    return list(
+        dict.fromkeys([*dots, *(graph.nodes[n].value for n in graph.leaves([row], "column"))])
+    )
 
 
 def _places(
@@ -106,8 +104,8 @@ def _places(
     for c, (kind, *rest) in keys.items():
         if kind == "input" and rest[0] in starts:
             array, *at = rest
-            inside = np.arange(_width(rows.arrays[array])).reshape(rows.arrays[array].shape[1:])
-            places[c] = starts[array] + int(inside[tuple(at)])
+            shape = rows.arrays[array].shape[1:]
+            places[c] = starts[array] + int(np.arange(math.prod(shape)).reshape(shape)[tuple(at)])
     for c in read:
         kind, *index = keys[c]
         if isinstance(kind, tuple):

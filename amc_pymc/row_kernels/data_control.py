@@ -12,8 +12,6 @@ the three terms of h, of a block of 3 W: references, and displacements of first 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from amc_pymc.expressions import Graph
