@@ -34,16 +34,20 @@ def log_densities(model, parts: Sequence[Variable]) -> list[Variable]:
     >>> [term.type.ndim for term in log_densities(model, [y, x])]
     [1, 0]
     """
+    parts = list(parts)
     try:
-        terms = _terms(model)
-    except Exception:  # maybe that of another part
-        return model.logp(vars=list(parts), sum=False) if parts else []
-    return [terms[part] for part in parts]
+        terms = {} if len(set(parts)) < len(parts) else _terms(model)
+    except Exception:  # maybe of another part
+        terms = {}
+    if all(part in terms for part in parts):
+        return [terms[part] for part in parts]
+    return model.logp(vars=parts, sum=False)
 
 
 @remembered
 def _terms(model) -> dict[Variable, Variable]:
-    parts = [*model.basic_RVs, *model.potentials]
+    # A Potential may be a random variable itself.
+    parts = list(dict.fromkeys([*model.basic_RVs, *model.potentials]))
     return dict(zip(parts, model.logp(vars=parts, sum=False), strict=True))
 
 

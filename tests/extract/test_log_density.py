@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
@@ -62,3 +63,16 @@ def test_a_part_without_a_density_is_no_matter_to_the_others():
     assert len(log_densities(model, [mu, y])) == 2
     with pytest.raises(ValueError, match="Random variables detected in the logp graph"):
         log_densities(model, [broken])
+
+
+def test_a_potential_that_is_a_random_variable():
+    """PyMC takes it for the variable, and has no second density for it."""
+    with pm.Model() as model:
+        t = pm.HalfNormal("t")
+        pm.Potential("renamed", t)
+    (found,) = log_densities(model, [t])
+    graphs = [found, model.logp(vars=[t])]
+    one, two = pytensor.function(model.value_vars, graphs, mode=interpreted_mode())(0.3)
+    assert one == two
+    assert None in log_densities(model, [t, t])
+    assert None in model.logp(vars=[t, t], sum=False)
