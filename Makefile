@@ -11,8 +11,9 @@ ARGS =
 
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-# One BLAS thread per worker: more would only compete for the same cores.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+# One BLAS thread per worker: more would only compete for the same cores. A file stays with one worker,
+# so that what its tests share is made once; those with many tests come first.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 .PHONY: help
 help: ## show this list

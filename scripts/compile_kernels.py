@@ -36,6 +36,7 @@ def main(n_rows: int = 400, n_columns: int = 10) -> None:
         scaled = pm.Normal("z", shape=n_columns) * pm.HalfNormal("sd")
         pm.Normal("y", pm.Data("X", features) @ scaled, 1.0, observed=features[:, 0])
         draw(amc.RacingMetropolis())
+        draw(amc.RacingMetropolis(proxy=amc.DataProxy()))
     with pm.Model():
         chosen = pm.Categorical("chosen", np.full(3, 1 / 3))
         mean = pm.math.stack([0.0, 0.1, 0.2])[chosen]

@@ -1,3 +1,4 @@
+import gc
 import os
 import time
 
@@ -15,6 +16,18 @@ def _interpret_pymc():
     mode = Mode(linker="py", optimizer="fast_run").excluding("fusion", "BlasOpt", "cxx_only")
     with pytensor.config.change_flags(mode=mode, cxx="", traceback__limit=0):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _collect_seldom():
+    """Graphs and models are many objects, through which the collector would go again and again."""
+    gc.collect()
+    gc.freeze()
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 10, 20)
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -236,6 +236,26 @@ class Graph:
 
         return self._forward(node, tangent)
 
+    def displaced(self, node: int, dim: int, offset: int) -> int:
+        """Derivative of a node along a displacement of the row's data.
+
+        Columns c < ``dim`` move by the column c + ``offset``, others by none. Products with
+        parameters move by products of the columns c + ``offset``, which must be zero for c >= ``dim``.
+        """
+
+        def tangent(n: int) -> int | None:
+            found = self.nodes[n]
+            if found.op == "column":
+                return self.leaf("column", found.value + offset) if found.value < dim else None
+            if found.op == "dot":
+                name, first, columns = found.value
+                if min(columns) >= dim:
+                    return None
+                return self.leaf("dot", (name, first, tuple(c + offset for c in columns)))
+            return None
+
+        return self._forward(node, tangent)
+
     def _forward(self, node: int, tangent: Callable[[int], int | None]) -> int:
         """Forward mode: ``tangent`` gives the derivative of leaves, None where that is zero."""
         out: dict[int, int | None] = {}

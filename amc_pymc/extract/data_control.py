@@ -26,10 +26,13 @@ from pytensor.gradient import pushforward
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.type import TensorType
 
+from amc_pymc.extract.bound import bound_function
 from amc_pymc.extract.native import compile_graph, native_function
+from amc_pymc.extract.printed_control import PrintedControl, printed_control
 from amc_pymc.extract.rows import RowLogp, interpreted_mode
 from amc_pymc.jit import njit
 from amc_pymc.proxies import DataProxy, bin_moments, outlying_rows, quantile_bins
+from amc_pymc.row_kernels import data_control
 
 __all__ = ["DataControl"]
 
@@ -81,8 +84,9 @@ class DataControl:
 
     Notes
     -----
-    Per row one int32 is stored. Compiled functions are made when first asked for and are not
-    pickled.
+    Rows that are scalar expressions are printed as machine code over data that are packed row by row;
+    graphs of others are compiled by PyTensor, and store one int32 per row. Functions are made when
+    first asked for and are not pickled.
 
     Examples
     --------
@@ -141,6 +145,10 @@ class DataControl:
     @cached_property
     def total(self):
         """First-class ``x (D,) -> sum over the raced rows of h_n(x)``, natural log."""
+        if self._printed is not None:
+            in_bins = self._moments.count.astype(np.float64)
+            arrays = [self._virtual_rows(), in_bins, self._printed.program]
+            return bound_function(data_control.total, _TOTAL, arrays)
         x = pt.vector("x")
         count, bins = pt.vector("count"), pt.lvector("bins")
         reference, first, direction = (self._row_variables(True) for _ in range(3))
@@ -172,6 +180,8 @@ class DataControl:
 
         Each arm's own value, natural log; plain l_n for the rows in :attr:`exact`.
         """
+        if self._printed is not None:
+            return bound_function(data_control.state_rewards, _REWARDS, self._packed)
         gather, residuals, values = self._gather, self._residuals, self._values
 
         def native(points, centre, rows):
@@ -192,6 +202,8 @@ class DataControl:
     @cached_property
     def rewards(self):
         """First-class, as :attr:`state_rewards` less the values at points[0]: row 0 is zero."""
+        if self._printed is not None:
+            return bound_function(data_control.rewards, _REWARDS, self._packed)
         state_rewards = self.state_rewards
 
         def native(points, centre, rows):
@@ -382,6 +394,33 @@ class DataControl:
             np.ascontiguousarray(part).reshape(flat.shape[0], *a.shape[1:])
             for part, a in zip(np.split(flat, ends, axis=1), arrays)
         ]
+
+    # --- printed machine code -------------------------------------------------------------------
+
+    @cached_property
+    def _printed(self) -> PrintedControl | None:
+        """What takes the place of the graphs below, where a row is a scalar expression."""
+        return printed_control(self.rows, self._varies)
+
+    @cached_property
+    def _packed(self) -> list[np.ndarray]:
+        """What printed loops over rows read."""
+        assert self._printed is not None
+        m, everything = self._moments, np.arange(self.n_rows)
+        data = self._printed.rows(self._data(everything), everything)
+        reference = self._printed.rows(m.reference, self._members)
+        return [data, self._label, reference, m.factor, m.dual, self._printed.program]
+
+    def _virtual_rows(self) -> np.ndarray:
+        """References and displacements (3 W, V) of bins, and of pairs of a bin and a direction."""
+        assert self._printed is not None
+        m, bins = self._moments, self._direction_bin
+        reference = self._printed.rows(m.reference, self._members)
+        virtual = np.zeros((3, self.n_bins + bins.size, reference.shape[1]))
+        virtual[0] = np.concatenate([reference, reference[bins]])
+        virtual[1, : self.n_bins, : self._dim] = m.first
+        virtual[2, self.n_bins :, : self._dim] = self._direction
+        return np.ascontiguousarray(np.concatenate(virtual, axis=1).T)
 
     # --- graphs ---------------------------------------------------------------------------------
 

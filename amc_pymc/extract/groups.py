@@ -28,6 +28,7 @@ from amc_pymc.extract.centring import Centring, find_scales
 from amc_pymc.extract.graphs import initial_point_of, lowered, rebuilt
 from amc_pymc.extract.held import Held, HeldColumn
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.near_groups import Read, near_groups
 from amc_pymc.extract.row_program import (
@@ -260,7 +261,7 @@ def _may_have_groups(model, observed_vars) -> bool:
     """
     try:
         observed = choose_observed(model, observed_vars)
-        logps = lowered(model.logp(vars=observed, sum=False))
+        logps = lowered(log_densities(model, observed))
         lengths = {row_count(model, [rv]) for rv in observed}
     except Exception as error:  # what is wrong is told where the rows are taken apart
         raise_if_signalled(error)
@@ -393,7 +394,7 @@ def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
     for part in [*model.basic_RVs, *model.potentials]:
         if part in own or part.name in raced:
             continue
-        (logp,) = model.logp(vars=[part], sum=False)
+        (logp,) = log_densities(model, [part])
         if values & set(ancestors([logp])):
             used.append(str(part.name))
     if not used:
@@ -429,7 +430,7 @@ def _prior_expression(factor: Factor, model, graph: Graph, columns: Columns, lea
     for value in model.value_vars:
         if value.name not in factor.names:
             continue
-        (logp,) = lowered(model.logp(vars=[model.values_to_rvs[value]], sum=False))
+        (logp,) = lowered(log_densities(model, [model.values_to_rvs[value]]))
         logp, leaves = _with_known_shapes(logp, model, element)
         if not logp.type.ndim or logp.type.shape[0] not in (factor.n_levels, None):
             raise NotScalar("its log density is not one number for each level")
@@ -489,7 +490,7 @@ def _chosen_by_data(model, sources, factor: Factor) -> set[str]:
     names = {*factor.variables, *(n for s in sources for n in s.observed_vars)}
     readers = [rv for rv in model.basic_RVs if rv.name in names]
     above: set[Variable] = set()
-    for node in toposort(lowered(model.logp(vars=readers, sum=False))):
+    for node in toposort(lowered(log_densities(model, readers))):
         if isinstance(node.op, AdvancedSubtensor):
             above |= set(ancestors([node.inputs[0]]))
     return {v.name for v in model.value_vars if v in above}

@@ -18,6 +18,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from amc_pymc.expressions import Graph
 from amc_pymc.extract.graphs import initial_point_of, lowered
+from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.rows import interpreted_mode, row_count
 from amc_pymc.extract.scalars import Index
 
@@ -62,7 +63,7 @@ def _chosen_from(model, observed: Sequence[Variable]) -> dict[str, int]:
     found: dict[str, int] = {}
     nodes = [
         node
-        for node in toposort(lowered(model.logp(vars=list(observed), sum=False)))
+        for node in toposort(lowered(log_densities(model, observed)))
         if isinstance(node.op, AdvancedSubtensor) and node.inputs[0].type.ndim
     ]
     n_rows = {row_count(model, [rv]) for rv in observed}

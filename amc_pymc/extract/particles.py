@@ -41,6 +41,7 @@ from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.graphs import is_random, lowered
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.native import compile_graph
 from amc_pymc.extract.printed_terms import PrintedTerms, RowTerm, printed_terms, row_term
@@ -454,7 +455,7 @@ def particles_of(model, free_RVs, likelihood) -> ParticleDensities:
 
 def model_logp(model, variables):
     """Summed log density of some random variables, Jacobians included, and of no others."""
-    parts = model.logp(vars=variables, sum=False, jacobian=True) if variables else []
+    parts = log_densities(model, variables)
     left_out = [_left_out(rv, model.rvs_to_values[rv]) for rv in variables]
     return _summed(variables, parts) + sum(left_out)
 

@@ -66,6 +66,16 @@ class Columns:
         """The columns; arrays of other sources than this one's are there, too."""
         return [column.values for column in self._all]
 
+    @property
+    def keys(self) -> dict[int, tuple]:
+        """What columns were asked for as, by their numbers."""
+        g = self.graph
+        return {
+            g.nodes[leaf].value: key
+            for (_, key, *_), node in self._known.items()
+            for leaf in g.leaves([node], self.kind)
+        }
+
     def node(self, key, values: Callable[[], np.ndarray]) -> int:
         """The leaf of a column, which is made when it is first asked for."""
         key = (self.source, key)

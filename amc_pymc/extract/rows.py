@@ -32,6 +32,7 @@ from pytensor.tensor.variable import TensorVariable
 from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.graphs import initial_point_of, is_random, lowered, opened, rebuilt
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.memo import remembered, remembering
 from amc_pymc.rng import as_generator
 
@@ -386,7 +387,7 @@ def _refuse_unsliceable(model, rv) -> None:
 
 def _elementwise_logp(model, rv, n_rows: int):
     try:
-        (logp,) = model.logp(vars=[rv], sum=False)
+        (logp,) = log_densities(model, [rv])
     except Exception as error:
         raise_if_signalled(error)
         raise _refuse(rv.name, f"it has no elementwise logp ({error})") from error

@@ -75,10 +75,10 @@ def printed_rows(program: RowProgram) -> Printed:
     taylor = g.make("add", along, g.make("mul", g.const(0.5), curved))
     entries, dots = leaves_of(g, row)
     leaves = [*entries, *dots]
-    _check_size(len(g.upstream([taylor])) + len(leaves) ** 2)
+    check_size(len(g.upstream([taylor])) + len(leaves) ** 2)
     slopes = derivatives_by(g, row, leaves)
     places = [g.nodes[n].args[0] for n in entries]
-    _check_size(len(g.upstream([taylor, *slopes])))
+    check_size(len(g.upstream([taylor, *slopes])))
     p = StagePrinter(g)
     stages = [
         *p.stage("value", ("eta",), [row]),
@@ -101,6 +101,6 @@ def printed_rows(program: RowProgram) -> Printed:
     return Printed(p.text, (*head, *stages, *described, *families), table)
 
 
-def _check_size(size: int) -> None:
+def check_size(size: int) -> None:
     if size > _MOST_OPERATIONS:
         raise TooLarge(f"a row and its derivatives take {size} operations")

@@ -14,6 +14,7 @@ from pytensor.graph.traversal import ancestors
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.groups import Factor, find_factors
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.rows import choose_observed
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 
@@ -192,10 +193,10 @@ def _hyperparameters(factor: Factor, model, active_names) -> set[str]:
         if part in local:
             continue
         own = model.rvs_to_values.get(part)
-        (logp,) = model.logp(vars=[part], sum=False)
+        (logp,) = log_densities(model, [part])
         left -= {v.name for v in ancestors([logp]) if values.get(v.name) is v and v is not own}
-    logp = model.logp(vars=list(local))
-    return left & {v.name for v in ancestors([logp]) if v.name in values}
+    logps = log_densities(model, list(local))
+    return left & {v.name for v in ancestors(logps) if v.name in values}
 
 
 def reasons_against(factors: Sequence[Factor], active_names: Sequence[str]) -> tuple[str, ...]:

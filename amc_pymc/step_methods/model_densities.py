@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytensor
-import pytensor.tensor as pt
 
 from pytensor.graph.traversal import ancestors
 
@@ -15,6 +14,7 @@ from amc_pymc.extract import FlatLayout, RowLogp, extract_rows
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.groups import Factor, Groups, take_groups
+from amc_pymc.extract.log_density import log_densities, log_density
 from amc_pymc.extract.rows import CallbackRows, choose_observed, interpreted_mode, row_count
 from amc_pymc.samplers import RacedModel
 
@@ -75,7 +75,7 @@ def grouped_densities(
 def grouped_model(model, groups: Groups, compile_kwargs: dict[str, Any] | None) -> GroupedModel:
     """Groups and what else there is of a model."""
     _, others = _parts(model, groups)
-    rest = model.logp(vars=others) if others else pt.zeros(())
+    rest = log_density(model, others)
     kept = [v for v in model.value_vars if v.name not in groups.factor.names]
     return GroupedModel(groups, rest, kept, compile_kwargs=compile_kwargs)
 
@@ -100,7 +100,7 @@ def _parts(model, groups: Groups) -> tuple[list, list]:
     others = [v for v in [*model.basic_RVs, *model.potentials] if v not in set(local)]
     moved = {v for v in model.value_vars if v.name in groups.layout.names}
     if groups.held is not None:
-        others = [v for v in others if moved & set(ancestors([model.logp(vars=[v])]))]
+        others = [v for v in others if moved & set(ancestors(log_densities(model, [v])))]
     return local, others
 
 
@@ -109,7 +109,7 @@ def plain_densities(model, observed_vars, row_logp, point, compile_kwargs) -> Mo
     observed = choose_observed(model, observed_vars)
     layout = FlatLayout.from_model(model, point)
     factors = [*model.basic_RVs, *model.potentials]
-    rest = model.logp(vars=[v for v in factors if v not in observed])
+    rest = log_density(model, [v for v in factors if v not in observed])
     names = tuple(str(rv.name) for rv in observed)
     rows: RowLogp | CallbackRows
     if row_logp is None:
@@ -152,8 +152,9 @@ def _check_total(model, densities: ModelDensities, start: np.ndarray) -> None:
 
 def _check_sum(model, point: dict[str, np.ndarray], got: float, parts=None) -> None:
     """The parts of a log density, default all of it, must add up to what the model says."""
+    whole = log_density(model, parts or [*model.basic_RVs, *model.potentials])
     fn = pytensor.function(
-        model.value_vars, model.logp(vars=parts), mode=interpreted_mode(), on_unused_input="ignore"
+        model.value_vars, whole, mode=interpreted_mode(), on_unused_input="ignore"
     )
     expected = float(fn(*(point[v.name] for v in model.value_vars)))
     if not np.isfinite(expected):

@@ -13,6 +13,7 @@ from scipy import stats
 
 from amc_pymc.extract import extract_rows
 from amc_pymc.extract.data_control import DataControl
+from amc_pymc.extract.printed_control import printed_control
 from amc_pymc.extract.rows import CallbackRows
 from amc_pymc.proxies import DataProxy
 
@@ -248,6 +249,42 @@ class TestRewards:
 @njit
 def _call(rewards, points, centre, rows):
     return rewards(points, centre, rows)
+
+
+class TestRowsThatAreNotPrinted:
+    """PyTensor compiles their graphs."""
+
+    @pytest.mark.parametrize("rank", [1, pytest.param(None, marks=slow)])
+    def test_agree_with_those_that_are(self, rank, monkeypatch):
+        printed, x = make(poisson_offset, DataProxy(rank=rank), n=500)
+        assert printed._printed is not None
+        monkeypatch.setattr("amc_pymc.extract.data_control.printed_control", lambda *_: None)
+        compiled, _ = make(poisson_offset, DataProxy(rank=rank), n=500)
+        assert compiled._printed is None
+        points = x + np.random.default_rng(9).normal(scale=0.1, size=(3, x.size))
+        everything = np.arange(500)
+        wanted = compiled.residuals(points, everything)
+        np.testing.assert_allclose(printed.residuals(points, everything), wanted, atol=1e-11)
+        assert np.median(np.abs(wanted[:, raced(compiled)])) > 1e-5
+        relative = _call(compiled.rewards, points, X0, everything)
+        np.testing.assert_allclose(relative, wanted - wanted[0], atol=1e-13)
+        for p in points:
+            total = compiled.population_total(p)
+            assert printed.population_total(p) == pytest.approx(total, rel=1e-12)
+
+    def test_a_reason_is_logged(self, caplog):
+        """Differentiated by the array that says which coefficient a row reads."""
+        rng = np.random.default_rng(10)
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 1, shape=3)
+            pm.Normal("y", mu[rng.integers(0, 3, 200)], 1, observed=rng.normal(size=200))
+        rows = extract_rows(model)
+        by_floats = [a.dtype.kind == "f" for a in rows.arrays]
+        assert sorted(by_floats) == [False, True]
+        assert printed_control(rows, by_floats) is not None
+        with caplog.at_level("DEBUG", logger="amc_pymc"):
+            assert printed_control(rows, [True, True]) is None
+        assert "data that vary within a bin are chosen or choose" in caplog.text
 
 
 class TestVarianceReduction:

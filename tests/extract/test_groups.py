@@ -15,7 +15,7 @@ from amc_pymc.marginals import printed_groups
 from models.grouped import EXAMPLES
 from tests.extract.group_models import ACCEPTED, EITHER, REFUSED
 
-PYTHON = Mode(linker="py", optimizer="fast_compile")
+PYTHON = Mode(linker="py", optimizer=None)
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
 #: Which examples have a factor that can be integrated out, by whether they are centred.
 NESTED = ("nested", True)
@@ -65,6 +65,7 @@ def random_point(model, rng, factor=None):
     return point
 
 
+@remembering()
 def assert_adds_up(model, factor, groups):
     """Rows, effects and the rest are the model's log density, at several points."""
     local = {model.values_to_rvs[v] for v in model.value_vars if v.name in factor.names}

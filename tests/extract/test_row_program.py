@@ -20,7 +20,7 @@ from amc_pymc.extract.scalars import NotScalar
 from tests.extract.realistic_models import MODELS
 from tests.model_zoo import ZOO, build, names
 
-PYTHON = Mode(linker="py", optimizer="fast_compile")
+PYTHON = Mode(linker="py", optimizer=None)
 N_ROWS = 130
 pytestmark = pytest.mark.filterwarnings(
     "ignore:PyTensor could not link to a BLAS:UserWarning", "ignore:.*Numba will use object mode"

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 N_ROWS = 300
-ORACLE_MODE = Mode(linker="py", optimizer="fast_compile")
+ORACLE_MODE = Mode(linker="py", optimizer=None)
 BAD_INPUT = (ValueError, TypeError, IndexError, KeyError)
 
 

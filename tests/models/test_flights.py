@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from models.flights import COEFFICIENTS, FACTORS, Flights, design, flights_model, load_flights
 
-PYTHON = Mode(linker="py", optimizer="fast_compile")
+PYTHON = Mode(linker="py", optimizer=None)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from models.grouped import (
 from models.grouped_references import FROZEN, NAMES, summarise
 
 # Python code instead of compiled code, for graphs that are evaluated once.
-PYTHON = Mode(linker="py", optimizer="fast_compile")
+PYTHON = Mode(linker="py", optimizer=None)
 
 
 def rows_and_groups(name):

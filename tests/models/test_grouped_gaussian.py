@@ -21,7 +21,7 @@ from models.grouped_gaussian import (
     sums,
 )
 
-PYTHON = Mode(linker="py", optimizer="fast_compile")
+PYTHON = Mode(linker="py", optimizer=None)
 BETA, SIGMA, TAU = np.array([0.1, 0.4, -0.2]), 0.7, 0.9
 
 

@@ -63,14 +63,14 @@ def test_rows_are_those_in_memory():
     """At points x, and in terms of what they see of x."""
     ours, theirs = in_order().prepared, in_memory().prepared
     assert ours.densities.n_rows == N
-    whole = build(data())
+    logp = build(data()).compile_logp()
     for x in points():
         expected = theirs.densities.all_values(x)
         np.testing.assert_allclose(ours.densities.all_values(x), expected, rtol=1e-12)
         np.testing.assert_allclose(ours.raced.all_values(ours.eta(x)), expected, rtol=1e-12)
         got = expected.sum() + ours.densities.rest_value_and_gradient(x)[0]
         point = ours.densities.unravel(x)
-        assert got == pytest.approx(float(whole.compile_logp()(point)), rel=1e-10)
+        assert got == pytest.approx(float(logp(point)), rel=1e-10)
         change = ours.densities.change(points()[0], x)
         assert change == pytest.approx(theirs.densities.change(points()[0], x), abs=1e-7)
 

@@ -173,7 +173,7 @@ def test_effects_that_are_not_integrated_out(labelled, names, marginalize):
 
 
 @pytest.mark.parametrize("name", ["sd_group", "beta"])
-def test_another_step_moves_a_population_parameter(name):
+def test_another_step_moves_a_population_parameter(name, compiled_by_pytensor):
     data, model = example("gaussian", *SIZE)
     others = [rv for rv in model.free_RVs if rv.name != name]
     with model:

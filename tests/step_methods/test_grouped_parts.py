@@ -14,7 +14,7 @@ from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.samplers.preparation import GaussianFit
 from amc_pymc.step_methods.preparation import _NODE_WIDTH, _node_points
 
-PYTHON = Mode(linker="py", optimizer="fast_compile")
+PYTHON = Mode(linker="py", optimizer=None)
 N_ROWS, N_GROUPS, N_REGIONS = 200, 40, 5
 _rng = np.random.default_rng(1)
 GROUP, REGION = _rng.integers(0, N_GROUPS, N_ROWS), _rng.integers(0, N_REGIONS, N_ROWS)

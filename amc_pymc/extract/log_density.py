@@ -1,0 +1,57 @@
+"""The log densities of a model's parts, derived once while a step is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytensor.graph.basic import Variable
+from pytensor.tensor import as_tensor, zeros
+from pytensor.tensor.math import variadic_add
+
+from amc_pymc.extract.memo import remembered
+
+__all__ = ["log_densities", "log_density"]
+
+
+def log_densities(model, parts: Sequence[Variable]) -> list[Variable]:
+    """``model.logp(vars=parts, sum=False)``: one graph for each random variable or potential.
+
+    PyMC derives the densities of all variables whenever it is asked for one. What it has derived is
+    shared inside :func:`~amc_pymc.extract.memo.remembering`, and must not be changed in place.
+
+    Raises
+    ------
+    Exception
+        What PyMC raises where one of ``parts`` has no density.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from amc_pymc.extract.log_density import log_densities
+    >>> with pm.Model() as model:
+    ...     x = pm.Normal("x")
+    ...     y = pm.Normal("y", x, shape=3)
+    >>> [term.type.ndim for term in log_densities(model, [y, x])]
+    [1, 0]
+    """
+    parts = list(parts)
+    try:
+        terms = {} if len(set(parts)) < len(parts) else _terms(model)
+    except Exception:  # maybe of another part
+        terms = {}
+    if all(part in terms for part in parts):
+        return [terms[part] for part in parts]
+    return model.logp(vars=parts, sum=False)
+
+
+@remembered
+def _terms(model) -> dict[Variable, Variable]:
+    # A Potential may be a random variable itself.
+    parts = list(dict.fromkeys([*model.basic_RVs, *model.potentials]))
+    return dict(zip(parts, model.logp(vars=parts, sum=False), strict=True))
+
+
+def log_density(model, parts: Sequence[Variable]) -> Variable:
+    """``model.logp(vars=parts)``: the sum of :func:`log_densities`, zero for no parts."""
+    terms = [as_tensor(t, allow_xtensor_conversion=True) for t in log_densities(model, parts)]
+    return variadic_add(*(t.sum() for t in terms)) if terms else zeros(())

@@ -1,0 +1,163 @@
+"""Control variates in data space, as compiled loops.
+
+Row n holds W numbers, of which the first Dy, y_n, vary within a bin. Its control variate at the
+reference y^_b of its bin is
+
+    h_n(x) = l(x; y^_b) + g_b(x).d_n + (P_b d_n)' H_b(x) (P_b d_n) / 2,     d_n = y_n - y^_b,
+
+g_b and H_b being derivatives in the data. These loops are the same for all models. What a model adds
+is printed (:func:`printed_data_control`): its log-likelihood, of a block of rows of W columns, and
+the three terms of h, of a block of 3 W: references, and displacements of first and second order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amc_pymc.expressions import Graph
+from amc_pymc.expressions.machine import Printed, call
+from amc_pymc.expressions.stages import N_SHARED, ROWS, of_parameters, room_of
+from amc_pymc.jit import njit
+from amc_pymc.row_kernels.derived import StagePrinter
+from amc_pymc.row_kernels.printed import check_size
+
+__all__ = ["printed_data_control", "rewards", "state_rewards", "total"]
+
+#: Places of stages in the program: log-likelihoods, and the terms of the control variate.
+_VALUE, _TERMS = 0, 4
+#: Rows of a block.
+_BLOCK = 256
+
+_compiled = njit(cache=True, error_model="numpy")
+
+
+def printed_data_control(graph: Graph, row: int, width: int, dim: int) -> Printed:
+    """Functions of rows and of their control variates.
+
+    Parameters
+    ----------
+    graph : Graph
+    row : int
+        Log-likelihood of a row.
+    width, dim : int
+        W, the columns that it reads, and Dy, those that it is differentiated by.
+
+    Raises
+    ------
+    TooLarge
+        If that takes too many operations.
+    """
+    g = graph
+    slope = g.displaced(row, dim, width)
+    curvature = g.displaced(g.displaced(row, dim, 2 * width), dim, 2 * width)
+    terms = [row, slope, g.make("mul", g.const(0.5), curvature)]
+    check_size(len(g.upstream(terms)))
+    p = StagePrinter(g)
+    stages = [*p.stage("value", ("eta",), [row]), *p.stage("terms", ("eta",), terms)]
+    return Printed(p.text, tuple(stages))
+
+
+@_compiled
+def total(x, virtual, count, program):
+    """Sum of the control variates of the raced rows.
+
+    ``virtual`` (3 W, V) holds the references of B bins with their sums of first displacements,
+    behind them those of pairs of a bin and a direction; ``count`` (B,) the rows of each bin.
+    """
+    n = virtual.shape[1]
+    shared = of_parameters(program, _TERMS, x)
+    out = room_of(program, _TERMS, n)
+    call(program[_TERMS + ROWS], x, shared, virtual, n, n, out, n)
+    h = 0.0
+    for b in range(count.size):
+        h += count[b] * out[0, b] + out[1, b]
+    for v in range(count.size, n):
+        h += out[2, v]
+    return h
+
+
+@_compiled
+def _gather(data, units, begin, n, block):
+    """Write some rows of the data to the columns of a block."""
+    for j in range(n):
+        i = units[begin + j]
+        for c in range(block.shape[0]):
+            block[c, j] = data[i, c]
+
+
+@_compiled
+def _gather_bins(label, units, begin, n, reference, block):
+    """The same of the references of their bins, bin 0 for outliers; whether any row has a bin."""
+    raced = False
+    for j in range(n):
+        b = label[units[begin + j]]
+        raced = raced or b >= 0
+        for c in range(reference.shape[1]):
+            block[c, j] = reference[max(b, 0), c]
+    return raced
+
+
+@_compiled
+def _displace(own, label, units, begin, n, factor, dual, block):
+    """Write displacements from references, and their projections, behind these in a block."""
+    width, (rank, dim) = own.shape[0], factor.shape[1:]
+    for c in range(width):
+        for j in range(n):
+            d = own[c, j] - block[c, j] if c < dim else 0.0
+            block[width + c, j] = d
+            block[2 * width + c, j] = 0.0 if rank else d
+    for j in range(n):
+        b = max(label[units[begin + j]], 0)
+        for r in range(rank):
+            feature = 0.0
+            for c in range(dim):
+                feature += dual[b, r, c] * block[width + c, j]
+            for c in range(dim):
+                block[2 * width + c, j] += factor[b, r, c] * feature
+
+
+@_compiled
+def state_rewards(points, centre, units, data, label, reference, factor, dual, program):
+    """Log-likelihoods (K, m) at several points less control variates; ``centre`` is not read.
+
+    ``data`` (N, W) are rows, ``label`` (N,) their bins, -1 for outliers, which have no control
+    variate, ``reference`` (B, W) the bins' references. P_b d = factor[b].T @ (dual[b] @ d) for arrays
+    (B, R, Dy); without directions, R = 0, nothing is projected.
+    """
+    m, n_points, width = units.size, points.shape[0], data.shape[1]
+    out = np.empty((n_points, m))
+    size = min(_BLOCK, max(1, m))
+    own, block = np.empty((width, size)), np.empty((3 * width, size))
+    values, terms = room_of(program, _VALUE, size), room_of(program, _TERMS, size)
+    there = np.empty((n_points, max(1, program[_VALUE + N_SHARED])))
+    jets = np.empty((n_points, max(1, program[_TERMS + N_SHARED])))
+    for k in range(n_points):
+        there[k] = of_parameters(program, _VALUE, points[k])
+        jets[k] = of_parameters(program, _TERMS, points[k])
+    for begin in range(0, m, _BLOCK):
+        n = min(_BLOCK, m - begin)
+        _gather(data, units, begin, n, own)
+        raced = _gather_bins(label, units, begin, n, reference, block)
+        if raced:
+            _displace(own, label, units, begin, n, factor, dual, block)
+        for k in range(n_points):
+            call(program[_VALUE + ROWS], points[k], there[k], own, size, n, values, size)
+            for j in range(n):
+                out[k, begin + j] = values[0, j]
+            if not raced:
+                continue
+            call(program[_TERMS + ROWS], points[k], jets[k], block, size, n, terms, size)
+            for j in range(n):
+                if label[units[begin + j]] >= 0:
+                    out[k, begin + j] -= terms[0, j] + terms[1, j] + terms[2, j]
+    return out
+
+
+@_compiled
+def rewards(points, centre, units, data, label, reference, factor, dual, program):
+    """As :func:`state_rewards`, less the values at points[0]: row 0 is zero."""
+    out = state_rewards(points, centre, units, data, label, reference, factor, dual, program)
+    for k in range(out.shape[0] - 1, -1, -1):
+        for j in range(out.shape[1]):
+            out[k, j] -= out[0, j]
+    return out
