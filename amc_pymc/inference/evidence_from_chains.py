@@ -26,12 +26,13 @@ _ERRORS, _NATS = 5.0, 0.1
 
 
 class ChainsAnswer(NamedTuple):
-    """An answer from chains and a bridge: groups of arms and draws, numbers, flags, attributes."""
+    """An answer from chains and a bridge: groups of arms and draws, numbers, flags, attributes, draws (n, D)."""
 
     tree: xr.DataTree
     numbers: Evidence
     flags: list[Flag]
     attrs: dict[str, Any]
+    draws: np.ndarray
 
 
 def chains_answer(
@@ -58,7 +59,7 @@ def chains_answer(
     flags += running_off(model, densities, values) + more
     numbers["log_evidence_mcse"] = covering_error(numbers, pilot, None)
     attrs = {"weights": "last stage", "unbiased": _UNBIASED, "method": _METHOD}
-    return ChainsAnswer(tree, numbers, flags, attrs)
+    return ChainsAnswer(tree, numbers, flags, attrs, drawn.x)
 
 
 def covering_error(numbers: Evidence, pilot: Pilot, bridged: BridgedChains | None) -> float:

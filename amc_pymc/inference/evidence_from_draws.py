@@ -82,7 +82,7 @@ def evidence_from_draws(
         if joint and (wrong := foreign_density(idata, log_density)):
             raise ValueError(f"{wrong}.")
         health, flat = health_of(idata, x), x.reshape(-1, x.shape[2])
-        densities = enough_nodes(densities, flat, target)
+        densities = enough_nodes(densities, flat[::2], target)
         allowed = budget_of(max_cost, cost, lambda: cost_of(counts), begin)
         with progress("Bridging", None, enabled=progressbar) as bar:
             stages = bridge_draws(
@@ -90,7 +90,7 @@ def evidence_from_draws(
                 report=lambda steps: bar.update(description=f"Bridging in {steps} steps"),
             )  # fmt: skip
         numbers = _numbers(stages, health)
-        doubts = quadrature(numbers, densities, flat, target)
+        doubts = quadrature(numbers, densities, flat[1::2], target)
     n_values, n_gradients, n_nan = counts.tolist()
     numbers |= {
         "n_likelihood": n_values + n_gradients,

@@ -20,9 +20,9 @@ import xarray as xr
 
 from threadpoolctl import ThreadpoolController
 
-from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, collected, explore
+from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, PilotSettings, collected, explore
 from amc_pymc.execution import signals_heard
-from amc_pymc.extract.marginal_particles import Densities, extract_marginals
+from amc_pymc.extract.marginal_particles import Densities, MarginalDensities, extract_marginals
 from amc_pymc.extract.particles import (
     check_evidence_defined,
     counted,
@@ -51,6 +51,12 @@ _log = logging.getLogger("amc_pymc")
 #: Numbers this small, or as large as one over it, are close to the end of what doubles can hold; the
 #: share of draws there that is too many, and the prior draws it is compared with.
 _TINY, _EDGE, _CHECKED = 1e-250, 0.05, 1000
+#: Rows from which on integrals over local effects are dear, and what a pilot run spends then.
+_MANY_ROWS = 500
+_SPARING = PilotSettings(
+    particles=128, moves=1, starts=8, most_searches=64, prior_scanned=1024, scanned=2048, checked=1024,
+    second=1024, weighed_least=500,
+)  # fmt: skip
 
 
 def context_model(model):
@@ -131,12 +137,19 @@ def explored(
 ) -> Pilot:
     """A pilot run; in many dimensions a short one, where chains may give the answer.
 
+    Integrals over many rows are dear, and leave posteriors that are close to normal: then less is spent on the climb and on
+    searches.
+
     Raises
     ------
     ValueError
         If the likelihood is zero wherever it was looked at, or unbounded.
     """
-    pilot = explore(densities, kernel, rng, fitted=not densities.discrete.any(), chains=chains)
+    dear = isinstance(densities, MarginalDensities) and densities.n_observed >= _MANY_ROWS
+    pilot = explore(
+        densities, kernel, rng, settings=_SPARING if dear else PilotSettings(),
+        fitted=not densities.discrete.any(), chains=chains,
+    )  # fmt: skip
     if wrong := running_off(model, densities, densities.constrain(pilot.ladder.particles.x)):
         raise ValueError(f"{wrong[0].message}.")
     return pilot

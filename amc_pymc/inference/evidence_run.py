@@ -133,7 +133,7 @@ def run_evidence(
     by_chains = _may_run_chains(densities, moves, asked)
     with tally.stage("pilot"):
         pilot = explored(model, densities, moves, rngs.pilot, chains=by_chains)
-        densities = enough_nodes(densities, pilot.ladder.particles.x, asked.target)
+        densities = enough_nodes(densities, _typical(pilot), asked.target)
     price = _price(cost, tally.cost, time.process_time() - begin)
     bridged = None
     if by_chains and pilot.unfit:
@@ -144,14 +144,20 @@ def run_evidence(
                 max_cost=asked.max_cost, draws=asked.draws, chains=asked.chains,
             )  # fmt: skip
             with tally.stage("checks"):
-                points = pilot.ladder.particles.x
-                flags = quadrature(answer.numbers, densities, points, asked.target)
+                flags = quadrature(answer.numbers, densities, answer.draws, asked.target)
             return Found(
                 answer.tree, answer.numbers, answer.flags + flags, answer.attrs, densities, tally
             )
     return _combine(
         model, densities, moves, asked, rngs, executor, progressbar, pilot, bridged, tally, price
     )
+
+
+def _typical(pilot: Pilot) -> np.ndarray:
+    """The higher half of the particles of a pilot run (P, D): the others may not have arrived."""
+    particles = pilot.ladder.particles
+    order = np.argsort(particles.terms.sum(axis=0), kind="stable")
+    return particles.x[order[len(order) // 2 :]]
 
 
 def _may_run_chains(densities: Densities, moves: Kernel, asked: Asked) -> bool:
@@ -228,7 +234,6 @@ def _combine(
         flags += nan_flags(numbers, tally.numbers(), densities, pilot, rngs.checks)
         flags += uncertain(numbers) + disagreements(numbers, pilot)
         flags += missed_mode(numbers, pilot, missed) + unlike_chains(numbers, bridged)
-        flags += quadrature(numbers, densities, pilot.ladder.particles.x, asked.target)
     numbers["log_evidence_mcse"] = covering_error(numbers, pilot, bridged)
     n = asked.draws * asked.chains
     with tally.stage("posterior"):
@@ -236,6 +241,8 @@ def _combine(
             densities, pilot, moves, n, rngs.posterior, discrete=densities.discrete
         )
         values, more = add_posterior(tree, model, densities, drawn, asked.chains)
+    with tally.stage("checks"):
+        flags += quadrature(numbers, densities, drawn.x, asked.target)
     flags += running_off(model, densities, values) + more
     _finish_arms(tree, portfolio)
     attrs = {"weights": asked.choices.weights, "unbiased": tree.attrs["unbiased"]}

@@ -199,7 +199,7 @@ def enough_nodes(densities: Any, x: np.ndarray, target: float | None) -> Any:
     if not isinstance(densities, MarginalDensities):
         return densities
     tolerance = _SHARE_OF_TARGET * (_TARGET if target is None else target)
-    return densities.refined(x[::2], tolerance)
+    return densities.refined(x, tolerance)
 
 
 def quadrature(
@@ -207,11 +207,11 @@ def quadrature(
 ) -> list[Flag]:
     """Add the error of the quadrature over local effects to the numbers; a flag if it matters.
 
-    From posterior points (P, D), others of which :func:`enough_nodes` has looked at.
+    From posterior draws (P, D).
     """
     if not isinstance(densities, MarginalDensities):
         return []
-    error = numbers["quadrature_error"] = densities.quadrature_error(x[1::2])
+    error = numbers["quadrature_error"] = densities.quadrature_error(x)
     if abs(error) <= _FLAGGED * (_TARGET if target is None else target):
         return []
     label = densities.factor.label
