@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from amc_pymc.lazy import attach
 
 if TYPE_CHECKING:
-    from amc_pymc.abc_tree import SimulatorProblem
     from amc_pymc.combination import ArmError, FailedPull
     from amc_pymc.diagnostics import decision_error
     from amc_pymc.extract import NotRowFactorised
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     )
     from amc_pymc.proxies import DataProxy
     from amc_pymc.row_store import Rows
+    from amc_pymc.simulators import SimulatorProblem
     from amc_pymc.step_methods import (
         Audits,
         BardenetRace,
@@ -97,7 +97,7 @@ __all__ = [
 
 #: The module of each public name; it is imported when the name is first used.
 _PLACES = {
-    "abc_tree": ("SimulatorProblem",),
+    "simulators": ("SimulatorProblem",),
     "combination": ("ArmError", "FailedPull"),
     "diagnostics": ("decision_error",),
     "extract": ("NotRowFactorised",),

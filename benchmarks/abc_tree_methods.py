@@ -25,11 +25,11 @@ from amc_pymc.abc_tree.accepted import accept, final_tolerance
 from amc_pymc.abc_tree.cart import Cart
 from amc_pymc.abc_tree.learning import Learner
 from amc_pymc.abc_tree.partition import Partition, whole_cube
-from amc_pymc.abc_tree.problem import Simulated
 from amc_pymc.abc_tree.run import Settings, rounds
 from amc_pymc.abc_tree.schedule import batch_sizes
 from amc_pymc.abc_tree.utilities import best_proposal
 from amc_pymc.logweights import systematic
+from amc_pymc.simulators.problem import Simulated
 from benchmarks import common
 from models.simulator_example import SimulatorExample
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from amc_pymc.abc_tree.cart import Cart
 from amc_pymc.abc_tree.dyadic import Dyadic
-from amc_pymc.abc_tree.map_estimate import estimate_mode
-from amc_pymc.abc_tree.map_schedule import map_batches
-from amc_pymc.abc_tree.map_tree import MapSettings, map_rounds
 from amc_pymc.abc_tree.partition import Partition
 from amc_pymc.bandits.hoo import HOO
+from amc_pymc.map_tree.estimate import estimate_mode
+from amc_pymc.map_tree.schedule import map_batches
+from amc_pymc.map_tree.search import MapSettings, map_rounds
 from amc_pymc.rng import as_generator, spawn_generators
 from benchmarks import abc_tree_pictures as pictures
 from benchmarks import common

@@ -15,11 +15,11 @@ from scipy.stats import gaussian_kde
 
 from amc_pymc.abc_tree.cart import Cart, fit_cart
 from amc_pymc.abc_tree.dyadic import Dyadic
-from amc_pymc.abc_tree.inner_loop import inner_loop
 from amc_pymc.abc_tree.partition import Partition
 from amc_pymc.rng import as_generator, spawn_generators
 from benchmarks import abc_tree_pictures as pictures
 from benchmarks import common
+from benchmarks.abc_inner_loop import inner_loop
 from benchmarks.abc_tree_methods import (
     METHODS,
     Checkpoint,

@@ -11,10 +11,10 @@ from numba import njit
 from numpy.polynomial.legendre import leggauss
 from scipy.special import ndtr
 
-from amc_pymc.abc_tree.inner_loop import initial_plays, inner_loop, regret
 from amc_pymc.rng import spawn_generators
 from benchmarks import abc_tree_pictures as pictures
 from benchmarks import common
+from benchmarks.abc_inner_loop import initial_plays, inner_loop, regret
 from benchmarks.abc_tree_methods import Gap, gap
 from benchmarks.bandit_statements import Part, Statement, interval, times_up_to
 from models.gaussian_mixtures import UNIVARIATE, univariate_mixture

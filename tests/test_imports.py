@@ -30,7 +30,9 @@ LOWER = {
     "annealing": ROOT | {"kernels"},
     "evidence": ROOT | {"kernels", "annealing", "importance"},
     "combination": ROOT | {"bounds", "bandits", "racing"},
-    "abc_tree": ROOT | {"bounds", "bandits", "racing"},
+    "simulators": ROOT,
+    "abc_tree": ROOT | {"bounds", "bandits", "racing", "simulators"},
+    "map_tree": ROOT | {"bounds", "bandits", "simulators", "abc_tree"},
     "product_space": ROOT,
     "samplers": ROOT | {"racing", "proposals", "proxies"},
     "expressions": ROOT,
@@ -41,7 +43,7 @@ LOWER = {
 CORE = set(LOWER)
 LOWER |= {
     "extract": ROOT
-    | {"proxies", "abc_tree", "expressions", "marginals", "row_kernels", "row_store"},
+    | {"proxies", "simulators", "abc_tree", "expressions", "marginals", "row_kernels", "row_store"},
     "results": ROOT,
     "timing": set(),
     "diagnostics": ROOT | {"results"},

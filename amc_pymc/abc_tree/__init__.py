@@ -8,14 +8,12 @@ from amc_pymc.abc_tree.dyadic import halve
 from amc_pymc.abc_tree.learning import Partitioner
 from amc_pymc.abc_tree.partition import Partition, whole_cube
 from amc_pymc.abc_tree.rates import shrunk_rates
-from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
 from amc_pymc.abc_tree.utilities import UTILITIES, best_proposal, draws_per_simulation
 
 __all__ = [
     "UTILITIES",
     "Partition",
     "Partitioner",
-    "SimulatorProblem",
     "best_proposal",
     "draws_per_simulation",
     "fit_cart",

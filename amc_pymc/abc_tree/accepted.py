@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.abc_tree.closeness import accepted
 from amc_pymc.logweights import relative, summarise_log_weights, systematic
+from amc_pymc.simulators.kernels import accepted
 
 __all__ = ["Accepted", "accept", "deal", "effective", "final_tolerance"]
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.abc_tree.problem import Failure, Simulated
 from amc_pymc.abc_tree.proposal import Proposal
 from amc_pymc.logweights import log_mean_exp, relative
+from amc_pymc.simulators.problem import Failure, Simulated
 
 __all__ = ["History", "Round"]
 

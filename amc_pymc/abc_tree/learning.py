@@ -22,13 +22,13 @@ from typing import Protocol
 import numpy as np
 
 from amc_pymc.abc_tree.axes import principal_axes, to_axes
-from amc_pymc.abc_tree.closeness import accepted, closeness
 from amc_pymc.abc_tree.history import History
 from amc_pymc.abc_tree.partition import Partition
 from amc_pymc.abc_tree.proposal import Boxes, Proposal, prior_proposal
 from amc_pymc.abc_tree.rates import drawn_rates, shrunk_rates
 from amc_pymc.abc_tree.utilities import best_proposal
 from amc_pymc.logweights import relative
+from amc_pymc.simulators.kernels import accepted, student_kernel
 
 __all__ = ["Learner", "Partitioner", "next_proposal"]
 
@@ -144,7 +144,8 @@ def next_proposal(
     """
     seen = history.last(learner.window)
     u, distance = seen.u, seen.distance
-    near = closeness(distance, tolerance, smooth=learner.smooth) * seen.density
+    kernel = student_kernel if learner.smooth else accepted
+    near = kernel(distance, tolerance) * seen.density
     hit = np.flatnonzero(accepted(distance, tolerance) & (seen.log_density > -math.inf))
     before = history.rounds[-1].proposal
     axes = None

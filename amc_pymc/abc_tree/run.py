@@ -11,9 +11,9 @@ import numpy as np
 
 from amc_pymc.abc_tree.history import History, Round
 from amc_pymc.abc_tree.learning import Learner, next_proposal
-from amc_pymc.abc_tree.problem import Problem, Simulated
 from amc_pymc.abc_tree.proposal import prior_proposal
 from amc_pymc.abc_tree.schedule import next_tolerance
+from amc_pymc.simulators.problem import Problem, Simulated
 
 __all__ = ["Settings", "rounds"]
 

@@ -23,13 +23,13 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 from pytensor.xtensor.type import XTensorType
 
-from amc_pymc.abc_tree.problem import labels
 from amc_pymc.extract.batched import Batched
 from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.graphs import is_random, lowered, rebuilt
 from amc_pymc.extract.prior import IMPROPER, transform_steps
 from amc_pymc.extract.quantiles import quantile, quantile_shape
 from amc_pymc.extract.references import References
+from amc_pymc.simulators.problem import labels
 
 __all__ = ["PriorCube"]
 

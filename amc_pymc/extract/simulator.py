@@ -10,7 +10,10 @@ from pymc.distributions.simulator import SimulatorRV
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import NoneTypeT
 
-from amc_pymc.abc_tree.guard import (
+from amc_pymc.extract.cube import PriorCube
+from amc_pymc.extract.distances import distance_function, is_gaussian, statistic_function
+from amc_pymc.extract.rows import interpreted_mode
+from amc_pymc.simulators.fail_safe import (
     NegativeDistance,
     Summary,
     check_simulations,
@@ -19,10 +22,7 @@ from amc_pymc.abc_tree.guard import (
     run_batch,
     run_each,
 )
-from amc_pymc.abc_tree.problem import Simulated
-from amc_pymc.extract.cube import PriorCube
-from amc_pymc.extract.distances import distance_function, is_gaussian, statistic_function
-from amc_pymc.extract.rows import interpreted_mode
+from amc_pymc.simulators.problem import Simulated
 
 __all__ = ["ModelProblem"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.abc_tree.problem import Problem
 from amc_pymc.rng import as_generator
+from amc_pymc.simulators.problem import Problem
 
 __all__ = ["problem_fingerprint"]
 

@@ -15,15 +15,15 @@ from scipy.special import ndtri
 
 from amc_pymc.abc_tree.accepted import Accepted, accept, deal, effective, final_tolerance
 from amc_pymc.abc_tree.adjust import adjusted_accepted
-from amc_pymc.abc_tree.closeness import accepted, closeness
 from amc_pymc.abc_tree.errors import adjusted_effective, adjusted_mean, weighted_mean
 from amc_pymc.abc_tree.history import History, Round
-from amc_pymc.abc_tree.problem import Problem, labels
 from amc_pymc.abc_tree.smoothing import smooth_draws
 from amc_pymc.abc_tree.step_posterior import StepPosterior, fit_step_posterior
 from amc_pymc.inference.abc_run import AbcRun
 from amc_pymc.inference.evidence_results import add_data_groups, draws_group, pareto_k
 from amc_pymc.rng import as_generator
+from amc_pymc.simulators.kernels import accepted, student_kernel
+from amc_pymc.simulators.problem import Problem, labels
 
 __all__ = ["abc_tree_data", "final_accepted"]
 
@@ -215,7 +215,7 @@ def _along(dim: str, run: AbcRun, values: dict[str, np.ndarray]) -> xr.Dataset:
 
 def _step_posterior(run: AbcRun, found: Accepted) -> StepPosterior:
     history = run.history
-    near = closeness(history.distance, found.tolerance) * history.density
+    near = student_kernel(history.distance, found.tolerance) * history.density
     return fit_step_posterior(history.u, near, found.index, found.weight, run.rng)
 
 

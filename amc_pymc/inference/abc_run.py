@@ -14,14 +14,8 @@ from typing import Any
 import numpy as np
 
 from amc_pymc.abc_tree.accepted import effective
-from amc_pymc.abc_tree.closeness import accepted
-from amc_pymc.abc_tree.failures import describe, failure_arrays, failures_from_arrays
 from amc_pymc.abc_tree.history import History
-from amc_pymc.abc_tree.problem import Failure, Problem, Simulated
 from amc_pymc.abc_tree.run import Settings, rounds
-from amc_pymc.abc_tree.scale import FEWEST_PILOTS, ScaleName, SummaryScale, pilot_scale
-from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
-from amc_pymc.abc_tree.workers import simulation_workers
 from amc_pymc.arguments import positive_int
 from amc_pymc.extract.simulator import ModelProblem
 from amc_pymc.inference.abc_fingerprint import problem_fingerprint
@@ -29,6 +23,12 @@ from amc_pymc.inference.evidence_model import context_model, seed_words
 from amc_pymc.inference.round_log import RoundLog
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
+from amc_pymc.simulators.failures import describe, failure_arrays, failures_from_arrays
+from amc_pymc.simulators.kernels import accepted
+from amc_pymc.simulators.problem import Failure, Problem, Simulated
+from amc_pymc.simulators.scale import FEWEST_PILOTS, ScaleName, SummaryScale, pilot_scale
+from amc_pymc.simulators.simulator_problem import SimulatorProblem
+from amc_pymc.simulators.workers import simulation_workers
 
 __all__ = ["AbcRun", "Budget", "as_problem", "begun_log", "failure_flags", "run_batches"]
 

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from amc_pymc.abc_tree.map_estimate import ESTIMATES, MapResult, map_result
-from amc_pymc.abc_tree.map_schedule import map_batches
-from amc_pymc.abc_tree.map_tree import MapSettings
 from amc_pymc.arguments import positive_or_none
 from amc_pymc.inference.abc_run import Budget, as_problem, sizes_of
 from amc_pymc.inference.map_run import search
+from amc_pymc.map_tree.estimate import ESTIMATES, MapResult, map_result
+from amc_pymc.map_tree.schedule import map_batches
+from amc_pymc.map_tree.search import MapSettings
 from amc_pymc.rng import RandomSeed
 
 __all__ = ["find_MAP_tree"]

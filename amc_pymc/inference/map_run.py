@@ -12,14 +12,14 @@ from pathlib import Path as FilePath
 
 import numpy as np
 
-from amc_pymc.abc_tree.failures import failure_arrays, failures_from_arrays
-from amc_pymc.abc_tree.map_tree import MapHistory, MapSettings, map_rounds
 from amc_pymc.abc_tree.partition import whole_cube
-from amc_pymc.abc_tree.problem import Failure, Problem, Simulated
-from amc_pymc.abc_tree.workers import simulation_workers
 from amc_pymc.inference.abc_run import Budget, begun_log, failure_flags
+from amc_pymc.map_tree.search import MapHistory, MapSettings, map_rounds
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
+from amc_pymc.simulators.failures import failure_arrays, failures_from_arrays
+from amc_pymc.simulators.problem import Failure, Problem, Simulated
+from amc_pymc.simulators.workers import simulation_workers
 
 __all__ = ["MapRun", "search"]
 

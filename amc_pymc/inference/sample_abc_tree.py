@@ -15,9 +15,7 @@ from amc_pymc.abc_tree.cart import Cart
 from amc_pymc.abc_tree.dyadic import Dyadic
 from amc_pymc.abc_tree.learning import Learner, Partitioner
 from amc_pymc.abc_tree.run import Settings
-from amc_pymc.abc_tree.scale import ScaleName
 from amc_pymc.abc_tree.schedule import batch_sizes
-from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
 from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
 from amc_pymc.inference.abc_run import (
@@ -27,6 +25,8 @@ from amc_pymc.inference.abc_run import (
     sizes_of,
 )
 from amc_pymc.rng import RandomSeed
+from amc_pymc.simulators.scale import ScaleName
+from amc_pymc.simulators.simulator_problem import SimulatorProblem
 
 __all__ = ["sample_abc_rejection", "sample_abc_tree"]
 

@@ -7,10 +7,10 @@ import numpy as np
 from scipy.stats import norm
 
 from amc_pymc.abc_tree.learning import Learner
-from amc_pymc.abc_tree.problem import Simulated
 from amc_pymc.abc_tree.run import Settings, rounds
 from amc_pymc.abc_tree.schedule import batch_sizes
 from amc_pymc.rng import spawn_generators
+from amc_pymc.simulators.problem import Simulated
 
 
 class UniformProblem:

@@ -11,8 +11,8 @@ from amc_pymc.abc_tree.dyadic import Dyadic
 from amc_pymc.abc_tree.history import History, Round
 from amc_pymc.abc_tree.learning import Learner, next_proposal
 from amc_pymc.abc_tree.partition import from_cuts
-from amc_pymc.abc_tree.problem import Simulated
 from amc_pymc.abc_tree.proposal import prior_proposal
+from amc_pymc.simulators.problem import Simulated
 
 FOREST = Learner((Cart(random_cuts=True), Cart()), trees=2, rotate=True)
 

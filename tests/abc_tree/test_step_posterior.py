@@ -3,9 +3,9 @@ import numpy as np
 from abc_tree.problems import NormalMean
 from scipy.stats import qmc
 
-from amc_pymc.abc_tree.closeness import closeness
 from amc_pymc.abc_tree.step_posterior import fit_step_posterior
 from amc_pymc.rng import as_generator
+from amc_pymc.simulators.kernels import student_kernel
 
 
 def fitted(n, tolerance=0.05):
@@ -14,7 +14,7 @@ def fitted(n, tolerance=0.05):
     distance = problem.simulate(u, rng).distance
     hit = np.flatnonzero(distance <= tolerance)
     weight = np.full(len(hit), 1.0 / len(hit))
-    near = closeness(distance, tolerance)
+    near = student_kernel(distance, tolerance)
     return problem, fit_step_posterior(u, near, hit, weight, rng), u[hit]
 
 

@@ -14,11 +14,11 @@ from scipy.stats import beta as beta_distribution
 from scipy.stats import kstest
 
 from amc_pymc.abc_tree.dyadic import Dyadic
-from amc_pymc.abc_tree.inner_loop import inner_loop
 from benchmarks import abc_tree_methods as methods
 from benchmarks import abc_tree_modes as modes
 from benchmarks import abc_tree_posteriors as posteriors
 from benchmarks import abc_tree_toys as toys
+from benchmarks.abc_inner_loop import inner_loop
 from benchmarks.abc_tree_methods import Checkpoint, Run
 from benchmarks.abc_tree_paper import NUMBERS, PARTS
 from models.gaussian_known import gaussian_known

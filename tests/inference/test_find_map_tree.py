@@ -11,9 +11,9 @@ import xarray as xr
 
 from scipy import stats
 
-from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
 from amc_pymc.inference import map_run
 from amc_pymc.inference.find_map_tree import find_MAP_tree
+from amc_pymc.simulators.simulator_problem import SimulatorProblem
 from tests.inference.killed import killed_and_whole
 
 QUIET = {"batched": True, "progressbar": False}

@@ -10,7 +10,7 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
+from amc_pymc.simulators.simulator_problem import SimulatorProblem
 
 OBSERVED = np.array([1.0, -0.5, 2.0])
 PRIOR = {

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from amc_pymc.abc_tree.mode import soft_labels
+from amc_pymc.simulators.kernels import gaussian_kernel
 
 __all__ = ["lowered", "map_batches"]
 
@@ -23,7 +23,7 @@ def map_batches(max_simulations: int, batch_size: int | None = None) -> list[int
 
     Examples
     --------
-    >>> from amc_pymc.abc_tree.map_schedule import map_batches
+    >>> from amc_pymc.map_tree.schedule import map_batches
     >>> map_batches(10, 4), len(map_batches(1000))
     ([4, 4, 2], 20)
     """
@@ -44,7 +44,7 @@ def lowered(
     --------
     >>> import math
     >>> import numpy as np
-    >>> from amc_pymc.abc_tree.map_schedule import lowered
+    >>> from amc_pymc.map_tree.schedule import lowered
     >>> round(lowered(np.array([1.0, 2.0, np.inf]), math.inf, closeness=0.1), 3)
     0.638
     """
@@ -53,12 +53,12 @@ def lowered(
         return last
     wanted = closeness * len(distance)
     low, high = 0.0, min(last, 1e3 * float(finite.max()))
-    if soft_labels(finite, high).sum() <= wanted:
+    if gaussian_kernel(finite, high).sum() <= wanted:
         return max(min(last, high) if math.isfinite(last) else high, floor)
     finest = _FINEST * float(finite[finite > 0.0].min(initial=math.inf))
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        if soft_labels(finite, middle).sum() > wanted:
+        if gaussian_kernel(finite, middle).sum() > wanted:
             high = middle
         else:
             low = middle

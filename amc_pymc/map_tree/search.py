@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.abc_tree.map_boxes import refine
-from amc_pymc.abc_tree.map_choice import POLICIES, Beliefs, beliefs, choose_boxes
-from amc_pymc.abc_tree.map_hoo import OwnTree
-from amc_pymc.abc_tree.map_schedule import lowered
-from amc_pymc.abc_tree.mode import soft_labels
 from amc_pymc.abc_tree.partition import Partition, whole_cube
+from amc_pymc.map_tree.boxes import refine
+from amc_pymc.map_tree.choice import POLICIES, Beliefs, beliefs, choose_boxes
+from amc_pymc.map_tree.hoo import OwnTree
+from amc_pymc.map_tree.schedule import lowered
+from amc_pymc.simulators.kernels import gaussian_kernel
 
 __all__ = ["MapHistory", "MapRound", "MapSettings", "map_rounds"]
 
@@ -41,7 +41,7 @@ class MapSettings:
     tolerance : float or None
         At which lowering ends.
     least, significance : float
-        When boxes are cut, see :func:`amc_pymc.abc_tree.map_boxes.refine`.
+        When boxes are cut, see :func:`amc_pymc.map_tree.boxes.refine`.
     strength : float
         Simulations that the rate of the box a box was cut from counts for.
 
@@ -173,7 +173,7 @@ def map_rounds(
     The density of a box is the prior's density on the scale of the parameters, at its centre, times
     the mean label :math:`\exp(-d^2 / 2 h^2)` of simulations in it; where the prior is zero, the distance d
     counts as infinite. Boxes of a batch are chosen by
-    :func:`amc_pymc.abc_tree.map_choice.choose_boxes` from what was known before. After it the tolerance h is
+    :func:`amc_pymc.map_tree.choice.choose_boxes` from what was known before. After it the tolerance h is
     lowered, all labels are made anew, and boxes whose parts differ are cut.
 
     Parameters
@@ -231,11 +231,11 @@ def _unstuck(history: MapHistory, distance: np.ndarray, settings: MapSettings) -
         return last
     if any(r.tolerance > last for r in history.rounds[-_PATIENCE:]):
         return last
-    if soft_labels(distance, last).mean() > 0.5 * settings.closeness:
+    if gaussian_kernel(distance, last).mean() > 0.5 * settings.closeness:
         return last
     lower = max(last / math.sqrt(2.0), lowest)
     everything = np.concatenate([history.distance, distance])
-    return lower if soft_labels(everything, lower).sum() >= _ENOUGH else last
+    return lower if gaussian_kernel(everything, lower).sum() >= _ENOUGH else last
 
 
 def _from_boxes(history: MapHistory, size: int, settings: MapSettings, rng) -> np.ndarray:
@@ -251,7 +251,7 @@ def _from_boxes(history: MapHistory, size: int, settings: MapSettings, rng) -> n
 def _take_in(history: MapHistory, u, distance, tolerance, log_prior, settings) -> None:
     history.rounds.append(MapRound(u, distance, tolerance, 0, 0, u[0], 0.0))
     all_u, all_distances = history.u, history.distance
-    labels = soft_labels(all_distances, tolerance)
+    labels = gaussian_kernel(all_distances, tolerance)
     history.partition = refine(
         history.partition, all_u, labels, least=settings.least, significance=settings.significance
     )

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from amc_pymc.abc_tree.guard import (
+from amc_pymc.simulators.fail_safe import (
     NegativeDistance,
     Summary,
     check_simulations,
@@ -18,7 +18,7 @@ from amc_pymc.abc_tree.guard import (
     run_batch,
     run_each,
 )
-from amc_pymc.abc_tree.problem import Failure, Simulated
+from amc_pymc.simulators.problem import Failure, Simulated
 
 SHAPES = [(2,)]
 needs_signals = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no signals")
@@ -147,7 +147,7 @@ def test_impossible_rows_are_not_simulated():
 
 
 def test_long_simulations_are_measured_in_pieces(monkeypatch):
-    monkeypatch.setattr("amc_pymc.abc_tree.guard._KEPT_NUMBERS", 5)
+    monkeypatch.setattr("amc_pymc.simulators.fail_safe._KEPT_NUMBERS", 5)
     sizes = []
 
     def distance(simulations):

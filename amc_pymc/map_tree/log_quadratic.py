@@ -136,7 +136,7 @@ def fit_log_quadratic(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.abc_tree.log_quadratic import fit_log_quadratic
+    >>> from amc_pymc.map_tree.log_quadratic import fit_log_quadratic
     >>> x = np.linspace(-2.0, 2.0, 50)[:, None]
     >>> found = fit_log_quadratic(
     ...     x, np.exp(-0.5 * (x[:, 0] - 0.3) ** 2), np.zeros(1), np.eye(1), 2.0

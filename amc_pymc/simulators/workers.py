@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 import cloudpickle
 import numpy as np
 
-from amc_pymc.abc_tree.problem import Failure, Problem, Simulated
 from amc_pymc.arguments import positive_or_none
 from amc_pymc.execution import Worker, WorkerDied, heard, number_of_cores, stop_workers
 from amc_pymc.progress import ProgressReport
 from amc_pymc.rng import as_generator
+from amc_pymc.simulators.problem import Failure, Problem, Simulated
 
 __all__ = ["Simulate", "simulation_workers"]
 
@@ -125,8 +125,8 @@ def simulation_workers(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.abc_tree.problem import Simulated
-    >>> from amc_pymc.abc_tree.workers import simulation_workers
+    >>> from amc_pymc.simulators.problem import Simulated
+    >>> from amc_pymc.simulators.workers import simulation_workers
     >>> class Noise:
     ...     n_dim = 1
     ...

@@ -50,7 +50,7 @@ def refine(
     --------
     >>> import numpy as np
     >>> from amc_pymc.abc_tree import whole_cube
-    >>> from amc_pymc.abc_tree.map_boxes import refine
+    >>> from amc_pymc.map_tree.boxes import refine
     >>> u = (np.arange(1000.0)[:, None] + 0.5) / 1000.0
     >>> refine(whole_cube(1), u, (u[:, 0] < 0.25).astype(float)).volumes
     array([0.5 , 0.25, 0.25])

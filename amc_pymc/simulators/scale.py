@@ -76,7 +76,7 @@ def pilot_scale(summaries: np.ndarray, observed: np.ndarray, name: ScaleName) ->
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.abc_tree.scale import pilot_scale
+    >>> from amc_pymc.simulators.scale import pilot_scale
     >>> s = np.linspace(-1.0, 1.0, 101)[:, None] * [1.0, 100.0]
     >>> scale = pilot_scale(s, np.zeros(2), "mad")
     >>> scale.spread.round(2)

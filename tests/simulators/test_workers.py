@@ -21,10 +21,10 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.abc_tree import workers as module
-from amc_pymc.abc_tree.problem import Failure, Simulated
-from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
-from amc_pymc.abc_tree.workers import simulation_workers
+from amc_pymc.simulators import workers as module
+from amc_pymc.simulators.problem import Failure, Simulated
+from amc_pymc.simulators.simulator_problem import SimulatorProblem
+from amc_pymc.simulators.workers import simulation_workers
 
 METHODS = ["fork", pytest.param("spawn", marks=pytest.mark.slow)]
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
@@ -575,8 +575,8 @@ SCRIPT = textwrap.dedent(
     """
     import os, signal, sys, time
     import numpy as np
-    from amc_pymc.abc_tree.problem import Simulated
-    from amc_pymc.abc_tree.workers import simulation_workers
+    from amc_pymc.simulators.problem import Simulated
+    from amc_pymc.simulators.workers import simulation_workers
 
     class Waiting:
         n_dim = 1

@@ -5,8 +5,8 @@ import pytest
 
 from scipy.spatial.distance import mahalanobis
 
-from amc_pymc.abc_tree.scale import FEWEST_PILOTS, SummaryScale, pilot_scale
 from amc_pymc.rng import as_generator
+from amc_pymc.simulators.scale import FEWEST_PILOTS, SummaryScale, pilot_scale
 
 OBSERVED = np.array([1.0, -2.0, 0.5])
 

@@ -9,17 +9,18 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 
 from amc_pymc.abc_tree import whole_cube
-from amc_pymc.abc_tree.log_quadratic import fit_log_quadratic, n_terms
-from amc_pymc.abc_tree.map_boxes import refine
-from amc_pymc.abc_tree.map_choice import Beliefs, beliefs, choose_boxes
-from amc_pymc.abc_tree.map_estimate import estimate_mode, map_result
-from amc_pymc.abc_tree.map_schedule import lowered, map_batches
-from amc_pymc.abc_tree.map_tree import MapSettings, map_rounds
-from amc_pymc.abc_tree.mode import _at_zero, _place, soft_labels
 from amc_pymc.abc_tree.partition import from_cuts
-from amc_pymc.abc_tree.peak import Surface
-from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
+from amc_pymc.map_tree.boxes import refine
+from amc_pymc.map_tree.choice import Beliefs, beliefs, choose_boxes
+from amc_pymc.map_tree.estimate import estimate_mode, map_result
+from amc_pymc.map_tree.log_quadratic import fit_log_quadratic, n_terms
+from amc_pymc.map_tree.mode import _at_zero, _place
+from amc_pymc.map_tree.peak import Surface
+from amc_pymc.map_tree.schedule import lowered, map_batches
+from amc_pymc.map_tree.search import MapSettings, map_rounds
 from amc_pymc.rng import spawn_generators
+from amc_pymc.simulators.kernels import gaussian_kernel
+from amc_pymc.simulators.simulator_problem import SimulatorProblem
 
 
 def search(problem, n, seed, **settings):
@@ -242,7 +243,7 @@ def test_whole_numbers_that_are_hit():
     found = mode_of(problem, history)
     assert abs(problem.parameters(found.u[None])["p"][0] - 0.7) < 4.0 * found.se[0]
     np.testing.assert_array_equal(
-        soft_labels(np.array([0.0, 1.0, np.inf]), 5e-324), [1.0, 0.0, 0.0]
+        gaussian_kernel(np.array([0.0, 1.0, np.inf]), 5e-324), [1.0, 0.0, 0.0]
     )
 
 
@@ -319,7 +320,7 @@ def test_start_is_simulated_first():
 def test_tolerance_by_hand():
     d = np.array([1.0, 2.0, 4.0])
     h = lowered(d, math.inf, closeness=0.3)
-    assert soft_labels(d, h).mean() == pytest.approx(0.3)
+    assert gaussian_kernel(d, h).mean() == pytest.approx(0.3)
     assert lowered(d, 0.5, closeness=0.3) == 0.5
     assert lowered(d, math.inf, closeness=0.3, lowest=7.0) == 7.0
     assert lowered(np.full(3, np.inf), 2.0, closeness=0.3) == 2.0

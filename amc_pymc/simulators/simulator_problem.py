@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.abc_tree.guard import (
+from amc_pymc.arguments import positive_or_none
+from amc_pymc.simulators.fail_safe import (
     NegativeDistance,
     Summary,
     check_simulations,
@@ -19,8 +20,7 @@ from amc_pymc.abc_tree.guard import (
     run_batch,
     run_each,
 )
-from amc_pymc.abc_tree.problem import Simulated, labels
-from amc_pymc.arguments import positive_or_none
+from amc_pymc.simulators.problem import Simulated, labels
 
 __all__ = ["SimulatorProblem"]
 
@@ -63,7 +63,7 @@ class SimulatorProblem:
     --------
     >>> import numpy as np
     >>> from scipy import stats
-    >>> from amc_pymc.abc_tree.simulator_problem import SimulatorProblem
+    >>> from amc_pymc.simulators.simulator_problem import SimulatorProblem
     >>> def simulator(rng, mu, sigma):
     ...     return rng.normal(mu, sigma, size=3)
     >>> prior = {"mu": stats.norm(0.0, 2.0), "sigma": stats.halfnorm()}

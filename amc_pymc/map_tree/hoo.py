@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from amc_pymc.abc_tree.mode import soft_labels
 from amc_pymc.bandits.hoo import HOO
+from amc_pymc.simulators.kernels import gaussian_kernel
 
 __all__ = ["OwnTree"]
 
@@ -48,4 +48,4 @@ class OwnTree:
         """Distances (n,) at the points asked for last."""
         u = np.array([p.point for p in self._pulls])
         prior = np.exp(np.minimum(self._log_prior(u) - self._top, 0.0))
-        self._hoo.tell(self._pulls, prior * soft_labels(distance, self._tolerance))
+        self._hoo.tell(self._pulls, prior * gaussian_kernel(distance, self._tolerance))

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amc_pymc.abc_tree.problem import Failure, Problem, Simulated
 from amc_pymc.arguments import positive_or_none
 from amc_pymc.rng import spawn_generators
+from amc_pymc.simulators.problem import Failure, Problem, Simulated
 
 __all__ = [
     "NegativeDistance",

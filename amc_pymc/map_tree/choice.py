@@ -82,7 +82,7 @@ def beliefs(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.abc_tree.map_choice import beliefs
+    >>> from amc_pymc.map_tree.choice import beliefs
     >>> from amc_pymc.abc_tree.partition import from_cuts
     >>> halves = from_cuts([(0, 0, 0.5)], n_dim=1)
     >>> u = np.array([[0.1], [0.2], [0.7], [0.9]])
@@ -120,7 +120,7 @@ def choose_boxes(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.abc_tree.map_choice import Beliefs, choose_boxes
+    >>> from amc_pymc.map_tree.choice import Beliefs, choose_boxes
     >>> from amc_pymc.rng import as_generator
     >>> two = Beliefs(np.array([0.2, 0.3]), np.array([5000, 5000]), np.ones(2))
     >>> np.bincount(choose_boxes(two, 100, as_generator(1), policy="thompson"))

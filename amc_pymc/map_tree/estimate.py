@@ -11,9 +11,10 @@ import numpy as np
 
 from scipy.special import ndtri
 
-from amc_pymc.abc_tree.map_tree import MapHistory
-from amc_pymc.abc_tree.mode import Mode, find_mode, soft_labels
-from amc_pymc.abc_tree.peak import Surface
+from amc_pymc.map_tree.mode import Mode, find_mode
+from amc_pymc.map_tree.peak import Surface
+from amc_pymc.map_tree.search import MapHistory
+from amc_pymc.simulators.kernels import gaussian_kernel
 
 __all__ = ["ESTIMATES", "MapResult", "estimate_mode", "flat", "map_result"]
 
@@ -110,7 +111,7 @@ def estimate_mode(
     log_prior : callable
         Points (n, D) to natural logarithms (n,) of the prior's density or mass.
     estimate : {"kde", "box"}
-        "kde": maximum of the local fit of :func:`amc_pymc.abc_tree.mode.find_mode`; discrete parameters by
+        "kde": maximum of the local fit of :func:`amc_pymc.map_tree.mode.find_mode`; discrete parameters by
         the largest mass. "box": centre of the box with the largest lower confidence bound.
     lowest : float
         No lower tolerance is of interest.
@@ -183,7 +184,7 @@ def _box(history: MapHistory, parameters: Parameters) -> Mode:
 
 def _combinations(history: MapHistory, values: np.ndarray, possible: np.ndarray, log_prior):
     """Combinations of values (n, d) that are likely, best first: places in `possible`, rate and error."""
-    labels = soft_labels(history.distance[possible], history.tolerance)
+    labels = gaussian_kernel(history.distance[possible], history.tolerance)
     if not (labels > 0.0).any():
         raise ValueError(
             "No simulation came close to the data where the prior is not zero: there is nothing to find a "
@@ -208,7 +209,7 @@ def _combinations(history: MapHistory, values: np.ndarray, possible: np.ndarray,
 def _of_combination(history, x, discrete, rows, rate, parameters, log_prior, lowest) -> Mode:
     """The mode among simulations that share the values of discrete parameters."""
     u = history.u[rows]
-    labels = soft_labels(history.distance[rows], history.tolerance)
+    labels = gaussian_kernel(history.distance[rows], history.tolerance)
     at = u[int(labels.argmax())]
     mean, error = rate
     height = float(math.log(mean) + log_prior(at[None])[0]) if mean > 0.0 else -math.inf

@@ -11,9 +11,10 @@ import numpy as np
 from scipy.spatial import cKDTree
 from scipy.special import ndtr, ndtri
 
-from amc_pymc.abc_tree.peak import Draws, Peak, Surface, climb, height_at, mode_terms, peak_errors
+from amc_pymc.map_tree.peak import Draws, Peak, Surface, climb, height_at, mode_terms, peak_errors
+from amc_pymc.simulators.kernels import gaussian_kernel
 
-__all__ = ["Mode", "find_mode", "soft_labels"]
+__all__ = ["Mode", "find_mode"]
 
 #: Nearest neighbours that starting points are chosen by, candidates, starts.
 _NEIGHBOURS, _CANDIDATES, _STARTS = 50, 500, 3
@@ -49,7 +50,7 @@ class Mode(NamedTuple):
     tolerance : float
         Scale of the closeness that was fitted.
     effective : float
-        Labels that the fit stands on, as :class:`amc_pymc.abc_tree.log_quadratic.LocalQuadratic` counts them;
+        Labels that the fit stands on, as :class:`amc_pymc.map_tree.log_quadratic.LocalQuadratic` counts them;
         0 if there was no fit.
     compared : float
         The logarithm of the density at the tolerance that was asked for, by which modes can be compared.
@@ -65,24 +66,6 @@ class Mode(NamedTuple):
     effective: float
     compared: float
     bias: np.ndarray = np.empty(0)
-
-
-def soft_labels(distance: np.ndarray, tolerance: float) -> np.ndarray:
-    r"""How close (n,) simulations came: :math:`\exp(-d^2 / 2 h^2)`, the kernel of ``pm.Simulator``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.abc_tree.mode import soft_labels
-    >>> soft_labels(np.array([0.0, 1.0, np.inf]), 1.0).round(3)
-    array([1.   , 0.607, 0.   ])
-    """
-    if tolerance == math.inf:
-        return np.isfinite(distance).astype(float)
-    if tolerance == 0.0:
-        return (distance == 0.0).astype(float)
-    z = np.minimum(distance, 1e100 * float(tolerance)) / tolerance
-    return np.exp(-0.5 * z**2)
 
 
 def find_mode(
@@ -124,7 +107,7 @@ def find_mode(
     """
     draws, possible = _possible(u, surface)
     u, x, distance = u[possible], draws.x, distance[possible]
-    labels = soft_labels(distance, tolerance)
+    labels = gaussian_kernel(distance, tolerance)
     if not (labels > 0.0).any():
         raise ValueError(
             "No simulation came close to the data where the prior is not zero: there is nothing to find a "
@@ -210,7 +193,7 @@ def _ladder(first: Peak, draws: Draws, distance, surface: Surface, lowest: float
         if ladder and tolerance >= ladder[-1].tolerance:
             break
         fitted = climb(
-            ndtr(first.z), draws, soft_labels(distance, tolerance), surface, tolerance,
+            ndtr(first.z), draws, gaussian_kernel(distance, tolerance), surface, tolerance,
             first.fit.root, fits=1, skewed=skewed,
         )  # fmt: skip
         if fitted is None or (ladder and fitted.fit.effective < _ENOUGH):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from amc_pymc.abc_tree.problem import Failure
+from amc_pymc.simulators.problem import Failure
 
 __all__ = ["describe", "failure_arrays", "failures_from_arrays"]
 
@@ -31,8 +31,8 @@ def describe(failures: Sequence[Failure], parameters: Mapping[str, np.ndarray]) 
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.abc_tree.failures import describe
-    >>> from amc_pymc.abc_tree.problem import Failure
+    >>> from amc_pymc.simulators.failures import describe
+    >>> from amc_pymc.simulators.problem import Failure
     >>> failed = [Failure(1, "error", "ValueError: no root"), Failure(2, "nan", "distance is nan")]
     >>> describe(failed, {"a": np.array([0.1, 1.2, 0.3])})
     "2 of 3 simulations failed: 1 raised ('ValueError: no root', first at a=1.2), 1 returned nan (first at a=0.3)"
@@ -77,8 +77,8 @@ def failure_arrays(failures: Sequence[Failure]) -> dict[str, np.ndarray]:
 
     Examples
     --------
-    >>> from amc_pymc.abc_tree.failures import failure_arrays, failures_from_arrays
-    >>> from amc_pymc.abc_tree.problem import Failure
+    >>> from amc_pymc.simulators.failures import failure_arrays, failures_from_arrays
+    >>> from amc_pymc.simulators.problem import Failure
     >>> failures_from_arrays(failure_arrays([Failure(3, "nan", "distance is nan")]))
     [Failure(index=3, kind='nan', message='distance is nan')]
     """

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri
 
-from amc_pymc.abc_tree.log_quadratic import LocalQuadratic, fit_log_quadratic, n_terms
+from amc_pymc.map_tree.log_quadratic import LocalQuadratic, fit_log_quadratic, n_terms
 
 __all__ = ["Draws", "Peak", "Surface", "climb", "height_at", "mode_terms", "peak_errors"]
 

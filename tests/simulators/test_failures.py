@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from amc_pymc.abc_tree.failures import describe, failure_arrays, failures_from_arrays
-from amc_pymc.abc_tree.problem import Failure
+from amc_pymc.simulators.failures import describe, failure_arrays, failures_from_arrays
+from amc_pymc.simulators.problem import Failure
 
 PARAMETERS = {"a": np.linspace(0.0, 1.998, 1_000), "b": np.arange(20_000.0).reshape(1_000, 4, 5)}
 

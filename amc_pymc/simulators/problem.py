@@ -15,7 +15,7 @@ def labels(name: str, shape: tuple[int, ...]) -> list[str]:
 
     Examples
     --------
-    >>> from amc_pymc.abc_tree.problem import labels
+    >>> from amc_pymc.simulators.problem import labels
     >>> labels("mu", (2, 1)), labels("sigma", ())
     (['mu[0,0]', 'mu[1,0]'], ['sigma'])
     """

@@ -1,0 +1,71 @@
+"""ABC kernels: weights of simulations by their distance to the data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+__all__ = ["accepted", "gaussian_kernel", "student_kernel"]
+
+#: Scale of the Student kernel in units of the tolerance, and its degrees of freedom.
+_SCALE, _TAILS = 0.7, 4.0
+
+
+def accepted(distance: np.ndarray, tolerance: float) -> np.ndarray:
+    """The uniform kernel: whether distances (n,) are at most the tolerance; all finite ones if it is inf.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.simulators.kernels import accepted
+    >>> accepted(np.array([0.1, 0.2, np.inf]), 0.1)
+    array([ True, False, False])
+    """
+    if tolerance == math.inf:
+        return np.isfinite(distance)
+    return distance <= tolerance
+
+
+def gaussian_kernel(distance: np.ndarray, tolerance: float) -> np.ndarray:
+    r"""The kernel of ``pm.Simulator``, :math:`\exp(-d^2 / 2 \epsilon^2)`, of distances (n,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.simulators.kernels import gaussian_kernel
+    >>> gaussian_kernel(np.array([0.0, 1.0, np.inf]), 1.0).round(3)
+    array([1.   , 0.607, 0.   ])
+    """
+    if tolerance in (0.0, math.inf):
+        return accepted(distance, tolerance).astype(float)
+    z = np.minimum(distance, 1e100 * float(tolerance)) / tolerance
+    return np.exp(-0.5 * z**2)
+
+
+def student_kernel(distance: np.ndarray, tolerance: float) -> np.ndarray:
+    r"""Weights (n,) between 0 and 1 from which trees learn.
+
+    .. math:: \left(1 + \frac{z^2}{\nu}\right)^{-\nu / 2 - 1}, \qquad z = \frac{d}{h \epsilon}
+
+    with :math:`\nu = 4`, h = 0.7: a simulation that was just rejected tells nearly as much of where to
+    simulate as one that was just accepted.
+
+    Parameters
+    ----------
+    distance : array (n,)
+        inf where there is none.
+    tolerance : float
+        inf accepts whatever is finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.simulators.kernels import student_kernel
+    >>> student_kernel(np.array([0.0, 0.99, 1.01, np.inf]), 1.0).round(2)
+    array([1.  , 0.3 , 0.28, 0.  ])
+    """
+    if tolerance in (0.0, math.inf):
+        return accepted(distance, tolerance).astype(float)
+    z = np.minimum(distance / (_SCALE * tolerance), 1e100)
+    return np.where(np.isfinite(distance), (1.0 + z**2 / _TAILS) ** (-0.5 * _TAILS - 1.0), 0.0)
