@@ -10,18 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.annealing import Ladder
+from amc_pymc.evidence.agreement import clearly_more, error_of, less_than_climb
 from amc_pymc.evidence.chains import Chains, ChainSettings, run_chains
 from amc_pymc.evidence.draws_bridge import Stage, bridge_draws, tension_of
 from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.kernels import Kernel, Path
 
-__all__ = ["BridgedChains", "bridge_chains", "missing_evidence", "prior_error"]
+__all__ = ["BridgedChains", "bridge_chains", "missing_evidence"]
 
-#: Relative variance that one step of a climb leaves, and by how much errors of climbs exceed what it explains.
-_PER_STEP, _CORRELATED = 1.0 / 0.6 - 1.0, 1.6
-#: Standard errors, and nats beside them, by which the climb from the prior may find more.
-_ERRORS, _NATS = 3.0, 0.1
 #: Parts of the wanted error, whose squares add up to one, that are left to chains that differ and to the bridge.
 _OF_TARGET = (0.6, 0.8)
 #: R-hat of the chains that is believed.
@@ -112,24 +108,15 @@ def bridge_chains(
     return BridgedChains(chains, stages)
 
 
-def prior_error(ladder: Ladder) -> float:
-    """Rough standard error of the log evidence that a climb from the prior has found."""
-    steps, particles = len(ladder.betas) - 1, len(ladder.particles.x)
-    return _CORRELATED * math.sqrt(_PER_STEP * steps / particles)
-
-
 def missing_evidence(log_z: float, mcse: float, pilot: Pilot) -> float:
     """Nats by which a pilot run has found more than an estimate; 0 where errors explain it.
 
     The climb starts at the prior and knows nothing of a fitted reference: what it finds and the estimate does not have
     is missing from the reference. Less than the estimate it finds more often, where its moves were too few.
     """
-    found = [(pilot.ladder.log_z, prior_error(pilot.ladder))]
-    if pilot.adapted is not None and pilot.adapted.ess > 0.0:
-        found.append((pilot.adapted.log_mean, 1.0 / math.sqrt(pilot.adapted.ess)))
     if not math.isfinite(log_z):
         return 0.0
-    more = [
-        z - log_z for z, error in found if z - log_z > _ERRORS * math.hypot(error, mcse) + _NATS
-    ]
-    return max(more, default=0.0)
+    gap = less_than_climb(log_z, mcse, pilot.ladder)
+    if pilot.adapted is None:
+        return gap
+    return max(gap, clearly_more(pilot.adapted.log_mean, error_of(pilot.adapted), log_z, mcse))

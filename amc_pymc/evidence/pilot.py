@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.annealing import Ladder, climb, cool
+from amc_pymc.evidence.agreement import error_of, less_than_climb
 from amc_pymc.evidence.check import heaviest, missed_by, search_again, second_look
 from amc_pymc.evidence.conditionals import Conditionals, adapt_conditionals
 from amc_pymc.evidence.fit import adapted_to, best_share, joined, laplace_fit, moment, widened
@@ -78,7 +79,8 @@ class Pilot:
         Where some coordinates are discrete, a density that draws one after the other; the proposal of
         importance sampling there.
     unfit : bool
-        Whether no fitted mixture is close enough to the posterior for importance sampling to be trusted.
+        Whether no fitted mixture is close enough to the posterior for importance sampling to be trusted, or
+        the climb from the prior has found clearly more evidence than the mixture.
     """
 
     ladder: Ladder
@@ -183,7 +185,7 @@ def explore(
         share,
         variance,
         fit.unseen,
-        unfit=fit.adapted is None or fit.adapted.relative_variance > settings.unfit,
+        unfit=_unfit(fit.adapted, ladder, settings),
     )
 
 
@@ -296,6 +298,13 @@ def overlooked(
     if not len(starts):
         return -math.inf
     return search_again(Joint(seen), found.adapted, found.laplace, starts, rng, settings)[0]
+
+
+def _unfit(adapted: AdaptedMixture | None, ladder: Ladder, settings: PilotSettings) -> bool:
+    """Whether weights under a mixture are hopeless, or tell less evidence than the climb from the prior."""
+    if adapted is None or adapted.relative_variance > settings.unfit:
+        return True
+    return less_than_climb(adapted.log_mean, error_of(adapted), ladder) > 0.0
 
 
 def _with_conditionals(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from amc_pymc.evidence import PilotSettings, bridge_chains, explore, missing_evidence
-from amc_pymc.evidence.from_chains import prior_error
+from amc_pymc.evidence.agreement import prior_error
 from amc_pymc.kernels import make_kernel
 from tests.annealing.problems import FromPrior, Gaussian, log_normal
 
