@@ -213,3 +213,17 @@ def test_weights_of_folds_sum_to_one():
         assert all(f.weight >= 0.0 for f in folds)
         assert all(f.arm_weights.sum() == pytest.approx(1.0) for f in folds)
         assert sum(int(r.counts.sum()) for r in run.rounds) == DRAWS
+
+
+def test_stated_errors_are_those_of_many_runs():
+    """Twice the weight in place of its square would make the variance twice as large."""
+    arms = as_arms({name: lambda rng: rng.normal(1.0, 1.0) for name in ("a", "b")})
+    runs, rng = 800, np.random.default_rng(12)
+    found = []
+    for _ in range(runs):
+        policy = make_policy("round_robin", 2, rewards=RunningRange())
+        run = Combination(arms, policy, plan_rounds(96, 32, "draws", "doubling"), "squared")
+        found.append(run_here(run, rng).estimate("predictable"))
+    means, errors = np.array([(e.mean, e.mcse) for e in found]).T
+    ratio = np.mean(errors**2) / np.var(means, ddof=1)
+    assert abs(ratio - 1.0) < 4.0 * np.sqrt(2.0 / runs)

@@ -147,3 +147,14 @@ def test_one_chain_as_a_vector_and_one_draw():
 )
 def test_round_trips_by_hand(index, expected):
     assert round_trips(np.array(index), 3).tolist() == expected
+
+
+def test_chains_that_disagree():
+    """Four chains with shares of 0.2, 0.4, 0.6 and 0.8 of model 1: their differences tell the error."""
+    shares = np.array([2, 4, 6, 8])
+    index = np.array([np.tile([1] * k + [0] * (10 - k), 20) for k in shares])
+    found = estimate_models(index, np.zeros((4, 2)), np.array([0.5, 0.5]))
+    np.testing.assert_allclose(found.prob, 0.5)
+    np.testing.assert_allclose(found.prob_mcse, np.std(shares / 10, ddof=1) / 2.0)
+    log_odds = np.log(shares / (10 - shares))
+    np.testing.assert_allclose(found.log_bf_mcse[1, 0], np.std(log_odds, ddof=1) / 2.0)
