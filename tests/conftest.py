@@ -5,7 +5,7 @@ import time
 import pytensor
 import pytest
 
-from pytensor.compile.mode import Mode
+from amc_pymc.extract.interpreted import interpreted_mode
 
 _PYTENSOR_DEFAULTS = {"mode": pytensor.config.mode, "cxx": pytensor.config.cxx}
 
@@ -13,8 +13,7 @@ _PYTENSOR_DEFAULTS = {"mode": pytensor.config.mode, "cxx": pytensor.config.cxx}
 @pytest.fixture(scope="session", autouse=True)
 def _interpret_pymc():
     """PyMC's own functions (traces, NUTS, predictions) are called too seldom to be worth compiling."""
-    mode = Mode(linker="py", optimizer="fast_run").excluding("fusion", "BlasOpt", "cxx_only")
-    with pytensor.config.change_flags(mode=mode, cxx="", traceback__limit=0):
+    with pytensor.config.change_flags(mode=interpreted_mode(), cxx="", traceback__limit=0):
         yield
 
 

@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 
 from amc_pymc.execution import raise_if_signalled
-from amc_pymc.extract.rows import interpreted_mode
+from amc_pymc.extract.interpreted import interpreted_mode
 
 __all__ = ["Batched"]
 

@@ -15,6 +15,7 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.type import RandomType
 from pytensor.xtensor.type import XTensorType
 
+from amc_pymc.extract.interpreted import unrewritten_mode
 from amc_pymc.extract.memo import remembered
 
 __all__ = ["initial_point_of", "is_random", "lowered", "opened", "rebuilt"]
@@ -27,7 +28,7 @@ def initial_point_of(model) -> dict[str, np.ndarray]:
 
 @remembered
 def _initial_point(model) -> dict[str, np.ndarray]:
-    with pytensor.config.change_flags(cxx=""):
+    with pytensor.config.change_flags(cxx="", mode=unrewritten_mode()):
         return model.initial_point()
 
 

@@ -16,9 +16,9 @@ from pytensor.tensor.random.basic import NormalRV
 
 from amc_pymc.extract.centring import Centring
 from amc_pymc.extract.held import Held
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
-from amc_pymc.extract.rows import interpreted_mode
 
 __all__ = ["GaussianPriors", "gaussian_priors"]
 

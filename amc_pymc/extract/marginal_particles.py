@@ -27,6 +27,7 @@ from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.graphs import lowered
 from amc_pymc.extract.group_totals import GroupTotals
 from amc_pymc.extract.groups import Factor, effects_at, take_groups
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.particles import (
@@ -37,7 +38,6 @@ from amc_pymc.extract.particles import (
     particles_of,
 )
 from amc_pymc.extract.prior import PriorDraws
-from amc_pymc.extract.rows import interpreted_mode
 
 __all__ = ["Densities", "MarginalDensities", "extract_marginals"]
 

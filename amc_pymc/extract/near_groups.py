@@ -18,8 +18,9 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from amc_pymc.expressions import Graph
 from amc_pymc.extract.graphs import initial_point_of, lowered
+from amc_pymc.extract.interpreted import unrewritten_mode
 from amc_pymc.extract.log_density import log_densities
-from amc_pymc.extract.rows import interpreted_mode, row_count
+from amc_pymc.extract.rows import row_count
 from amc_pymc.extract.scalars import Index
 
 __all__ = ["NearGroup", "Read", "near_groups"]
@@ -85,7 +86,7 @@ def _shapes(one: Sequence[Variable], two: Sequence[Variable], model):
     shapes = [v.type.shape for v in every]
     if any(None in shape for shape in shapes):
         evaluate = pytensor.function(
-            model.value_vars, [v.shape for v in every], mode=interpreted_mode(),
+            model.value_vars, [v.shape for v in every], mode=unrewritten_mode(),
             on_unused_input="ignore",
         )  # fmt: skip
         shapes = [tuple(s) for s in evaluate(*(point[v.name] for v in model.value_vars))]

@@ -24,9 +24,10 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import TensorType
 
+from amc_pymc.extract.interpreted import interpreted_mode, unrewritten_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
-from amc_pymc.extract.rows import RowLogp, interpreted_mode
+from amc_pymc.extract.rows import RowLogp
 
 __all__ = ["ParameterCut", "cut_parameters"]
 
@@ -252,5 +253,5 @@ def _shapes(rows: RowLogp, pieces, values) -> tuple[tuple[int, ...], ...]:
     if not pieces:
         return ()
     inputs = list(rows._values.values())
-    fn = pytensor.function(inputs, list(pieces), mode=interpreted_mode(), on_unused_input="ignore")
+    fn = pytensor.function(inputs, list(pieces), mode=unrewritten_mode(), on_unused_input="ignore")
     return tuple(np.shape(v) for v in fn(*(values[n] for n in rows._values)))

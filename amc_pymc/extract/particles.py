@@ -40,13 +40,13 @@ from pytensor.tensor.random.type import RandomType
 from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.graphs import is_random, lowered
+from amc_pymc.extract.interpreted import interpreted_mode, unrewritten_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.native import compile_graph
 from amc_pymc.extract.printed_terms import PrintedTerms, RowTerm, printed_terms, row_term
 from amc_pymc.extract.prior import IMPROPER, PriorDraws
-from amc_pymc.extract.rows import interpreted_mode
 from amc_pymc.extract.scalars import NotScalar
 
 __all__ = [
@@ -557,7 +557,7 @@ def _observed_values(model) -> list:
     values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
     if not values:
         return []
-    return pytensor.function([], values, mode=interpreted_mode())()
+    return pytensor.function([], values, mode=unrewritten_mode())()
 
 
 def _gradient(scalar, x):

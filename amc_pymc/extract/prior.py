@@ -32,8 +32,8 @@ from pytensor.tensor.random.type import RandomType
 
 from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.graphs import lowered, opened, rebuilt
+from amc_pymc.extract.interpreted import unrewritten_mode
 from amc_pymc.extract.layout import FlatLayout
-from amc_pymc.extract.rows import interpreted_mode
 
 __all__ = ["IMPROPER", "PriorDraws", "transform_steps"]
 
@@ -146,7 +146,7 @@ class PriorDraws:
 def _compiled(inputs, outputs):
     updates = collect_default_updates(outputs=outputs, inputs=inputs)
     fn = pytensor.function(
-        inputs, outputs, updates=updates, mode=interpreted_mode(), on_unused_input="ignore"
+        inputs, outputs, updates=updates, mode=unrewritten_mode(), on_unused_input="ignore"
     )
     rngs = [
         v

@@ -15,10 +15,11 @@ from numba import types
 from amc_pymc.extract.bound import bound_function
 from amc_pymc.extract.centring import Centring
 from amc_pymc.extract.held import Held
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
 from amc_pymc.extract.printed_total import printed_gradient, printed_total
-from amc_pymc.extract.rows import data_fingerprint, data_names, interpreted_mode
+from amc_pymc.extract.rows import data_fingerprint, data_names
 
 __all__ = ["RestDensities", "gradient_by"]
 

@@ -19,10 +19,11 @@ from pytensor.graph.traversal import ancestors
 from amc_pymc.execution import raise_if_signalled
 from amc_pymc.expressions import Families, Graph
 from amc_pymc.expressions.machine import Printed
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.native_rows import packed_columns
 from amc_pymc.extract.parameters import ParameterCut
 from amc_pymc.extract.row_program import Column, Columns, parameter_leaf, row_expression
-from amc_pymc.extract.rows import DataCut, RowLogp, data_frontier, interpreted_mode
+from amc_pymc.extract.rows import DataCut, RowLogp, data_frontier
 from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.row_kernels import RowKernels, TooLarge, printed_rows, row_program
 from amc_pymc.row_store import Placeholder

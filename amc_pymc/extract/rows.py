@@ -21,7 +21,6 @@ import pytensor
 import pytensor.tensor as pt
 
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
@@ -31,6 +30,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.graphs import initial_point_of, is_random, lowered, opened, rebuilt
+from amc_pymc.extract.interpreted import interpreted_mode, unrewritten_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.memo import remembered, remembering
@@ -48,7 +48,6 @@ __all__ = [
     "data_names",
     "evaluated",
     "extract_rows",
-    "interpreted_mode",
     "possible_points",
     "row_count",
 ]
@@ -67,11 +66,6 @@ def _refuse(name: str, reason: str) -> NotRowFactorised:
         "If they are conditionally independent, pass row_logp=, a function (point, rows) -> "
         "log-likelihood of each of these rows; if they are not, subsampling does not apply."
     )
-
-
-def interpreted_mode() -> Mode:
-    """Mode for graphs that run a handful of times: NumPy, nothing to compile."""
-    return Mode(linker="py", optimizer="fast_compile").excluding("BlasOpt", "blas", "cxx_only")
 
 
 @dataclass(frozen=True)
@@ -357,7 +351,7 @@ def _constant_value(value: Variable):
 
 
 def _evaluate_one(value: Variable):
-    return pytensor.function([], value, mode=interpreted_mode())()
+    return pytensor.function([], value, mode=unrewritten_mode())()
 
 
 def row_count(model, observed) -> int:
@@ -436,7 +430,7 @@ def evaluated(frontier, name: str) -> list[np.ndarray]:
         raise _refuse(name, "its data pass through a random variable (pm.Minibatch)")
     computed = {}
     if lazy:
-        computed = dict(zip(lazy, pytensor.function([], lazy, mode=interpreted_mode())()))
+        computed = dict(zip(lazy, pytensor.function([], lazy, mode=unrewritten_mode())()))
     out = []
     for v in frontier:
         out.append(computed[v] if v in computed else _constant_value(v))

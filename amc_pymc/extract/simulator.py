@@ -12,7 +12,7 @@ from pytensor.tensor.type_other import NoneTypeT
 
 from amc_pymc.extract.cube import PriorCube
 from amc_pymc.extract.distances import distance_function, is_gaussian, statistic_function
-from amc_pymc.extract.rows import interpreted_mode
+from amc_pymc.extract.interpreted import unrewritten_mode
 from amc_pymc.simulators.fail_safe import (
     NegativeDistance,
     Summary,
@@ -298,7 +298,7 @@ def _simulators_of(model) -> list:
 
 
 def _value(graph) -> np.ndarray:
-    return np.asarray(pytensor.function([], graph, mode=interpreted_mode())())
+    return np.asarray(pytensor.function([], graph, mode=unrewritten_mode())())
 
 
 def _observed(model, rv) -> np.ndarray:
@@ -333,5 +333,5 @@ def _size(model, rv) -> tuple[int, ...] | None:
     if isinstance(size.type, NoneTypeT):
         return None
     data = {other: model.rvs_to_values[other] for other in model.observed_RVs}
-    fn = pytensor.function([], size, givens=data, mode=interpreted_mode(), on_unused_input="ignore")
+    fn = pytensor.function([], size, givens=data, mode=unrewritten_mode(), on_unused_input="ignore")
     return tuple(fn().tolist())

@@ -22,7 +22,7 @@ from pymc.distributions.truncated import TruncatedRV
 from pytensor.graph.traversal import ancestors
 
 from amc_pymc.extract.graphs import initial_point_of
-from amc_pymc.extract.rows import interpreted_mode
+from amc_pymc.extract.interpreted import unrewritten_mode
 
 __all__ = ["element_states"]
 
@@ -140,5 +140,5 @@ def _known(model, rv, expression, shape_only: bool = False) -> np.ndarray:
     (expression,) = model.replace_rvs_by_values([expression])
     point = initial_point_of(model)
     inputs = [v for v in model.value_vars if v in set(ancestors([expression]))]
-    fn = pytensor.function(inputs, expression, mode=interpreted_mode())
+    fn = pytensor.function(inputs, expression, mode=unrewritten_mode())
     return np.asarray(fn(*(point[v.name] for v in inputs)), dtype=float)

@@ -18,8 +18,9 @@ import amc_pymc.product_space as ps
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.execution import JobReport, number_of_cores, run_jobs
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.memo import remembering
-from amc_pymc.extract.rows import choose_observed, interpreted_mode
+from amc_pymc.extract.rows import choose_observed
 from amc_pymc.inference.product_space_results import (
     STEPS,
     ChainRecord,

@@ -18,8 +18,8 @@ from amc_pymc.arguments import positive_int
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.groups import find_factors
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
-from amc_pymc.extract.rows import interpreted_mode
 from amc_pymc.extract.unconstrain import unconstrain
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, as_generator

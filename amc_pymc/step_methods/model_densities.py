@@ -14,8 +14,9 @@ from amc_pymc.extract import FlatLayout, RowLogp, extract_rows
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.groups import Factor, Groups, take_groups
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.log_density import log_densities, log_density
-from amc_pymc.extract.rows import CallbackRows, choose_observed, interpreted_mode, row_count
+from amc_pymc.extract.rows import CallbackRows, choose_observed, row_count
 from amc_pymc.samplers import RacedModel
 
 __all__ = [

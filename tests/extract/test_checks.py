@@ -14,7 +14,7 @@ from pytensor.compile.builders import OpFromGraph
 from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.cube import PriorCube
 from amc_pymc.extract.graphs import is_random, lowered, opened, rebuilt
-from amc_pymc.extract.rows import interpreted_mode
+from amc_pymc.extract.interpreted import interpreted_mode
 
 X, SIGMA = pt.scalar("x"), pt.scalar("sigma")
 

@@ -6,9 +6,9 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.log_density import log_densities, log_density
 from amc_pymc.extract.memo import remembering
-from amc_pymc.extract.rows import interpreted_mode
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 from amc_pymc.extract import extract_rows
 from amc_pymc.extract.densities import RowDensities
 from amc_pymc.extract.graphs import initial_point_of
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.native_rows import native_rows
 from amc_pymc.extract.printed_total import printed_gradient, printed_total
-from amc_pymc.extract.rows import interpreted_mode
 from amc_pymc.row_kernels.layout import N_COEFFICIENTS
 from amc_pymc.samplers.compiled import call_total, state_values
 

@@ -30,8 +30,8 @@ from pytensor.tensor.math import Dot
 from scipy import stats
 
 from amc_pymc.extract import particles, printed_terms
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.particles import ParticleDensities, counted, extract_particles
-from amc_pymc.extract.rows import interpreted_mode
 from amc_pymc.extract.unconstrain import unconstrain
 from tests.model_zoo import build
 

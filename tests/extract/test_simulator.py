@@ -21,7 +21,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from scipy import special, stats
 
-from amc_pymc.extract.rows import interpreted_mode
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.simulator import ModelProblem
 
 Y = np.array([1.0, -0.5, 2.0, 0.3, 1.7])

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from compiled_calls import called_often
 from numba import cfunc
 
 from amc_pymc.diagnostics import clopper_pearson
@@ -34,13 +35,16 @@ def from_table(points, centre, rows):
     return out
 
 
+_race = called_often(race)
+
+
 def run(table, rng, bias=None, exact=(), population=None, **kwargs):
     n_arms, n_rows = table.shape
     points = np.column_stack([np.arange(n_arms), np.full(n_arms, n_rows)]).astype(float)
     bias = np.zeros(n_arms) if bias is None else np.asarray(bias, float)
     population = population or make_population(n_rows, exact)
     rule = lil_rule(population.n_raced, n_arms, **kwargs)
-    return race(from_table, points, table.ravel(), bias, population, rule, rng)
+    return _race(from_table, points, table.ravel(), bias, population, rule, rng)
 
 
 def test_half_width_by_hand():

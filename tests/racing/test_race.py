@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 
+from compiled_calls import called_often
 from numba import cfunc
 from scipy.stats import norm
 
@@ -44,13 +45,16 @@ def with_bound(b, batch_size, n_rows, zero_sd_decides=False):
     )
 
 
+_race = called_often(race)
+
+
 def run(table, rule, rng, bias=None, exact=(), population=None) -> RaceResult:
     """Race over a table (K, N) of rewards."""
     n_arms, n_rows = table.shape
     points = np.column_stack([np.arange(n_arms), np.full(n_arms, n_rows)]).astype(float)
     bias = np.zeros(n_arms) if bias is None else np.asarray(bias, float)
     population = population or make_population(n_rows, exact)
-    return race(from_table, points, table.ravel(), bias, population, rule, rng)
+    return _race(from_table, points, table.ravel(), bias, population, rule, rng)
 
 
 def normal_scores(n_rows, rng):

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from compiled_calls import called_often
 from numba import cfunc, njit
 from scipy.stats import norm
 from scipy.stats import t as student
@@ -49,11 +50,14 @@ def races(n, rewards, points, centre, bias, population, rule, rng, out):
         out[k, 0], out[k, 1], out[k, 2], out[k, 3] = r.winner, r.rows, r.rewards, r.arms_left
 
 
+_race = called_often(race)
+
+
 def run(table, rule, rng, bias=None):
     n_arms, n_rows = table.shape
     points = np.column_stack([np.arange(n_arms), np.full(n_arms, n_rows)]).astype(float)
     bias = np.zeros(n_arms) if bias is None else np.asarray(bias, float)
-    return race(from_table, points, table.ravel(), bias, make_population(n_rows), rule, rng)
+    return _race(from_table, points, table.ravel(), bias, make_population(n_rows), rule, rng)
 
 
 def run_many(n, table, rule, rng, bias=None):

@@ -11,6 +11,8 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from compiled_calls import called_often
+
 import amc_pymc as amc
 
 from amc_pymc.diagnostics import clopper_pearson
@@ -19,6 +21,7 @@ from amc_pymc.samplers.compiled import call_total, unit_changes
 from amc_pymc.samplers.surrogate import surrogate_change
 
 DELTA = 0.05
+_race = called_often(race)
 
 
 @functools.cache
@@ -80,7 +83,7 @@ def wrong_decisions(proxy, near, bound_factor=1.0, count=6_000):
                 log_prior -= call_total(densities.rest, points[0])
                 bias = log_prior - math.log(rng.random()) + surrogate_change(points, surrogate)
                 bias /= n
-            result = race(
+            result = _race(
                 densities.rewards,
                 points,
                 surrogate.centre,

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 
+from compiled_calls import called_often
 from numba import cfunc
 from scipy import stats
 
@@ -13,6 +14,8 @@ from amc_pymc.racing.rules import exact_rule, normal_rule
 from amc_pymc.rng import as_generator
 from amc_pymc.samplers.index_kernel import VALUES, IndexRaces, Models, draw_index, surrogate
 from amc_pymc.samplers.logs import IndexLog
+
+_draw_index = called_often(draw_index)
 
 # Three models of the same rows: a mean, a regression (two parameters), a log scale.
 N = 40
@@ -163,7 +166,7 @@ def setup(
     log_rng = as_generator(99)
 
     def draw(current, points, rng, log_prior=LOG_PRIOR):
-        return draw_index(current, points, log_prior, races, rng, log, log_rng)
+        return _draw_index(current, points, log_prior, races, rng, log, log_rng)
 
     return draw
 

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 
+from compiled_calls import called_often
 from numba import cfunc
 from proposals.test_proposals import conditional
 from scipy import stats
@@ -19,7 +20,6 @@ from amc_pymc.samplers.compiled import (
     Densities,
     Races,
     as_they_are,
-    entry_point,
     no_control,
     no_gradient,
     no_row_gradient,
@@ -137,16 +137,17 @@ def moves_of(weights, scales, mean, chol, active=None, gain=None, gradient_units
     )
 
 
+_run = called_often(run_transitions)
+
+
 def transit(starts, n, densities, surrogate, population, moves, rng):
     """Where ``n`` transitions lead from each start, every decision made on all rows."""
     races = Races(densities, surrogate, population, exact_rule(population.n_raced))
     moves = moves._replace(gradient=moves.gradient._replace(slope=surrogate))
     log, counts, ends = MoveLog.empty(0, starts.shape[1]), MetropolisCounts.zeros(len(NAMES)), []
-    points = np.stack([starts[0], starts[0]])
-    run = entry_point(run_transitions, (n, points, races, moves, rng, log, rng, counts))
     for start in starts:
         points = np.stack([start, start])
-        done, _, _ = run(n, points, races, moves, rng, log, rng, counts)
+        done, _, _ = _run(n, points, races, moves, rng, log, rng, counts)
         assert done == n
         ends.append(points[0].copy())
     return np.array(ends), counts

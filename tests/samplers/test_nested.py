@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from compiled_calls import called_often
 from numba import cfunc, njit
 from scipy import optimize, stats
 from scipy.stats import multivariate_normal as mvn
@@ -335,6 +336,9 @@ def true_moments():
     return mean, np.sqrt(square - mean**2)
 
 
+_run = called_often(run_transitions)
+
+
 def chain(scale, n, seed, n_psi=0):
     """Every 10th draw of a chain, and the share of moves accepted."""
     densities = Densities(
@@ -353,7 +357,7 @@ def chain(scale, n, seed, n_psi=0):
     for _ in range(n):
         points = np.stack([x, x])
         log = MoveLog.empty(0, 5)
-        run_transitions(10, points, races, moves, rng, log, rng, counts)
+        _run(10, points, races, moves, rng, log, rng, counts)
         x = points[0].copy()
         out.append(x)
     return np.array(out[100:]), counts.accepted[NESTED] / counts.tries[NESTED]

@@ -24,7 +24,7 @@ from pytensor.compile.executor import Function
 
 import amc_pymc as amc
 
-from amc_pymc.extract.rows import interpreted_mode
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.results import METROPOLIS_STATS, RACE_STATS
 
 #: Statistics of NUTS that are times.

@@ -23,7 +23,7 @@ from amc_pymc.extract import group_densities
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupDensities
 from amc_pymc.extract.groups import find_factors
-from amc_pymc.extract.rows import interpreted_mode
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.row_store import Rows
 from amc_pymc.step_methods.grouping import chosen_turns, possible_factors
 from amc_pymc.step_methods.settings import Options

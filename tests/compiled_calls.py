@@ -1,0 +1,34 @@
+"""Thousands of calls of compiled functions: Numba looks up the types of nested tuples for longer than many of them run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from amc_pymc.samplers.compiled import entry_point
+
+
+def called_often(dispatcher) -> Callable:
+    """The same function, which looks up its machine code by a key that is quicker to make than Numba's types."""
+    entries: dict[tuple, Callable] = {}
+
+    def call(*args):
+        key = tuple(map(_kind, args))
+        if key not in entries:
+            entries[key] = entry_point(dispatcher, args)
+        return entries[key](*args)
+
+    return call
+
+
+def _kind(value: Any) -> Any:
+    """What Numba's type of a value depends on."""
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.ndim, value.flags.c_contiguous, value.flags.writeable
+    if isinstance(value, tuple):
+        return type(value), *map(_kind, value)
+    if isinstance(value, bool | int | float | np.generic | np.random.Generator):
+        return type(value)
+    return value  # functions are types of their own, or first-class ones, whose type is their signature's
