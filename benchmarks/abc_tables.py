@@ -121,8 +121,8 @@ def run_tables(rows: Sequence[Result]) -> str:
 
 #: What a run says of errors of its means: heading, and the statistics whose root of the sum of squares is meant.
 _STATED = (("Monte Carlo", ("mcse",)), ("in all", ("error",)))
-#: Flags that are of the tolerance, the part of them that tells.
-_TOLERANCE_FLAG = "tolerance"
+#: What the flag says that is of the bias by the tolerance.
+_TOLERANCE_FLAG = "may shift posterior means"
 
 
 def within(row: Result, statistics: Sequence[str]) -> np.ndarray | None:
