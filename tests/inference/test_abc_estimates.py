@@ -70,7 +70,7 @@ def test_a_problem_without_tolerance_is_flagged():
     given = problem(8, 0.6)
     with pytest.warns(UserWarning, match="may shift posterior means"):
         found = amc.sample_abc_tree(
-            model=given, max_simulations=4000, batched=True, random_seed=1, progressbar=False
+            model=given, max_simulations=8000, batched=True, random_seed=1, progressbar=False
         )
     mean, mcse, bias, _, error = found["estimates"]["theta"].values
     assert np.mean(np.abs(mean - 0.3) < 1.96 * mcse) < 0.5
