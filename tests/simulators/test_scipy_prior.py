@@ -66,7 +66,9 @@ def test_posterior_of_a_hierarchy():
     """Data 1 and 2 with noise 1/2 of x, whose mean is mu: the posterior is normal."""
     precision = np.array([[1.0 + 2.0, -1.0, -1.0], [-1.0, 5.0, 0.0], [-1.0, 0.0, 5.0]])
     mean = np.linalg.solve(precision, [0.0, 4.0, 8.0])
-    options = {"max_simulations": 6000, "batched": True, "progressbar": False, "adjust": "linear"}
+    options = {
+        "max_simulations": 6000, "batched": True, "progressbar": False, "adjust": "linear", "draws": 250
+    }  # fmt: skip
     problem = hierarchical(deterministics={"gap": lambda mu, x: x[:, 1] - x[:, 0]})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -77,7 +79,7 @@ def test_posterior_of_a_hierarchy():
         assert (np.abs(told - wanted) < 4.0 * mcse).all() and (mcse < 0.1).all()
     sd = np.sqrt(np.diag(np.linalg.inv(precision)))
     drawn = found["posterior"]
-    assert abs(float(drawn["mu"].std()) / sd[0] - 1.0) < 0.15
+    assert abs(float(drawn["mu"].std()) / sd[0] - 1.0) < 0.2
     assert drawn["gap"].dims == ("chain", "draw")
     np.testing.assert_allclose(drawn["gap"], drawn["x"][..., 1] - drawn["x"][..., 0])
 
