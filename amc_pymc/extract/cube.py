@@ -92,7 +92,7 @@ class PriorCube:
     coordinates : list of str
         Names of coordinates: of elements of variables, or of what these are made of.
     fallback : dict of str to str
-        Variables without quantiles, and Potentials, which :meth:`log_density` makes up for, and why.
+        Variables without quantiles, Potentials and likelihoods, which :meth:`log_density` makes up for, and why.
     """
 
     def __init__(self, shapes, variables, graphs, log_constant: float, fallback: dict[str, str]):
@@ -112,7 +112,7 @@ class PriorCube:
         return self._graphs[what]([values[name] for name in self.shapes], n)
 
     def log_prior(self, u: np.ndarray) -> np.ndarray:
-        """Natural logarithm (n,) of the density of the free variables, Potentials included."""
+        """Natural logarithm (n,) of the density of the free variables, Potentials and likelihoods included."""
         values, possible = self.values(u)
         (own,), (extra,) = (self.evaluate(k, values) for k in ("log_prior", "potential"))
         with np.errstate(invalid="ignore"):
@@ -150,7 +150,9 @@ class PriorCube:
         return {n: values[n] for n in self.shapes}, possible, unconstrained, log_reference
 
     @classmethod
-    def from_model(cls, model: pm.Model, outputs: dict[str, list]) -> PriorCube:
+    def from_model(
+        cls, model: pm.Model, outputs: dict[str, list], likelihoods: Sequence = ()
+    ) -> PriorCube:
         """Take a model's prior apart.
 
         Parameters
@@ -158,6 +160,8 @@ class PriorCube:
         model : pm.Model
         outputs : dict of str to list of variables
             Graphs for :meth:`evaluate`. Observed variables in them stand for their data.
+        likelihoods : sequence of variables
+            Observed variables whose density at their data counts as a Potential.
 
         Raises
         ------
@@ -171,7 +175,8 @@ class PriorCube:
             for rv in model.free_RVs
             if transforms[rv.name] is not None
         }
-        more = {"potential": model.potentials, "transformed": list(transformed.values())}
+        factors = [*model.potentials, *(_log_likelihood(model, rv) for rv in likelihoods)]
+        more = {"potential": factors, "transformed": list(transformed.values())}
         free, graphs = _frozen(model, outputs | more)
         names, sizes = list(transforms), model.eval_rv_shapes()
         shapes = {n: tuple(int(s) for s in sizes[n]) for n in names}
@@ -199,6 +204,7 @@ class PriorCube:
             log = _log_density(own | there, referred, list(referred))
             made["reference"] = Batched(list((own | there).values()), _possible([log], {}))
         fallback |= {p.name: "a pm.Potential" for p in model.potentials}
+        fallback |= {rv.name: "data with a likelihood" for rv in likelihoods}
         log_constant = references.log_constant if references.used else 0.0
         cube = cls(shapes, variables, made, log_constant, fallback)
         _refuse_cuts(cube, list(transformed))
@@ -226,6 +232,17 @@ def _frozen(model, outputs: dict[str, list]):
         for old, new in zip(outputs[key], gs, strict=True):
             _refuse_random(old.name or key, new, free)
     return free, named
+
+
+def _log_likelihood(model, rv):
+    """Log density of an observed variable at its data, in terms of the free variables."""
+    try:
+        return pm.logp(rv, model.rvs_to_values[rv], warn_rvs=False).sum()
+    except NotImplementedError as error:
+        raise ValueError(
+            f"the likelihood of {rv.name!r} cannot be evaluated ({error}). Give it a distribution that PyMC knows the "
+            "density of, or simulate it by pm.Simulator."
+        ) from None
 
 
 def _in_order(free: list) -> list:

@@ -33,8 +33,9 @@ class ModelProblem:
     The distance is in units of the ``epsilon`` of ``pm.Simulator``. With o and s the summary statistics
     of observed and simulated data it is the root of the sum of ((o - s) / epsilon)^2 for
     ``distance="gaussian"``, the sum of abs(o - s) / epsilon for ``"laplace"``, and the negative sum of what
-    any other distance returns, which must not be positive. Several Simulators count as one: if all are
-    Gaussian by the root of the sum of their squares, else by the sum of their distances.
+    any other distance returns, which must not be positive. Several Simulators count as one, each in units of its own epsilon: if all are
+    Gaussian by the root of the sum of their squares, else by the sum of their distances. Other observed variables have a
+    likelihood, which weighs draws as a Potential does.
 
     Attributes
     ----------
@@ -52,7 +53,7 @@ class ModelProblem:
         Their summary statistics.
     deterministic_names : list of str
     fallback : dict of str to str
-        Variables without quantile functions, and Potentials, for which there is a
+        Variables without quantile functions, Potentials and data with a likelihood, for which there is a
         :meth:`log_density`, and why.
 
     Examples
@@ -88,20 +89,22 @@ class ModelProblem:
         Parameters
         ----------
         model : pm.Model
-            Its data all belong to variables by ``pm.Simulator``.
+            Some of its data belong to a variable by ``pm.Simulator``, others may have a likelihood.
 
         Raises
         ------
         TypeError
             If `model` is none.
         ValueError
-            If the model has no Simulator or other data, no free variable, an improper prior, an
+            If the model has no Simulator, no free variable, an improper prior, missing data, a likelihood that cannot be evaluated, an
             epsilon that is not positive and finite, or data that are not finite; the message names the
             variable.
         """
         found = _simulators_of(model)
         outputs = {_key(rv.name): list(rv.owner.op.dist_params(rv.owner)) for rv in found}
-        cube = PriorCube.from_model(model, outputs | {"deterministics": model.deterministics})
+        cube = PriorCube.from_model(
+            model, outputs | {"deterministics": model.deterministics}, _likelihoods_of(model)
+        )
         names = [d.name for d in model.deterministics]
         return cls(cube, [_Simulator(model, rv) for rv in found], names)
 
@@ -140,12 +143,12 @@ class ModelProblem:
     def log_density(self, u: np.ndarray) -> np.ndarray | None:
         """Natural logarithm (n,) of the prior's density in the cube; None where it is uniform.
 
-        It is normalised, but for Potentials.
+        It is normalised, but for Potentials and likelihoods.
         """
         return self._cube.log_density(clipped(u, self.n_dim))
 
     def log_prior(self, u: np.ndarray) -> np.ndarray:
-        """Natural logarithm (n,) of the prior's density, Potentials included, without Jacobians."""
+        """Natural logarithm (n,) of the prior's density, Potentials and likelihoods included, without Jacobians."""
         return self._cube.log_prior(clipped(u, self.n_dim))
 
     def check(
@@ -286,14 +289,24 @@ def _simulators_of(model) -> list:
             "model has no pm.Simulator. Add one for the data, for example "
             "pm.Simulator('y', function, *parameters, observed=data)."
         )
-    others = [rv.name for rv in model.observed_RVs if rv not in found]
-    if others:
-        raise ValueError(
-            f"{', '.join(map(repr, others))} is observed and has a likelihood, which is of no use beside "
-            "pm.Simulator here. Simulate it as well, or use pm.sample_smc."
-        )
     if not model.free_RVs:
         raise ValueError("model has no free variable: there is nothing to infer.")
+    return found
+
+
+def _likelihoods_of(model) -> list:
+    """Observed variables other than those by ``pm.Simulator``."""
+    found = [rv for rv in model.observed_RVs if not isinstance(rv.owner.op, SimulatorRV)]
+    for rv in found:
+        whole = rv.name.removesuffix("_observed")
+        if f"{whole}_unobserved" in model.named_vars:
+            raise ValueError(
+                f"the data of {whole!r} have missing values; leave them out, or give them a variable of their own."
+            )
+        if not np.isfinite(_value(model.rvs_to_values[rv])).all():
+            raise ValueError(
+                f"the data of {rv.name!r} are not all finite; leave out those that are not."
+            )
     return found
 
 

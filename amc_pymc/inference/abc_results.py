@@ -19,6 +19,12 @@ from amc_pymc.abc_tree.errors import adjusted_effective, adjusted_mean, weighted
 from amc_pymc.abc_tree.history import History, Round
 from amc_pymc.abc_tree.smoothing import smooth_draws
 from amc_pymc.abc_tree.step_posterior import StepPosterior, fit_step_posterior
+from amc_pymc.inference.abc_estimates import (
+    STATISTICS,
+    stacked,
+    tolerance_doubt,
+    tolerance_shift,
+)
 from amc_pymc.inference.abc_run import AbcRun
 from amc_pymc.inference.evidence_results import add_data_groups, draws_group, pareto_k
 from amc_pymc.rng import as_generator
@@ -33,8 +39,6 @@ _FEW, _HEAVY = 100.0, 0.1
 _TRIED = 32
 #: Halvings that find where an atom of the prior begins and ends.
 _HALVINGS = 60
-#: What there is of each variable in group ``estimates``.
-_STATISTICS = ["mean", "mcse"]
 
 
 def final_accepted(
@@ -95,13 +99,15 @@ def abc_tree_data(
         draws_group(None, _stats(history, found, place.ravel()), n_chains=chains)
     )
     tree["weighted_posterior"] = xr.DataTree(_weighted(run, found, values))
-    tree["estimates"] = xr.DataTree(_estimates(run, drawn, values))
+    rows = _estimated(run, drawn, plain)
+    tree["estimates"] = xr.DataTree(_estimates(run, rows, values))
     tree["abc"] = xr.DataTree(_rounds(run, found, drawn.effective))
     tree["step_posterior"] = xr.DataTree(_steps(run, _step_posterior(run, plain)))
     if keep_simulations:
         tree["simulations"] = xr.DataTree(_simulations(run))
     _add_data(tree, run)
     flags += _doubts(drawn, plain, unique, wanted)
+    flags += tolerance_doubt(rows, _spread(found, values), _elements(values), plain.tolerance)
     tree["abc"].attrs["flags"] = "; ".join(flags)
     for flag in flags:
         warnings.warn(f"Likelihood-free inference: {flag}.", UserWarning, stacklevel=4)
@@ -197,14 +203,35 @@ def _flat(values: dict[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([v.reshape(len(v), -1).astype(float) for v in values.values()], axis=1)
 
 
-def _estimates(run: AbcRun, drawn: _Drawn, values: dict[str, np.ndarray]) -> xr.Dataset:
-    """Posterior means and their Monte Carlo standard errors."""
-    both, shaped, start = np.stack([drawn.mean, drawn.mcse]), {}, 0
+def _estimated(run: AbcRun, drawn: _Drawn, plain: Accepted) -> np.ndarray:
+    """Posterior means and their errors (5, K) of all elements of all variables."""
+    shift = tolerance_shift(
+        run.history, run.problem.observed_summaries, plain.tolerance,
+        lambda u: _flat(_values(run.problem, u)),
+        None if drawn.accepted is plain else (drawn.mean, drawn.mcse),
+    )  # fmt: skip
+    return stacked(drawn.mean, drawn.mcse, shift)
+
+
+def _estimates(run: AbcRun, rows: np.ndarray, values: dict[str, np.ndarray]) -> xr.Dataset:
+    """Posterior means and their errors, in the shapes of variables."""
+    shaped, start = {}, 0
     for name, value in values.items():
         stop = start + math.prod(value.shape[1:])
-        shaped[name] = both[:, start:stop].reshape(len(both), *value.shape[1:])
+        shaped[name] = rows[:, start:stop].reshape(len(rows), *value.shape[1:])
         start = stop
-    return _along("statistic", run, shaped).assign_coords(statistic=_STATISTICS)
+    return _along("statistic", run, shaped).assign_coords(statistic=STATISTICS)
+
+
+def _spread(found: Accepted, values: dict[str, np.ndarray]) -> np.ndarray:
+    """Posterior standard deviations (K,)."""
+    flat = _flat(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.sqrt(found.weight @ (flat - found.weight @ flat) ** 2)
+
+
+def _elements(values: dict[str, np.ndarray]) -> list[str]:
+    return [label for name, value in values.items() for label in labels(name, value.shape[1:])]
 
 
 def _along(dim: str, run: AbcRun, values: dict[str, np.ndarray]) -> xr.Dataset:

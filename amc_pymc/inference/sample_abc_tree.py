@@ -17,6 +17,7 @@ from amc_pymc.abc_tree.learning import Learner, Partitioner
 from amc_pymc.abc_tree.run import Settings
 from amc_pymc.abc_tree.schedule import batch_sizes
 from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
+from amc_pymc.inference.abc_estimates import keeps_summaries
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
 from amc_pymc.inference.abc_run import (
     Budget,
@@ -174,8 +175,9 @@ def sample_abc_tree(
         ``posterior``: draws (chain, draw) of equal weight; attributes ``effective_draws``, ``unique_draws`` (simulations
         behind them), ``tolerance``, ``simulations``, ``smoothing``, ``smoothing_bandwidth``. ``sample_stats``: distance, round and number of the simulation behind
         each. ``weighted_posterior``: accepted simulations with distance, ``log_weight`` (natural logarithm),
-        round and box. ``estimates``: mean and Monte Carlo standard error of each variable, by ``statistic``,
-        which know of weights and regression as :func:`arviz.summary` does not. ``abc``: by round tolerance,
+        round and box. ``estimates``: by ``statistic`` the mean of each variable; "mcse", its Monte Carlo
+        standard error, which knows of weights and regression as :func:`arviz.summary` does not; "tolerance_bias", by how much the tolerance
+        shifts it according to extrapolation, and "tolerance_bias_error"; and "error", all of these together. ``abc``: by round tolerance,
         boxes, simulations, acceptance at its own and at the final tolerance, ess (at the final tolerance),
         expected gain, failed simulations, seconds; and totals.
         ``step_posterior``: boxes with their posterior mass; :func:`step_density` makes a function of them.
@@ -191,7 +193,7 @@ def sample_abc_tree(
     -----
     UserWarning
         If effective draws are few, one draw has much of the weight, the tolerance ends above
-        epsilon, simulations failed, or the run was cut short.
+        epsilon or shifts posterior means by more than chance does, simulations failed, or the run was cut short.
 
     References
     ----------
@@ -384,7 +386,7 @@ def _sample(
         progressbar=progressbar,
         checkpoint=checkpoint,
         fingerprint=_fingerprint(settings, batched, adjust, distance_scale),
-        summaries=adjust is not None,
+        summaries=keeps_summaries(problem.observed_summaries.size, adjust),
         distance_scale=distance_scale,
     )
     found = final_accepted(

@@ -20,19 +20,22 @@ from amc_pymc.simulators.fail_safe import (
     run_batch,
     run_each,
 )
-from amc_pymc.simulators.problem import Simulated, labels
+from amc_pymc.simulators.problem import Simulated
+from amc_pymc.simulators.scipy_prior import ScipyPrior
 
 __all__ = ["SimulatorProblem"]
 
 
 class SimulatorProblem:
-    """Independent priors of SciPy, a simulator in Python and a distance.
+    """Priors of SciPy, a simulator in Python and a distance.
 
     Parameters
     ----------
-    prior : mapping of str to frozen distribution, or to (frozen distribution, shape)
-        With methods ``ppf`` and ``logpdf`` or ``logpmf``, as in ``scipy.stats``. All elements of an array
-        are independent.
+    prior : mapping of str to distribution, or to (distribution, shape)
+        A frozen distribution with methods ``ppf`` and ``logpdf`` or ``logpmf``, as in ``scipy.stats``, or a function of parameters
+        that come before it, by name, that returns one: ``{"mu": stats.norm(), "x": (lambda mu: stats.norm(mu, 1.0), 5)}``. Functions
+        get parameters (n, *shape), in which scalars broadcast against arrays. Elements of an array are independent given
+        earlier parameters.
     simulator : callable
         ``simulator(rng, **parameters)`` returns an array of the shape of `observed`. To be called with
         ``batched=True`` it must take parameters (n, *shape) and return (n, *observed.shape).
@@ -42,6 +45,8 @@ class SimulatorProblem:
         ``distance(simulated, observed)``: not negative; for a batch from (n, *observed.shape) to (n,).
     tolerance : float, optional
         Below which nobody wants to go.
+    deterministics : mapping of str to callable, optional
+        Functions of all parameters (n, *shape), by name, to arrays (n, ...), which results have beside the parameters.
 
     Attributes
     ----------
@@ -50,6 +55,7 @@ class SimulatorProblem:
         D, as many as there are numbers in all parameters.
     coordinates : list of str
     tolerance : float or None
+    deterministic_names : list of str
     observed : array
     observed_summaries : array (S,)
         The data in one row: simulations are their own summary statistics.
@@ -72,6 +78,24 @@ class SimulatorProblem:
     array([0.])
     >>> problem.simulate(np.full((4, 2), 0.5), np.random.default_rng(1)).distance.shape
     (4,)
+
+    A simulator of whole batches has parameters with a first axis of length n. Here effects depend on their
+    mean, and results have their range, too.
+
+    >>> def batch(rng, mu, effect):
+    ...     return rng.normal(effect, 0.5)  # (n, 3)
+    >>> prior = {"mu": stats.norm(0.0, 2.0), "effect": (lambda mu: stats.norm(mu, 1.0), 3)}
+    >>> problem = SimulatorProblem(
+    ...     prior,
+    ...     batch,
+    ...     observed=[1.0, 2.0, 1.5],
+    ...     deterministics={"range": lambda mu, effect: np.ptp(effect, axis=1)},
+    ... )
+    >>> u = np.random.default_rng(1).random((4, problem.n_dim))
+    >>> problem.simulate(u, np.random.default_rng(2), batched=True).distance.shape
+    (4,)
+    >>> problem.deterministics(problem.parameters(u))["range"].shape
+    (4,)
     """
 
     def __init__(
@@ -82,6 +106,7 @@ class SimulatorProblem:
         distance: str | Callable[[np.ndarray, np.ndarray], Any] = "euclidean",
         *,
         tolerance: float | None = None,
+        deterministics: Mapping[str, Callable[..., Any]] | None = None,
     ):
         if not isinstance(prior, Mapping) or not prior:
             raise TypeError(f"prior must map names to distributions, got {prior!r}.")
@@ -91,15 +116,13 @@ class SimulatorProblem:
             raise ValueError(
                 f"distance must be one of {', '.join(map(repr, _DISTANCES))} or a callable, got {distance!r}."
             )
-        self._prior, self.shapes = {}, {}
-        for name, given in prior.items():
-            self._prior[name], self.shapes[name] = _distribution(name, given)
-        self.n_dim = sum(math.prod(s) for s in self.shapes.values())
+        self._prior = ScipyPrior(prior)
+        self.shapes, self.n_dim = self._prior.shapes, self._prior.n_dim
         if self.n_dim == 0:
             raise ValueError(f"prior has no numbers in it: shapes are {self.shapes}.")
-        self.coordinates = [
-            label for name, shape in self.shapes.items() for label in labels(name, shape)
-        ]
+        self.coordinates = self._prior.coordinates
+        self._deterministics = _functions(deterministics, self.shapes)
+        self.deterministic_names = list(self._deterministics)
         self.observed = _data(observed)
         self.observed_summaries = self.observed.ravel()
         self.tolerance = positive_or_none("tolerance", tolerance)
@@ -108,13 +131,20 @@ class SimulatorProblem:
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
         """Quantiles (n, *shape) of each parameter at points (n, D) of the unit cube."""
-        u = clipped(u, self.n_dim)
-        out, start = {}, 0
-        for name, shape in self.shapes.items():
-            stop = start + math.prod(shape)
-            values = np.asarray(self._prior[name].ppf(u[:, start:stop].reshape(len(u), *shape)))
-            out[name] = values.astype(int) if _is_discrete(self._prior[name]) else values
-            start = stop
+        return self._prior.values(clipped(u, self.n_dim))
+
+    def deterministics(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Functions (n, ...) of parameters (n, *shape)."""
+        n = len(next(iter(values.values())))
+        out = {}
+        for name, function in self._deterministics.items():
+            found = np.asarray(function(**values))
+            if found.ndim == 0 or len(found) != n:
+                raise ValueError(
+                    f"deterministics[{name!r}] must return an array with a first axis of length {n}, as its parameters have; got "
+                    f"shape {found.shape}."
+                )
+            out[name] = found
         return out
 
     def log_density(self, u: np.ndarray) -> None:
@@ -122,12 +152,7 @@ class SimulatorProblem:
 
     def log_prior(self, u: np.ndarray) -> np.ndarray:
         """Natural logarithm (n,) of the prior's density or mass."""
-        out = np.zeros(len(u))
-        for name, values in self.parameters(u).items():
-            frozen = self._prior[name]
-            log = frozen.logpmf if _is_discrete(frozen) else frozen.logpdf
-            out += _rows(np.asarray(log(values))).sum(axis=1)
-        return out
+        return self._prior.log_density(self.parameters(u))
 
     def check(
         self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
@@ -232,42 +257,18 @@ def _check_signature(simulator: Callable, names: list[str]) -> None:
         ) from None
 
 
-def _distribution(name: str, given) -> tuple[Any, tuple[int, ...]]:
-    frozen, shape = given if isinstance(given, tuple) else (given, None)
-    median = _median(frozen)
-    if median is None:
-        raise TypeError(
-            f"prior[{name!r}] must be a frozen distribution with ppf and logpdf or logpmf, as "
-            f"scipy.stats.norm(0, 1), or a pair of one and a shape; got {given!r}."
-        )
-    if np.isnan(median).any():
-        raise ValueError(f"prior[{name!r}] has no median: its parameters are impossible.")
-    own = np.shape(median)
-    shape = own if shape is None else np.atleast_1d(np.asarray(shape, dtype=object)).tolist()
-    if any(not isinstance(s, int | np.integer) or isinstance(s, bool) or s < 0 for s in shape):
-        raise ValueError(f"prior[{name!r}]: shape must be whole numbers, got {given[1]!r}.")
-    shape = tuple(int(s) for s in shape)
-    try:
-        np.broadcast_to(median, shape)
-    except ValueError:
+def _functions(given, shapes: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
+    """Deterministics, checked."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(map(callable, given.values())):
+        raise TypeError(f"deterministics must map names to functions, got {given!r}.")
+    taken = sorted(set(given) & set(shapes))
+    if taken:
         raise ValueError(
-            f"prior[{name!r}]: parameters of shape {own} do not fit into {shape}."
-        ) from None
-    return frozen, shape
-
-
-def _median(frozen):
-    """Median of a frozen distribution; None if it is none."""
-    if not any(callable(getattr(frozen, log, None)) for log in ("logpdf", "logpmf")):
-        return None
-    try:
-        return np.asarray(frozen.ppf(0.5), dtype=float)
-    except (AttributeError, TypeError):
-        return None
-
-
-def _is_discrete(frozen) -> bool:
-    return not callable(getattr(frozen, "logpdf", None))
+            f"deterministics has {taken[0]!r}, which is a parameter; give it another name."
+        )
+    return dict(given)
 
 
 def _data(observed) -> np.ndarray:

@@ -11,8 +11,12 @@ from scipy.special import ndtr, ndtri
 
 from amc_pymc.extract.simulator import ModelProblem
 from amc_pymc.rng import as_generator
+from benchmarks import abc_measures as measures
+from benchmarks import abc_methods as methods
 from benchmarks import abc_peers as bench
-from benchmarks.abc_peers import Book, Enough, Job, Meter
+from benchmarks import abc_tables as rows
+from benchmarks.abc_methods import Enough, Job, Meter
+from benchmarks.abc_peers import Book
 from models.simulator_suite import EXAMPLES
 
 
@@ -27,13 +31,13 @@ def run_row(value=0.6, *, method="tree", observation=1, seed=1, **changes):
 # --- measures ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("classifier", ["trees", "mlp"])
+@pytest.mark.parametrize("classifier", ["trees", "mlp", "published"])
 def test_classifier_between_equal_and_disjoint(classifier):
     rng, n = np.random.default_rng(1), 2000
     x, same = rng.normal(size=(2, n, 2))
-    found = bench.c2st(same, x, classifier=classifier)
+    found = measures.c2st(same, x, classifier=classifier)
     assert abs(found - 0.5) < 4.0 * 0.5 / math.sqrt(2 * n)
-    assert bench.c2st(same + 6.0, x, classifier=classifier) > 0.99
+    assert measures.c2st(same + 6.0, x, classifier=classifier) > 0.99
 
 
 @pytest.mark.parametrize("classifier", ["trees", "mlp"])
@@ -41,7 +45,7 @@ def test_classifier_comes_near_the_best_accuracy(classifier):
     # Of N(0, 1) and N(1, 1) it is that of a cut in the middle.
     rng, n = np.random.default_rng(2), 4000
     x = rng.normal(size=(2, n, 1))
-    found = bench.c2st(x[0] + 1.0, x[1], classifier=classifier)
+    found = measures.c2st(x[0] + 1.0, x[1], classifier=classifier)
     error = 4.0 * 0.5 / math.sqrt(2 * n)
     assert ndtr(0.5) - 0.02 - error < found < ndtr(0.5) + error
 
@@ -49,24 +53,24 @@ def test_classifier_comes_near_the_best_accuracy(classifier):
 def test_network_does_not_see_units():
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=(500, 2)), 1.5 * rng.normal(size=(500, 2))
-    plain = bench.c2st(y, x, classifier="mlp")
-    scaled = bench.c2st(1e6 * y + 1e7, 1e6 * x + 1e7, classifier="mlp")
+    plain = measures.c2st(y, x, classifier="mlp")
+    scaled = measures.c2st(1e6 * y + 1e7, 1e6 * x + 1e7, classifier="mlp")
     assert scaled == pytest.approx(plain, abs=0.01)
 
 
 def test_classifier_is_fair_to_sizes():
     rng = np.random.default_rng(4)
-    found = bench.c2st(rng.normal(size=(500, 2)), rng.normal(size=(5000, 2)))
+    found = measures.c2st(rng.normal(size=(500, 2)), rng.normal(size=(5000, 2)))
     assert abs(found - 0.5) < 4.0 * 0.5 / math.sqrt(500)
 
 
 def test_wasserstein_of_a_shift():
     rng = np.random.default_rng(5)
     x = 3.0 * rng.normal(size=(4000, 1))
-    assert bench.sliced_wasserstein(x + 2.0, x, rng) == pytest.approx(2.0 / x.std())
+    assert measures.sliced_wasserstein(x + 2.0, x, rng) == pytest.approx(2.0 / x.std())
     y = rng.normal(size=(1000, 2))
     shift, slices = np.array([0.6, 0.8]) * y.std(axis=0), 2000
-    found = bench.sliced_wasserstein(y + shift, y, rng, slices)
+    found = measures.sliced_wasserstein(y + shift, y, rng, slices)
     # abs(cos) of a uniform angle has mean 2 / pi and variance 1 / 2 - 4 / pi^2.
     error = math.sqrt((0.5 - 4.0 / math.pi**2) / slices)
     assert abs(found - 2.0 / math.pi) < 4.0 * error
@@ -75,7 +79,7 @@ def test_wasserstein_of_a_shift():
 def test_wasserstein_of_a_scale():
     # Of s Z and Z it is abs(s - 1) E abs(Z).
     z = ndtri((np.arange(4000) + 0.5) / 4000)[:, None]
-    found = bench.sliced_wasserstein(1.5 * z, z, np.random.default_rng(6), 1)
+    found = measures.sliced_wasserstein(1.5 * z, z, np.random.default_rng(6), 1)
     assert found == pytest.approx(0.5 * math.sqrt(2.0 / math.pi), rel=2e-3)
 
 
@@ -83,7 +87,7 @@ def test_quantiles_with_equal_weights():
     rng = np.random.default_rng(7)
     x = rng.normal(size=(37, 3))
     levels = np.array([0.1, 0.5, 0.9])
-    found = bench.weighted_quantiles(x, np.full(37, 0.2), levels)
+    found = measures.weighted_quantiles(x, np.full(37, 0.2), levels)
     np.testing.assert_allclose(found, np.quantile(x, levels, axis=0, method="hazen"))
 
 
@@ -92,39 +96,39 @@ def test_quantiles_with_importance_weights():
     x = 2.0 * rng.normal(size=(n, 1))
     weights = np.exp(-0.5 * x[:, 0] ** 2 * (1.0 - 0.25))
     levels = np.array([0.25, 0.5, 0.75])
-    error = 0.5 / math.sqrt(bench.effective(weights)) / np.exp(-0.5 * ndtri(levels) ** 2) * 2.51
+    error = 0.5 / math.sqrt(measures.effective(weights)) / np.exp(-0.5 * ndtri(levels) ** 2) * 2.51
     assert (
-        np.abs(bench.weighted_quantiles(x, weights, levels)[:, 0] - ndtri(levels)) < 4 * error
+        np.abs(measures.weighted_quantiles(x, weights, levels)[:, 0] - ndtri(levels)) < 4 * error
     ).all()
 
 
 def test_quantile_errors_are_in_standard_deviations():
     x = np.random.default_rng(9).normal(size=(20_001, 2)) * [1.0, 5.0]
-    found = bench.quantile_errors(x + 0.5 * x.std(axis=0), np.ones(len(x)), x)
+    found = measures.quantile_errors(x + 0.5 * x.std(axis=0), np.ones(len(x)), x)
     np.testing.assert_allclose(found, 0.5, atol=2e-3)
 
 
 def test_equal_particles_count_once():
     theta = np.array([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0]])
-    points, weights = bench.distinct(theta, np.array([1.0, 2.0, 3.0]))
+    points, weights = measures.distinct(theta, np.array([1.0, 2.0, 3.0]))
     np.testing.assert_array_equal(points, [[0.0, 0.0], [1.0, 2.0]])
     np.testing.assert_array_equal(weights, [2.0, 4.0])
-    assert bench.effective(weights) == pytest.approx(36.0 / 20.0)
-    assert bench.effective(np.ones(7)) == pytest.approx(7.0)
+    assert measures.effective(weights) == pytest.approx(36.0 / 20.0)
+    assert measures.effective(np.ones(7)) == pytest.approx(7.0)
 
 
 @pytest.mark.parametrize("name", list(EXAMPLES))
 def test_back_to_the_cube(name):
-    cube = bench.example(name, 1).cube
-    u = np.random.default_rng(10).uniform(0.001, 0.999, (50, bench.example(name, 1).n_dim))
-    np.testing.assert_allclose(bench.to_cube(cube, cube(u)), u, atol=1e-9)
+    cube = methods.example(name, 1).cube
+    u = np.random.default_rng(10).uniform(0.001, 0.999, (50, methods.example(name, 1).n_dim))
+    np.testing.assert_allclose(measures.to_cube(cube, cube(u)), u, atol=1e-9)
 
 
 def test_kernel_keeps_modes_and_their_shares():
     rng, n = np.random.default_rng(11), 20_000
     u = np.concatenate([rng.uniform(0.1, 0.2, (300, 2)), rng.uniform(0.8, 0.9, (100, 2))])
     weights = np.repeat([1.0, 9.0], [300, 100])
-    out = bench.smoothed(u, weights, n, rng)
+    out = measures.smoothed(u, weights, n, rng)
     assert ((out > 0.0) & (out < 1.0)).all()
     assert len(np.unique(out, axis=0)) == n
     upper = (out > 0.5).all(axis=1)
@@ -137,14 +141,14 @@ def test_kernel_keeps_modes_and_their_shares():
 def test_kernel_is_narrow_where_particles_are_dense():
     rng = np.random.default_rng(14)
     dense, sparse = rng.normal(0.3, 0.001, (200, 2)), rng.uniform(0.6, 0.9, (200, 2))
-    out = bench.smoothed(np.concatenate([dense, sparse]), np.ones(400), 4000, rng)
+    out = measures.smoothed(np.concatenate([dense, sparse]), np.ones(400), 4000, rng)
     assert (out[out[:, 0] < 0.45].std(axis=0) < 1.5 * dense.std(axis=0)).all()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_kernel_of_few_particles(n):
     u = np.random.default_rng(12).random((n, 3))
-    out = bench.smoothed(u, np.ones(n), 10, as_generator(1))
+    out = measures.smoothed(u, np.ones(n), 10, as_generator(1))
     assert out.shape == (10, 3)
     assert np.isfinite(out).all()
 
@@ -152,13 +156,25 @@ def test_kernel_of_few_particles(n):
 # --- problems ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["two_moons", "two_scale_mixture", "gaussian_10", "ma2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "two_moons",
+        "two_scale_mixture",
+        "gaussian_10",
+        "ma2",
+        "slcp",
+        "gaussian_uniform_10",
+        "ar_series",
+        "group_means_9",
+    ],
+)
 def test_observations_differ(name):
-    data = [bench.example(name, k).observed for k in (1, 2, 3)]
+    data = [methods.example(name, k).observed for k in (1, 2, 3)]
     assert not np.array_equal(data[0], data[1])
     assert not np.array_equal(data[1], data[2])
     np.testing.assert_array_equal(data[0], EXAMPLES[name]().observed)
-    assert bench.exact_draws(name, 2, 100).shape == (100, bench.example(name, 2).n_dim)
+    assert methods.exact_draws(name, 2, 100).shape == (100, methods.example(name, 2).n_dim)
 
 
 def test_meter_counts_rows_and_ends():
@@ -174,12 +190,12 @@ def test_meter_counts_rows_and_ends():
 
 
 def test_model_with_another_tolerance_and_other_data():
-    example = bench.example("two_scale_mixture", 1)
+    example = methods.example("two_scale_mixture", 1)
     u = np.full((5, 2), 0.7)
 
     def distance(**changes):
         meter = Meter()
-        problem = ModelProblem.from_model(bench.metered_model(example, meter, **changes))
+        problem = ModelProblem.from_model(methods.metered_model(example, meter, **changes))
         found = problem.simulate(u, as_generator(1), batched=True).distance
         assert meter.simulations == 5
         return found
@@ -198,18 +214,18 @@ def test_model_with_another_tolerance_and_other_data():
 
 
 def test_options_of_ours():
-    found = bench.our_settings(["straight", "cart", "adjust", "prior_share=0.1", "chains=2"])
+    found = methods.our_settings(["straight", "cart", "adjust", "prior_share=0.1", "chains=2"])
     assert found == {
         "rotate": False, "partition": "cart", "adjust": "linear", "prior_share": 0.1, "chains": 2
     }  # fmt: skip
     with pytest.raises(ValueError, match="unknown option 'turn'"):
-        bench.our_settings(["turn"])
+        methods.our_settings(["turn"])
 
 
 def test_ours_in_units_of_the_problem():
-    example = bench.example("two_scale_mixture", 1)
-    with bench.quiet():
-        found = bench.run_ours(
+    example = methods.example("two_scale_mixture", 1)
+    with methods.quiet():
+        found = methods.run_ours(
             Job("two_scale_mixture", 1, 1000, "rejection:tolerance=20", 1), example
         )
     assert found.tolerance == pytest.approx(20.0 * example.epsilon)
@@ -223,7 +239,7 @@ def test_ours_in_units_of_the_problem():
 
 def test_row_and_its_repetition():
     job = Job("two_moons", 1, 500, "tree", 1)
-    first, again = (bench.measured(job, 500, mlp=mlp) for mlp in (True, False))
+    first, again = (bench.measured(job, 500, networks=known) for known in ({"mlp": "mlp"}, {}))
     assert first["status"] == "finished"
     assert 0.4 < first["c2st"] <= 1.0
     assert {"c2st_mlp", "c2st_mlp_raw"} <= set(first)
@@ -234,7 +250,7 @@ def test_row_and_its_repetition():
 
 def test_failure_is_a_row(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyabc", None)
-    row = bench.measured(Job("two_moons", 1, 500, "pyabc", 1), 500, mlp=False)
+    row = bench.measured(Job("two_moons", 1, 500, "pyabc", 1), 500, networks={})
     assert row["status"].startswith("failed: ImportError")
     assert "pip install pyabc" in row["status"]
 
@@ -244,10 +260,10 @@ def test_failure_is_a_row(monkeypatch):
 
 def test_ranks():
     each = np.arange(100)
-    assert bench.covered(each, 0.5) == 0.5
-    assert bench.covered(each, 0.9) == 0.9
-    assert bench.uniformity(each) == 1.0
-    assert bench.uniformity(np.full(60, 50)) < 1e-10
+    assert rows.covered(each, 0.5) == 0.5
+    assert rows.covered(each, 0.9) == 0.9
+    assert rows.uniformity(each) == 1.0
+    assert rows.uniformity(np.full(60, 50)) < 1e-10
 
 
 def test_ranks_of_exact_draws_are_uniform():
@@ -256,9 +272,9 @@ def test_ranks_of_exact_draws_are_uniform():
     theta = rng.normal(size=n)
     y = theta + rng.normal(size=n)
     for factor, uniform in ((1.0, True), (2.0, False)):
-        spread = math.sqrt(0.5) * factor * rng.normal(size=(bench._RANKS, n))
+        spread = math.sqrt(0.5) * factor * rng.normal(size=(rows.RANKS, n))
         ranks = (0.5 * y + spread < theta).sum(axis=0)
-        assert (bench.uniformity(ranks) > 1e-3) is uniform
+        assert (rows.uniformity(ranks) > 1e-3) is uniform
 
 
 def test_rank_row():
@@ -268,24 +284,52 @@ def test_rank_row():
     assert all(0 <= r <= 99 for r in row["ranks"])
 
 
+def test_stated_errors_of_a_row():
+    row = bench.measured(Job("gaussian_10", 1, 500, "rejection", 2), 500, networks={})
+    assert len(row["mean_errors"]) == len(row["stated_mcse"]) == 10
+    assert "independent draws" in row["flags"]
+
+
+def test_coverage_of_stated_errors():
+    told = [
+        run_row(mean_errors=[0.1, -0.3], stated_mcse=[0.1, 0.1], flags="", seed=k) for k in (1, 2)
+    ]
+    told += [
+        run_row(
+            mean_errors=[0.1, 0.1],
+            stated_mcse=[0.1, 0.1],
+            flags="the tolerance 1 may shift posterior means",
+            seed=3,
+        )
+    ]
+    np.testing.assert_array_equal(rows.within(told[0], ["mcse"]), [True, False])
+    assert rows.within(told[0], ["error"]) is None
+    twice = told[0] | {"stated_bias": [0.0, 0.2]}
+    np.testing.assert_array_equal(rows.within(twice, ["mcse", "bias"]), [True, True])
+    found = rows.error_table(told).splitlines()[-1]
+    assert "0.67 ± 0.2" in found
+    assert "33" in found.split("|")[-2]
+    assert rows.error_table([run_row()]) == ""
+
+
 # --- rows and tables -----------------------------------------------------------------------------
 
 
 def test_error_is_that_within_observations():
     values = {1: np.array([0.0, 2.0]), 2: np.array([10.0, 12.0])}
-    mean, error = bench.mean_and_error(values)
+    mean, error = rows.mean_and_error(values)
     assert mean == 6.0
     # Variance 2 within, of means of two it is 1, of their mean 1 / 2.
     assert error == pytest.approx(math.sqrt(0.5))
-    assert bench.mean_and_error({1: np.array([3.0])})[0] == 3.0
-    assert math.isnan(bench.mean_and_error({})[0])
+    assert rows.mean_and_error({1: np.array([3.0])})[0] == 3.0
+    assert math.isnan(rows.mean_and_error({})[0])
 
 
 def test_difference_is_of_common_observations():
     mine = [run_row(0.7, observation=1), run_row(0.9, observation=2), run_row(0.0, observation=3)]
     others = [run_row(0.6, observation=1), run_row(0.5, observation=2)]
-    assert bench.paired(mine, others, "c2st") == pytest.approx((0.1 + 0.4) / 2)
-    assert math.isnan(bench.paired(mine[2:], others, "c2st"))
+    assert rows.paired(mine, others, "c2st") == pytest.approx((0.1 + 0.4) / 2)
+    assert math.isnan(rows.paired(mine[2:], others, "c2st"))
 
 
 def test_book_keeps_the_last_and_skips_what_was_cut_off(tmp_path):
@@ -297,7 +341,7 @@ def test_book_keeps_the_last_and_skips_what_was_cut_off(tmp_path):
     with book.path.open("a") as sink:
         sink.write('{"kind": "run", "prob')
     assert [r["c2st"] for r in book.rows()] == [0.8, 0.7]
-    assert book.done() == {bench.row_key(run_row())}
+    assert book.done() == {rows.row_key(run_row())}
 
 
 def test_peers_have_fewer_seeds():

@@ -501,11 +501,6 @@ def with_missing():
         toy(data)
 
 
-def with_likelihood():
-    toy()
-    pm.Normal("z", 0.0, 1.0, observed=[1.0])
-
-
 def without_data():
     toy()
     pm.Simulator("z", normal, 0.0, 1.0)
@@ -527,7 +522,6 @@ def with_random_epsilon():
         (lambda: pm.Normal("mu"), "model has no pm.Simulator. Add one for the data"),
         (lambda: pm.Simulator("y", normal, 0.0, 1.0, observed=Y), "no free variable"),
         (with_missing, "data of 'y' have missing values"),
-        (with_likelihood, "'z' is observed and has a likelihood"),
         (without_data, "'z' is a pm.Simulator without data"),
         (with_unnamed, "'parameters of y' draws random numbers"),
         (with_random_epsilon, "epsilon of 'y' depends on random variables"),

@@ -44,7 +44,7 @@ def sample(model, sampler=amc.sample_abc_tree, seed=1, n=3000, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings(
-            "ignore", message=r"Likelihood-free inference: .*(are worth|max_time)"
+            "ignore", message=r"Likelihood-free inference: .*(are worth|max_time|may shift)"
         )
         return sampler(
             model=model, max_simulations=n, batched=True, random_seed=seed, progressbar=False,

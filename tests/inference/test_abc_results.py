@@ -54,7 +54,9 @@ def adjusted():
 
 def test_estimates_have_the_dims_and_coords_of_the_model(plain, tmp_path):
     found = plain["estimates"]
-    assert list(found["statistic"].values) == ["mean", "mcse"]
+    assert list(found["statistic"].values) == [
+        "mean", "mcse", "tolerance_bias", "tolerance_bias_error", "error"
+    ]  # fmt: skip
     assert {k: v.dims for k, v in found.data_vars.items()} == {
         "mu": ("statistic", "group"), "gap": ("statistic",), "twice": ("statistic", "group"),
     }  # fmt: skip
@@ -74,7 +76,7 @@ def test_means_are_those_of_the_weighted_posterior(name, request):
     w /= w.sum()
     for variable in ("mu", "gap", "twice"):
         f = weighted[variable].values[0]
-        mean, mcse = found["estimates"][variable].values
+        mean, mcse = found["estimates"][variable].values[:2]
         np.testing.assert_allclose(mean, np.tensordot(w, f, 1))
         by_weights = np.sqrt(np.tensordot(w**2, (f - mean) ** 2, 1))
         if name == "plain":
@@ -85,7 +87,7 @@ def test_means_are_those_of_the_weighted_posterior(name, request):
 
 def test_means_of_draws_are_the_estimates(plain):
     drawn = plain["posterior"]["mu"].mean(("chain", "draw"))
-    mean, mcse = plain["estimates"]["mu"].values
+    mean, mcse = plain["estimates"]["mu"].values[:2]
     assert (abs(drawn - mean) < 2.0 * mcse).all()  # copies of the same simulations
 
 
@@ -110,7 +112,8 @@ def test_effective_draws_know_of_the_regression():
 
 
 def test_the_warning_is_of_these_effective_draws():
-    with pytest.warns(UserWarning, match="are worth") as caught:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         found = amc.sample_abc_rejection(
             model=FAR, adjust="linear", max_simulations=1000, batched=True, random_seed=1,
             progressbar=False,
@@ -139,7 +142,7 @@ def test_adjusted_draws_stay_where_a_potential_allows_them():
     # Given the data means are normal with mean data / 2, variance 1/2 and independent: so is the gap.
     loc, scale = -0.1, 1.0
     gap = stats.truncnorm(-loc / scale, np.inf, loc, scale)
-    mean, mcse = found["estimates"]["gap"].values
+    mean, mcse = found["estimates"]["gap"].values[:2]
     assert abs(mean - gap.mean()) < 4.0 * mcse < 0.3 * gap.std()
     w = np.exp(found["weighted_posterior"]["log_weight"].values[0])
     spread = np.average((found["weighted_posterior"]["gap"].values[0] - mean) ** 2, weights=w)
@@ -153,10 +156,10 @@ def test_adjusted_draws_stay_where_a_potential_allows_them():
 def test_adjusted_draws_have_the_weight_of_a_soft_potential():
     """A normal Potential is a further observation."""
     found = sample(model_of(lambda mu: -0.5 * ((mu[0] - 1.5) / 0.5) ** 2), adjust="linear")
-    mean, mcse = found["estimates"]["mu"].sel(group="a").values
+    mean, mcse = found["estimates"]["mu"].sel(group="a").values[:2]
     variance = 1.0 / (1.0 + 1.0 + 4.0)
     assert abs(mean - variance * (0.8 + 4.0 * 1.5)) < 4.0 * mcse < math.sqrt(variance)
-    mean, mcse = found["estimates"]["mu"].sel(group="b").values
+    mean, mcse = found["estimates"]["mu"].sel(group="b").values[:2]
     assert abs(mean - 0.3) < 4.0 * mcse
 
 
@@ -286,4 +289,4 @@ def test_failures_are_told_one_by_one():
     wanted = np.where(mu > 2.0, "error", np.where(mu > -3.0, "", "nan"))
     np.testing.assert_array_equal(kind, wanted)
     np.testing.assert_array_equal(np.isinf(found["distance"]), kind != "")
-    assert "summaries" not in found
+    np.testing.assert_array_equal(np.isnan(found["summaries"]).all("summary"), kind != "")

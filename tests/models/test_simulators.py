@@ -1,6 +1,7 @@
 """Every example: its PyMC model, its NumPy simulator and its cube are the same model."""
 
 import functools
+import math
 
 import numpy as np
 import pymc as pm
@@ -10,15 +11,19 @@ from pymc.distributions.simulator import SimulatorRV
 from pytensor.compile.mode import Mode
 from scipy.stats import ks_2samp, spearmanr
 
+from models.ar_series import ar_series
 from models.g_and_k import g_and_k
 from models.gaussian_known import gaussian_known
 from models.gaussian_mixtures import bivariate_mixture, univariate_mixture
+from models.gaussian_uniform import gaussian_uniform
+from models.group_means import group_means
 from models.heston import heston
 from models.lotka_volterra import hudson_bay, lotka_volterra
 from models.ma2 import ma2
 from models.masked_digits import masked_digits
 from models.mg1_queue import mg1_queue
 from models.simulator_suite import suite
+from models.slcp import slcp, slcp_sufficient
 from models.toy_points import toy_points
 from models.two_moons import two_moons
 from models.two_scale_mixture import two_scale_mixture
@@ -38,6 +43,11 @@ BUILDERS = {
     "hudson_bay": hudson_bay,
     "heston": functools.partial(heston, 200),
     "mg1_queue": mg1_queue,
+    "slcp": slcp,
+    "slcp_sufficient": slcp_sufficient,
+    "gaussian_uniform_10": gaussian_uniform,
+    "ar_series": ar_series,
+    "group_means_9": group_means,
     "masked_digits_5": masked_digits,
     "masked_digits_2": functools.partial(masked_digits, 2, image=17, seen="right", prior="uniform"),
 }
@@ -109,10 +119,11 @@ def test_a_batch_is_one_call(name):
     (rv,) = example.model().observed_RVs
     assert isinstance(rv.owner.op, SimulatorRV)
     theta = example.prior_sample(np.random.default_rng(14), 7)
-    if example.shapes.get("theta"):
-        parameters = [theta[:, None, :]]
-    else:
-        parameters = list(theta.T[:, :, None])
+    parameters, start = [], 0
+    for shape in example.shapes.values():
+        part = theta[:, start : start + math.prod(shape)]
+        parameters.append(part[:, None, :] if shape else part)
+        start += part.shape[1]
     size = (7, len(example.observed))
     batch = rv.owner.op.rng_fn(np.random.default_rng(15), *parameters, size)
     expected = example.simulate(np.random.default_rng(15), theta)
@@ -168,8 +179,8 @@ def test_generators_decide(name):
 
 def test_suite():
     examples = suite()
-    assert len({example.name for example in examples}) == len(examples) == 8
-    assert max(example.n_dim for example in examples) == 10
+    assert len({example.name for example in examples}) == len(examples) == 13
+    assert max(example.n_dim for example in examples) == 12
 
 
 def test_a_parameter_in_the_wrong_place_is_found():

@@ -1,0 +1,114 @@
+r"""A normal mean whose prior is uniform in a box: the posterior is a truncated normal distribution.
+
+.. math:: \theta \sim U(-1, 1)^d, \qquad x \sim N(\theta, 0.1 I), \qquad
+          p(\theta \mid x) \propto \prod_j N(\theta_j; x_j, 0.1)\, 1\{|\theta_j| < 1\}
+
+Task T.2 of Lueckmann et al. (2021), *Benchmarking simulation-based inference* (arXiv:2101.04653), with other data. At a
+tolerance :math:`\theta` follows the same distribution given x' in place of x, which has its marginal distribution
+
+.. math:: p(x') = \prod_j \tfrac12 \Bigl[\Phi\Bigl(\frac{1 - x'_j}{\sqrt{0.1}}\Bigr)
+          - \Phi\Bigl(\frac{-1 - x'_j}{\sqrt{0.1}}\Bigr)\Bigr]
+
+given that it lies in the ball around the data; no factor exceeds its value at zero.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pymc as pm
+
+from scipy.special import log_ndtr, ndtr
+from scipy.stats import truncnorm
+
+from amc_pymc.arguments import positive_int
+from models.simulator_example import (
+    SimulatorExample,
+    accepted_draws,
+    batched,
+    data_row,
+    in_ball,
+    rows,
+)
+
+NOISE_SD = math.sqrt(0.1)
+
+
+def posterior_draws(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
+    """A posterior draw (n, d) for each of the data (n, d)."""
+    return truncnorm.rvs(
+        (-1.0 - x) / NOISE_SD, (1.0 - x) / NOISE_SD, loc=x, scale=NOISE_SD, random_state=rng
+    )
+
+
+def posterior_mean(x: np.ndarray) -> np.ndarray:
+    """Exact posterior means (d,) given data (d,)."""
+    return truncnorm.mean((-1.0 - x) / NOISE_SD, (1.0 - x) / NOISE_SD, loc=x, scale=NOISE_SD)
+
+
+def log_marginal(x: np.ndarray) -> np.ndarray:
+    """Log density (n,) of data (n, d), over that of data at zero."""
+    upper = ndtr((1.0 - np.abs(x)) / NOISE_SD) - ndtr((-1.0 - np.abs(x)) / NOISE_SD)
+    at_zero = ndtr(1.0 / NOISE_SD) - ndtr(-1.0 / NOISE_SD)
+    far = log_ndtr((1.0 - np.abs(x)) / NOISE_SD)
+    with np.errstate(divide="ignore"):
+        log = np.where(upper > 0.0, np.log(upper), far)
+    return (log - math.log(at_zero)).sum(axis=1)
+
+
+def gaussian_uniform(d: int = 10, *, observed=None, epsilon: float = 1.0) -> SimulatorExample:
+    """A normal mean of d bounded coordinates with its exact posterior, at any tolerance.
+
+    Parameters
+    ----------
+    d : int
+        Coordinates.
+    observed : sequence of d floats or None
+        Data; evenly spaced from -0.9 to 0.9 if not given.
+    epsilon : float
+        Tolerance of the Euclidean distance.
+    """
+    positive_int("d", d)
+    observed = data_row(np.linspace(-0.9, 0.9, d) if observed is None else observed, d)
+
+    def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
+        theta = rows("theta", theta, d)
+        return theta + NOISE_SD * rng.standard_normal(theta.shape)
+
+    def model() -> pm.Model:
+        with pm.Model() as model:
+            theta = pm.Uniform("theta", -1.0, 1.0, shape=d)
+            pm.Simulator(
+                "x",
+                batched(simulate, (1,)),
+                theta,
+                signature="(d)->()",
+                epsilon=epsilon,
+                observed=observed,
+            )
+        return model
+
+    def reference(rng: np.random.Generator, n: int) -> np.ndarray:
+        return posterior_draws(rng, np.tile(observed, (positive_int("n", n), 1)))
+
+    def epsilon_reference(rng: np.random.Generator, n: int, epsilon: float) -> np.ndarray:
+        def propose(rng, m):
+            x = observed + in_ball(rng, m, d, epsilon)
+            return x, np.log(rng.random(m)) < log_marginal(x)
+
+        return posterior_draws(rng, accepted_draws(propose, rng, n))
+
+    return SimulatorExample(
+        name=f"gaussian_uniform_{d}",
+        model=model,
+        simulate=simulate,
+        cube=lambda u: 2.0 * rows("u", u, d) - 1.0,
+        observed=observed,
+        scale=np.ones(d),
+        epsilon=epsilon,
+        shapes={"theta": (d,)},
+        reference=reference,
+        epsilon_reference=epsilon_reference,
+        mode=np.clip(observed, -1.0, 1.0),
+    )
