@@ -93,6 +93,7 @@ class Learner:
     honest: bool = False
     beta_draws: bool = False
     window: int | None = None
+    local: object = None
 
     def __post_init__(self):
         given = self.partitioner
@@ -159,7 +160,11 @@ def next_proposal(
     grown = [g for g in grown if g.rates.sum() > 0.0]
     if not grown:
         return prior_proposal(u.shape[1])
-    return _judged(grown, u[hit], hit, seen.log_ratio[hit] + seen.log_density[hit], learner)
+    log_worth = seen.log_ratio + seen.log_density
+    if learner.local is None:
+        return _judged(grown, u[hit], hit, log_worth[hit], learner)
+    from amc_pymc.abc_tree.local_judge import judged
+    return judged(grown, u, near, hit, seen.log_ratio, learner, rng, tolerance, distance)
 
 
 def _grow(u, near, axes, before, partitioner: Partitioner, learner: Learner, rng) -> _Grown:

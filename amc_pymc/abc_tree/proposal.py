@@ -85,29 +85,38 @@ class Proposal:
     members: tuple[Boxes, ...]
     share: float
     gain: float = 1.0
+    local: tuple = ()
+    local_share: float = 0.0
 
     def draw(self, n: int, rng: np.random.Generator) -> Drawn:
         """Draw n parameters: fixed numbers from each partition and the prior, whose share is rounded up."""
         # Rounded up, for weights are bounded by this share; not for an error of rounding.
         from_prior = max(math.ceil(self.share * n - 1e-9), 1 if self.share > 0.0 else 0)
-        t, left = len(self.members), n - from_prior
-        sizes = [left // t + (i < left % t) for i in range(t)]
+        left = n - from_prior
+        local = round(self.local_share * left)
+        sizes = _even(left - local, len(self.members)) + _even(local, len(self.local))
         parts = [rng.random((from_prior, self.members[0].partition.n_dim))]
-        parts += [m.draw(size, rng) for m, size in zip(self.members, sizes, strict=True)]
+        parts += [m.draw(size, rng) for m, size in zip(self.members + self.local, sizes, strict=True)]
         u = rng.permutation(np.concatenate(parts))
         density = self._density(u, from_prior / n, [size / n for size in sizes])
         return Drawn(u, -np.log(density), self.members[0].find(u))
 
     def density(self, u: np.ndarray) -> np.ndarray:
         """Density (n,) at points (n, D), relative to the prior."""
-        each = (1.0 - self.share) / len(self.members)
-        return self._density(u, self.share, [each] * len(self.members))
+        each = (1.0 - self.share) * (1.0 - self.local_share) / len(self.members)
+        own = (1.0 - self.share) * self.local_share / max(1, len(self.local))
+        return self._density(u, self.share, [each] * len(self.members) + [own] * len(self.local))
 
     def _density(self, u: np.ndarray, share: float, shares: Sequence[float]) -> np.ndarray:
         out = np.full(len(u), share)
-        for member, part in zip(self.members, shares, strict=True):
-            out += part * member.density(u)
+        for member, part in zip(self.members + self.local, shares, strict=True):
+            if part > 0.0:
+                out += part * member.density(u)
         return out
+
+
+def _even(n, parts):
+    return [n // parts + (i < n % parts) for i in range(parts)]
 
 
 def prior_proposal(n_dim: int) -> Proposal:
