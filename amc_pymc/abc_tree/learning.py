@@ -23,9 +23,11 @@ import numpy as np
 
 from amc_pymc.abc_tree.axes import principal_axes, to_axes
 from amc_pymc.abc_tree.history import History
+from amc_pymc.abc_tree.local import NEAR, FittedKernels, Kernels, fit_kernels
 from amc_pymc.abc_tree.partition import Partition
 from amc_pymc.abc_tree.proposal import Boxes, Proposal, prior_proposal
 from amc_pymc.abc_tree.rates import drawn_rates, shrunk_rates
+from amc_pymc.abc_tree.shares import best_shares
 from amc_pymc.abc_tree.utilities import best_proposal
 from amc_pymc.logweights import relative
 from amc_pymc.simulators.kernels import accepted, student_kernel
@@ -36,8 +38,14 @@ __all__ = ["Learner", "Partitioner", "next_proposal"]
 _EXPONENTS = (0.5, 0.65, 0.8, 1.0)
 #: Part of the history that a tree is grown on.
 _BAG = 0.7
-#: Accepted simulations without which a proposal is not judged.
-_JUDGES = 10
+#: Simulations without which a proposal is not judged, and how many times those accepted judge it, up to a number.
+_JUDGES, _SOFTER, _MANY_JUDGES = 10, 3, 1000
+#: Effective simulations that speak for boxes, and for kernels, before there are any.
+_PULL_BOXES, _PULL_KERNELS = 1.0, 0.5
+#: Share below which kernels are not worth their time, and the most that all of them have.
+_LEAST_SHARE, _MOST_LOCAL = 0.02, 0.9
+#: Effective simulations that the gain of the last batch counts for.
+_STEADINESS = 30.0
 
 
 class Partitioner(Protocol):
@@ -77,6 +85,8 @@ class Learner:
         Draw rates from their Beta distributions, instead of using their means.
     window : int or None
         Rounds to learn from, the last ones; None for all.
+    local : bool
+        Draw from Student t kernels of local shape beside boxes, as far as that pays; with utility "ess" alone.
 
     Raises
     ------
@@ -93,7 +103,7 @@ class Learner:
     honest: bool = False
     beta_draws: bool = False
     window: int | None = None
-    local: object = None
+    local: bool = True
 
     def __post_init__(self):
         given = self.partitioner
@@ -160,11 +170,7 @@ def next_proposal(
     grown = [g for g in grown if g.rates.sum() > 0.0]
     if not grown:
         return prior_proposal(u.shape[1])
-    log_worth = seen.log_ratio + seen.log_density
-    if learner.local is None:
-        return _judged(grown, u[hit], hit, log_worth[hit], learner)
-    from amc_pymc.abc_tree.local_judge import judged
-    return judged(grown, u, near, hit, seen.log_ratio, learner, rng, tolerance, distance)
+    return _judged(grown, history, near, tolerance, learner, rng)
 
 
 def _grow(u, near, axes, before, partitioner: Partitioner, learner: Learner, rng) -> _Grown:
@@ -220,28 +226,89 @@ def _name(partitioner) -> str:
     return getattr(partitioner, "__qualname__", None) or repr(partitioner)
 
 
-def _judged(grown: Sequence[_Grown], u, hit, log_worth, learner: Learner) -> Proposal:
-    """The mixture of partitions with the exponent that unseen accepted simulations speak for.
+def _judged(
+    grown: Sequence[_Grown], history: History, near: np.ndarray, tolerance: float, learner: Learner, rng
+) -> Proposal:
+    """The mixture of boxes and kernels that unseen simulations near the data speak for.
 
     Their worth is their weight times the prior's density, up to a factor.
     """
+    seen = history.last(learner.window)
+    u, log_worth = seen.u, seen.log_ratio + seen.log_density
+    unseen = np.stack([g.unseen for g in grown])
+    judges = _judges(seen, tolerance)
+    judges = judges[unseen[:, judges].any(axis=0)]
     exponents = _EXPONENTS if learner.utility == "ess" else (0.5,)
-    unseen = np.stack([g.unseen[hit] for g in grown])
-    judges = unseen.any(axis=0)
-    found = []
-    for exponent in exponents:
-        members = tuple(g.boxes(learner.utility, exponent) for g in grown)
-        gain = 1.0
-        if judges.any():
-            boxes = np.zeros(len(u))
-            for member, new in zip(members, unseen, strict=True):
-                boxes[new] += member.density(u[new])
-            boxes = boxes[judges] / unseen[:, judges].sum(axis=0)
-            density = learner.share + (1.0 - learner.share) * boxes
-            worth = relative(log_worth[judges])
-            gain = float(worth.sum() / (worth / density).sum())
-        found.append((gain, members))
-    gain, members = found[0]
-    if judges.sum() >= _JUDGES:
-        gain, members = max(found, key=lambda one: one[0])
-    return Proposal(members, learner.share, max(1.0, gain))
+    forests = [tuple(g.boxes(learner.utility, e) for g in grown) for e in exponents]
+    if len(judges) < _JUDGES:
+        return Proposal(forests[0], learner.share, 1.0)
+    worth = relative(log_worth[judges])
+    boxes = [_unseen_density(members, u[judges], unseen[:, judges]) for members in forests]
+    best = int(np.argmin([(worth / _with_prior(b, learner)).sum() for b in boxes]))
+    members, density = forests[best], boxes[best]
+    kernels: tuple[Kernels, ...] = ()
+    shares: tuple[float, ...] = ()
+    if learner.local and learner.utility == "ess":
+        fits = fit_kernels(u, relative(seen.log_ratio) * np.where(near > NEAR, near, 0.0), rng)
+        kernels, shares, density = _beside(density, fits, u, judges, worth, learner)
+    inverse = worth / _with_prior(density, learner)
+    gain = _steadied(float(worth.sum()), inverse, history.rounds[-1].proposal.gain)
+    return Proposal(members, learner.share, gain, kernels, shares)
+
+
+def _judges(seen: History, tolerance: float) -> np.ndarray:
+    """Simulations to judge proposals by: three times as many as are accepted, the closest, if these are few.
+
+    Tails of a posterior have few accepted simulations, each of much weight. At a slightly larger tolerance
+    there are more of them.
+    """
+    distance = np.where(seen.log_density > -math.inf, seen.distance, math.inf)
+    hits = int(accepted(distance, tolerance).sum())
+    wanted = max(hits, min(_SOFTER * hits, _MANY_JUDGES))
+    order = np.argsort(distance, kind="stable")[:wanted]
+    return order[np.isfinite(distance[order])]
+
+
+def _with_prior(density: np.ndarray, learner: Learner) -> np.ndarray:
+    return learner.share + (1.0 - learner.share) * density
+
+
+def _unseen_density(members: Sequence[Boxes], u: np.ndarray, unseen: np.ndarray) -> np.ndarray:
+    """Mean density (m,) at points (m, D) of those partitions that have not seen (T, m) them."""
+    out = np.zeros(len(u))
+    for member, new in zip(members, unseen, strict=True):
+        out[new] += member.density(u[new])
+    return out / unseen.sum(axis=0)
+
+
+def _beside(
+    boxes: np.ndarray, fits: Sequence[FittedKernels], u, judges, worth, learner: Learner
+) -> tuple[tuple[Kernels, ...], tuple[float, ...], np.ndarray]:
+    """Kernels, their shares, and the density (m,) of boxes and kernels together at the judges (m,)."""
+    if not fits:
+        return (), (), boxes
+    density = np.stack([boxes, *(fit.unseen_density(u, judges) for fit in fits)])
+    pull = np.r_[_PULL_BOXES, np.full(len(fits), _PULL_KERNELS / len(fits))]
+    shares = best_shares(
+        density, worth, learner.share, pull * (worth @ worth) / worth.sum() ** 2
+    )
+    shares[1:][shares[1:] < _LEAST_SHARE] = 0.0
+    shares[0] = max(shares[0], (1.0 / _MOST_LOCAL - 1.0) * shares[1:].sum())
+    shares /= shares.sum()
+    kernels, parts = [], []
+    for fit, share in zip(fits, shares[1:], strict=True):
+        if share > 0.0:
+            kernels += fit.kernels
+            parts += [float(share) / len(fit.kernels)] * len(fit.kernels)
+    return tuple(kernels), tuple(parts), shares @ density
+
+
+def _steadied(total: float, inverse: np.ndarray, last: float) -> float:
+    """The gain by an estimate from few simulations, drawn towards that of the last batch on the log scale.
+
+    A batch whose gain is overestimated would have too much weight.
+    """
+    cost = float(inverse.sum())
+    known = cost**2 / float(inverse @ inverse)
+    log = known * math.log(total / cost) + _STEADINESS * math.log(last)
+    return max(1.0, math.exp(log / (known + _STEADINESS)))
