@@ -1,13 +1,13 @@
 r"""The next proposal, from all simulations so far.
 
-Trees are grown on parts of the history, their rates shrunk to those of parent boxes. Proposals
-:math:`q_k \propto \pi_k \hat\mu_k^\gamma` are then judged by accepted simulations that the trees have not seen: with weights w of
+Trees are grown on parts of the history, their rates shrunk to those of parent boxes; mixtures of Student t densities are
+fitted to parts of it, too (:mod:`amc_pymc.abc_tree.local`). Proposals are then judged by accepted simulations that neither has seen: with weights w of
 these, effective draws per simulation are those of the first batch, which is uniform on the cube, times
 
 .. math:: \frac{\sum_i w_i \pi(u_i)}{\sum_i w_i \pi(u_i) / q(u_i)},
 
-which chooses the exponent and tells how much the batch is expected to be worth. A prior density
-:math:`\pi` known up to a factor is enough.
+which chooses the exponent of :math:`q_k \propto \pi_k \hat\mu_k^\gamma`, then the shares of boxes and kernels, and tells how much
+the batch is expected to be worth. A prior density :math:`\pi` known up to a factor is enough.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = ["Learner", "Partitioner", "next_proposal"]
 _EXPONENTS = (0.5, 0.65, 0.8, 1.0)
 #: Part of the history that a tree is grown on.
 _BAG = 0.7
-#: Simulations without which a proposal is not judged, and how many times those accepted judge it, up to a number.
-_JUDGES, _SOFTER, _MANY_JUDGES = 10, 3, 1000
+#: Accepted simulations without which a proposal is not judged.
+_JUDGES = 10
 #: Effective simulations that speak for boxes, and for kernels, before there are any.
 _PULL_BOXES, _PULL_KERNELS = 1.0, 0.5
 #: Share below which kernels are not worth their time, and the most that all of them have.
 _LEAST_SHARE, _MOST_LOCAL = 0.02, 0.9
 #: Effective simulations that the gain of the last batch counts for.
-_STEADINESS = 30.0
+_STEADINESS = 10.0
 
 
 class Partitioner(Protocol):
@@ -236,14 +236,17 @@ def _judged(
     seen = history.last(learner.window)
     u, log_worth = seen.u, seen.log_ratio + seen.log_density
     unseen = np.stack([g.unseen for g in grown])
-    judges = _judges(seen, tolerance)
-    judges = judges[unseen[:, judges].any(axis=0)]
+    judges = np.flatnonzero(
+        accepted(seen.distance, tolerance) & (seen.log_density > -math.inf) & unseen.any(axis=0)
+    )
     exponents = _EXPONENTS if learner.utility == "ess" else (0.5,)
     forests = [tuple(g.boxes(learner.utility, e) for g in grown) for e in exponents]
     if len(judges) < _JUDGES:
         return Proposal(forests[0], learner.share, 1.0)
     worth = relative(log_worth[judges])
     boxes = [_unseen_density(members, u[judges], unseen[:, judges]) for members in forests]
+    hard = accepted(seen.distance[judges], tolerance)
+    if hard.sum() < _JUDGES: hard = np.ones(len(judges), bool)
     best = int(np.argmin([(worth / _with_prior(b, learner)).sum() for b in boxes]))
     members, density = forests[best], boxes[best]
     kernels: tuple[Kernels, ...] = ()
@@ -254,19 +257,6 @@ def _judged(
     inverse = worth / _with_prior(density, learner)
     gain = _steadied(float(worth.sum()), inverse, history.rounds[-1].proposal.gain)
     return Proposal(members, learner.share, gain, kernels, shares)
-
-
-def _judges(seen: History, tolerance: float) -> np.ndarray:
-    """Simulations to judge proposals by: three times as many as are accepted, the closest, if these are few.
-
-    Tails of a posterior have few accepted simulations, each of much weight. At a slightly larger tolerance
-    there are more of them.
-    """
-    distance = np.where(seen.log_density > -math.inf, seen.distance, math.inf)
-    hits = int(accepted(distance, tolerance).sum())
-    wanted = max(hits, min(_SOFTER * hits, _MANY_JUDGES))
-    order = np.argsort(distance, kind="stable")[:wanted]
-    return order[np.isfinite(distance[order])]
 
 
 def _with_prior(density: np.ndarray, learner: Learner) -> np.ndarray:
