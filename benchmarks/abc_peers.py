@@ -5,8 +5,8 @@
     python benchmarks/abc_peers.py --calibration --problems mg1_queue     # ranks of the truth in posteriors
     python benchmarks/abc_peers.py --table abc_peers.jsonl                # tables of what is there
 
-A method is a family and its options, joined by colons. ``tree`` is ``sample_abc_tree``: ``straight``, ``cart``,
-``dyadic`` and ``adjust`` are options, and so is any number that it takes, as ``prior_share=0.1``; ``rejection`` is
+A method is a family and its options, joined by colons. ``tree`` is ``sample_abc_tree``: ``straight``, ``boxes``,
+``cart``, ``dyadic`` and ``adjust`` are options, and so is any number that it takes, as ``prior_share=0.1``; ``rejection`` is
 ``sample_abc_rejection``. Both lower the tolerance as far as the budget goes, unless it is given, as in
 ``tree:tolerance=1``, in units of the problem's epsilon. ``smc`` is ``pm.sample_smc`` with ``pm.Simulator`` and
 its defaults; ``smc:0.3`` has 0.3 times the epsilon. ``pyabc`` is ``pyabc.ABCSMC`` as it comes, and ``pyabc:tuned``
@@ -64,11 +64,14 @@ METHODS = (
 )  # fmt: skip
 _FLAGS: dict[str, Result] = {
     "straight": {"rotate": False},
+    "boxes": {"local": False},
     "adjust": {"adjust": "linear"},
     "honest": {"honest": True},
     "cart": {"partition": "cart"},
     "dyadic": {"partition": "dyadic"},
 }
+#: Options of ``TreeProposal``.
+_OF_PROPOSAL = {"partition", "local", "utility", "prior_share", "rates", "rotate", "honest", "window"}
 #: A tolerance that nobody reaches.
 _LOWEST = 1e-9
 #: Simulations per particle are told by a pilot of so many particles of one chain.
@@ -391,6 +394,11 @@ def our_settings(options: Sequence[str]) -> Result:
             out |= _FLAGS[name]
         else:
             raise ValueError(f"unknown option {option!r}: {', '.join(_FLAGS)}, or a number by name")
+    learnt = {name: out.pop(name) for name in _OF_PROPOSAL & set(out)}
+    if learnt:
+        from amc_pymc.inference.tree_proposal import TreeProposal
+
+        out["proposal"] = TreeProposal(**learnt)
     return out
 
 

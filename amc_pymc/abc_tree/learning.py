@@ -32,7 +32,7 @@ from amc_pymc.abc_tree.utilities import best_proposal
 from amc_pymc.logweights import relative
 from amc_pymc.simulators.kernels import accepted, student_kernel
 
-__all__ = ["Learner", "Partitioner", "next_proposal"]
+__all__ = ["Learner", "Partitioner", "check_partitioner", "next_proposal"]
 
 #: Exponents of rates; 1/2 is best where rates are known, larger ones where they are smoothed.
 _EXPONENTS = (0.5, 0.65, 0.8, 1.0)
@@ -108,7 +108,7 @@ class Learner:
     def __post_init__(self):
         given = self.partitioner
         for partitioner in given if isinstance(given, tuple) else (given,):
-            _check_call(partitioner)
+            check_partitioner(partitioner)
 
     def partitioner_of(self, tree: int) -> Partitioner:
         """The one for a tree, by number."""
@@ -188,7 +188,7 @@ def _grow(u, near, axes, before, partitioner: Partitioner, learner: Learner, rng
     return _Grown(partition, rates, axes, ~bag)
 
 
-def _check_call(partitioner) -> None:
+def check_partitioner(partitioner) -> None:
     """Raise a TypeError where a partitioner does not take what it is called with."""
     try:
         signature = inspect.signature(partitioner)
@@ -243,7 +243,7 @@ def _judged(
     forests = [tuple(g.boxes(learner.utility, e) for g in grown) for e in exponents]
     if len(judges) < _JUDGES:
         return Proposal(forests[0], learner.share, 1.0)
-    worth = relative(log_worth[judges])
+    worth = _worth(log_worth[judges])
     boxes = [_unseen_density(members, u[judges], unseen[:, judges]) for members in forests]
     hard = accepted(seen.distance[judges], tolerance)
     if hard.sum() < _JUDGES: hard = np.ones(len(judges), bool)
@@ -252,11 +252,16 @@ def _judged(
     kernels: tuple[Kernels, ...] = ()
     shares: tuple[float, ...] = ()
     if learner.local and learner.utility == "ess":
-        fits = fit_kernels(u, relative(seen.log_ratio) * np.where(near > NEAR, near, 0.0), rng)
+        fits = fit_kernels(u, _worth(seen.log_ratio) * np.where(near > NEAR, near, 0.0), rng)
         kernels, shares, density = _beside(density, fits, u, judges, worth, learner)
     inverse = worth / _with_prior(density, learner)
     gain = _steadied(float(worth.sum()), inverse, history.rounds[-1].proposal.gain)
     return Proposal(members, learner.share, gain, kernels, shares)
+
+
+def _worth(log_weight: np.ndarray) -> np.ndarray:
+    """Weights (n,) over the largest, in single precision, so that a factor of all of them changes nothing."""
+    return relative(log_weight).astype(np.float32).astype(float)
 
 
 def _with_prior(density: np.ndarray, learner: Learner) -> np.ndarray:
