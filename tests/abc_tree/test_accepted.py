@@ -36,18 +36,18 @@ def first_to_have_enough(distance, log_weight, enough=45.0):
 
 def test_the_tolerance_does_not_leave_out_heavy_weights():
     """Variances over many runs are those of a tolerance that is fixed in advance."""
-    chosen = np.array([variances(final_tolerance, seed) for seed in range(4000)])
+    chosen = np.array([variances(final_tolerance, seed) for seed in range(2000)])
     assert 200 < chosen[:, 1].mean() < 400
     same = round(chosen[:, 1].mean()) / 3000
-    fixed = np.array([variances(lambda d, w: same, 10_000 + seed) for seed in range(4000)])
-    early = np.array([variances(first_to_have_enough, seed) for seed in range(4000)])
+    fixed = np.array([variances(lambda d, w: same, 10_000 + seed) for seed in range(2000)])
+    early = np.array([variances(first_to_have_enough, seed) for seed in range(2000)])
 
     def off(found):
-        error = math.hypot(found[:, 0].std(), fixed[:, 0].std()) / math.sqrt(4000)
+        error = math.hypot(found[:, 0].std(), fixed[:, 0].std()) / math.sqrt(2000)
         return (found[:, 0].mean() - fixed[:, 0].mean()) / error
 
     assert abs(off(chosen)) < 3.0
-    assert off(early) < -10.0
+    assert off(early) < -8.0
 
 
 @pytest.mark.parametrize(
