@@ -71,7 +71,16 @@ _FLAGS: dict[str, Result] = {
     "dyadic": {"partition": "dyadic"},
 }
 #: Options of ``TreeProposal``.
-_OF_PROPOSAL = {"partition", "local", "utility", "prior_share", "rates", "rotate", "honest", "window"}
+_OF_PROPOSAL = {
+    "partition",
+    "local",
+    "utility",
+    "prior_share",
+    "rates",
+    "rotate",
+    "honest",
+    "window",
+}
 #: A tolerance that nobody reaches.
 _LOWEST = 1e-9
 #: Simulations per particle are told by a pilot of so many particles of one chain.

@@ -15,8 +15,8 @@ __all__ = ["Accepted", "accept", "deal", "effective", "final_tolerance"]
 
 #: Effective draws to accept: this share of all simulations, but so many at least.
 _SHARE, _FEWEST = 0.015, 30
-#: How much a simulation is worth is told by so many times those that are enough.
-_WIDER = 5
+#: How much a simulation is worth is told by so many times those that are enough; and so many times are accepted at most.
+_WIDER, _LONGEST = 5, 3
 
 
 class Accepted(NamedTuple):
@@ -68,7 +68,7 @@ def final_tolerance(
     Accepting one simulation after the other until their effective draws are enough would end just before one of
     much weight: this lowers the effective draws, so that many more have to follow. Such draws are those of tails, and variances
     would come out too small. So the first k that are enough only tell where to look. Of the closest 5 k, whose effective draws are
-    E, each is worth E / 5 k; as many are accepted as are worth enough. Whether the next simulation is a heavy one has
+    E, each is worth E / 5 k; as many are accepted as are worth enough, but not more than 3 k. Whether the next simulation is a heavy one has
     hardly an effect on that.
 
     Parameters
@@ -111,8 +111,10 @@ def final_tolerance(
     reached = np.flatnonzero(found >= enough - 1e-9)
     last = len(order) - 1
     if len(reached):
-        wider = min(_WIDER * (int(reached[0]) + 1), len(order))
-        last = min(last, math.ceil(enough * wider / found[wider - 1] - 1e-9) - 1)
+        first = int(reached[0]) + 1
+        wider = min(_WIDER * first, len(order))
+        count = math.ceil(enough * wider / found[wider - 1] - 1e-9)
+        last = min(last, count - 1, _LONGEST * first - 1)
     return max(float(distance[order[last]]), 0.0 if lowest is None else lowest)
 
 

@@ -227,7 +227,12 @@ def _name(partitioner) -> str:
 
 
 def _judged(
-    grown: Sequence[_Grown], history: History, near: np.ndarray, tolerance: float, learner: Learner, rng
+    grown: Sequence[_Grown],
+    history: History,
+    near: np.ndarray,
+    tolerance: float,
+    learner: Learner,
+    rng,
 ) -> Proposal:
     """The mixture of boxes and kernels that unseen simulations near the data speak for.
 
@@ -246,7 +251,8 @@ def _judged(
     worth = _worth(log_worth[judges])
     boxes = [_unseen_density(members, u[judges], unseen[:, judges]) for members in forests]
     hard = accepted(seen.distance[judges], tolerance)
-    if hard.sum() < _JUDGES: hard = np.ones(len(judges), bool)
+    if hard.sum() < _JUDGES:
+        hard = np.ones(len(judges), bool)
     best = int(np.argmin([(worth / _with_prior(b, learner)).sum() for b in boxes]))
     members, density = forests[best], boxes[best]
     kernels: tuple[Kernels, ...] = ()
@@ -284,13 +290,12 @@ def _beside(
         return (), (), boxes
     density = np.stack([boxes, *(fit.unseen_density(u, judges) for fit in fits)])
     pull = np.r_[_PULL_BOXES, np.full(len(fits), _PULL_KERNELS / len(fits))]
-    shares = best_shares(
-        density, worth, learner.share, pull * (worth @ worth) / worth.sum() ** 2
-    )
+    shares = best_shares(density, worth, learner.share, pull * (worth @ worth) / worth.sum() ** 2)
     shares[1:][shares[1:] < _LEAST_SHARE] = 0.0
     shares[0] = max(shares[0], (1.0 / _MOST_LOCAL - 1.0) * shares[1:].sum())
     shares /= shares.sum()
-    kernels, parts = [], []
+    kernels: list[Kernels] = []
+    parts: list[float] = []
     for fit, share in zip(fits, shares[1:], strict=True):
         if share > 0.0:
             kernels += fit.kernels

@@ -25,7 +25,9 @@ HALVES = Boxes(from_cuts([(0, 0, 0.5)], 2), np.array([0.3, 0.7]))
 
 def test_density_is_relative_to_the_prior():
     x = np.random.default_rng(1).normal(size=(20, 2))
-    wanted = multivariate_t([0.5, -0.3], OBLIQUE @ OBLIQUE.T, df=8.0).pdf(x) / norm.pdf(x).prod(axis=1)
+    wanted = multivariate_t([0.5, -0.3], OBLIQUE @ OBLIQUE.T, df=8.0).pdf(x) / norm.pdf(x).prod(
+        axis=1
+    )
     np.testing.assert_allclose(KERNELS.density(ndtr(x)), wanted)
 
 

@@ -42,7 +42,12 @@ def test_options_reach_the_learner():
     ).learner()  # fmt: skip
     assert learner.partitioner is whole and learner.trees == 1
     assert (learner.local, learner.utility, learner.share) == (False, "kl", 0.2)
-    assert (learner.beta_draws, learner.rotate, learner.honest, learner.window) == (True, False, True, 3)
+    assert (learner.beta_draws, learner.rotate, learner.honest, learner.window) == (
+        True,
+        False,
+        True,
+        3,
+    )
     plain = amc.TreeProposal().learner()
     assert plain.trees == 4 and plain.local and plain.rotate and not plain.honest
 
