@@ -17,6 +17,9 @@ import amc_pymc as amc
 from amc_pymc.abc_tree.partition import from_cuts
 from tests.inference.killed import killed_and_whole
 
+#: About 1.5 % of the budget are left as effective draws, which is close to where few are told of.
+pytestmark = pytest.mark.filterwarnings("ignore:.*independent draws:UserWarning")
+
 TOLERANCE, DATA, SD = 0.2, 1.5, 0.5
 BUDGET = 8000
 
