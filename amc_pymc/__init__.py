@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from amc_pymc.inference.sample_abc_tree import sample_abc_rejection, sample_abc_tree
     from amc_pymc.inference.sample_ais import sample_ais
     from amc_pymc.inference.step_density import step_density
+    from amc_pymc.inference.tree_proposal import TreeProposal
     from amc_pymc.plots import (
         plot_abc,
         plot_ais,
@@ -74,6 +75,7 @@ __all__ = [
     "SimulatorProblem",
     "TTestRace",
     "TaylorProxy",
+    "TreeProposal",
     "__version__",
     "combine_estimators",
     "compare_evidence",
@@ -111,6 +113,7 @@ _PLACES = {
     "inference.sample_abc_tree": ("sample_abc_rejection", "sample_abc_tree"),
     "inference.sample_ais": ("sample_ais",),
     "inference.step_density": ("step_density",),
+    "inference.tree_proposal": ("TreeProposal",),
     "plots": (
         "plot_abc",
         "plot_ais",

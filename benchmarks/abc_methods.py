@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import math
 import time
@@ -20,6 +21,7 @@ import pymc as pm
 
 from scipy.special import ndtr
 
+from amc_pymc import TreeProposal
 from amc_pymc.rng import as_generator
 from benchmarks.common import Result
 from benchmarks.evidence_suite import Stages, measured_kernel
@@ -34,6 +36,7 @@ _NORMAL = ("gaussian_10",)
 OURS = ("tree", "rejection")
 FLAGS: dict[str, Result] = {
     "straight": {"rotate": False},
+    "boxes": {"local": False},
     "adjust": {"adjust": "linear"},
     "honest": {"honest": True},
     "cart": {"partition": "cart"},
@@ -247,6 +250,9 @@ def our_settings(options: Sequence[str]) -> Result:
             out |= FLAGS[name]
         else:
             raise ValueError(f"unknown option {option!r}: {', '.join(FLAGS)}, or a number by name")
+    learnt = {f.name: out.pop(f.name) for f in dataclasses.fields(TreeProposal) if f.name in out}
+    if learnt:
+        out["proposal"] = TreeProposal(**learnt)
     return out
 
 

@@ -31,7 +31,7 @@ LOWER = {
     "evidence": ROOT | {"kernels", "annealing", "importance"},
     "combination": ROOT | {"bounds", "bandits", "racing"},
     "simulators": ROOT,
-    "abc_tree": ROOT | {"bounds", "bandits", "racing", "simulators"},
+    "abc_tree": ROOT | {"bounds", "bandits", "racing", "importance", "simulators"},
     "map_tree": ROOT | {"bounds", "bandits", "simulators", "abc_tree"},
     "product_space": ROOT,
     "samplers": ROOT | {"racing", "proposals", "proxies"},

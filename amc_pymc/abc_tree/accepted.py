@@ -15,6 +15,8 @@ __all__ = ["Accepted", "accept", "deal", "effective", "final_tolerance"]
 
 #: Effective draws to accept: this share of all simulations, but so many at least.
 _SHARE, _FEWEST = 0.015, 30
+#: How much a simulation is worth is told by so many times those that are enough; and so many times are accepted at most.
+_WIDER, _LONGEST = 5, 3
 
 
 class Accepted(NamedTuple):
@@ -58,10 +60,16 @@ def final_tolerance(
     enough: float | None = None,
     lowest: float | None = None,
 ) -> float:
-    """The least tolerance that leaves enough effective draws.
+    r"""A tolerance that leaves about enough effective draws.
 
     Enough is half of `accepts`, or 1.5 % of all simulations if that is less, or 30 if that is more; all
     that has a distance is accepted where even that is not enough.
+
+    Accepting one simulation after the other until their effective draws are enough would end just before one of
+    much weight: this lowers the effective draws, so that many more have to follow. Such draws are those of tails, and variances
+    would come out too small. So the first k that are enough only tell where to look. Of the closest 5 k, whose effective draws are
+    E, each is worth E / 5 k; as many are accepted as are worth enough, but not more than 3 k. Whether the next simulation is a heavy one has
+    hardly an effect on that.
 
     Parameters
     ----------
@@ -101,7 +109,12 @@ def final_tolerance(
     squares = np.cumsum(w**2)
     found = np.divide(np.cumsum(w) ** 2, squares, out=np.zeros(len(w)), where=squares > 0.0)
     reached = np.flatnonzero(found >= enough - 1e-9)
-    last = int(reached[0]) if len(reached) else len(order) - 1
+    last = len(order) - 1
+    if len(reached):
+        first = int(reached[0]) + 1
+        wider = min(_WIDER * first, len(order))
+        count = math.ceil(enough * wider / found[wider - 1] - 1e-9)
+        last = min(last, count - 1, _LONGEST * first - 1)
     return max(float(distance[order[last]]), 0.0 if lowest is None else lowest)
 
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from scipy.special import ndtr, ndtri
 
-__all__ = ["principal_axes", "to_axes", "to_cube"]
+__all__ = ["EDGE", "principal_axes", "to_axes", "to_cube", "to_normal"]
 
 #: Points of the cube nearer to its sides than this are moved there.
-_EDGE = 2.0**-53
+EDGE = 2.0**-53
 
 
 def principal_axes(u: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -39,7 +39,7 @@ def principal_axes(u: np.ndarray, weights: np.ndarray) -> np.ndarray:
     array([[0.707, 0.707],
            [0.707, 0.707]])
     """
-    x = _normal(u)
+    x = to_normal(u)
     x = x - np.average(x, axis=0, weights=weights)
     _, axes = np.linalg.eigh((x * weights[:, None]).T @ x)
     return axes.T
@@ -47,13 +47,14 @@ def principal_axes(u: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def to_axes(u: np.ndarray, axes: np.ndarray) -> np.ndarray:
     """Coordinates (n, D) of points (n, D) along other axes, in the unit cube."""
-    return ndtr(_normal(u) @ axes.T)
+    return ndtr(to_normal(u) @ axes.T)
 
 
 def to_cube(v: np.ndarray, axes: np.ndarray) -> np.ndarray:
     """The points that have these coordinates; reverses :func:`to_axes`."""
-    return np.clip(ndtr(_normal(v) @ axes), _EDGE, 1.0 - _EDGE)
+    return np.clip(ndtr(to_normal(v) @ axes), EDGE, 1.0 - EDGE)
 
 
-def _normal(u: np.ndarray) -> np.ndarray:
-    return ndtri(np.clip(u, _EDGE, 1.0 - _EDGE))
+def to_normal(u: np.ndarray) -> np.ndarray:
+    """Points (n, D) of the cube on the normal scale, finite ones."""
+    return ndtri(np.clip(u, EDGE, 1.0 - EDGE))

@@ -1,13 +1,13 @@
 r"""The next proposal, from all simulations so far.
 
-Trees are grown on parts of the history, their rates shrunk to those of parent boxes. Proposals
-:math:`q_k \propto \pi_k \hat\mu_k^\gamma` are then judged by accepted simulations that the trees have not seen: with weights w of
+Trees are grown on parts of the history, their rates shrunk to those of parent boxes; mixtures of Student t densities are
+fitted to parts of it, too (:mod:`amc_pymc.abc_tree.local`). Proposals are then judged by accepted simulations that neither has seen: with weights w of
 these, effective draws per simulation are those of the first batch, which is uniform on the cube, times
 
 .. math:: \frac{\sum_i w_i \pi(u_i)}{\sum_i w_i \pi(u_i) / q(u_i)},
 
-which chooses the exponent and tells how much the batch is expected to be worth. A prior density
-:math:`\pi` known up to a factor is enough.
+which chooses the exponent of :math:`q_k \propto \pi_k \hat\mu_k^\gamma`, then the shares of boxes and kernels, and tells how much
+the batch is expected to be worth. A prior density :math:`\pi` known up to a factor is enough.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ import numpy as np
 
 from amc_pymc.abc_tree.axes import principal_axes, to_axes
 from amc_pymc.abc_tree.history import History
+from amc_pymc.abc_tree.local import NEAR, FittedKernels, Kernels, fit_kernels
 from amc_pymc.abc_tree.partition import Partition
 from amc_pymc.abc_tree.proposal import Boxes, Proposal, prior_proposal
 from amc_pymc.abc_tree.rates import drawn_rates, shrunk_rates
+from amc_pymc.abc_tree.shares import best_shares
 from amc_pymc.abc_tree.utilities import best_proposal
 from amc_pymc.logweights import relative
 from amc_pymc.simulators.kernels import accepted, student_kernel
 
-__all__ = ["Learner", "Partitioner", "next_proposal"]
+__all__ = ["Learner", "Partitioner", "check_partitioner", "next_proposal"]
 
 #: Exponents of rates; 1/2 is best where rates are known, larger ones where they are smoothed.
 _EXPONENTS = (0.5, 0.65, 0.8, 1.0)
@@ -38,6 +40,12 @@ _EXPONENTS = (0.5, 0.65, 0.8, 1.0)
 _BAG = 0.7
 #: Accepted simulations without which a proposal is not judged.
 _JUDGES = 10
+#: Effective simulations that speak for boxes, and for kernels, before there are any.
+_PULL_BOXES, _PULL_KERNELS = 1.0, 0.5
+#: Share below which kernels are not worth their time, and the most that all of them have.
+_LEAST_SHARE, _MOST_LOCAL = 0.02, 0.9
+#: Effective simulations that the gain of the last batch counts for.
+_STEADINESS = 10.0
 
 
 class Partitioner(Protocol):
@@ -77,6 +85,8 @@ class Learner:
         Draw rates from their Beta distributions, instead of using their means.
     window : int or None
         Rounds to learn from, the last ones; None for all.
+    local : bool
+        Draw from Student t kernels of local shape beside boxes, as far as that pays; with utility "ess" alone.
 
     Raises
     ------
@@ -93,11 +103,12 @@ class Learner:
     honest: bool = False
     beta_draws: bool = False
     window: int | None = None
+    local: bool = True
 
     def __post_init__(self):
         given = self.partitioner
         for partitioner in given if isinstance(given, tuple) else (given,):
-            _check_call(partitioner)
+            check_partitioner(partitioner)
 
     def partitioner_of(self, tree: int) -> Partitioner:
         """The one for a tree, by number."""
@@ -159,7 +170,7 @@ def next_proposal(
     grown = [g for g in grown if g.rates.sum() > 0.0]
     if not grown:
         return prior_proposal(u.shape[1])
-    return _judged(grown, u[hit], hit, seen.log_ratio[hit] + seen.log_density[hit], learner)
+    return _judged(grown, history, near, tolerance, learner, rng)
 
 
 def _grow(u, near, axes, before, partitioner: Partitioner, learner: Learner, rng) -> _Grown:
@@ -177,7 +188,7 @@ def _grow(u, near, axes, before, partitioner: Partitioner, learner: Learner, rng
     return _Grown(partition, rates, axes, ~bag)
 
 
-def _check_call(partitioner) -> None:
+def check_partitioner(partitioner) -> None:
     """Raise a TypeError where a partitioner does not take what it is called with."""
     try:
         signature = inspect.signature(partitioner)
@@ -215,28 +226,89 @@ def _name(partitioner) -> str:
     return getattr(partitioner, "__qualname__", None) or repr(partitioner)
 
 
-def _judged(grown: Sequence[_Grown], u, hit, log_worth, learner: Learner) -> Proposal:
-    """The mixture of partitions with the exponent that unseen accepted simulations speak for.
+def _judged(
+    grown: Sequence[_Grown],
+    history: History,
+    near: np.ndarray,
+    tolerance: float,
+    learner: Learner,
+    rng,
+) -> Proposal:
+    """The mixture of boxes and kernels that unseen simulations near the data speak for.
 
     Their worth is their weight times the prior's density, up to a factor.
     """
+    seen = history.last(learner.window)
+    u, log_worth = seen.u, seen.log_ratio + seen.log_density
+    unseen = np.stack([g.unseen for g in grown])
+    judges = np.flatnonzero(
+        accepted(seen.distance, tolerance) & (seen.log_density > -math.inf) & unseen.any(axis=0)
+    )
     exponents = _EXPONENTS if learner.utility == "ess" else (0.5,)
-    unseen = np.stack([g.unseen[hit] for g in grown])
-    judges = unseen.any(axis=0)
-    found = []
-    for exponent in exponents:
-        members = tuple(g.boxes(learner.utility, exponent) for g in grown)
-        gain = 1.0
-        if judges.any():
-            boxes = np.zeros(len(u))
-            for member, new in zip(members, unseen, strict=True):
-                boxes[new] += member.density(u[new])
-            boxes = boxes[judges] / unseen[:, judges].sum(axis=0)
-            density = learner.share + (1.0 - learner.share) * boxes
-            worth = relative(log_worth[judges])
-            gain = float(worth.sum() / (worth / density).sum())
-        found.append((gain, members))
-    gain, members = found[0]
-    if judges.sum() >= _JUDGES:
-        gain, members = max(found, key=lambda one: one[0])
-    return Proposal(members, learner.share, max(1.0, gain))
+    forests = [tuple(g.boxes(learner.utility, e) for g in grown) for e in exponents]
+    if len(judges) < _JUDGES:
+        return Proposal(forests[0], learner.share, 1.0)
+    worth = _worth(log_worth[judges])
+    boxes = [_unseen_density(members, u[judges], unseen[:, judges]) for members in forests]
+    hard = accepted(seen.distance[judges], tolerance)
+    if hard.sum() < _JUDGES:
+        hard = np.ones(len(judges), bool)
+    best = int(np.argmin([(worth / _with_prior(b, learner)).sum() for b in boxes]))
+    members, density = forests[best], boxes[best]
+    kernels: tuple[Kernels, ...] = ()
+    shares: tuple[float, ...] = ()
+    if learner.local and learner.utility == "ess":
+        fits = fit_kernels(u, _worth(seen.log_ratio) * np.where(near > NEAR, near, 0.0), rng)
+        kernels, shares, density = _beside(density, fits, u, judges, worth, learner)
+    inverse = worth / _with_prior(density, learner)
+    gain = _steadied(float(worth.sum()), inverse, history.rounds[-1].proposal.gain)
+    return Proposal(members, learner.share, gain, kernels, shares)
+
+
+def _worth(log_weight: np.ndarray) -> np.ndarray:
+    """Weights (n,) over the largest, in single precision, so that a factor of all of them changes nothing."""
+    return relative(log_weight).astype(np.float32).astype(float)
+
+
+def _with_prior(density: np.ndarray, learner: Learner) -> np.ndarray:
+    return learner.share + (1.0 - learner.share) * density
+
+
+def _unseen_density(members: Sequence[Boxes], u: np.ndarray, unseen: np.ndarray) -> np.ndarray:
+    """Mean density (m,) at points (m, D) of those partitions that have not seen (T, m) them."""
+    out = np.zeros(len(u))
+    for member, new in zip(members, unseen, strict=True):
+        out[new] += member.density(u[new])
+    return out / unseen.sum(axis=0)
+
+
+def _beside(
+    boxes: np.ndarray, fits: Sequence[FittedKernels], u, judges, worth, learner: Learner
+) -> tuple[tuple[Kernels, ...], tuple[float, ...], np.ndarray]:
+    """Kernels, their shares, and the density (m,) of boxes and kernels together at the judges (m,)."""
+    if not fits:
+        return (), (), boxes
+    density = np.stack([boxes, *(fit.unseen_density(u, judges) for fit in fits)])
+    pull = np.r_[_PULL_BOXES, np.full(len(fits), _PULL_KERNELS / len(fits))]
+    shares = best_shares(density, worth, learner.share, pull * (worth @ worth) / worth.sum() ** 2)
+    shares[1:][shares[1:] < _LEAST_SHARE] = 0.0
+    shares[0] = max(shares[0], (1.0 / _MOST_LOCAL - 1.0) * shares[1:].sum())
+    shares /= shares.sum()
+    kernels: list[Kernels] = []
+    parts: list[float] = []
+    for fit, share in zip(fits, shares[1:], strict=True):
+        if share > 0.0:
+            kernels += fit.kernels
+            parts += [float(share) / len(fit.kernels)] * len(fit.kernels)
+    return tuple(kernels), tuple(parts), shares @ density
+
+
+def _steadied(total: float, inverse: np.ndarray, last: float) -> float:
+    """The gain by an estimate from few simulations, drawn towards that of the last batch on the log scale.
+
+    A batch whose gain is overestimated would have too much weight.
+    """
+    cost = float(inverse.sum())
+    known = cost**2 / float(inverse @ inverse)
+    log = known * math.log(total / cost) + _STEADINESS * math.log(last)
+    return max(1.0, math.exp(log / (known + _STEADINESS)))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.abc_tree.axes import to_axes, to_cube
+from amc_pymc.abc_tree.local import Kernels
 from amc_pymc.abc_tree.partition import Partition, whole_cube
 from amc_pymc.logweights import systematic
 
@@ -67,9 +68,10 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class Proposal:
-    r"""A share of the prior and boxes of one or several partitions, frozen for a batch.
+    r"""A share of the prior, boxes of one or several partitions, and kernels beside them, frozen for a batch.
 
-    .. math:: q(u) = s + (1 - s) \frac{1}{T} \sum_t \frac{q_{t,k_t(u)}}{|\Omega_{t,k_t(u)}|}
+    .. math:: q(u) = s + (1 - s) \Bigl[\frac{1 - l}{T} \sum_t \frac{q_{t,k_t(u)}}{|\Omega_{t,k_t(u)}|}
+        + \sum_j l_j \frac{f_j(x)}{\varphi(x)}\Bigr], \qquad x = \Phi^{-1}(u), \; l = \sum_j l_j,
 
     is the density relative to the prior, which is uniform in the unit cube.
 
@@ -80,33 +82,52 @@ class Proposal:
         s, of draws from the prior; no weight exceeds 1 / s.
     gain : float
         Effective draws per simulation expected, over those of rejection.
+    kernels : tuple of Kernels
+    kernel_shares : tuple of float
+        l_j, of what is not drawn from the prior; the boxes have the rest.
     """
 
     members: tuple[Boxes, ...]
     share: float
     gain: float = 1.0
+    kernels: tuple[Kernels, ...] = ()
+    kernel_shares: tuple[float, ...] = ()
+
+    @property
+    def local_share(self) -> float:
+        """l, of draws from kernels among those that are not from the prior."""
+        return float(sum(self.kernel_shares))
 
     def draw(self, n: int, rng: np.random.Generator) -> Drawn:
-        """Draw n parameters: fixed numbers from each partition and the prior, whose share is rounded up."""
+        """Draw n parameters: fixed numbers from each part, that from the prior rounded up."""
         # Rounded up, for weights are bounded by this share; not for an error of rounding.
         from_prior = max(math.ceil(self.share * n - 1e-9), 1 if self.share > 0.0 else 0)
-        t, left = len(self.members), n - from_prior
-        sizes = [left // t + (i < left % t) for i in range(t)]
+        left = n - from_prior
+        local = np.diff(np.rint(left * np.cumsum([0.0, *self.kernel_shares])).astype(int)).tolist()
+        t, left = len(self.members), left - sum(local)
+        sizes = [left // t + (i < left % t) for i in range(t)] + local
         parts = [rng.random((from_prior, self.members[0].partition.n_dim))]
-        parts += [m.draw(size, rng) for m, size in zip(self.members, sizes, strict=True)]
+        parts += [part.draw(size, rng) for part, size in zip(self._parts, sizes, strict=True)]
         u = rng.permutation(np.concatenate(parts))
         density = self._density(u, from_prior / n, [size / n for size in sizes])
         return Drawn(u, -np.log(density), self.members[0].find(u))
 
     def density(self, u: np.ndarray) -> np.ndarray:
         """Density (n,) at points (n, D), relative to the prior."""
-        each = (1.0 - self.share) / len(self.members)
-        return self._density(u, self.share, [each] * len(self.members))
+        learnt = 1.0 - self.share
+        each = learnt * (1.0 - self.local_share) / len(self.members)
+        local = [learnt * share for share in self.kernel_shares]
+        return self._density(u, self.share, [each] * len(self.members) + local)
+
+    @property
+    def _parts(self) -> tuple[Boxes | Kernels, ...]:
+        return (*self.members, *self.kernels)
 
     def _density(self, u: np.ndarray, share: float, shares: Sequence[float]) -> np.ndarray:
         out = np.full(len(u), share)
-        for member, part in zip(self.members, shares, strict=True):
-            out += part * member.density(u)
+        for part, size in zip(self._parts, shares, strict=True):
+            if size > 0.0:
+                out += size * part.density(u)
         return out
 
 

@@ -6,14 +6,11 @@ import dataclasses
 
 from concurrent.futures import Executor
 from pathlib import Path as FilePath
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 
-from amc_pymc.abc_tree.cart import Cart
-from amc_pymc.abc_tree.dyadic import Dyadic
-from amc_pymc.abc_tree.learning import Learner, Partitioner
 from amc_pymc.abc_tree.run import Settings
 from amc_pymc.abc_tree.schedule import batch_sizes
 from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
@@ -25,35 +22,27 @@ from amc_pymc.inference.abc_run import (
     run_batches,
     sizes_of,
 )
+from amc_pymc.inference.tree_proposal import TreeProposal, one_of
 from amc_pymc.rng import RandomSeed
 from amc_pymc.simulators.scale import ScaleName
 from amc_pymc.simulators.simulator_problem import SimulatorProblem
 
 __all__ = ["sample_abc_rejection", "sample_abc_tree"]
 
-PartitionName = Literal["forest", "cart", "dyadic", "bart"]
-Utility = Literal["ess", "efficiency", "posterior", "kl"]
-Rates = Literal["mean", "draw"]
-
-#: Trees of a forest: random cuts keep weights even, the best ones find narrow posteriors with few
-#: simulations; with many they cost more than they give.
-_RANDOM, _BEST = Cart(random_cuts=True), Cart(random_beyond=10_000)
-_FOREST = (_RANDOM, _RANDOM, _BEST, _BEST)
 #: Simulations accepted per round where it is not said.
 _ACCEPTS = 1000
 #: What results call something of their own, and where all simulations are kept.
 _NAMES = {"chain", "draw", "sample", "statistic", "distance", "log_weight", "round", "box"}
 _NAMES_OF_ALL = {"u", "simulation", "coordinate", "failure", "summaries", "summary"}
-#: Partitions by BART that are mixed.
-_BART_DRAWS = 4
+#: Proposals where nothing else is said.
+_DEFAULT = TreeProposal()
 
 
 def sample_abc_tree(
     draws: int = 1000,
     *,
     max_simulations: int,
-    partition: PartitionName | Partitioner = "forest",
-    utility: Utility = "ess",
+    proposal: TreeProposal = _DEFAULT,
     tolerance: float | None = None,
     tolerance_schedule: Literal["quantile"] | float = "quantile",
     accepts_per_round: int = 1000,
@@ -69,11 +58,6 @@ def sample_abc_tree(
     min_acceptance: float | None = None,
     simulation_timeout: float | None = None,
     keep_simulations: bool = False,
-    prior_share: float = 0.05,
-    rates: Rates = "mean",
-    rotate: bool = True,
-    honest: bool = False,
-    window: int | None = None,
     model=None,
     random_seed: RandomSeed = None,
     progressbar: bool = True,
@@ -82,8 +66,8 @@ def sample_abc_tree(
     r"""Draw from the posterior of a simulator by ABC-Tree: simulate where trees have learnt that it pays.
 
     The prior becomes uniform on the unit cube. After each batch of simulations trees cut the cube into
-    boxes, at a tolerance that falls; the next batch is drawn from boxes of high acceptance :math:`\mu_k`, with a
-    share of prior draws among them. All simulations are kept, scored again at the final tolerance, and weighted by
+    boxes, at a tolerance that falls; the next batch is drawn from boxes of high acceptance :math:`\mu_k`, from kernels around
+    accepted simulations as far as that has paid, and from the prior. All simulations are kept, scored again at the final tolerance, and weighted by
 
     .. math:: w_i = G_b \frac{\pi(\theta_i)}{q_b(\theta_i)},
 
@@ -97,15 +81,9 @@ def sample_abc_tree(
         copies of them.
     max_simulations : int
         Budget; all of it is spent.
-    partition : {"forest", "cart", "dyadic", "bart"} or callable, default "forest"
-        Boxes: two extremely randomised regression trees and two CART trees (at most 1000 leaves each) on
-        parts of the simulations, all four randomised once there are many; one CART tree; dyadic halving;
-        draws of Bayesian additive trees (extra ``bart``); or a
-        :class:`amc_pymc.abc_tree.Partitioner` of your own.
-    utility : {"ess", "efficiency", "posterior", "kl"}, default "ess"
-        What proposals maximise given acceptance rates. "ess", effective draws per simulation:
-        :math:`q_k \propto \pi_k \mu_k^\gamma`, with :math:`\gamma` between 1/2, best for known rates, and 1 by prediction. The others are
-        :math:`\omega^2`, :math:`\omega^1` and :math:`\omega^3` of the paper; see :func:`amc_pymc.abc_tree.best_proposal`.
+    proposal : TreeProposal, optional
+        How to learn where to simulate: partitions, kernels beside them, the share of the prior. The defaults are those of
+        :class:`TreeProposal`.
     tolerance : float, optional
         At which lowering ends, in units of the distance: for ``pm.Simulator`` of its ``epsilon``, which is
         the default, 1. The final tolerance is above it if too few simulations come so close.
@@ -149,17 +127,6 @@ def sample_abc_tree(
         Seconds that one simulation may take; longer ones count as not accepted.
     keep_simulations : bool, default False
         Add a group ``simulations`` with all of them.
-    prior_share : float, default 0.05
-        Of each batch drawn from the prior: no weight exceeds 1 / prior_share times the gain.
-    rates : {"mean", "draw"}, default "mean"
-        Means of acceptance rates, or draws from their Beta distributions.
-    rotate : bool, default True
-        Cut every other tree of several along principal axes of the accepted simulations, for posteriors that
-        are correlated.
-    honest : bool, default False
-        Estimate rates from other simulations than those that cuts are chosen by.
-    window : int, optional
-        Learn from the last rounds only.
     model : pm.Model or SimulatorProblem, optional
         Default: the model of the context. Its data are of ``pm.Simulator``.
     random_seed : int, sequence of int, SeedSequence, Generator or None
@@ -218,18 +185,11 @@ def sample_abc_tree(
     True
     """
     budget, size = sizes_of(max_simulations, batch_size)
-    learner = Learner(
-        **_partitioner(partition),
-        utility=_one_of("utility", utility, Utility),
-        share=_share("prior_share", prior_share),
-        honest=boolean("honest", honest),
-        rotate=boolean("rotate", rotate),
-        beta_draws=_one_of("rates", rates, Rates) == "draw",
-        window=None if window is None else positive_int("window", window),
-    )
+    if not isinstance(proposal, TreeProposal):
+        raise TypeError(f"proposal must be an amc_pymc.TreeProposal, got {proposal!r}.")
     return _sample(
         "ABC-Tree",
-        learner,
+        proposal.learner(),
         budget,
         size,
         draws=draws,
@@ -362,7 +322,7 @@ def _sample(
     if adjust not in (None, "linear"):
         raise ValueError(f"adjust must be None or 'linear', got {adjust!r}.")
     if distance_scale is not None:
-        _one_of("distance_scale", distance_scale, ScaleName)
+        one_of("distance_scale", distance_scale, ScaleName)
     limits = {
         "max_time": positive_or_none("max_time", max_time),
         "min_acceptance": share_or_none("min_acceptance", min_acceptance),
@@ -447,37 +407,6 @@ def _check_names(problem, keep_simulations: bool) -> None:
             f"a variable is called {', '.join(map(repr, sorted(taken)))}, which results call something else; "
             "rename it."
         )
-
-
-def _partitioner(partition) -> dict[str, Any]:
-    if partition == "forest":
-        return {"partitioner": _FOREST, "trees": len(_FOREST)}
-    if partition == "cart":
-        return {"partitioner": Cart()}
-    if partition == "dyadic":
-        return {"partitioner": Dyadic()}
-    if partition == "bart":
-        from amc_pymc.extract.bart import Bart
-
-        return {"partitioner": Bart(), "trees": _BART_DRAWS}
-    if callable(partition):
-        return {"partitioner": partition}
-    names = ", ".join(map(repr, get_args(PartitionName)))
-    raise ValueError(f"partition must be one of {names} or a callable, got {partition!r}.")
-
-
-def _one_of(name: str, value, choices):
-    known = get_args(choices)
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}.")
-    return value
-
-
-def _share(name: str, value) -> float:
-    found = share_or_none(name, value)
-    if found is None:
-        raise TypeError(f"{name} must be a number between 0 and 1, got None.")
-    return found
 
 
 def _factor(schedule) -> float | None:

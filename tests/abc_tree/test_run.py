@@ -96,7 +96,9 @@ def test_a_minor_mode_keeps_its_mass():
     assert abs(mixed.mean() - wanted) > 3.0 * mixed.std(ddof=1) / math.sqrt(len(mixed))
 
 
-@pytest.mark.parametrize("learner", [Learner(lambda u, near, before, rng: whole_cube(1)), None])
+@pytest.mark.parametrize(
+    "learner", [Learner(lambda u, near, before, rng: whole_cube(1), local=False), None]
+)
 def test_a_run_of_the_prior_is_rejection(learner):
     history = run(NormalMean(), 3000, Settings(learner, tolerance=0.05), 1)
     np.testing.assert_allclose(history.log_ratio, 0.0, atol=1e-12)

@@ -9,6 +9,8 @@ import pytest
 
 from scipy.special import ndtr, ndtri
 
+import amc_pymc as amc
+
 from amc_pymc.extract.simulator import ModelProblem
 from amc_pymc.rng import as_generator
 from benchmarks import abc_measures as measures
@@ -216,7 +218,8 @@ def test_model_with_another_tolerance_and_other_data():
 def test_options_of_ours():
     found = methods.our_settings(["straight", "cart", "adjust", "prior_share=0.1", "chains=2"])
     assert found == {
-        "rotate": False, "partition": "cart", "adjust": "linear", "prior_share": 0.1, "chains": 2
+        "adjust": "linear", "chains": 2,
+        "proposal": amc.TreeProposal(rotate=False, partition="cart", prior_share=0.1),
     }  # fmt: skip
     with pytest.raises(ValueError, match="unknown option 'turn'"):
         methods.our_settings(["turn"])

@@ -285,7 +285,12 @@ def test_by_name():
     given = {"model": problem, "batched": True, "progressbar": False, "tolerance": 0.2}
     first, again = (
         amc.sample_abc_tree(
-            50, max_simulations=1000, batch_size=500, partition="bart", random_seed=1, **given
+            50,
+            max_simulations=1000,
+            batch_size=500,
+            random_seed=1,
+            proposal=amc.TreeProposal(partition="bart"),
+            **given,
         )
         for _ in range(2)
     )

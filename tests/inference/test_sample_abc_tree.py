@@ -17,6 +17,9 @@ import amc_pymc as amc
 from amc_pymc.abc_tree.partition import from_cuts
 from tests.inference.killed import killed_and_whole
 
+#: About 1.5 % of the budget are left as effective draws, which is close to where few are told of.
+pytestmark = pytest.mark.filterwarnings("ignore:.*independent draws:UserWarning")
+
 TOLERANCE, DATA, SD = 0.2, 1.5, 0.5
 BUDGET = 8000
 
@@ -171,12 +174,12 @@ def test_the_posterior_of_a_model(found):
     "options",
     [
         {},
-        {"partition": "cart"},
-        {"partition": "dyadic", "utility": "efficiency"},
-        {"utility": "posterior"},
-        {"utility": "kl"},
-        {"rates": "draw", "honest": True, "window": 4},
-        {"rotate": False},
+        {"proposal": amc.TreeProposal(partition="cart")},
+        {"proposal": amc.TreeProposal(partition="dyadic", utility="efficiency")},
+        {"proposal": amc.TreeProposal(utility="posterior")},
+        {"proposal": amc.TreeProposal(utility="kl")},
+        {"proposal": amc.TreeProposal(rates="draw", honest=True, window=4)},
+        {"proposal": amc.TreeProposal(rotate=False, local=False)},
         {"tolerance_schedule": 0.8},
         {"batch_size": 300},
         {"sampler": amc.sample_abc_rejection},
@@ -261,9 +264,8 @@ BAD = [
     ({"max_simulations": 0}, "max_simulations must be at least 1"),
     ({"max_simulations": 1e4}, "max_simulations must be an integer"),
     ({"batch_size": 9000}, "max_simulations=8000 is less than a batch, batch_size=9000"),
-    ({"partition": "oak"}, "partition must be one of"),
-    ({"utility": "fun"}, "utility must be one of"),
-    ({"rates": "fun"}, "rates must be one of"),
+    ({"proposal": "cart"}, r"proposal must be an amc_pymc\.TreeProposal, got 'cart'"),
+    ({"proposal": None}, r"proposal must be an amc_pymc\.TreeProposal, got None"),
     ({"tolerance": 0.0}, "tolerance must be positive and finite, got 0.0"),
     ({"tolerance": math.nan}, "tolerance must be positive and finite, got nan"),
     ({"tolerance": "small"}, "tolerance must be a number or None"),
@@ -272,21 +274,16 @@ BAD = [
     ({"tolerance_schedule": None}, "tolerance_schedule must be"),
     ({"accepts_per_round": 0}, "accepts_per_round must be at least 1"),
     ({"adjust": "cubic"}, "adjust must be None or 'linear', got 'cubic'"),
-    ({"prior_share": 1.0}, "prior_share must be between 0 and 1, got 1.0"),
-    ({"prior_share": None}, "prior_share must be a number"),
     ({"max_time": -1}, "max_time must be positive"),
     ({"min_acceptance": 2.0}, "min_acceptance must be between 0 and 1, got 2.0"),
     ({"simulation_timeout": 0}, "simulation_timeout must be positive"),
     ({"simulation_timeout": 1.0, "batched": True}, "timeout"),
-    ({"window": 0}, "window must be at least 1"),
     ({"cores": 0}, "cores must be at least 1"),
     ({"model": "model"}, "model must be a pm.Model"),
     ({"random_seed": "one"}, "random_seed"),
     ({"checkpoint": 3}, "checkpoint must be a path"),
     ({"batched": "no"}, "batched must be .* got 'no'"),
     ({"keep_simulations": 1}, "keep_simulations must be .* got 1"),
-    ({"rotate": "no"}, "rotate must be .* got 'no'"),
-    ({"honest": 3}, "honest must be .* got 3"),
 ]
 
 
@@ -440,7 +437,7 @@ def test_linear_adjustment(sampler, batched):
     assert abs(np.average(mu, weights=w) - mean) < 4.0 * math.sqrt(variance / n)
     spread = np.average((mu - mean) ** 2, weights=w)
     assert abs(spread / variance - 1.0) < 4.0 * math.sqrt(2.0 / n)
-    assert n > 300
+    assert n > 200  # without adjustment about 120 are left
 
 
 def test_step_density(found):
@@ -617,10 +614,10 @@ def test_a_partition_of_ones_own_with_a_checkpoint(tmp_path):
         return halves
 
     options = {"checkpoint": tmp_path / "run"}
-    whole = sample(partition=made(), **options)
-    equal(sample(partition=made(), **options), whole)
+    whole = sample(proposal=amc.TreeProposal(partition=made()), **options)
+    equal(sample(proposal=amc.TreeProposal(partition=made()), **options), whole)
     with pytest.raises(ValueError, match="learner differs"):
-        sample(partition="cart", **options)
+        sample(proposal=amc.TreeProposal(partition="cart"), **options)
 
 
 # --- names and numbers of draws -------------------------------------------------------------------

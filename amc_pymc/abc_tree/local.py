@@ -1,0 +1,179 @@
+r"""Student t kernels of local shape, drawn from beside boxes.
+
+On the normal scale :math:`x = \Phi^{-1}(u)` the prior is standard normal. A mixture of Student t densities is fitted to
+weighted simulations near the data and flattened, so that it is close to the proposal that is best, the square root of
+posterior times prior. Unlike boxes, its components follow a posterior that is narrow in an oblique direction.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scipy.special import ndtr
+
+from amc_pymc.abc_tree.axes import EDGE, to_normal
+from amc_pymc.importance import StudentTMixture, fit_student_t_mixture
+from amc_pymc.logweights import systematic
+
+__all__ = ["NEAR", "FittedKernels", "Kernels", "fit_kernels", "flattened"]
+
+#: Components of the mixtures that are fitted, and powers that they are flattened to.
+_COMPONENTS, _POWERS = (1, 3, 6), (0.5, 0.75)
+#: Degrees of freedom of what is fitted, and of what is drawn from.
+_FITTED_DOF, _DRAWN_DOF = 10.0, 8.0
+#: Mixtures are fitted to all but one of so many parts of the points.
+_PARTS = 2
+#: Points that mixtures are fitted to, at most.
+_MOST = 1000
+#: Closeness below which a simulation is too far from the data to fit kernels to.
+NEAR = 0.02
+#: Effective points that a number in mean and covariance asks for.
+_POINTS = 1.5
+#: Iterations of expectation-maximisation, and the gain in log density at which they end.
+_ITERATIONS, _ENOUGH = 8, 1e-2
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """A mixture on the normal scale, as a density on the unit cube.
+
+    Attributes
+    ----------
+    mixture : StudentTMixture
+    """
+
+    mixture: StudentTMixture
+
+    def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Points (n, D) of the cube; those beyond it in double precision are moved to its sides."""
+        return np.clip(ndtr(self.mixture.sample(n, rng)), EDGE, 1.0 - EDGE)
+
+    def density(self, u: np.ndarray) -> np.ndarray:
+        """Density (n,) at points (n, D), relative to the prior."""
+        x = to_normal(u)
+        log_prior = -0.5 * (np.einsum("nd,nd->n", x, x) + x.shape[1] * math.log(2.0 * math.pi))
+        return np.exp(self.mixture.log_density(x) - log_prior)
+
+
+@dataclass(frozen=True)
+class FittedKernels:
+    """Kernels fitted to parts of the simulations, and which of them each was not fitted to.
+
+    Attributes
+    ----------
+    kernels : tuple of Kernels
+    part : array of int (n,)
+        Part of the simulations that each belongs to: the kernels with this number have not seen it.
+    """
+
+    kernels: tuple[Kernels, ...]
+    part: np.ndarray
+
+    def unseen_density(self, u: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """Density (m,) at chosen (m,) of points (n, D), by the kernels that have not seen them."""
+        out = np.empty(len(chosen))
+        for number, kernels in enumerate(self.kernels):
+            own = self.part[chosen] == number
+            out[own] = kernels.density(u[chosen[own]])
+        return out
+
+
+def fit_kernels(u: np.ndarray, worth: np.ndarray, rng: np.random.Generator) -> list[FittedKernels]:
+    """Fit mixtures of several sizes to weighted points, each to all but one part of them.
+
+    Parameters
+    ----------
+    u : array (n, D)
+        Points of the unit cube.
+    worth : array (n,)
+        How much each counts: weight times closeness to the data.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    list of FittedKernels
+        For each number of components that there are enough points for, and for each power of
+        :func:`flattened`. Empty where there are too few points for a single component.
+    """
+    chosen, worth = _chosen(worth, rng)
+    x, n_dim = to_normal(u[chosen]), u.shape[1]
+    part = rng.permutation(np.arange(len(u)) % _PARTS)
+    seen = [part[chosen] != number for number in range(_PARTS)]
+    effective = min(_effective(worth[own]) for own in seen)
+    out = []
+    for k in _COMPONENTS:
+        if effective < _POINTS * k * (n_dim + 1) + 2.0:
+            break
+        found = [
+            fit_student_t_mixture(
+                x[own], np.log(worth[own]), n_components=k, rng=rng, dof=_FITTED_DOF,
+                n_iter=_ITERATIONS, tolerance=_ENOUGH,
+            )
+            for own in seen
+        ]  # fmt: skip
+        for power in _POWERS:
+            kernels = tuple(Kernels(flattened(mixture, power, _DRAWN_DOF)) for mixture in found)
+            out.append(FittedKernels(kernels, part))
+    return out
+
+
+def flattened(mixture: StudentTMixture, power: float, dof: float) -> StudentTMixture:
+    r"""A mixture that is close to a power of a density times the rest of the standard normal prior.
+
+    A component :math:`\pi_k N(m_k, S_k)` becomes
+
+    .. math:: (\pi_k N(x; m_k, S_k))^\gamma \, N(x; 0, I)^{1 - \gamma},
+
+    a normal with precision :math:`\gamma S_k^{-1} + (1 - \gamma) I`, up to its integral, which is its new weight. With
+    :math:`\gamma = 1/2` and components apart it is the proposal of most effective draws (Alsing, Wandelt & Feeney
+    2018, arXiv:1808.06040, for a posterior known up to a factor).
+
+    Parameters
+    ----------
+    mixture : StudentTMixture
+        Scale matrices are taken for covariances.
+    power : float
+        :math:`\gamma`, above 0 and at most 1.
+    dof : float
+        Degrees of freedom of the result.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree.local import flattened
+    >>> from amc_pymc.importance import StudentTMixture
+    >>> posterior = StudentTMixture([1.0], [[2.0]], [[[0.5]]], 8.0)
+    >>> wide = flattened(posterior, 0.5, 8.0)
+    >>> wide.means, wide.scale_matrices
+    (array([[1.6]]), array([[[0.4]]]))
+    """
+    precision = np.linalg.inv(mixture.scale_matrices)
+    inner = power * precision + (1.0 - power) * np.eye(mixture.n_dim)
+    covariance = np.linalg.inv(inner)
+    pull = power * np.einsum("kij,kj->ki", precision, mixture.means)
+    mean = np.einsum("kij,kj->ki", covariance, pull)
+    squares = power * np.einsum("ki,kij,kj->k", mixture.means, precision, mixture.means)
+    squares -= np.einsum("ki,ki->k", mean, pull)
+    log_weight = power * (np.log(mixture.weights) + 0.5 * np.linalg.slogdet(precision)[1])
+    log_weight -= 0.5 * (np.linalg.slogdet(inner)[1] + squares)
+    weight = np.exp(log_weight - log_weight.max())
+    root = np.linalg.cholesky(0.5 * (covariance + covariance.transpose(0, 2, 1)))
+    return StudentTMixture(weight / weight.sum(), mean, root, dof)
+
+
+def _chosen(worth: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Points (m,) that count, and how much; of many, a sample."""
+    chosen = np.flatnonzero(worth > 0.0)
+    if len(chosen) <= _MOST:
+        return chosen, worth[chosen]
+    drawn, counts = np.unique(systematic(worth[chosen], _MOST, rng), return_counts=True)
+    return chosen[drawn], counts.astype(float)
+
+
+def _effective(weight: np.ndarray) -> float:
+    squares = float(weight @ weight)
+    return float(weight.sum() ** 2 / squares) if squares > 0.0 else 0.0
