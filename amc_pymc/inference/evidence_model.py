@@ -51,8 +51,7 @@ _log = logging.getLogger("amc_pymc")
 #: Numbers this small, or as large as one over it, are close to the end of what doubles can hold; the
 #: share of draws there that is too many, and the prior draws it is compared with.
 _TINY, _EDGE, _CHECKED = 1e-250, 0.05, 1000
-#: Rows from which on integrals over local effects are dear, and what a pilot run spends then.
-_MANY_ROWS = 500
+#: What a pilot run spends on integrals over local effects, which are dear.
 _SPARING = PilotSettings(
     particles=128, moves=1, starts=8, most_searches=64, prior_scanned=1024, scanned=2048, checked=1024,
     second=1024, weighed_least=500,
@@ -137,7 +136,7 @@ def explored(
 ) -> Pilot:
     """A pilot run; in many dimensions a short one, where chains may give the answer.
 
-    Integrals over many rows are dear, and leave posteriors that are close to normal: then less is spent on the climb and on
+    Integrals over local effects are dear, and leave posteriors that are close to normal: less is spent on the climb and on
     searches.
 
     Raises
@@ -145,7 +144,7 @@ def explored(
     ValueError
         If the likelihood is zero wherever it was looked at, or unbounded.
     """
-    dear = isinstance(densities, MarginalDensities) and densities.n_observed >= _MANY_ROWS
+    dear = isinstance(densities, MarginalDensities)
     pilot = explore(
         densities, kernel, rng, settings=_SPARING if dear else PilotSettings(),
         fitted=not densities.discrete.any(), chains=chains,

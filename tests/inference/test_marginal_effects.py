@@ -60,7 +60,7 @@ def on_a_grid(log_f, low, high, n):
     """Log of the integral of exp(log_f) over two parameters, and the parameters' posterior draws."""
     axes = [np.linspace(a, b, n) for a, b in zip(low, high)]
     x = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
-    logs = np.array([log_f(*point) for point in x])
+    logs = log_f(*x.T)
     area = math.prod(axis[1] - axis[0] for axis in axes)
     total = logsumexp(logs)
     chosen = np.random.default_rng(1).choice(len(x), 2000, p=np.exp(logs - total))
@@ -76,22 +76,25 @@ def answer(kind):
     weights = stats.norm.logpdf(z) + np.log(z[1] - z[0])
     y = y.reshape(G, 3, 1)
 
-    def log_f(a, log_sd):
+    def log_mass(a, log_sd):
         eta = a + np.exp(log_sd) * z
         mass = (
             stats.norm.logpdf(y, eta) if kind == "normal" else stats.poisson.logpmf(y, np.exp(eta))
         )
+        return logsumexp(mass.sum(axis=1) + weights, axis=1).sum()
+
+    def log_f(a, log_sd):
         prior = stats.norm.logpdf(a, 0, 2) + stats.halfnorm.logpdf(np.exp(log_sd)) + log_sd
-        return logsumexp(mass.sum(axis=1) + weights, axis=1).sum() + prior
+        return prior + [log_mass(*point) for point in zip(a, log_sd)]
 
     return on_a_grid(log_f, (-1.2, -6.0), (1.8, 1.2), 61)
 
 
 def schools_answer():
     def log_f(mu, log_tau):
-        sd = np.sqrt(ERRORS**2 + np.exp(2 * log_tau))
+        sd = np.sqrt(ERRORS**2 + np.exp(2 * log_tau[:, None]))
         prior = stats.norm.logpdf(mu, 0, 5) + stats.halfnorm.logpdf(np.exp(log_tau), 0, 5) + log_tau
-        return stats.norm.logpdf(DATA, mu, sd).sum() + prior
+        return stats.norm.logpdf(DATA, mu[:, None], sd).sum(axis=1) + prior
 
     return on_a_grid(log_f, (-30, -16), (40, 4.5), 401)[0]
 
