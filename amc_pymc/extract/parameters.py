@@ -24,9 +24,11 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import TensorType
 
+from amc_pymc.extract.bound import bound_function
 from amc_pymc.extract.interpreted import interpreted_mode, unrewritten_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
+from amc_pymc.extract.printed_total import printed_map
 from amc_pymc.extract.rows import RowLogp
 
 __all__ = ["ParameterCut", "cut_parameters"]
@@ -91,7 +93,10 @@ class ParameterCut:
     @cached_property
     def native(self):
         """First-class ``x (D,) -> eta (E,)``."""
-        x = pt.vector("x")
+        x = pt.vector("x", shape=(self.layout.size,))
+        printed = printed_map(x, self.graph(x), self.rows.layout.size)
+        if printed is not None:
+            return bound_function(printed[0], _MAP, [printed[1]])
         return native_function(compile_graph([x], self.graph(x)), _MAP)
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -24,7 +24,7 @@ from amc_pymc.extract.rows import constant_data
 from amc_pymc.extract.scalars import Index, NotScalar, stabilised
 from amc_pymc.jit import njit
 
-__all__ = ["coordinate", "printed_gradient", "printed_total", "scalar_expression"]
+__all__ = ["coordinate", "printed_gradient", "printed_map", "printed_total", "scalar_expression"]
 
 _log = logging.getLogger("amc_pymc")
 #: Operations up to which code without loops compiles faster than PyTensor's vector operations, and
@@ -91,6 +91,34 @@ def printed_gradient(x: Variable, total: Variable, discrete: np.ndarray):
     return _vector, _printed(graph, ("eta",), slopes)
 
 
+def printed_map(x: Variable, output: Variable, size: int):
+    """Numba function of a vector-valued graph; None if it is large or not of scalars.
+
+    Parameters
+    ----------
+    x : vector variable
+        Of static shape (D,).
+    output : vector variable
+        Data that it reads become constants.
+    size : int
+        Its length E.
+
+    Returns
+    -------
+    tuple of Numba function and array, or None
+        ``x (D,), array -> (E,)``.
+    """
+    graph = Graph()
+    try:
+        nodes = _elements(graph, {x: partial(coordinate, graph, "eta")}, output, range(size))
+        if len(graph.upstream(nodes)) > _MOST_OPERATIONS:
+            raise NotScalar(f"it takes {len(graph.upstream(nodes))} operations")
+    except (NotScalar, RecursionError) as error:
+        _log.debug("Parameters of rows are compiled by PyTensor: %s", error)
+        return None
+    return _vector, _printed(graph, ("eta",), nodes)
+
+
 def _expression(graph: Graph, inputs: Mapping[Variable, str], total: Variable) -> int | None:
     """The node of a scalar graph; None, with the reason in the log, if it cannot be printed."""
     try:
@@ -151,8 +179,18 @@ def scalar_expression(
     ------
     NotScalar
     """
-    (total,) = lowered([total])
-    memo = constant_data(total, list(inputs), "prior")
+    return _elements(graph, inputs, total, None)[0]
+
+
+def _elements(
+    graph: Graph,
+    inputs: Mapping[Variable, Callable[[Index], int]],
+    output: Variable,
+    places: Iterable[int] | None,
+) -> list[int]:
+    """Nodes of the elements of a vector at some places, or of a scalar where `places` is None."""
+    (output,) = lowered([output])
+    memo = constant_data(output, list(inputs), "prior")
     leaves = {}
     for old, leaf in inputs.items():
         length = old.type.shape[0]
@@ -161,15 +199,17 @@ def scalar_expression(
         new = old.type.clone(shape=(length,))(old.name)
         memo[old] = new
         leaves[new] = leaf
-    (out,) = rebuilt([total], memo)
+    (out,) = rebuilt([output], memo)
     for v in ancestors([out]):
         if v not in leaves and _length(v) > _MOST_ENTRIES:
             raise NotScalar("it has a long array")
     columns = Columns(graph, "column")
-    node = element_reader(graph, leaves, columns).element(stabilised(out), ())
+    reader, stable = element_reader(graph, leaves, columns), stabilised(out)
+    indices = [()] if places is None else [(graph.const(k),) for k in places]
+    nodes = [reader.element(stable, index) for index in indices]
     if columns.arrays:
         raise NotScalar("a variable chooses among constants")
-    return node
+    return nodes
 
 
 def coordinate(graph: Graph, array: str, index: Index) -> int:

@@ -134,7 +134,10 @@ class Reader:
             except Unaddressable:
                 return self._each_case(variable, index)
         if isinstance(variable, Constant):
-            return self._constant(np.asarray(variable.data), index)
+            try:
+                return self._constant(np.asarray(variable.data), index)
+            except Unaddressable:
+                return self._each_case(variable, index)
         node = variable.owner
         if node is None:
             raise NotScalar(f"it depends on {variable}")
@@ -169,7 +172,7 @@ class Reader:
         numbers = [self.graph.number(i) for i in index]
         if None in numbers:
             if self.table is None or any(self.graph.leaves([i], "entry") for i in index):
-                raise NotScalar("a constant array is indexed by data")
+                raise Unaddressable("a constant array is indexed by data")
             return self.table(data, index)
         return self._number(data[tuple(numbers)])  # type: ignore[arg-type]
 

@@ -241,6 +241,16 @@ def test_a_long_total_is_left_to_pytensor():
     assert printed_total(x, pt.sum(x**2)) is None
 
 
+def test_constants_that_a_variable_chooses_among():
+    """Log probabilities of a Categorical prior, its impossible states included."""
+    p = np.array([0.2, 0.5, 0.3])
+    x = pt.vector("x", shape=(2,))
+    log_p = pm.logp(pm.Categorical.dist(p), x[1].astype("int64")) + x[0]
+    kernel, program = printed_total(x, log_p)
+    for state, expected in zip((-1, 0, 1, 2, 3), (-np.inf, *np.log(p), -np.inf)):
+        assert kernel(np.array([0.5, state]), program) == pytest.approx(0.5 + expected, rel=1e-12)
+
+
 def test_priors_of_a_model():
     """A log density with a Jacobian and a Cholesky factor, as PyMC computes it."""
     from amc_pymc.step_methods.model_densities import checked_densities

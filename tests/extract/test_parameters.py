@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 
+from dataclasses import replace
+
 import cloudpickle
 import numpy as np
 import pymc as pm
@@ -14,6 +16,7 @@ import pytest
 from amc_pymc.extract import extract_rows
 from amc_pymc.extract.densities import RowDensities
 from amc_pymc.extract.parameters import cut_parameters
+from amc_pymc.extract.printed_total import printed_map
 from amc_pymc.samplers.compiled import state_values, unit_changes
 from amc_pymc.samplers.surrogate import surrogate_at, surrogate_change, surrogate_total
 from amc_pymc.step_methods.preparation import prepare
@@ -199,17 +202,27 @@ def test_rows_of_the_parameters_are_the_rows(build):
         np.testing.assert_allclose(through(eta, idx), expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "build",
-    [products, chosen_scale]
-    + [pytest.param(b, marks=pytest.mark.slow) for b in (both_kinds, change_point, shared_shape)],
-    ids=lambda b: b.__name__,
-)
+@every
 def test_native_map_is_the_interpreted_one(build):
     _, _, cut = cut_of(build)
     for x in random_points(build):
         found = native(cut, x)
         np.testing.assert_allclose(found, cut.evaluate(x), rtol=1e-14, atol=0)
+
+
+@every
+def test_maps_are_printed(build):
+    """PyTensor has nothing to compile."""
+    cut = cut_of(build)[2]
+    x = pt.vector("x", shape=(cut.layout.size,))
+    assert printed_map(x, cut.graph(x), cut.rows.layout.size) is not None
+
+
+def test_a_map_that_is_not_printed(monkeypatch):
+    monkeypatch.setattr("amc_pymc.extract.parameters.printed_map", lambda *_: None)
+    cut = replace(cut_of(levels_of_coefficients)[2])
+    for x in random_points(levels_of_coefficients):
+        np.testing.assert_allclose(native(cut, x), cut.evaluate(x), rtol=1e-14, atol=0)
 
 
 def native(cut, x):
