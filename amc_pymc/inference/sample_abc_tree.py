@@ -11,12 +11,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 import xarray as xr
 
+from amc_pymc.abc_tree.adjusting import AdjustName
 from amc_pymc.abc_tree.cart import Cart
 from amc_pymc.abc_tree.dyadic import Dyadic
 from amc_pymc.abc_tree.learning import Learner, Partitioner
 from amc_pymc.abc_tree.run import Settings
 from amc_pymc.abc_tree.schedule import batch_sizes
 from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
+from amc_pymc.inference.abc_drawn import features_of
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
 from amc_pymc.inference.abc_run import (
     Budget,
@@ -56,7 +58,8 @@ def sample_abc_tree(
     tolerance: float | None = None,
     tolerance_schedule: Literal["quantile"] | float = "quantile",
     accepts_per_round: int = 1000,
-    adjust: Literal["linear"] | None = None,
+    adjust: AdjustName | None = None,
+    exchangeable: bool = False,
     smooth: bool = True,
     distance_scale: ScaleName | None = None,
     batch_size: int | None = None,
@@ -235,6 +238,7 @@ def sample_abc_tree(
         tolerance_schedule=tolerance_schedule,
         accepts=accepts_per_round,
         adjust=adjust,
+        exchangeable=exchangeable,
         smooth=smooth,
         distance_scale=distance_scale,
         batched=batched,
@@ -258,7 +262,8 @@ def sample_abc_rejection(
     max_simulations: int,
     tolerance: float | None = None,
     accepts: int | None = None,
-    adjust: Literal["linear"] | None = None,
+    adjust: AdjustName | None = None,
+    exchangeable: bool = False,
     smooth: bool = True,
     distance_scale: ScaleName | None = None,
     batch_size: int | None = None,
@@ -326,6 +331,7 @@ def sample_abc_rejection(
         tolerance_schedule="quantile",
         accepts=accepts,
         adjust=adjust,
+        exchangeable=exchangeable,
         smooth=smooth,
         distance_scale=distance_scale,
         batched=batched,
@@ -344,7 +350,7 @@ def sample_abc_rejection(
 
 
 def _sample(
-    description, learner, budget, size, *, draws, tolerance, tolerance_schedule, accepts, adjust,
+    description, learner, budget, size, *, draws, tolerance, tolerance_schedule, accepts, adjust, exchangeable,
     smooth, distance_scale, batched, chains, executor, cores, max_time, min_acceptance, simulation_timeout,
     keep_simulations, model, random_seed, progressbar, checkpoint,
 ) -> xr.DataTree:  # fmt: skip
@@ -357,8 +363,10 @@ def _sample(
         accepts = positive_int("accepts" if learner is None else "accepts_per_round", accepts)
     tolerance = positive_or_none("tolerance", tolerance)
     factor = _factor(tolerance_schedule)
-    if adjust not in (None, "linear"):
-        raise ValueError(f"adjust must be None or 'linear', got {adjust!r}.")
+    if adjust is not None:
+        _one_of("adjust", adjust, AdjustName)
+    if boolean("exchangeable", exchangeable) and adjust is None:
+        raise ValueError("exchangeable=True changes nothing without adjust=; give one of them.")
     if distance_scale is not None:
         _one_of("distance_scale", distance_scale, ScaleName)
     limits = {
@@ -369,6 +377,7 @@ def _sample(
     if tolerance is None and distance_scale is None:
         tolerance = problem.tolerance
     _check_names(problem, keep_simulations)
+    features = features_of(problem, exchangeable)
     settings = Settings(learner, accepts or _ACCEPTS, tolerance, factor)
     run = run_batches(
         description,
@@ -383,7 +392,7 @@ def _sample(
         timeout=positive_or_none("simulation_timeout", simulation_timeout),
         progressbar=progressbar,
         checkpoint=checkpoint,
-        fingerprint=_fingerprint(settings, batched, adjust, distance_scale),
+        fingerprint=_fingerprint(settings, batched, adjust, exchangeable, distance_scale),
         summaries=adjust is not None,
         distance_scale=distance_scale,
     )
@@ -394,7 +403,7 @@ def _sample(
     attrs = {"sampler": description, "distance_scale": distance_scale or "none"}
     return abc_tree_data(
         run, found, draws=draws, chains=chains, wanted=tolerance, adjust=adjust,
-        smooth=smooth, keep_simulations=keep_simulations, attrs=attrs,
+        features=features, smooth=smooth, keep_simulations=keep_simulations, attrs=attrs,
     )  # fmt: skip
 
 
@@ -408,7 +417,9 @@ def _check_draws(draws: object) -> None:
         )
 
 
-def _fingerprint(settings: Settings, batched, adjust, distance_scale) -> dict[str, Any]:
+def _fingerprint(
+    settings: Settings, batched, adjust, exchangeable, distance_scale
+) -> dict[str, Any]:
     learner = settings.learner
     told = (
         {}
@@ -422,6 +433,7 @@ def _fingerprint(settings: Settings, batched, adjust, distance_scale) -> dict[st
         "factor": settings.factor,
         "batched": batched,
         "adjust": adjust,
+        "exchangeable": exchangeable,
         "distance_scale": distance_scale,
     }
 
