@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from scipy.special import ndtri
+
 from amc_pymc.abc_tree.features import Features
 
-__all__ = ["LearnedSummaries", "cross_fitted", "learn_summaries", "parameter_moments"]
+__all__ = [
+    "LearnedSummaries",
+    "cross_fitted",
+    "learn_summaries",
+    "learned_distance",
+    "parameter_moments",
+]
 
 #: Standardised features beyond are drawn in.
 _FAR = 6.0
@@ -20,6 +28,8 @@ _FAR = 6.0
 _MANY = 25
 #: Simulations that regressions are compared on, and trained on, at most.
 _COMPARED, _TRAINED = 3000, 20_000
+#: Simulations that are learnt from, and regressions, where there is no time for more.
+_QUICKLY, _QUICK = 5000, ("ridge", "quadratic ridge", "forest")
 #: Simulations below which only linear regressions are tried.
 _FEWEST = 200
 #: Parts that data are cut into where regressions are compared.
@@ -90,6 +100,7 @@ def learn_summaries(
     features: Features,
     rng: np.random.Generator,
     *,
+    names: Sequence[str] | None = None,
     trained: int = _TRAINED,
 ) -> LearnedSummaries:
     r"""Learn summary statistics: the posterior mean and second moment as functions of the data.
@@ -108,6 +119,8 @@ def learn_summaries(
     features : callable
         From data (n, S) to features (n, F).
     rng : numpy.random.Generator
+    names : sequence of str, optional
+        Of regressions to choose from: "ridge", "quadratic ridge", "forest", "boosting"; all by default.
     trained : int
         Simulations to learn from, at most.
 
@@ -137,13 +150,15 @@ def learn_summaries(
     z, y = _standardised(found, centre, spread), parameter_moments(x)
     seed = int(rng.integers(2**31))
     some = slice(None, _COMPARED)
-    names = list(_REGRESSIONS) if len(z) >= _FEWEST else ["ridge"]
+    names = list(names or _REGRESSIONS) if len(z) >= _FEWEST else ["ridge"]
     errors = {name: _left_out(name, z[some], y[some], seed) for name in names}
-    name = min(names, key=lambda n: float(np.sum(errors[n] / y[some].var(axis=0))))
+    variance = np.maximum(y[some].var(axis=0), 1e-300)
+    # Where nothing can be learnt, one is not better for saying so.
+    name = min(names, key=lambda n: float(np.minimum(errors[n] / variance, 1.0).sum()))
     regression = _REGRESSIONS[name](z.shape[1], seed)
     regression.fit(z, y)
     sigma = np.sqrt(errors[name])
-    skill = 1.0 - errors[name] / y[some].var(axis=0)
+    skill = 1.0 - errors[name] / variance
     sigma = np.maximum(sigma, 1e-9 * y.std(axis=0).max())
     return LearnedSummaries(features, centre, spread, regression, sigma, skill, name)
 
@@ -201,6 +216,44 @@ def cross_fitted(
         of_others.append(found[len(own) :])
     assert out is not None
     return fold, out, np.array(of_others)
+
+
+def learned_distance(
+    u: np.ndarray,
+    summaries: np.ndarray,
+    observed: np.ndarray,
+    features: Features,
+    rng: np.random.Generator,
+    *,
+    thorough: bool = False,
+) -> np.ndarray:
+    """Distances (N,) between learned summaries, in posterior standard deviations; inf where there are none.
+
+    Those of a simulation are learnt from others.
+
+    Parameters
+    ----------
+    u : array (N, D)
+        Points of the unit cube.
+    summaries : array (N, S)
+    observed : array (S,)
+    features : callable
+    rng : numpy.random.Generator
+    thorough : bool
+        Take the time that final draws are worth: more regressions, learnt from more simulations.
+    """
+    out = np.full(len(u), np.inf)
+    at = np.flatnonzero(np.isfinite(summaries).all(axis=1))
+    x, data = ndtri(u[at]), summaries[at]
+    trained, folds, names = (_TRAINED, 5, None) if thorough else (_QUICKLY, 2, _QUICK)
+    learned = learn_summaries(data, x, features, rng, names=names, trained=trained)
+    everyone = np.ones(len(at), bool)
+    fold, found, target = cross_fitted(
+        data, x, learned, everyone, observed[None], rng, folds=folds, trained=trained
+    )
+    gaps = found - target[fold, 0]
+    out[at] = np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
+    return out
 
 
 def _standardised(found: np.ndarray, centre: np.ndarray, spread: np.ndarray) -> np.ndarray:

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from amc_pymc.abc_tree.accepted import effective
+from amc_pymc.abc_tree.features import Features
 from amc_pymc.abc_tree.history import History
+from amc_pymc.abc_tree.learned import learned_distance
 from amc_pymc.abc_tree.run import Settings, rounds
 from amc_pymc.arguments import positive_int
 from amc_pymc.extract.simulator import ModelProblem
@@ -108,6 +110,7 @@ def run_batches(
     fingerprint: dict[str, Any],
     summaries: bool = False,
     distance_scale: ScaleName | None = None,
+    learn: Features | None = None,
 ) -> AbcRun:
     """Simulate batch after batch, with all that can happen meanwhile.
 
@@ -115,6 +118,7 @@ def run_batches(
     killed goes on to the same numbers. The first batch is the pilot of `distance_scale`.
     """
     _check_pilot(distance_scale, budget.sizes[0])
+    summaries = summaries or learn is not None
     summarised = summaries or distance_scale is not None
     log, words, flags = begun_log(
         problem, checkpoint, {"sizes": list(budget.sizes), **fingerprint}, random_seed,
@@ -154,8 +158,17 @@ def run_batches(
             distance = run.scale.distance(found.summaries)
             return Simulated(distance, found.failures, found.summaries if summaries else None)
 
+        def learnt(history: History, rng: np.random.Generator, thorough=False) -> np.ndarray:
+            assert history.summaries is not None and learn is not None
+            return learned_distance(
+                history.u, history.summaries, problem.observed_summaries, learn, rng, thorough=thorough
+            )
+
         try:
-            for history in rounds(problem, simulate, budget.sizes, settings, generators):
+            for history in rounds(
+                problem, simulate, budget.sizes, settings, generators,
+                None if learn is None else learnt,
+            ):  # fmt: skip
                 run.history = history
                 bar.update(description=_described(description, history))
                 if _spent(run, budget, time.monotonic() - began):
@@ -166,6 +179,8 @@ def run_batches(
             run.flags.append(
                 f"the run was interrupted after {len(run.history):,} of {sum(budget.sizes):,} simulations"
             )
+    if learn is not None:
+        run.history.score_again(learnt(run.history, run.rng.spawn(1)[0], thorough=True))
     run.flags += failure_flags(problem, run.history.failures, run.history.u)
     _look_at_scale(run)
     return run

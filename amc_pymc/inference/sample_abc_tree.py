@@ -17,6 +17,7 @@ from amc_pymc.abc_tree.dyadic import Dyadic
 from amc_pymc.abc_tree.learning import Learner, Partitioner
 from amc_pymc.abc_tree.run import Settings
 from amc_pymc.abc_tree.schedule import batch_sizes
+from amc_pymc.abc_tree.features import plain_features
 from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
 from amc_pymc.inference.abc_drawn import features_of
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
@@ -35,6 +36,8 @@ __all__ = ["sample_abc_rejection", "sample_abc_tree"]
 PartitionName = Literal["forest", "cart", "dyadic", "bart"]
 Utility = Literal["ess", "efficiency", "posterior", "kl"]
 Rates = Literal["mean", "draw"]
+
+LearnedName = Literal["learned"]
 
 #: Trees of a forest: random cuts keep weights even, the best ones find narrow posteriors with few
 #: simulations; with many they cost more than they give.
@@ -61,7 +64,7 @@ def sample_abc_tree(
     adjust: AdjustName | None = None,
     exchangeable: bool = False,
     smooth: bool = True,
-    distance_scale: ScaleName | None = None,
+    distance_scale: ScaleName | LearnedName | None = None,
     batch_size: int | None = None,
     batched: bool = False,
     chains: int = 4,
@@ -265,7 +268,7 @@ def sample_abc_rejection(
     adjust: AdjustName | None = None,
     exchangeable: bool = False,
     smooth: bool = True,
-    distance_scale: ScaleName | None = None,
+    distance_scale: ScaleName | LearnedName | None = None,
     batch_size: int | None = None,
     batched: bool = False,
     chains: int = 4,
@@ -365,10 +368,12 @@ def _sample(
     factor = _factor(tolerance_schedule)
     if adjust is not None:
         _one_of("adjust", adjust, AdjustName)
-    if boolean("exchangeable", exchangeable) and adjust is None:
-        raise ValueError("exchangeable=True changes nothing without adjust=; give one of them.")
+    if boolean("exchangeable", exchangeable) and adjust is None and distance_scale != "learned":
+        raise ValueError(
+            "exchangeable=True changes nothing without adjust= or distance_scale='learned'; give one of them."
+        )
     if distance_scale is not None:
-        _one_of("distance_scale", distance_scale, ScaleName)
+        _one_of("distance_scale", distance_scale, Literal[*get_args(ScaleName), "learned"])
     limits = {
         "max_time": positive_or_none("max_time", max_time),
         "min_acceptance": share_or_none("min_acceptance", min_acceptance),
@@ -394,7 +399,8 @@ def _sample(
         checkpoint=checkpoint,
         fingerprint=_fingerprint(settings, batched, adjust, exchangeable, distance_scale),
         summaries=adjust is not None,
-        distance_scale=distance_scale,
+        distance_scale=None if distance_scale == "learned" else distance_scale,
+        learn=(features or plain_features) if distance_scale == "learned" else None,
     )
     found = final_accepted(
         run, tolerance=tolerance, accepts=settings.accepts,
