@@ -24,6 +24,8 @@ AdjustName = Literal["linear", "heteroscedastic", "quadratic", "modes", "learned
 
 #: Pseudo-observed data, and the share of all simulations that they are among at most.
 _PSEUDO, _NEAREST = 100, 0.2
+#: Standard errors by which an adjustment must be better than none.
+_BETTER = 1.0
 #: Effective draws that are accepted at most, where tolerances are to be chosen.
 _MOST = 10_000.0
 #: Effective draws that the least tolerance between learned summaries accepts, over those of the other distance.
@@ -71,6 +73,7 @@ def adjust_run(
     *,
     features: Features | None = None,
     root: np.ndarray | None = None,
+    distance_is_learned: bool = False,
     log_density: LogDensity | None = None,
 ) -> AdjustedRun:
     """Adjust what a run has simulated.
@@ -87,12 +90,14 @@ def adjust_run(
         Natural logarithms, without the prior's density in the cube.
     plain : Accepted
         What is accepted without adjustment: no fewer effective draws are with it.
-    adjust : {"linear", "heteroscedastic", "quadratic", "learned", "auto"}
+    adjust : {"linear", "heteroscedastic", "quadratic", "modes", "learned", "auto"}
     rng : numpy.random.Generator
     features : callable, optional
         Of summaries (n, S), to regress on and to learn from.
     root : array (S, Z), optional
         That gaps of summaries are multiplied by for the distance; by default as :func:`distance_root` finds it.
+    distance_is_learned : bool
+        Whether `distance` is one between learned summaries.
     log_density : callable, optional
 
     Returns
@@ -102,41 +107,38 @@ def adjust_run(
     features = features or plain_features
     usable = np.isfinite(distance) & np.isfinite(summaries).all(axis=1)
     at = np.flatnonzero(usable)
-    u_all, n = u, len(u)
+    n = len(u)
     u, summaries, log_weight = u[at], summaries[at], log_weight[at]
     own_distance = distance[at]
-    if root is None:
+    if root is None and not distance_is_learned:
         root = distance_root(summaries, observed, own_distance)
     total = min(_MOST, effective(log_weight[log_weight > -math.inf]))
     base = min(plain.effective, total)
     pseudo = _pseudo_observed(own_distance, log_weight, u, base, log_density, rng)
     spaces, tried = [], []
-    if adjust != "learned":
+    learned, regression, skill = None, "", np.empty(0)
+    if len(at) >= _TO_LEARN and (adjust in ("learned", "auto") or distance_is_learned):
+        learned, regression, skill = _learned_space(u, summaries, observed, features, pseudo, rng)
+    if adjust != "learned" or learned is None:
         raw = _raw_space(summaries, observed, features, pseudo, root)
+        if learned is not None and distance_is_learned:
+            raw = _with_regressors(learned, raw)
         spaces.append(raw)
-        kinds = _KINDS if adjust == "auto" else (adjust,)
+        kinds = _KINDS if adjust in ("auto", "learned") else (adjust,)
         width = raw.gaps(0, slice(1)).shape[1]
         found = candidates("raw", width, kinds, base, total)
-        if adjust == "auto":
+        if adjust in ("auto", "learned"):
             tried.append(Candidate("raw", "none", base))
         elif not found:
             found = [Candidate("raw", adjust, total)]
         tried += found
-    regression, skill = "", np.empty(0)
-    if adjust in ("learned", "auto") and len(at) >= _TO_LEARN:
-        learned, regression, skill = _learned_space(u, summaries, observed, features, pseudo, rng)
+    if learned is not None and adjust in ("learned", "auto"):
         spaces.append(learned)
         fewest = min(base, max(_FEWEST, _CLOSER * base))
         tried += candidates("learned", learned.statistics.shape[1], _KINDS_LEARNED, fewest, total)
-        import os
-        if os.environ.get("LR"):
-            raw = _raw_space(summaries, observed, features, pseudo, root)
-            f = raw.regressors if raw.regressors is not None else raw.statistics
-            tt = raw.regressor_targets if raw.regressors is not None else raw.targets
-            K = learned.targets.shape[0]
-            spaces.append(learned._replace(name="LR", regressors=f, regressor_targets=np.repeat(tt, K, axis=0)))
-            tried += candidates("LR", f.shape[1], _KINDS, fewest, total)
-    choice = best_candidate(tried, spaces, u, log_weight, pseudo, log_density)
+    # Only a plain candidate is one to stay with.
+    better = _BETTER if tried[0].kind == "none" and adjust == "auto" else 0.0
+    choice = best_candidate(tried, spaces, u, log_weight, pseudo, log_density, better=better)
     space = next(s for s in spaces if s.name == choice.candidate.space)
     # The data themselves are the last of what statistics are compared with.
     chosen = own_distance if space.name == "raw" else space.distance(-1)
@@ -209,12 +211,24 @@ def _pseudo_observed(distance, log_weight, u, base: float, log_density, rng) -> 
 
 
 def _raw_space(summaries, observed, features, pseudo, root) -> Space:
+    root = np.eye(summaries.shape[1]) if root is None else root
     data = np.concatenate([summaries[pseudo], observed[None]])
     fold = np.zeros(len(summaries), int)
     if features is plain_features:
         return Space("raw", summaries, fold, data[None], root)
     return Space(
         "raw", summaries, fold, data[None], root, features(summaries), features(data)[None]
+    )
+
+
+def _with_regressors(learned: Space, raw: Space) -> Space:
+    """Distances of one space, and regressors of another that has no folds."""
+    own, targets = raw.regressors, raw.regressor_targets
+    if own is None or targets is None:
+        own, targets = raw.statistics, raw.targets
+    folds = len(learned.targets)
+    return learned._replace(
+        name="raw", regressors=own, regressor_targets=np.repeat(targets, folds, axis=0)
     )
 
 

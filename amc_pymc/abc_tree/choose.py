@@ -30,8 +30,6 @@ _POINTS = 1000
 #: Pseudo-observed data after which candidates that are far behind are dropped, and how far that is, in
 #: standard errors.
 _LOOKS, _BEHIND = (10, 20, 40), 3.0
-#: Standard errors by which a candidate must be better than the first one.
-_BETTER = 2.0
 #: Growth of the number of effective draws from one tolerance that is tried to the next.
 _STEP = 3.0
 #: Effective draws for each coefficient of a regression, at least.
@@ -139,6 +137,8 @@ def best_candidate(
     log_weight: np.ndarray,
     pseudo: np.ndarray,
     log_density: LogDensity | None = None,
+    *,
+    better: float = 1.0,
 ) -> Choice:
     r"""The candidate of the best mean log score at pseudo-observed data.
 
@@ -148,12 +148,7 @@ def best_candidate(
     .. math:: \log \hat p(x_j \mid s_j).
 
     A proper score: it is highest, in expectation, for the posterior itself, and knows of location, spread and shape.
-    The bandwidth is that of the best mean score. The first candidate stands unless another one is better by two standard
-    errors.
-
-    Parameters
-    ----------
-    tried : sequence of Candidate
+    The bandwidth is that of the best mean score. The first candidate stands unless another one is better by two PLACEHOLDER : sequence of Candidate
     spaces : sequence of Space
     u : array (N, D)
         Simulations.
@@ -162,6 +157,8 @@ def best_candidate(
     pseudo : array of int (M,)
         Simulations that are taken for data; those drawn twice count twice.
     log_density : callable, optional
+    better : float
+        Standard errors.
 
     Returns
     -------
@@ -185,7 +182,7 @@ def best_candidate(
     top = int(np.argmax(best.mean(axis=1)))
     gain = best[top] - best[0]
     error = float(gain.std() / math.sqrt(len(gain)))
-    if not gain.mean() > _BETTER * error:
+    if not gain.mean() > better * error:
         return Choice(tried[0], 0.0, error)
     return Choice(tried[alive[top]], float(gain.mean()), error)
 
@@ -239,7 +236,9 @@ def _score(
 def kernel_score(
     x: np.ndarray, weight: np.ndarray, at: np.ndarray, bandwidths: np.ndarray
 ) -> np.ndarray:
-    r"""Natural logarithm of a kernel density that keeps mean and covariance, at one point.
+    r"""Logarithm of a kernel density that keeps mean and covariance, at one point.
+
+    Natural, and without the constant of the normal density, :math:`-\tfrac D2 \log 2 \pi`.
 
     .. math:: (1 - \lambda) \sum_i w_i N\bigl(m + a (x_i - m), a^2 h^2 S\bigr) + \lambda N(0, I),
         \qquad a^2 (1 + h^2) = 1

@@ -64,7 +64,8 @@ def adjusted_drawn(
     result = adjust_run(
         history.u, history.summaries, problem.observed_summaries, history.distance,
         _log_weight_in_cube(history), found, adjust, run.rng.spawn(1)[0], features=features,
-        root=None if run.scale is None else run.scale.matrix, log_density=problem.log_density,
+        root=None if run.scale is None else run.scale.matrix, distance_is_learned=run.learned,
+        log_density=problem.log_density,
     )  # fmt: skip
     draws = result.draws
     if draws is None:

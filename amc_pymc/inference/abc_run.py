@@ -74,6 +74,8 @@ class AbcRun:
         For what is drawn afterwards.
     scale : SummaryScale or None
         The distance, if it is that of a pilot's scale instead of the problem's own.
+    learned : bool
+        Whether it is one between learned summaries.
     """
 
     problem: Problem
@@ -83,6 +85,7 @@ class AbcRun:
     seconds: list[float] = field(default_factory=list)
     flags: list[str] = field(default_factory=list)
     scale: SummaryScale | None = None
+    learned: bool = False
 
 
 def as_problem(model) -> tuple[Problem, Any]:
@@ -127,7 +130,7 @@ def run_batches(
     kept = log.batches()
     first, last, *generators = spawn_generators(words, 2 + len(budget.sizes))
     problem.check(first, batched=batched, timeout=timeout)
-    run = AbcRun(problem, model, History(), last, flags=flags)
+    run = AbcRun(problem, model, History(), last, flags=flags, learned=learn is not None)
     began = time.monotonic()
     with (
         progress(description, sum(budget.sizes), enabled=progressbar) as bar,
