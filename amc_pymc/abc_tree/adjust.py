@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-import math
-
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from scipy.special import ndtr, ndtri
 
-from amc_pymc.abc_tree.accepted import Accepted, accept, effective
+from amc_pymc.abc_tree.accepted import Accepted, accept
+from amc_pymc.abc_tree.modes import classify, split_by_sign
 
 __all__ = [
     "Adjusted",
     "AdjustedDraws",
+    "Adjustment",
     "LogDensity",
     "adjust_linear",
     "adjusted_accepted",
+    "coefficients",
+    "epanechnikov",
+    "regress",
     "to_cube",
 ]
 
+Adjustment = Literal["none", "linear", "heteroscedastic", "quadratic", "modes"]
 #: Natural logarithm (n,) of the prior's density at points (n, D) of the cube; None where it is uniform.
 LogDensity = Callable[[np.ndarray], np.ndarray | None]
 
 _EDGE = 2.0**-53
-#: Singular values below this part of the largest count as zero.
-_RANK = 1e-8
+#: Eigenvalues of the normal equations below this part of the largest count as zero.
+_RANK = 1e-13
 #: Leverage of a simulation that is made up for, at most.
 _MOST_LEVERAGE = 0.9
-#: Growth of the number of effective draws from one tolerance that is tried to the next.
-_STEP = 1.6
-#: Probability that estimates at two tolerances differ by chance more than is allowed, for any of them.
-_LEVEL = 0.05
+#: Statistics up to which a quadratic regression has all products of two, and not squares alone.
+_PRODUCTS = 12
+#: Effective points of a mode for each coefficient of its regression, at least.
+_PER_MODE = 2.0
+#: Factor by which a residual is stretched or shrunk at most.
+_MOST_STRETCH = 5.0
+#: Part of the variance of residuals that is added to their squares before logarithms are taken.
+_FLOOR = 1e-3
 
 
 class Adjusted(NamedTuple):
@@ -43,27 +51,29 @@ class Adjusted(NamedTuple):
     ----------
     u : array (n, D)
         In the open unit cube.
-    mean, mean_error : arrays (D,)
-        Of x, the normal scale, at the data, and its standard error.
-    log_sd, log_sd_error : arrays (D,)
-        Logarithm of the standard deviation of residuals.
+    original : array (n, D)
+        Points before they were adjusted.
+    mean : array (D,)
+        Of x, the normal scale, at the data.
     residuals : array (n, D)
-        Of x.
-    gaps : array (n, S)
-        Summary statistics minus those of the data, in units of their standard deviations; without those that
-        do not vary.
-    projection : array (S, n)
+        Of x, before they are stretched.
+    gaps : array (n, P)
+        Regressors, which are zero at the data; without those that do not vary.
+    projection : array (P, n)
         Makes slopes on `gaps` of x.
+    weights : array (n,)
+        Of the regression; they sum to one.
+    kind : {"none", "linear", "heteroscedastic", "quadratic", "modes"}
     """
 
     u: np.ndarray
+    original: np.ndarray
     mean: np.ndarray
-    mean_error: np.ndarray
-    log_sd: np.ndarray
-    log_sd_error: np.ndarray
     residuals: np.ndarray
     gaps: np.ndarray
     projection: np.ndarray
+    weights: np.ndarray
+    kind: Adjustment
 
 
 class AdjustedDraws(NamedTuple):
@@ -132,36 +142,141 @@ def adjust_linear(
     >>> bool(np.allclose(found.u, ndtr(0.1)))
     True
     """
+    return regress(u, summaries - observed, weights * epanechnikov(distance, tolerance), "linear")
+
+
+def regress(
+    u: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Adjustment
+) -> Adjusted:
+    r"""Move parameters to where they would have been had the simulator met the data.
+
+    "linear" is :func:`adjust_linear`. "quadratic" has squares and products of the gaps beside them (of more than
+    twelve statistics, squares alone). "heteroscedastic" stretches residuals as well,
+
+    .. math:: x_i^* = \hat m(s_{\mathrm{obs}}) + \frac{\hat\sigma(s_{\mathrm{obs}})}{\hat\sigma(s_i)}
+        (x_i - \hat m(s_i)),
+
+    with logarithms of squared residuals linear in the statistics (Blum & Francois 2010,
+    doi:10.1007/s11222-009-9116-0). "modes" does this within each mode of the parameters, where there are several.
+    "none" moves nothing.
+
+    Parameters
+    ----------
+    u : array (n, D)
+        Points of the unit cube.
+    gaps : array (n, S)
+        Summary statistics minus those of the data.
+    weights : array (n,)
+        Not negative; equal ones are taken if none is positive.
+    kind : {"none", "linear", "heteroscedastic", "quadratic", "modes"}
+
+    Returns
+    -------
+    Adjusted
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.special import ndtr, ndtri
+    >>> from amc_pymc.abc_tree.adjust import regress
+    >>> rng = np.random.default_rng(1)
+    >>> gaps = rng.uniform(-1.0, 1.0, (5000, 1))
+    >>> x = np.exp(gaps) * rng.normal(size=(5000, 1))
+    >>> found = regress(ndtr(x), gaps, np.ones(5000), "heteroscedastic")
+    >>> bool(abs(ndtri(found.u).std() - 1.0) < 0.05)
+    True
+    """
+    if kind not in get_args(Adjustment):
+        known = ", ".join(map(repr, get_args(Adjustment)))
+        raise ValueError(f"kind must be one of {known}, got {kind!r}.")
     x = ndtri(np.clip(u, _EDGE, 1.0 - _EDGE))
-    gaps = summaries - observed
+    if not weights.any():
+        weights = np.ones(len(x))
+    w = weights / weights.sum()
+    if kind == "none":
+        mean = w @ x
+        return Adjusted(u, u, mean, x - mean, gaps[:, :0], np.zeros((0, len(x))), w, kind)
     scale = gaps.std(axis=0)
     gaps = gaps[:, scale > 0.0] / scale[scale > 0.0]
-    w = weights * _kernel(distance, tolerance)
-    if not (w > 0.0).sum() > gaps.shape[1] + 1:
-        w = weights
-    w = w / w.sum()
+    if kind == "modes":
+        return _by_mode(u, x, gaps, w)
+    if kind == "quadratic":
+        gaps = _with_products(gaps)
     design = np.concatenate([np.ones((len(x), 1)), gaps], axis=1)
-    root = np.sqrt(w)[:, None]
-    inverse = np.linalg.pinv(root * design, rcond=_RANK) * root.T
+    inverse = _inverse(design, w)
     found = inverse @ x
     leverage = np.einsum("ij,ji->i", design, inverse)
-    residuals = (x - design @ found) / np.sqrt(1.0 - np.clip(leverage, 0.0, _MOST_LEVERAGE))[
-        :, None
-    ]
+    slack = np.sqrt(1.0 - np.clip(leverage, 0.0, _MOST_LEVERAGE))
+    residuals = (x - design @ found) / slack[:, None]
+    stretched = residuals
+    if kind == "heteroscedastic":
+        stretched = residuals * _stretch(residuals, gaps, inverse, w)
+    return Adjusted(
+        to_cube(found[0] + stretched), u, found[0], residuals, gaps, inverse[1:], w, kind
+    )
+
+
+def _by_mode(u: np.ndarray, x: np.ndarray, gaps: np.ndarray, w: np.ndarray) -> Adjusted:
+    """A heteroscedastic regression within each mode."""
+    least = _PER_MODE * (gaps.shape[1] + 1)
+    design = np.concatenate([np.ones((len(x), 1)), gaps], axis=1)
+    mode = classify(x, design, w, split_by_sign(x, w), least)
+    whole = regress(u, gaps, w, "heteroscedastic")
+    if not mode.any():
+        return whole._replace(kind="modes")
+    points, residuals, mean = whole.u.copy(), whole.residuals.copy(), np.zeros(x.shape[1])
+    for k in range(int(mode.max()) + 1):
+        own = np.flatnonzero(mode == k)
+        if not w[own].any():
+            continue
+        # Standard deviations of gaps differ between modes, zero at the data does not.
+        found = regress(u[own], gaps[own], w[own], "heteroscedastic")
+        points[own], residuals[own] = found.u, found.residuals
+        mean += w[own].sum() * found.mean
+    return Adjusted(points, u, mean, residuals, gaps, whole.projection, w, "modes")
+
+
+def coefficients(n_summaries: int, kind: Adjustment) -> int:
+    """Numbers that a regression has for each parameter.
+
+    Examples
+    --------
+    >>> from amc_pymc.abc_tree.adjust import coefficients
+    >>> coefficients(4, "linear"), coefficients(4, "heteroscedastic"), coefficients(4, "quadratic")
+    (5, 10, 15)
+    """
+    s = n_summaries
+    if kind == "quadratic":
+        return 1 + s + (s * (s + 1) // 2 if s <= _PRODUCTS else s)
+    return {"none": 1, "linear": 1 + s, "heteroscedastic": 2 * (1 + s), "modes": 4 * (1 + s)}[kind]
+
+
+def _with_products(gaps: np.ndarray) -> np.ndarray:
+    s = gaps.shape[1]
+    i, j = np.triu_indices(s) if s <= _PRODUCTS else (np.arange(s), np.arange(s))
+    return np.concatenate([gaps, gaps[:, i] * gaps[:, j]], axis=1)
+
+
+def _inverse(design: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Matrix (P, n) that makes least-squares coefficients of what is to be fitted."""
+    weighted = design * w[:, None]
+    scale = np.sqrt(np.einsum("ij,ij->j", design, weighted))
+    scale[scale == 0.0] = 1.0
+    gram = (weighted / scale).T @ (design / scale)
+    inverse = np.linalg.pinv(gram, rcond=_RANK, hermitian=True)
+    return (inverse / scale[:, None]) @ (weighted / scale).T
+
+
+def _stretch(
+    residuals: np.ndarray, gaps: np.ndarray, inverse: np.ndarray, w: np.ndarray
+) -> np.ndarray:
+    """Standard deviations (n, D) of residuals at the data, over those at the simulations."""
     variance = w @ residuals**2
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = np.sqrt((w**2) @ (residuals**2 / variance - 1.0) ** 2) / 2.0
-        log_sd = 0.5 * np.log(variance)
-    return Adjusted(
-        to_cube(found[0] + residuals),
-        found[0],
-        np.sqrt((inverse[0] ** 2) @ residuals**2),
-        log_sd,
-        np.nan_to_num(spread),
-        residuals,
-        gaps,
-        inverse[1:],
-    )
+        log_squares = np.log(residuals**2 / variance + _FLOOR)
+    slopes = inverse[1:] @ np.nan_to_num(log_squares)
+    most = np.log(_MOST_STRETCH)
+    return np.exp(np.clip(-0.5 * gaps @ slopes, -most, most))
 
 
 def to_cube(x: np.ndarray) -> np.ndarray:
@@ -171,18 +286,14 @@ def to_cube(x: np.ndarray) -> np.ndarray:
 
 def adjusted_accepted(
     u: np.ndarray,
-    summaries: np.ndarray,
-    observed: np.ndarray,
+    gaps: np.ndarray,
     distance: np.ndarray,
     log_weight: np.ndarray,
-    smallest: float,
+    tolerance: float,
+    kind: Adjustment = "linear",
     log_density: LogDensity | None = None,
 ) -> AdjustedDraws | None:
-    r"""Accept as much as regression can bring together, and adjust it.
-
-    Tolerances are tried from `smallest` upwards, until adjusted means or standard deviations differ from
-    those at a smaller one by more than chance explains (Lepski's rule, at 5 % over all comparisons); the
-    largest before that is taken.
+    r"""Accept within a tolerance, and adjust what is accepted.
 
     Weights are those for a uniform prior in the cube; where it has another density :math:`\rho`, as with a
     ``pm.Potential``, that of the adjusted points is put in afterwards,
@@ -196,12 +307,14 @@ def adjusted_accepted(
     ----------
     u : array (N, D)
         All simulations.
-    summaries : array (N, S)
-    observed : array (S,)
+    gaps : array (N, S)
+        Their summary statistics minus those of the data.
     distance : array (N,)
     log_weight : array (N,)
         Natural logarithms, without the prior's density in the cube.
-    smallest : float
+    tolerance : float
+    kind : {"none", "linear", "heteroscedastic", "quadratic", "modes"}
+        Of regression; without one the kernel is uniform.
     log_density : callable, optional
 
     Returns
@@ -209,61 +322,26 @@ def adjusted_accepted(
     AdjustedDraws or None
         None if the prior's density is zero at all adjusted points.
     """
-    chosen: tuple[Accepted, Adjusted] | None = None
-    before: list[Adjusted] = []
-    for tolerance in _tolerances(distance, log_weight, smallest):
-        kept = accept(distance, log_weight, tolerance)
-        at = kept.index
-        found = adjust_linear(u[at], summaries[at], observed, kept.weight, distance[at], tolerance)
-        comparisons = 2 * u.shape[1] * max(1, len(before))
-        most = float(ndtri(1.0 - 0.5 * _LEVEL / comparisons))
-        if not all(_agree(found, other, most) for other in before):
-            break
-        chosen = kept, found
-        before.append(found)
-    assert chosen is not None
-    kept, found = chosen
+    kept = accept(distance, log_weight, tolerance)
+    at = kept.index
+    kernel = epanechnikov(distance[at], tolerance) if kind != "none" else np.ones(len(at))
+    found = regress(u[at], gaps[at], kept.weight * kernel, kind)
     with np.errstate(divide="ignore"):
-        log_kernel = np.log(_kernel(distance[kept.index], kept.tolerance))
-    before_density = kept.log_weight + log_kernel
+        before_density = kept.log_weight + np.log(kernel)
     after = before_density
     log = None if log_density is None else log_density(found.u)
     if log is not None:
         after = after + log
-    some = after > -math.inf
+    some = after > -np.inf
     if not some.any():
         return None
-    accepted = Accepted(kept.tolerance, kept.index[some], after[some])
+    accepted = Accepted(tolerance, at[some], after[some])
     return AdjustedDraws(accepted, found.u[some], found, before_density)
 
 
-def _kernel(distance: np.ndarray, tolerance: float) -> np.ndarray:
-    """Epanechnikov's kernel; where it would leave nothing, all count the same."""
+def epanechnikov(distance: np.ndarray, tolerance: float) -> np.ndarray:
+    """Epanechnikov's kernel (n,); where it would leave nothing, all count the same."""
     if not 0.0 < tolerance < np.inf:
         return np.ones(len(distance))
     found = np.maximum(1.0 - (distance / tolerance) ** 2, 0.0)
     return found if found.any() else np.ones(len(distance))
-
-
-def _tolerances(distance, log_weight, smallest: float) -> Sequence[float]:
-    out = [smallest]
-    finite = distance[np.isfinite(distance)]
-    largest = float(finite.max())
-    order = np.argsort(distance, kind="stable")[: len(finite)]
-    w = np.exp(log_weight[order] - log_weight[order].max())
-    reached = np.cumsum(w) ** 2 / np.maximum(np.cumsum(w**2), 1e-300)
-    wanted = _STEP * effective(log_weight[distance <= smallest])
-    while out[-1] < largest:
-        beyond = np.flatnonzero((reached >= wanted) & (distance[order] > out[-1]))
-        if not len(beyond):
-            break
-        out.append(float(distance[order[beyond[0]]]))
-        wanted *= _STEP
-    return out
-
-
-def _agree(found: Adjusted, other: Adjusted, most: float) -> bool:
-    means = np.abs(found.mean - other.mean) <= most * other.mean_error
-    spreads = np.abs(found.log_sd - other.log_sd) <= most * other.log_sd_error
-    same = found.log_sd == other.log_sd
-    return bool((means & (spreads | same)).all()) or not math.isfinite(float(other.log_sd.sum()))

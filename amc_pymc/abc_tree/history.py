@@ -78,6 +78,14 @@ class History:
             self.rounds = [r._replace(log_ratio=r.log_ratio - more) for r in self.rounds]
             self.log_factor += more
 
+    def score_again(self, distance: np.ndarray) -> None:
+        """Give all simulations other distances (N,)."""
+        parts = np.split(distance, np.cumsum([len(r.u) for r in self.rounds])[:-1])
+        self.rounds = [
+            r._replace(simulated=r.simulated._replace(distance=part))
+            for r, part in zip(self.rounds, parts, strict=True)
+        ]
+
     @property
     def u(self) -> np.ndarray:
         """Points (N, D) of the unit cube."""

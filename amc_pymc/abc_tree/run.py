@@ -49,6 +49,7 @@ def rounds(
     sizes: Sequence[int],
     settings: Settings,
     generators: Sequence[np.random.Generator],
+    learn_distance: Callable[[History, np.random.Generator], np.ndarray] | None = None,
 ) -> Iterator[History]:
     """Spend a budget batch by batch.
 
@@ -62,6 +63,9 @@ def rounds(
     settings : Settings
     generators : sequence of numpy.random.Generator
         One for each batch.
+    learn_distance : callable, optional
+        From all simulations before a batch to distances (N,) of them, which replace those they had. What is learnt
+        is fixed before the batch is drawn, as proposals are.
 
     Yields
     ------
@@ -77,6 +81,9 @@ def rounds(
     for b, (size, rng) in enumerate(zip(sizes, generators, strict=True)):
         proposal = prior_proposal(problem.n_dim)
         if b > 0:
+            if learn_distance is not None:
+                history.score_again(learn_distance(history, rng.spawn(1)[0]))
+                tolerance = math.inf  # units are others
             tolerance = next_tolerance(
                 history.distance, tolerance,
                 accepts=settings.accepts, lowest=settings.tolerance, factor=settings.factor,

@@ -6,19 +6,18 @@ import math
 import warnings
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from scipy.special import ndtri
-
 from amc_pymc.abc_tree.accepted import Accepted, accept, deal, effective, final_tolerance
-from amc_pymc.abc_tree.adjust import adjusted_accepted
-from amc_pymc.abc_tree.errors import adjusted_effective, adjusted_mean, weighted_mean
-from amc_pymc.abc_tree.history import History, Round
+from amc_pymc.abc_tree.adjusting import AdjustName
+from amc_pymc.abc_tree.features import Features
+from amc_pymc.abc_tree.history import History
 from amc_pymc.abc_tree.smoothing import smooth_draws
 from amc_pymc.abc_tree.step_posterior import StepPosterior, fit_step_posterior
+from amc_pymc.inference.abc_drawn import Drawn, adjusted_drawn, plain_drawn, values_at
 from amc_pymc.inference.abc_estimates import (
     STATISTICS,
     stacked,
@@ -63,22 +62,22 @@ def abc_tree_data(
     draws: int,
     chains: int,
     wanted: float | None,
-    adjust: str | None,
+    adjust: AdjustName | None,
+    features: Features | None,
     smooth: bool,
     keep_simulations: bool,
     attrs: dict[str, Any],
 ) -> xr.DataTree:
     """All groups of a result; warns of what is doubtful, as a tolerance above the one that is wanted."""
     history, problem, plain = run.history, run.problem, found
-    drawn = None if adjust is None else _adjusted(run, found)
+    drawn = None if adjust is None else adjusted_drawn(run, found, adjust, features)
     flags = list(run.flags)
     if drawn is None and adjust is not None:
         flags.append(
             "draws are not adjusted: regression moves all of them to where the prior has no density"
         )
-        adjust = None
-    drawn = drawn or _plain(run, found)
-    found, values = drawn.accepted, _values(problem, drawn.u)
+    drawn = drawn or plain_drawn(run, found)
+    found, values = drawn.accepted, values_at(problem, drawn.u)
     place = deal(found, chains, draws, run.rng)
     tree = xr.DataTree()
     returned, smoothing = _posterior_draws(run, drawn, values, place.ravel(), smooth)
@@ -86,7 +85,7 @@ def abc_tree_data(
     unique = len(np.unique(place))
     attrs = {
         **attrs,
-        "adjust": adjust or "none",
+        **drawn.told,
         "tolerance": found.tolerance,
         "simulations": len(history),
         "effective_draws": drawn.effective,
@@ -96,12 +95,12 @@ def abc_tree_data(
     posterior.attrs.update(attrs)
     tree["posterior"] = xr.DataTree(posterior)
     tree["sample_stats"] = xr.DataTree(
-        draws_group(None, _stats(history, found, place.ravel()), n_chains=chains)
+        draws_group(None, _stats(history, drawn, place.ravel()), n_chains=chains)
     )
-    tree["weighted_posterior"] = xr.DataTree(_weighted(run, found, values))
+    tree["weighted_posterior"] = xr.DataTree(_weighted(run, drawn, values))
     rows = _estimated(run, drawn, plain)
     tree["estimates"] = xr.DataTree(_estimates(run, rows, values))
-    tree["abc"] = xr.DataTree(_rounds(run, found, drawn.effective))
+    tree["abc"] = xr.DataTree(_rounds(run, drawn))
     tree["step_posterior"] = xr.DataTree(_steps(run, _step_posterior(run, plain)))
     if keep_simulations:
         tree["simulations"] = xr.DataTree(_simulations(run))
@@ -114,71 +113,8 @@ def abc_tree_data(
     return tree
 
 
-class _Drawn(NamedTuple):
-    """What draws are made of.
-
-    Attributes
-    ----------
-    accepted : Accepted
-    u : array (A, D)
-    effective : float
-        Independent draws that they are worth.
-    mean, mcse : arrays (K,)
-        Of all elements of all variables.
-    """
-
-    accepted: Accepted
-    u: np.ndarray
-    effective: float
-    mean: np.ndarray
-    mcse: np.ndarray
-
-
-def _plain(run: AbcRun, found: Accepted) -> _Drawn:
-    u = run.history.u[found.index]
-    moments = weighted_mean(found.weight, _flat(_values(run.problem, u)))
-    return _Drawn(found, u, found.effective, *moments)
-
-
-def _adjusted(run: AbcRun, found: Accepted) -> _Drawn | None:
-    """Adjusted draws; None if there are none that the prior allows."""
-    history, problem = run.history, run.problem
-    assert history.summaries is not None
-    draws = adjusted_accepted(
-        history.u, history.summaries, problem.observed_summaries, history.distance,
-        _log_weight_in_cube(history), found.tolerance, problem.log_density,
-    )  # fmt: skip
-    if draws is None:
-        return None
-
-    def values(u: np.ndarray) -> np.ndarray:
-        return np.concatenate([ndtri(u), _flat(_values(problem, u))], axis=1)
-
-    mean, mcse = adjusted_mean(draws, values, problem.log_density)
-    d = problem.n_dim
-    effective_draws = adjusted_effective(draws, mcse[:d])
-    return _Drawn(draws.accepted, draws.u, effective_draws, mean[d:], mcse[d:])
-
-
-def _log_weight_in_cube(history: History) -> np.ndarray:
-    """Natural logarithms (N,) of weights for a prior that is uniform in the cube."""
-    if all(r.log_density is None for r in history.rounds):
-        return history.log_weight
-    return np.concatenate(
-        [math.log(r.proposal.gain) - np.log(r.proposal.density(r.u)) for r in history.rounds]
-    )
-
-
-def _values(problem: Problem, u: np.ndarray) -> dict[str, np.ndarray]:
-    """Parameters and deterministics (n, *shape) at points (n, D) of the cube."""
-    values = problem.parameters(u)
-    if hasattr(problem, "deterministics"):
-        values = {**values, **problem.deterministics(values)}
-    return values
-
-
 def _posterior_draws(
-    run: AbcRun, drawn: _Drawn, values: dict[str, np.ndarray], parents: np.ndarray, smooth: bool
+    run: AbcRun, drawn: Drawn, values: dict[str, np.ndarray], parents: np.ndarray, smooth: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Values (m, *shape) of draws around accepted simulations, or of copies, and what was done."""
     problem = run.problem
@@ -195,7 +131,7 @@ def _posterior_draws(
         "smoothing_bandwidth": kernel.bandwidth,
         "smoothing_neighbours": kernel.neighbours,
     }
-    return _values(problem, u), told
+    return values_at(problem, u), told
 
 
 def _flat(values: dict[str, np.ndarray]) -> np.ndarray:
@@ -203,11 +139,11 @@ def _flat(values: dict[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([v.reshape(len(v), -1).astype(float) for v in values.values()], axis=1)
 
 
-def _estimated(run: AbcRun, drawn: _Drawn, plain: Accepted) -> np.ndarray:
+def _estimated(run: AbcRun, drawn: Drawn, plain: Accepted) -> np.ndarray:
     """Posterior means and their errors (5, K) of all elements of all variables."""
     shift = tolerance_shift(
         run.history, run.problem.observed_summaries, plain.tolerance,
-        lambda u: _flat(_values(run.problem, u)),
+        lambda u: _flat(values_at(run.problem, u)),
         None if drawn.accepted is plain else (drawn.mean, drawn.mcse),
     )  # fmt: skip
     return stacked(drawn.mean, drawn.mcse, shift)
@@ -246,21 +182,21 @@ def _step_posterior(run: AbcRun, found: Accepted) -> StepPosterior:
     return fit_step_posterior(history.u, near, found.index, found.weight, run.rng)
 
 
-def _stats(history: History, found: Accepted, place: np.ndarray) -> dict[str, np.ndarray]:
-    index = found.index[place]
+def _stats(history: History, drawn: Drawn, place: np.ndarray) -> dict[str, np.ndarray]:
+    index = drawn.accepted.index[place]
     return {
-        "distance": history.distance[index],
+        "distance": drawn.distance[index],
         "round": history.number[index],
         "simulation": index,
     }
 
 
-def _weighted(run: AbcRun, found: Accepted, values: dict[str, np.ndarray]) -> xr.Dataset:
+def _weighted(run: AbcRun, drawn: Drawn, values: dict[str, np.ndarray]) -> xr.Dataset:
     """The accepted simulations themselves, in one chain; weights have mean one over all proposals."""
-    history = run.history
+    history, found = run.history, drawn.accepted
     out = draws_group(run.model, values, n_chains=1)
     columns = {
-        "distance": history.distance[found.index],
+        "distance": drawn.distance[found.index],
         "log_weight": found.log_weight,
         "round": history.number[found.index],
         "box": history.box[found.index],
@@ -270,18 +206,19 @@ def _weighted(run: AbcRun, found: Accepted, values: dict[str, np.ndarray]) -> xr
     return out
 
 
-def _rounds(run: AbcRun, found: Accepted, effective_draws: float) -> xr.Dataset:
+def _rounds(run: AbcRun, drawn: Drawn) -> xr.Dataset:
     """How it went, round by round."""
-    rounds = run.history.rounds
+    rounds, found = run.history.rounds, drawn.accepted
+    hit = np.split(
+        accepted(drawn.distance, found.tolerance), np.cumsum([len(r.u) for r in rounds])[:-1]
+    )
     columns = {
         "tolerance": [r.tolerance for r in rounds],
         "boxes": [sum(m.partition.boxes for m in r.proposal.members) for r in rounds],
         "simulations": [len(r.u) for r in rounds],
         "acceptance": [float(accepted(r.simulated.distance, r.tolerance).mean()) for r in rounds],
-        "final_acceptance": [
-            float(accepted(r.simulated.distance, found.tolerance).mean()) for r in rounds
-        ],
-        "ess": [_round_ess(r, found.tolerance) for r in rounds],
+        "final_acceptance": [float(h.mean()) for h in hit],
+        "ess": [effective(r.log_ratio[h]) for r, h in zip(rounds, hit, strict=True)],
         "gain": [r.proposal.gain for r in rounds],
         "failed": [int((~np.isfinite(r.simulated.distance)).sum()) for r in rounds],
         "seconds": run.seconds[: len(rounds)],
@@ -291,13 +228,13 @@ def _rounds(run: AbcRun, found: Accepted, effective_draws: float) -> xr.Dataset:
     weight = found.weight
     totals = {
         "final_tolerance": found.tolerance,
-        "effective_draws": effective_draws,
+        "effective_draws": drawn.effective,
         "accepted": len(found.index),
         "n_simulations": len(run.history),
         "n_failed": int(out["failed"].sum()),
         "largest_weight": float(weight.max()),
         "pareto_k": pareto_k(found.log_weight),
-        "prior_acceptance": _prior_acceptance(run.history, found.tolerance),
+        "prior_acceptance": _prior_acceptance(run.history, hit),
     }
     return out.assign({k: ((), v) for k, v in totals.items()}).assign(_scale(run))
 
@@ -312,16 +249,11 @@ def _scale(run: AbcRun) -> dict[str, Any]:
     return out
 
 
-def _round_ess(made: Round, tolerance: float) -> float:
-    return effective(made.log_ratio[accepted(made.simulated.distance, tolerance)])
-
-
-def _prior_acceptance(history: History, tolerance: float) -> float:
+def _prior_acceptance(history: History, hit: Sequence[np.ndarray]) -> float:
     """Acceptance probability of rejection sampling, from all rounds with weights of their gains."""
     gains = np.array([r.proposal.gain * len(r.u) for r in history.rounds])
     means = [
-        float((np.exp(r.log_ratio) * accepted(r.simulated.distance, tolerance)).mean())
-        for r in history.rounds
+        float((np.exp(r.log_ratio) * h).mean()) for r, h in zip(history.rounds, hit, strict=True)
     ]
     return float(gains @ means / gains.sum())
 
@@ -421,7 +353,7 @@ def _simulations(run: AbcRun) -> xr.Dataset:
         "round": history.number,
         "failure": failure,
     }
-    out = _along("simulation", run, _values(run.problem, history.u))
+    out = _along("simulation", run, values_at(run.problem, history.u))
     out = out.assign({k: ("simulation", v) for k, v in columns.items()})
     out["u"] = ("simulation", "coordinate"), history.u
     if history.summaries is not None:
@@ -438,7 +370,7 @@ def _add_data(tree: xr.DataTree, run: AbcRun) -> None:
     tree["observed_data"] = xr.DataTree(xr.Dataset({"observed": (dims, observed)}))
 
 
-def _doubts(drawn: _Drawn, plain: Accepted, unique: int, wanted: float | None) -> Sequence[str]:
+def _doubts(drawn: Drawn, plain: Accepted, unique: int, wanted: float | None) -> Sequence[str]:
     """What to warn of; `plain` is what was accepted before it was adjusted."""
     out, found = [], drawn.accepted
     if drawn.effective < min(_FEW, found.effective):

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from amc_pymc.abc_tree.accepted import effective
+from amc_pymc.abc_tree.features import Features
 from amc_pymc.abc_tree.history import History
+from amc_pymc.abc_tree.learned import learned_distance
 from amc_pymc.abc_tree.run import Settings, rounds
 from amc_pymc.arguments import positive_int
 from amc_pymc.extract.simulator import ModelProblem
@@ -72,6 +74,8 @@ class AbcRun:
         For what is drawn afterwards.
     scale : SummaryScale or None
         The distance, if it is that of a pilot's scale instead of the problem's own.
+    learned : bool
+        Whether it is one between learned summaries.
     """
 
     problem: Problem
@@ -81,6 +85,7 @@ class AbcRun:
     seconds: list[float] = field(default_factory=list)
     flags: list[str] = field(default_factory=list)
     scale: SummaryScale | None = None
+    learned: bool = False
 
 
 def as_problem(model) -> tuple[Problem, Any]:
@@ -108,6 +113,7 @@ def run_batches(
     fingerprint: dict[str, Any],
     summaries: bool = False,
     distance_scale: ScaleName | None = None,
+    learn: Features | None = None,
 ) -> AbcRun:
     """Simulate batch after batch, with all that can happen meanwhile.
 
@@ -115,6 +121,7 @@ def run_batches(
     killed goes on to the same numbers. The first batch is the pilot of `distance_scale`.
     """
     _check_pilot(distance_scale, budget.sizes[0])
+    summaries = summaries or learn is not None
     summarised = summaries or distance_scale is not None
     log, words, flags = begun_log(
         problem, checkpoint, {"sizes": list(budget.sizes), **fingerprint}, random_seed,
@@ -123,7 +130,7 @@ def run_batches(
     kept = log.batches()
     first, last, *generators = spawn_generators(words, 2 + len(budget.sizes))
     problem.check(first, batched=batched, timeout=timeout)
-    run = AbcRun(problem, model, History(), last, flags=flags)
+    run = AbcRun(problem, model, History(), last, flags=flags, learned=learn is not None)
     began = time.monotonic()
     with (
         progress(description, sum(budget.sizes), enabled=progressbar) as bar,
@@ -154,8 +161,17 @@ def run_batches(
             distance = run.scale.distance(found.summaries)
             return Simulated(distance, found.failures, found.summaries if summaries else None)
 
+        def learnt(history: History, rng: np.random.Generator, thorough=False) -> np.ndarray:
+            assert history.summaries is not None and learn is not None
+            return learned_distance(
+                history.u, history.summaries, problem.observed_summaries, learn, rng, thorough=thorough
+            )
+
         try:
-            for history in rounds(problem, simulate, budget.sizes, settings, generators):
+            for history in rounds(
+                problem, simulate, budget.sizes, settings, generators,
+                None if learn is None else learnt,
+            ):  # fmt: skip
                 run.history = history
                 bar.update(description=_described(description, history))
                 if _spent(run, budget, time.monotonic() - began):
@@ -166,6 +182,8 @@ def run_batches(
             run.flags.append(
                 f"the run was interrupted after {len(run.history):,} of {sum(budget.sizes):,} simulations"
             )
+    if learn is not None:
+        run.history.score_again(learnt(run.history, run.rng.spawn(1)[0], thorough=True))
     run.flags += failure_flags(problem, run.history.failures, run.history.u)
     _look_at_scale(run)
     return run

@@ -6,14 +6,17 @@ import dataclasses
 
 from concurrent.futures import Executor
 from pathlib import Path as FilePath
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import xarray as xr
 
+from amc_pymc.abc_tree.adjusting import AdjustName
+from amc_pymc.abc_tree.features import plain_features
 from amc_pymc.abc_tree.run import Settings
 from amc_pymc.abc_tree.schedule import batch_sizes
 from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
+from amc_pymc.inference.abc_drawn import features_of
 from amc_pymc.inference.abc_estimates import keeps_summaries
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
 from amc_pymc.inference.abc_run import (
@@ -28,6 +31,8 @@ from amc_pymc.simulators.scale import ScaleName
 from amc_pymc.simulators.simulator_problem import SimulatorProblem
 
 __all__ = ["sample_abc_rejection", "sample_abc_tree"]
+
+LearnedName = Literal["learned"]
 
 #: Simulations accepted per round where it is not said.
 _ACCEPTS = 1000
@@ -46,9 +51,10 @@ def sample_abc_tree(
     tolerance: float | None = None,
     tolerance_schedule: Literal["quantile"] | float = "quantile",
     accepts_per_round: int = 1000,
-    adjust: Literal["linear"] | None = None,
+    adjust: AdjustName | None = None,
+    exchangeable: bool = False,
     smooth: bool = True,
-    distance_scale: ScaleName | None = None,
+    distance_scale: ScaleName | LearnedName | None = None,
     batch_size: int | None = None,
     batched: bool = False,
     chains: int = 4,
@@ -197,6 +203,7 @@ def sample_abc_tree(
         tolerance_schedule=tolerance_schedule,
         accepts=accepts_per_round,
         adjust=adjust,
+        exchangeable=exchangeable,
         smooth=smooth,
         distance_scale=distance_scale,
         batched=batched,
@@ -220,9 +227,10 @@ def sample_abc_rejection(
     max_simulations: int,
     tolerance: float | None = None,
     accepts: int | None = None,
-    adjust: Literal["linear"] | None = None,
+    adjust: AdjustName | None = None,
+    exchangeable: bool = False,
     smooth: bool = True,
-    distance_scale: ScaleName | None = None,
+    distance_scale: ScaleName | LearnedName | None = None,
     batch_size: int | None = None,
     batched: bool = False,
     chains: int = 4,
@@ -288,6 +296,7 @@ def sample_abc_rejection(
         tolerance_schedule="quantile",
         accepts=accepts,
         adjust=adjust,
+        exchangeable=exchangeable,
         smooth=smooth,
         distance_scale=distance_scale,
         batched=batched,
@@ -306,7 +315,7 @@ def sample_abc_rejection(
 
 
 def _sample(
-    description, learner, budget, size, *, draws, tolerance, tolerance_schedule, accepts, adjust,
+    description, learner, budget, size, *, draws, tolerance, tolerance_schedule, accepts, adjust, exchangeable,
     smooth, distance_scale, batched, chains, executor, cores, max_time, min_acceptance, simulation_timeout,
     keep_simulations, model, random_seed, progressbar, checkpoint,
 ) -> xr.DataTree:  # fmt: skip
@@ -319,10 +328,14 @@ def _sample(
         accepts = positive_int("accepts" if learner is None else "accepts_per_round", accepts)
     tolerance = positive_or_none("tolerance", tolerance)
     factor = _factor(tolerance_schedule)
-    if adjust not in (None, "linear"):
-        raise ValueError(f"adjust must be None or 'linear', got {adjust!r}.")
+    if adjust is not None:
+        one_of("adjust", adjust, AdjustName)
+    if boolean("exchangeable", exchangeable) and adjust is None and distance_scale != "learned":
+        raise ValueError(
+            "exchangeable=True changes nothing without adjust= or distance_scale='learned'; give one of them."
+        )
     if distance_scale is not None:
-        one_of("distance_scale", distance_scale, ScaleName)
+        one_of("distance_scale", distance_scale, Literal[*get_args(ScaleName), "learned"])
     limits = {
         "max_time": positive_or_none("max_time", max_time),
         "min_acceptance": share_or_none("min_acceptance", min_acceptance),
@@ -331,6 +344,7 @@ def _sample(
     if tolerance is None and distance_scale is None:
         tolerance = problem.tolerance
     _check_names(problem, keep_simulations)
+    features = features_of(problem, exchangeable)
     settings = Settings(learner, accepts or _ACCEPTS, tolerance, factor)
     run = run_batches(
         description,
@@ -345,9 +359,10 @@ def _sample(
         timeout=positive_or_none("simulation_timeout", simulation_timeout),
         progressbar=progressbar,
         checkpoint=checkpoint,
-        fingerprint=_fingerprint(settings, batched, adjust, distance_scale),
+        fingerprint=_fingerprint(settings, batched, adjust, exchangeable, distance_scale),
         summaries=keeps_summaries(problem.observed_summaries.size, adjust),
-        distance_scale=distance_scale,
+        distance_scale=None if distance_scale == "learned" else distance_scale,
+        learn=(features or plain_features) if distance_scale == "learned" else None,
     )
     found = final_accepted(
         run, tolerance=tolerance, accepts=settings.accepts,
@@ -356,7 +371,7 @@ def _sample(
     attrs = {"sampler": description, "distance_scale": distance_scale or "none"}
     return abc_tree_data(
         run, found, draws=draws, chains=chains, wanted=tolerance, adjust=adjust,
-        smooth=smooth, keep_simulations=keep_simulations, attrs=attrs,
+        features=features, smooth=smooth, keep_simulations=keep_simulations, attrs=attrs,
     )  # fmt: skip
 
 
@@ -370,7 +385,9 @@ def _check_draws(draws: object) -> None:
         )
 
 
-def _fingerprint(settings: Settings, batched, adjust, distance_scale) -> dict[str, Any]:
+def _fingerprint(
+    settings: Settings, batched, adjust, exchangeable, distance_scale
+) -> dict[str, Any]:
     learner = settings.learner
     told = (
         {}
@@ -384,6 +401,7 @@ def _fingerprint(settings: Settings, batched, adjust, distance_scale) -> dict[st
         "factor": settings.factor,
         "batched": batched,
         "adjust": adjust,
+        "exchangeable": exchangeable,
         "distance_scale": distance_scale,
     }
 

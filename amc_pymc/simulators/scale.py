@@ -41,6 +41,15 @@ class SummaryScale:
     spread: np.ndarray
     root: np.ndarray | None = None
 
+    @property
+    def matrix(self) -> np.ndarray:
+        """Matrix (S, S): the distance is the length of a gap, as a row, times it."""
+        with np.errstate(divide="ignore"):
+            scaled = np.diag(1.0 / self.spread)
+        if self.root is None:
+            return scaled
+        return scaled @ solve_triangular(self.root, np.eye(len(self.spread)), lower=True).T
+
     def distance(self, summaries: np.ndarray) -> np.ndarray:
         """Distances (n,) of summary statistics (n, S) from the data; inf where any is not finite."""
         with np.errstate(over="ignore", invalid="ignore"):

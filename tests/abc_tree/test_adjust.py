@@ -3,7 +3,9 @@ import pytest
 
 from scipy.special import ndtr, ndtri
 
-from amc_pymc.abc_tree.adjust import adjust_linear, adjusted_accepted
+from amc_pymc.abc_tree.accepted import accept
+from amc_pymc.abc_tree.adjust import adjust_linear, adjusted_accepted, regress
+from amc_pymc.abc_tree.adjusting import adjust_run
 from amc_pymc.abc_tree.errors import adjusted_mean
 
 RNG = np.random.default_rng(1)
@@ -54,8 +56,11 @@ def test_few_simulations():
 
 def adjusted(x, s, data):
     distance = np.sqrt(((s - data) ** 2).sum(axis=1))
-    smallest = np.sort(distance)[199]
-    found = adjusted_accepted(ndtr(x), s, data, distance, np.zeros(len(x)), float(smallest))
+    smallest = float(np.sort(distance)[199])
+    log_weight = np.zeros(len(x))
+    plain = accept(distance, log_weight, smallest)
+    rng = np.random.default_rng(5)
+    found = adjust_run(ndtr(x), s, data, distance, log_weight, plain, "linear", rng).draws
     return smallest, found[:2]
 
 
@@ -86,7 +91,7 @@ def test_where_it_is_not_little_is():
 def test_nothing_beyond_the_smallest_tolerance():
     x, s = normal_means(300)
     distance = np.where(np.arange(300) < 250, 0.5, np.inf)
-    kept, u, *_ = adjusted_accepted(ndtr(x), s, np.zeros(2), distance, np.zeros(300), 0.5)
+    kept, u, *_ = adjusted_accepted(ndtr(x), s, distance, np.zeros(300), 0.5)
     assert kept.tolerance == 0.5 and len(u) == len(kept.index) == 250
 
 
@@ -133,7 +138,9 @@ def with_potential(potential, n=8000):
         return potential(ndtri(u))
 
     smallest = float(np.sort(distance)[n // 20])
-    found = adjusted_accepted(ndtr(x), s, DATA, distance, np.zeros(n), smallest, log_density)
+    found = adjusted_accepted(
+        ndtr(x), s - DATA, distance, np.zeros(n), 4.0 * smallest, "linear", log_density
+    )
     return found, log_density
 
 
@@ -155,3 +162,54 @@ def test_the_prior_counts_where_points_are_moved_to(potential):
 def test_a_prior_that_allows_no_adjusted_point():
     found, _ = with_potential(lambda x: np.where(x[:, 0] > 7.0, 0.0, -np.inf), n=500)
     assert found is None
+
+
+# --- other kinds ----------------------------------------------------------------------------------
+
+
+def moments(u):
+    x = ndtri(u[:, 0])
+    return x.mean(), x.std()
+
+
+def test_spread_that_depends_on_the_data():
+    gap = RNG.uniform(-1.0, 1.0, (20_000, 1))
+    u = ndtr(0.5 * gap + 0.4 * np.exp(gap) * RNG.normal(size=gap.shape))
+    mean, sd = moments(regress(u, gap, np.ones(len(u)), "heteroscedastic").u)
+    # Stretching divides squares by their geometric means, whose slope is exact here.
+    assert abs(mean) < 4.0 * 0.8 / np.sqrt(len(u)) and abs(sd / 0.4 - 1.0) < 0.05
+    assert moments(regress(u, gap, np.ones(len(u)), "linear").u)[1] > 0.5  # Of all spreads
+
+
+def test_means_that_are_bent():
+    gap = RNG.uniform(-1.0, 1.0, (20_000, 2))
+    x = gap[:, :1] ** 2 + gap[:, :1] * gap[:, 1:] + 0.1 * RNG.normal(size=(20_000, 1))
+    u, w = ndtr(x), np.ones(20_000)
+    mean, sd = moments(regress(u, gap, w, "quadratic").u)
+    assert abs(mean) < 4.0 * 3.0 * 0.1 / np.sqrt(len(u))  # an intercept has thrice the error of a mean
+    assert abs(sd / 0.1 - 1.0) < 4.0 / np.sqrt(2.0 * len(u))
+    assert moments(regress(u, gap, w, "linear").u)[1] > 0.3
+
+
+def test_two_modes_that_move_apart():
+    gap = RNG.uniform(-0.5, 0.5, (5000, 1))
+    sign = RNG.choice([-1.0, 1.0], (5000, 1))
+    u = ndtr(sign * (1.0 + gap) + 0.1 * RNG.normal(size=gap.shape))
+    x = abs(ndtri(regress(u, gap, np.ones(5000), "modes").u[:, 0]))
+    assert abs(x.mean() - 1.0) < 4.0 * 0.1 / np.sqrt(5000) and abs(x.std() / 0.1 - 1.0) < 0.05
+    x = abs(ndtri(regress(u, gap, np.ones(5000), "linear").u[:, 0]))
+    assert x.std() > 0.25
+
+
+def test_nothing_is_moved_without_a_regression_or_to_the_data_themselves():
+    x, s = normal_means(100)
+    u, w = ndtr(x), np.ones(100)
+    np.testing.assert_array_equal(regress(u, s, w, "none").u, u)
+    for kind in ("linear", "heteroscedastic", "quadratic", "modes"):
+        found = regress(u, np.zeros((100, 2)), w, kind).u
+        assert abs(ndtri(found).mean() - x.mean()) < 1e-9
+
+
+def test_an_unknown_kind():
+    with pytest.raises(ValueError, match="kind must be one of 'none', .* got 'cubic'"):
+        regress(np.full((3, 1), 0.5), np.ones((3, 1)), np.ones(3), "cubic")

@@ -56,14 +56,18 @@ def test_of_the_normal_scale_it_is_the_error_of_the_intercept():
     data = np.array([1.5, -1.0, 2.5])
     distance = np.sqrt(((s - data) ** 2).sum(axis=1))
     log_weight = rng.normal(size=3000)
-    found = adjusted_accepted(ndtr(x), s, data, distance, log_weight, float(distance.min()) + 2.0)
+    found = adjusted_accepted(ndtr(x), s - data, distance, log_weight, float(distance.min()) + 2.0)
     mean, error = adjusted_mean(found, ndtri)
     at = found.accepted.index
     again = adjust_linear(
         ndtr(x[at]), s[at], data, np.exp(log_weight[at]), distance[at], found.accepted.tolerance
     )
     np.testing.assert_allclose(mean, again.mean, atol=0.05 * error.max())
-    np.testing.assert_allclose(error, again.mean_error, rtol=0.02)
+    root = np.sqrt(again.weights)[:, None]
+    design = np.column_stack([np.ones(len(at)), s[at] - data])
+    intercept = (np.linalg.pinv(root * design) * root.T)[0]
+    by_hand = np.sqrt(intercept**2 @ again.residuals**2)
+    np.testing.assert_allclose(error, by_hand, rtol=0.02)
 
 
 def linear(rng, x):
@@ -91,8 +95,9 @@ def test_errors_and_effective_draws_of_adjusted_means(simulate, in_order):
         distance = np.sqrt(((s - data) ** 2).sum(axis=1))
         distance[distance > 2.0] = np.inf
         found = adjusted_accepted(
-            ndtr(x), s, data, distance, np.zeros(500), 2.0, log_density if in_order else None
-        )
+            ndtr(x), s - data, distance, np.zeros(500), 2.0, "linear",
+            log_density if in_order else None,
+        )  # fmt: skip
         of_x, x_error = adjusted_mean(found, ndtri, log_density)
         mean, error = adjusted_mean(found, lambda u: by_hand(ndtri(u)), log_density)
         means.append(mean)
@@ -114,6 +119,23 @@ def test_errors_and_effective_draws_of_adjusted_means(simulate, in_order):
 def test_few_draws_are_not_worth_more_than_there_are():
     u = ndtr(np.array([[0.1], [0.4], [-0.2]]))
     s = np.array([[1.0, 2.0], [2.0, 3.5], [3.0, 3.0]])
-    found = adjusted_accepted(u, s, np.array([2.0, 3.0]), np.ones(3), np.zeros(3), 2.0)
+    found = adjusted_accepted(u, s - [2.0, 3.0], np.ones(3), np.zeros(3), 2.0)
     _, error = adjusted_mean(found, ndtri)
     assert np.isfinite(error).all() and 0.0 < adjusted_effective(found, error) <= 3.0
+
+
+@pytest.mark.parametrize("kind", ["heteroscedastic", "modes"])
+def test_errors_where_residuals_are_stretched(kind):
+    rng, data = np.random.default_rng(4), np.array([0.5])
+    means, errors = [], []
+    for _ in range(100):
+        sign = rng.choice([-1.0, 1.0], (400, 1)) if kind == "modes" else 1.0
+        s = rng.uniform(-1.0, 1.0, (400, 1))
+        x = 0.2 * (sign * (3.0 + s) + np.exp(0.5 * s) * rng.normal(size=s.shape))
+        distance = abs(s - data)[:, 0]
+        found = adjusted_accepted(ndtr(x), s - data, distance, np.zeros(400), 1.0, kind)
+        mean, error = adjusted_mean(found, ndtri)
+        means.append(mean)
+        errors.append(error)
+    found = np.std(means) / np.sqrt(np.mean(np.square(errors)))
+    assert abs(found - 1.0) < 4.0 / np.sqrt(2.0 * len(means))

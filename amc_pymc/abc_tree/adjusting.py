@@ -1,0 +1,251 @@
+"""From all simulations to adjusted draws: summaries are learnt, an adjustment is chosen and applied."""
+
+from __future__ import annotations
+
+import math
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from scipy.optimize import nnls
+from scipy.special import ndtri
+
+from amc_pymc.abc_tree.accepted import Accepted, effective
+from amc_pymc.abc_tree.adjust import AdjustedDraws, Adjustment, LogDensity, adjusted_accepted
+from amc_pymc.abc_tree.choose import Candidate, Choice, Space, best_candidate, candidates
+from amc_pymc.abc_tree.features import Features, plain_features
+from amc_pymc.abc_tree.learned import cross_fitted, learn_summaries
+from amc_pymc.logweights import systematic
+
+__all__ = ["AdjustName", "AdjustedRun", "adjust_run", "distance_root"]
+
+AdjustName = Literal["linear", "heteroscedastic", "quadratic", "modes", "learned", "auto"]
+
+#: Pseudo-observed data, and the share of all simulations that they are among at most.
+_PSEUDO, _NEAREST = 100, 0.2
+#: Standard errors by which an adjustment must be better than none.
+_BETTER = 1.0
+#: Effective draws that are accepted at most, where tolerances are to be chosen.
+_MOST = 10_000.0
+#: Effective draws that the least tolerance between learned summaries accepts, over those of the other distance.
+_CLOSER, _FEWEST = 1.0 / 3.0, 30.0
+#: Simulations below which nothing is learnt.
+_TO_LEARN = 100
+#: Simulations that are looked at for the units of a distance.
+_LOOKED_AT = 2000
+_KINDS: tuple[Adjustment, ...] = ("linear", "heteroscedastic", "quadratic", "modes")
+_KINDS_LEARNED: tuple[Adjustment, ...] = ("none", "linear", "heteroscedastic", "modes")
+
+
+class AdjustedRun(NamedTuple):
+    """Adjusted draws and how they came about.
+
+    Attributes
+    ----------
+    draws : AdjustedDraws or None
+        None if the prior's density is zero at all adjusted points.
+    distance : array (N,)
+        By which simulations were accepted.
+    choice : Choice
+    regression : str
+        By which summaries were learnt; "" if they were not.
+    skill : array (2D,)
+        Cross-validated skill of learned summaries; empty if there are none.
+    """
+
+    draws: AdjustedDraws | None
+    distance: np.ndarray
+    choice: Choice
+    regression: str
+    skill: np.ndarray
+
+
+def adjust_run(
+    u: np.ndarray,
+    summaries: np.ndarray,
+    observed: np.ndarray,
+    distance: np.ndarray,
+    log_weight: np.ndarray,
+    plain: Accepted,
+    adjust: AdjustName,
+    rng: np.random.Generator,
+    *,
+    features: Features | None = None,
+    root: np.ndarray | None = None,
+    distance_is_learned: bool = False,
+    log_density: LogDensity | None = None,
+) -> AdjustedRun:
+    """Adjust what a run has simulated.
+
+    Parameters
+    ----------
+    u : array (N, D)
+        All simulations.
+    summaries : array (N, S)
+    observed : array (S,)
+    distance : array (N,)
+        inf where a simulation failed.
+    log_weight : array (N,)
+        Natural logarithms, without the prior's density in the cube.
+    plain : Accepted
+        What is accepted without adjustment: no fewer effective draws are with it.
+    adjust : {"linear", "heteroscedastic", "quadratic", "modes", "learned", "auto"}
+    rng : numpy.random.Generator
+    features : callable, optional
+        Of summaries (n, S), to regress on and to learn from.
+    root : array (S, Z), optional
+        That gaps of summaries are multiplied by for the distance; by default as :func:`distance_root` finds it.
+    distance_is_learned : bool
+        Whether `distance` is one between learned summaries.
+    log_density : callable, optional
+
+    Returns
+    -------
+    AdjustedRun
+    """
+    features = features or plain_features
+    usable = np.isfinite(distance) & np.isfinite(summaries).all(axis=1)
+    at = np.flatnonzero(usable)
+    n = len(u)
+    u, summaries, log_weight = u[at], summaries[at], log_weight[at]
+    own_distance = distance[at]
+    if root is None and not distance_is_learned:
+        root = distance_root(summaries, observed, own_distance)
+    total = min(_MOST, effective(log_weight[log_weight > -math.inf]))
+    base = min(plain.effective, total)
+    pseudo = _pseudo_observed(own_distance, log_weight, u, base, log_density, rng)
+    spaces, tried = [], []
+    learned, regression, skill = None, "", np.empty(0)
+    if len(at) >= _TO_LEARN and (adjust in ("learned", "auto") or distance_is_learned):
+        learned, regression, skill = _learned_space(u, summaries, observed, features, pseudo, rng)
+    if adjust != "learned" or learned is None:
+        raw = _raw_space(summaries, observed, features, pseudo, root)
+        if learned is not None and distance_is_learned:
+            raw = _with_regressors(learned, raw)
+        spaces.append(raw)
+        kinds = _KINDS if adjust in ("auto", "learned") else (adjust,)
+        width = raw.gaps(0, slice(1)).shape[1]
+        found = candidates("raw", width, kinds, base, total)
+        if adjust in ("auto", "learned"):
+            tried.append(Candidate("raw", "none", base))
+        elif not found:
+            found = [Candidate("raw", adjust, total)]
+        tried += found
+    if learned is not None and adjust in ("learned", "auto"):
+        spaces.append(learned)
+        fewest = min(base, max(_FEWEST, _CLOSER * base))
+        tried += candidates("learned", learned.statistics.shape[1], _KINDS_LEARNED, fewest, total)
+    # Only a plain candidate is one to stay with.
+    better = _BETTER if tried[0].kind == "none" and adjust == "auto" else 0.0
+    choice = best_candidate(tried, spaces, u, log_weight, pseudo, log_density, better=better)
+    space = next(s for s in spaces if s.name == choice.candidate.space)
+    # The data themselves are the last of what statistics are compared with.
+    chosen = own_distance if space.name == "raw" else space.distance(-1)
+    tolerance = plain.tolerance
+    if not (space.name == "raw" and choice.candidate.draws == base):
+        tolerance = _tolerance(chosen, log_weight, choice.candidate.draws)
+    draws = adjusted_accepted(
+        u, space.gaps(-1), chosen, log_weight, tolerance, choice.candidate.kind, log_density
+    )
+    everywhere = np.full(n, math.inf)
+    everywhere[at] = chosen
+    if draws is not None:
+        accepted = draws.accepted
+        draws = draws._replace(accepted=accepted._replace(index=at[accepted.index]))
+    return AdjustedRun(draws, everywhere, choice, regression, skill)
+
+
+def distance_root(
+    summaries: np.ndarray, observed: np.ndarray, distance: np.ndarray
+) -> np.ndarray:
+    """Matrix (S, S) that makes a Euclidean distance like a given one of gaps of summaries.
+
+    Squares of distances are regressed on squares of gaps, with coefficients that are not negative. That is exact
+    for any weighted Euclidean distance.
+
+    Parameters
+    ----------
+    summaries : array (n, S)
+    observed : array (S,)
+    distance : array (n,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree.adjusting import distance_root
+    >>> s = np.random.default_rng(1).normal(size=(100, 2))
+    >>> distance_root(s, np.zeros(2), np.hypot(s[:, 0], 2.0 * s[:, 1])).round(3)
+    array([[1., 0.],
+           [0., 2.]])
+    """
+    near = np.argsort(distance, kind="stable")[:_LOOKED_AT]
+    squares = (summaries[near] - observed) ** 2
+    scale = squares.mean(axis=0)
+    scale[scale == 0.0] = 1.0
+    target = distance[near] ** 2
+    # Relative errors count: close simulations are those that matter.
+    weight = 1.0 / np.maximum(target, np.median(target) + 1e-300)
+    found, _ = nnls(squares / scale * weight[:, None], target * weight)
+    if not found.any():
+        found = np.ones(len(scale))
+    return np.diag(np.sqrt(found / scale))
+
+
+def _pseudo_observed(distance, log_weight, u, base: float, log_density, rng) -> np.ndarray:
+    """Simulations (M,) near the data, as often as their weights ask."""
+    log = log_weight
+    density = None if log_density is None else log_density(u)
+    if density is not None:
+        log = log + density
+    order = np.flatnonzero(log > -math.inf)
+    if not len(order):
+        order, log = np.arange(len(u)), np.zeros(len(u))
+    order = order[np.argsort(distance[order], kind="stable")]
+    weight = np.exp(log[order] - log[order].max())
+    reached = np.cumsum(weight) ** 2 / np.maximum(np.cumsum(weight**2), 1e-300)
+    wanted = min(max(base, float(_PSEUDO)), _NEAREST * float(reached[-1]))
+    last = int(np.flatnonzero(reached >= wanted)[0]) + 1
+    nearest, weight = order[:last], weight[:last]
+    return rng.permutation(nearest[systematic(weight / weight.sum(), _PSEUDO, rng)])
+
+
+def _raw_space(summaries, observed, features, pseudo, root) -> Space:
+    root = np.eye(summaries.shape[1]) if root is None else root
+    data = np.concatenate([summaries[pseudo], observed[None]])
+    fold = np.zeros(len(summaries), int)
+    if features is plain_features:
+        return Space("raw", summaries, fold, data[None], root)
+    return Space(
+        "raw", summaries, fold, data[None], root, features(summaries), features(data)[None]
+    )
+
+
+def _with_regressors(learned: Space, raw: Space) -> Space:
+    """Distances of one space, and regressors of another that has no folds."""
+    own, targets = raw.regressors, raw.regressor_targets
+    if own is None or targets is None:
+        own, targets = raw.statistics, raw.targets
+    folds = len(learned.targets)
+    return learned._replace(
+        name="raw", regressors=own, regressor_targets=np.repeat(targets, folds, axis=0)
+    )
+
+
+def _learned_space(u, summaries, observed, features, pseudo, rng):
+    x = ndtri(u)
+    train = np.ones(len(u), bool)
+    train[pseudo] = False
+    learned = learn_summaries(summaries[train], x[train], features, rng)
+    data = np.concatenate([summaries[pseudo], observed[None]])
+    fold, found, targets = cross_fitted(summaries, x, learned, train, data, rng)
+    return Space("learned", found, fold, targets, np.eye(found.shape[1])), learned.name, learned.skill
+
+
+def _tolerance(distance: np.ndarray, log_weight: np.ndarray, draws: float) -> float:
+    order = np.flatnonzero(log_weight > -math.inf)
+    order = order[np.argsort(distance[order], kind="stable")]
+    weight = np.exp(log_weight[order] - log_weight[order].max())
+    reached = np.cumsum(weight) ** 2 / np.maximum(np.cumsum(weight**2), 1e-300)
+    enough = np.flatnonzero(reached >= draws - 1e-9)
+    return float(distance[order[int(enough[0]) if len(enough) else -1]])

@@ -1,0 +1,319 @@
+"""Summary statistics that are learnt: what data say of parameters, by regression on simulations."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scipy.special import ndtri
+
+from amc_pymc.abc_tree.features import Features
+
+__all__ = [
+    "LearnedSummaries",
+    "cross_fitted",
+    "learn_summaries",
+    "learned_distance",
+    "parameter_moments",
+]
+
+#: Standardised features beyond are drawn in.
+_FAR = 6.0
+#: Features up to which all products of two are taken, and not squares alone.
+_MANY = 25
+#: Simulations that regressions are compared on, and trained on, at most.
+_COMPARED, _TRAINED = 3000, 20_000
+#: Simulations that are learnt from, and regressions, where there is no time for more.
+_QUICKLY, _QUICK = 5000, ("ridge", "quadratic ridge", "forest")
+#: Simulations below which only linear regressions are tried.
+_FEWEST = 200
+#: Parts that data are cut into where regressions are compared.
+_FOLDS = 2
+_RIDGES = np.logspace(-3.0, 5.0, 9)
+_MAD_OF_NORMAL = 0.6744897501960817
+
+
+def parameter_moments(x: np.ndarray) -> np.ndarray:
+    r"""What is learnt of parameters (n, D) on the normal scale: x and :math:`(x^2 - 1) / \sqrt2`, (n, 2D).
+
+    Their expectations tell the posterior's location and spread; where it is the same with either sign, as for
+    a scale that enters by its square, the first says nothing and the second does.
+    """
+    return np.concatenate([x, (x**2 - 1.0) / math.sqrt(2.0)], axis=1)
+
+
+@dataclass(frozen=True)
+class LearnedSummaries:
+    r"""Expectations of parameters given data, learnt by regression.
+
+    .. math:: t(s) = \hat E[(x, x^2) \mid s] / \sigma
+
+    with :math:`\sigma` the root mean square of cross-validated residuals: a unit is a posterior standard deviation,
+    and statistics that nothing can be learnt of hardly vary.
+
+    Attributes
+    ----------
+    features : callable
+    centre, spread : arrays (F,)
+        By which features are standardised.
+    regression : object
+        With ``predict``.
+    sigma : array (T,)
+    skill : array (T,)
+        Cross-validated shares of the variance that are explained.
+    name : str
+        Of the regression.
+    """
+
+    features: Features
+    centre: np.ndarray
+    spread: np.ndarray
+    regression: Any
+    sigma: np.ndarray
+    skill: np.ndarray
+    name: str
+
+    def __call__(self, data: np.ndarray) -> np.ndarray:
+        """Learned summaries (n, T) of data (n, S)."""
+        return self.regression.predict(self._standard(data)) / self.sigma
+
+    def _standard(self, data: np.ndarray) -> np.ndarray:
+        return _standardised(self.features(data), self.centre, self.spread)
+
+    def relearned(self, data: np.ndarray, x: np.ndarray, seed: int) -> LearnedSummaries:
+        """The same regression from other simulations: data (n, S) and parameters (n, D)."""
+        regression = _REGRESSIONS[self.name](len(self.centre), seed)
+        regression.fit(self._standard(data), parameter_moments(x))
+        return LearnedSummaries(
+            self.features, self.centre, self.spread, regression, self.sigma, self.skill, self.name
+        )
+
+
+def learn_summaries(
+    data: np.ndarray,
+    x: np.ndarray,
+    features: Features,
+    rng: np.random.Generator,
+    *,
+    names: Sequence[str] | None = None,
+    trained: int = _TRAINED,
+) -> LearnedSummaries:
+    r"""Learn summary statistics: the posterior mean and second moment as functions of the data.
+
+    Posterior means are the summaries that lose least for squared error (Fearnhead & Prangle 2012,
+    doi:10.1111/j.1467-9868.2011.01010.x). They are learnt by ridge regression on features, their squares and products; by extremely
+    randomised trees (for forests see Raynal et al. 2019, doi:10.1093/bioinformatics/bty867); and by gradient boosting; the
+    one of highest cross-validated skill is taken.
+
+    Parameters
+    ----------
+    data : array (n, S)
+        Of simulations, finite.
+    x : array (n, D)
+        Their parameters, on the scale where the prior is standard normal.
+    features : callable
+        From data (n, S) to features (n, F).
+    rng : numpy.random.Generator
+    names : sequence of str, optional
+        Of regressions to choose from: "ridge", "quadratic ridge", "forest", "boosting"; all by default.
+    trained : int
+        Simulations to learn from, at most.
+
+    Returns
+    -------
+    LearnedSummaries
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree.features import exchangeable_features
+    >>> from amc_pymc.abc_tree.learned import learn_summaries
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.normal(size=(1000, 1))
+    >>> data = x + 0.5 * rng.normal(size=(1000, 8))
+    >>> found = learn_summaries(data, x, exchangeable_features((8,)), rng)
+    >>> bool(found.skill[0] > 0.9)
+    True
+    """
+    chosen = rng.permutation(len(data))[:trained]
+    data, x = data[chosen], x[chosen]
+    found = features(data)
+    centre = np.median(found, axis=0)
+    spread = np.median(np.abs(found - centre), axis=0) / _MAD_OF_NORMAL
+    spread = np.where(spread > 0.0, spread, found.std(axis=0))
+    spread = np.where(spread > 1e-12 * np.abs(centre), spread, np.inf)
+    z, y = _standardised(found, centre, spread), parameter_moments(x)
+    seed = int(rng.integers(2**31))
+    some = slice(None, _COMPARED)
+    names = list(names or _REGRESSIONS) if len(z) >= _FEWEST else ["ridge"]
+    errors = {name: _left_out(name, z[some], y[some], seed) for name in names}
+    variance = np.maximum(y[some].var(axis=0), 1e-300)
+    # Where nothing can be learnt, one is not better for saying so.
+    name = min(names, key=lambda n: float(np.minimum(errors[n] / variance, 1.0).sum()))
+    regression = _REGRESSIONS[name](z.shape[1], seed)
+    regression.fit(z, y)
+    sigma = np.sqrt(errors[name])
+    skill = 1.0 - errors[name] / variance
+    sigma = np.maximum(sigma, 1e-9 * y.std(axis=0).max())
+    return LearnedSummaries(features, centre, spread, regression, sigma, skill, name)
+
+
+def cross_fitted(
+    data: np.ndarray,
+    x: np.ndarray,
+    learned: LearnedSummaries,
+    train: np.ndarray,
+    others: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    folds: int = 5,
+    trained: int = _TRAINED,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Learned summaries of simulations that the regression has not seen.
+
+    The simulations are cut into parts. What is applied to one part is learnt from the others: a regression
+    that has seen a simulation knows something of its parameters that data do not tell.
+
+    Parameters
+    ----------
+    data : array (n, S)
+    x : array (n, D)
+    learned : LearnedSummaries
+        Which regression, and its units.
+    train : array of bool (n,)
+        Which simulations may be learnt from.
+    others : array (m, S)
+        Further data, as those that were observed.
+    rng : numpy.random.Generator
+    folds : int
+    trained : int
+        Simulations to learn from, at most.
+
+    Returns
+    -------
+    fold : array of int (n,)
+    summaries : array (n, T)
+    of_others : array (folds, m, T)
+        By the regression of each part; a simulation is to be compared with those of its own part.
+    """
+    fold = rng.permutation(np.arange(len(data)) % folds)
+    seed = int(rng.integers(2**31))
+    out: np.ndarray | None = None
+    of_others = []
+    for k in range(folds):
+        allowed = rng.permutation(np.flatnonzero(train & (fold != k)))[:trained]
+        fitted = learned.relearned(data[allowed], x[allowed], seed)
+        own = np.flatnonzero(fold == k)
+        found = fitted(np.concatenate([data[own], others]))
+        if out is None:
+            out = np.empty((len(data), found.shape[1]))
+        out[own] = found[: len(own)]
+        of_others.append(found[len(own) :])
+    assert out is not None
+    return fold, out, np.array(of_others)
+
+
+def learned_distance(
+    u: np.ndarray,
+    summaries: np.ndarray,
+    observed: np.ndarray,
+    features: Features,
+    rng: np.random.Generator,
+    *,
+    thorough: bool = False,
+) -> np.ndarray:
+    """Distances (N,) between learned summaries, in posterior standard deviations; inf where there are none.
+
+    Those of a simulation are learnt from others.
+
+    Parameters
+    ----------
+    u : array (N, D)
+        Points of the unit cube.
+    summaries : array (N, S)
+    observed : array (S,)
+    features : callable
+    rng : numpy.random.Generator
+    thorough : bool
+        Take the time that final draws are worth: more regressions, learnt from more simulations.
+    """
+    out = np.full(len(u), np.inf)
+    at = np.flatnonzero(np.isfinite(summaries).all(axis=1))
+    x, data = ndtri(u[at]), summaries[at]
+    trained, folds, names = (_TRAINED, 5, None) if thorough else (_QUICKLY, 2, _QUICK)
+    learned = learn_summaries(data, x, features, rng, names=names, trained=trained)
+    everyone = np.ones(len(at), bool)
+    fold, found, target = cross_fitted(
+        data, x, learned, everyone, observed[None], rng, folds=folds, trained=trained
+    )
+    gaps = found - target[fold, 0]
+    out[at] = np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
+    return out
+
+
+def _standardised(found: np.ndarray, centre: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.nan_to_num(np.clip((found - centre) / spread, -_FAR, _FAR))
+
+
+def _left_out(name: str, z: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
+    """Mean squared errors (T,) of predictions for parts of the data that were not learnt from."""
+    fold = np.arange(len(z)) % _FOLDS
+    errors = np.zeros_like(y)
+    for k in range(_FOLDS):
+        own = fold == k
+        regression = _REGRESSIONS[name](z.shape[1], seed)
+        regression.fit(z[~own], y[~own])
+        errors[own] = (regression.predict(z[own]) - y[own]) ** 2
+    return errors.mean(axis=0)
+
+
+def _linear(n_features: int, seed: int):
+    from sklearn.linear_model import RidgeCV
+
+    return RidgeCV(_RIDGES, alpha_per_target=True)
+
+
+def _quadratic(n_features: int, seed: int):
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
+
+    products: Any = PolynomialFeatures(2, include_bias=False)
+    if n_features > _MANY:
+        products = FunctionTransformer(_squares)
+    return make_pipeline(products, StandardScaler(), _linear(n_features, seed))
+
+
+def _squares(z: np.ndarray) -> np.ndarray:
+    return np.concatenate([z, z**2], axis=1)
+
+
+def _forest(n_features: int, seed: int):
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    return ExtraTreesRegressor(
+        100, min_samples_leaf=5, max_features=max(1, math.ceil(n_features / 2)), random_state=seed
+    )
+
+
+def _boosted(n_features: int, seed: int):
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from sklearn.multioutput import MultiOutputRegressor
+
+    return MultiOutputRegressor(
+        HistGradientBoostingRegressor(max_iter=100, learning_rate=0.08, max_leaf_nodes=15, random_state=seed)
+    )
+
+
+#: Regressions to choose from, by name: functions of the number of features and a seed.
+_REGRESSIONS: dict[str, Callable[[int, int], Any]] = {
+    "ridge": _linear,
+    "quadratic ridge": _quadratic,
+    "forest": _forest,
+    "boosting": _boosted,
+}
