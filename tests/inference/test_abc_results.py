@@ -112,7 +112,7 @@ def test_effective_draws_know_of_the_regression():
 def test_the_warning_is_of_these_effective_draws():
     with pytest.warns(UserWarning, match="are worth") as caught:
         found = amc.sample_abc_rejection(
-            model=FAR, adjust="linear", max_simulations=1000, batched=True, random_seed=1,
+            model=FAR, adjust="linear", max_simulations=400, batched=True, random_seed=1,
             progressbar=False,
         )  # fmt: skip
     n = found["posterior"].attrs["effective_draws"]
