@@ -115,7 +115,7 @@ def test_the_warning_is_of_these_effective_draws():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = amc.sample_abc_rejection(
-            model=FAR, adjust="linear", max_simulations=1000, batched=True, random_seed=1,
+            model=FAR, adjust="linear", max_simulations=400, batched=True, random_seed=1,
             progressbar=False,
         )  # fmt: skip
     n = found["posterior"].attrs["effective_draws"]
