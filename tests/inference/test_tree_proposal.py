@@ -26,7 +26,7 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "error", "message"), BAD, ids=[str(o) for o, _, _ in BAD])
+@pytest.mark.parametrize(("options", "error", "message"), BAD)
 def test_bad_options(options, error, message):
     with pytest.raises(error, match=message):
         amc.TreeProposal(**options)
