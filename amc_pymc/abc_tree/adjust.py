@@ -145,9 +145,7 @@ def adjust_linear(
     return regress(u, summaries - observed, weights * epanechnikov(distance, tolerance), "linear")
 
 
-def regress(
-    u: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Adjustment
-) -> Adjusted:
+def regress(u: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Adjustment) -> Adjusted:
     r"""Move parameters to where they would have been had the simulator met the data.
 
     "linear" is :func:`adjust_linear`. "quadratic" has squares and products of the gaps beside them (of more than

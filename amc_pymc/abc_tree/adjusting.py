@@ -124,10 +124,11 @@ def adjust_run(
         if learned is not None and distance_is_learned:
             raw = _with_regressors(learned, raw)
         spaces.append(raw)
-        kinds = _KINDS if adjust in ("auto", "learned") else (adjust,)
+        kinds: tuple[Adjustment, ...]
+        kinds = _KINDS if adjust == "auto" or adjust == "learned" else (adjust,)
         width = raw.gaps(0, slice(1)).shape[1]
         found = candidates("raw", width, kinds, base, total)
-        if adjust in ("auto", "learned"):
+        if adjust == "auto" or adjust == "learned":
             tried.append(Candidate("raw", "none", base))
         elif not found:
             found = [Candidate("raw", adjust, total)]
@@ -156,9 +157,7 @@ def adjust_run(
     return AdjustedRun(draws, everywhere, choice, regression, skill)
 
 
-def distance_root(
-    summaries: np.ndarray, observed: np.ndarray, distance: np.ndarray
-) -> np.ndarray:
+def distance_root(summaries: np.ndarray, observed: np.ndarray, distance: np.ndarray) -> np.ndarray:
     """Matrix (S, S) that makes a Euclidean distance like a given one of gaps of summaries.
 
     Squares of distances are regressed on squares of gaps, with coefficients that are not negative. That is exact
@@ -239,7 +238,11 @@ def _learned_space(u, summaries, observed, features, pseudo, rng):
     learned = learn_summaries(summaries[train], x[train], features, rng)
     data = np.concatenate([summaries[pseudo], observed[None]])
     fold, found, targets = cross_fitted(summaries, x, learned, train, data, rng)
-    return Space("learned", found, fold, targets, np.eye(found.shape[1])), learned.name, learned.skill
+    return (
+        Space("learned", found, fold, targets, np.eye(found.shape[1])),
+        learned.name,
+        learned.skill,
+    )
 
 
 def _tolerance(distance: np.ndarray, log_weight: np.ndarray, draws: float) -> float:

@@ -173,7 +173,7 @@ def cross_fitted(
     *,
     folds: int = 5,
     trained: int = _TRAINED,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Learned summaries of simulations that the regression has not seen.
 
     The simulations are cut into parts. What is applied to one part is learnt from the others: a regression
@@ -306,7 +306,9 @@ def _boosted(n_features: int, seed: int):
     from sklearn.multioutput import MultiOutputRegressor
 
     return MultiOutputRegressor(
-        HistGradientBoostingRegressor(max_iter=100, learning_rate=0.08, max_leaf_nodes=15, random_state=seed)
+        HistGradientBoostingRegressor(
+            max_iter=100, learning_rate=0.08, max_leaf_nodes=15, random_state=seed
+        )
     )
 
 

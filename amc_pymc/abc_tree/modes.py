@@ -56,7 +56,9 @@ def split_by_sign(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         if not kurtosis[k] < _TWO_MODES or len(taken) == _DIRECTIONS:
             break
         side = along[:, k] > 0.0
-        if any(abs(weight @ (np.where(side, 1.0, -1.0) * np.where(t, 1.0, -1.0))) > 0.5 for t in taken):
+        if any(
+            abs(weight @ (np.where(side, 1.0, -1.0) * np.where(t, 1.0, -1.0))) > 0.5 for t in taken
+        ):
             continue
         taken.append(side)
         out = 2 * out + side
@@ -100,9 +102,7 @@ def classify(
             covariance += np.diag(_RIDGE * np.diag(covariance) + 1e-12)
             root = np.linalg.cholesky(covariance)
             z = np.linalg.solve(root, residuals.T)
-            log.append(
-                np.log(share) - 0.5 * (z**2).sum(axis=0) - np.log(np.diag(root)).sum()
-            )
+            log.append(np.log(share) - 0.5 * (z**2).sum(axis=0) - np.log(np.diag(root)).sum())
         if not log:
             return np.zeros(len(x), int)
         found = np.argmax(log, axis=0)

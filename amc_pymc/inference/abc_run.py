@@ -164,7 +164,12 @@ def run_batches(
         def learnt(history: History, rng: np.random.Generator, thorough=False) -> np.ndarray:
             assert history.summaries is not None and learn is not None
             return learned_distance(
-                history.u, history.summaries, problem.observed_summaries, learn, rng, thorough=thorough
+                history.u,
+                history.summaries,
+                problem.observed_summaries,
+                learn,
+                rng,
+                thorough=thorough,
             )
 
         try:

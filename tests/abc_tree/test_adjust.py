@@ -186,7 +186,9 @@ def test_means_that_are_bent():
     x = gap[:, :1] ** 2 + gap[:, :1] * gap[:, 1:] + 0.1 * RNG.normal(size=(20_000, 1))
     u, w = ndtr(x), np.ones(20_000)
     mean, sd = moments(regress(u, gap, w, "quadratic").u)
-    assert abs(mean) < 4.0 * 3.0 * 0.1 / np.sqrt(len(u))  # an intercept has thrice the error of a mean
+    assert abs(mean) < 4.0 * 3.0 * 0.1 / np.sqrt(
+        len(u)
+    )  # an intercept has thrice the error of a mean
     assert abs(sd / 0.1 - 1.0) < 4.0 / np.sqrt(2.0 * len(u))
     assert moments(regress(u, gap, w, "linear").u)[1] > 0.3
 
@@ -211,5 +213,5 @@ def test_nothing_is_moved_without_a_regression_or_to_the_data_themselves():
 
 
 def test_an_unknown_kind():
-    with pytest.raises(ValueError, match="kind must be one of 'none', .* got 'cubic'"):
+    with pytest.raises(ValueError, match=r"kind must be one of 'none', .* got 'cubic'"):
         regress(np.full((3, 1), 0.5), np.ones((3, 1)), np.ones(3), "cubic")

@@ -76,7 +76,12 @@ def test_the_same_seed_learns_the_same(thorough):
     x, data = scales(250, np.random.default_rng(5))
     found = [
         learned_distance(
-            ndtr(x), data, np.ones(6), plain_features, np.random.default_rng(seed), thorough=thorough
+            ndtr(x),
+            data,
+            np.ones(6),
+            plain_features,
+            np.random.default_rng(seed),
+            thorough=thorough,
         )
         for seed in (1, 1, 2)
     ]
