@@ -124,10 +124,11 @@ def adjust_run(
         if learned is not None and distance_is_learned:
             raw = _with_regressors(learned, raw)
         spaces.append(raw)
+        kinds: tuple[Adjustment, ...]
         kinds = _KINDS if adjust == "auto" or adjust == "learned" else (adjust,)
         width = raw.gaps(0, slice(1)).shape[1]
         found = candidates("raw", width, kinds, base, total)
-        if adjust in ("auto", "learned"):
+        if adjust == "auto" or adjust == "learned":
             tried.append(Candidate("raw", "none", base))
         elif not found:
             found = [Candidate("raw", kinds[0], total)]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from typing import Any
 
 import numpy as np
 
+from amc_pymc.abc_tree.run import Settings
 from amc_pymc.rng import as_generator
 from amc_pymc.simulators.problem import Problem
 
-__all__ = ["problem_fingerprint"]
+__all__ = ["problem_fingerprint", "settings_fingerprint"]
 
 #: Points of the cube at which priors are compared, and simulations that are.
 _PROBES, _TRIALS = 100, 3
@@ -62,3 +65,40 @@ def _trial(problem, *, batched, timeout, summaries) -> np.ndarray:
     found = problem.simulate(u, rng, batched=batched, timeout=timeout, summaries=summaries)
     numbers = [found.distance, *([] if found.summaries is None else found.summaries)]
     return np.array([float(f"{x:.6g}") for x in np.concatenate(numbers)])
+
+
+def settings_fingerprint(
+    settings: Settings,
+    *,
+    batched: bool,
+    adjust: str | None,
+    exchangeable: bool,
+    distance_scale: str | None,
+) -> dict[str, Any]:
+    """What a run was asked for, in numbers and names."""
+    learner = settings.learner
+    told = (
+        {}
+        if learner is None
+        else {**dataclasses.asdict(learner), "partitioner": _told(learner.partitioner)}
+    )
+    return {
+        "learner": told,
+        "accepts": settings.accepts,
+        "tolerance": settings.tolerance,
+        "factor": settings.factor,
+        "batched": batched,
+        "adjust": adjust,
+        "exchangeable": exchangeable,
+        "distance_scale": distance_scale,
+    }
+
+
+def _told(partitioner) -> str:
+    """A partitioner by its settings, or by name: not by where it is in memory."""
+    if isinstance(partitioner, tuple):
+        return ", ".join(map(_told, partitioner))
+    if " at 0x" not in repr(partitioner):
+        return repr(partitioner)
+    named = partitioner if hasattr(partitioner, "__qualname__") else type(partitioner)
+    return f"{named.__module__}.{named.__qualname__}"

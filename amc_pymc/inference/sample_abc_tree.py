@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from concurrent.futures import Executor
 from pathlib import Path as FilePath
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import xarray as xr
@@ -18,6 +16,7 @@ from amc_pymc.abc_tree.schedule import batch_sizes
 from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
 from amc_pymc.inference.abc_drawn import features_of
 from amc_pymc.inference.abc_estimates import keeps_summaries
+from amc_pymc.inference.abc_fingerprint import settings_fingerprint
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
 from amc_pymc.inference.abc_run import (
     Budget,
@@ -99,9 +98,16 @@ def sample_abc_tree(
         Simulations that the next tolerance accepts, but not more than 3 % of those there are, and twice the
         number of effective draws to end with, which is not more than 1.5 % of all simulations. (Neither is
         less than 30.) To accept more set `tolerance`.
-    adjust : {None, "linear"}, default None
+    adjust : {None, "auto", "linear", "heteroscedastic", "quadratic", "modes", "learned"}, default None
         Regression of accepted parameters on summary statistics (Beaumont, Zhang & Balding 2002), worth
-        more than any proposal in many dimensions.
+        more than any proposal in many dimensions. "heteroscedastic" adjusts spreads as well (Blum & Francois 2010),
+        "modes" does so for each mode alone. "learned" accepts by summaries that are learnt from the simulations
+        (Fearnhead & Prangle 2012). "auto" takes the one, or none, that predicts parameters of simulations best that are
+        close to the data.
+    exchangeable : bool, default False
+        Observations along the first axis of the data are independent and identically distributed: what is
+        learnt, and regressed on, are moments and quantiles, which do not depend on their order. The data are compared
+        in their order by the distance nevertheless, unless it is learnt.
     smooth : bool, default True
         Draw ``posterior`` from normal kernels around accepted simulations, on the scale where the prior is normal, instead
         of copying simulations: copies of a few hundred points do not look like a distribution in more than
@@ -110,11 +116,12 @@ def sample_abc_tree(
         within the support of the prior. They know no more than the simulations: ``effective_draws`` says how
         much that is, while :func:`arviz.ess` takes all draws for independent. Models with discrete parameters are not
         smoothed.
-    distance_scale : {None, "mad", "whiten"}, default None
+    distance_scale : {None, "mad", "whiten", "learned"}, default None
         Replace the distance of the model by a Euclidean one between summary statistics, in units of their
         median absolute deviations in the first batch, or of their principal axes there. Those stay as they are
         for the whole run, for every change would be one of the posterior. The tolerance is in these units, and
-        lowered as far as the budget goes unless it is given.
+        lowered as far as the budget goes unless it is given. "learned" is the distance between posterior means and
+        second moments that are learnt from all simulations so far, anew before each batch.
     batch_size : int, optional
         Simulations between two fits. By default 2 % of the budget at first, then 40 % of all before.
     batched : bool, default False
@@ -253,7 +260,7 @@ def sample_abc_rejection(
     accepts : int, optional
         Simulations to accept, unless more of them are within the tolerance. Default: 500, or 1.5 % of the
         budget if that is less, or 30 if that is more.
-    draws, max_simulations, tolerance, adjust, smooth, distance_scale, batch_size, batched, chains, executor, cores
+    draws, max_simulations, tolerance, adjust, exchangeable, smooth, distance_scale, batch_size, batched, chains, executor, cores
         As for :func:`sample_abc_tree`.
     max_time, simulation_timeout, keep_simulations, model, random_seed, progressbar, checkpoint
         As for :func:`sample_abc_tree`.
@@ -359,7 +366,13 @@ def _sample(
         timeout=positive_or_none("simulation_timeout", simulation_timeout),
         progressbar=progressbar,
         checkpoint=checkpoint,
-        fingerprint=_fingerprint(settings, batched, adjust, exchangeable, distance_scale),
+        fingerprint=settings_fingerprint(
+            settings,
+            batched=batched,
+            adjust=adjust,
+            exchangeable=exchangeable,
+            distance_scale=distance_scale,
+        ),
         summaries=keeps_summaries(problem.observed_summaries.size, adjust),
         distance_scale=None if distance_scale == "learned" else distance_scale,
         learn=(features or plain_features) if distance_scale == "learned" else None,
@@ -383,37 +396,6 @@ def _check_draws(draws: object) -> None:
         raise TypeError(
             f"draws must be an integer, got a {type(draws).__name__}; pass it as model=."
         )
-
-
-def _fingerprint(
-    settings: Settings, batched, adjust, exchangeable, distance_scale
-) -> dict[str, Any]:
-    learner = settings.learner
-    told = (
-        {}
-        if learner is None
-        else {**dataclasses.asdict(learner), "partitioner": _told(learner.partitioner)}
-    )
-    return {
-        "learner": told,
-        "accepts": settings.accepts,
-        "tolerance": settings.tolerance,
-        "factor": settings.factor,
-        "batched": batched,
-        "adjust": adjust,
-        "exchangeable": exchangeable,
-        "distance_scale": distance_scale,
-    }
-
-
-def _told(partitioner) -> str:
-    """A partitioner by its settings, or by name: not by where it is in memory."""
-    if isinstance(partitioner, tuple):
-        return ", ".join(map(_told, partitioner))
-    if " at 0x" not in repr(partitioner):
-        return repr(partitioner)
-    named = partitioner if hasattr(partitioner, "__qualname__") else type(partitioner)
-    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _check_names(problem, keep_simulations: bool) -> None:
