@@ -35,9 +35,11 @@ def split_by_sign(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     --------
     >>> import numpy as np
     >>> from amc_pymc.abc_tree.modes import split_by_sign
-    >>> x = np.array([[-1.1, 0.0], [-0.9, 0.5], [1.0, -0.5], [1.2, 0.1]])
-    >>> split_by_sign(x, np.full(4, 0.25))
-    array([0, 0, 1, 1])
+    >>> x = np.random.default_rng(1).normal(size=(400, 2))
+    >>> x[200:, 0] += 10.0
+    >>> mode = split_by_sign(x, np.full(400, 1 / 400))
+    >>> set(mode[:200].tolist()), set(mode[200:].tolist())
+    ({0}, {1})
     """
     d = x.shape[1]
     z = x - weight @ x
