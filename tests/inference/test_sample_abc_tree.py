@@ -544,7 +544,7 @@ class TestDistanceScale:
 
     def test_errors(self):
         with pytest.raises(
-            ValueError, match="distance_scale must be one of 'mad', 'whiten', got 'sd'"
+            ValueError, match="distance_scale must be one of 'mad', 'whiten', 'learned', got 'sd'"
         ):
             sample(self.problem(), distance_scale="sd")
         with pytest.raises(ValueError, match="first batch of 30 simulations at least, it has 20"):
