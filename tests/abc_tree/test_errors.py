@@ -126,14 +126,14 @@ def test_few_draws_are_not_worth_more_than_there_are():
 
 @pytest.mark.parametrize("kind", ["heteroscedastic", "modes"])
 def test_errors_where_residuals_are_stretched(kind):
-    rng, data = np.random.default_rng(4), np.array([0.5])
+    rng, data = np.random.default_rng(4), np.array([1.2])
     means, errors = [], []
     for _ in range(100):
         sign = rng.choice([-1.0, 1.0], (400, 1)) if kind == "modes" else 1.0
         s = rng.uniform(-1.0, 1.0, (400, 1))
         x = 0.2 * (sign * (3.0 + s) + np.exp(0.5 * s) * rng.normal(size=s.shape))
         distance = abs(s - data)[:, 0]
-        found = adjusted_accepted(ndtr(x), s - data, distance, np.zeros(400), 1.0, kind)
+        found = adjusted_accepted(ndtr(x), s - data, distance, np.zeros(400), 2.5, kind)
         mean, error = adjusted_mean(found, ndtri)
         means.append(mean)
         errors.append(error)
