@@ -106,8 +106,7 @@ def final_tolerance(
     order = np.flatnonzero(some)
     order = order[np.argsort(distance[order], kind="stable")]
     w = relative(log_weight[order])
-    squares = np.cumsum(w**2)
-    found = np.divide(np.cumsum(w) ** 2, squares, out=np.zeros(len(w)), where=squares > 0.0)
+    found = effective_of_first(w)
     reached = np.flatnonzero(found >= enough - 1e-9)
     last = len(order) - 1
     if len(reached):
@@ -116,6 +115,20 @@ def final_tolerance(
         count = math.ceil(enough * wider / found[wider - 1] - 1e-9)
         last = min(last, count - 1, _LONGEST * first - 1)
     return max(float(distance[order[last]]), 0.0 if lowest is None else lowest)
+
+
+def effective_of_first(weight: np.ndarray) -> np.ndarray:
+    """Effective draws (n,) of the first 1, 2, ..., n of some weights (n,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.abc_tree.accepted import effective_of_first
+    >>> effective_of_first(np.array([1.0, 1.0, 2.0])).round(2)
+    array([1.  , 2.  , 2.67])
+    """
+    total, squares = np.cumsum(weight), np.cumsum(weight**2)
+    return np.divide(total**2, squares, out=np.zeros(len(weight)), where=squares > 0.0)
 
 
 def accept(distance: np.ndarray, log_weight: np.ndarray, tolerance: float) -> Accepted:

@@ -7,9 +7,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from scipy.special import ndtr, ndtri
-
 from amc_pymc.abc_tree.accepted import Accepted, accept
+from amc_pymc.abc_tree.axes import from_normal, to_normal
 from amc_pymc.abc_tree.modes import classify, split_by_sign
 
 __all__ = [
@@ -22,14 +21,12 @@ __all__ = [
     "coefficients",
     "epanechnikov",
     "regress",
-    "to_cube",
 ]
 
 Adjustment = Literal["none", "linear", "heteroscedastic", "quadratic", "modes"]
 #: Natural logarithm (n,) of the prior's density at points (n, D) of the cube; None where it is uniform.
 LogDensity = Callable[[np.ndarray], np.ndarray | None]
 
-_EDGE = 2.0**-53
 #: Eigenvalues of the normal equations below this part of the largest count as zero.
 _RANK = 1e-13
 #: Leverage of a simulation that is made up for, at most.
@@ -187,7 +184,7 @@ def regress(u: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Adjustme
     if kind not in get_args(Adjustment):
         known = ", ".join(map(repr, get_args(Adjustment)))
         raise ValueError(f"kind must be one of {known}, got {kind!r}.")
-    x = ndtri(np.clip(u, _EDGE, 1.0 - _EDGE))
+    x = to_normal(u)
     if not weights.any():
         weights = np.ones(len(x))
     w = weights / weights.sum()
@@ -210,7 +207,7 @@ def regress(u: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Adjustme
     if kind == "heteroscedastic":
         stretched = residuals * _stretch(residuals, gaps, inverse, w)
     return Adjusted(
-        to_cube(found[0] + stretched), u, found[0], residuals, gaps, inverse[1:], w, kind
+        from_normal(found[0] + stretched), u, found[0], residuals, gaps, inverse[1:], w, kind
     )
 
 
@@ -275,11 +272,6 @@ def _stretch(
     slopes = inverse[1:] @ np.nan_to_num(log_squares)
     most = np.log(_MOST_STRETCH)
     return np.exp(np.clip(-0.5 * gaps @ slopes, -most, most))
-
-
-def to_cube(x: np.ndarray) -> np.ndarray:
-    """Points of the open unit cube from the normal scale."""
-    return np.clip(ndtr(x), _EDGE, 1.0 - _EDGE)
 
 
 def adjusted_accepted(

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import nnls
 from scipy.special import ndtri
 
-from amc_pymc.abc_tree.accepted import Accepted, effective
+from amc_pymc.abc_tree.accepted import Accepted, effective, effective_of_first
 from amc_pymc.abc_tree.adjust import AdjustedDraws, Adjustment, LogDensity, adjusted_accepted
 from amc_pymc.abc_tree.choose import Candidate, Choice, Space, best_candidate, candidates
 from amc_pymc.abc_tree.features import Features, plain_features
@@ -202,7 +202,7 @@ def _pseudo_observed(distance, log_weight, u, base: float, log_density, rng) -> 
         order, log = np.arange(len(u)), np.zeros(len(u))
     order = order[np.argsort(distance[order], kind="stable")]
     weight = np.exp(log[order] - log[order].max())
-    reached = np.cumsum(weight) ** 2 / np.maximum(np.cumsum(weight**2), 1e-300)
+    reached = effective_of_first(weight)
     wanted = min(max(base, float(_PSEUDO)), _NEAREST * float(reached[-1]))
     last = int(np.flatnonzero(reached >= wanted)[0]) + 1
     nearest, weight = order[:last], weight[:last]
@@ -249,6 +249,6 @@ def _tolerance(distance: np.ndarray, log_weight: np.ndarray, draws: float) -> fl
     order = np.flatnonzero(log_weight > -math.inf)
     order = order[np.argsort(distance[order], kind="stable")]
     weight = np.exp(log_weight[order] - log_weight[order].max())
-    reached = np.cumsum(weight) ** 2 / np.maximum(np.cumsum(weight**2), 1e-300)
+    reached = effective_of_first(weight)
     enough = np.flatnonzero(reached >= draws - 1e-9)
     return float(distance[order[int(enough[0]) if len(enough) else -1]])

@@ -6,7 +6,7 @@ import numpy as np
 
 from scipy.special import ndtr, ndtri
 
-__all__ = ["EDGE", "principal_axes", "to_axes", "to_cube", "to_normal"]
+__all__ = ["EDGE", "from_normal", "principal_axes", "to_axes", "to_cube", "to_normal"]
 
 #: Points of the cube nearer to its sides than this are moved there.
 EDGE = 2.0**-53
@@ -52,9 +52,14 @@ def to_axes(u: np.ndarray, axes: np.ndarray) -> np.ndarray:
 
 def to_cube(v: np.ndarray, axes: np.ndarray) -> np.ndarray:
     """The points that have these coordinates; reverses :func:`to_axes`."""
-    return np.clip(ndtr(to_normal(v) @ axes), EDGE, 1.0 - EDGE)
+    return from_normal(to_normal(v) @ axes)
 
 
 def to_normal(u: np.ndarray) -> np.ndarray:
     """Points (n, D) of the cube on the normal scale, finite ones."""
     return ndtri(np.clip(u, EDGE, 1.0 - EDGE))
+
+
+def from_normal(x: np.ndarray) -> np.ndarray:
+    """Points (n, D) of the open unit cube from the normal scale."""
+    return np.clip(ndtr(x), EDGE, 1.0 - EDGE)

@@ -11,6 +11,7 @@ import numpy as np
 
 from scipy.special import ndtri
 
+from amc_pymc.abc_tree.accepted import effective_of_first
 from amc_pymc.abc_tree.adjust import (
     Adjustment,
     LogDensity,
@@ -221,7 +222,7 @@ class _Near:
         self.distance = distance[self.order]
         log = log_weight[self.order]
         self.weight = np.exp(log - log.max())
-        self.reached = np.cumsum(self.weight) ** 2 / np.maximum(np.cumsum(self.weight**2), 1e-300)
+        self.reached = effective_of_first(self.weight)
 
     def closest(self, draws: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Indices, weights and distances (n,) of so many effective draws, and the tolerance."""

@@ -8,7 +8,8 @@ import numpy as np
 
 from scipy.special import ndtri
 
-from amc_pymc.abc_tree.adjust import AdjustedDraws, LogDensity, regress, to_cube
+from amc_pymc.abc_tree.adjust import AdjustedDraws, LogDensity, regress
+from amc_pymc.abc_tree.axes import from_normal
 
 __all__ = ["adjusted_effective", "adjusted_mean", "weighted_mean"]
 
@@ -100,7 +101,9 @@ def adjusted_mean(
         steps = _STEP * np.sqrt(_variance(draws))
         for d in np.flatnonzero(steps):
             step = steps[d] * (np.arange(x.shape[1]) == d)
-            slope = (scores(to_cube(x + step)) - scores(to_cube(x - step))) / (2.0 * steps[d])
+            slope = (scores(from_normal(x + step)) - scores(from_normal(x - step))) / (
+                2.0 * steps[d]
+            )
             out -= fit.residuals[:, d, None] * (fit.projection.T @ (fit.gaps.T @ slope))
         return mean, np.sqrt((out**2).sum(axis=0)) / weights(fit.u).sum()
 

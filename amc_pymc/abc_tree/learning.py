@@ -250,9 +250,6 @@ def _judged(
         return Proposal(forests[0], learner.share, 1.0)
     worth = _worth(log_worth[judges])
     boxes = [_unseen_density(members, u[judges], unseen[:, judges]) for members in forests]
-    hard = accepted(seen.distance[judges], tolerance)
-    if hard.sum() < _JUDGES:
-        hard = np.ones(len(judges), bool)
     best = int(np.argmin([(worth / _with_prior(b, learner)).sum() for b in boxes]))
     members, density = forests[best], boxes[best]
     kernels: tuple[Kernels, ...] = ()

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scipy.special import ndtr
-
-from amc_pymc.abc_tree.axes import EDGE, to_normal
+from amc_pymc.abc_tree.axes import from_normal, to_normal
 from amc_pymc.importance import StudentTMixture, fit_student_t_mixture
 from amc_pymc.logweights import systematic
 
@@ -50,7 +48,7 @@ class Kernels:
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Points (n, D) of the cube; those beyond it in double precision are moved to its sides."""
-        return np.clip(ndtr(self.mixture.sample(n, rng)), EDGE, 1.0 - EDGE)
+        return from_normal(self.mixture.sample(n, rng))
 
     def density(self, u: np.ndarray) -> np.ndarray:
         """Density (n,) at points (n, D), relative to the prior."""

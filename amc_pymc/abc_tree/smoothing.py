@@ -12,7 +12,8 @@ from scipy.linalg import solve_triangular
 from scipy.spatial import cKDTree
 from scipy.special import logsumexp, ndtri
 
-from amc_pymc.abc_tree.adjust import LogDensity, to_cube
+from amc_pymc.abc_tree.adjust import LogDensity
+from amc_pymc.abc_tree.axes import from_normal
 
 __all__ = ["SmoothingKernel", "fit_smoothing", "smooth_draws"]
 
@@ -107,7 +108,7 @@ def smooth_draws(
         return out, None
     left = np.arange(len(parents))
     for _ in range(_AGAIN):
-        drawn = to_cube(kernel.sample(x, parents[left], rng))
+        drawn = from_normal(kernel.sample(x, parents[left], rng))
         log = None if log_density is None else log_density(drawn)
         possible = np.ones(len(left), bool) if log is None else log > -math.inf
         out[left[possible]] = drawn[possible]

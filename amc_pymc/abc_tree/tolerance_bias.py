@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from amc_pymc.abc_tree.accepted import effective_of_first
 from amc_pymc.logweights import relative
 
 __all__ = ["ToleranceBias", "closest", "tolerance_bias"]
@@ -177,8 +178,7 @@ def _nested(
 
 def _sizes(weight: np.ndarray, kept: int) -> Sequence[int]:
     """Numbers of closest simulations in windows, from those that are kept on."""
-    total, squares = np.cumsum(weight), np.cumsum(weight**2)
-    effective = np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0.0)
+    effective = effective_of_first(weight)
     sizes = [kept]
     for step in range(1, _WINDOWS):
         more = np.flatnonzero(effective[sizes[-1] :] >= effective[kept - 1] * _STEP**step)

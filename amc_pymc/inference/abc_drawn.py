@@ -76,7 +76,7 @@ def adjusted_drawn(
         told |= {"summaries": "learned", "regression": result.regression}
     if adjust == "auto":
         told |= {"gain": result.choice.gain, "gain_error": result.choice.error}
-    if told == {"adjust": "none"} | {k: v for k, v in told.items() if k.startswith("gain")}:
+    if chosen.kind == "none" and chosen.space != "learned":
         return plain_drawn(run, found)._replace(told=told)
 
     def values(u: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from amc_pymc.abc_tree.features import Features
 from amc_pymc.abc_tree.history import History
 from amc_pymc.abc_tree.smoothing import smooth_draws
 from amc_pymc.abc_tree.step_posterior import StepPosterior, fit_step_posterior
-from amc_pymc.inference.abc_drawn import Drawn, adjusted_drawn, plain_drawn, values_at
+from amc_pymc.inference.abc_drawn import Drawn, adjusted_drawn, flat, plain_drawn, values_at
 from amc_pymc.inference.abc_estimates import (
     STATISTICS,
     stacked,
@@ -134,16 +134,11 @@ def _posterior_draws(
     return values_at(problem, u), told
 
 
-def _flat(values: dict[str, np.ndarray]) -> np.ndarray:
-    """All elements (n, K) of values (n, *shape)."""
-    return np.concatenate([v.reshape(len(v), -1).astype(float) for v in values.values()], axis=1)
-
-
 def _estimated(run: AbcRun, drawn: Drawn, plain: Accepted) -> np.ndarray:
     """Posterior means and their errors (5, K) of all elements of all variables."""
     shift = tolerance_shift(
         run.history, run.problem.observed_summaries, plain.tolerance,
-        lambda u: _flat(values_at(run.problem, u)),
+        lambda u: flat(values_at(run.problem, u)),
         None if drawn.accepted is plain else (drawn.mean, drawn.mcse),
     )  # fmt: skip
     return stacked(drawn.mean, drawn.mcse, shift)
@@ -161,9 +156,9 @@ def _estimates(run: AbcRun, rows: np.ndarray, values: dict[str, np.ndarray]) -> 
 
 def _spread(found: Accepted, values: dict[str, np.ndarray]) -> np.ndarray:
     """Posterior standard deviations (K,)."""
-    flat = _flat(values)
+    all_values = flat(values)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.sqrt(found.weight @ (flat - found.weight @ flat) ** 2)
+        return np.sqrt(found.weight @ (all_values - found.weight @ all_values) ** 2)
 
 
 def _elements(values: dict[str, np.ndarray]) -> list[str]:
