@@ -109,28 +109,34 @@ def printed_map(x: Variable, output: Variable, size: int):
         ``x (D,), array -> (E,)``.
     """
     graph = Graph()
-    try:
-        nodes = _elements(graph, {x: partial(coordinate, graph, "eta")}, output, range(size))
-        if len(graph.upstream(nodes)) > _MOST_OPERATIONS:
-            raise NotScalar(f"it takes {len(graph.upstream(nodes))} operations")
-    except (NotScalar, RecursionError) as error:
-        _log.debug("Parameters of rows are compiled by PyTensor: %s", error)
-        return None
-    return _vector, _printed(graph, ("eta",), nodes)
+    nodes = _nodes(graph, {x: "eta"}, output, range(size), "Parameters of rows")
+    return None if nodes is None else (_vector, _printed(graph, ("eta",), nodes))
 
 
 def _expression(graph: Graph, inputs: Mapping[Variable, str], total: Variable) -> int | None:
     """The node of a scalar graph; None, with the reason in the log, if it cannot be printed."""
+    nodes = _nodes(graph, inputs, total, None, "Priors")
+    return None if nodes is None else nodes[0]
+
+
+def _nodes(
+    graph: Graph,
+    inputs: Mapping[Variable, str],
+    output: Variable,
+    places: Iterable[int] | None,
+    what: str,
+) -> list[int] | None:
+    """What :func:`_elements` finds; None, with the reason in the log, if it cannot be printed."""
     try:
         leaves = {v: partial(coordinate, graph, name) for v, name in inputs.items()}
-        node = scalar_expression(graph, leaves, total)
-        size = len(graph.upstream([node]))
+        nodes = _elements(graph, leaves, output, places)
+        size = len(graph.upstream(nodes))
         if size > _MOST_OPERATIONS:
             raise NotScalar(f"it takes {size} operations")
     except (NotScalar, RecursionError) as error:
-        _log.debug("Priors are compiled by PyTensor: %s", error)
+        _log.debug("%s are compiled by PyTensor: %s", what, error)
         return None
-    return node
+    return nodes
 
 
 def _printed(graph: Graph, arguments: Sequence[str], outputs: Sequence[int]) -> np.ndarray:

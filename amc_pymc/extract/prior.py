@@ -32,7 +32,7 @@ from pytensor.tensor.random.type import RandomType
 
 from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.graphs import lowered, opened, rebuilt
-from amc_pymc.extract.interpreted import unrewritten_mode
+from amc_pymc.extract.interpreted import interpreted_mode, unrewritten_mode
 from amc_pymc.extract.layout import FlatLayout
 
 __all__ = ["IMPROPER", "PriorDraws", "transform_steps"]
@@ -135,7 +135,7 @@ class PriorDraws:
 
     @cached_property
     def _one(self):
-        return _compiled([], self._values)
+        return _compiled([], self._values, interpreted_mode())  # called for each draw
 
     @cached_property
     def _many(self):
@@ -143,11 +143,10 @@ class PriorDraws:
         return _compiled([n], _drawn_often(self._values, self._free, n))
 
 
-def _compiled(inputs, outputs):
+def _compiled(inputs, outputs, mode=None):
     updates = collect_default_updates(outputs=outputs, inputs=inputs)
-    fn = pytensor.function(
-        inputs, outputs, updates=updates, mode=unrewritten_mode(), on_unused_input="ignore"
-    )
+    mode = mode or unrewritten_mode()
+    fn = pytensor.function(inputs, outputs, updates=updates, mode=mode, on_unused_input="ignore")
     rngs = [
         v
         for v in fn.get_shared()

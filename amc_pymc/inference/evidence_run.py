@@ -228,7 +228,9 @@ def _combine(
         tally.add("arms", elsewhere.counts)
     tree, numbers = found.tree, _numbers(found.tree, asked.choices.weights)
     with tally.stage("checks"):
-        missed = _missed(pilot, seen, rngs.search) if bridged is None else -math.inf
+        missed = -math.inf  # arms that start from the prior do not rely on the mixture
+        if bridged is None:
+            missed = max(pilot.missed, overlooked(seen, pilot, rngs.search))
         flags += found.flags + _flags(numbers, found)
         flags += _uncovered(pilot, found, densities, rngs.checks)
         flags += nan_flags(numbers, tally.numbers(), densities, pilot, rngs.checks)
@@ -248,11 +250,6 @@ def _combine(
     attrs = {"weights": asked.choices.weights, "unbiased": tree.attrs["unbiased"]}
     seconds = 0.0 if elsewhere is None else elsewhere.seconds
     return Found(tree, numbers, flags, attrs, densities, tally, seconds)
-
-
-def _missed(pilot: Pilot, seen: Watch, rng: np.random.Generator) -> float:
-    """Log evidence of modes that the fitted mixture does not cover, as far as the pilot run or arms saw them."""
-    return max(pilot.missed, overlooked(seen, pilot, rng))
 
 
 def _price(cost: Cost, spent: float, seconds: float) -> float | None:
