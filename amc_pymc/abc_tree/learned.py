@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from scipy.special import ndtri
+from threadpoolctl import threadpool_limits
 
 from amc_pymc.abc_tree.features import Features
 
@@ -151,12 +152,14 @@ def learn_summaries(
     seed = int(rng.integers(2**31))
     some = slice(None, _COMPARED)
     names = list(names or _REGRESSIONS) if len(z) >= _FEWEST else ["ridge"]
-    errors = {name: _left_out(name, z[some], y[some], seed) for name in names}
+    with _one_thread():
+        errors = {name: _left_out(name, z[some], y[some], seed) for name in names}
     variance = np.maximum(y[some].var(axis=0), 1e-300)
     # Where nothing can be learnt, one is not better for saying so.
     name = min(names, key=lambda n: float(np.minimum(errors[n] / variance, 1.0).sum()))
     regression = _REGRESSIONS[name](z.shape[1], seed)
-    regression.fit(z, y)
+    with _one_thread():
+        regression.fit(z, y)
     sigma = np.sqrt(errors[name])
     skill = 1.0 - errors[name] / variance
     sigma = np.maximum(sigma, 1e-9 * y.std(axis=0).max())
@@ -207,9 +210,10 @@ def cross_fitted(
     of_others = []
     for k in range(folds):
         allowed = rng.permutation(np.flatnonzero(train & (fold != k)))[:trained]
-        fitted = learned.relearned(data[allowed], x[allowed], seed)
         own = np.flatnonzero(fold == k)
-        found = fitted(np.concatenate([data[own], others]))
+        with _one_thread():
+            fitted = learned.relearned(data[allowed], x[allowed], seed)
+            found = fitted(np.concatenate([data[own], others]))
         if out is None:
             out = np.empty((len(data), found.shape[1]))
         out[own] = found[: len(own)]
@@ -254,6 +258,13 @@ def learned_distance(
     gaps = found - target[fold, 0]
     out[at] = np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
     return out
+
+
+def _one_thread():
+    """Keep boosting and linear algebra to one thread: on busy machines more of them wait for each other."""
+    import sklearn.ensemble  # noqa: F401  threads of libraries that are not loaded are not limited
+
+    return threadpool_limits(1)
 
 
 def _standardised(found: np.ndarray, centre: np.ndarray, spread: np.ndarray) -> np.ndarray:
