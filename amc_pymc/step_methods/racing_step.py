@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import multiprocessing
 
 from types import ModuleType
 from typing import Any, ClassVar, cast
@@ -16,6 +17,7 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator, get_value_vars_from_user_vars
 from rich.progress import TextColumn
 from rich.table import Column
+from threadpoolctl import threadpool_limits
 
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.extract.densities import ModelDensities
@@ -126,6 +128,7 @@ class RacingStep(BlockedStep):
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         """Forget the chain before and refuse data that have changed."""
         super().setup_chain(rng, tune, draws)
+        _keep_to_one_thread()
         self._refuse_changed_data()
         self.prepared.densities.forget_errors()
         self.tune = tune > 0
@@ -231,6 +234,16 @@ class RacingStep(BlockedStep):
             "or TaylorProxy(exact_rows=)."
         )
         return SamplerWarning(WarningType.BAD_PARAMS, message, "warn")
+
+
+def _keep_to_one_thread() -> None:
+    """In a process of its own a chain has one thread for linear algebra.
+
+    PyMC limits threads in processes that are spawned, not in forked ones, where as many as there are cores, for each chain, wait
+    for each other: matrices are small. The limit lasts as long as the process.
+    """
+    if multiprocessing.parent_process() is not None:
+        threadpool_limits(1, "blas")
 
 
 def _restored(kind: type[RacingStep], state: dict[str, Any]) -> RacingStep:

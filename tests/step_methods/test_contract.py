@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import multiprocessing
 import subprocess
 import sys
 
@@ -21,6 +22,7 @@ from pymc.stats.convergence import SamplerWarning
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep
 from pytensor.compile.executor import Function
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import amc_pymc as amc
 
@@ -68,6 +70,24 @@ def begun(linear, linear_step):
     """The step at the start of a chain, and the point it starts from."""
     linear_step.setup_chain(np.random.default_rng(8), tune=20, draws=30)
     return linear_step, linear.initial_point()
+
+
+def threads_after_setup(step, connection):
+    """Threads of linear algebra in a process whose libraries had two before a chain was begun there."""
+    threadpool_limits(2, "blas")
+    step.setup_chain(np.random.default_rng(1), tune=1, draws=1)
+    connection.send([lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"])
+
+
+def test_a_chain_in_a_process_of_its_own_has_one_thread(linear_step):
+    here, there = multiprocessing.Pipe()
+    fork = multiprocessing.get_context("fork")
+    process = fork.Process(target=threads_after_setup, args=(linear_step, there))
+    process.start()
+    assert here.poll(60)
+    found = here.recv()
+    process.join()
+    assert found and set(found) == {1}
 
 
 class TestSeed:
