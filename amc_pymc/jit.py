@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import re
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import numba
 
 from numba.core import caching
 
-__all__ = ["njit", "source_digest", "source_files"]
+__all__ = ["kernel_folder", "njit", "source_digest", "source_files"]
 
 
 def njit(*args, **settings):
@@ -43,6 +44,12 @@ def njit(*args, **settings):
         return dispatcher
 
     return decorate(args[0]) if args else decorate
+
+
+def kernel_folder() -> Path:
+    """Where machine code of models is kept: ``AMC_PYMC_CACHE`` or the user's cache folder."""
+    root = os.environ.get("AMC_PYMC_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "amc_pymc"
 
 
 @functools.cache

@@ -82,17 +82,20 @@ def sums(data: GroupedData, factor: str = "group") -> Sums:
 
 
 def given_sds(
-    s: Sums, sigma: float, tau: float, prior_sd: float
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """Log p(y | sigma, tau), beta integrated out, and mean (p,) and covariance (p, p) of beta."""
-    share = tau**2 / (sigma**2 + s.counts * tau**2)
-    p = s.Xy.size
-    precision = (s.XX - (s.X * share[:, None]).T @ s.X) / sigma**2 + np.eye(p) / prior_sd**2
-    linear = (s.Xy - s.X.T @ (share * s.y)) / sigma**2
+    s: Sums, sigma: np.ndarray, tau: np.ndarray, prior_sd: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Log p(y | sigma, tau) (K,), beta integrated out, and means (K, p) and covariances (K, p, p) of beta."""
+    n, p = s.X.shape
+    noise, between = np.square(sigma)[:, None], np.square(tau)[:, None]
+    share = between / (noise + s.counts * between)
+    squares = (s.X[:, :, None] * s.X[:, None]).reshape(n, p * p)
+    precision = (s.XX - (share @ squares).reshape(-1, p, p)) / noise[:, :, None]
+    precision += np.eye(p) / prior_sd**2
+    linear = (s.Xy - share @ (s.y[:, None] * s.X)) / noise
     covariance = np.linalg.inv(precision)
-    mean = covariance @ linear
-    square = (s.yy - share @ s.y**2) / sigma**2 - linear @ mean
-    log_det = s.n_rows * 2.0 * math.log(sigma) + np.log1p(s.counts * tau**2 / sigma**2).sum()
+    mean = np.matvec(covariance, linear)
+    square = (s.yy - share @ s.y**2) / noise[:, 0] - np.vecdot(linear, mean)
+    log_det = s.n_rows * 2.0 * np.log(sigma) + np.log1p(s.counts * between / noise).sum(axis=1)
     log_det += np.linalg.slogdet(precision)[1] + 2.0 * p * math.log(prior_sd)
     return -0.5 * (s.n_rows * LOG_2PI + log_det + square), mean, covariance
 
@@ -131,30 +134,33 @@ def gaussian_reference(
     """
     s = sums(data, factor)
 
-    def log_density(x: np.ndarray) -> float:
-        sigma, tau = np.exp(x)
+    def log_density(x: np.ndarray) -> np.ndarray:
+        sigma, tau = np.exp(x.T)
         prior = 2.0 * math.log(2.0 / sd_scale) - LOG_2PI
-        prior += x.sum() - 0.5 * (sigma**2 + tau**2) / sd_scale**2
+        prior += x.sum(axis=1) - 0.5 * (sigma**2 + tau**2) / sd_scale**2
         return given_sds(s, sigma, tau, prior_sd)[0] + prior
 
     axes, log_p = grid(log_density, _start(s), step)
     cell = math.prod(axis[1] - axis[0] for axis in axes)
     log_evidence = float(logsumexp(log_p) + math.log(cell))
+    nodes = np.exp(np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1))
     weights = np.exp(log_p - logsumexp(log_p))
-    collected = _Mixture()
-    for i, j in np.argwhere(weights > 1e-14):
-        sigma, tau = math.exp(axes[0][i]), math.exp(axes[1][j])
-        _, mean, covariance = given_sds(s, sigma, tau, prior_sd)
-        share = tau**2 / (sigma**2 + s.counts * tau**2)
-        loading = share[:, None] * s.X  # the effects' mean falls with beta at this rate
-        own = share * sigma**2 + ((loading @ covariance) * loading).sum(axis=1)
-        collected.add(
-            weights[i, j],
-            beta=(mean, np.diag(covariance)),
-            sigma=(sigma, 0.0),
-            **{f"sd_{factor}": (tau, 0.0), factor: (share * s.y - loading @ mean, own)},
-        )
-    return collected.moments(), log_evidence
+    some = weights > 1e-14
+    weights, (sigma, tau) = weights[some], nodes[some].T
+    _, mean, covariance = given_sds(s, sigma, tau, prior_sd)
+    noise, between = np.square(sigma)[:, None], np.square(tau)[:, None]
+    share = between / (noise + s.counts * between)
+    # The effects' mean falls with beta at the rate `share * X`.
+    own = share * noise
+    own += share**2 * np.einsum("kij,gi,gj->kg", covariance, s.X, s.X, optimize=True)
+    effects_mean = share * (s.y - mean @ s.X.T)
+    moments = {
+        "beta": _mixed(weights, mean, np.diagonal(covariance, axis1=1, axis2=2)),
+        "sigma": _mixed(weights, sigma, 0.0),
+        f"sd_{factor}": _mixed(weights, tau, 0.0),
+        factor: _mixed(weights, effects_mean, own),
+    }
+    return moments, log_evidence
 
 
 def _start(s: Sums) -> np.ndarray:
@@ -165,15 +171,15 @@ def _start(s: Sums) -> np.ndarray:
 
 
 def grid(
-    log_density: Callable[[np.ndarray], float], start: np.ndarray, step: float
+    log_density: Callable[[np.ndarray], np.ndarray], start: np.ndarray, step: float
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """A rectangular grid that holds a density of one mode, and the log density on it.
 
-    On the whole line the trapezoidal rule converges faster than any power of the step.
+    ``log_density`` takes points (K, d). On the whole line the trapezoidal rule converges faster than any power of the step.
     """
     from scipy.optimize import minimize
 
-    mode = minimize(lambda x: -log_density(x), start, method="Nelder-Mead").x
+    mode = minimize(lambda x: -log_density(x[None])[0], start, method="Nelder-Mead").x
     low, high = mode - 0.02, mode + 0.02
     while True:
         axes = [np.linspace(a, b, 25) for a, b in zip(low, high, strict=True)]
@@ -198,28 +204,14 @@ def grid(
 def _on_grid(log_density, axes: list[np.ndarray]) -> np.ndarray:
     shape = tuple(axis.size for axis in axes)
     nodes = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
-    return np.array([log_density(x) for x in nodes]).reshape(shape)
+    return log_density(nodes).reshape(shape)
 
 
-class _Mixture:
-    """Moments of a mixture, component by component."""
-
-    def __init__(self):
-        self.first: dict[str, np.ndarray] = {}
-        self.second: dict[str, np.ndarray] = {}
-
-    def add(self, weight: float, **parts: tuple[np.ndarray | float, np.ndarray | float]) -> None:
-        """Add a component with the mean and variance of every variable."""
-        for name, (mean, variance) in parts.items():
-            self.first[name] = self.first.get(name, 0.0) + weight * np.asarray(mean)
-            square = np.asarray(variance) + np.square(mean)
-            self.second[name] = self.second.get(name, 0.0) + weight * square
-
-    def moments(self) -> dict[str, Moments]:
-        return {
-            name: Moments(mean, np.sqrt(np.maximum(self.second[name] - mean**2, 0.0)))
-            for name, mean in self.first.items()
-        }
+def _mixed(weights: np.ndarray, means: np.ndarray, variances: np.ndarray | float) -> Moments:
+    """Moments of a mixture of K components with means and variances (K, ...)."""
+    mean = np.tensordot(weights, means, 1)
+    square = np.tensordot(weights, np.square(means) + variances, 1)
+    return Moments(mean, np.sqrt(np.maximum(square - mean**2, 0.0)))
 
 
 # --- eight schools --------------------------------------------------------------------------------
@@ -255,29 +247,28 @@ def eight_schools_reference(
     """Moments of ``mu``, ``tau`` and ``theta`` and the log evidence, by quadrature over log tau."""
     y, errors = SCHOOL_EFFECTS, SCHOOL_ERRORS
 
-    def given_tau(tau: float) -> tuple[float, float, float]:
-        variance = errors**2 + tau**2
-        precision = (1.0 / variance).sum() + mean_scale**-2
-        mean = (y / variance).sum() / precision
-        log_p = -0.5 * (np.log(2.0 * math.pi * variance) + y**2 / variance).sum()
-        return (
-            log_p + 0.5 * (mean**2 * precision - math.log(mean_scale**2 * precision)),
-            mean,
-            precision,
-        )
+    def given_tau(tau: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        variance = errors**2 + tau[:, None] ** 2
+        precision = (1.0 / variance).sum(axis=1) + mean_scale**-2
+        mean = (y / variance).sum(axis=1) / precision
+        log_p = -0.5 * (np.log(2.0 * math.pi * variance) + y**2 / variance).sum(axis=1)
+        log_p += 0.5 * (mean**2 * precision - np.log(mean_scale**2 * precision))
+        return log_p, mean, precision
 
-    def log_density(x: np.ndarray) -> float:
-        tau = math.exp(x[0])
-        prior = math.log(2.0 / sd_scale) - 0.5 * (LOG_2PI + (tau / sd_scale) ** 2) + x[0]
+    def log_density(x: np.ndarray) -> np.ndarray:
+        tau = np.exp(x[:, 0])
+        prior = math.log(2.0 / sd_scale) - 0.5 * (LOG_2PI + (tau / sd_scale) ** 2) + x[:, 0]
         return given_tau(tau)[0] + prior
 
     (axis,), log_p = grid(log_density, np.array([math.log(sd_scale)]), step)
-    collected = _Mixture()
-    for x, weight in zip(axis, np.exp(log_p - logsumexp(log_p)), strict=True):
-        tau = math.exp(x)
-        _, mean, precision = given_tau(tau)
-        shrink = tau**2 / (errors**2 + tau**2)
-        theta = shrink * y + (1.0 - shrink) * mean
-        spread = shrink * errors**2 + (1.0 - shrink) ** 2 / precision
-        collected.add(weight, mu=(mean, 1.0 / precision), tau=(tau, 0.0), theta=(theta, spread))
-    return collected.moments(), float(logsumexp(log_p) + math.log(axis[1] - axis[0]))
+    weights, tau = np.exp(log_p - logsumexp(log_p)), np.exp(axis)
+    _, mean, precision = given_tau(tau)
+    shrink = tau[:, None] ** 2 / (errors**2 + tau[:, None] ** 2)
+    theta = shrink * y + (1.0 - shrink) * mean[:, None]
+    spread = shrink * errors**2 + (1.0 - shrink) ** 2 / precision[:, None]
+    moments = {
+        "mu": _mixed(weights, mean, 1.0 / precision),
+        "tau": _mixed(weights, tau, 0.0),
+        "theta": _mixed(weights, theta, spread),
+    }
+    return moments, float(logsumexp(log_p) + math.log(axis[1] - axis[0]))

@@ -10,10 +10,11 @@ import numpy as np
 
 from scipy.linalg import solve_triangular
 from scipy.spatial import cKDTree
-from scipy.special import logsumexp, ndtri
+from scipy.special import ndtri
 
 from amc_pymc.abc_tree.adjust import LogDensity
 from amc_pymc.abc_tree.axes import from_normal
+from amc_pymc.logweights import log_mean_exp
 
 __all__ = ["SmoothingKernel", "fit_smoothing", "smooth_draws"]
 
@@ -278,13 +279,12 @@ def _left_out(
     at = np.linalg.solve(kernel.shrink, centres[compared].T)
     along = (precision @ centres[..., None])[..., 0]
     products = (at[:, None] * at).reshape(-1, at.shape[1])
-    squares = (
-        precision.reshape(len(precision), -1) @ products
-        - 2.0 * along @ at
-        + np.einsum("ni,ni->n", along, centres)[:, None]
-    )
     log_det = np.linalg.slogdet(inverse)[1] - np.linalg.slogdet(kernel.shrink)[1]
     with np.errstate(divide="ignore"):
-        log_f = np.log(weight)[:, None] - 0.5 * squares + log_det[:, None]
+        constant = np.log(weight) + log_det - 0.5 * np.vecdot(along, centres)
+    log_f = along @ at
+    log_f += precision.reshape(len(precision), -1) @ (-0.5 * products)  # (1, m) or (n, m)
+    log_f += constant[:, None]
     log_f[compared, np.arange(len(compared))] = -math.inf
-    return logsumexp(log_f, axis=0) - np.log1p(-weight[compared])
+    total = log_mean_exp(log_f, axis=0) + math.log(len(x))
+    return total - np.log1p(-weight[compared])

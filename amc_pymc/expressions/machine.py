@@ -32,9 +32,9 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from amc_pymc.expressions.functions import CALLED
-from amc_pymc.jit import source_digest
+from amc_pymc.jit import kernel_folder, source_digest
 
-__all__ = ["Printed", "call", "function_name", "kernel_folder"]
+__all__ = ["Printed", "call", "function_name"]
 
 _log = logging.getLogger("amc_pymc")
 #: What names of printed functions begin with; a hash takes its place in the process.
@@ -158,12 +158,6 @@ def _number_function(name: str):
 
 
 # --- on disk ----------------------------------------------------------------------------------------
-
-
-def kernel_folder() -> Path:
-    """Where compiled kernels are kept: ``AMC_PYMC_CACHE`` or the user's cache folder."""
-    root = os.environ.get("AMC_PYMC_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "amc_pymc"
 
 
 def _from_disk(digest: str):

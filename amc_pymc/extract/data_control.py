@@ -26,11 +26,11 @@ from pytensor.gradient import pushforward
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.type import TensorType
 
-from amc_pymc.extract.bound import bound_function
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.native import compile_graph, native_function
 from amc_pymc.extract.printed_control import PrintedControl, printed_control
 from amc_pymc.extract.rows import RowLogp
+from amc_pymc.first_class import bound_function
 from amc_pymc.jit import njit
 from amc_pymc.proxies import DataProxy, bin_moments, outlying_rows, quantile_bins
 from amc_pymc.row_kernels import data_control

@@ -18,7 +18,6 @@ from numba import types
 from pytensor.gradient import pushforward
 from pytensor.graph.replace import clone_replace
 
-from amc_pymc.extract.bound import bound_function
 from amc_pymc.extract.native import (
     callback_error,
     callback_function,
@@ -34,6 +33,7 @@ from amc_pymc.extract.rows import (
     CallbackRows,
     RowLogp,
 )
+from amc_pymc.first_class import bound_function
 from amc_pymc.proxies import ResidualSummary
 
 __all__ = ["ModelDensities", "RowDensities"]

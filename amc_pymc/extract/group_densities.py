@@ -10,9 +10,9 @@ import numpy as np
 
 from numba import types
 
-from amc_pymc.extract.bound import bound_function
 from amc_pymc.extract.groups import Groups, effects_at
 from amc_pymc.extract.rest import RestDensities
+from amc_pymc.first_class import bound_function
 from amc_pymc.marginals import GroupKernels, hermite_nodes, printed_groups, state_nodes
 from amc_pymc.row_store import AROUND
 

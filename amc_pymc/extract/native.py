@@ -8,19 +8,22 @@ function must keep the arrays alive.
 
 from __future__ import annotations
 
-import itertools
+import ctypes
+import math
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytensor
 
-from numba import carray, cfunc, njit, objmode, types
+from numba import carray, cfunc, types
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.math import tri_gamma
 
-from amc_pymc.extract.bound import pointer
+from amc_pymc.expressions.machine import call
+from amc_pymc.first_class import BoundFunction, bound_function, pointer
+from amc_pymc.jit import njit
 
 __all__ = [
     "callback_error",
@@ -152,42 +155,60 @@ def _define(arguments, data, body, names, signature, keep_alive):
 
 # --- Python callbacks ---------------------------------------------------------------------------
 
-_callbacks: dict[int, Callable] = {}
-_errors: dict[int, BaseException] = {}
-_handles = itertools.count()
+
+class _Callback:
+    """A Python function at an address, with the exception that it raised last."""
+
+    _KIND = ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, *3 * [ctypes.c_int64]
+    )
+
+    def __init__(self, function: Callable):
+        self.function = function
+        self.error: BaseException | None = None
+        self.native = self._KIND(self._call)
+        self.address = ctypes.cast(self.native, ctypes.c_void_p).value
+
+    def _call(self, points, rows, out, k, d, m) -> None:
+        found = _view(ctypes.c_double, out, (k, m))
+        try:
+            given = _view(ctypes.c_double, points, (k, d)).copy()
+            found[:] = self.function(given, _view(ctypes.c_int64, rows, (m,)).copy())
+        except BaseException as error:  # an interrupt, too, which ctypes would print and forget
+            self.error = self.error or error
+            found[:] = np.nan
 
 
-def _call(handle, points, rows):
-    try:
-        return np.ascontiguousarray(_callbacks[handle](points, rows), dtype=np.float64)
-    except BaseException as error:
-        _errors.setdefault(handle, error)
-        return np.full((points.shape[0], rows.size), np.nan)
+def _view(kind, address: int | None, shape: tuple[int, ...]) -> np.ndarray:
+    """The array at an address, None where it is empty."""
+    size = math.prod(shape)
+    if not size:
+        return np.empty(shape, kind)
+    return np.ctypeslib.as_array((kind * size).from_address(address)).reshape(shape)
 
 
-@njit
-def _ask(handle, points, rows):  # Numba cannot compile objmode inside a cfunc itself
-    with objmode(out="float64[:, ::1]"):
-        out = _call(handle, points, rows)
+@njit(cache=True)
+def ask_callback(points, centre, rows, place):
+    """Ask a Python function, at place[0], for values (K, m) at points (K, D)."""
+    out = np.empty((points.shape[0], rows.size))
+    call(place[0], points, rows, out, points.shape[0], points.shape[1], rows.size)
     return out
 
 
-def callback_function(function: Callable, signature):
-    """First-class Numba function that calls Python: ``function(points, rows) -> (K, m)``.
+def callback_function(function: Callable, signature) -> BoundFunction:
+    """First-class function that calls Python: ``function(points, rows) -> (K, m)``.
 
     An exception inside ``function`` becomes NaN values; :func:`callback_error` returns it.
     """
-    handle = next(_handles)
-    _callbacks[handle] = function
-
-    def native(points, centre, rows):
-        return _ask(handle, points, rows)
-
-    compiled = cfunc(signature)(native)
-    compiled.handle = handle
-    return compiled
+    callback = _Callback(function)
+    place = np.array([callback.address], np.int64)
+    return bound_function(ask_callback, signature, [place], callback)
 
 
 def callback_error(native) -> BaseException | None:
     """Exception raised in a Python callback since the last call of this function, if any."""
-    return _errors.pop(getattr(native, "handle", -1), None)
+    callback = getattr(native, "kept", (None,))[-1]
+    if not isinstance(callback, _Callback):
+        return None
+    error, callback.error = callback.error, None
+    return error

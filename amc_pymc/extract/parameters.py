@@ -24,12 +24,12 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import TensorType
 
-from amc_pymc.extract.bound import bound_function
 from amc_pymc.extract.interpreted import interpreted_mode, unrewritten_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
 from amc_pymc.extract.printed_total import printed_map
 from amc_pymc.extract.rows import RowLogp
+from amc_pymc.first_class import bound_function
 
 __all__ = ["ParameterCut", "cut_parameters"]
 

@@ -12,7 +12,6 @@ import pytensor.tensor as pt
 
 from numba import types
 
-from amc_pymc.extract.bound import bound_function
 from amc_pymc.extract.centring import Centring
 from amc_pymc.extract.held import Held
 from amc_pymc.extract.interpreted import interpreted_mode
@@ -20,6 +19,7 @@ from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
 from amc_pymc.extract.printed_total import printed_gradient, printed_total
 from amc_pymc.extract.rows import data_fingerprint, data_names
+from amc_pymc.first_class import bound_function
 
 __all__ = ["RestDensities", "gradient_by"]
 

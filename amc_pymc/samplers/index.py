@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from numba import cfunc
-
 from amc_pymc.jit import njit
 from amc_pymc.proxies import gaussian_factor
-from amc_pymc.racing import NOT_FINITE, REWARDS, Race, make_population
+from amc_pymc.racing import NOT_FINITE, Race, make_population
 from amc_pymc.samplers import metropolis
 from amc_pymc.samplers.adaptation import Moments
 from amc_pymc.samplers.auditing import Auditor, lead, sample_units
 from amc_pymc.samplers.chain import audited
 from amc_pymc.samplers.compiled import entry_point, state_values
 from amc_pymc.samplers.index_kernel import (
-    VALUES,
     IndexRaces,
     IndexStep,
     Models,
@@ -29,6 +25,7 @@ from amc_pymc.samplers.index_kernel import (
 )
 from amc_pymc.samplers.logs import IndexLog, without_room
 from amc_pymc.samplers.metropolis import Metropolis
+from amc_pymc.samplers.model_functions import rewards_of_models, values_of_models
 from amc_pymc.samplers.settings import Audits
 
 __all__ = ["IndexChain", "IndexDecisions", "ModelSpace", "init", "pilot", "report", "step"]
@@ -82,9 +79,9 @@ class ModelSpace:
         rewards = [p.residuals.state_rewards for p in prepared]
         return IndexRaces(
             self.models,
-            rest=_native_models([p.densities.rest for p in prepared], VALUES, sizes),
-            control=_native_models([p.control_native for p in prepared], VALUES, sizes),
-            rewards=_native_models(rewards, REWARDS, sizes, self.models.centres),
+            rest=values_of_models([p.densities.rest for p in prepared], sizes),
+            control=values_of_models([p.control_native for p in prepared], sizes),
+            rewards=rewards_of_models(rewards, sizes, self.models.centres),
             population=population,
             rule=self.race.rule(population.n_raced, len(sizes), zero_sd_decides=zero),
         )
@@ -182,46 +179,6 @@ def report(space: ModelSpace, chain: IndexChain, found: IndexStep) -> dict[str, 
 @njit(cache=True)
 def _known_totals(points, models, control):
     return known_totals(points, models, control)
-
-
-def _native_models(functions, signature, sizes: Sequence[int], centres: np.ndarray | None = None):
-    """First-class function of points (K, 1 + D) that asks the model each point belongs to.
-
-    The first entry of a point is the number of its model, the next ones are its parameters.
-
-    Parameters
-    ----------
-    functions : sequence of first-class functions
-        One per model: ``theta (D_k,) -> float``, or, if there are ``centres``, ``(points, centre,
-        rows (m,)) -> (K, m)``.
-    signature : numba signature
-        ``points -> (K,)``, or ``(points, centre, rows) -> (K, m)``; the centre is not used.
-    sizes : sequence of int
-        Parameters D_k of each model.
-    centres : (sum D_k,) array, optional
-        Expansion points of all models one after the other.
-    """
-    ends = np.cumsum(sizes)
-    names: dict[str, Any] = {"empty": np.empty, "int64": np.int64}
-    shape = "points.shape[0]" if centres is None else "(points.shape[0], rows.size)"
-    lines = [
-        f"def native({'points' if centres is None else 'points, unused, rows'}):",
-        f"    out = empty({shape})",
-        "    for a in range(points.shape[0]):",
-    ]
-    for k, (function, size) in enumerate(zip(functions, sizes)):
-        names[f"model{k}"] = function
-        lines.append(f"        {'el' if k else ''}if int64(points[a, 0]) == {k}:")
-        if centres is None:
-            lines.append(f"            out[a] = model{k}(points[a, 1:{1 + size}].copy())")
-        else:
-            names[f"centre{k}"] = np.ascontiguousarray(centres[ends[k] - size : ends[k]])
-            theta = f"points[a : a + 1, 1:{1 + size}].copy()"
-            lines.append(f"            out[a] = model{k}({theta}, centre{k}.copy(), rows)[0]")
-    exec("\n".join([*lines, "    return out"]), names)
-    native = cfunc(signature)(names["native"])
-    native.keep_alive = list(functions)  # type: ignore[attr-defined]
-    return native
 
 
 def _describe(samplers, sizes, width) -> tuple[Models, np.ndarray]:

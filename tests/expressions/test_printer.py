@@ -11,8 +11,9 @@ import pytest
 from numba import njit
 
 from amc_pymc.expressions import GROUP, LOCAL, ROW, Graph, machine
-from amc_pymc.expressions.machine import Printed, call, kernel_folder
+from amc_pymc.expressions.machine import Printed, call
 from amc_pymc.expressions.printer import Printer, Stages
+from amc_pymc.jit import kernel_folder
 from tests.expressions.printing import compiled, staged
 from tests.expressions.random_graphs import Grower
 from tests.expressions.test_graph import leaves

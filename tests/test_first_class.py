@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from numba import njit, types
+from numba import cfunc, njit, typeof, types
+from numba.core import event
 
-from amc_pymc.extract import bound
-from amc_pymc.extract.bound import bound_function, printed_module
+from amc_pymc.first_class import address_of, bound_function, caller, printed_module
 
 SIGNATURE = types.float64(types.float64[::1])
 SOURCE = '''"""A kernel to bind."""
@@ -77,20 +77,58 @@ def test_arrays_are_kept_alive(kernel):
     assert call(function, X) == pytest.approx(expected(*arrays(1)), rel=1e-14)
 
 
-def test_a_full_table(kernel, monkeypatch):
-    monkeypatch.setattr(bound, "_LINES", 2)
-    module = printed_module(SOURCE + "\nOTHER = True\n")
-    kept = [bound_function(module.weighted, SIGNATURE, list(arrays(k))) for k in range(2)]
-    with pytest.raises(RuntimeError, match="more than 2 models"):
-        bound_function(module.weighted, SIGNATURE, list(arrays(2)))
-    assert call(kept[0], X) == pytest.approx(expected(*arrays(0)), rel=1e-14)
+def test_stubs_are_used_again(kernel):
+    """Notebooks make models by the hundred, of which few live at the same time."""
+    kept = [bound_function(kernel, SIGNATURE, list(arrays(k))) for k in range(2)]
+    seen = set()
+    for k in range(20):
+        function = bound_function(kernel, SIGNATURE, list(arrays(k)))
+        seen.add(address_of(function))
+        assert call(function, X) == pytest.approx(expected(*arrays(k)), rel=1e-14)
+        del function
+        gc.collect()
+    assert len(seen) == 1
+    assert call(kept[1], X) == pytest.approx(expected(*arrays(1)), rel=1e-14)
+
+
+def test_functions_of_a_second_line_are_not_compiled(kernel):
+    """However many live at the same time."""
+    kept = [bound_function(kernel, SIGNATURE, list(arrays(0)))]
+    with event.install_recorder("numba:compile") as recorder:
+        kept += [bound_function(kernel, SIGNATURE, list(arrays(k))) for k in range(1, 5)]
+    assert not recorder.buffer
+    for k, function in enumerate(kept):
+        assert call(function, X) == pytest.approx(expected(*arrays(k)), rel=1e-14)
+
+
+def test_functions_of_one_signature_are_one_type(kernel):
+    """So that loops are compiled once, for those of Numba too."""
+    kept = [bound_function(kernel, SIGNATURE, list(arrays(k))) for k in range(2)]
+    assert typeof(kept[0]) == typeof(kept[1]) == typeof(cfunc(SIGNATURE)(lambda x: x[0]))
+
+
+ASK = caller(SIGNATURE)
+
+
+@njit
+def ask_all(addresses, x):
+    return [ASK(addresses[k], (x,)) for k in range(addresses.size)]
+
+
+def test_calls_by_address(kernel):
+    functions = [
+        bound_function(kernel, SIGNATURE, list(arrays(2))),
+        cfunc(SIGNATURE)(lambda x: x[1]),
+    ]
+    found = ask_all(np.array([address_of(f) for f in functions]), X)
+    assert found == pytest.approx([expected(*arrays(2)), X[1]], rel=1e-14)
 
 
 PROGRAM = f"""
 import numpy as np
 from numba import types
 from numba.core import event
-from amc_pymc.extract.bound import bound_function, printed_module
+from amc_pymc.first_class import address_of, bound_function, caller, printed_module
 
 kernel = printed_module({SOURCE!r}).weighted
 arrays = np.ones(2), np.ones((SIZE, 2)), np.array([0])
