@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from numba import cfunc
 
 from amc_pymc.samplers.compiled import entry_point
 
@@ -32,3 +36,12 @@ def _kind(value: Any) -> Any:
     if isinstance(value, bool | int | float | np.generic | np.random.Generator):
         return type(value)
     return value  # functions are types of their own, or first-class ones, whose type is their signature's
+
+
+def compiled_on_first_use(signature) -> Callable:
+    """Decorator for ``numba.cfunc`` in a module that workers import without running its tests: ``f()`` is the function."""
+
+    def decorate(function: Callable) -> Callable:
+        return functools.cache(lambda: cfunc(signature)(function))
+
+    return decorate

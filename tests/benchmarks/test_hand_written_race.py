@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from numba import cfunc
+from compiled_calls import compiled_on_first_use
 from scipy import stats
 
 from amc_pymc import NormalRace
@@ -24,7 +24,7 @@ def row_changes(x, x_new, rows):
     return np.logaddexp(0, -here) - np.logaddexp(0, -there) - p * u + 0.5 * p * (1 - p) * u * v
 
 
-@cfunc(REWARDS)
+@compiled_on_first_use(REWARDS)
 def rewards(points, centre, rows):
     out = np.zeros((2, rows.size))
     for j in range(rows.size):
@@ -87,7 +87,7 @@ def test_verdicts_are_those_of_the_package():
         bias = -scatter.mean() + scatter.std() * np.random.default_rng(k).normal(0, 0.2)
         found = decide(x, x_new, bias, rule, marked, np.random.default_rng(k))
         args = np.stack([x, x_new]), CENTRE, np.array([0.0, bias])
-        other = race(rewards, *args, population, rule, np.random.default_rng(k))
+        other = race(rewards(), *args, population, rule, np.random.default_rng(k))
         assert found == (other.winner == 1, other.rows, other.rounds)
         assert not marked.any()
         rounds.add(found[2])

@@ -13,6 +13,8 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
+from numba import njit
+
 from amc_pymc.extract import extract_rows
 from amc_pymc.extract.densities import RowDensities
 from amc_pymc.extract.parameters import cut_parameters
@@ -227,13 +229,12 @@ def test_a_map_that_is_not_printed(monkeypatch):
 
 def native(cut, x):
     """Called from compiled code, one entry at a time."""
-    from numba import njit
-
-    @njit
-    def ask(f, x):
-        return f(x)
-
     return ask(cut.native, x)
+
+
+@njit
+def ask(f, x):
+    return f(x)
 
 
 @every

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from compiled_calls import called_often
-from numba import cfunc
+from compiled_calls import called_often, compiled_on_first_use
 
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.racing import (
@@ -23,7 +22,7 @@ from amc_pymc.racing import (
 from amc_pymc.racing.lil_ucb import upper_half_width
 
 
-@cfunc(REWARDS)
+@compiled_on_first_use(REWARDS)
 def from_table(points, centre, rows):
     """Rewards out of a table (K, N), flat, handed over as the centre: arm k is points[k, 0]."""
     n_rows = int(points[0, 1])
@@ -44,7 +43,7 @@ def run(table, rng, bias=None, exact=(), population=None, **kwargs):
     bias = np.zeros(n_arms) if bias is None else np.asarray(bias, float)
     population = population or make_population(n_rows, exact)
     rule = lil_rule(population.n_raced, n_arms, **kwargs)
-    return _race(from_table, points, table.ravel(), bias, population, rule, rng)
+    return _race(from_table(), points, table.ravel(), bias, population, rule, rng)
 
 
 def test_half_width_by_hand():

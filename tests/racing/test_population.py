@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from numba import cfunc
+from compiled_calls import compiled_on_first_use
 from scipy.stats import chi2
 
 from amc_pymc.racing import REWARDS, make_population, normal_rule, race
@@ -23,7 +23,7 @@ def chi_square_level(counts, probabilities):
     return chi2.sf(np.sum((counts - expected) ** 2 / expected), counts.size - 1)
 
 
-@cfunc(REWARDS)
+@compiled_on_first_use(REWARDS)
 def alternating(points, centre, rows):
     """Row n is worth points[1, 0] plus or minus one, -inf if its number is points[1, 1]."""
     out = np.zeros((points.shape[0], rows.size))
@@ -131,7 +131,7 @@ def test_the_bitmap_is_put_back_after_a_race(batch_size, special):
     for lead in (0.0, 0.01, 0.05, -0.3, 2.0):
         points = np.array([[0.0, 0.0, 0.0], [lead, rng.integers(1, 9_000), special]])
         rule = normal_rule(9_997, 2, batch_size=batch_size)
-        race(alternating, points, np.zeros(1), np.zeros(2), population, rule, rng)
+        race(alternating(), points, np.zeros(1), np.zeros(2), population, rule, rng)
         np.testing.assert_array_equal(population.marked, base)
 
 
@@ -150,7 +150,7 @@ def test_everything_may_be_taken_out():
     points = np.array([[0.0, 0.0, 0.0], [1.0, -1.0, 0.0]])
     for bias, winner in ((0.1, 1), (-0.1, 0)):
         result = race(
-            alternating,
+            alternating(),
             points,
             np.zeros(1),
             np.array([0.0, bias]),

@@ -4,8 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from compiled_calls import called_often
-from numba import cfunc
+from compiled_calls import called_often, compiled_on_first_use
 from scipy.stats import norm
 
 from amc_pymc.bounds import b_normal, crossing_probability, expected_rows
@@ -22,7 +21,7 @@ from amc_pymc.racing.population import draw_rows, forget_rows
 from amc_pymc.racing.rules import schedule
 
 
-@cfunc(REWARDS)
+@compiled_on_first_use(REWARDS)
 def from_table(points, centre, rows):
     """Rewards out of a table (K, N) that is handed over, flat, as the centre: arm k is points[k, 0]."""
     n_rows = int(points[0, 1])
@@ -54,7 +53,7 @@ def run(table, rule, rng, bias=None, exact=(), population=None) -> RaceResult:
     points = np.column_stack([np.arange(n_arms), np.full(n_arms, n_rows)]).astype(float)
     bias = np.zeros(n_arms) if bias is None else np.asarray(bias, float)
     population = population or make_population(n_rows, exact)
-    return _race(from_table, points, table.ravel(), bias, population, rule, rng)
+    return _race(from_table(), points, table.ravel(), bias, population, rule, rng)
 
 
 def normal_scores(n_rows, rng):

@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from compiled_calls import called_often
-from numba import cfunc, njit
+from compiled_calls import called_often, compiled_on_first_use
+from numba import njit
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -31,7 +31,7 @@ from amc_pymc.racing.population import draw_rows, forget_rows
 KAPPA = 7 / 3 + 3 / math.sqrt(2)
 
 
-@cfunc(REWARDS)
+@compiled_on_first_use(REWARDS)
 def from_table(points, centre, rows):
     """Rewards out of a table (K, N), flat, handed over as the centre: arm k is points[k, 0]."""
     n_rows = int(points[0, 1])
@@ -57,7 +57,7 @@ def run(table, rule, rng, bias=None):
     n_arms, n_rows = table.shape
     points = np.column_stack([np.arange(n_arms), np.full(n_arms, n_rows)]).astype(float)
     bias = np.zeros(n_arms) if bias is None else np.asarray(bias, float)
-    return _race(from_table, points, table.ravel(), bias, make_population(n_rows), rule, rng)
+    return _race(from_table(), points, table.ravel(), bias, make_population(n_rows), rule, rng)
 
 
 def run_many(n, table, rule, rng, bias=None):
@@ -67,7 +67,7 @@ def run_many(n, table, rule, rng, bias=None):
     bias = np.zeros(n_arms) if bias is None else np.asarray(bias, float)
     out = np.empty((n, 4), np.int64)
     population = make_population(n_rows)
-    races(n, from_table, points, table.ravel(), bias, population, rule, rng, out)
+    races(n, from_table(), points, table.ravel(), bias, population, rule, rng, out)
     return out
 
 

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from numba import cfunc, types
+from compiled_calls import compiled_on_first_use
+from numba import types
 from scipy.stats import binom, chisquare, norm
 from scipy.stats import t as student_t
 
@@ -30,7 +31,7 @@ DELTA = 0.05
 EVERYTHING = make_sums_rule(DELTA, first=10**9)
 
 
-@cfunc(types.float64[::1](types.int64, types.int64[::1], CONTEXT))
+@compiled_on_first_use(types.float64[::1](types.int64, types.int64[::1], CONTEXT))
 def from_table(arm, rows, context):
     """Rewards out of a table by label; the second array counts what has been read."""
     table, reads = context
@@ -49,7 +50,7 @@ def run(tables, bias, rule=None, seed=0, arms=None, rng=None):
     reads = np.zeros(flat.size)
     rng = rng or np.random.default_rng(seed)
     rule = rule or make_sums_rule(DELTA)
-    found = race_sums(from_table, (flat, reads), arms, np.asarray(bias, float), rule, rng)
+    found = race_sums(from_table(), (flat, reads), arms, np.asarray(bias, float), rule, rng)
     return found, reads[:-1]
 
 
@@ -74,7 +75,7 @@ def error_at_equal_sums(sizes, first, student, kind="normal", races=4000):
     for r in range(races):
         bias = np.zeros(len(sizes))
         bias[r % len(sizes)] = 1e-9
-        found = race_sums(from_table, context, arms, bias, rule, rng)
+        found = race_sums(from_table(), context, arms, bias, rule, rng)
         wrong += found.winner != r % len(sizes)
     return wrong, races
 

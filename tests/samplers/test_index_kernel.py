@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from compiled_calls import called_often
+from compiled_calls import called_often, compiled_on_first_use
 from numba import cfunc
 from scipy import stats
 
@@ -67,7 +67,7 @@ def prior_log(k, theta):
     return normal_log(theta, 0.0, 1.0 + k).sum()
 
 
-@cfunc(VALUES)
+@compiled_on_first_use(VALUES)
 def rest(points):
     out = np.empty(points.shape[0])
     for a in range(points.shape[0]):
@@ -79,12 +79,12 @@ def rest(points):
     return out
 
 
-@cfunc(VALUES)
+@compiled_on_first_use(VALUES)
 def no_control(points):
     return np.zeros(points.shape[0])
 
 
-@cfunc(VALUES)
+@compiled_on_first_use(VALUES)
 def some_control(points):
     """The population sum of what ``rewards(control=True)`` leaves out."""
     out = np.empty(points.shape[0])
@@ -161,7 +161,7 @@ def setup(
     make = normal_rule if normal else exact_rule
     rule = make(population.n_raced, M, **({"batch_size": 10} if normal else {}))
     reward = rewards(taylor=taylor, control=control is some_control, **bad)
-    races = IndexRaces(models(taylor), own_rest, control, reward, population, rule)
+    races = IndexRaces(models(taylor), own_rest(), control(), reward, population, rule)
     log = IndexLog.empty(0, M, D) if log is None else log
     log_rng = as_generator(99)
 
@@ -293,7 +293,7 @@ def test_a_race_errs_at_most_as_often_as_promised():
 # --- impossible models --------------------------------------------------------------------------
 
 
-@cfunc(VALUES)
+@compiled_on_first_use(VALUES)
 def rest_without_middle(points):
     out = np.zeros(points.shape[0])
     for a in range(points.shape[0]):
@@ -302,7 +302,7 @@ def rest_without_middle(points):
     return out
 
 
-@cfunc(VALUES)
+@compiled_on_first_use(VALUES)
 def rest_nan_but_first(points):
     out = np.zeros(points.shape[0])
     for a in range(points.shape[0]):

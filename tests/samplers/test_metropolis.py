@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from compiled_calls import called_often
+from compiled_calls import called_often, compiled_on_first_use
 from numba import cfunc
 from proposals.test_proposals import conditional
 from scipy import stats
@@ -59,13 +59,13 @@ POSTERIOR = [
 ]
 
 
-@cfunc(LOGP)
+@compiled_on_first_use(LOGP)
 def log_prior(x):
     """Gamma priors of two rates, on the log scale."""
     return np.sum(SHAPE * x - RATE * np.exp(x))
 
 
-@cfunc(GRADIENT)
+@compiled_on_first_use(GRADIENT)
 def log_prior_gradient(x):
     return SHAPE - RATE * np.exp(x)
 
@@ -104,7 +104,7 @@ def poisson_rows(taylor):
 
     all_of_them = np.arange(SHAPE.size)
     return Densities(
-        rewards, log_prior, log_prior_gradient, row_gradient, as_they_are, no_control,
+        rewards, log_prior(), log_prior_gradient(), row_gradient, as_they_are, no_control,
         all_of_them, no_gradient,
     )  # fmt: skip
 
@@ -287,12 +287,12 @@ PRECISION = np.array([[4.0, 1.0, -0.5], [1.0, 2.0, 0.3], [-0.5, 0.3, 1.0]])
 CENTRE = np.array([1.0, -2.0, 0.5])
 
 
-@cfunc(LOGP)
+@compiled_on_first_use(LOGP)
 def log_normal_density(x):
     return -0.5 * np.dot(x - CENTRE, PRECISION @ (x - CENTRE))
 
 
-@cfunc(REWARDS)
+@compiled_on_first_use(REWARDS)
 def nothing(points, centre, rows):
     return np.zeros((2, rows.size))
 
@@ -300,7 +300,7 @@ def nothing(points, centre, rows):
 def gaussian_transit(starts, n, moves, rng):
     """Transitions on that posterior, of which no row knows anything."""
     densities = Densities(
-        nothing, log_normal_density, no_gradient, no_row_gradient, as_they_are, no_control,
+        nothing(), log_normal_density(), no_gradient, no_row_gradient, as_they_are, no_control,
         np.arange(3), no_gradient,
     )  # fmt: skip
     return transit(starts, n, densities, no_surrogate(np.zeros(3)), make_population(4), moves, rng)
