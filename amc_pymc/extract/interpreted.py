@@ -6,10 +6,14 @@ from pytensor.compile.mode import Mode
 
 __all__ = ["interpreted_mode", "unrewritten_mode"]
 
+#: Rewrites of sums and products, which take minutes for the hundred terms of a recursion and gain little here.
+_SLOW = ("local_add_canonizer", "local_mul_canonizer", "local_greedy_distributor")
+
 
 def interpreted_mode() -> Mode:
     """Mode for graphs that run a handful of times, log densities among them."""
-    return Mode(linker="py", optimizer="fast_compile").excluding("BlasOpt", "blas", "cxx_only")
+    mode = Mode(linker="py", optimizer="fast_compile")
+    return mode.excluding("BlasOpt", "blas", "cxx_only", *_SLOW)
 
 
 def unrewritten_mode() -> Mode:

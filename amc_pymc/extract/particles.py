@@ -68,6 +68,8 @@ _SMALLEST_CHUNK, _LARGEST_CHUNK = 64, 4096
 #: Prior draws that are looked at, how many of them may be nan, and at how many of them batched graphs
 #: are compared with the model's own.
 _DRAWN, _LOST, _CHECKED = 64, 4, 3
+#: Operations on arrays up to which a graph that is not printed is compiled.
+_MOST_COMPILED = 1_000
 #: What is made when it is first asked for.
 _MADE = ("_printed", "_values", "_gradients")
 #: Priors that have no density.
@@ -302,10 +304,10 @@ class ParticleDensities:
         if self._printed is not None:
             return lambda xs: np.concatenate([part.values(xs) for part in self._printed])
         if self.fallback is not None:
-            fn = compile_graph([self._x], [t.astype("float64") for t in self._terms])
+            fn = _function([self._x], [t.astype("float64") for t in self._terms])
             return lambda xs: np.array([fn(x) for x in xs], float).reshape(-1, 2).T
         xs, terms = self._batched()
-        return compile_graph([xs], terms)
+        return _function([xs], terms)
 
     @cached_property
     def _gradients(self):
@@ -315,7 +317,7 @@ class ParticleDensities:
             return self._gradients_one_by_one()
         try:
             xs, terms = self._batched()
-            return compile_graph([xs], [*terms, *(_gradient(t.sum(), xs) for t in terms)])
+            return _function([xs], [*terms, *(_gradient(t.sum(), xs) for t in terms)])
         except Exception as error:
             raise_if_signalled(error)
             found = self._gradients_one_by_one()  # if there are any
@@ -336,13 +338,23 @@ class ParticleDensities:
 
     def _gradients_one_by_one(self):
         terms = [t.astype("float64") for t in self._terms]
-        fn = compile_graph([self._x], [*terms, *(_gradient(t, self._x) for t in terms)])
+        fn = _function([self._x], [*terms, *(_gradient(t, self._x) for t in terms)])
 
         def many(xs):
             found = [fn(x) for x in xs]
             return [np.array([f[i] for f in found]) for i in range(4)]
 
         return many
+
+
+def _function(inputs: list, outputs: list):
+    """A function of some graphs, compiled unless they are so large that this takes minutes."""
+    size = len({v.owner for v in ancestors(outputs)})
+    if size <= _MOST_COMPILED:
+        return compile_graph(inputs, outputs)
+    _log.info("A graph of %d operations is interpreted: to compile it would take minutes.", size)
+    mode = interpreted_mode().excluding("canonicalize")  # which takes minutes, too
+    return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore", trust_input=True)
 
 
 class _Outputs:
@@ -622,7 +634,9 @@ def _values_of_model(densities: ParticleDensities, xs: np.ndarray) -> np.ndarray
     x, terms = densities._x, densities._terms
     # All rewrites: without them a logistic likelihood underflows where the compiled one does not. But
     # for those that put many terms into one sum: NumPy's functions take at most 32 arrays.
-    mode = Mode(linker="py", optimizer="fast_run").excluding("fusion", "BlasOpt", "cxx_only")
+    mode = Mode(linker="py", optimizer="fast_run").excluding(
+        "fusion", "inplace", "BlasOpt", "cxx_only"
+    )
     mode = mode.excluding("add_mul_fusion", "local_add_canonizer")
     try:
         fn = pytensor.function([x], terms, mode=mode, on_unused_input="ignore")

@@ -30,8 +30,8 @@ from amc_pymc.row_kernels import RowKernels
 __all__ = ["PrintedTerms", "RowTerm", "printed_terms", "row_term"]
 
 _log = logging.getLogger("amc_pymc")
-#: Operations up to which the values and the gradients of a model are printed.
-_MOST_OPERATIONS, _MOST_IN_GRADIENTS = 6_000, 12_000
+#: Operations up to which the values and the gradients of a model are printed: half a minute of compiling.
+_MOST_OPERATIONS, _MOST_IN_GRADIENTS = 12_000, 40_000
 #: Rows from which on a loop over rows is worth while.
 _FEWEST_ROWS = 16
 #: Points in the innermost loop.

@@ -1162,3 +1162,30 @@ def test_transforms_that_cut_the_prior_off():
 
     with pytest.raises(ValueError, match=r"prior draws of 'm_interval__' are nan.*pm.Truncated"):
         extracted(write)
+
+
+def recursion(n):
+    """A chain of two hidden states, summed out step by step."""
+    with pm.Model() as model:
+        rate, stay = pm.Gamma("rate", 3.0, 1.0, shape=2), pm.Beta("stay", 9.0, 1.0)
+        log_p = (np.arange(n) % 4)[:, None] * pt.log(rate) - rate
+        alpha = log_p[0]
+        for t in range(1, n):
+            alpha = pt.logaddexp(alpha + pt.log(stay), alpha[::-1] + pt.log1p(-stay)) + log_p[t]
+        pm.Potential("states", pt.logsumexp(alpha))
+    return model
+
+
+def test_graphs_too_large_to_compile_are_interpreted(monkeypatch, caplog):
+    """Which took minutes for a hundred steps of a recursion, as did the rewrites for a check of them."""
+    printed = extract_particles(recursion(40))
+    x = printed.draw_prior(50, np.random.default_rng(1))
+    monkeypatch.setattr(particles, "printed_terms", lambda x, terms, discrete: None)
+    monkeypatch.setattr(particles, "_MOST_COMPILED", 100)
+    monkeypatch.setattr(particles, "compile_graph", None)
+    with caplog.at_level("INFO", logger="amc_pymc"):
+        found = extract_particles(recursion(40))
+        np.testing.assert_allclose(found.values(x), printed.values(x), rtol=1e-10)
+        for got, wanted in zip(found.gradients(x), printed.gradients(x), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-8, atol=1e-8)
+    assert "is interpreted" in caplog.text and found.fallback is None
