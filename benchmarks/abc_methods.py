@@ -38,6 +38,8 @@ FLAGS: dict[str, Result] = {
     "straight": {"rotate": False},
     "boxes": {"local": False},
     "adjust": {"adjust": "linear"},
+    "auto": {"adjust": "auto"},
+    "learned": {"distance_scale": "learned"},
     "honest": {"honest": True},
     "cart": {"partition": "cart"},
     "dyadic": {"partition": "dyadic"},

@@ -6,7 +6,7 @@
     python benchmarks/abc_peers.py --table abc_peers.jsonl                # tables of what is there
 
 A method is a family and its options, joined by colons. ``tree`` is ``sample_abc_tree``: ``straight``, ``boxes``,
-``cart``, ``dyadic`` and ``adjust`` are options, and so is any number that it takes, as ``prior_share=0.1``; ``rejection`` is
+``cart``, ``dyadic``, ``adjust`` (linear), ``auto`` and ``learned`` (the distance) are options, and so is any number that it takes, as ``prior_share=0.1``; ``rejection`` is
 ``sample_abc_rejection``. Both lower the tolerance as far as the budget goes, unless it is given, as in
 ``tree:tolerance=1``, in units of the problem's epsilon. ``smc`` is ``pm.sample_smc`` with ``pm.Simulator`` and
 its defaults; ``smc:0.3`` has 0.3 times the epsilon. ``pyabc`` is ``pyabc.ABCSMC`` as it comes, and ``pyabc:tuned``
@@ -65,8 +65,8 @@ from models.simulator_suite import EXAMPLES
 #: Observations of each problem; the first is the example's own.
 _OBSERVATIONS = 3
 METHODS = (
-    "tree", "tree:straight", "tree:cart", "tree:adjust",
-    "rejection", "rejection:adjust", "smc", "smc:0.3", "pyabc", "pyabc:tuned",
+    "tree", "tree:straight", "tree:cart", "tree:adjust", "tree:auto",
+    "rejection", "rejection:adjust", "rejection:auto", "smc", "smc:0.3", "pyabc", "pyabc:tuned",
 )  # fmt: skip
 _QUICK: Result = {
     "problems": ["two_moons"],

@@ -235,6 +235,7 @@ def _scale(kernel: Kernel, x: np.ndarray) -> np.ndarray:
     inner = getattr(kernel, "continuous", kernel)
     coordinates = getattr(inner, "coordinates", None)
     moved = x if coordinates is None else x[:, list(coordinates)]
+    moved = moved[np.isfinite(moved).all(axis=1)]  # the others are impossible
     return scale_of(moved, dense=moved.shape[1] <= _DENSE)
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from amc_pymc.evidence.joint import Joint, PriorPath
-from amc_pymc.evidence.search import distinct_ends, searched
+from amc_pymc.evidence.search import distinct_ends, finite, searched
 from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
 from amc_pymc.evidence.watch import Watch
 from amc_pymc.importance import (
@@ -45,7 +45,8 @@ def _uncovered(
     settings: PilotSettings = DEFAULTS,
 ) -> tuple[float, np.ndarray]:
     """Share of the posterior that only the prior's part of the proposal reaches, and points there."""
-    x = path.draw_prior(settings.checked, rng)
+    drawn = path.draw_prior(settings.checked, rng)
+    x = finite(drawn)  # the others are impossible
     log_f = joint.log_density(x)
     log_prior, log_q = joint.log_prior(x), adapted.mixture.log_density(x)
     log_w = log_f - log_mixture_density(log_q, log_prior, DEFENSIVE_SHARE)
@@ -55,6 +56,7 @@ def _uncovered(
         return 0.0, x[:0]
     log_alone = np.where(alone, log_w, -np.inf)
     log_share = math.log(DEFENSIVE_SHARE) + float(log_mean_exp(log_alone)) - adapted.log_mean
+    log_share += math.log(len(x) / len(drawn))
     order = np.argsort(-log_alone)[: min(settings.starts, int(alone.sum()))]
     return math.exp(min(log_share, 0.0)), x[order]
 
@@ -88,7 +90,7 @@ def second_look(
     x = np.concatenate([x, near])
     terms = np.concatenate([terms, *(joint.terms(block) for block in blocks)], axis=1)
     starts = np.concatenate(
-        [heaviest(adapted, x, terms, settings), seen.draw_prior(settings.starts, rng)]
+        [heaviest(adapted, x, terms, settings), finite(seen.draw_prior(settings.starts, rng))]
     )
     return search_again(joint, adapted, laplace, starts, rng, settings)
 
@@ -111,7 +113,8 @@ def _scattered(
     for mean, chol in zip(mixture.means, mixture.choleskys, strict=True):
         away = rng.standard_normal((n, d)) @ chol.T
         if from_prior:
-            away[:from_prior] = path.draw_prior(from_prior, rng) - mean
+            drawn = finite(path.draw_prior(from_prior, rng))
+            away[: len(drawn)] = drawn - mean
         low, high = np.log(settings.second_scales)
         scale = np.exp(rng.uniform(low, high, (n, 1)))
         parts.append(mean + scale * away)

@@ -177,7 +177,8 @@ def adapt_mixture(
     prior_log_density : callable
         Points (n, D) to the log density (n,) of the prior.
     prior_draws : callable
-        ``(n, rng)`` to independent draws (n, D) from the prior; not used if `share` is zero.
+        ``(n, rng)`` to independent draws (n, D) from the prior; not used if `share` is zero. Draws that are not
+        finite have weight zero.
     mixture : StudentTMixture
         Where to start, such as :func:`laplace_components`.
     rng : numpy.random.Generator
@@ -244,7 +245,10 @@ def adapt_mixture(
         x = source.sample(n_per_round - from_prior, rng)
         if from_prior:
             x = np.concatenate([np.asarray(prior_draws(from_prior, rng), float), x])
-        record.add(mixture, source, x, _checked(log_target(x), x))
+        lost = ~np.isfinite(x).all(axis=1)
+        x[lost] = mixture.means[0]  # any place will do
+        values = np.where(lost, -math.inf, _checked(log_target(x), x))
+        record.add(mixture, source, x, values)
         log_drawn = record.log_drawn()
         log_weights = record.log_target - log_drawn
         variances = record.relative_variances(log_weights)

@@ -28,6 +28,8 @@ def test_the_score_is_the_density_of_a_normal_sample():
     wanted = np.log(2.0 * np.pi * (0.98 * normal + 0.02 * prior))
     # A mixture of a thousand kernels of half the variance.
     assert abs(found[0] - wanted) < 0.1
+    nothing = kernel_score(x, np.zeros(len(x)), at, np.array([0.5, 1.0]))
+    np.testing.assert_allclose(nothing, np.log(2.0 * np.pi * 0.02 * prior))
 
 
 def test_auto_regresses_where_that_is_exact():

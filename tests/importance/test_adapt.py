@@ -379,3 +379,22 @@ def test_bad_settings(settings, message):
 def test_a_target_of_the_wrong_shape():
     with pytest.raises(ValueError, match=r"log_target must give shape \(1000,\)"):
         banana()._replace(log_target=lambda x: np.zeros(3)).adapt()
+
+
+def test_prior_draws_that_are_lost_have_no_weight():
+    """A transform cannot reach the edge of a simplex, and small concentrations put prior draws there."""
+
+    class Lossy(Problem):
+        def prior_draws(self, n, rng):
+            x = super().prior_draws(n, rng)
+            x[np.abs(x).max(axis=1) > 5.0] = np.nan  # where the target is negligible
+            return x
+
+    problem = Lossy(*two_modes(2))
+    lost = np.isnan(problem.prior_draws(1000, np.random.default_rng(0))).any(axis=1)
+    assert 0.05 < lost.mean() < 0.9
+    found = problem.adapt(n_per_round=2000)
+    assert np.isfinite(found.log_mean) and np.isfinite(found.mixture.means).all()
+    assert found.relative_variance < 0.5
+    error = 4.0 * math.sqrt(found.relative_variance / found.ess)
+    assert abs(found.log_mean - problem.log_z) < max(error, 0.05)
