@@ -173,7 +173,7 @@ def test_a_potential_and_a_shorter_observed_variable_enter_exactly():
     assert_agree(sample(target.model, step, 5_000), target.references)
 
 
-def test_nuts_moves_one_variable_and_races_the_other():
+def test_nuts_moves_one_variable_and_races_the_other(compiled_by_pytensor):
     """The control variate expands in tau too, which NUTS has moved since."""
     target = normal_gamma(5_000)
     model = target.model
