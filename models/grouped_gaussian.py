@@ -175,7 +175,8 @@ def grid(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """A rectangular grid that holds a density of one mode, and the log density on it.
 
-    ``log_density`` takes points (K, d). On the whole line the trapezoidal rule converges faster than any power of the step.
+    ``log_density`` takes points (K, d). On the whole line the trapezoidal rule converges faster than any power of
+    the step.
     """
     from scipy.optimize import minimize
 

@@ -90,7 +90,7 @@ def test_stubs_are_used_again(kernel):
     assert call(kept[1], X) == pytest.approx(expected(*arrays(1)), rel=1e-14)
 
 
-def test_functions_of_a_second_line_are_not_compiled(kernel):
+def test_further_functions_of_a_kernel_are_not_compiled(kernel):
     """However many live at the same time."""
     kept = [bound_function(kernel, SIGNATURE, list(arrays(0)))]
     with event.install_recorder("numba:compile") as recorder:
@@ -101,7 +101,7 @@ def test_functions_of_a_second_line_are_not_compiled(kernel):
 
 
 def test_functions_of_one_signature_are_one_type(kernel):
-    """So that loops are compiled once, for those of Numba too."""
+    """Loops are compiled once for all of them, and for ``numba.cfunc``."""
     kept = [bound_function(kernel, SIGNATURE, list(arrays(k))) for k in range(2)]
     assert typeof(kept[0]) == typeof(kept[1]) == typeof(cfunc(SIGNATURE)(lambda x: x[0]))
 
@@ -127,7 +127,7 @@ PROGRAM = f"""
 import numpy as np
 from numba import types
 from numba.core import event
-from amc_pymc.first_class import address_of, bound_function, caller, printed_module
+from amc_pymc.first_class import bound_function, printed_module
 
 kernel = printed_module({SOURCE!r}).weighted
 arrays = np.ones(2), np.ones((SIZE, 2)), np.array([0])

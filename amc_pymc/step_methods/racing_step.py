@@ -237,10 +237,10 @@ class RacingStep(BlockedStep):
 
 
 def _keep_to_one_thread() -> None:
-    """In a process of its own a chain has one thread for linear algebra.
+    """Limit linear algebra to one thread in the process of a chain, until the process ends.
 
-    PyMC limits threads in processes that are spawned, not in forked ones, where as many as there are cores, for each chain, wait
-    for each other: matrices are small. The limit lasts as long as the process.
+    PyMC does so in spawned processes only. In forked ones every chain would start as many threads as there are
+    cores. Matrices here are small, and the threads would spend their time waiting for each other.
     """
     if multiprocessing.parent_process() is not None:
         threadpool_limits(1, "blas")

@@ -57,6 +57,22 @@ class Gaussian(FromPrior):
         return math.sqrt(variances.sum()) / (2.0 * self.sd**2)
 
 
+class Lossy(Gaussian):
+    """Its prior draws of small first coordinates are lost, as those at the edge of a simplex are."""
+
+    def draw_prior(self, n, rng):
+        x = super().draw_prior(n, rng)
+        x[x[:, 0] < -1.0] = np.nan
+        return x
+
+    def values(self, x):
+        lost = np.isnan(x).any(axis=1)
+        return np.where(lost, -np.inf, super().values(np.where(np.isnan(x), 0.0, x)))
+
+    def gradients(self, x):
+        return self.values(x), super().gradients(np.where(np.isnan(x), 0.0, x))[1]
+
+
 class Counts(FromPrior):
     """Logarithms of gamma variables, and Poisson counts: the posterior is of the same kind."""
 

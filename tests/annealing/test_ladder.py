@@ -16,6 +16,7 @@ from tests.annealing.problems import (
     Gaussian,
     HalfPlane,
     LabelAndNumber,
+    Lossy,
     TwoModes,
     log_normal,
 )
@@ -262,22 +263,6 @@ def test_cold_particles_are_near_a_mode():
     np.testing.assert_allclose(z.std(axis=0), 1.0, rtol=0.2)
     for a, b in zip(ladder.particles, before, strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-class Lossy(Gaussian):
-    """Its prior draws of small first coordinates are lost, as those at the edge of a simplex are."""
-
-    def draw_prior(self, n, rng):
-        x = super().draw_prior(n, rng)
-        x[x[:, 0] < -1.0] = np.nan
-        return x
-
-    def values(self, x):
-        lost = np.isnan(x).any(axis=1)
-        return np.where(lost, -np.inf, super().values(np.where(np.isnan(x), 0.0, x)))
-
-    def gradients(self, x):
-        return self.values(x), super().gradients(np.where(np.isnan(x), 0.0, x))[1]
 
 
 def test_draws_that_are_lost_are_impossible():

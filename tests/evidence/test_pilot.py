@@ -19,6 +19,7 @@ from tests.annealing.problems import (
     Gaussian,
     HalfPlane,
     LabelAndNumber,
+    Lossy,
     SpikeAndSlab,
     TwoModes,
     assert_mean,
@@ -444,3 +445,23 @@ def test_what_a_polynomial_leaves():
     for few in (z[:20], z[:1]):
         assert (search._unexplained(few, smooth[: len(few)]) == -np.inf).all()
     assert (search._unexplained(z, np.full(4000, -np.inf)) == -np.inf).all()
+
+
+def test_prior_draws_that_are_lost_do_no_harm():
+    path = Lossy([3.0, -1.0], 0.3)
+    found = look(path)
+    assert not found.unfit and found.missed == -math.inf
+    assert 0.0 <= found.uncovered < 0.01
+    assert abs(found.adapted.log_mean - path.log_z) < 0.1
+
+
+def test_lost_draws_count_in_the_share_that_is_uncovered():
+    """Of a mixture that misses everything, with twice the evidence."""
+    path, rng = Lossy([1.0, 0.0], 1.0), np.random.default_rng(1)
+    q = StudentTMixture([1.0], [np.full(2, 60.0)], [0.1 * np.eye(2)], 50.0)
+    adapted = AdaptedMixture(q, 1.0, 1.0, 1, path.log_z + math.log(2.0), np.ones(1))
+    share, _ = check._uncovered(Joint(path), path, adapted, rng)
+    mean, sd = path.moments(1.0)
+    kept = norm.sf(-1.0, mean[0], sd)
+    # The squared weights of 4,096 draws are at most twice the square of their mean.
+    assert share == pytest.approx(0.5 * kept, abs=4.0 * 0.5 / math.sqrt(4096))
