@@ -1,9 +1,13 @@
+import functools
 import gc
 import os
 import time
 
 import pytensor
 import pytest
+
+from pymc.initial_point import initial_point_rewrites_db
+from pymc.logprob.rewriting import logprob_rewrites_db
 
 from amc_pymc.extract.interpreted import interpreted_mode
 
@@ -14,6 +18,15 @@ _PYTENSOR_DEFAULTS = {"mode": pytensor.config.mode, "cxx": pytensor.config.cxx}
 def _interpret_pymc():
     """PyMC's own functions (traces, NUTS, predictions) are called too seldom to be worth compiling."""
     with pytensor.config.change_flags(mode=interpreted_mode(), cxx="", traceback__limit=0):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _make_rewriters_once():
+    """PyMC makes the same rewriters again for every log density and every initial point."""
+    with pytest.MonkeyPatch.context() as patch:
+        for database in (logprob_rewrites_db, initial_point_rewrites_db):
+            patch.setattr(database, "query", functools.cache(database.query))
         yield
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache, cached_property
+
 from pytensor.compile.mode import Mode
 
 __all__ = ["interpreted_mode", "unrewritten_mode"]
@@ -10,16 +12,29 @@ __all__ = ["interpreted_mode", "unrewritten_mode"]
 _SLOW = ("local_add_canonizer", "local_mul_canonizer", "local_greedy_distributor")
 
 
+class _RewritersOnce(Mode):
+    """A mode that makes its rewriters once.
+
+    PyTensor makes new ones for every function, which have to find out again which rewrites concern which operations.
+    """
+
+    @cached_property
+    def optimizer(self):
+        return super().optimizer
+
+
+@cache
 def interpreted_mode() -> Mode:
     """Mode for graphs that run a handful of times, log densities among them."""
-    mode = Mode(linker="py", optimizer="fast_compile")
+    mode = _RewritersOnce(linker="py", optimizer="fast_compile")
     return mode.excluding("BlasOpt", "blas", "cxx_only", *_SLOW)
 
 
+@cache
 def unrewritten_mode() -> Mode:
     """Mode for graphs of data, shapes and prior draws that run once or twice.
 
     Rewriting takes most of the time there. Log densities need it: without it the logarithm of a logistic function
     underflows.
     """
-    return Mode(linker="py", optimizer=None)
+    return _RewritersOnce(linker="py", optimizer=None)

@@ -10,13 +10,16 @@ from __future__ import annotations
 import itertools
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from functools import cache
 
 import numpy as np
 
 from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import (
     Alloc,
@@ -66,7 +69,14 @@ class NotScalar(Exception):
 def stabilised(output: Variable) -> Variable:
     """The graph as PyTensor would compute it: inner graphs opened, numerically stable."""
     (out,) = rebuilt([output], {}, _open_inner)
-    return cast(Variable, rewrite_graph(out, include=("canonicalize", "stabilize"), clone=True))
+    graph = FunctionGraph(outputs=[out], clone=True, copy_inputs=False)
+    _stabilising().rewrite(graph)
+    return graph.outputs[0]
+
+
+@cache
+def _stabilising() -> GraphRewriter:
+    return optdb.query(RewriteDatabaseQuery(include=("canonicalize", "stabilize")))
 
 
 def _open_inner(node, inputs):

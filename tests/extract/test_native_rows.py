@@ -191,7 +191,7 @@ def test_as_many_rows_as_columns_are_no_obstacle():
 
     values = np.random.default_rng(1).normal(size=(3, 3))
     with pm.Model() as model:
-        pm.Normal("y", pm.Normal("mu", shape=3), pm.HalfNormal("s"), observed=values)
+        pm.Normal("y", pm.Normal("mu", shape=3), 1.0, observed=values)
         rows = extract_rows(model)
         assert RacingMetropolis(progressbar=False).prepared is not None
     point = model.initial_point()

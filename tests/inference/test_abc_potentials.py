@@ -84,7 +84,7 @@ def agree(trees, wanted, acceptance):
 @pytest.mark.parametrize("cut", CUTS)
 def test_the_posterior_of_a_potential(cut, sampler):
     model = model_of(CUTS[cut])
-    trees = [sample(model, sampler, seed) for seed in range(8)]
+    trees = [sample(model, sampler, seed) for seed in range(5)]
     agree(trees, *known(LOG_DENSITIES[cut]))
 
 
@@ -93,7 +93,7 @@ def test_a_truncated_prior_has_the_same_posterior():
         return pm.Truncated("mu", pm.Normal.dist(0.0, 1.5), lower=0.5)
 
     model = model_of(prior=prior)
-    trees = [sample(model, seed=seed) for seed in range(8)]
+    trees = [sample(model, seed=seed) for seed in range(5)]
     agree(trees, *known(LOG_DENSITIES["truncated"]))
 
 

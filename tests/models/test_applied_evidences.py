@@ -79,7 +79,7 @@ def test_mixed_model():
         log_prior = halfnorm.logpdf(tau, scale=1.0) + halfnorm.logpdf(sigma, scale=2.0)
         return math.exp(mixed_models.given_scales(x, y, tau, sigma) + log_prior + 60.0)
 
-    exact = math.log(dblquad(density, 0.3, 3.0, 1e-6, 4.0, epsrel=1e-5)[0]) - 60.0
+    exact = math.log(dblquad(density, 0.3, 3.0, 1e-6, 4.0, epsrel=1e-4)[0]) - 60.0
     assert mixed_models.linear_log_evidence(x, y, n=81) == pytest.approx(exact, abs=0.002)
 
 
@@ -173,7 +173,7 @@ def test_eight_schools():
 def test_coal():
     assert coal.COUNTS.size == 112 and coal.COUNTS.sum() == 191
     problem = coal.coal()
-    grid = np.linspace(0.005, 6.0, 200)
+    grid = np.linspace(0.01, 6.0, 100)
     points = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1).reshape(-1, 2)
     logs = np.array([problem.log_likelihood(point) for point in points])
     logs += (np.log(points) - points).sum(axis=1)
@@ -209,7 +209,7 @@ def test_evidence_is_that_of_annealing_from_the_prior(name):
     problem = PROBLEMS[name]()
     scores = problem.prior_transform.__self__
     runs = [
-        climb(scores.log_given, scores.n_dim, particles=800, moves=6, last=0, seed=k)
+        climb(scores.log_given, scores.n_dim, particles=400, moves=6, last=0, seed=k)
         for k in range(4)
     ]
     logs = np.array([run.log_evidence for run in runs])

@@ -51,7 +51,7 @@ def test_the_model_has_the_enumerated_posterior():
     X = 0.5 * X
     model = selection_model(X, y, family="normal", inclusion=0.4, tau=0.8, intercept_sd=3.0)
     logp = model.compile_logp()
-    beta, intercept = np.linspace(-5.0, 5.0, 161), np.linspace(-1.5, 1.5, 61)
+    beta, intercept = np.linspace(-5.0, 5.0, 61), np.linspace(-1.5, 1.5, 31)
     log_weight = [
         logsumexp(
             [

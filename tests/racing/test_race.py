@@ -68,7 +68,7 @@ def first_error(n_rows, batch_size):
 
 
 @functools.cache
-def error_of_two_arms(delta, batch_size, gap, halved=False, races=12_000, n_rows=5_000):
+def error_of_two_arms(delta, batch_size, gap, halved=False, races=6_000, n_rows=5_000):
     """Share of wrong verdicts and mean of the rows read, at a gap in first-batch errors."""
     rng = np.random.default_rng([7, batch_size])
     population = make_population(n_rows)
@@ -86,7 +86,7 @@ def error_of_two_arms(delta, batch_size, gap, halved=False, races=12_000, n_rows
     return np.mean(winners != truth), np.mean([r.rows for r in results])
 
 
-def standard_error(p, n=12_000):
+def standard_error(p, n=6_000):
     return math.sqrt(p * (1.0 - p) / n)
 
 

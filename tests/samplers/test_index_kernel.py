@@ -197,7 +197,7 @@ def test_models_are_drawn_with_their_exact_probabilities(settings, current):
     draw = setup(**settings)
     rng = np.random.default_rng([5, current])
     probabilities, hits, seen = [], [], []
-    for _ in range(2_000):
+    for _ in range(1_000):
         points = first_points()
         points[current, 1 : 1 + SIZES[current]] += 0.1
         step = draw(current, points, rng)

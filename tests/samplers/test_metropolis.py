@@ -183,7 +183,7 @@ CASES = [
 
 
 @functools.cache
-def transitions_from_the_posterior(kind, taylor, exact, n=2, size=30_000):
+def transitions_from_the_posterior(kind, taylor, exact, n=2, size=12_000):
     rng = np.random.default_rng([20161, n, NAMES.index(kind) if kind in NAMES else 7, len(exact)])
     starts = np.log(np.column_stack([p.rvs(size, random_state=rng) for p in POSTERIOR]))
     population = make_population(N_ROWS, exact)
@@ -230,7 +230,7 @@ def test_a_long_chain_has_the_posterior(kind):
     rng = np.random.default_rng(5)
     population = make_population(N_ROWS)
     x, kept = np.array([[-5.0, 0.0]]), []
-    for k in range(3_200):
+    for k in range(1_700):
         x, _ = transit(
             x, 20, poisson_rows(False), poisson_surrogate(False), population,
             skewed_moves(kind), rng,

@@ -374,7 +374,7 @@ def z_scores(values, mean, sd):
 
 @pytest.mark.parametrize(("scale", "n_psi"), [(0.4, 0), (1.0, 0), (0.7, 1)])
 def test_a_long_chain_has_the_posterior(scale, n_psi):
-    values, accepted = chain(scale, 10_100, seed=7, n_psi=n_psi)
+    values, accepted = chain(scale, 5_100, seed=7, n_psi=n_psi)
     assert 0.2 < accepted < 0.9
     mean, sd = true_moments()
     assert np.abs(z_scores(values, mean, sd)).max() < 4

@@ -127,7 +127,7 @@ def test_a_mean_of_a_hundred_thousand_rows():
 def test_every_proposal_has_the_closed_form(proposal):
     target = normal_gamma(20_000)
     step = amc.RacingMetropolis(model=target.model, proposal=proposal, transitions_per_draw=2)
-    runs = sample(target.model, step, 5_000)
+    runs = sample(target.model, step, 2_500)
     assert_agree(runs, target.references)
     assert stat(runs, "race_rows").mean() < 1_500 * 2
 
@@ -152,13 +152,13 @@ def test_without_a_control_variate():
     target = normal_gamma(2_000)
     settings = {"proxy": None, "delta": 0.01, "batch_size": 200, "audits": 0}
     step = amc.RacingMetropolis(model=target.model, transitions_per_draw=8, **settings)
-    runs = sample(target.model, step, 2_500, tune=500, seeds=(1,))
+    runs = sample(target.model, step, 1_200, tune=400, seeds=(1,))
     assert stat(runs, "race_rows").mean() < 0.95 * 8 * 2_000
     for name, (truth, _) in target.references.items():
         found, mcse = estimates(chains_of(runs, name))
         assert np.all(np.abs(found - truth) < 4 * mcse + 0.06 * truth[1])
     step = step.replace(race=amc.ExactRace())
-    assert_agree(sample(target.model, step, 2_500, tune=500, seeds=(2,)), target.references)
+    assert_agree(sample(target.model, step, 1_200, tune=400, seeds=(2,)), target.references)
 
 
 def test_a_potential_and_a_shorter_observed_variable_enter_exactly():
@@ -170,7 +170,7 @@ def test_a_potential_and_a_shorter_observed_variable_enter_exactly():
     assert abs(shift) > 4 * plain.references["mu"][0][1]
     step = amc.RacingMetropolis(model=target.model, transitions_per_draw=2)
     assert step.prepared.densities.n_units == 20_000
-    assert_agree(sample(target.model, step, 5_000), target.references)
+    assert_agree(sample(target.model, step, 2_500), target.references)
 
 
 def test_nuts_moves_one_variable_and_races_the_other(compiled_by_pytensor):
@@ -182,7 +182,7 @@ def test_nuts_moves_one_variable_and_races_the_other(compiled_by_pytensor):
             amc.RacingMetropolis([model["mu"]], transitions_per_draw=2),
             pm.NUTS([model["tau"]]),
         ]
-    runs = sample(model, steps, 1_500, tune=500, seeds=(3,), chains=2)
+    runs = sample(model, steps, 800, tune=400, seeds=(3,), chains=2)
     assert_agree(runs, target.references)
 
 

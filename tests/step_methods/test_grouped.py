@@ -138,7 +138,7 @@ def test_a_gaussian_posterior(centred, race):
     _, model = example("gaussian", *SIZE, centred)
     if race == "exact":
         step = step.replace(race=amc.ExactRace(), transitions=2)
-    idata = sample(model, step, 1_500)
+    idata = sample(model, step, 600, tune=300)
     assert_agree(idata, gaussian_truth(*SIZE))
     rows = idata.sample_stats["race_rows"].mean() / step.sampler.transitions
     assert rows == SIZE[0] if race == "exact" else rows < 0.9 * SIZE[0]
@@ -166,7 +166,7 @@ def test_eight_schools(centred):
     model = eight_schools_model(centred)
     step = racing(model)
     assert step.prepared.densities.unit == "group"
-    idata = sample(model, step, 4_000)
+    idata = sample(model, step, 2_000)
     assert_agree(idata, {n: tuple(m) for n, m in eight_schools_reference()[0].items()})
 
 
@@ -216,5 +216,5 @@ def test_no_more_transitions_than_are_of_use():
     step = example_step("poisson", 20_000, 2_000)
     assert step.prepared.forecast.acceptance > 0.95
     assert 2 <= step.sampler.transitions <= 4
-    idata = sample(example("poisson", 20_000, 2_000)[1], step, 300, tune=200)
+    idata = sample(example("poisson", 20_000, 2_000)[1], step, 100, tune=100)
     assert idata.sample_stats["accept"].mean() > 0.8

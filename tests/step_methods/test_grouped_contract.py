@@ -180,7 +180,7 @@ def test_another_step_moves_a_population_parameter(name, compiled_by_pytensor):
         step = racing(model, others)
         steps = [step, pm.Slice([model[name]])]
     assert step.prepared.densities.unit == "group"
-    idata = sample(model, steps, 3_000)
+    idata = sample(model, steps, 1_200)
     assert_agree(idata, {n: tuple(m) for n, m in gaussian_reference(data)[0].items()})
 
 

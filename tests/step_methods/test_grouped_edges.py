@@ -37,7 +37,7 @@ def test_gaussian_groups(shape):
     n_rows, n_groups, settings = SHAPES[shape]
     data = simulate_intercepts("gaussian", n_rows, n_groups, **settings)
     model = intercepts_model(data, "gaussian")
-    idata = sample(model, racing(model), 3_000)
+    idata = sample(model, racing(model), 1_500)
     assert_agree(idata, truth(data))
     assert idata.sample_stats["accept"].mean() > 0.3
 
@@ -46,7 +46,7 @@ def test_few_groups_that_hardly_differ():
     """Both tails of the log sd are visited and left; Gaussian moves alone would be stuck in them."""
     data = simulate_intercepts("gaussian", *SHAPES["five rows"][:2], seed=2)
     model = intercepts_model(data, "gaussian")
-    idata = sample(model, racing(model), 4_000)
+    idata = sample(model, racing(model), 2_500)
     assert_agree(idata, truth(data))
     sd = flat(idata, "sd_group")[:, :, 0]
     assert sd.min() < 0.005 and sd.max() > 1.2
@@ -80,7 +80,7 @@ def binary(ones, size):
 
 def binary_posterior(ones, size):
     """Nodes of (a, log sd) and their weights."""
-    z = np.linspace(-8.0, 8.0, 161)
+    z = np.linspace(-8.0, 8.0, 81)
     log_w = stats.norm.logpdf(z) + np.log(z[1] - z[0])
     nodes = np.stack(
         np.meshgrid(np.linspace(-10, 10, 201), np.linspace(-12, 1.8, 116), indexing="ij"), axis=-1
@@ -115,7 +115,7 @@ def test_binary_groups(shape):
         mean = weights @ v
         moments[name] = mean, np.sqrt(weights @ (v - mean) ** 2)
     model = binary(ones, size)
-    idata = sample(model, racing(model), 5_000)
+    idata = sample(model, racing(model), 2_000)
     assert_agree(idata, moments)
     # the neck of the funnel: how often the standard deviation is below 0.05 and 0.01
     draws = flat(idata, "sd")
@@ -150,10 +150,10 @@ def test_groups_at_the_neck_of_the_funnel():
 def test_decisions_are_wrong_as_rarely_as_promised():
     step = example_step("gaussian", 2_400, 600)
     _, model = example("gaussian", 2_400, 600)
-    step = step.replace(audits=amc.Audits(1_000, max_share=None))
-    idata = sample(model, step, 1_000)
+    step = step.replace(audits=amc.Audits(500, max_share=None))
+    idata = sample(model, step, 500)
     found = amc.decision_error(idata).loc["all"]
-    assert found["audited"] == 2_000
+    assert found["audited"] == 1_000
     assert found["ci_low"] < 0.05 and found["error"] < 0.08
     assert idata.sample_stats["race_quadrature"].max() < 1e-6  # one node is exact
 

@@ -22,7 +22,7 @@ def model():
 def step(model):
     with model:
         return amc.RacingMetropolis(
-            recover=False, audits=amc.Audits(200, max_share=None), progressbar=False
+            recover=False, audits=amc.Audits(50, max_share=None), progressbar=False
         )
 
 
@@ -30,8 +30,8 @@ def step(model):
 def idata(model, step):
     with model:
         return pm.sample(
-            2_000,
-            tune=500,
+            500,
+            tune=300,
             chains=2,
             cores=1,
             step=step,
@@ -55,7 +55,7 @@ def test_the_log_likelihood_is_that_of_many_nodes(step, idata):
     d, posterior = prepared.densities, idata.posterior
     x = np.concatenate(
         [posterior["beta"].values, np.log(posterior["sd_group"].values)[..., None]], axis=2
-    )[:, ::100].reshape(40, -1)
+    )[:, ::50].reshape(20, -1)
     assert d.layout.names == ("beta", "sd_group_log__")
     units, error = np.arange(d.n_units), []
     for point in x:
@@ -68,7 +68,7 @@ def test_the_log_likelihood_is_that_of_many_nodes(step, idata):
 
 def test_decisions_are_audited_with_many_nodes(idata):
     found = amc.decision_error(idata).loc["all"]
-    assert found["audited"] == 400 and found["ci_low"] < 0.05
+    assert found["audited"] == 100 and found["ci_low"] < 0.05
     quadrature = idata.sample_stats["race_quadrature"]
     assert 0.0 < quadrature.max() < 2 * HELD_TOLERANCE
     assert (quadrature.diff("draw") >= 0.0).all()

@@ -221,10 +221,10 @@ def test_a_posterior_in_closed_form(race):
     assert len(own.later) == 1 and [v.name for v in own.vars] == [
         v.name for v in model().value_vars
     ]
-    idata = sample(model(), own, 600, tune=300)
+    idata = sample(model(), own, 400, tune=200)
     assert_agree(idata, reference())
     stats_ = idata.sample_stats
-    assert stats_["accept"].shape == (2, 600) and stats_["accept"].mean() > 0.5
+    assert stats_["accept"].shape == (2, 400) and stats_["accept"].mean() > 0.5
     if race == "exact":
         transitions = own.sampler.transitions + own.later[0].sampler.transitions
         assert stats_["race_rows"].max() <= 2 * N * transitions
@@ -251,9 +251,9 @@ def test_turns_agree_with_nuts(centred):
 
 def test_a_seed_reproduces_turns_in_any_process():
     own = step()
-    first = sample(model(), own, 30, tune=20)
-    again = sample(model(), own, 30, tune=20)
-    spawned = sample(model(), own, 30, tune=20, cores=2, mp_ctx="spawn")
+    first = sample(model(), own, 10, tune=10)
+    again = sample(model(), own, 10, tune=10)
+    spawned = sample(model(), own, 10, tune=10, cores=2, mp_ctx="spawn")
     for other in (again, spawned):
         for name in ("beta", "a", "b", "c", "sd_c"):
             np.testing.assert_array_equal(first.posterior[name], other.posterior[name])

@@ -100,12 +100,18 @@ def test_the_draws_of_spawned_processes(made, run):
             np.testing.assert_array_equal(serial[name], parallel[name])
 
 
+@pytest.fixture(scope="module")
+def spawned():
+    """A process that has inherited nothing."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        yield pool
+
+
 @needs_sharing
-def test_spawned_processes_read_the_same_rows(made):
+def test_spawned_processes_read_the_same_rows(made, spawned):
     """Quick, for there is nothing to draw."""
     _, step = made
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        values = pool.submit(loaded_values, cloudpickle.dumps(step)).result()
+    values = spawned.submit(loaded_values, cloudpickle.dumps(step)).result()
     np.testing.assert_array_equal(values, all_values(step))
 
 

@@ -123,7 +123,7 @@ def test_exact_decisions_make_neals_slice_sampler(width, max_steps):
 @pytest.mark.parametrize("width, max_steps", [(3.0, 10), (0.4, 4)])
 def test_a_skewed_posterior_is_left_invariant(width, max_steps):
     step = counts_step(width=width, max_steps=max_steps, transitions_per_draw=15)
-    values, _ = draws(step, counts_model().initial_point(), 4_000)
+    values, _ = draws(step, counts_model().initial_point(), 2_000)
     truth = stats.gamma(SHAPE, scale=1 / RATE)
     assert stats.kstest(np.exp(values[:, 0]), truth.cdf).pvalue > LEVEL
 
@@ -151,7 +151,7 @@ def test_points_with_impossible_rows_are_below_the_height(value):
 
     settings = {"race": "exact", "audits": 0, "width": 0.1, "transitions_per_draw": 8}
     step = amc.RacingSlice(model=model, row_logp=logp, **settings)
-    values, _ = draws(step, {"mu": np.array(0.25)}, 3_000)
+    values, _ = draws(step, {"mu": np.array(0.25)}, 1_500)
     precision = 0.25 + data.size
     mean, sd = data.sum() / precision, precision**-0.5
     assert values.max() <= 0.3
