@@ -11,7 +11,7 @@
 Methods are a family and its option: ``estimate_evidence:0.05`` (target; without one, all of
 ``--targets``), ``bridge:0.05`` (target; ours on the draws of nutpie), ``sample_smc:1000`` (draws of each of
 two chains, combined by the mean of their evidences), ``dynesty:500`` and ``nautilus:1000`` (live points of
-nested samplers) and ``morphz:tree`` (kind of approximation, on the draws of nutpie). Runs of one
+nested samplers) and ``morphz:2_group`` (kind of approximation, on the draws of nutpie). Runs of one
 problem share a process; its first call is not counted. Every run is a line of evidence_suite.jsonl as soon
 as it is done, from which tables in Markdown, JSON and CSV are made.
 """
@@ -60,7 +60,7 @@ LIBRARIES = {
 }
 #: What pip calls libraries whose name it does not know.
 _PIP = {"nautilus": "nautilus-sampler", "morphZ": "morphz"}
-_DEFAULTS = {"sample_smc": "1000", "dynesty": "500", "nautilus": "1000", "morphz": "tree"}
+_DEFAULTS = {"sample_smc": "1000", "dynesty": "500", "nautilus": "1000", "morphz": "2_group"}
 #: Families whose option is the error aimed at, and those that know continuous variables only.
 _AIMING = ("estimate_evidence", "bridge")
 _CONTINUOUS = ("bridge", "dynesty", "nautilus", "morphz")

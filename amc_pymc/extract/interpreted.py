@@ -6,7 +6,7 @@ from functools import cache, cached_property
 
 from pytensor.compile.mode import Mode
 
-__all__ = ["interpreted_mode", "unrewritten_mode"]
+__all__ = ["interpreted_mode", "rewritten_mode", "unrewritten_mode"]
 
 #: Rewrites of sums and products, which take minutes for the hundred terms of a recursion and gain little here.
 _SLOW = ("local_add_canonizer", "local_mul_canonizer", "local_greedy_distributor")
@@ -28,6 +28,18 @@ def interpreted_mode() -> Mode:
     """Mode for graphs that run a handful of times, log densities among them."""
     mode = _RewritersOnce(linker="py", optimizer="fast_compile")
     return mode.excluding("BlasOpt", "blas", "cxx_only", *_SLOW)
+
+
+@cache
+def rewritten_mode() -> Mode:
+    """Mode with the rewrites of compiled functions, for comparisons with these.
+
+    Without them a logistic likelihood underflows where the compiled one does not. Rewrites that put many terms into
+    one sum are left out, since NumPy's functions take at most 32 arrays.
+    """
+    mode = _RewritersOnce(linker="py", optimizer="fast_run")
+    mode = mode.excluding("fusion", "inplace", "BlasOpt", "cxx_only")
+    return mode.excluding("add_mul_fusion", "local_add_canonizer")
 
 
 @cache

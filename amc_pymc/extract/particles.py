@@ -31,7 +31,6 @@ from pymc.logprob.transforms import CircularTransform
 from pymc.util import get_transformed_name
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
@@ -40,7 +39,7 @@ from pytensor.tensor.random.type import RandomType
 from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.graphs import is_random, lowered
-from amc_pymc.extract.interpreted import interpreted_mode, unrewritten_mode
+from amc_pymc.extract.interpreted import interpreted_mode, rewritten_mode, unrewritten_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.memo import remembering
@@ -632,14 +631,8 @@ def _verify(densities: ParticleDensities) -> None:
 def _values_of_model(densities: ParticleDensities, xs: np.ndarray) -> np.ndarray:
     """Log prior and log likelihood (2, P), one point after the other and without compiling."""
     x, terms = densities._x, densities._terms
-    # All rewrites: without them a logistic likelihood underflows where the compiled one does not. But
-    # for those that put many terms into one sum: NumPy's functions take at most 32 arrays.
-    mode = Mode(linker="py", optimizer="fast_run").excluding(
-        "fusion", "inplace", "BlasOpt", "cxx_only"
-    )
-    mode = mode.excluding("add_mul_fusion", "local_add_canonizer")
     try:
-        fn = pytensor.function([x], terms, mode=mode, on_unused_input="ignore")
+        fn = pytensor.function([x], terms, mode=rewritten_mode(), on_unused_input="ignore")
         return np.array([fn(p) for p in xs], float).T
     except NotImplementedError:
         fn = compile_graph([x], terms)

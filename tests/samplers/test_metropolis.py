@@ -339,5 +339,5 @@ def test_estimated_acceptance_agrees_with_the_share_accepted():
     tried = counts.tries > 0
     error = (counts.accepted - counts.acceptance)[tried]
     assert np.all(np.abs(error) < 4 * np.sqrt(0.25 * counts.tries[tried]))
-    assert counts.tries.sum() == 60_000
-    np.testing.assert_allclose(counts.tries[tried] / 60_000, [0.3, 0.3, 0.4], atol=4 * 0.002)
+    assert counts.tries.sum() == 24_000
+    np.testing.assert_allclose(counts.tries[tried] / 24_000, [0.3, 0.3, 0.4], atol=4 * 0.0032)
