@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from amc_pymc.inference.estimate_evidence import estimate_evidence
     from amc_pymc.inference.find_map_tree import find_MAP_tree
     from amc_pymc.inference.product_space import sample_product_space
-    from amc_pymc.inference.racing_outlook import RacingOutlook, racing_outlook
+    from amc_pymc.inference.racing_forecast import RacingForecast, racing_forecast
     from amc_pymc.inference.recover_marginals import recover_marginals
     from amc_pymc.inference.sample_abc_tree import sample_abc_rejection, sample_abc_tree
     from amc_pymc.inference.sample_ais import sample_ais
@@ -66,9 +66,9 @@ __all__ = [
     "NestedProposal",
     "NormalRace",
     "NotRowFactorised",
+    "RacingForecast",
     "RacingGibbs",
     "RacingMetropolis",
-    "RacingOutlook",
     "RacingSlice",
     "RandomWalkProposal",
     "Rows",
@@ -88,7 +88,7 @@ __all__ = [
     "plot_evidence",
     "plot_partition",
     "plot_regret",
-    "racing_outlook",
+    "racing_forecast",
     "recover_marginals",
     "sample_abc_rejection",
     "sample_abc_tree",
@@ -108,7 +108,7 @@ _PLACES = {
     "inference.estimate_evidence": ("estimate_evidence",),
     "inference.find_map_tree": ("find_MAP_tree",),
     "inference.product_space": ("sample_product_space",),
-    "inference.racing_outlook": ("RacingOutlook", "racing_outlook"),
+    "inference.racing_forecast": ("RacingForecast", "racing_forecast"),
     "inference.recover_marginals": ("recover_marginals",),
     "inference.sample_abc_tree": ("sample_abc_rejection", "sample_abc_tree"),
     "inference.sample_ais": ("sample_ais",),

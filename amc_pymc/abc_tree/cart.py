@@ -35,18 +35,18 @@ class Cart:
     prune: bool = False
     random_beyond: int | None = None
 
-    def __call__(self, u, closeness, before, rng) -> Partition:
+    def __call__(self, u, kernel_values, before, rng) -> Partition:
         """A new partition; `before` plays no part."""
         many = self.random_beyond is not None and len(u) > self.random_beyond
         return fit_cart(
-            u, closeness, rng, max_leaves=self.max_leaves, min_samples=self.min_samples,
+            u, kernel_values, rng, max_leaves=self.max_leaves, min_samples=self.min_samples,
             random_cuts=self.random_cuts or many, prune=self.prune,
         )  # fmt: skip
 
 
 def fit_cart(
     u: np.ndarray,
-    closeness: np.ndarray,
+    kernel_values: np.ndarray,
     rng: np.random.Generator,
     *,
     max_leaves: int = 1000,
@@ -56,13 +56,13 @@ def fit_cart(
 ) -> Partition:
     """Fit a regression tree to how close simulations came to the data.
 
-    Cuts are chosen by square roots of closeness, for the proposal that is best goes with roots of rates.
+    Cuts are chosen by square roots of kernel values, for the proposal that is best goes with roots of rates.
 
     Parameters
     ----------
     u : array (n, D)
         Points of the unit cube.
-    closeness : array (n,)
+    kernel_values : array (n,)
         1 where the simulation was accepted, else 0, or numbers between. Of those below 0.01 not more than
         20,000, drawn at random, are looked at.
     rng : numpy.random.Generator
@@ -104,32 +104,36 @@ def fit_cart(
         random_state=int(rng.integers(2**31)),
     )
     if prune:
-        tree = _pruned(tree, u, np.sqrt(closeness))
-    kept, weights = _thinned(closeness, _MOST_FAR, rng)
-    tree.fit(u[kept], np.sqrt(closeness[kept]), sample_weight=weights)
+        tree = _pruned(tree, u, np.sqrt(kernel_values))
+    kept, weights = _thinned(kernel_values, _MOST_FAR, rng)
+    tree.fit(u[kept], np.sqrt(kernel_values[kept]), sample_weight=weights)
     return _in_double(tree.tree_, u.shape[1])
 
 
-def _pruned(tree, u, closeness):
+def _pruned(tree, u, kernel_values):
     """The tree with the cost of complexity of least squared error under cross-validation."""
     from sklearn.model_selection import GridSearchCV, KFold
 
-    costs = tree.cost_complexity_pruning_path(u, closeness).ccp_alphas
+    costs = tree.cost_complexity_pruning_path(u, kernel_values).ccp_alphas
     costs = np.unique(np.maximum(np.quantile(costs, _PRUNING), 0.0))
     folds = KFold(_FOLDS, shuffle=True, random_state=tree.random_state)
     search = GridSearchCV(
         tree, {"ccp_alpha": costs}, cv=folds, scoring="neg_mean_squared_error", refit=False
     )
-    return tree.set_params(**search.fit(u, closeness).best_params_)
+    return tree.set_params(**search.fit(u, kernel_values).best_params_)
 
 
-def _thinned(closeness: np.ndarray, most: int, rng) -> tuple[np.ndarray | slice, np.ndarray | None]:
+def _thinned(
+    kernel_values: np.ndarray, most: int, rng
+) -> tuple[np.ndarray | slice, np.ndarray | None]:
     """The simulations that came near, and some of the others with weights that make up for the rest."""
-    far = np.flatnonzero(closeness < _NEAR)
+    far = np.flatnonzero(kernel_values < _NEAR)
     if len(far) <= most:
         return slice(None), None
-    kept = np.sort(np.r_[np.flatnonzero(closeness >= _NEAR), rng.choice(far, most, replace=False)])
-    return kept, np.where(closeness[kept] < _NEAR, len(far) / most, 1.0)
+    kept = np.sort(
+        np.r_[np.flatnonzero(kernel_values >= _NEAR), rng.choice(far, most, replace=False)]
+    )
+    return kept, np.where(kernel_values[kept] < _NEAR, len(far) / most, 1.0)
 
 
 def _in_double(tree, n_dim: int) -> Partition:

@@ -54,7 +54,7 @@ class Partitioner(Protocol):
     def __call__(
         self,
         u: np.ndarray,
-        closeness: np.ndarray,
+        kernel_values: np.ndarray,
         before: Partition | None,
         rng: np.random.Generator,
     ) -> Partition:
@@ -195,10 +195,10 @@ def check_partitioner(partitioner) -> None:
     except ValueError:  # some functions in C tell nobody
         return
     try:
-        signature.bind("u", "closeness", "before", "rng")
+        signature.bind("u", "kernel_values", "before", "rng")
     except TypeError as error:
         raise TypeError(
-            f"partition={_name(partitioner)} must take four arguments (u, closeness, before, rng): {error}."
+            f"partition={_name(partitioner)} must take four arguments (u, kernel_values, before, rng): {error}."
         ) from None
 
 

@@ -88,7 +88,7 @@ def fit_kernels(u: np.ndarray, worth: np.ndarray, rng: np.random.Generator) -> l
     u : array (n, D)
         Points of the unit cube.
     worth : array (n,)
-        How much each counts: weight times closeness to the data.
+        How much each counts: weight times kernel values to the data.
     rng : numpy.random.Generator
 
     Returns

@@ -46,7 +46,7 @@ class StepPosterior:
 
 def fit_step_posterior(
     u: np.ndarray,
-    closeness: np.ndarray,
+    kernel_values: np.ndarray,
     hit: np.ndarray,
     weight: np.ndarray,
     rng: np.random.Generator,
@@ -65,7 +65,7 @@ def fit_step_posterior(
     ----------
     u : array (N, D)
         All simulations.
-    closeness : array (N,)
+    kernel_values : array (N,)
         How close they came, which boxes are cut by.
     hit : array of int (A,)
         The accepted ones.
@@ -96,7 +96,7 @@ def fit_step_posterior(
     # Masses from the simulations that cuts were chosen by would be too large in small boxes.
     for_cuts = rng.random(len(u)) < 0.5
     partition = fit_cart(
-        u[for_cuts], closeness[for_cuts], rng, max_leaves=boxes, min_samples=_MIN_SAMPLES
+        u[for_cuts], kernel_values[for_cuts], rng, max_leaves=boxes, min_samples=_MIN_SAMPLES
     )
     others = ~for_cuts[hit]
     if others.any() and weight[others].sum() > 0.0:

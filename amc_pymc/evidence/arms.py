@@ -12,7 +12,7 @@ import numpy as np
 
 from amc_pymc.annealing import Ladder, anneal, sequential
 from amc_pymc.annealing.paths import Reference
-from amc_pymc.evidence.conditionals import Conditionals
+from amc_pymc.evidence.discrete_proposal import DiscreteProposal
 from amc_pymc.evidence.pilot import DEFENSIVE_SHARE, PriorPath
 from amc_pymc.importance import StudentTMixture, log_mixture_density, scrambled_points
 from amc_pymc.kernels import HMC, Kernel, Langevin, Path, RandomWalk
@@ -41,7 +41,7 @@ class ImportanceArm:
     Parameters
     ----------
     path : PriorPath
-    reference : StudentTMixture or Conditionals
+    reference : StudentTMixture or DiscreteProposal
     share : float
     """
 
@@ -51,7 +51,7 @@ class ImportanceArm:
     def __init__(
         self,
         path: PriorPath,
-        reference: StudentTMixture | Conditionals,
+        reference: StudentTMixture | DiscreteProposal,
         share: float = DEFENSIVE_SHARE,
     ):
         self.path, self.reference, self.share = path, reference, share
@@ -223,7 +223,7 @@ def known_cost(kernel: Kernel, n_steps: int, n_moves: int) -> float | None:
 
 
 def _weights(
-    path: Path, reference: StudentTMixture | Conditionals, x: np.ndarray, share: float
+    path: Path, reference: StudentTMixture | DiscreteProposal, x: np.ndarray, share: float
 ) -> np.ndarray:
     """Log-weights (P,) under the reference with a share of the prior."""
     terms = path.values(x)

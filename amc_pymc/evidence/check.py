@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from amc_pymc.evidence.joint import Joint, PriorPath
+from amc_pymc.evidence.recording_path import RecordingPath
 from amc_pymc.evidence.search import distinct_ends, finite, searched
 from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
-from amc_pymc.evidence.watch import Watch
 from amc_pymc.importance import (
     AdaptedMixture,
     StudentTMixture,
@@ -75,7 +75,7 @@ def _thin(
 
 def second_look(
     joint: Joint,
-    seen: Watch,
+    seen: RecordingPath,
     adapted: AdaptedMixture,
     laplace: StudentTMixture | None,
     rng: np.random.Generator,

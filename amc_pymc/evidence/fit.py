@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from amc_pymc.evidence.conditionals import AdaptedConditionals, Conditionals
+from amc_pymc.evidence.discrete_proposal import AdaptedDiscreteProposal, DiscreteProposal
 from amc_pymc.evidence.joint import Joint, PriorPath
 from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
 from amc_pymc.importance import (
@@ -101,7 +101,7 @@ def important_part(mixture: StudentTMixture, settings: PilotSettings = DEFAULTS)
 
 
 def moment(
-    rough: Particles, mixture: StudentTMixture | Conditionals | None, share: float, log_z: float
+    rough: Particles, mixture: StudentTMixture | DiscreteProposal | None, share: float, log_z: float
 ) -> float:
     """Second moment of weights over the square of their mean, from posterior draws: E[f / g] / Z."""
     log_f, log_g = rough.terms.sum(axis=0), rough.terms[0]
@@ -112,7 +112,7 @@ def moment(
 
 def best_share(
     rough: Particles,
-    adapted: AdaptedMixture | AdaptedConditionals,
+    adapted: AdaptedMixture | AdaptedDiscreteProposal,
     settings: PilotSettings = DEFAULTS,
 ) -> tuple[float, float]:
     """Share of the prior beside the mixture, and relative variance of the weights."""

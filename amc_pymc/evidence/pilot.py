@@ -14,9 +14,10 @@ import numpy as np
 from amc_pymc.annealing import Ladder, climb, cool
 from amc_pymc.evidence.agreement import error_of, less_than_climb
 from amc_pymc.evidence.check import heaviest, missed_by, search_again, second_look
-from amc_pymc.evidence.conditionals import Conditionals, adapt_conditionals
+from amc_pymc.evidence.discrete_proposal import DiscreteProposal, adapt_discrete_proposal
 from amc_pymc.evidence.fit import adapted_to, best_share, joined, laplace_fit, moment, widened
 from amc_pymc.evidence.joint import Joint, PriorPath
+from amc_pymc.evidence.recording_path import RecordingPath
 from amc_pymc.evidence.search import (
     finite,
     modes_and_mixture,
@@ -26,7 +27,6 @@ from amc_pymc.evidence.search import (
     spread,
 )
 from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
-from amc_pymc.evidence.watch import Watch
 from amc_pymc.importance import AdaptedMixture, StudentTMixture, choose_mixture
 from amc_pymc.kernels import DiscreteMetropolis, Kernel
 
@@ -75,7 +75,7 @@ class Pilot:
         Expected of their weights.
     missed : float
         Log evidence of modes that a second look found and the mixture does not cover.
-    conditionals : Conditionals or None
+    discrete_proposal : DiscreteProposal or None
         Where some coordinates are discrete, a density that draws one after the other; the proposal of
         importance sampling there.
     unfit : bool
@@ -94,7 +94,7 @@ class Pilot:
     share: float = DEFENSIVE_SHARE
     relative_variance: float = math.inf
     missed: float = -math.inf
-    conditionals: Conditionals | None = None
+    discrete_proposal: DiscreteProposal | None = None
     unfit: bool = False
 
     @cached_property
@@ -142,7 +142,7 @@ def explore(
     many = chains and path.n_dim > settings.most_fitted
     n = settings.few_particles if many else settings.particles
     x = _enough_draws(path, n, rng, settings)
-    seen = Watch(path)
+    seen = RecordingPath(path)
     ladder = climb(
         seen if fitted else path, x, kernel, rng,
         n_moves=settings.few_moves if many else settings.moves, n_particles=n, report=report,
@@ -191,7 +191,7 @@ def explore(
 
 def _starts(
     joint: Joint,
-    seen: Watch,
+    seen: RecordingPath,
     ladder: Ladder,
     cold: np.ndarray,
     rng: np.random.Generator,
@@ -235,7 +235,7 @@ def _laplace_only(
 
 def _mended(
     joint: Joint,
-    seen: Watch,
+    seen: RecordingPath,
     path: PriorPath,
     ladder: Ladder,
     modes: Modes,
@@ -272,7 +272,7 @@ def _mended(
 
 
 def overlooked(
-    seen: Watch, found: Pilot, rng: np.random.Generator, settings: PilotSettings = DEFAULTS
+    seen: RecordingPath, found: Pilot, rng: np.random.Generator, settings: PilotSettings = DEFAULTS
 ) -> float:
     """Log evidence of modes that evaluations after a pilot run came across and it does not cover.
 
@@ -281,7 +281,7 @@ def overlooked(
 
     Parameters
     ----------
-    seen : Watch
+    seen : RecordingPath
         What evaluated the points.
     found : Pilot
     rng : numpy.random.Generator
@@ -319,7 +319,7 @@ def _with_conditionals(
     if not isinstance(discrete, DiscreteMetropolis):
         return found
     rough = found.ladder.particles
-    adapted = adapt_conditionals(
+    adapted = adapt_discrete_proposal(
         path, rough.x, discrete.coordinates, discrete.states, rng, share=DEFENSIVE_SHARE
     )
     share, variance = best_share(rough, adapted, settings)
@@ -328,7 +328,7 @@ def _with_conditionals(
         variance = max(variance, seen)
     return replace(
         found,
-        conditionals=adapted.mixture,
+        discrete_proposal=adapted.mixture,
         evaluations=found.evaluations + adapted.evaluations,
         share=share,
         relative_variance=variance,

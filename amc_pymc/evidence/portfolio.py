@@ -116,7 +116,7 @@ def make_portfolio(
     for name in chosen:
         if name not in ARMS:
             raise ValueError(f"arms must be among {', '.join(ARMS)}, got {name!r}.")
-        fitted = pilot.reference or (name == "importance" and pilot.conditionals)
+        fitted = pilot.reference or (name == "importance" and pilot.discrete_proposal)
         if names is not None and not fitted and name in _FITTED:
             raise ValueError(
                 f"arm {name!r} needs a reference fitted to continuous variables; use 'importance', 'smc' or "
@@ -165,8 +165,8 @@ def _arm(
     name, path, pilot: Pilot, kernel, reference, target
 ) -> tuple[Any, tuple[float, float]] | None:
     """An arm, its expected cost times variance and the cost of one draw; None if it cannot be."""
-    if name == "importance" and pilot.conditionals is not None:
-        alone = ImportanceArm(path, pilot.conditionals, pilot.share)
+    if name == "importance" and pilot.discrete_proposal is not None:
+        alone = ImportanceArm(path, pilot.discrete_proposal, pilot.share)
         return alone, (_wild(pilot.relative_variance), alone.cost)
     if name in ("importance", "importance_rqmc"):
         if pilot.adapted is None or pilot.reference is None:

@@ -84,7 +84,7 @@ def _resampled(
     path: PriorPath, pilot: Pilot, n: int, rng: np.random.Generator
 ) -> PosteriorDraws | None:
     """Draws by sampling importance resampling; None where too many would be copies."""
-    reference = pilot.reference or pilot.conditionals
+    reference = pilot.reference or pilot.discrete_proposal
     if reference is None or not pilot.relative_variance < _USABLE:
         return None
     weighted = n * math.ceil(_WEIGHED * (1.0 + pilot.relative_variance))

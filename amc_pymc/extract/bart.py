@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amc_pymc.abc_tree.overlay import overlay
+from amc_pymc.abc_tree.common_refinement import common_refinement
 from amc_pymc.abc_tree.partition import Partition, from_cuts, whole_cube
 from amc_pymc.arguments import positive_int
 
@@ -53,10 +53,10 @@ class Bart:
             positive_int(name, getattr(self, name))
         _library()
 
-    def __call__(self, u, closeness, before, rng) -> Partition:
+    def __call__(self, u, kernel_values, before, rng) -> Partition:
         """A new partition; `before` plays no part."""
         return fit_bart(
-            u, closeness, rng, trees=self.trees, draws=self.draws, tune=self.tune,
+            u, kernel_values, rng, trees=self.trees, draws=self.draws, tune=self.tune,
             max_leaves=self.max_leaves, min_samples=self.min_samples,
         )  # fmt: skip
 
@@ -75,7 +75,7 @@ class Tree:
 
 def fit_bart(
     u: np.ndarray,
-    closeness: np.ndarray,
+    kernel_values: np.ndarray,
     rng: np.random.Generator,
     *,
     trees: int = 20,
@@ -86,7 +86,7 @@ def fit_bart(
 ) -> Partition:
     """Fit BART to how close simulations came, and lay the trees of a draw on top of each other.
 
-    Labels are square roots of closeness, as the best proposal is of that of acceptance rates. Of more than two
+    Labels are square roots of kernel values, as the best proposal is of that of acceptance rates. Of more than two
     thousand simulations the closest thousand and as many of the others, at random, are fitted to; simulations in
     boxes are counted among all.
 
@@ -94,7 +94,7 @@ def fit_bart(
     ----------
     u : array (n, D)
         Points of the unit cube.
-    closeness : array (n,)
+    kernel_values : array (n,)
         1 where the simulation was accepted, else 0, or numbers between; not negative.
     rng : numpy.random.Generator
     trees : int
@@ -111,14 +111,14 @@ def fit_bart(
     Returns
     -------
     Partition
-        See :func:`amc_pymc.abc_tree.overlay.overlay`.
+        See :func:`amc_pymc.abc_tree.common_refinement.common_refinement`.
 
     Raises
     ------
     ImportError
         Without pymc-bart.
     ValueError
-        If points or closeness have the wrong shape, or values they cannot have.
+        If points or kernel_values have the wrong shape, or values they cannot have.
 
     Examples
     --------
@@ -132,17 +132,17 @@ def fit_bart(
     >>> fitted.boxes, fitted.volumes.round(2)
     (2, array([0.3, 0.7]))
     """
-    u, closeness = _checked(u, closeness)
+    u, kernel_values = _checked(u, kernel_values)
     if max_leaves < 2 or len(u) < 2 * min_samples:
         return whole_cube(u.shape[1])
-    rows = _thinned(closeness, rng)
-    labels = np.sqrt(closeness[rows] / max(closeness.max(), np.finfo(float).tiny))
+    rows = _thinned(kernel_values, rng)
+    labels = np.sqrt(kernel_values[rows] / max(kernel_values.max(), np.finfo(float).tiny))
     if np.ptp(labels) == 0.0:
         return whole_cube(u.shape[1])
     found = draw_trees(u[rows], labels, rng, trees=trees, draws=draws, tune=tune)
     heights = np.sum([tree.at(u) for tree in found], axis=0)
     partitions = [tree.partition for tree in found]
-    return overlay(partitions, u, heights, max_leaves=max_leaves, min_samples=min_samples)
+    return common_refinement(partitions, u, heights, max_leaves=max_leaves, min_samples=min_samples)
 
 
 def draw_trees(
@@ -268,28 +268,30 @@ def _tree(heap, n_dim: int, scale: float, offset: float) -> Tree:
     return Tree(partition, scale * values + offset)
 
 
-def _checked(u, closeness) -> tuple[np.ndarray, np.ndarray]:
-    u, closeness = np.asarray(u, dtype=float), np.asarray(closeness, dtype=float)
+def _checked(u, kernel_values) -> tuple[np.ndarray, np.ndarray]:
+    u, kernel_values = np.asarray(u, dtype=float), np.asarray(kernel_values, dtype=float)
     if u.ndim != 2 or u.shape[1] == 0:
         raise ValueError(f"u must be an array (n, D) with D at least 1, got shape {u.shape}.")
-    if closeness.shape != u.shape[:1]:
+    if kernel_values.shape != u.shape[:1]:
         raise ValueError(
-            f"closeness must have one value for each of {len(u)} points, got shape {closeness.shape}."
+            f"kernel_values must have one value for each of {len(u)} points, got shape {kernel_values.shape}."
         )
     outside = ~((u >= 0.0) & (u <= 1.0))
     if outside.any():
         raise ValueError(f"u must be in the unit cube, got {u[outside][0]}.")
-    wrong = ~((closeness >= 0.0) & (closeness < np.inf))
+    wrong = ~((kernel_values >= 0.0) & (kernel_values < np.inf))
     if wrong.any():
-        raise ValueError(f"closeness must be finite and not negative, got {closeness[wrong][0]}.")
-    return u, closeness
+        raise ValueError(
+            f"kernel_values must be finite and not negative, got {kernel_values[wrong][0]}."
+        )
+    return u, kernel_values
 
 
-def _thinned(closeness: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _thinned(kernel_values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Rows of the closest simulations and of some of the others."""
-    if len(closeness) <= _MOST:
-        return np.arange(len(closeness))
-    order = np.argsort(-closeness, kind="stable")
+    if len(kernel_values) <= _MOST:
+        return np.arange(len(kernel_values))
+    order = np.argsort(-kernel_values, kind="stable")
     near, far = order[: _MOST // 2], order[_MOST // 2 :]
     return np.sort(np.concatenate([near, rng.choice(far, _MOST - len(near), replace=False)]))
 

@@ -10,9 +10,9 @@ from pymc.distributions.simulator import SimulatorRV
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import NoneTypeT
 
-from amc_pymc.extract.cube import PriorCube
 from amc_pymc.extract.distances import distance_function, is_gaussian, statistic_function
 from amc_pymc.extract.interpreted import unrewritten_mode
+from amc_pymc.extract.prior_transform import PriorTransform
 from amc_pymc.simulators.fail_safe import (
     NegativeDistance,
     Summary,
@@ -76,7 +76,7 @@ class ModelProblem:
 
     tolerance = 1.0
 
-    def __init__(self, cube: PriorCube, simulators: list[_Simulator], deterministic_names):
+    def __init__(self, cube: PriorTransform, simulators: list[_Simulator], deterministic_names):
         self._cube, self._simulators = cube, simulators
         self.deterministic_names: list[str] = deterministic_names
         self.observed = {s.name: s.observed for s in simulators}
@@ -102,7 +102,7 @@ class ModelProblem:
         """
         found = _simulators_of(model)
         outputs = {_key(rv.name): list(rv.owner.op.dist_params(rv.owner)) for rv in found}
-        cube = PriorCube.from_model(
+        cube = PriorTransform.from_model(
             model, outputs | {"deterministics": model.deterministics}, _likelihoods_of(model)
         )
         names = [d.name for d in model.deterministics]

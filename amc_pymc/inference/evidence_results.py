@@ -168,7 +168,7 @@ def nan_flags(
     """
     if not counts["n_nan"]:
         return []
-    reference = pilot.reference or pilot.conditionals
+    reference = pilot.reference or pilot.discrete_proposal
     share = counts["n_nan"] / counts["n_likelihood"]
     if reference is not None:
         with counted() as there:

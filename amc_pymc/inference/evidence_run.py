@@ -17,7 +17,7 @@ from amc_pymc.evidence import (
     BridgedChains,
     Pilot,
     Portfolio,
-    Watch,
+    RecordingPath,
     bridge_chains,
     effective_beside,
     make_portfolio,
@@ -204,7 +204,7 @@ def _combine(
     price: float | None,
 ) -> Found:
     """Arms from the pilot run, combined by a bandit; those that start at the prior where chains have failed."""
-    cost, seen = asked.choices.cost, Watch(densities)
+    cost, seen = asked.choices.cost, RecordingPath(densities)
     with tally.stage("pilot"):
         portfolio = make_portfolio(
             densities if pilot.adapted is None else seen,

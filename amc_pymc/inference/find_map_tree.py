@@ -69,7 +69,7 @@ def find_MAP_tree(
         confidence bounds; or hierarchical optimistic optimisation at the tolerance of the first
         batch, a baseline.
     estimate : {"kde", "box"}, default "kde"
-        "kde": maximum of a local-likelihood kernel estimate, in which the logarithm of the mean closeness is
+        "kde": maximum of a local-likelihood kernel estimate, in which the logarithm of the mean kernel value is
         quadratic, with cubic terms where they are significant, from several starts; at the tolerance that
         balances bias and variance. "box": centre of the best box by a lower confidence bound.
     tolerance : float, optional
@@ -104,7 +104,7 @@ def find_MAP_tree(
     dict of str to array, or tuple (dict, xarray.DataTree)
         Free variables, and deterministics of a ``pm.Model``, at the mode, on their natural scale. The
         tree has groups ``mode`` (attributes ``log_density``: natural logarithm of prior density times mean
-        closeness, its standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, and
+        kernel_values, its standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, and
         ``flags``: what was warned of, separated by "; "), ``mode_se`` (standard errors of free variables as the
         mode at the lowest tolerance, estimated bias included; nan where there are none, 0 for discrete ones), ``box`` (corners of the best box in the unit cube) and
         ``rounds`` (by batch: tolerance, accepts, boxes, value of the best box as log_density, its centre,

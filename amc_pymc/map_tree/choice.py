@@ -31,7 +31,7 @@ class Beliefs(NamedTuple):
     Attributes
     ----------
     rate : array (K,)
-        Mean closeness, shrunk towards that of the box it was cut from.
+        Mean kernel_values, shrunk towards that of the box it was cut from.
     counts : array (K,)
         Simulations that the belief is worth.
     prior : array (K,)
@@ -56,7 +56,7 @@ class Beliefs(NamedTuple):
 def beliefs(
     partition: Partition,
     u: np.ndarray,
-    closeness: np.ndarray,
+    kernel_values: np.ndarray,
     log_prior: np.ndarray,
     *,
     strength: float = 2.0,
@@ -67,7 +67,7 @@ def beliefs(
     ----------
     partition : Partition
     u : array (n, D)
-    closeness : array (n,)
+    kernel_values : array (n,)
         From 0 to 1.
     log_prior : array (K,)
         Natural logarithm of the prior's density or mass at the centres of boxes, on the scale of the
@@ -89,7 +89,7 @@ def beliefs(
     >>> beliefs(halves, u, np.array([0, 0, 1, 1]), np.log([4.0, 1.0])).value
     array([0.25  , 0.1875])
     """
-    rate = shrunk_rates(partition, u, closeness, strength=strength)
+    rate = shrunk_rates(partition, u, kernel_values, strength=strength)
     counts = np.bincount(partition.find(u), minlength=partition.boxes) + strength
     possible = np.isfinite(log_prior)
     prior = np.zeros(len(log_prior)) if possible.any() else np.ones(len(log_prior))

@@ -18,7 +18,7 @@ __all__ = ["Mode", "find_mode"]
 
 #: Nearest neighbours that starting points are chosen by, candidates, starts.
 _NEIGHBOURS, _CANDIDATES, _STARTS = 50, 500, 3
-#: Part of all closeness around a start that the first window is made of, and its inflation.
+#: Part of all kernel values around a start that the first window is made of, and its inflation.
 _PART, _INFLATION = 0.3, 4.0
 #: Steps of the square of the tolerance, by factors of two, from four times the last one down.
 _UP, _DOWN = 2, 4
@@ -45,10 +45,10 @@ class Mode(NamedTuple):
         Standard errors of the parameters as the mode at the lowest tolerance of interest, root of variance and
         squared `bias`; nan where there are none, as at an edge.
     log_density : float
-        Natural logarithm of prior density times mean closeness there.
+        Natural logarithm of prior density times mean kernel value there.
     log_density_se : float
     tolerance : float
-        Scale of the closeness that was fitted.
+        Scale of the kernel values that was fitted.
     effective : float
         Labels that the fit stands on, as :class:`amc_pymc.map_tree.log_quadratic.LocalQuadratic` counts them;
         0 if there was no fit.
@@ -78,8 +78,8 @@ def find_mode(
 ) -> Mode:
     """Maximise a local estimate of the posterior density.
 
-    Points with high closeness times prior among their neighbours are starts. Around each, the logarithm
-    of the mean closeness is fitted by a quadratic in a window that follows the peak and takes
+    Points with high kernel values times prior among their neighbours are starts. Around each, the logarithm
+    of the mean kernel value is fitted by a quadratic in a window that follows the peak and takes
     its width, then with cubic terms if these are significant. Nothing depends on how often
     a place was simulated. The fit is repeated at several tolerances h, and the mode taken at the
     highest one, or on a straight line in h^2 through those at the two highest, at the lowest tolerance of
@@ -91,7 +91,7 @@ def find_mode(
         Where simulations were made, in the unit cube.
     distance : array (n,)
     tolerance : float
-        At which closeness tells places apart.
+        At which kernel_values tells places apart.
     surface : Surface
     lowest : float
         No lower tolerance is of interest.
@@ -144,7 +144,7 @@ def _possible(u: np.ndarray, surface: Surface) -> tuple[Draws, np.ndarray]:
 
 
 def _starts(x, labels, log_prior):
-    """Rows with the highest closeness times prior among neighbours, rows around, a lower bound of it."""
+    """Rows with the highest kernel_values times prior among neighbours, rows around, a lower bound of it."""
     scale = _spread(x, labels)
     tree = cKDTree(x / scale)
     k = min(_NEIGHBOURS, len(x))

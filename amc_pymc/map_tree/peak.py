@@ -1,4 +1,4 @@
-"""A peak of prior times closeness, fitted in a window that follows it."""
+"""A peak of prior times kernel values, fitted in a window that follows it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def map_batches(max_simulations: int, batch_size: int | None = None) -> list[int
 
 
 def lowered(
-    distance: np.ndarray, last: float, *, closeness: float, lowest: float | None = None
+    distance: np.ndarray, last: float, *, kernel_values: float, lowest: float | None = None
 ) -> float:
     """The tolerance at which labels of a batch have some mean, but not above the last tolerance.
 
@@ -45,13 +45,13 @@ def lowered(
     >>> import math
     >>> import numpy as np
     >>> from amc_pymc.map_tree.schedule import lowered
-    >>> round(lowered(np.array([1.0, 2.0, np.inf]), math.inf, closeness=0.1), 3)
+    >>> round(lowered(np.array([1.0, 2.0, np.inf]), math.inf, kernel_values=0.1), 3)
     0.638
     """
     finite, floor = distance[np.isfinite(distance)], 0.0 if lowest is None else lowest
     if len(finite) == 0:
         return last
-    wanted = closeness * len(distance)
+    wanted = kernel_values * len(distance)
     low, high = 0.0, min(last, 1e3 * float(finite.max()))
     if gaussian_kernel(finite, high).sum() <= wanted:
         return max(min(last, high) if math.isfinite(last) else high, floor)

@@ -36,7 +36,7 @@ class MapSettings:
         Of "top_two": share of draws in the box that seems best.
     share : float
         Of each batch that is drawn from the whole cube.
-    closeness : float
+    kernel_values : float
         Mean label :math:`\exp(-d^2 / 2 h^2)` in a batch that the tolerance h is lowered to.
     tolerance : float or None
         At which lowering ends.
@@ -53,7 +53,7 @@ class MapSettings:
     policy: str = "top_two"
     b: float = 0.5
     share: float = 0.05
-    closeness: float = 0.1
+    kernel_values: float = 0.1
     tolerance: float | None = None
     least: float = 20.0
     significance: float = 3.0
@@ -63,7 +63,7 @@ class MapSettings:
         if self.policy not in POLICIES:
             names = ", ".join(map(repr, POLICIES))
             raise ValueError(f"policy must be one of {names}, got {self.policy!r}.")
-        for name in ("b", "share", "closeness"):
+        for name in ("b", "share", "kernel_values"):
             if not 0.0 < getattr(self, name) < 1.0:
                 raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)!r}.")
         for name in ("least", "significance", "strength"):
@@ -210,8 +210,10 @@ def map_rounds(
         distance = np.where(np.isfinite(log_prior(u)), simulate(u, b), np.inf)
         tolerance = history.tolerance
         if hoo is None:
-            wanted = settings.closeness * (_FIRST if b == 0 else 1.0)
-            tolerance = lowered(distance, tolerance, closeness=wanted, lowest=settings.tolerance)
+            wanted = settings.kernel_values * (_FIRST if b == 0 else 1.0)
+            tolerance = lowered(
+                distance, tolerance, kernel_values=wanted, lowest=settings.tolerance
+            )
             if tolerance == history.tolerance:
                 tolerance = _unstuck(history, distance, settings)
         else:
@@ -231,7 +233,7 @@ def _unstuck(history: MapHistory, distance: np.ndarray, settings: MapSettings) -
         return last
     if any(r.tolerance > last for r in history.rounds[-_PATIENCE:]):
         return last
-    if gaussian_kernel(distance, last).mean() > 0.5 * settings.closeness:
+    if gaussian_kernel(distance, last).mean() > 0.5 * settings.kernel_values:
         return last
     lower = max(last / math.sqrt(2.0), lowest)
     everything = np.concatenate([history.distance, distance])

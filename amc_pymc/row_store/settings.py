@@ -50,7 +50,7 @@ class Rows:
     dtype : {"float64", "float32"}
         Of the store. ``"float32"`` takes half of the space and rounds the data to seven digits;
         sums are those of 64 bits all the same. What that does to decisions is measured on a sample
-        of the rows and told by ``racing_outlook(...).rounding`` and a warning.
+        of the rows and told by ``racing_forecast(...).rounding`` and a warning.
     client : distributed.Client, "auto" or None
         Whose workers hold the partitions of a Dask source and compute sums over all rows; in a
         model whose effects of groups are integrated out, they only read the source. ``"auto"`` is

@@ -10,10 +10,10 @@ import numpy as np
 
 from amc_pymc.abc_tree.partition import NARROWEST, Partition, from_cuts
 
-__all__ = ["overlay"]
+__all__ = ["common_refinement"]
 
 
-def overlay(
+def common_refinement(
     partitions: Sequence[Partition],
     u: np.ndarray,
     heights: np.ndarray,
@@ -49,11 +49,11 @@ def overlay(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.abc_tree.overlay import overlay
+    >>> from amc_pymc.abc_tree.common_refinement import common_refinement
     >>> from amc_pymc.abc_tree.partition import from_cuts
     >>> halves, thirds = from_cuts([(0, 0, 0.5)], 2), from_cuts([(0, 1, 0.3)], 2)
     >>> u = np.array([[0.2, 0.1], [0.8, 0.1], [0.2, 0.9], [0.8, 0.9]])
-    >>> overlay([halves, thirds], u, u[:, 0]).volumes
+    >>> common_refinement([halves, thirds], u, u[:, 0]).volumes
     array([0.15, 0.35, 0.15, 0.35])
     """
     n_dim = partitions[0].n_dim

@@ -11,7 +11,7 @@ import numpy as np
 
 from amc_pymc.kernels import Path
 
-__all__ = ["Highest", "Watch", "collected"]
+__all__ = ["Highest", "RecordingPath", "collected"]
 
 #: Points looked at in each call, and those that are kept.
 _EACH, _KEPT = 4, 1024
@@ -67,7 +67,7 @@ class Highest:
 
 @contextmanager
 def collected() -> Iterator[Highest]:
-    """Remember in one place what any :class:`Watch` evaluates in this thread.
+    """Remember in one place what any :class:`RecordingPath` evaluates in this thread.
 
     Jobs that run elsewhere use it to bring back what they have seen.
     """
@@ -79,7 +79,7 @@ def collected() -> Iterator[Highest]:
         _here.memory = outer
 
 
-class Watch:
+class RecordingPath:
     """A path from a prior that remembers where prior times likelihood was highest.
 
     Most points at which samplers evaluate a density are forgotten: steps within Hamiltonian trajectories,
@@ -102,13 +102,13 @@ class Watch:
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.evidence import Watch
+    >>> from amc_pymc.evidence import RecordingPath
     >>> class Peak:
     ...     n_dim = 1
     ...
     ...     def values(self, x):
     ...         return np.stack([0.0 * x[:, 0], -(x[:, 0] ** 2)])
-    >>> seen = Watch(Peak())
+    >>> seen = RecordingPath(Peak())
     >>> seen.values(np.array([[3.0], [0.5], [-1.0]])).shape
     (2, 3)
     >>> seen.highest(2)[0].ravel()
@@ -155,4 +155,4 @@ class Watch:
         (self.memory if memory is None else memory).look(x, terms)
 
     def __reduce__(self):
-        return Watch, (self.path,)
+        return RecordingPath, (self.path,)

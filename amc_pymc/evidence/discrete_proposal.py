@@ -21,7 +21,12 @@ from amc_pymc.importance import (
 from amc_pymc.kernels import Path
 from amc_pymc.logweights import summarise_log_weights
 
-__all__ = ["AdaptedConditionals", "Conditionals", "adapt_conditionals", "fit_conditionals"]
+__all__ = [
+    "AdaptedDiscreteProposal",
+    "DiscreteProposal",
+    "adapt_discrete_proposal",
+    "fit_discrete_proposal",
+]
 
 #: States up to which their probabilities depend on other coordinates.
 _FEW_STATES = 12
@@ -159,7 +164,7 @@ class _Rounded:
         return np.rint(centre + self.scale * noise)
 
 
-class Conditionals:
+class DiscreteProposal:
     r"""A density that draws the coordinates of a point one after the other.
 
     .. math:: q(x) = q(c) \prod_j q(d_j \mid c, d_1, \dots, d_{j-1})
@@ -223,7 +228,7 @@ class Conditionals:
 type _Part = _Choice | _Table | _Rounded
 
 
-def fit_conditionals(
+def fit_discrete_proposal(
     x: np.ndarray,
     weights: np.ndarray,
     coordinates: Sequence[int],
@@ -231,7 +236,7 @@ def fit_conditionals(
     rng: np.random.Generator,
     *,
     start: StudentTMixture | None = None,
-) -> Conditionals:
+) -> DiscreteProposal:
     """Fit to weighted draws.
 
     Parameters
@@ -249,19 +254,19 @@ def fit_conditionals(
 
     Returns
     -------
-    Conditionals
+    DiscreteProposal
 
     Examples
     --------
     A coin that decides the mean of a number, fitted the other way round:
 
     >>> import numpy as np
-    >>> from amc_pymc.evidence.conditionals import fit_conditionals
+    >>> from amc_pymc.evidence.discrete_proposal import fit_discrete_proposal
     >>> from amc_pymc.rng import as_generator
     >>> rng = as_generator(1)
     >>> coin = rng.integers(2, size=2000)
     >>> x = np.column_stack([coin, 3.0 * coin + rng.standard_normal(2000)])
-    >>> q = fit_conditionals(x, np.ones(2000), [0], [(0, 1)], rng)
+    >>> q = fit_discrete_proposal(x, np.ones(2000), [0], [(0, 1)], rng)
     >>> log_q = q.log_density(np.array([[0.0, 3.0], [1.0, 3.0]]))
     >>> bool(3.5 < log_q[1] - log_q[0] < 5.5)  # 4.5
     True
@@ -280,19 +285,19 @@ def fit_conditionals(
         parts.append(_part(predictors[:end], standard[:end], x[:, d], s, weights, even))
         end += look.size
     mixture = _mixture(x[:, continuous], weights, start, rng) if continuous else None
-    return Conditionals(n_dim, continuous, mixture, discrete, looks, parts)
+    return DiscreteProposal(n_dim, continuous, mixture, discrete, looks, parts)
 
 
 class _PriorPath(Path, Protocol):
     def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray: ...
 
 
-class AdaptedConditionals(NamedTuple):
+class AdaptedDiscreteProposal(NamedTuple):
     """What an adaptation ended with.
 
     Attributes
     ----------
-    mixture : Conditionals
+    mixture : DiscreteProposal
         The best of those that were drawn from.
     relative_variance : float
         Of one weight under it with its share of the prior, from draws that it was not fitted to.
@@ -302,13 +307,13 @@ class AdaptedConditionals(NamedTuple):
         Points at which the path was evaluated.
     """
 
-    mixture: Conditionals
+    mixture: DiscreteProposal
     relative_variance: float
     log_mean: float
     evaluations: int
 
 
-def adapt_conditionals(
+def adapt_discrete_proposal(
     path: _PriorPath,
     x: np.ndarray,
     coordinates: Sequence[int],
@@ -316,7 +321,7 @@ def adapt_conditionals(
     rng: np.random.Generator,
     *,
     share: float,
-) -> AdaptedConditionals:
+) -> AdaptedDiscreteProposal:
     """Fit to rough draws, draw, weight by prior times likelihood, fit again.
 
     Each fit is to all draws so far, those of a round weighted to count as many as are effective (population
@@ -329,18 +334,18 @@ def adapt_conditionals(
     x : array (P, D)
         Rough draws from the end of the path.
     coordinates, states
-        As for :func:`fit_conditionals`.
+        As for :func:`fit_discrete_proposal`.
     rng : numpy.random.Generator
     share : float
         Of the prior among the draws.
 
     Returns
     -------
-    AdaptedConditionals
+    AdaptedDiscreteProposal
     """
     points, weights = [x], [np.ones(len(x))]
-    current = fit_conditionals(x, weights[0], coordinates, states, rng)
-    best, evaluations = AdaptedConditionals(current, math.inf, -math.inf, 0), 0
+    current = fit_discrete_proposal(x, weights[0], coordinates, states, rng)
+    best, evaluations = AdaptedDiscreteProposal(current, math.inf, -math.inf, 0), 0
     for r in range(_ROUNDS):
         n = _FIRST * 2**r
         from_prior = round(share * n)
@@ -357,14 +362,14 @@ def adapt_conditionals(
         found = summarise_log_weights(log_w)
         variance, before = found.relative_variance, best.relative_variance
         if variance < before:
-            best = AdaptedConditionals(current, variance, found.log_mean, 0)
+            best = AdaptedDiscreteProposal(current, variance, found.log_mean, 0)
         settled = variance < _WILD and variance > _PROGRESS * before
         if variance <= _ENOUGH or settled or r == _ROUNDS - 1:
             break
         w = np.exp(log_w[possible] - log_w.max()) if possible.any() else np.empty(0)
         points.append(drawn[possible])
         weights.append(w * found.ess / w.sum() if w.size else w)
-        current = fit_conditionals(
+        current = fit_discrete_proposal(
             np.concatenate(points), np.concatenate(weights), coordinates, states, rng,
             start=current.mixture,
         )  # fmt: skip

@@ -31,7 +31,7 @@ from amc_pymc.extract.quantiles import quantile, quantile_shape
 from amc_pymc.extract.references import References
 from amc_pymc.simulators.problem import labels
 
-__all__ = ["PriorCube"]
+__all__ = ["PriorTransform"]
 
 #: Draws by which transforms are tried.
 _TRIED = 64
@@ -80,7 +80,7 @@ class _Variable:
         return np.ascontiguousarray(found), possible
 
 
-class PriorCube:
+class PriorTransform:
     """The prior of all free variables of a model.
 
     Attributes
@@ -152,7 +152,7 @@ class PriorCube:
     @classmethod
     def from_model(
         cls, model: pm.Model, outputs: dict[str, list], likelihoods: Sequence = ()
-    ) -> PriorCube:
+    ) -> PriorTransform:
         """Take a model's prior apart.
 
         Parameters
@@ -290,7 +290,7 @@ def _refuse_reference(model, rv, name: str, error: Exception) -> None:
         ) from None
 
 
-def _refuse_cuts(cube: PriorCube, names: list[str]) -> None:
+def _refuse_cuts(cube: PriorTransform, names: list[str]) -> None:
     """Refuse transforms of some variables that cannot reach all values of a prior, and so cut it."""
     if not names:
         return

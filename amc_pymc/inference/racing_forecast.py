@@ -21,11 +21,11 @@ from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import chosen_vars
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 
-__all__ = ["RacingOutlook", "racing_outlook"]
+__all__ = ["RacingForecast", "racing_forecast"]
 
 
 @dataclass(frozen=True)
-class RacingOutlook:
+class RacingForecast:
     """Forecast of what a racing decision costs on a model.
 
     Attributes
@@ -94,7 +94,7 @@ class RacingOutlook:
 
 
 @remembering()
-def racing_outlook(
+def racing_forecast(
     vars: Sequence[Any] | None = None,
     *,
     observed_vars: Sequence[Any] | None = None,
@@ -106,7 +106,7 @@ def racing_outlook(
     model=None,
     initial_point: Mapping[str, np.ndarray] | None = None,
     progressbar: bool = True,
-) -> RacingOutlook:
+) -> RacingForecast:
     """Predict whether :class:`RacingMetropolis` pays on a model, before sampling.
 
     The mode is searched and the residuals of the control variate are measured on all rows, which
@@ -121,7 +121,7 @@ def racing_outlook(
 
     Returns
     -------
-    RacingOutlook
+    RacingForecast
 
     Examples
     --------
@@ -130,8 +130,8 @@ def racing_outlook(
     >>> with pm.Model() as model:
     ...     rate = pm.Gamma("rate", 1, 1)
     ...     obs = pm.Poisson("obs", rate, observed=y)
-    >>> outlook = amc.racing_outlook(model=model)
-    >>> outlook.pays
+    >>> forecast = amc.racing_forecast(model=model)
+    >>> forecast.pays
     True
     """
     model = modelcontext(model)
@@ -151,12 +151,12 @@ def racing_outlook(
         nan, whole = float("nan"), float(n_rows)
         why = "; ".join(prepared.notes)
         text = f"There is no control variate ({why}): races will read a large part of the rows."
-        return RacingOutlook(
+        return RacingForecast(
             n_rows, size, nan, nan, whole, whole, 0, False, text, not_marginalized=left
         )
     share = forecast.rows * rows_per_unit / n_rows
     densities = prepared.densities
-    return RacingOutlook(
+    return RacingForecast(
         n_rows,
         size,
         forecast.residual_sd,
