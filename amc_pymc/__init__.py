@@ -1,4 +1,4 @@
-"""Adaptive Monte Carlo for PyMC: samplers that decide as they go where the computing time is spent."""
+"""Adaptive Monte Carlo for PyMC: samplers that allocate their computing time while they run."""
 
 import logging
 
@@ -97,7 +97,7 @@ __all__ = [
     "step_density",
 ]
 
-#: The module of each public name; it is imported when the name is first used.
+#: Public names by module; a module is imported when one of its names is first used.
 _PLACES = {
     "simulators": ("SimulatorProblem",),
     "combination": ("ArmError", "FailedPull"),
@@ -146,7 +146,7 @@ __getattr__, __dir__ = attach(
     __name__, globals(), {n: f"{__name__}.{m}" for m, names in _PLACES.items() for n in names}
 )
 
-# Messages are seen without any configuration, as PyMC's are.
+# Messages are shown without any configuration, as those of PyMC are.
 _log = logging.getLogger("amc_pymc")
 if not logging.root.handlers:
     _log.setLevel(logging.INFO)

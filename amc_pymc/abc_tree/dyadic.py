@@ -1,4 +1,4 @@
-"""Boxes halved again and again, where the posterior is."""
+"""Partitions by repeated halving of boxes with high posterior mass."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["Dyadic", "halve"]
 
 @dataclass(frozen=True)
 class Dyadic:
-    """Halves the boxes with most of the posterior, some each round.
+    """Partitioner that halves the boxes with most posterior mass in each round.
 
     Attributes
     ----------
     cuts : int
-        r, boxes halved a round.
+        Number of boxes halved per round, r.
     separate : bool
-        Cut along the side that tells most; else along the widest.
+        Cut along the coordinate whose halves differ most; otherwise along the widest side.
     """
 
     cuts: int = 20
     separate: bool = True
 
     def __call__(self, u, kernel_values, before, rng) -> Partition:
-        """The partition of the last batch, cut further."""
+        """Refine the partition of the last batch."""
         found = whole_cube(u.shape[1]) if before is None else before
         for _ in range(self.cuts):
             worth = found.volumes * shrunk_rates(found, u, kernel_values)
@@ -45,18 +45,18 @@ def halve(
     kernel_values: np.ndarray | None = None,
     u: np.ndarray | None = None,
 ) -> Partition:
-    """Halve the boxes that are worth most.
+    """Halve the boxes of highest worth.
 
     Parameters
     ----------
     partition : Partition
     worth : array (K,)
-        What there is to gain in each box, for example its posterior mass; boxes of worth zero stay.
+        Worth of each box, for example its posterior mass; boxes of worth zero are not cut.
     n_cuts : int
-        Boxes to halve.
+        Number of boxes to halve.
     kernel_values, u : arrays (n,) and (n, D), optional
-        Outcomes and where they were simulated. With them each box is cut along the coordinate whose
-        halves differ most in mean kernel_values; without, along its widest side, the first of those.
+        Kernel values and points of simulations. If given, each box is cut along the coordinate whose halves
+        differ most in mean kernel value; otherwise along its (first) widest side.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def halve(
 
 
 def _best_separation(partition, chosen, widest, u, kernel_values) -> np.ndarray:
-    """The coordinate of each chosen box whose halves differ most; the widest where none can be told."""
+    """Return the coordinate of each chosen box whose halves differ most, or the widest if none differ."""
     place = np.full(partition.boxes, -1)
     place[chosen] = np.arange(len(chosen))
     at = place[partition.find(u)]

@@ -1,4 +1,4 @@
-"""Estimators of model evidence: a pilot run, and arms for a bandit made from what it found."""
+"""Estimators of the model evidence: a pilot run, and bandit arms built from its results."""
 
 from amc_pymc.evidence.arms import (
     GRADIENT_COST,
