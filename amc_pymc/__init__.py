@@ -1,4 +1,4 @@
-"""Adaptive Monte Carlo for PyMC: samplers that decide as they go where the computing time is spent."""
+"""Adaptive Monte Carlo for PyMC: samplers that allocate their computing time while they run."""
 
 import logging
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from amc_pymc.inference.estimate_evidence import estimate_evidence
     from amc_pymc.inference.find_map_tree import find_MAP_tree
     from amc_pymc.inference.product_space import sample_product_space
-    from amc_pymc.inference.racing_outlook import RacingOutlook, racing_outlook
+    from amc_pymc.inference.racing_forecast import RacingForecast, racing_forecast
     from amc_pymc.inference.recover_marginals import recover_marginals
     from amc_pymc.inference.sample_abc_tree import sample_abc_rejection, sample_abc_tree
     from amc_pymc.inference.sample_ais import sample_ais
@@ -66,9 +66,9 @@ __all__ = [
     "NestedProposal",
     "NormalRace",
     "NotRowFactorised",
+    "RacingForecast",
     "RacingGibbs",
     "RacingMetropolis",
-    "RacingOutlook",
     "RacingSlice",
     "RandomWalkProposal",
     "Rows",
@@ -88,7 +88,7 @@ __all__ = [
     "plot_evidence",
     "plot_partition",
     "plot_regret",
-    "racing_outlook",
+    "racing_forecast",
     "recover_marginals",
     "sample_abc_rejection",
     "sample_abc_tree",
@@ -97,7 +97,7 @@ __all__ = [
     "step_density",
 ]
 
-#: The module of each public name; it is imported when the name is first used.
+#: Public names by module; a module is imported when one of its names is first used.
 _PLACES = {
     "simulators": ("SimulatorProblem",),
     "combination": ("ArmError", "FailedPull"),
@@ -108,7 +108,7 @@ _PLACES = {
     "inference.estimate_evidence": ("estimate_evidence",),
     "inference.find_map_tree": ("find_MAP_tree",),
     "inference.product_space": ("sample_product_space",),
-    "inference.racing_outlook": ("RacingOutlook", "racing_outlook"),
+    "inference.racing_forecast": ("RacingForecast", "racing_forecast"),
     "inference.recover_marginals": ("recover_marginals",),
     "inference.sample_abc_tree": ("sample_abc_rejection", "sample_abc_tree"),
     "inference.sample_ais": ("sample_ais",),
@@ -146,7 +146,7 @@ __getattr__, __dir__ = attach(
     __name__, globals(), {n: f"{__name__}.{m}" for m, names in _PLACES.items() for n in names}
 )
 
-# Messages are seen without any configuration, as PyMC's are.
+# Messages are shown without any configuration, as those of PyMC are.
 _log = logging.getLogger("amc_pymc")
 if not logging.root.handlers:
     _log.setLevel(logging.INFO)

@@ -1,4 +1,4 @@
-"""Checks of arguments that many functions share."""
+"""Argument checks shared by many functions."""
 
 import math
 
@@ -8,7 +8,7 @@ __all__ = ["boolean", "positive_int", "positive_or_none", "share_or_none"]
 
 
 def boolean(name: str, value: object) -> bool:
-    """True or False, or an error that names the argument.
+    """Return a boolean, or raise an error that names the argument.
 
     Examples
     --------
@@ -22,7 +22,7 @@ def boolean(name: str, value: object) -> bool:
 
 
 def positive_int(name: str, value: object) -> int:
-    """A count of at least one, or an error that names the argument.
+    """Return an integer of at least 1, or raise an error that names the argument.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def positive_int(name: str, value: object) -> int:
 
 
 def positive_or_none(name: str, value: object) -> float | None:
-    """A positive, finite number or None; else an error that names the argument.
+    """Return a positive, finite number or None, or raise an error that names the argument.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def positive_or_none(name: str, value: object) -> float | None:
 
 
 def share_or_none(name: str, value: object) -> float | None:
-    """A number between 0 and 1, both excluded, or None; else an error that names the argument.
+    """Return a number in (0, 1) or None, or raise an error that names the argument.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the audits of racing step methods say about the error of their decisions."""
+"""Decision error of racing step methods, measured by audits."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _STATS = ("race_delta", "race_audited", "race_wrong", "race_rows", "race_audit_r
 
 
 def clopper_pearson(wrong: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
-    r"""Compute the exact interval of an error probability from `wrong` errors in `total` trials.
+    r"""Compute the Clopper-Pearson interval of an error probability.
 
-    The ends are the quantiles :math:`\alpha / 2` of Beta(w, n - w + 1) and
-    :math:`1 - \alpha / 2` of Beta(w + 1, n - w); they cover the true probability at least as
-    often as `confidence` says.
+    The limits are the quantiles :math:`\alpha / 2` of Beta(w, n - w + 1) and
+    :math:`1 - \alpha / 2` of Beta(w + 1, n - w). The interval covers the true probability with
+    probability at least `confidence`.
 
     Parameters
     ----------
     wrong, total : int
-        Errors and trials.
+        Number of errors w and of trials n.
     confidence : float
         Coverage :math:`1 - \alpha`, in (0, 1).
 
     Returns
     -------
     low, high : float
-        (0, 1) if there were no trials.
+        Limits of the interval, (0, 1) without trials.
 
     Raises
     ------
@@ -66,17 +66,17 @@ def clopper_pearson(wrong: int, total: int, confidence: float = 0.95) -> tuple[f
 
 
 def decision_error(idata: xr.DataTree, *, confidence: float = 0.95) -> pd.DataFrame:
-    """Compare the measured error of a racing step method's decisions with the promised one.
+    """Compare the measured decision error of racing step methods with its nominal bound.
 
-    A racing step method decides from a few rows and re-makes ("audits") some of its decisions on
-    all rows. An interval that lies above `delta` says that the normal bound did not hold: enlarge
-    the first batch, improve the control variate, or use the exact bound.
+    A racing step method decides from a subset of the rows and repeats ("audits") some of its
+    decisions on all rows. An interval above `delta` indicates that the normal bound did not hold:
+    enlarge the first batch, improve the control variate, or use the exact bound.
 
     Parameters
     ----------
     idata : xarray.DataTree
-        What :func:`pymc.sample` returned. Only draws after warm-up count. If several racing steps
-        ran side by side, their decisions are counted together.
+        Result of :func:`pymc.sample`. Only draws after warm-up are used. The decisions of several
+        racing steps are pooled.
     confidence : float
         Coverage of the Clopper-Pearson interval, in (0, 1).
 
@@ -85,28 +85,28 @@ def decision_error(idata: xr.DataTree, *, confidence: float = 0.95) -> pd.DataFr
     pandas.DataFrame
         One row per chain and one named "all", with the columns
 
-        - ``delta``: promised error probability of a decision, the largest if there were several,
-        - ``audited``, ``wrong``: decisions re-made on all rows, and those that came out otherwise,
+        - ``delta``: nominal error probability of a decision, the largest if there are several,
+        - ``audited``, ``wrong``: number of decisions repeated on all rows, and of those that differed,
         - ``error``: ``wrong / audited``, NaN without audits,
         - ``ci_low``, ``ci_high``: Clopper-Pearson interval of the error, (0, 1) without audits,
-        - ``rows``, ``audit_rows``: mean number of rows read per draw, by the races and by audits.
-          A draw may be many transitions, so that ``rows`` may exceed the rows of the data: divide
-          by ``step.sampler.transitions`` for one decision.
+        - ``rows``, ``audit_rows``: mean number of rows read per draw, by races and by audits. A
+          draw may consist of many transitions, so ``rows`` may exceed the number of rows in the
+          data; divide it by ``step.sampler.transitions`` for one decision.
 
-        If half of the audited decisions were chosen for being near the threshold, where errors
-        happen, ``error`` overstates the error of a typical decision.
+        If half of the audited decisions were selected near the threshold, where errors occur,
+        ``error`` overstates the error of a typical decision.
 
     Raises
     ------
     TypeError
         If `idata` is not a DataTree.
     ValueError
-        If it has no ``sample_stats``, these hold no statistics of races, or `confidence` is
+        If `idata` has no ``sample_stats``, these contain no race statistics, or `confidence` is
         outside (0, 1).
 
     See Also
     --------
-    clopper_pearson : the interval.
+    clopper_pearson : Interval of the error.
 
     References
     ----------
@@ -153,7 +153,7 @@ def _dims_beside_chain(stat: xr.DataArray) -> list[Hashable]:
 
 
 def _sum_over_steps(stat: xr.DataArray) -> xr.DataArray:
-    """Sum over the racing steps that ran side by side, if stacked in a dimension of their own."""
+    """Sum over racing steps, if they are stacked along an extra dimension."""
     return stat.sum([dim for dim in _dims_beside_chain(stat) if dim != "draw"])
 
 
@@ -179,7 +179,7 @@ def _line(
 
 
 def _race_stats(idata: xr.DataTree) -> xr.Dataset:
-    """Statistics of races after warm-up, with the dimensions chain and draw at least."""
+    """Return the race statistics after warm-up, with at least the dimensions chain and draw."""
     if not isinstance(idata, xr.DataTree):
         raise TypeError(
             f"idata must be the xarray.DataTree that pm.sample returns, got {type(idata).__name__}."

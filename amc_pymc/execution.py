@@ -1,7 +1,8 @@
-"""Run independent jobs, one after the other or in worker processes.
+"""Run independent jobs serially or in worker processes.
 
-A job is a value in and a value out with its own generator, so results do not depend on where it runs. They
-are returned in the order of the jobs. Ctrl-C asks running jobs to stop and returns what there is.
+A job maps an input value to a result and has its own random generator, so results do not depend on where it
+runs. They are returned in the order of the jobs. On Ctrl-C, running jobs are asked to stop and the results
+so far are returned.
 """
 
 import multiprocessing
@@ -40,19 +41,19 @@ __all__ = [
 ]
 
 _POLL_SECONDS = 0.2
-#: Workers that do not stop by themselves in this time are killed.
+#: Seconds that workers have to stop before they are killed.
 _STOP_SECONDS = 1.0
 
 
 class JobReport:
-    """What a job tells while it runs, and whether it should stop.
+    """Progress of a running job, and the request to stop it.
 
     Parameters
     ----------
     done : array (J,)
         Units of work done by each job.
     stop : array (1,)
-        Not zero if jobs are to stop.
+        Nonzero if jobs should stop.
     job : int
     """
 
@@ -67,12 +68,12 @@ class JobReport:
 
     @property
     def stopped(self) -> bool:
-        """Whether the user has asked to stop; a job then returns what it has."""
+        """Whether the user has asked to stop; the job should then return its results so far."""
         return bool(self._stop[0])
 
 
 def number_of_cores(cores: int | None, jobs: int) -> int:
-    """Worker processes for some jobs: `cores`, by default those available, four at most."""
+    """Return the number of worker processes, by default that of available cores, at most 4."""
     if cores is None:
         available = (
             len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -98,20 +99,20 @@ def run_jobs(
     Parameters
     ----------
     function : callable
-        Looks at ``report.stopped`` now and then and calls ``report.advance``. A job interrupted by Ctrl-C
-        must return what it has.
+        It should check ``report.stopped`` regularly and call ``report.advance``. A job interrupted by Ctrl-C
+        must return its results so far.
     jobs : sequence
     cores : int
         1 runs all jobs in this process, in order.
     bar : ProgressReport
-        From :func:`amc_pymc.progress.progress`.
+        Progress bar of :func:`amc_pymc.progress.progress`.
     mp_ctx : str or context, optional
-        Start method of worker processes, default that of Python.
+        Start method of worker processes; default: Python's.
 
     Returns
     -------
     list
-        Results in the order of the jobs; of jobs that were not begun before Ctrl-C there are none.
+        Results in the order of the jobs, without those of jobs not started before Ctrl-C.
 
     Examples
     --------
@@ -147,7 +148,7 @@ def _serial(function, jobs, bar) -> list[Any]:
 
 
 def _on_interrupt(handler):
-    """Install a handler of Ctrl-C; return the one before, or None outside the main thread."""
+    """Install a handler of Ctrl-C; return the previous one, or None outside the main thread."""
     try:
         return signal.signal(signal.SIGINT, handler)
     except ValueError:
@@ -162,7 +163,7 @@ def _parallel(function, jobs, cores, bar, mp_ctx) -> list[Any]:
         cores, mp_context=context, initializer=_begin_worker, initargs=(payload, done, stop)
     ) as pool:
         packed = [cloudpickle.dumps(job) for job in jobs]
-        # Workers inherit this; until they are up, Ctrl-C in a terminal would end them.
+        # Workers inherit this; otherwise Ctrl-C in a terminal would end them while they start.
         before = _on_interrupt(signal.SIG_IGN)
         try:
             futures = [pool.submit(_work, job, k) for k, job in enumerate(packed)]
@@ -212,17 +213,17 @@ def map_jobs(
     Parameters
     ----------
     function : callable
-        Importable, so that workers of any kind find it.
+        Must be importable by workers.
     jobs : sequence
-        Values that cloudpickle can carry.
+        Values that cloudpickle can serialise.
     executor : concurrent.futures.Executor, optional
-        Anything with ``submit``: processes, threads, Dask, MPI. None runs one job after the other here.
+        Any object with ``submit``: processes, threads, Dask, MPI. None runs jobs serially in this process.
 
     Yields
     ------
     object
-        Results; an error in a job is raised in its place. Jobs not begun when the caller stops asking,
-        for example after Ctrl-C, are cancelled.
+        Results; the error of a job is raised in place of its result. If the caller stops iterating, for
+        example after Ctrl-C, jobs that have not started are cancelled.
     """
     if executor is None:
         yield from map(function, jobs)
@@ -244,9 +245,9 @@ def _call(function: Callable[[Any], Any], job: bytes) -> Any:
 
 
 def raise_if_signalled(error: BaseException) -> None:
-    """Raise an error again if a signal handler has raised it, such as an alarm that ends what takes too long.
+    """Re-raise an error if it, or one of its causes, comes from a signal handler such as a timeout alarm.
 
-    To be called first where any exception is taken for a failure of what was tried.
+    Call this first in an ``except`` block that treats any exception as a failure.
 
     Examples
     --------
@@ -270,7 +271,7 @@ def raise_if_signalled(error: BaseException) -> None:
 
 
 def _code_of(handler: Any) -> Any:
-    """The code that a signal handler runs, None if it is not written in Python."""
+    """Return the code object of a signal handler, None if it is not written in Python."""
     while hasattr(handler, "func"):  # functools.partial
         handler = handler.func
     if not hasattr(handler, "__code__") and not isinstance(handler, int):
@@ -280,10 +281,10 @@ def _code_of(handler: Any) -> Any:
 
 @contextmanager
 def signals_heard() -> Iterator[None]:
-    """Raise at the end what a signal handler has raised in the block, if something there has swallowed it.
+    """Re-raise at the end of the block an error of a signal handler that code in the block has caught.
 
-    PyTensor logs an exception in one of its rewrites and goes on, that of an alarm too. Outside the main thread, where
-    handlers do not run, it does nothing.
+    PyTensor catches and logs exceptions in its rewrites, including those of an alarm. Outside the main thread, where
+    handlers do not run, this does nothing.
     """
     raised: list[BaseException] = []
     ours: dict[int, Any] = {}
@@ -319,21 +320,21 @@ def _recording(handler: Callable[[int, Any], Any], raised: list[BaseException]) 
 
 
 class WorkerDied(RuntimeError):
-    """A worker process ended by itself; the text says of what."""
+    """A worker process ended unexpectedly; the message gives the cause."""
 
 
 class Worker:
-    """A process that does one job after the other and tells of each piece that is done.
+    """A process that runs one job at a time and sends each piece of its result.
 
-    Unlike those of an executor it may be killed, or kill itself, without harm to others, and it is known
-    what it was doing. It ignores Ctrl-C and ends when this process does. Who gives a job knows from its
-    pieces when it is done.
+    Unlike a worker of an executor, it may be killed or crash without affecting others, and the job that it
+    was running is known. It ignores Ctrl-C and ends with this process. The caller must tell from the pieces
+    when a job is complete.
 
     Parameters
     ----------
     function : callable or bytes
-        Yields the pieces of a job. As bytes, by cloudpickle; a callable itself can only be given to a
-        process that is forked.
+        Function that yields the pieces of a job. Bytes are those of cloudpickle; a callable requires a
+        forked process.
     context : multiprocessing context
 
     Examples
@@ -352,7 +353,7 @@ class Worker:
         self._process = context.Process(  # type: ignore[attr-defined]
             target=_serve, args=(function, self._connection, there)
         )
-        # Inherited; until the worker is up, Ctrl-C in a terminal would end it.
+        # The worker inherits this; otherwise Ctrl-C in a terminal would end it while it starts.
         before = _on_interrupt(signal.SIG_IGN)
         try:
             self._process.start()
@@ -362,19 +363,19 @@ class Worker:
             there.close()
 
     def begin(self, job: Any) -> None:
-        """Hand over a job. That the worker is dead is only known by :meth:`receive`."""
+        """Send a job. If the worker is dead, only :meth:`receive` reports it."""
         try:
             self._connection.send(job)
         except OSError:
             pass
 
     def receive(self) -> tuple[str, Any]:
-        """The next message: "ready", "piece" and its value, or "error" and the exception.
+        """Receive a message: "ready", "piece" and its value, or "error" and the exception.
 
         Raises
         ------
         WorkerDied
-            There will be no more.
+            If the worker has ended.
         """
         try:
             return self._connection.recv()
@@ -390,22 +391,22 @@ class Worker:
         return self._process.exitcode is None
 
     def kill(self) -> None:
-        """End the process at once, whatever it does."""
+        """Kill the process immediately."""
         self._process.kill()
         self._process.join()
         self._connection.close()
 
 
 def heard(workers: Sequence[Worker], seconds: float) -> list[Worker]:
-    """Workers with a message, or dead, waiting for the first no longer than so many seconds."""
+    """Return workers that sent a message or died; wait at most `seconds` for the first."""
     by_connection: dict[Any, Worker] = {w._connection: w for w in workers}
     ready = [by_connection[c] for c in wait_for_connections(list(by_connection), seconds)]
-    # What a worker has started may keep its end of the pipe open.
+    # Child processes of a dead worker may keep its end of the pipe open.
     return ready or [w for w in workers if not w.alive]
 
 
 def stop_workers(workers: Sequence[Worker], *, busy: Sequence[Worker] = ()) -> None:
-    """End processes: those that wait for a job by asking them, those that are `busy` by a signal."""
+    """Stop workers: idle ones by a message, those in `busy` by a signal."""
     before = _on_interrupt(signal.SIG_IGN)
     try:
         for worker in workers:
@@ -433,7 +434,7 @@ def _serve(function, parents_end, connection) -> None:
                 for message in _messages(work, job):
                     connection.send(message)
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # nobody is listening any more
+        return  # the parent has closed the connection
     except Exception as error:
         connection.send(("error", _portable(error)))
 
@@ -447,7 +448,7 @@ def _messages(work, job) -> Iterator[tuple[str, Any]]:
 
 
 def _portable(error: Exception) -> Exception:
-    """An exception that can be sent, with the place where it was raised."""
+    """Return an exception that can be pickled, if possible with the traceback of the worker."""
     error.add_note("In a worker process:\n" + "".join(traceback.format_tb(error.__traceback__)))
     try:
         pickle.loads(pickle.dumps(error))

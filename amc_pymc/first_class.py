@@ -1,8 +1,8 @@
 """First-class functions for compiled loops: kernels with their arrays bound, and calls by address.
 
-Machine code that is kept on disk cannot hold the address of an array. The code of a kernel takes the
-place of a record as its first argument, which has the addresses and shapes of all arrays; a stub of a few
-instructions, made in a moment, passes that of its own record.
+Cached machine code cannot contain the address of an array. The code of a kernel therefore takes the
+address of a record as its first argument, which holds the addresses and shapes of all arrays. A stub of a
+few instructions, which compiles quickly, passes the address of its own record.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def native({leading}):
 
 @intrinsic
 def pointer(typingctx, address):
-    """An integer as a pointer."""
+    """Convert an integer to a pointer."""
     signature = types.voidptr(address)
 
     def codegen(context, builder, signature, args):
@@ -74,7 +74,7 @@ def pointer(typingctx, address):
 
 @intrinsic
 def word(typingctx, place, k):
-    """The k-th of the integers (int64) at a place."""
+    """Return the k-th int64 from an address on."""
     signature = types.int64(types.int64, types.int64)
 
     def codegen(context, builder, signature, args):
@@ -85,7 +85,7 @@ def word(typingctx, place, k):
 
 
 def caller(signature):
-    """For compiled code: ``call(address, arguments)`` of first-class functions of a signature.
+    """Return ``call(address, arguments)`` for calling first-class functions from compiled code.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def caller(signature):
     Returns
     -------
     intrinsic
-        Takes an address (int64), that of :func:`address_of`, and a tuple.
+        Takes an address (int64) from :func:`address_of` and a tuple of arguments.
 
     Examples
     --------
@@ -127,19 +127,19 @@ def caller(signature):
 
 
 def _function_type(context, result, arguments) -> ir.FunctionType:
-    """Type in LLVM of what stands at the address of a first-class function."""
+    """Return the LLVM type of a first-class function."""
     return ir.FunctionType(
         context.get_value_type(result), [context.get_value_type(t) for t in arguments]
     )
 
 
 class BoundFunction(types.WrapperAddressProtocol):
-    """A first-class function, for Numba as good as a ``numba.cfunc``.
+    """A first-class function that Numba accepts like a ``numba.cfunc``.
 
     Attributes
     ----------
     kept : object
-        What must live as long as the function does.
+        Objects kept alive as long as the function.
     """
 
     def __init__(self, signature, address: int, kept: Any):
@@ -149,42 +149,42 @@ class BoundFunction(types.WrapperAddressProtocol):
         return self._address
 
     def signature(self):
-        """Types of arguments and result."""
+        """Return the types of the arguments and the result."""
         return self._signature
 
 
 def address_of(function) -> int:
-    """Where the code of a ``numba.cfunc`` or a :class:`BoundFunction` is."""
+    """Return the address of the code of a ``numba.cfunc`` or a :class:`BoundFunction`."""
     if isinstance(function, BoundFunction):
         return function.__wrapper_address__()
     return function.address
 
 
 class _Stub:
-    """A record of addresses and shapes, and a function that passes its place to the code of a kernel."""
+    """A record of addresses and shapes, and a function that passes its address to a kernel."""
 
     def __init__(self, code, width: int):
         self.record = np.zeros(max(1, width), np.int64)
         self.address = _compiled(code, self.record.ctypes.data)
 
 
-#: By module: code, and stubs that no function uses. Code is never dropped, since loops refer to it.
+#: Code and unused stubs by module. Code is never freed, because compiled loops refer to it.
 _codes: dict[str, tuple[Any, list[_Stub]]] = {}
 
 
 def bound_function(kernel, signature, arrays: Sequence[np.ndarray], kept: Any = None):
-    """First-class function of a kernel's leading arguments, the last ones being ``arrays``.
+    """Bind ``arrays`` to the last arguments of a kernel; return a first-class function of the others.
 
     Parameters
     ----------
     kernel : Numba function
-        Of a module of the package.
+        Defined in a module of the package.
     signature : numba signature
-        Of the leading arguments and the result.
+        Types of the leading arguments and the result.
     arrays : sequence of contiguous arrays
-        In the order of C or Fortran. Bound by address; the function keeps them alive.
+        In C or Fortran order. They are bound by address and kept alive by the function.
     kept : object, optional
-        What else it keeps alive.
+        Further object that the function keeps alive.
 
     Returns
     -------
@@ -206,7 +206,7 @@ def bound_function(kernel, signature, arrays: Sequence[np.ndarray], kept: Any = 
 
 @global_compiler_lock
 def _compiled(code, place: int) -> int:
-    """Address of a function that calls the code with a place before its own arguments."""
+    """Compile a function that calls the code with ``place`` before its arguments; return its address."""
     context = cpu_target.target_context
     result, (first, *others) = code._sig.return_type, code._sig.args
     name = f"amc_pymc_stub_{place}"
@@ -224,7 +224,7 @@ def _compiled(code, place: int) -> int:
 
 
 def _printed(kernel, n_leading: int, arrays: Sequence[np.ndarray]) -> str:
-    """Source of a module that binds arrays of these kinds."""
+    """Return the source of a module that binds arrays of these types and dimensions."""
     leading, views, k = [f"a{j}" for j in range(n_leading)], [], 0
     for array in arrays:
         place = [f"word(place, {k + j})" for j in range(1 + array.ndim)]
@@ -242,18 +242,18 @@ def _printed(kernel, n_leading: int, arrays: Sequence[np.ndarray]) -> str:
 
 
 def _digest(kernel: Callable) -> str:
-    """Hash of everything in the package that goes into the machine code."""
+    """Return a hash of all sources of the package from which the machine code is compiled."""
     source = sys.modules[kernel.py_func.__module__].__file__ or ""  # type: ignore[attr-defined]
     files = [Path(source), Path(__file__)]
     return hashlib.blake2b(b"".join(map(source_digest, files)), digest_size=12).hexdigest()
 
 
-#: Threads would find a module that is not yet complete.
+#: Lock that keeps threads from finding an incomplete module.
 _one_at_a_time = threading.RLock()
 
 
 def printed_module(source: str) -> ModuleType:
-    """The module of some source, from memory or from a file that machine code can be kept beside."""
+    """Return the module of a source text, imported from a file beside which Numba can cache."""
     name = f"amc_pymc_bound_{hashlib.blake2b(source.encode(), digest_size=12).hexdigest()}"
     with _one_at_a_time:
         if name in sys.modules:
@@ -268,7 +268,7 @@ def printed_module(source: str) -> ModuleType:
 
 
 def _written(folder: Path, name: str, source: str) -> Path:
-    """The file of a module; in a folder for this process alone where the cache cannot be written."""
+    """Write the file of a module, to a temporary folder if the cache is not writable; return its path."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}.py"
@@ -276,7 +276,7 @@ def _written(folder: Path, name: str, source: str) -> Path:
             handle, temporary = tempfile.mkstemp(dir=folder, suffix=".py")
             with os.fdopen(handle, "w") as file:
                 file.write(source)
-            Path(temporary).replace(path)  # whole or not at all, whoever else writes it
+            Path(temporary).replace(path)  # atomic, even if other processes write it
         return path
     except OSError:
         path = Path(tempfile.mkdtemp(prefix="amc_pymc_")) / f"{name}.py"

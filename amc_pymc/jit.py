@@ -1,7 +1,7 @@
-"""Numba functions whose machine code on disk belongs to all the source that went into it.
+"""Numba functions whose cached machine code depends on all source files that it is compiled from.
 
-Numba keeps machine code beside the file that defines a function, and compiles anew when that file has
-changed. What the function calls is part of its machine code, too, but may stand in other files.
+Numba caches machine code beside the file that defines a function, and recompiles when that file has
+changed. The machine code also contains the functions that are called, which may be in other files.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["kernel_folder", "njit", "source_digest", "source_files"]
 
 
 def njit(*args, **settings):
-    """:func:`numba.njit` for functions of a package, with ``cache=True`` safe against stale code.
+    """Compile a function by :func:`numba.njit`, with ``cache=True`` safe against stale code.
 
-    Machine code is read from disk only if the file of the function, and every file of its package
-    that this file imports, directly or not, are what they were.
+    Machine code is read from disk only if the file of the function and all files of its package
+    that this file imports, directly or indirectly, are unchanged.
 
     Examples
     --------
@@ -47,19 +47,19 @@ def njit(*args, **settings):
 
 
 def kernel_folder() -> Path:
-    """Where machine code of models is kept: ``AMC_PYMC_CACHE`` or the user's cache folder."""
+    """Return the folder of cached machine code, in ``AMC_PYMC_CACHE`` or the user's cache folder."""
     root = os.environ.get("AMC_PYMC_CACHE") or os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "amc_pymc"
 
 
 @functools.cache
 def source_digest(path: Path) -> bytes:
-    """Hash of a file of a package and of all that it imports from the package.
+    """Return a hash of a file of a package and of all files that it imports from the package.
 
     Parameters
     ----------
     path : Path
-        A module; its package reaches up to the last folder with an ``__init__.py``.
+        File of a module. The root of its package is the topmost folder with an ``__init__.py``.
     """
     root = path.parent
     while (root.parent / "__init__.py").exists():
@@ -72,7 +72,7 @@ def source_digest(path: Path) -> bytes:
 
 
 def source_files(path: Path, root: Path) -> list[Path]:
-    """A file of the package in the folder ``root``, and all that it imports from the package."""
+    """Return a file of the package in the folder ``root`` and all files that it imports from it."""
     seen: set[Path] = set()
     waiting = [path]
     while waiting:
@@ -90,7 +90,7 @@ def _read(path: Path) -> bytes:
 
 @functools.cache
 def _imported(path: Path, root: Path) -> tuple[Path, ...]:
-    """Files of the package ``root`` that a file imports, those of ``from package import module`` too."""
+    """Return files of the package ``root`` that a file imports, also by ``from package import module``."""
     package = re.escape(root.name)
     pattern = rf"^\s*(?:from\s+({package}[\w.]*)\s+import\s+(\([^)]*\)|[^\n#]*)|import\s+({package}[\w.]*))"
     found = []
@@ -103,7 +103,7 @@ def _imported(path: Path, root: Path) -> tuple[Path, ...]:
 
 
 class _Stamped:
-    """A locator whose stamp covers all the source."""
+    """A cache locator whose stamp covers all source files."""
 
     _py_file: str
 

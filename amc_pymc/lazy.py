@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used."""
+"""Lazy imports of the public names of a package."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["attach"]
 def attach(
     package: str, namespace: dict[str, Any], places: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The module functions ``__getattr__`` and ``__dir__`` of a package.
+    """Return the module functions ``__getattr__`` and ``__dir__`` of a package.
 
     Parameters
     ----------
     package : str
         Full name of the package.
     namespace : dict
-        Its ``globals()``, where names are kept once they have been imported.
+        ``globals()`` of the package, where imported names are stored.
     places : mapping of str to str
-        Full name of the module that each public name comes from.
+        Full name of the module of each public name.
     """
 
     def get(name: str) -> Any:

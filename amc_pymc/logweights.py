@@ -1,7 +1,7 @@
-"""Sums of weights of which only logarithms are known.
+"""Sums of weights given by their logarithms.
 
-Weights w > 0 with one mean Z, given as log w; zero weights are -inf. Everything is computed relative to
-the largest, so log w of -1e5 or 1e5 do no harm.
+Weights w >= 0 with a common mean Z are given as log w, which is -inf for zero weights. Sums are computed
+relative to the largest weight, so log w of -1e5 or 1e5 cause no overflow or underflow.
 """
 
 import math
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def log_mean_exp(log_weights: ArrayLike, axis: int | None = None) -> np.ndarray | float:
-    """Logarithm of the mean of exponentials; -inf if all weights are zero.
+    """Return the logarithm of the mean of exponentials; -inf if all weights are zero.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def log_mean_exp(log_weights: ArrayLike, axis: int | None = None) -> np.ndarray 
 
 
 def relative(log_weights: np.ndarray) -> np.ndarray:
-    """Weights (n,) over the largest of them; zero if all are.
+    """Return weights (n,) divided by the largest one; zeros if all are zero.
 
     Examples
     --------
@@ -54,22 +54,22 @@ def relative(log_weights: np.ndarray) -> np.ndarray:
 
 
 class LogWeights(NamedTuple):
-    """What n weights say about their mean Z.
+    """Summary statistics of n weights with mean Z.
 
     Attributes
     ----------
     n : int
         Number of weights, zeros included.
     log_mean : float
-        log of their mean.
+        Logarithm of the mean weight.
     relative_variance : float
-        Empirical variance (divisor n - 1) over the squared mean; inf if all are zero.
+        Empirical variance (divisor n - 1) over the squared mean; inf if all weights are zero.
     log_variance : float
         Variance s^2 (divisor n - 1) of log w among positive weights; nan for fewer than two.
     share_zero : float
         Share of zero weights.
     ess : float
-        Effective number of weights, (sum w)^2 / sum w^2.
+        Effective sample size, (sum w)^2 / sum w^2.
     """
 
     n: int
@@ -85,7 +85,7 @@ class LogWeights(NamedTuple):
 
         .. math:: \frac{e^{s^2}}{1 - p_0} - 1
 
-        with p0 the share of zeros: it sees tails that no weight has shown yet.
+        where p0 is the share of zeros. It accounts for tails that have not been sampled yet.
         """
         if not 0.0 <= self.share_zero < 1.0 or not math.isfinite(self.log_variance):
             return math.inf
@@ -134,7 +134,7 @@ def summarise_log_weights(log_weights: ArrayLike) -> LogWeights:
 
 
 def systematic(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Systematic sampling: n indices (int), each as often as its weight asks, rounded up or down.
+    """Draw n indices by systematic sampling, each in proportion to its weight, rounded up or down.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def systematic(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndar
     """
     ends = np.cumsum(weights)
     at = (rng.random() + np.arange(n)) / max(n, 1) * ends[-1]
-    # Rounding may put the last of them at the very end, behind the last positive weight.
+    # Rounding may place the last point beyond the last positive weight.
     last = int(np.searchsorted(ends, ends[-1]))
     return np.minimum(np.searchsorted(ends, at, side="right"), last)
 
@@ -154,19 +154,19 @@ def systematic(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndar
 def trusted_variance(
     n: int, empirical: float, surrogate: float, log_variance: float, kurtosis: float
 ) -> float:
-    """Relative variance of n positive weights to report errors with.
+    """Return the relative variance of n positive weights for use in standard errors.
 
     Parameters
     ----------
     n : int
     empirical : float
-        Relative variance as seen. It is raised by its own standard error: positive weights are skewed,
-        and where few of them make up the variance it is too small as often as the mean is.
+        Empirical relative variance. It is increased by its own standard error, because weights are skewed:
+        if few of them dominate the variance, it is too small as often as the mean is.
     surrogate : float
-        That of log-normal weights.
+        Relative variance of log-normal weights.
     log_variance : float
-        Variance s^2 of their logarithms. The larger of the two variances counts until about exp(4 s^2)
-        weights have been drawn, which is what it takes to see the variance of log-normal ones.
+        Variance s^2 of the log weights. The larger of the two variances dominates until about exp(4 s^2)
+        weights have been drawn, the number needed to estimate the variance of log-normal weights.
     kurtosis : float
         Fourth central moment of the weights over their squared variance; nan if they are all equal.
 

@@ -1,4 +1,4 @@
-"""A progress bar for long work, silent for short work."""
+"""A progress bar that appears only for long computations."""
 
 import time
 
@@ -19,12 +19,12 @@ from rich.progress import (
 __all__ = ["ProgressReport", "progress"]
 
 REDRAW_SECONDS = 0.1
-# How far back the speed behind "time left" is averaged; rich's half a minute loses slow tasks.
+# Seconds over which the speed is averaged; rich's default of 30 s is too short for slow tasks.
 SPEED_SECONDS = 300.0
 
 
 class ProgressReport(Protocol):
-    """What a long computation reports to."""
+    """Receiver of the progress of a long computation."""
 
     def advance(self, n: int = 1) -> None:
         """Report `n` more units of work as done."""
@@ -42,24 +42,23 @@ def progress(
     min_seconds: float = 2.0,
     console: Console | None = None,
 ) -> Iterator[ProgressReport]:
-    """Show how far a computation has come and how long it will still take.
+    """Show the progress of a computation and its remaining time.
 
     The bar is drawn by the calls to ``advance`` and ``update``, at most ten times a second, and never by a
-    thread of its own, so that it is safe to fork worker processes while it is on the screen.
+    separate thread. Forking worker processes while it is shown is therefore safe.
 
     Parameters
     ----------
     description : str
         Text beside the bar.
     total : int or None
-        Units of work in the whole task. None if that is not known: no time left is then shown.
+        Total units of work. None if unknown; the remaining time is then not shown.
     enabled : bool
-        If False nothing is ever written, and the yielded object ignores all calls.
+        If False, nothing is written, and the yielded object ignores all calls.
     min_seconds : float, default 2.0
-        The bar appears with the first report made after this many seconds. Work that ends earlier writes
-        nothing.
+        The bar appears with the first report after this many seconds. Shorter computations write nothing.
     console : rich.console.Console, optional
-        Where to draw. By default standard error, or the output cell of a notebook.
+        Console to draw on; default: standard error, or the output cell of a notebook.
 
     Yields
     ------

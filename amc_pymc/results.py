@@ -1,4 +1,4 @@
-"""What the samplers report, declared once."""
+"""Declarations of the statistics that samplers report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RACE_STATS: dict[str, tuple[type, str]] = {
     "race_audit_rows": (np.float64, "rows read by audits"),
     "race_recentred": (np.float64, "times the control variate was moved in this chain so far"),
 }
-#: Further statistics of steps that accept or reject moves.
+#: Further statistics of Metropolis steps.
 METROPOLIS_STATS: dict[str, tuple[type, str]] = {
     "accept": (np.float64, "estimated acceptance probability, mean over the draw's transitions"),
     "accepted": (np.float64, "share of the draw's transitions that were accepted"),
@@ -27,7 +27,7 @@ METROPOLIS_STATS: dict[str, tuple[type, str]] = {
         "largest change of an audited log ratio by twice the nodes of the quadrature so far",
     ),
 }
-#: Further statistics of steps that draw states.
+#: Further statistics of Gibbs steps.
 GIBBS_STATS: dict[str, tuple[type, str]] = {
     "race_moved": (np.float64, "share of the elements drawn that changed"),
     "race_arms_left": (np.float64, "states still racing after the first round, mean over races"),

@@ -1,6 +1,6 @@
-"""Seeds into generators.
+"""Conversion of seeds to random generators.
 
-This is the only module that builds a ``numpy.random.Generator``. Everything else is handed one, and gets
+This is the only module that creates a ``numpy.random.Generator``. All other code receives one, and gets
 independent children for its chains, particles or jobs from :func:`spawn_generators`.
 """
 
@@ -76,9 +76,9 @@ def spawn_generators(random_seed: RandomSeed, n: int) -> list[np.random.Generato
     ----------
     random_seed : int, sequence of int, SeedSequence, Generator or None
         As in :func:`as_generator`. Integers, alone or in a sequence, give the same children in every call.
-        A Generator or SeedSequence remembers how many children it has had, so each call gives new ones.
+        A Generator or SeedSequence counts its children, so each call gives new ones.
     n : int
-        How many generators to make; zero gives an empty list.
+        Number of generators; zero gives an empty list.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def spawn_generators(random_seed: RandomSeed, n: int) -> list[np.random.Generato
     >>> bool(first.random() == second.random())
     False
 
-    Asking for more children leaves the earlier ones as they were:
+    Requesting more children does not change the earlier ones:
 
     >>> streams = [rng.random() for rng in spawn_generators(11, 2)]
     >>> streams == [rng.random() for rng in spawn_generators(11, 3)][:2]

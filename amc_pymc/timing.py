@@ -1,4 +1,4 @@
-"""Where the time of a piece of work goes, compiling apart."""
+"""Wall time by task, with compilation counted separately."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pytensor.compile.debug import profiling
 
 __all__ = ["COMPILING", "Stopwatch", "in_words"]
 
-#: What time in compilers is called.
+#: Name of the task for compilation time.
 COMPILING = "compiling"
 
 
 class Stopwatch:
-    """Wall seconds by what was done.
+    """Wall seconds by task.
 
-    Time that Numba compiles and PyTensor rewrites graphs is counted as ``"compiling"``, not as what
-    asked for it.
+    Time in which Numba compiles or PyTensor rewrites graphs is counted as ``"compiling"``, not as
+    part of the task that caused it.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class Stopwatch:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Listen to compilers; what was begun last ends with the block."""
+        """Record compilation time in the block; the last task ends with the block."""
         with event.install_listener("numba:compile", self._numba):
             try:
                 yield
@@ -49,7 +49,7 @@ class Stopwatch:
                 self._end()
 
     def begin(self, task: str) -> None:
-        """Something else is done from now on."""
+        """End the current task and begin another."""
         self._end()
         self._task, self._since, self._compiled = task, time.perf_counter(), self._compiling()
 
@@ -71,7 +71,7 @@ class Stopwatch:
 
 
 def in_words(seconds: Mapping[str, float]) -> str:
-    """Seconds by task in a line, the longest first.
+    """Format seconds by task in one line, the longest task first.
 
     Examples
     --------

@@ -20,7 +20,7 @@ Step = Callable[[], Any]
 _PROFILED = 25
 
 
-class Watch:
+class RecordingPath:
     """CPU seconds, those of children that have ended included, and wall seconds since its start."""
 
     def __init__(self):
@@ -120,7 +120,7 @@ METHODS = {
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Imports, step and first draw, in CPU and wall seconds."""
-    watch = Watch()
+    watch = RecordingPath()
     import pymc  # noqa: F401
 
     imports = {"pymc": watch.read()}
@@ -132,14 +132,14 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     model = SHAPES[job["problem"]](np.random.default_rng(job["seed"]), job["n_rows"])
     name, *options = job["method"].split(":", 2)
     load, method = METHODS[name]
-    watch = Watch()
+    watch = RecordingPath()
     load()
     imports[name] = watch.read()
     make, draw = method(model, job["seed"])
     profile = cProfile.Profile() if "profile" in options else None
     if profile:
         profile.enable()
-    watch = Watch()
+    watch = RecordingPath()
     step = make()
     made = watch.read()
     draw(step)

@@ -69,5 +69,5 @@ def test_a_step_tells_its_preparation(caplog):
     assert {"model", "mode", "residuals"} <= set(seconds)
     assert all(v >= 0.0 for v in seconds.values())
     assert f"Prepared in {in_words(seconds)}." in caplog.text
-    outlook = amc.racing_outlook(model=model, progressbar=False)
-    assert set(outlook.seconds) >= {"model", "mode", "residuals"}
+    forecast = amc.racing_forecast(model=model, progressbar=False)
+    assert set(forecast.seconds) >= {"model", "mode", "residuals"}

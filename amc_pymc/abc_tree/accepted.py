@@ -1,4 +1,4 @@
-"""What is made of all simulations in the end: the accepted ones, with weights, dealt to chains."""
+"""Final tolerance, accepted simulations with their weights, and their distribution over chains."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from amc_pymc.simulators.kernels import accepted
 
 __all__ = ["Accepted", "accept", "deal", "effective", "final_tolerance"]
 
-#: Effective draws to accept: this share of all simulations, but so many at least.
+#: Effective draws to accept: share of all simulations, and minimum number.
 _SHARE, _FEWEST = 0.015, 30
-#: How much a simulation is worth is told by so many times those that are enough; and so many times are accepted at most.
+#: Multiples of the smallest sufficient number k: simulations to average over, and maximum to accept.
 _WIDER, _LONGEST = 5, 3
 
 
@@ -26,9 +26,9 @@ class Accepted(NamedTuple):
     ----------
     tolerance : float
     index : array of int (A,)
-        Among all simulations.
+        Indices among all simulations.
     log_weight : array (A,)
-        Natural logarithms.
+        Natural logarithms of the weights.
     """
 
     tolerance: float
@@ -43,12 +43,12 @@ class Accepted(NamedTuple):
 
     @property
     def effective(self) -> float:
-        """Effective draws."""
+        """Effective sample size."""
         return effective(self.log_weight)
 
 
 def effective(log_weight: np.ndarray) -> float:
-    """Effective draws of Kish, (sum w)^2 / sum w^2; zero without any."""
+    """Return Kish's effective sample size, (sum w)^2 / sum w^2; zero if there are no weights."""
     return summarise_log_weights(log_weight).ess if len(log_weight) else 0.0
 
 
@@ -60,30 +60,30 @@ def final_tolerance(
     enough: float | None = None,
     lowest: float | None = None,
 ) -> float:
-    r"""A tolerance that leaves about enough effective draws.
+    r"""Return a tolerance that accepts about a target number of effective draws.
 
-    Enough is half of `accepts`, or 1.5 % of all simulations if that is less, or 30 if that is more; all
-    that has a distance is accepted where even that is not enough.
+    The target is half of `accepts` or 1.5 % of all simulations, whichever is less, but at least 30. If all
+    simulations with a finite distance have fewer effective draws, all of them are accepted.
 
-    Accepting one simulation after the other until their effective draws are enough would end just before one of
-    much weight: this lowers the effective draws, so that many more have to follow. Such draws are those of tails, and variances
-    would come out too small. So the first k that are enough only tell where to look. Of the closest 5 k, whose effective draws are
-    E, each is worth E / 5 k; as many are accepted as are worth enough, but not more than 3 k. Whether the next simulation is a heavy one has
-    hardly an effect on that.
+    Accepting simulations until the target is reached would tend to stop just before one of large weight, because
+    it lowers the effective sample size. Such simulations lie in the tails, so variances would be too small.
+    Therefore, the first k simulations that reach the target are only a guide. If the closest 5 k have E effective
+    draws, each counts as E / 5 k. As many are accepted as reach the target by this count, but at most 3 k. The
+    weight of the next simulation hardly affects this number.
 
     Parameters
     ----------
     distance, log_weight : arrays (N,)
     accepts : int
     enough : float, optional
-        Effective draws that are enough, whatever the number of simulations.
+        Target number of effective draws, instead of the default.
     lowest : float, optional
-        Below which nobody wants to go.
+        Smallest tolerance of interest.
 
     Raises
     ------
     ValueError
-        If no simulation that has a distance has a weight.
+        If all simulations with a finite distance have zero weight.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def final_tolerance(
 
 
 def effective_of_first(weight: np.ndarray) -> np.ndarray:
-    """Effective draws (n,) of the first 1, 2, ..., n of some weights (n,).
+    """Return effective sample sizes (n,) of the first 1, 2, ..., n of the weights (n,).
 
     Examples
     --------
@@ -132,26 +132,26 @@ def effective_of_first(weight: np.ndarray) -> np.ndarray:
 
 
 def accept(distance: np.ndarray, log_weight: np.ndarray, tolerance: float) -> Accepted:
-    """Simulations within the tolerance that have a weight."""
+    """Return the simulations within the tolerance that have a positive weight."""
     index = np.flatnonzero(accepted(distance, tolerance) & (log_weight > -math.inf))
     return Accepted(tolerance, index, log_weight[index])
 
 
 def deal(found: Accepted, chains: int, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws of equal weight: chains share no simulation.
+    """Resample accepted simulations into chains of equally weighted draws.
 
     Parameters
     ----------
     found : Accepted
-        At least one simulation.
+        At least one accepted simulation.
     chains, draws : int
     rng : numpy.random.Generator
 
     Returns
     -------
     array of int (chains, draws)
-        Positions among the accepted. Each chain is resampled from its own part of them, by systematic
-        sampling, in random order. With fewer accepted simulations than chains some are shared.
+        Positions among the accepted simulations. Each chain is resampled from its own subset by systematic
+        sampling, in random order. Chains share simulations only if there are fewer simulations than chains.
     """
     n, weight = len(found.index), found.weight
     chain = rng.permutation(np.arange(n) % chains)

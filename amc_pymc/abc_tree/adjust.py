@@ -1,4 +1,4 @@
-"""Regression adjustment: parameters as if the simulator had met the data."""
+"""Regression adjustment of accepted parameters for the difference between simulated and observed data."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = [
 ]
 
 Adjustment = Literal["none", "linear", "heteroscedastic", "quadratic", "modes"]
-#: Natural logarithm (n,) of the prior's density at points (n, D) of the cube; None where it is uniform.
+#: Natural log density (n,) of the prior at points (n, D) of the cube; None if it is uniform.
 LogDensity = Callable[[np.ndarray], np.ndarray | None]
 
-#: Eigenvalues of the normal equations below this part of the largest count as zero.
+#: Fraction of the largest eigenvalue of the normal equations below which eigenvalues count as zero.
 _RANK = 1e-13
-#: Leverage of a simulation that is made up for, at most.
+#: Maximum leverage that residuals are corrected for.
 _MOST_LEVERAGE = 0.9
-#: Statistics up to which a quadratic regression has all products of two, and not squares alone.
+#: Maximum number of statistics for which a quadratic regression includes cross products.
 _PRODUCTS = 12
-#: Effective points of a mode for each coefficient of its regression, at least.
+#: Minimum effective points in a mode per regression coefficient.
 _PER_MODE = 2.0
-#: Factor by which a residual is stretched or shrunk at most.
+#: Maximum factor by which a residual is stretched or shrunk.
 _MOST_STRETCH = 5.0
-#: Part of the variance of residuals that is added to their squares before logarithms are taken.
+#: Fraction of the residual variance that is added to squared residuals before taking logarithms.
 _FLOOR = 1e-3
 
 
@@ -47,19 +47,19 @@ class Adjusted(NamedTuple):
     Attributes
     ----------
     u : array (n, D)
-        In the open unit cube.
+        Adjusted points in the open unit cube.
     original : array (n, D)
-        Points before they were adjusted.
+        Points before the adjustment.
     mean : array (D,)
-        Of x, the normal scale, at the data.
+        Fitted mean of x, the parameters on the normal scale, at the data.
     residuals : array (n, D)
-        Of x, before they are stretched.
+        Residuals of x, before they are stretched.
     gaps : array (n, P)
-        Regressors, which are zero at the data; without those that do not vary.
+        Regressors, which are zero at the data; constant ones are left out.
     projection : array (P, n)
-        Makes slopes on `gaps` of x.
+        Matrix that maps x to its slopes on `gaps`.
     weights : array (n,)
-        Of the regression; they sum to one.
+        Regression weights, which sum to one.
     kind : {"none", "linear", "heteroscedastic", "quadratic", "modes"}
     """
 
@@ -74,19 +74,19 @@ class Adjusted(NamedTuple):
 
 
 class AdjustedDraws(NamedTuple):
-    """What is accepted, adjusted, and the regression behind it.
+    """Accepted and adjusted simulations with their regression.
 
     Attributes
     ----------
     accepted : Accepted
-        A simulations, with the kernel and the prior's density at the adjusted points in their weights.
+        A simulations; their weights include the kernel and the prior density at the adjusted points.
     u : array (A, D)
         Adjusted points of the cube.
     regression : Adjusted
-        Of n >= A simulations: all within the tolerance, also those that are left out of `accepted` because
-        their weight is zero.
+        Regression on n >= A simulations: all within the tolerance, including those left out of `accepted`
+        because their weight is zero.
     log_weight : array (n,)
-        Natural logarithms of their weights without the prior's density.
+        Natural log weights of these n simulations, without the prior density.
     """
 
     accepted: Accepted
@@ -103,14 +103,14 @@ def adjust_linear(
     distance: np.ndarray,
     tolerance: float,
 ) -> Adjusted:
-    r"""Move accepted parameters along a weighted linear regression on summary statistics.
+    r"""Adjust accepted parameters by a weighted linear regression on summary statistics.
 
     .. math:: x_i^* = x_i - B^\top (s_i - s_{\mathrm{obs}}), \qquad x = \Phi^{-1}(u)
 
-    by least squares with weights :math:`w_i (1 - d_i^2 / \epsilon^2)` (Beaumont, Zhang & Balding 2002,
-    doi:10.1093/genetics/162.4.2025). Residuals are divided by :math:`\sqrt{1 - h_i}`, with the leverage h of
-    their own simulation, for what the regression has fitted of them. The scale x is unbounded, so that adjusted
-    points stay in the cube; it is linear in a normal parameter.
+    The slopes B are fitted by least squares with weights :math:`w_i (1 - d_i^2 / \epsilon^2)` (Beaumont, Zhang &
+    Balding 2002, doi:10.1093/genetics/162.4.2025). Residuals are divided by :math:`\sqrt{1 - h_i}`, where
+    :math:`h_i` is the leverage of simulation i, to correct for overfitting. The scale x is unbounded, which keeps
+    adjusted points in the cube; it is linear in a parameter with a normal prior.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def adjust_linear(
     summaries : array (n, S)
     observed : array (S,)
     weights : array (n,)
-        Not negative.
+        Nonnegative.
     distance : array (n,)
     tolerance : float
 
@@ -143,17 +143,16 @@ def adjust_linear(
 
 
 def regress(u: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Adjustment) -> Adjusted:
-    r"""Move parameters to where they would have been had the simulator met the data.
+    r"""Adjust parameters by a regression on the gaps between simulated and observed summary statistics.
 
-    "linear" is :func:`adjust_linear`. "quadratic" has squares and products of the gaps beside them (of more than
-    twelve statistics, squares alone). "heteroscedastic" stretches residuals as well,
+    "linear" is :func:`adjust_linear`. "quadratic" adds squares and products of the gaps (only squares for more
+    than twelve statistics). "heteroscedastic" also stretches residuals,
 
     .. math:: x_i^* = \hat m(s_{\mathrm{obs}}) + \frac{\hat\sigma(s_{\mathrm{obs}})}{\hat\sigma(s_i)}
         (x_i - \hat m(s_i)),
 
-    with logarithms of squared residuals linear in the statistics (Blum & Francois 2010,
-    doi:10.1007/s11222-009-9116-0). "modes" does this within each mode of the parameters, where there are several.
-    "none" moves nothing.
+    with log squared residuals linear in the statistics (Blum & Francois 2010, doi:10.1007/s11222-009-9116-0).
+    "modes" does this within each mode if the parameters have several modes. "none" moves no points.
 
     Parameters
     ----------
@@ -162,7 +161,7 @@ def regress(u: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Adjustme
     gaps : array (n, S)
         Summary statistics minus those of the data.
     weights : array (n,)
-        Not negative; equal ones are taken if none is positive.
+        Nonnegative weights; equal weights are used if all are zero.
     kind : {"none", "linear", "heteroscedastic", "quadratic", "modes"}
 
     Returns
@@ -212,7 +211,7 @@ def regress(u: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Adjustme
 
 
 def _by_mode(u: np.ndarray, x: np.ndarray, gaps: np.ndarray, w: np.ndarray) -> Adjusted:
-    """A heteroscedastic regression within each mode."""
+    """Fit a heteroscedastic regression within each mode."""
     least = _PER_MODE * (gaps.shape[1] + 1)
     design = np.concatenate([np.ones((len(x), 1)), gaps], axis=1)
     mode = classify(x, design, w, split_by_sign(x, w), least)
@@ -224,7 +223,7 @@ def _by_mode(u: np.ndarray, x: np.ndarray, gaps: np.ndarray, w: np.ndarray) -> A
         own = np.flatnonzero(mode == k)
         if not w[own].any():
             continue
-        # Standard deviations of gaps differ between modes, zero at the data does not.
+        # Gaps are rescaled within each mode, but remain zero at the data.
         found = regress(u[own], gaps[own], w[own], "heteroscedastic")
         points[own], residuals[own] = found.u, found.residuals
         mean += w[own].sum() * found.mean
@@ -232,7 +231,7 @@ def _by_mode(u: np.ndarray, x: np.ndarray, gaps: np.ndarray, w: np.ndarray) -> A
 
 
 def coefficients(n_summaries: int, kind: Adjustment) -> int:
-    """Numbers that a regression has for each parameter.
+    """Return the number of regression coefficients for each parameter.
 
     Examples
     --------
@@ -253,7 +252,7 @@ def _with_products(gaps: np.ndarray) -> np.ndarray:
 
 
 def _inverse(design: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Matrix (P, n) that makes least-squares coefficients of what is to be fitted."""
+    """Return the matrix (P, n) that maps responses to least-squares coefficients."""
     weighted = design * w[:, None]
     scale = np.sqrt(np.einsum("ij,ij->j", design, weighted))
     scale[scale == 0.0] = 1.0
@@ -265,7 +264,7 @@ def _inverse(design: np.ndarray, w: np.ndarray) -> np.ndarray:
 def _stretch(
     residuals: np.ndarray, gaps: np.ndarray, inverse: np.ndarray, w: np.ndarray
 ) -> np.ndarray:
-    """Standard deviations (n, D) of residuals at the data, over those at the simulations."""
+    """Return ratios (n, D) of residual standard deviations at the data to those at the simulations."""
     variance = w @ residuals**2
     with np.errstate(divide="ignore", invalid="ignore"):
         log_squares = np.log(residuals**2 / variance + _FLOOR)
@@ -283,15 +282,15 @@ def adjusted_accepted(
     kind: Adjustment = "linear",
     log_density: LogDensity | None = None,
 ) -> AdjustedDraws | None:
-    r"""Accept within a tolerance, and adjust what is accepted.
+    r"""Accept simulations within a tolerance and adjust them.
 
-    Weights are those for a uniform prior in the cube; where it has another density :math:`\rho`, as with a
-    ``pm.Potential``, that of the adjusted points is put in afterwards,
+    Weights are those for a uniform prior in the cube. If the prior has another density :math:`\rho`, as with a
+    ``pm.Potential``, weights are multiplied by its values at the adjusted points afterwards,
 
     .. math:: w_i^* = w_i (1 - d_i^2 / \epsilon^2)\, \rho(u_i^*),
 
-    for it is a factor of the posterior. In the regression it would bend what is linear without it, and
-    :math:`\rho(u_i)` says nothing of where a point is moved to.
+    because it is a factor of the posterior. In the regression it could make linear relations nonlinear, and
+    :math:`\rho(u_i)` is not the density at the adjusted point.
 
     Parameters
     ----------
@@ -301,10 +300,10 @@ def adjusted_accepted(
         Their summary statistics minus those of the data.
     distance : array (N,)
     log_weight : array (N,)
-        Natural logarithms, without the prior's density in the cube.
+        Natural log weights without the prior density.
     tolerance : float
     kind : {"none", "linear", "heteroscedastic", "quadratic", "modes"}
-        Of regression; without one the kernel is uniform.
+        Kind of regression; for "none" the kernel is uniform.
     log_density : callable, optional
 
     Returns
@@ -330,7 +329,7 @@ def adjusted_accepted(
 
 
 def epanechnikov(distance: np.ndarray, tolerance: float) -> np.ndarray:
-    """Epanechnikov's kernel (n,); where it would leave nothing, all count the same."""
+    """Return Epanechnikov kernel values (n,), or ones if all values would be zero."""
     if not 0.0 < tolerance < np.inf:
         return np.ones(len(distance))
     found = np.maximum(1.0 - (distance / tolerance) ** 2, 0.0)

@@ -1,4 +1,4 @@
-"""From all simulations to adjusted draws: summaries are learnt, an adjustment is chosen and applied."""
+"""Adjusted draws from all simulations: learn summaries, choose an adjustment and apply it."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ __all__ = ["AdjustName", "AdjustedRun", "adjust_run", "distance_root"]
 
 AdjustName = Literal["linear", "heteroscedastic", "quadratic", "modes", "learned", "auto"]
 
-#: Pseudo-observed data, and the share of all simulations that they are among at most.
+#: Number of pseudo-observed data sets, and maximum share of all effective draws that they are drawn from.
 _PSEUDO, _NEAREST = 100, 0.2
-#: Standard errors by which an adjustment must be better than none.
+#: Standard errors by which an adjustment must be better than no adjustment.
 _BETTER = 1.0
-#: Effective draws that are accepted at most, where tolerances are to be chosen.
+#: Maximum effective draws to accept when a tolerance is chosen.
 _MOST = 10_000.0
-#: Effective draws that the least tolerance between learned summaries accepts, over those of the other distance.
+#: Minimum effective draws with learned summaries: fraction of the number without, and absolute.
 _CLOSER, _FEWEST = 1.0 / 3.0, 30.0
-#: Simulations below which nothing is learnt.
+#: Minimum simulations for learning summaries.
 _TO_LEARN = 100
-#: Simulations that are looked at for the units of a distance.
+#: Maximum number of simulations used to find the units of a distance.
 _LOOKED_AT = 2000
 _KINDS: tuple[Adjustment, ...] = ("linear", "heteroscedastic", "quadratic", "modes")
 _KINDS_LEARNED: tuple[Adjustment, ...] = ("none", "linear", "heteroscedastic", "modes")
 
 
 class AdjustedRun(NamedTuple):
-    """Adjusted draws and how they came about.
+    """Adjusted draws and the adjustment that was chosen.
 
     Attributes
     ----------
     draws : AdjustedDraws or None
         None if the prior's density is zero at all adjusted points.
     distance : array (N,)
-        By which simulations were accepted.
+        Distances by which simulations were accepted.
     choice : Choice
     regression : str
-        By which summaries were learnt; "" if they were not.
+        Name of the regression that learned the summaries; "" if none were learned.
     skill : array (2D,)
-        Cross-validated skill of learned summaries; empty if there are none.
+        Cross-validated skill of the learned summaries; empty if none were learned.
     """
 
     draws: AdjustedDraws | None
@@ -76,7 +76,7 @@ def adjust_run(
     distance_is_learned: bool = False,
     log_density: LogDensity | None = None,
 ) -> AdjustedRun:
-    """Adjust what a run has simulated.
+    """Choose an adjustment and apply it to the simulations of a run.
 
     Parameters
     ----------
@@ -87,17 +87,18 @@ def adjust_run(
     distance : array (N,)
         inf where a simulation failed.
     log_weight : array (N,)
-        Natural logarithms, without the prior's density in the cube.
+        Natural log weights without the prior density.
     plain : Accepted
-        What is accepted without adjustment: no fewer effective draws are with it.
+        Simulations accepted without adjustment. An adjustment on the raw summaries accepts at least as many
+        effective draws.
     adjust : {"linear", "heteroscedastic", "quadratic", "modes", "learned", "auto"}
     rng : numpy.random.Generator
     features : callable, optional
-        Of summaries (n, S), to regress on and to learn from.
+        Maps summaries (n, S) to features to regress on and to learn from.
     root : array (S, Z), optional
-        That gaps of summaries are multiplied by for the distance; by default as :func:`distance_root` finds it.
+        Matrix by which gaps of summaries are multiplied for the distance; from :func:`distance_root` by default.
     distance_is_learned : bool
-        Whether `distance` is one between learned summaries.
+        Whether `distance` is a distance between learned summaries.
     log_density : callable, optional
 
     Returns
@@ -137,11 +138,11 @@ def adjust_run(
         spaces.append(learned)
         fewest = min(base, max(_FEWEST, _CLOSER * base))
         tried += candidates("learned", learned.statistics.shape[1], _KINDS_LEARNED, fewest, total)
-    # Only a plain candidate is one to stay with.
+    # The first candidate is preferred only if it is unadjusted.
     better = _BETTER if tried[0].kind == "none" and adjust == "auto" else 0.0
     choice = best_candidate(tried, spaces, u, log_weight, pseudo, log_density, better=better)
     space = next(s for s in spaces if s.name == choice.candidate.space)
-    # The data themselves are the last of what statistics are compared with.
+    # The observed data are the last target.
     chosen = own_distance if space.name == "raw" else space.distance(-1)
     tolerance = plain.tolerance
     if not (space.name == "raw" and choice.candidate.draws == base):
@@ -158,9 +159,9 @@ def adjust_run(
 
 
 def distance_root(summaries: np.ndarray, observed: np.ndarray, distance: np.ndarray) -> np.ndarray:
-    """Matrix (S, S) that makes a Euclidean distance like a given one of gaps of summaries.
+    """Return a matrix (S, S) whose Euclidean distance of gaps approximates a given distance.
 
-    Squares of distances are regressed on squares of gaps, with coefficients that are not negative. That is exact
+    Squared distances are regressed on squared gaps of summaries, with nonnegative coefficients. The result is exact
     for any weighted Euclidean distance.
 
     Parameters
@@ -183,7 +184,7 @@ def distance_root(summaries: np.ndarray, observed: np.ndarray, distance: np.ndar
     scale = squares.mean(axis=0)
     scale[scale == 0.0] = 1.0
     target = distance[near] ** 2
-    # Relative errors count: close simulations are those that matter.
+    # Relative errors are minimised because close simulations matter most.
     weight = 1.0 / np.maximum(target, np.median(target) + 1e-300)
     found, _ = nnls(squares / scale * weight[:, None], target * weight)
     if not found.any():
@@ -192,7 +193,7 @@ def distance_root(summaries: np.ndarray, observed: np.ndarray, distance: np.ndar
 
 
 def _pseudo_observed(distance, log_weight, u, base: float, log_density, rng) -> np.ndarray:
-    """Simulations (M,) near the data, as often as their weights ask."""
+    """Draw simulations (M,) near the data in proportion to their weights."""
     log = log_weight
     density = None if log_density is None else log_density(u)
     if density is not None:
@@ -221,7 +222,7 @@ def _raw_space(summaries, observed, features, pseudo, root) -> Space:
 
 
 def _with_regressors(learned: Space, raw: Space) -> Space:
-    """Distances of one space, and regressors of another that has no folds."""
+    """Combine the distances of one space with the regressors of another that has no folds."""
     own, targets = raw.regressors, raw.regressor_targets
     if own is None or targets is None:
         own, targets = raw.statistics, raw.targets

@@ -1,4 +1,4 @@
-"""Directions that boxes are cut along."""
+"""Rotated axes along which boxes are cut."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from scipy.special import ndtr, ndtri
 
 __all__ = ["EDGE", "from_normal", "principal_axes", "to_axes", "to_cube", "to_normal"]
 
-#: Points of the cube nearer to its sides than this are moved there.
+#: Minimum distance of points from the sides of the cube.
 EDGE = 2.0**-53
 
 
 def principal_axes(u: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    r"""Principal axes of weighted points, after :math:`x = \Phi^{-1}(u)`.
+    r"""Return the principal axes of weighted points on the normal scale, :math:`x = \Phi^{-1}(u)`.
 
-    Where u is uniform, x is standard normal, and so is :math:`R x` for any rotation R: boxes in
-    :math:`\Phi(R x)` can follow a diagonal posterior, and their volumes still are prior masses.
+    If u is uniform, x is standard normal, and so is :math:`R x` for any rotation R. Boxes in
+    :math:`\Phi(R x)` can follow an oblique posterior, and their volumes are still prior masses.
 
     Parameters
     ----------
     u : array (n, D)
         Points of the unit cube.
     weights : array (n,)
-        Not negative, not all zero.
+        Nonnegative weights, not all zero.
 
     Returns
     -------
     array (D, D)
-        R, orthogonal; rows are axes.
+        Orthogonal matrix R, whose rows are the axes.
 
     Examples
     --------
@@ -46,20 +46,20 @@ def principal_axes(u: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def to_axes(u: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Coordinates (n, D) of points (n, D) along other axes, in the unit cube."""
+    """Return coordinates (n, D) of points (n, D) along rotated axes, in the unit cube."""
     return ndtr(to_normal(u) @ axes.T)
 
 
 def to_cube(v: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """The points that have these coordinates; reverses :func:`to_axes`."""
+    """Return the points with given rotated coordinates; the inverse of :func:`to_axes`."""
     return from_normal(to_normal(v) @ axes)
 
 
 def to_normal(u: np.ndarray) -> np.ndarray:
-    """Points (n, D) of the cube on the normal scale, finite ones."""
+    """Map points (n, D) of the cube to finite values on the normal scale."""
     return ndtri(np.clip(u, EDGE, 1.0 - EDGE))
 
 
 def from_normal(x: np.ndarray) -> np.ndarray:
-    """Points (n, D) of the open unit cube from the normal scale."""
+    """Map points (n, D) from the normal scale to the open unit cube."""
     return np.clip(ndtr(x), EDGE, 1.0 - EDGE)

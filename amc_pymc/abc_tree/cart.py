@@ -1,4 +1,4 @@
-"""Boxes from regression trees that tell where the simulator comes close to the data."""
+"""Boxes from regression trees fitted to how close simulations came to the data."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from amc_pymc.abc_tree.partition import NARROWEST, Partition, whole_cube
 
-#: Closeness of simulations that are all used, and how many of the others are.
+#: Kernel value above which all simulations are used, and maximum number used below it.
 _NEAR, _MOST_FAR = 0.01, 20_000
-#: Quantiles of the costs of complexity that are tried, and folds of the cross-validation.
+#: Quantiles of the complexity costs to try, and number of cross-validation folds.
 _PRUNING, _FOLDS = (0.0, 0.5, 0.75, 0.9, 0.97), 5
 
 __all__ = ["Cart", "fit_cart"]
@@ -19,14 +19,14 @@ __all__ = ["Cart", "fit_cart"]
 
 @dataclass(frozen=True)
 class Cart:
-    """Partitions by :func:`fit_cart`.
+    """Partitioner that calls :func:`fit_cart`.
 
     Attributes
     ----------
     max_leaves, min_samples : int
     random_cuts, prune : bool
     random_beyond : int or None
-        Make random cuts where there are more simulations than this.
+        Number of simulations above which cuts are random.
     """
 
     max_leaves: int = 1000
@@ -35,18 +35,18 @@ class Cart:
     prune: bool = False
     random_beyond: int | None = None
 
-    def __call__(self, u, closeness, before, rng) -> Partition:
-        """A new partition; `before` plays no part."""
+    def __call__(self, u, kernel_values, before, rng) -> Partition:
+        """Return a new partition; `before` is ignored."""
         many = self.random_beyond is not None and len(u) > self.random_beyond
         return fit_cart(
-            u, closeness, rng, max_leaves=self.max_leaves, min_samples=self.min_samples,
+            u, kernel_values, rng, max_leaves=self.max_leaves, min_samples=self.min_samples,
             random_cuts=self.random_cuts or many, prune=self.prune,
         )  # fmt: skip
 
 
 def fit_cart(
     u: np.ndarray,
-    closeness: np.ndarray,
+    kernel_values: np.ndarray,
     rng: np.random.Generator,
     *,
     max_leaves: int = 1000,
@@ -56,32 +56,33 @@ def fit_cart(
 ) -> Partition:
     """Fit a regression tree to how close simulations came to the data.
 
-    Cuts are chosen by square roots of closeness, for the proposal that is best goes with roots of rates.
+    The tree is fitted to square roots of kernel values, because the optimal proposal depends on square roots of
+    acceptance rates.
 
     Parameters
     ----------
     u : array (n, D)
         Points of the unit cube.
-    closeness : array (n,)
-        1 where the simulation was accepted, else 0, or numbers between. Of those below 0.01 not more than
-        20,000, drawn at random, are looked at.
+    kernel_values : array (n,)
+        1 if the simulation was accepted, else 0, or values in between. Of the simulations with values below
+        0.01, at most 20,000, drawn at random, are used.
     rng : numpy.random.Generator
-        Breaks ties, and makes random cuts.
+        Generator for ties and random cuts.
     max_leaves : int
     min_samples : int
-        Least simulations in a box.
+        Minimum simulations in a box.
     random_cuts : bool
         Try one random cut of each coordinate instead of all cuts (extremely randomised trees; Geurts,
         Ernst & Wehenkel 2006, doi:10.1007/s10994-006-6226-1).
     prune : bool
-        Prune the tree at the cost of complexity that five-fold cross-validation chooses (Breiman et al.
-        1984, doi:10.1201/9781315139470); takes some thirty fits.
+        Prune the tree at the complexity cost chosen by five-fold cross-validation (Breiman et al. 1984,
+        doi:10.1201/9781315139470), which takes about thirty fits.
 
     Returns
     -------
     Partition
-        In double precision; the boxes are those of the fitted tree but for cuts that would leave boxes
-        too narrow to draw from.
+        The boxes of the fitted tree in double precision, without cuts that would leave boxes too narrow to
+        draw from.
 
     Examples
     --------
@@ -104,36 +105,40 @@ def fit_cart(
         random_state=int(rng.integers(2**31)),
     )
     if prune:
-        tree = _pruned(tree, u, np.sqrt(closeness))
-    kept, weights = _thinned(closeness, _MOST_FAR, rng)
-    tree.fit(u[kept], np.sqrt(closeness[kept]), sample_weight=weights)
+        tree = _pruned(tree, u, np.sqrt(kernel_values))
+    kept, weights = _thinned(kernel_values, _MOST_FAR, rng)
+    tree.fit(u[kept], np.sqrt(kernel_values[kept]), sample_weight=weights)
     return _in_double(tree.tree_, u.shape[1])
 
 
-def _pruned(tree, u, closeness):
-    """The tree with the cost of complexity of least squared error under cross-validation."""
+def _pruned(tree, u, kernel_values):
+    """Set the complexity cost of a tree to the one with the least cross-validated squared error."""
     from sklearn.model_selection import GridSearchCV, KFold
 
-    costs = tree.cost_complexity_pruning_path(u, closeness).ccp_alphas
+    costs = tree.cost_complexity_pruning_path(u, kernel_values).ccp_alphas
     costs = np.unique(np.maximum(np.quantile(costs, _PRUNING), 0.0))
     folds = KFold(_FOLDS, shuffle=True, random_state=tree.random_state)
     search = GridSearchCV(
         tree, {"ccp_alpha": costs}, cv=folds, scoring="neg_mean_squared_error", refit=False
     )
-    return tree.set_params(**search.fit(u, closeness).best_params_)
+    return tree.set_params(**search.fit(u, kernel_values).best_params_)
 
 
-def _thinned(closeness: np.ndarray, most: int, rng) -> tuple[np.ndarray | slice, np.ndarray | None]:
-    """The simulations that came near, and some of the others with weights that make up for the rest."""
-    far = np.flatnonzero(closeness < _NEAR)
+def _thinned(
+    kernel_values: np.ndarray, most: int, rng
+) -> tuple[np.ndarray | slice, np.ndarray | None]:
+    """Select all near simulations and a sample of the far ones, weighted to represent all of them."""
+    far = np.flatnonzero(kernel_values < _NEAR)
     if len(far) <= most:
         return slice(None), None
-    kept = np.sort(np.r_[np.flatnonzero(closeness >= _NEAR), rng.choice(far, most, replace=False)])
-    return kept, np.where(closeness[kept] < _NEAR, len(far) / most, 1.0)
+    kept = np.sort(
+        np.r_[np.flatnonzero(kernel_values >= _NEAR), rng.choice(far, most, replace=False)]
+    )
+    return kept, np.where(kernel_values[kept] < _NEAR, len(far) / most, 1.0)
 
 
 def _in_double(tree, n_dim: int) -> Partition:
-    """The tree with children after parents, without cuts on or too near to the edge of a box."""
+    """Convert a tree to a Partition, without cuts on or too near to the edge of a box."""
     arrays = (tree.feature, tree.threshold, tree.children_left, tree.children_right)
     feature, threshold, left, right = (a.astype(t) for a, t in zip(arrays, "idii", strict=True))
     feature, threshold, left, right = _rebuilt(feature, threshold, left, right, n_dim, NARROWEST)

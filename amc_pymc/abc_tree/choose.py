@@ -1,4 +1,4 @@
-"""Which adjustment, and at which tolerance: by prediction at simulations that are like the data."""
+"""Choice of an adjustment and a tolerance by predictive scores at simulations close to the data."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ from amc_pymc.abc_tree.adjust import (
 
 __all__ = ["Candidate", "Choice", "Space", "best_candidate", "candidates", "kernel_score"]
 
-#: Bandwidths to choose from, in standard deviations of the accepted points.
+#: Candidate bandwidths, in standard deviations of the accepted points.
 _BANDWIDTHS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0])
-#: Share of the prior that is mixed into a predictive density, so that no single score decides.
+#: Share of the prior in a predictive density, which limits the effect of a single score.
 _PRIOR_SHARE = 0.02
-#: Points that a kernel density is made of, at most.
+#: Maximum number of points in a kernel density.
 _POINTS = 1000
-#: Pseudo-observed data after which candidates that are far behind are dropped, and how far that is, in
-#: standard errors.
+#: Numbers of data sets after which candidates far behind the best are dropped, and how far, in standard errors.
 _LOOKS, _BEHIND = (10, 20, 40), 3.0
 #: Standard errors, or nats, by which a candidate with more draws may be worse than the best of its kind. Standard
-#: errors are too small, for the simulations that are accepted are much the same for all data.
+#: errors alone are too small, because the accepted simulations are similar for all data sets.
 _AS_GOOD, _ALIKE = 1.0, 0.03
-#: Growth of the number of effective draws from one tolerance that is tried to the next.
+#: Ratio of the numbers of effective draws at successive candidate tolerances.
 _STEP = 3.0
-#: Effective draws for each coefficient of a regression, at least.
+#: Minimum effective draws per regression coefficient.
 _PER_COEFFICIENT = 2.0
 
 
 class Space(NamedTuple):
-    """Statistics that simulations are compared by.
+    """Statistics by which simulations are compared.
 
     Attributes
     ----------
     name : str
     statistics : array (N, S)
-        Of all simulations.
+        Statistics of all simulations.
     fold : array of int (N,)
-        Which of several versions of the statistics it is: see :func:`amc_pymc.abc_tree.learned.cross_fitted`.
+        Fold of each simulation, see :func:`amc_pymc.abc_tree.learned.cross_fitted`.
     targets : array (folds, M, S)
-        The same of the M pseudo-observed data.
+        Statistics of the M pseudo-observed data sets, for each fold.
     root : array (S, Z)
-        The distance is the Euclidean length of a gap times this.
+        Matrix by which gaps are multiplied; the distance is the Euclidean length of the product.
     regressors : array (N, R), optional
-        That regressions have instead of the statistics.
+        Regressors to use instead of the statistics.
     regressor_targets : array (folds, M, R), optional
+        Regressors of the pseudo-observed data sets, for each fold.
     """
 
     name: str
@@ -68,19 +68,19 @@ class Space(NamedTuple):
     regressor_targets: np.ndarray | None = None
 
     def distance(self, m: int) -> np.ndarray:
-        """Distances (N,) from pseudo-observed data number m."""
+        """Return distances (N,) from pseudo-observed data set m."""
         gaps = (self.statistics - self.targets[self.fold, m]) @ self.root
         return np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
 
     def gaps(self, m: int, index: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Gaps (n, R) of regressors between simulations and pseudo-observed data number m."""
+        """Return gaps (n, R) of regressors between simulations and pseudo-observed data set m."""
         if self.regressors is None or self.regressor_targets is None:
             return self.statistics[index] - self.targets[self.fold[index], m]
         return self.regressors[index] - self.regressor_targets[self.fold[index], m]
 
 
 class Candidate(NamedTuple):
-    """A space, a kind of regression and how many effective draws to accept."""
+    """A space, a kind of regression and the number of effective draws to accept."""
 
     space: str
     kind: Adjustment
@@ -88,15 +88,15 @@ class Candidate(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What was chosen.
+    """Chosen candidate and its gain.
 
     Attributes
     ----------
     candidate : Candidate
     gain : float
-        Mean log score over that of the first candidate, in nats.
+        Mean log score minus that of the first candidate, in nats.
     error : float
-        Its standard error.
+        Standard error of the gain.
     """
 
     candidate: Candidate
@@ -111,7 +111,7 @@ def candidates(
     fewest: float,
     most: float,
 ) -> list[Candidate]:
-    """Kinds of regression at tolerances that accept more and more, as far as a regression is determined.
+    """Return candidates with increasing numbers of draws that suffice for the regression coefficients.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def candidates(
     """
     steps = max(0, math.floor(math.log(most / fewest, _STEP)))
     levels = [fewest * _STEP**i for i in range(steps + 1)]
-    # Up to the most, but not twice nearly the same.
+    # The last level is the maximum, but two levels must not be nearly equal.
     if most > 1.5 * levels[-1]:
         levels.append(most)
     elif steps:
@@ -144,31 +144,32 @@ def best_candidate(
     *,
     better: float = 1.0,
 ) -> Choice:
-    r"""The candidate of the best mean log score at pseudo-observed data.
+    r"""Return the candidate with the best mean log score at pseudo-observed data.
 
-    Simulations close to the data are taken for data in turn, all others adjusted to them, and a kernel density of
-    what is accepted scored at the parameters that are behind,
+    Simulations close to the data are taken as data in turn. All others are adjusted to them, and a kernel density of
+    the accepted ones is scored at the true parameters,
 
     .. math:: \log \hat p(x_j \mid s_j).
 
-    A proper score: it is highest, in expectation, for the posterior itself, and knows of location, spread and shape.
-    The bandwidth is that of the best mean score. The first candidate stands unless another one is better by so many standard
-    errors. Of one kind of regression, the candidate with most draws is taken of those that are within a standard error,
-    or 0.03 nats, of the best. A hundred data tell gains of a few hundredths of a nat apart, not less.
+    This score is proper: its expectation is highest for the posterior itself. It depends on location, spread and
+    shape. The bandwidth has the best mean score. The first candidate is kept unless another one is better by
+    `better` standard errors. Among candidates that differ from the best one only in the number of
+    draws and are within one standard error, or 0.03 nats, of it, the one with most draws is chosen. A hundred data
+    sets resolve gains of a few hundredths of a nat, but not less.
 
     Parameters
     ----------
     tried : sequence of Candidate
     spaces : sequence of Space
     u : array (N, D)
-        Simulations.
+        Simulated points of the unit cube.
     log_weight : array (N,)
-        Natural logarithms, without the prior's density.
+        Natural log weights, without the prior density.
     pseudo : array of int (M,)
-        Simulations that are taken for data; those drawn twice count twice.
+        Simulations that are taken as data; those drawn twice count twice.
     log_density : callable, optional
     better : float
-        Standard errors; zero gives the first candidate no privilege.
+        Standard errors by which another candidate must be better than the first; zero treats all alike.
 
     Returns
     -------
@@ -200,7 +201,7 @@ def best_candidate(
 
 
 def _with_more_draws(scores: np.ndarray, tried: Sequence[Candidate], top: int) -> int:
-    """The candidate like the best one that accepts most, as far as chance explains why it is not better."""
+    """Return the candidate with most draws among those like the best one and not significantly worse."""
     for c in sorted(range(len(tried)), key=lambda c: -tried[c].draws):
         alike = tried[c][:2] == tried[top][:2]
         gap = scores[top] - scores[c]
@@ -210,7 +211,7 @@ def _with_more_draws(scores: np.ndarray, tried: Sequence[Candidate], top: int) -
 
 
 class _Near:
-    """Simulations by their distance from pseudo-observed data, without the one that these are."""
+    """Simulations ordered by distance from a pseudo-observed data set, which is left out."""
 
     def __init__(self, space: Space, m: int, own: int, log_weight: np.ndarray):
         self.space, self.m = space, m
@@ -225,7 +226,7 @@ class _Near:
         self.reached = effective_of_first(self.weight)
 
     def closest(self, draws: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """Indices, weights and distances (n,) of so many effective draws, and the tolerance."""
+        """Return indices, weights and distances (n,) of the closest `draws` effective draws, and the tolerance."""
         enough = np.flatnonzero(self.reached >= draws)
         n = int(enough[0]) + 1 if len(enough) else len(self.order)
         return self.order[:n], self.weight[:n], self.distance[:n], float(self.distance[n - 1])
@@ -239,7 +240,7 @@ def _score(
     truth: np.ndarray,
     log_density: LogDensity | None,
 ) -> np.ndarray:
-    """Log scores, one for each bandwidth."""
+    """Return log scores, one for each bandwidth."""
     index, weight, distance, tolerance = near.closest(candidate.draws)
     if candidate.kind == "none":
         moved, points = x[index], u[index]
@@ -258,9 +259,9 @@ def _score(
 def kernel_score(
     x: np.ndarray, weight: np.ndarray, at: np.ndarray, bandwidths: np.ndarray
 ) -> np.ndarray:
-    r"""Logarithm of a kernel density that keeps mean and covariance, at one point.
+    r"""Return the log of a kernel density that preserves mean and covariance, at one point.
 
-    Natural, and without the constant of the normal density, :math:`-\tfrac D2 \log 2 \pi`.
+    The logarithm is natural and omits the constant of the normal density, :math:`-\tfrac D2 \log 2 \pi`.
 
     .. math:: (1 - \lambda) \sum_i w_i N\bigl(m + a (x_i - m), a^2 h^2 S\bigr) + \lambda N(0, I),
         \qquad a^2 (1 + h^2) = 1
@@ -269,10 +270,10 @@ def kernel_score(
     ----------
     x : array (n, D)
     weight : array (n,)
-        Not negative.
+        Nonnegative.
     at : array (D,)
     bandwidths : array (B,)
-        h.
+        Bandwidths h.
 
     Returns
     -------
@@ -290,7 +291,7 @@ def kernel_score(
     ridge = 1e-6 * np.diag(covariance).mean() + 1e-12
     root = np.linalg.cholesky(covariance + ridge * np.eye(d))
     if len(x) > _POINTS:
-        # Every k-th of equal weight.
+        # Systematic sample of equal weights.
         at_levels = (np.arange(_POINTS) + 0.5) / _POINTS
         chosen = np.minimum(np.searchsorted(np.cumsum(w), at_levels), len(x) - 1)
         centred, w = centred[chosen], np.full(_POINTS, 1.0 / _POINTS)
@@ -309,13 +310,13 @@ def kernel_score(
 
 
 def _at_best_bandwidth(scores: np.ndarray) -> np.ndarray:
-    """Scores (C, M) at the bandwidth of each candidate's best mean."""
+    """Return scores (C, M) at each candidate's bandwidth with the best mean score."""
     best = scores.mean(axis=1).argmax(axis=1)
     return scores[np.arange(len(scores)), :, best]
 
 
 def _not_behind(scores: np.ndarray, alive: Sequence[int]) -> list[int]:
-    """Candidates that are not far behind the best one; the first always stays."""
+    """Return the candidates that are not far behind the best one; the first is always kept."""
     best = _at_best_bandwidth(scores[alive])
     top = best[int(np.argmax(best.mean(axis=1)))]
     gap = top - best

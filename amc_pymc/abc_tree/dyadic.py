@@ -1,4 +1,4 @@
-"""Boxes halved again and again, where the posterior is."""
+"""Partitions by repeated halving of boxes with high posterior mass."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["Dyadic", "halve"]
 
 @dataclass(frozen=True)
 class Dyadic:
-    """Halves the boxes with most of the posterior, some each round.
+    """Partitioner that halves the boxes with most posterior mass in each round.
 
     Attributes
     ----------
     cuts : int
-        r, boxes halved a round.
+        Number of boxes halved per round, r.
     separate : bool
-        Cut along the side that tells most; else along the widest.
+        Cut along the coordinate whose halves differ most; otherwise along the widest side.
     """
 
     cuts: int = 20
     separate: bool = True
 
-    def __call__(self, u, closeness, before, rng) -> Partition:
-        """The partition of the last batch, cut further."""
+    def __call__(self, u, kernel_values, before, rng) -> Partition:
+        """Refine the partition of the last batch."""
         found = whole_cube(u.shape[1]) if before is None else before
         for _ in range(self.cuts):
-            worth = found.volumes * shrunk_rates(found, u, closeness)
-            told = {"closeness": closeness, "u": u} if self.separate else {}
+            worth = found.volumes * shrunk_rates(found, u, kernel_values)
+            told = {"kernel_values": kernel_values, "u": u} if self.separate else {}
             found = halve(found, worth, n_cuts=1, **told)
         return found
 
@@ -42,21 +42,21 @@ def halve(
     worth: np.ndarray,
     *,
     n_cuts: int,
-    closeness: np.ndarray | None = None,
+    kernel_values: np.ndarray | None = None,
     u: np.ndarray | None = None,
 ) -> Partition:
-    """Halve the boxes that are worth most.
+    """Halve the boxes of highest worth.
 
     Parameters
     ----------
     partition : Partition
     worth : array (K,)
-        What there is to gain in each box, for example its posterior mass; boxes of worth zero stay.
+        Worth of each box, for example its posterior mass; boxes of worth zero are not cut.
     n_cuts : int
-        Boxes to halve.
-    closeness, u : arrays (n,) and (n, D), optional
-        Outcomes and where they were simulated. With them each box is cut along the coordinate whose
-        halves differ most in mean closeness; without, along its widest side, the first of those.
+        Number of boxes to halve.
+    kernel_values, u : arrays (n,) and (n, D), optional
+        Kernel values and points of simulations. If given, each box is cut along the coordinate whose halves
+        differ most in mean kernel value; otherwise along its (first) widest side.
 
     Returns
     -------
@@ -76,25 +76,27 @@ def halve(
     order = np.argsort(-np.where(open_to, worth, -np.inf), kind="stable")
     chosen = order[: min(n_cuts, int(open_to.sum()))]
     along = widths[chosen].argmax(axis=1)
-    if closeness is not None and u is not None:
-        along = _best_separation(partition, chosen, along, u, closeness)
+    if kernel_values is not None and u is not None:
+        along = _best_separation(partition, chosen, along, u, kernel_values)
     return cut_boxes(partition, chosen, along)
 
 
-def _best_separation(partition, chosen, widest, u, closeness) -> np.ndarray:
-    """The coordinate of each chosen box whose halves differ most; the widest where none can be told."""
+def _best_separation(partition, chosen, widest, u, kernel_values) -> np.ndarray:
+    """Return the coordinate of each chosen box whose halves differ most, or the widest if none differ."""
     place = np.full(partition.boxes, -1)
     place[chosen] = np.arange(len(chosen))
     at = place[partition.find(u)]
     inside = at >= 0
-    at, u, closeness = at[inside], u[inside], closeness[inside]
+    at, u, kernel_values = at[inside], u[inside], kernel_values[inside]
     middle = 0.5 * (partition.lower + partition.upper)[chosen]
     widths = (partition.upper - partition.lower)[chosen]
     gaps = np.full(middle.shape, -np.inf)
     for d in range(partition.n_dim):
         above = u[:, d] >= middle[at, d]
         halves = [np.bincount(at[side], minlength=len(chosen)) for side in (~above, above)]
-        sums = [np.bincount(at[s], closeness[s], minlength=len(chosen)) for s in (~above, above)]
+        sums = [
+            np.bincount(at[s], kernel_values[s], minlength=len(chosen)) for s in (~above, above)
+        ]
         both = (halves[0] > 0) & (halves[1] > 0) & (widths[:, d] > 2.0 * NARROWEST)
         low, high = (
             np.divide(s, n, where=both, out=np.zeros(len(n)))

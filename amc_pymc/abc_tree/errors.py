@@ -1,4 +1,4 @@
-"""Standard errors of posterior means, from the accepted simulations themselves."""
+"""Standard errors of posterior means, estimated from the accepted simulations."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from amc_pymc.abc_tree.axes import from_normal
 
 __all__ = ["adjusted_effective", "adjusted_mean", "weighted_mean"]
 
-#: Steps of differences, in standard deviations: wide enough for means of what jumps, as whole numbers do.
+#: Step of finite differences, in standard deviations; wide enough for integer-valued functions.
 _STEP = 0.2
-#: Groups that are left out in turn.
+#: Maximum number of jackknife groups.
 _GROUPS = 30
 
 
 def weighted_mean(weight: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    r"""Means and their standard errors.
+    r"""Return weighted means and their standard errors.
 
     .. math:: \hat\mu = \sum_i w_i f_i, \qquad \mathrm{se}^2 = \sum_i w_i^2 (f_i - \hat\mu)^2
 
-    for weights that sum to one (Hesterberg 1995, doi:10.1080/00401706.1995.10484303). It knows of weights
-    that go with the values, which the effective draws of Kish do not.
+    for weights that sum to one (Hesterberg 1995, doi:10.1080/00401706.1995.10484303). This accounts for weights
+    that are correlated with the values, which Kish's effective sample size does not.
 
     Parameters
     ----------
     weight : array (n,)
-        They sum to one.
+        Weights that sum to one.
     values : array (n, K)
 
     Returns
@@ -54,27 +54,27 @@ def adjusted_mean(
     values: Callable[[np.ndarray], np.ndarray],
     log_density: LogDensity | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Means over adjusted draws, and standard errors that know of the regression.
+    r"""Return means over adjusted draws and standard errors that include the error of the regression.
 
-    All draws are moved by the same slopes, whose error does not average out. With :math:`a_i` the weights, the
-    prior's density :math:`\rho` in them, the mean solves :math:`\sum_i a_i (f_i - \hat\mu) = 0`, and simulation
-    j changes it by
+    All draws are moved by the same slopes, whose error does not average out. With weights :math:`a_i` that include
+    the prior density :math:`\rho`, the mean solves :math:`\sum_i a_i (f_i - \hat\mu) = 0`, and simulation j changes
+    it by
 
     .. math:: \frac{1}{\sum_i a_i} \Bigl[a_j (f_j - \hat\mu) - \sum_d r_{jd}\, p_j^\top \sum_i g_i
         \frac{\partial}{\partial x_{id}} a_i (f_i - \hat\mu)\Bigr]
 
     with residuals r, summary statistics g relative to the data, and :math:`p_j` the slopes per unit of
-    :math:`x_j`. The root of the sum of squares is the error (Huber's sandwich); for f = x and a uniform prior
-    it is that of the regression's intercept. Derivatives are central differences. Where residuals are stretched as well,
-    the regression is done again without each of 30 groups of simulations in turn (the jackknife).
+    :math:`x_j`. The standard error is the root of the sum of squares (Huber's sandwich estimator); for f = x and a
+    uniform prior it is that of the regression intercept. Derivatives are central differences. If residuals are
+    stretched, the regression is repeated without each of 30 groups of simulations in turn (the jackknife).
 
     Parameters
     ----------
     draws : AdjustedDraws
     values : callable
-        f, from points (m, D) of the cube to (m, K).
+        Function f that maps points (m, D) of the cube to values (m, K).
     log_density : callable, optional
-        That `draws` were made with.
+        Log prior density that `draws` were made with.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def adjusted_mean(
 
     def scores(u: np.ndarray) -> np.ndarray:
         a = weights(u)
-        # Where there is no weight there may be no value.
+        # Values may be undefined where the weight is zero.
         return np.where(a[:, None] > 0.0, a[:, None] * (values(u) - mean), 0.0)
 
     mean, _ = weighted_mean(draws.accepted.weight, values(draws.u))
@@ -138,10 +138,10 @@ def _jackknifed(
 
 
 def adjusted_effective(draws: AdjustedDraws, x_error: np.ndarray) -> float:
-    r"""Independent draws whose means would be as exact as those of adjusted ones.
+    r"""Return the number of independent draws whose means would be as precise as those of adjusted draws.
 
-    The least :math:`\mathrm{sd}_d^2 / \mathrm{se}_d^2` of all coordinates, on the normal scale, and not
-    more than the effective draws of Kish that weights leave.
+    This is the minimum of :math:`\mathrm{sd}_d^2 / \mathrm{se}_d^2` over coordinates on the normal scale, but at
+    most Kish's effective sample size of the weights.
 
     Parameters
     ----------
@@ -155,6 +155,6 @@ def adjusted_effective(draws: AdjustedDraws, x_error: np.ndarray) -> float:
 
 
 def _variance(draws: AdjustedDraws) -> np.ndarray:
-    """Variances (D,) of draws on the normal scale."""
+    """Return variances (D,) of draws on the normal scale."""
     x, weight = ndtri(draws.u), draws.accepted.weight
     return weight @ (x - weight @ x) ** 2

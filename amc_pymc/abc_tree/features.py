@@ -1,4 +1,4 @@
-"""Features of simulated data from which parameters are learnt."""
+"""Features of simulated data from which parameters are learned."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ import numpy as np
 
 __all__ = ["Features", "exchangeable_features", "joined_features", "plain_features"]
 
-#: From data (n, S) to features (n, F).
+#: Function from data (n, S) to features (n, F).
 Features = Callable[[np.ndarray], np.ndarray]
 
-#: Quantiles of exchangeable observations, if there are more observations than that.
+#: Number of quantiles of exchangeable observations, if there are more observations than this.
 _QUANTILES = 9
-#: Columns of an observation up to which third moments of different columns are features.
+#: Maximum number of columns of an observation for which third moments mix different columns.
 _FEW = 3
-#: Correlations are drawn in to this before they are transformed.
+#: Absolute value at which correlations are clipped before they are transformed.
 _CORRELATED = 1.0 - 1e-9
 _TINY = 1e-300
 
 
 def plain_features(data: np.ndarray) -> np.ndarray:
-    """Data (n, S) themselves."""
+    """Return the data (n, S) unchanged."""
     return data
 
 
 def exchangeable_features(shape: tuple[int, ...]) -> Features:
-    r"""Features of independent, identically distributed observations, whatever their order.
+    r"""Return a function that computes order-independent features of exchangeable observations.
 
-    Means, logarithms of standard deviations, Fisher's z of correlations, covariances, third central moments (their
-    cubic roots), and of each column the sorted values, or nine quantiles if there are more than nine observations.
+    Features are means, log standard deviations, Fisher's z of correlations, covariances, cube roots of third central
+    moments, and the sorted values of each column, or nine quantiles if there are more than nine observations.
 
     Parameters
     ----------
     shape : tuple of int
-        Of the data: m observations, and of what each consists.
+        Shape of the data: the number of observations m, then the shape of one observation.
 
     Returns
     -------
     callable
-        From flattened data (n, S), with S the product of `shape`, to features (n, F).
+        Maps flattened data (n, S), with S the product of `shape`, to features (n, F).
 
     Examples
     --------
@@ -58,7 +58,7 @@ def exchangeable_features(shape: tuple[int, ...]) -> Features:
     levels = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
 
     def features(data: np.ndarray) -> np.ndarray:
-        # Sorted first, so that rounding does not depend on the order either.
+        # Sort first to make rounding independent of the order, too.
         x = data.reshape(len(data), m, d)
         x = np.take_along_axis(x, _ordered(x)[..., None], axis=1)
         mean = x.mean(axis=1)
@@ -88,7 +88,7 @@ def exchangeable_features(shape: tuple[int, ...]) -> Features:
 
 
 def joined_features(each: Sequence[Features], sizes: Sequence[int]) -> Features:
-    """Features of several data sets side by side, of so many numbers each."""
+    """Return a function that concatenates the features of data sets of the given sizes."""
     ends = np.cumsum(sizes)[:-1]
 
     def features(data: np.ndarray) -> np.ndarray:
@@ -99,5 +99,5 @@ def joined_features(each: Sequence[Features], sizes: Sequence[int]) -> Features:
 
 
 def _ordered(x: np.ndarray) -> np.ndarray:
-    """Order (n, m) of observations (n, m, d), by the first column, then the second, ..."""
+    """Return the order (n, m) of observations (n, m, d), by the first column, then the second, ..."""
     return np.lexsort(np.moveaxis(x, 2, 0)[::-1], axis=1)

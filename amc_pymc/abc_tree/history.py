@@ -1,4 +1,4 @@
-"""All simulations of a run, and the weights they have."""
+"""All simulations of a run and their weights."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["History", "Round"]
 
 
 class Round(NamedTuple):
-    """One batch.
+    """One batch of simulations.
 
     Attributes
     ----------
     proposal : Proposal
     tolerance : float
-        That the proposal was made for; inf at first.
+        Tolerance that the proposal was made for; inf in the first batch.
     u : array (n, D)
     box : array of int (n,)
     log_ratio : array (n,)
-        Natural logarithm of prior over proposal; -inf where the prior density is zero.
+        Natural logarithm of prior over proposal density; -inf where the prior density is zero.
     log_density : array (n,) or None
-        Natural logarithm of the prior's density in the cube, up to a constant; None where it is uniform.
+        Natural log prior density in the cube, up to a constant; None if the prior is uniform.
     simulated : Simulated
     """
 
@@ -50,25 +50,25 @@ class History:
 
     .. math:: w_i = G_b \frac{\pi(u_i)}{q_b(u_i)}
 
-    with the gain G_b that was expected of the batch's proposal before it was drawn. Weighted sums over
-    accepted simulations are therefore unbiased for any tolerance fixed in advance, but for the sum of
-    weights, which they are divided by.
+    with the gain G_b that was expected of the batch's proposal before the batch was drawn. Weighted sums over
+    accepted simulations are therefore unbiased for any tolerance fixed in advance, apart from the division by
+    the sum of weights.
 
-    Potentials make a prior density that is known up to a factor. With each batch the factor is estimated again
-    from all of them, so that :math:`\sum_i w_i = \sum_b G_b n_b`; it is the same for all weights.
+    With Potentials, the prior density is known only up to a factor, which is the same for all weights. After
+    each batch it is estimated from all batches by the condition :math:`\sum_i w_i = \sum_b G_b n_b`.
 
     Attributes
     ----------
     rounds : list of Round
     log_factor : float
-        Natural logarithm of what weights were divided by so far.
+        Natural logarithm of the factor that weights have been divided by so far.
     """
 
     rounds: list[Round] = field(default_factory=list)
     log_factor: float = 0.0
 
     def add(self, made: Round) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         self.rounds.append(made._replace(log_ratio=made.log_ratio - self.log_factor))
         if made.log_density is None:
             return
@@ -79,7 +79,7 @@ class History:
             self.log_factor += more
 
     def score_again(self, distance: np.ndarray) -> None:
-        """Give all simulations other distances (N,)."""
+        """Replace the distances (N,) of all simulations."""
         parts = np.split(distance, np.cumsum([len(r.u) for r in self.rounds])[:-1])
         self.rounds = [
             r._replace(simulated=r.simulated._replace(distance=part))
@@ -93,7 +93,7 @@ class History:
 
     @property
     def box(self) -> np.ndarray:
-        """Boxes (N,) that they were drawn in, of their batch's first partition."""
+        """Boxes (N,) of the points in the first partition of their batch."""
         return np.concatenate([r.box for r in self.rounds])
 
     @property
@@ -103,14 +103,14 @@ class History:
 
     @property
     def summaries(self) -> np.ndarray | None:
-        """Summary statistics (N, S), if they were kept."""
+        """Summary statistics (N, S); None if they were not kept."""
         found = [r.simulated.summaries for r in self.rounds]
         kept = [s for s in found if s is not None]
         return np.concatenate(kept) if len(kept) == len(found) else None
 
     @property
     def failures(self) -> list[Failure]:
-        """All failures, by number of the simulation."""
+        """All failures, with indices among all simulations."""
         starts = np.cumsum([0, *(len(r.u) for r in self.rounds)]).tolist()
         return [
             f._replace(index=f.index + start)
@@ -120,33 +120,33 @@ class History:
 
     @property
     def log_density(self) -> np.ndarray:
-        """Natural logarithms of the prior's density in the cube (N,), up to a constant; 0 where it is uniform."""
+        """Natural log prior density in the cube (N,), up to a constant; 0 if the prior is uniform."""
         return np.concatenate(
             [np.zeros(len(r.u)) if r.log_density is None else r.log_density for r in self.rounds]
         )
 
     @property
     def density(self) -> np.ndarray:
-        """Density of the prior in the cube (N,), over the largest of these."""
+        """Prior density in the cube (N,), relative to its maximum."""
         return relative(self.log_density)
 
     @property
     def log_ratio(self) -> np.ndarray:
-        """Natural logarithms of prior over proposal (N,)."""
+        """Natural logarithms (N,) of prior over proposal density."""
         return np.concatenate([r.log_ratio for r in self.rounds])
 
     @property
     def log_weight(self) -> np.ndarray:
-        """Natural logarithms of weights (N,)."""
+        """Natural log weights (N,)."""
         return np.concatenate([r.log_ratio + math.log(r.proposal.gain) for r in self.rounds])
 
     @property
     def number(self) -> np.ndarray:
-        """Batch (N,) that each simulation belongs to."""
+        """Batch number (N,) of each simulation."""
         return np.repeat(np.arange(len(self.rounds)), [len(r.u) for r in self.rounds])
 
     def last(self, rounds: int | None) -> History:
-        """The last rounds alone; all of them for None."""
+        """Return the history of the last rounds only, or of all for None."""
         return self if rounds is None else History(self.rounds[-rounds:])
 
     def __len__(self) -> int:

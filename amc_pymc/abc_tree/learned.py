@@ -1,4 +1,4 @@
-"""Summary statistics that are learnt: what data say of parameters, by regression on simulations."""
+"""Learned summary statistics: regressions of parameters on simulated data."""
 
 from __future__ import annotations
 
@@ -23,52 +23,52 @@ __all__ = [
     "parameter_moments",
 ]
 
-#: Standardised features beyond are drawn in.
+#: Absolute value at which standardised features are clipped.
 _FAR = 6.0
-#: Features up to which all products of two are taken, and not squares alone.
+#: Maximum number of features for which a quadratic regression includes all products of two.
 _MANY = 25
-#: Simulations that regressions are compared on, and trained on, at most.
+#: Maximum numbers of simulations that regressions are compared on, and trained on.
 _COMPARED, _TRAINED = 3000, 20_000
-#: Simulations that are learnt from, and regressions, where there is no time for more.
+#: Maximum training simulations and the candidate regressions for a quick fit.
 _QUICKLY, _QUICK = 5000, ("ridge", "quadratic ridge", "forest")
-#: Simulations below which only linear regressions are tried.
+#: Minimum simulations for nonlinear regressions.
 _FEWEST = 200
-#: Parts that data are cut into where regressions are compared.
+#: Number of cross-validation folds for comparing regressions.
 _FOLDS = 2
 _RIDGES = np.logspace(-3.0, 5.0, 9)
 _MAD_OF_NORMAL = 0.6744897501960817
 
 
 def parameter_moments(x: np.ndarray) -> np.ndarray:
-    r"""What is learnt of parameters (n, D) on the normal scale: x and :math:`(x^2 - 1) / \sqrt2`, (n, 2D).
+    r"""Return x and :math:`(x^2 - 1) / \sqrt2`, (n, 2D), for parameters x (n, D) on the normal scale.
 
-    Their expectations tell the posterior's location and spread; where it is the same with either sign, as for
-    a scale that enters by its square, the first says nothing and the second does.
+    Their expectations describe the location and spread of the posterior. If the posterior is
+    symmetric about zero, as for a scale that enters by its square, only the second is informative.
     """
     return np.concatenate([x, (x**2 - 1.0) / math.sqrt(2.0)], axis=1)
 
 
 @dataclass(frozen=True)
 class LearnedSummaries:
-    r"""Expectations of parameters given data, learnt by regression.
+    r"""Expectations of parameters given data, learned by regression.
 
     .. math:: t(s) = \hat E[(x, x^2) \mid s] / \sigma
 
-    with :math:`\sigma` the root mean square of cross-validated residuals: a unit is a posterior standard deviation,
-    and statistics that nothing can be learnt of hardly vary.
+    with :math:`\sigma` the root mean square of cross-validated residuals. One unit is a posterior standard deviation,
+    and statistics that cannot be learned hardly vary.
 
     Attributes
     ----------
     features : callable
     centre, spread : arrays (F,)
-        By which features are standardised.
+        Location and scale for standardising features.
     regression : object
-        With ``predict``.
+        Fitted regression with a method ``predict``.
     sigma : array (T,)
     skill : array (T,)
-        Cross-validated shares of the variance that are explained.
+        Cross-validated shares of explained variance.
     name : str
-        Of the regression.
+        Name of the regression.
     """
 
     features: Features
@@ -80,14 +80,14 @@ class LearnedSummaries:
     name: str
 
     def __call__(self, data: np.ndarray) -> np.ndarray:
-        """Learned summaries (n, T) of data (n, S)."""
+        """Return learned summaries (n, T) of data (n, S)."""
         return self.regression.predict(self._standard(data)) / self.sigma
 
     def _standard(self, data: np.ndarray) -> np.ndarray:
         return _standardised(self.features(data), self.centre, self.spread)
 
     def relearned(self, data: np.ndarray, x: np.ndarray, seed: int) -> LearnedSummaries:
-        """The same regression from other simulations: data (n, S) and parameters (n, D)."""
+        """Fit the same regression to other simulations: data (n, S) and parameters (n, D)."""
         regression = _REGRESSIONS[self.name](len(self.centre), seed)
         regression.fit(self._standard(data), parameter_moments(x))
         return LearnedSummaries(
@@ -106,24 +106,24 @@ def learn_summaries(
 ) -> LearnedSummaries:
     r"""Learn summary statistics: the posterior mean and second moment as functions of the data.
 
-    Posterior means are the summaries that lose least for squared error (Fearnhead & Prangle 2012,
-    doi:10.1111/j.1467-9868.2011.01010.x). They are learnt by ridge regression on features, their squares and products; by extremely
-    randomised trees (for forests see Raynal et al. 2019, doi:10.1093/bioinformatics/bty867); and by gradient boosting; the
-    one of highest cross-validated skill is taken.
+    Posterior means are the optimal summaries for squared error loss (Fearnhead & Prangle 2012,
+    doi:10.1111/j.1467-9868.2011.01010.x). The candidates are ridge regression on features, their squares and
+    products; extremely randomised trees (for forests see Raynal et al. 2019, doi:10.1093/bioinformatics/bty867); and
+    gradient boosting. The one with the highest cross-validated skill is chosen.
 
     Parameters
     ----------
     data : array (n, S)
-        Of simulations, finite.
+        Simulated data, finite.
     x : array (n, D)
-        Their parameters, on the scale where the prior is standard normal.
+        Parameters, on the scale where the prior is standard normal.
     features : callable
-        From data (n, S) to features (n, F).
+        Maps data (n, S) to features (n, F).
     rng : numpy.random.Generator
     names : sequence of str, optional
-        Of regressions to choose from: "ridge", "quadratic ridge", "forest", "boosting"; all by default.
+        Candidate regressions: "ridge", "quadratic ridge", "forest", "boosting"; all by default.
     trained : int
-        Simulations to learn from, at most.
+        Maximum number of simulations to learn from.
 
     Returns
     -------
@@ -155,7 +155,7 @@ def learn_summaries(
     with _one_thread():
         errors = {name: _left_out(name, z[some], y[some], seed) for name in names}
     variance = np.maximum(y[some].var(axis=0), 1e-300)
-    # Where nothing can be learnt, one is not better for saying so.
+    # Negative skill counts as zero, which gives no advantage where nothing can be learned.
     name = min(names, key=lambda n: float(np.minimum(errors[n] / variance, 1.0).sum()))
     regression = _REGRESSIONS[name](z.shape[1], seed)
     with _one_thread():
@@ -177,32 +177,32 @@ def cross_fitted(
     folds: int = 5,
     trained: int = _TRAINED,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Learned summaries of simulations that the regression has not seen.
+    """Return learned summaries of simulations that the regression was not fitted to.
 
-    The simulations are cut into parts. What is applied to one part is learnt from the others: a regression
-    that has seen a simulation knows something of its parameters that data do not tell.
+    The simulations are split into folds, and the regression applied to one fold is fitted to the others. A
+    regression fitted to a simulation would use information on its parameters that is not in the data.
 
     Parameters
     ----------
     data : array (n, S)
     x : array (n, D)
     learned : LearnedSummaries
-        Which regression, and its units.
+        Summaries that define the regression and its units.
     train : array of bool (n,)
-        Which simulations may be learnt from.
+        Whether a simulation may be learned from.
     others : array (m, S)
-        Further data, as those that were observed.
+        Further data, such as the observed data.
     rng : numpy.random.Generator
     folds : int
     trained : int
-        Simulations to learn from, at most.
+        Maximum number of simulations to learn from.
 
     Returns
     -------
     fold : array of int (n,)
     summaries : array (n, T)
     of_others : array (folds, m, T)
-        By the regression of each part; a simulation is to be compared with those of its own part.
+        Summaries of `others` by the regression of each fold; compare a simulation with its own fold.
     """
     fold = rng.permutation(np.arange(len(data)) % folds)
     seed = int(rng.integers(2**31))
@@ -231,9 +231,9 @@ def learned_distance(
     *,
     thorough: bool = False,
 ) -> np.ndarray:
-    """Distances (N,) between learned summaries, in posterior standard deviations; inf where there are none.
+    """Return distances (N,) of learned summaries from those of the data, in posterior standard deviations.
 
-    Those of a simulation are learnt from others.
+    The summaries of a simulation are learned from others. Distances are inf where `summaries` are not finite.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def learned_distance(
     features : callable
     rng : numpy.random.Generator
     thorough : bool
-        Take the time that final draws are worth: more regressions, learnt from more simulations.
+        Use more regressions and simulations, as for final draws.
     """
     out = np.full(len(u), np.inf)
     at = np.flatnonzero(np.isfinite(summaries).all(axis=1))
@@ -261,8 +261,8 @@ def learned_distance(
 
 
 def _one_thread():
-    """Keep boosting and linear algebra to one thread: on busy machines more of them wait for each other."""
-    import sklearn.ensemble  # noqa: F401  threads of libraries that are not loaded are not limited
+    """Limit boosting and linear algebra to one thread, because several wait for each other on busy machines."""
+    import sklearn.ensemble  # noqa: F401  only loaded libraries are limited
 
     return threadpool_limits(1)
 
@@ -273,7 +273,7 @@ def _standardised(found: np.ndarray, centre: np.ndarray, spread: np.ndarray) -> 
 
 
 def _left_out(name: str, z: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
-    """Mean squared errors (T,) of predictions for parts of the data that were not learnt from."""
+    """Return cross-validated mean squared errors (T,) of predictions."""
     fold = np.arange(len(z)) % _FOLDS
     errors = np.zeros_like(y)
     for k in range(_FOLDS):
@@ -323,7 +323,7 @@ def _boosted(n_features: int, seed: int):
     )
 
 
-#: Regressions to choose from, by name: functions of the number of features and a seed.
+#: Constructors of candidate regressions by name: functions of the number of features and a seed.
 _REGRESSIONS: dict[str, Callable[[int, int], Any]] = {
     "ridge": _linear,
     "quadratic ridge": _quadratic,

@@ -1,13 +1,14 @@
-r"""The next proposal, from all simulations so far.
+r"""Choice of the next proposal from all simulations so far.
 
-Trees are grown on parts of the history, their rates shrunk to those of parent boxes; mixtures of Student t densities are
-fitted to parts of it, too (:mod:`amc_pymc.abc_tree.local`). Proposals are then judged by accepted simulations that neither has seen: with weights w of
-these, effective draws per simulation are those of the first batch, which is uniform on the cube, times
+Trees are grown on subsets of the history, and their rates are shrunk towards those of parent boxes. Mixtures of
+Student t densities are fitted to subsets as well (:mod:`amc_pymc.abc_tree.local`). Proposals are then judged by
+accepted simulations that they were not fitted to. With weights w of these, the effective draws per simulation are
+those of the first batch, which is uniform on the cube, times
 
-.. math:: \frac{\sum_i w_i \pi(u_i)}{\sum_i w_i \pi(u_i) / q(u_i)},
+.. math:: \frac{\sum_i w_i \pi(u_i)}{\sum_i w_i \pi(u_i) / q(u_i)}.
 
-which chooses the exponent of :math:`q_k \propto \pi_k \hat\mu_k^\gamma`, then the shares of boxes and kernels, and tells how much
-the batch is expected to be worth. A prior density :math:`\pi` known up to a factor is enough.
+This criterion chooses the exponent of :math:`q_k \propto \pi_k \hat\mu_k^\gamma`, then the shares of boxes and
+kernels, and estimates the gain of the batch. The prior density :math:`\pi` need only be known up to a factor.
 """
 
 from __future__ import annotations
@@ -34,59 +35,59 @@ from amc_pymc.simulators.kernels import accepted, student_kernel
 
 __all__ = ["Learner", "Partitioner", "check_partitioner", "next_proposal"]
 
-#: Exponents of rates; 1/2 is best where rates are known, larger ones where they are smoothed.
+#: Candidate exponents of rates; 1/2 is optimal for known rates, larger ones for smoothed rates.
 _EXPONENTS = (0.5, 0.65, 0.8, 1.0)
-#: Part of the history that a tree is grown on.
+#: Fraction of the history that a tree is grown on.
 _BAG = 0.7
-#: Accepted simulations without which a proposal is not judged.
+#: Minimum accepted simulations for judging a proposal.
 _JUDGES = 10
-#: Effective simulations that speak for boxes, and for kernels, before there are any.
+#: Prior weights of boxes and of kernels in the choice of shares, in effective simulations.
 _PULL_BOXES, _PULL_KERNELS = 1.0, 0.5
-#: Share below which kernels are not worth their time, and the most that all of them have.
+#: Share below which kernels are dropped, and maximum share of all kernels.
 _LEAST_SHARE, _MOST_LOCAL = 0.02, 0.9
-#: Effective simulations that the gain of the last batch counts for.
+#: Weight of the last batch's gain, in effective simulations.
 _STEADINESS = 10.0
 
 
 class Partitioner(Protocol):
-    """Makes boxes from simulations: the place to add other trees."""
+    """Interface of functions that make boxes from simulations; implement it to add other trees."""
 
     def __call__(
         self,
         u: np.ndarray,
-        closeness: np.ndarray,
+        kernel_values: np.ndarray,
         before: Partition | None,
         rng: np.random.Generator,
     ) -> Partition:
-        """A partition from points (n, D), how close (n,) they came, and that of the last batch, if any."""
+        """Return a partition from points (n, D), kernel values (n,) and the last batch's partition, if any."""
 
 
 @dataclass(frozen=True)
 class Learner:
-    """How to choose the next proposal.
+    """Settings for choosing the next proposal.
 
     Attributes
     ----------
     partitioner : Partitioner or tuple of Partitioner
-        Several are used in turn.
+        Several partitioners are used in turn.
     trees : int
-        Partitions that a proposal mixes.
+        Number of partitions that a proposal mixes.
     utility : str
-        Of :data:`amc_pymc.abc_tree.UTILITIES`; the exponent is chosen for "ess" alone.
+        Name in :data:`amc_pymc.abc_tree.UTILITIES`; the exponent is chosen for "ess" only.
     share : float
-        Of each batch that is drawn from the prior.
+        Share of each batch that is drawn from the prior.
     smooth : bool
-        Learn from how close simulations came, not from acceptance alone.
+        Learn from how close simulations came, not only from acceptance.
     rotate : bool
         Cut every other partition along principal axes of the accepted simulations.
     honest : bool
-        Estimate rates from other simulations than those that cuts are chosen by.
+        Use different simulations for estimating rates and for choosing cuts.
     beta_draws : bool
-        Draw rates from their Beta distributions, instead of using their means.
+        Draw rates from their Beta distributions instead of using their means.
     window : int or None
-        Rounds to learn from, the last ones; None for all.
+        Number of most recent rounds to learn from; None for all.
     local : bool
-        Draw from Student t kernels of local shape beside boxes, as far as that pays; with utility "ess" alone.
+        Also draw from Student t kernels of local shape where worthwhile; only with utility "ess".
 
     Raises
     ------
@@ -111,7 +112,7 @@ class Learner:
             check_partitioner(partitioner)
 
     def partitioner_of(self, tree: int) -> Partitioner:
-        """The one for a tree, by number."""
+        """Return the partitioner for a tree, by number."""
         if isinstance(self.partitioner, tuple):
             return self.partitioner[tree % len(self.partitioner)]
         return self.partitioner
@@ -119,7 +120,7 @@ class Learner:
 
 @dataclass(frozen=True)
 class _Grown:
-    """A partition, rates (K,) of its boxes, and which simulations (n,) it has not seen."""
+    """A partition, rates (K,) of its boxes, its axes, and which simulations (n,) it was not grown on."""
 
     partition: Partition
     rates: np.ndarray
@@ -139,7 +140,7 @@ class _Grown:
 def next_proposal(
     history: History, tolerance: float, learner: Learner, rng: np.random.Generator
 ) -> Proposal:
-    """The best proposal by what is known; the prior while nothing was close.
+    """Return the best proposal given the history, or the prior while no simulation was close.
 
     Parameters
     ----------
@@ -189,21 +190,21 @@ def _grow(u, near, axes, before, partitioner: Partitioner, learner: Learner, rng
 
 
 def check_partitioner(partitioner) -> None:
-    """Raise a TypeError where a partitioner does not take what it is called with."""
+    """Raise a TypeError if a partitioner does not accept the arguments it is called with."""
     try:
         signature = inspect.signature(partitioner)
-    except ValueError:  # some functions in C tell nobody
+    except ValueError:  # some C functions have no signature
         return
     try:
-        signature.bind("u", "closeness", "before", "rng")
+        signature.bind("u", "kernel_values", "before", "rng")
     except TypeError as error:
         raise TypeError(
-            f"partition={_name(partitioner)} must take four arguments (u, closeness, before, rng): {error}."
+            f"partition={_name(partitioner)} must take four arguments (u, kernel_values, before, rng): {error}."
         ) from None
 
 
 def _partition(partitioner: Partitioner, u, near, before, rng) -> Partition:
-    """What a partitioner makes of simulations, or an error with its name."""
+    """Call a partitioner and check its result; errors name the partitioner."""
     try:
         found = partitioner(u, near, before, rng)
     except Exception as error:
@@ -234,9 +235,9 @@ def _judged(
     learner: Learner,
     rng,
 ) -> Proposal:
-    """The mixture of boxes and kernels that unseen simulations near the data speak for.
+    """Return the mixture of boxes and kernels that is best for unseen simulations near the data.
 
-    Their worth is their weight times the prior's density, up to a factor.
+    Their worth is their weight times the prior density, up to a factor.
     """
     seen = history.last(learner.window)
     u, log_worth = seen.u, seen.log_ratio + seen.log_density
@@ -263,7 +264,7 @@ def _judged(
 
 
 def _worth(log_weight: np.ndarray) -> np.ndarray:
-    """Weights (n,) over the largest, in single precision, so that a factor of all of them changes nothing."""
+    """Return weights (n,) relative to the largest; single precision removes effects of a common factor."""
     return relative(log_weight).astype(np.float32).astype(float)
 
 
@@ -272,7 +273,7 @@ def _with_prior(density: np.ndarray, learner: Learner) -> np.ndarray:
 
 
 def _unseen_density(members: Sequence[Boxes], u: np.ndarray, unseen: np.ndarray) -> np.ndarray:
-    """Mean density (m,) at points (m, D) of those partitions that have not seen (T, m) them."""
+    """Return the mean density (m,) at points (m, D) of the partitions not grown on them, by mask (T, m)."""
     out = np.zeros(len(u))
     for member, new in zip(members, unseen, strict=True):
         out[new] += member.density(u[new])
@@ -282,7 +283,7 @@ def _unseen_density(members: Sequence[Boxes], u: np.ndarray, unseen: np.ndarray)
 def _beside(
     boxes: np.ndarray, fits: Sequence[FittedKernels], u, judges, worth, learner: Learner
 ) -> tuple[tuple[Kernels, ...], tuple[float, ...], np.ndarray]:
-    """Kernels, their shares, and the density (m,) of boxes and kernels together at the judges (m,)."""
+    """Return kernels, their shares, and the density (m,) of boxes and kernels at the judging simulations."""
     if not fits:
         return (), (), boxes
     density = np.stack([boxes, *(fit.unseen_density(u, judges) for fit in fits)])
@@ -301,9 +302,9 @@ def _beside(
 
 
 def _steadied(total: float, inverse: np.ndarray, last: float) -> float:
-    """The gain by an estimate from few simulations, drawn towards that of the last batch on the log scale.
+    """Return the estimated gain, shrunk on the log scale towards that of the last batch.
 
-    A batch whose gain is overestimated would have too much weight.
+    A batch with an overestimated gain would have too much weight.
     """
     cost = float(inverse.sum())
     known = cost**2 / float(inverse @ inverse)

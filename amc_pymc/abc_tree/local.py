@@ -1,8 +1,8 @@
-r"""Student t kernels of local shape, drawn from beside boxes.
+r"""Student t kernels of local shape, which complement the boxes of a proposal.
 
 On the normal scale :math:`x = \Phi^{-1}(u)` the prior is standard normal. A mixture of Student t densities is fitted to
-weighted simulations near the data and flattened, so that it is close to the proposal that is best, the square root of
-posterior times prior. Unlike boxes, its components follow a posterior that is narrow in an oblique direction.
+weighted simulations near the data and flattened to approximate the optimal proposal, the square root of posterior
+times prior. Unlike boxes, its components can follow a posterior that is narrow in an oblique direction.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from amc_pymc.logweights import systematic
 
 __all__ = ["NEAR", "FittedKernels", "Kernels", "fit_kernels", "flattened"]
 
-#: Components of the mixtures that are fitted, and powers that they are flattened to.
+#: Numbers of components of the fitted mixtures, and powers that they are flattened to.
 _COMPONENTS, _POWERS = (1, 3, 6), (0.5, 0.75)
-#: Degrees of freedom of what is fitted, and of what is drawn from.
+#: Degrees of freedom of the fitted mixtures, and of the flattened ones.
 _FITTED_DOF, _DRAWN_DOF = 10.0, 8.0
-#: Mixtures are fitted to all but one of so many parts of the points.
+#: Number of parts of the points; each mixture is fitted to all but one of them.
 _PARTS = 2
-#: Points that mixtures are fitted to, at most.
+#: Maximum number of points that mixtures are fitted to.
 _MOST = 1000
-#: Closeness below which a simulation is too far from the data to fit kernels to.
+#: Kernel value that simulations must exceed to be used for fitting.
 NEAR = 0.02
-#: Effective points that a number in mean and covariance asks for.
+#: Multiple of k (D + 1) in the number of effective points required for k components.
 _POINTS = 1.5
-#: Iterations of expectation-maximisation, and the gain in log density at which they end.
+#: Maximum EM iterations, and the gain in log density at which they end.
 _ITERATIONS, _ENOUGH = 8, 1e-2
 
 
@@ -47,11 +47,11 @@ class Kernels:
     mixture: StudentTMixture
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Points (n, D) of the cube; those beyond it in double precision are moved to its sides."""
+        """Draw points (n, D), clipped to the open unit cube."""
         return from_normal(self.mixture.sample(n, rng))
 
     def density(self, u: np.ndarray) -> np.ndarray:
-        """Density (n,) at points (n, D), relative to the prior."""
+        """Return the density (n,) at points (n, D), relative to the prior."""
         x = to_normal(u)
         log_prior = -0.5 * (np.einsum("nd,nd->n", x, x) + x.shape[1] * math.log(2.0 * math.pi))
         return np.exp(self.mixture.log_density(x) - log_prior)
@@ -59,20 +59,20 @@ class Kernels:
 
 @dataclass(frozen=True)
 class FittedKernels:
-    """Kernels fitted to parts of the simulations, and which of them each was not fitted to.
+    """Kernels that were each fitted to all but one part of the simulations.
 
     Attributes
     ----------
     kernels : tuple of Kernels
     part : array of int (n,)
-        Part of the simulations that each belongs to: the kernels with this number have not seen it.
+        Part that each simulation belongs to; the kernels with this number were not fitted to it.
     """
 
     kernels: tuple[Kernels, ...]
     part: np.ndarray
 
     def unseen_density(self, u: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        """Density (m,) at chosen (m,) of points (n, D), by the kernels that have not seen them."""
+        """Return the density (m,) at chosen (m,) of points (n, D), by the kernels not fitted to them."""
         out = np.empty(len(chosen))
         for number, kernels in enumerate(self.kernels):
             own = self.part[chosen] == number
@@ -88,14 +88,14 @@ def fit_kernels(u: np.ndarray, worth: np.ndarray, rng: np.random.Generator) -> l
     u : array (n, D)
         Points of the unit cube.
     worth : array (n,)
-        How much each counts: weight times closeness to the data.
+        Worth of each point: weight times kernel value.
     rng : numpy.random.Generator
 
     Returns
     -------
     list of FittedKernels
-        For each number of components that there are enough points for, and for each power of
-        :func:`flattened`. Empty where there are too few points for a single component.
+        One for each feasible number of components and each power of :func:`flattened`; empty if there are too
+        few points for a single component.
     """
     chosen, worth = _chosen(worth, rng)
     x, n_dim = to_normal(u[chosen]), u.shape[1]
@@ -120,22 +120,22 @@ def fit_kernels(u: np.ndarray, worth: np.ndarray, rng: np.random.Generator) -> l
 
 
 def flattened(mixture: StudentTMixture, power: float, dof: float) -> StudentTMixture:
-    r"""A mixture that is close to a power of a density times the rest of the standard normal prior.
+    r"""Return a mixture close to a power of a density times the complementary power of the normal prior.
 
     A component :math:`\pi_k N(m_k, S_k)` becomes
 
     .. math:: (\pi_k N(x; m_k, S_k))^\gamma \, N(x; 0, I)^{1 - \gamma},
 
-    a normal with precision :math:`\gamma S_k^{-1} + (1 - \gamma) I`, up to its integral, which is its new weight. With
-    :math:`\gamma = 1/2` and components apart it is the proposal of most effective draws (Alsing, Wandelt & Feeney
-    2018, arXiv:1808.06040, for a posterior known up to a factor).
+    a normal with precision :math:`\gamma S_k^{-1} + (1 - \gamma) I`, whose integral is the new weight. With
+    :math:`\gamma = 1/2` and well separated components it is the proposal with most effective draws (Alsing, Wandelt &
+    Feeney 2018, arXiv:1808.06040, for a posterior known up to a factor).
 
     Parameters
     ----------
     mixture : StudentTMixture
-        Scale matrices are taken for covariances.
+        Mixture whose scale matrices are taken as covariances.
     power : float
-        :math:`\gamma`, above 0 and at most 1.
+        Exponent :math:`\gamma`, above 0 and at most 1.
     dof : float
         Degrees of freedom of the result.
 
@@ -164,7 +164,7 @@ def flattened(mixture: StudentTMixture, power: float, dof: float) -> StudentTMix
 
 
 def _chosen(worth: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Points (m,) that count, and how much; of many, a sample."""
+    """Return points (m,) of positive worth with their worth; a weighted sample if there are many."""
     chosen = np.flatnonzero(worth > 0.0)
     if len(chosen) <= _MOST:
         return chosen, worth[chosen]

@@ -1,4 +1,4 @@
-"""Accepted points by mode, so that regressions can differ from mode to mode."""
+"""Classification of accepted points by mode, for regressions that differ between modes."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import numpy as np
 
 __all__ = ["classify", "split_by_sign"]
 
-#: Fourth standardised moment below which a direction has two modes: it is 1 for two points, 1.8 for a
-#: uniform distribution, 3 for a normal one.
+#: Kurtosis below which a direction counts as bimodal: it is 1 for two points, 1.8 for a uniform distribution, 3
+#: for a normal one.
 _TWO_MODES = 1.75
-#: Directions with two modes that are taken, at most.
+#: Maximum number of bimodal directions.
 _DIRECTIONS = 2
-#: Times that points are classified again.
+#: Maximum number of times that points are reclassified.
 _AGAIN = 4
-#: Part of a variance that is added to it.
+#: Fraction of a variance that is added to it.
 _RIDGE = 1e-6
 
 
 def split_by_sign(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Modes by the signs of coordinates or principal axes whose distribution has two.
+    """Assign points to modes by the signs of bimodal coordinates or principal axes.
 
     Parameters
     ----------
     x : array (n, D)
     weight : array (n,)
-        They sum to one.
+        Weights that sum to one.
 
     Returns
     -------
     array of int (n,)
-        Numbers of the modes from zero; all zero if there is but one.
+        Mode of each point, numbered from zero; all zero if there is only one mode.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def split_by_sign(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     squares = weight @ along**2
     with np.errstate(divide="ignore", invalid="ignore"):
         kurtosis = weight @ along**4 / squares**2
-    # An axis must have variance, and not be one more name for one that is taken.
+    # Axes without variance are excluded; axes similar to one already taken are skipped below.
     kurtosis = np.where(squares > _RIDGE, kurtosis, np.inf)
     out = np.zeros(len(x), int)
     taken: list[np.ndarray] = []
@@ -70,20 +70,20 @@ def split_by_sign(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 def classify(
     x: np.ndarray, design: np.ndarray, weight: np.ndarray, mode: np.ndarray, least: float
 ) -> np.ndarray:
-    """Classify points again by linear regressions within modes, with normal residuals.
+    """Reclassify points by linear regressions within modes, with normal residuals.
 
-    Classification EM for a mixture of regressions.
+    This is classification EM for a mixture of regressions.
 
     Parameters
     ----------
     x : array (n, D)
     design : array (n, P)
     weight : array (n,)
-        They sum to one.
+        Weights that sum to one.
     mode : array of int (n,)
-        At first.
+        Initial modes.
     least : float
-        Effective points of a mode, at least: one with fewer is given up.
+        Minimum number of effective points in a mode; smaller modes are dropped.
 
     Returns
     -------

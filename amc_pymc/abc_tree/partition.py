@@ -1,4 +1,4 @@
-"""Boxes that fill the unit cube, the leaves of a binary tree."""
+"""Partitions of the unit cube into boxes, the leaves of a binary tree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 __all__ = ["NARROWEST", "Partition", "cut_boxes", "whole_cube"]
 
-#: Boxes narrower than this are not cut any more.
+#: Minimum width of the boxes that a cut makes.
 NARROWEST = 1e-9
 
 
@@ -19,17 +19,17 @@ NARROWEST = 1e-9
 class Partition:
     """A binary tree that cuts the unit cube into half-open boxes [lower, upper).
 
-    Everything is double precision: a point drawn in a box is found in that box again.
+    All cuts are in double precision, so a point drawn in a box is found in the same box.
 
     Attributes
     ----------
     feature : array of int (M,)
-        Coordinate that each of M nodes is cut along, -1 at leaves. Node 0 is the cube; children come after
+        Coordinate along which each of M nodes is cut, -1 at leaves. Node 0 is the cube; children come after
         their parents.
     threshold : array (M,)
-        Where it is cut: points below belong to the left child.
+        Position of each cut; points below it belong to the left child.
     left, right : arrays of int (M,)
-        Children, -1 at leaves.
+        Child nodes, -1 at leaves.
     n_dim : int
 
     Examples
@@ -55,17 +55,17 @@ class Partition:
 
     @cached_property
     def leaves(self) -> np.ndarray:
-        """Nodes (K,) that are boxes; boxes are numbered in this order."""
+        """Nodes (K,) that are boxes, in the order of box numbers."""
         return np.flatnonzero(self.feature < 0)
 
     @property
     def boxes(self) -> int:
-        """K."""
+        """Number of boxes K."""
         return len(self.leaves)
 
     @cached_property
     def parent(self) -> np.ndarray:
-        """Parent of each node (M,), -1 of the first."""
+        """Parent of each node (M,), -1 for the root."""
         out = np.full(len(self.feature), -1)
         inner = np.flatnonzero(self.feature >= 0)
         out[self.left[inner]] = inner
@@ -83,16 +83,16 @@ class Partition:
 
     @property
     def upper(self) -> np.ndarray:
-        """Upper corners (K, D)."""
+        """Upper corners of the boxes (K, D)."""
         return self._bounds[1][self.leaves]
 
     @cached_property
     def volumes(self) -> np.ndarray:
-        """Volumes of the boxes (K,), which are their prior masses where the prior is uniform."""
+        """Volumes of the boxes (K,), which are their masses under a uniform prior."""
         return np.prod(self.upper - self.lower, axis=1)
 
     def find(self, u: np.ndarray) -> np.ndarray:
-        """Boxes (n,) that points (n, D) of the cube are in; 1.0 counts as inside."""
+        """Return boxes (n,) that contain points (n, D) of the cube; 1.0 counts as inside."""
         return self._box_of_node[self.find_nodes(u)]
 
     @cached_property
@@ -102,12 +102,12 @@ class Partition:
         return out
 
     def find_nodes(self, u: np.ndarray) -> np.ndarray:
-        """Leaves (n,) as numbers of nodes."""
+        """Return leaf nodes (n,) that contain points (n, D)."""
         u = np.ascontiguousarray(u, dtype=float)
         return _descend(u, self.feature, self.threshold, self.left, self.right)
 
     def sums(self, u: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
-        """Sums of values (n,) over the points (n, D) in each node (M,), inner ones included."""
+        """Return sums of values (n,) over the points (n, D) in each node (M,), including inner nodes."""
         nodes = self.find_nodes(u)
         out = [np.bincount(nodes, v, minlength=len(self.feature)) for v in values]
         for total in out:
@@ -115,20 +115,20 @@ class Partition:
         return out
 
     def draw(self, boxes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Uniform points (n, D), one in each of some boxes (n,)."""
+        """Draw uniform points (n, D), one in each of the given boxes (n,)."""
         lower, upper = self.lower[boxes], self.upper[boxes]
         u = lower + (upper - lower) * rng.random(lower.shape)
         return np.minimum(u, np.nextafter(upper, lower))
 
 
 def whole_cube(n_dim: int) -> Partition:
-    """One box."""
+    """Return the partition with a single box."""
     leaf = np.array([-1])
     return Partition(leaf, np.zeros(1), leaf, leaf, n_dim)
 
 
 def cut_boxes(partition: Partition, chosen: np.ndarray, along: np.ndarray) -> Partition:
-    """Halve some boxes (k,), each along a coordinate (k,)."""
+    """Halve the chosen boxes (k,), each along a coordinate (k,)."""
     middle = 0.5 * (partition.lower + partition.upper)[chosen, along]
     m, nodes = len(partition.feature), partition.leaves[chosen]
     new = np.full(2 * len(chosen), -1)
@@ -143,7 +143,7 @@ def cut_boxes(partition: Partition, chosen: np.ndarray, along: np.ndarray) -> Pa
 
 
 def from_cuts(cuts: Sequence[tuple[int, int, float]], n_dim: int) -> Partition:
-    """Cut boxes one after the other: (node, coordinate, threshold); new nodes get the next two numbers."""
+    """Apply successive cuts (node, coordinate, threshold); new nodes get the next two numbers."""
     m = 1 + 2 * len(cuts)
     feature, left, right = (np.full(m, -1) for _ in range(3))
     threshold = np.zeros(m)
@@ -166,7 +166,7 @@ def _descend(u, feature, threshold, left, right):
 
 @numba.njit(cache=True)
 def _add_up(totals, parent):
-    """Add children to parents, which come before them."""
+    """Add the totals of children to those of parents, which come before them."""
     for node in range(len(totals) - 1, 0, -1):
         totals[parent[node]] += totals[node]
 

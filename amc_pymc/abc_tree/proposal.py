@@ -1,4 +1,4 @@
-"""Where the next batch of parameters is drawn from."""
+"""Proposal distributions for batches of parameters."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["Boxes", "Drawn", "Proposal", "prior_proposal"]
 
 @dataclass(frozen=True)
 class Boxes:
-    """A partition with the probabilities that its boxes are drawn with.
+    """A partition with the probabilities of drawing its boxes.
 
     Attributes
     ----------
     partition : Partition
     q : array (K,)
     axes : array (D, D) or None
-        Axes of :func:`amc_pymc.abc_tree.axes.principal_axes` that it cuts along.
+        Axes along which the partition is cut, from :func:`amc_pymc.abc_tree.axes.principal_axes`.
     """
 
     partition: Partition
@@ -35,30 +35,30 @@ class Boxes:
     axes: np.ndarray | None = None
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Points (n, D) of the cube, with systematic sampling of boxes."""
+        """Draw points (n, D) of the cube, with systematic sampling of boxes."""
         v = self.partition.draw(systematic(self.q, n, rng), rng)
         return v if self.axes is None else to_cube(v, self.axes)
 
     def find(self, u: np.ndarray) -> np.ndarray:
-        """Boxes (n,) of points (n, D)."""
+        """Return boxes (n,) of points (n, D)."""
         return self.partition.find(u if self.axes is None else to_axes(u, self.axes))
 
     def density(self, u: np.ndarray) -> np.ndarray:
-        """Density (n,) at points (n, D), relative to the prior."""
+        """Return the density (n,) at points (n, D), relative to the prior."""
         return (self.q / self.partition.volumes)[self.find(u)]
 
 
 class Drawn(NamedTuple):
-    """A batch.
+    """A batch of draws.
 
     Attributes
     ----------
     u : array (n, D)
-        In the unit cube.
+        Points of the unit cube.
     log_ratio : array (n,)
-        Natural logarithm of prior over proposal; the mean of its exponential is one.
+        Natural logarithm of prior over proposal density; the mean of its exponential is one.
     box : array of int (n,)
-        Box of the first partition.
+        Box of each point in the first partition.
     """
 
     u: np.ndarray
@@ -68,23 +68,23 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class Proposal:
-    r"""A share of the prior, boxes of one or several partitions, and kernels beside them, frozen for a batch.
+    r"""Mixture of the prior, boxes of one or several partitions, and kernels, fixed for a batch.
+
+    The density relative to the prior, which is uniform in the unit cube, is
 
     .. math:: q(u) = s + (1 - s) \Bigl[\frac{1 - l}{T} \sum_t \frac{q_{t,k_t(u)}}{|\Omega_{t,k_t(u)}|}
-        + \sum_j l_j \frac{f_j(x)}{\varphi(x)}\Bigr], \qquad x = \Phi^{-1}(u), \; l = \sum_j l_j,
-
-    is the density relative to the prior, which is uniform in the unit cube.
+        + \sum_j l_j \frac{f_j(x)}{\varphi(x)}\Bigr], \qquad x = \Phi^{-1}(u), \; l = \sum_j l_j.
 
     Attributes
     ----------
     members : tuple of Boxes
     share : float
-        s, of draws from the prior; no weight exceeds 1 / s.
+        Share s of draws from the prior; no weight exceeds 1 / s.
     gain : float
-        Effective draws per simulation expected, over those of rejection.
+        Expected effective draws per simulation, relative to rejection sampling.
     kernels : tuple of Kernels
     kernel_shares : tuple of float
-        l_j, of what is not drawn from the prior; the boxes have the rest.
+        Shares l_j of kernels in the draws that are not from the prior; the boxes have the rest.
     """
 
     members: tuple[Boxes, ...]
@@ -95,12 +95,12 @@ class Proposal:
 
     @property
     def local_share(self) -> float:
-        """l, of draws from kernels among those that are not from the prior."""
+        """Share l of kernels in the draws that are not from the prior."""
         return float(sum(self.kernel_shares))
 
     def draw(self, n: int, rng: np.random.Generator) -> Drawn:
-        """Draw n parameters: fixed numbers from each part, that from the prior rounded up."""
-        # Rounded up, for weights are bounded by this share; not for an error of rounding.
+        """Draw n parameters, with a fixed number from each part, rounded up for the prior."""
+        # Round up, because this share bounds the weights; 1e-9 allows for rounding errors.
         from_prior = max(math.ceil(self.share * n - 1e-9), 1 if self.share > 0.0 else 0)
         left = n - from_prior
         local = np.diff(np.rint(left * np.cumsum([0.0, *self.kernel_shares])).astype(int)).tolist()
@@ -113,7 +113,7 @@ class Proposal:
         return Drawn(u, -np.log(density), self.members[0].find(u))
 
     def density(self, u: np.ndarray) -> np.ndarray:
-        """Density (n,) at points (n, D), relative to the prior."""
+        """Return the density (n,) at points (n, D), relative to the prior."""
         learnt = 1.0 - self.share
         each = learnt * (1.0 - self.local_share) / len(self.members)
         local = [learnt * share for share in self.kernel_shares]
@@ -132,5 +132,5 @@ class Proposal:
 
 
 def prior_proposal(n_dim: int) -> Proposal:
-    """The prior itself."""
+    """Return the prior as a proposal."""
     return Proposal((Boxes(whole_cube(n_dim), np.ones(1)),), share=1.0)

@@ -1,4 +1,4 @@
-"""Acceptance rates of boxes, each drawn towards that of the box it was cut from."""
+"""Acceptance rates of boxes, shrunk towards those of their parent boxes."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ __all__ = ["drawn_rates", "shrunk_rates"]
 def shrunk_rates(
     partition: Partition, u: np.ndarray, accepted: np.ndarray, *, strength: float = 1.0
 ) -> np.ndarray:
-    r"""Posterior means of acceptance rates under Beta priors centred at the parents' rates.
+    r"""Return posterior means of acceptance rates under Beta priors centred at the parents' rates.
 
     .. math:: \eta_k = \frac{A_k + c\, \eta_{\mathrm{parent}(k)}}{N_k + c}
 
-    from the root down. With a flat prior in each of a thousand boxes, those without a single acceptance
-    would hold most of the posterior.
+    from the root down. With a flat prior in each of a thousand boxes, boxes without a single acceptance would
+    hold most of the posterior mass.
 
     Parameters
     ----------
     partition : Partition
     u : array (n, D)
-        Where the simulator was run.
+        Simulated points of the unit cube.
     accepted : array (n,)
-        Whether the outcome was accepted, or how nearly: numbers from 0 to 1.
+        Whether each simulation was accepted, or kernel values from 0 to 1.
     strength : float
-        c, simulations that the parent's rate counts for.
+        Number c of simulations that the parent's rate counts for.
 
     Returns
     -------
     array (K,)
-        Rates of the boxes, positive unless nothing was accepted at all.
+        Rates of the boxes, positive unless no simulation was accepted.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def drawn_rates(
     *,
     strength: float = 1.0,
 ) -> np.ndarray:
-    r"""Draws of acceptance rates from the Beta distributions whose means are :func:`shrunk_rates`.
+    r"""Draw acceptance rates from the Beta distributions whose means are :func:`shrunk_rates`.
 
     .. math:: \mu_k \sim \mathrm{Beta}(\eta_k (N_k + c), (1 - \eta_k) (N_k + c))
 
@@ -89,7 +89,7 @@ def drawn_rates(
 
 
 def _rates(partition, u, accepted, strength) -> tuple[np.ndarray, np.ndarray]:
-    """Rates of boxes, and how many points are in them."""
+    """Return rates of boxes and the numbers of points in them."""
     if not strength > 0.0:
         raise ValueError(f"strength must be positive, got {strength!r}.")
     accepts, totals = partition.sums(u, np.asarray(accepted, float), np.ones(len(u)))

@@ -1,4 +1,4 @@
-"""Simulate where the simulator comes close to the data, learn from it, draw again."""
+"""Adaptive simulation in batches, each drawn from a proposal learned from earlier batches."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from amc_pymc.simulators.problem import Problem, Simulated
 
 __all__ = ["Settings", "rounds"]
 
-#: Logarithms of densities below stand for zero.
+#: Log density below which a density counts as zero.
 _ZERO = -1e100
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to go on.
+    """Settings of a run.
 
     Attributes
     ----------
     learner : Learner or None
-        None draws from the prior all the time, which is rejection.
+        None draws all batches from the prior (rejection sampling).
     accepts : int
-        Simulations, of all so far, that a tolerance is lowered to accept.
+        Number of simulations, of all so far, that the tolerance is lowered to accept.
     tolerance : float or None
-        At which lowering ends.
+        Tolerance at which lowering ends.
     factor : float or None
-        Lower the tolerance by this factor a round instead.
+        Factor by which to lower the tolerance in each round instead.
     """
 
     learner: Learner | None
@@ -51,31 +51,31 @@ def rounds(
     generators: Sequence[np.random.Generator],
     learn_distance: Callable[[History, np.random.Generator], np.ndarray] | None = None,
 ) -> Iterator[History]:
-    """Spend a budget batch by batch.
+    """Simulate batch by batch.
 
     Parameters
     ----------
     problem : Problem
     simulate : callable
-        Points (n, D) of the unit cube and the number of the batch, to n simulations.
+        Maps points (n, D) of the unit cube and the batch number to n simulations.
     sizes : sequence of int
-        Of the batches.
+        Sizes of the batches.
     settings : Settings
     generators : sequence of numpy.random.Generator
         One for each batch.
     learn_distance : callable, optional
-        From all simulations before a batch to distances (N,) of them, which replace those they had. What is learnt
-        is fixed before the batch is drawn, as proposals are.
+        Maps the history before a batch to new distances (N,), which replace the old ones. The distance is
+        fixed before the batch is drawn, like the proposal.
 
     Yields
     ------
     History
-        The same object, grown by a batch each time.
+        The same object each time, extended by one batch.
 
     Raises
     ------
     ValueError
-        When all is spent, if the prior density is zero at all simulations.
+        After the last batch, if the prior density is zero at all simulations.
     """
     history, tolerance = History(), math.inf
     for b, (size, rng) in enumerate(zip(sizes, generators, strict=True)):
@@ -83,7 +83,7 @@ def rounds(
         if b > 0:
             if learn_distance is not None:
                 history.score_again(learn_distance(history, rng.spawn(1)[0]))
-                tolerance = math.inf  # units are others
+                tolerance = math.inf  # the new distance has other units
             tolerance = next_tolerance(
                 history.distance, tolerance,
                 accepts=settings.accepts, lowest=settings.tolerance, factor=settings.factor,

@@ -1,4 +1,4 @@
-"""Sizes of batches and their tolerances."""
+"""Batch sizes and tolerances of a run."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from amc_pymc.logweights import relative
 
 __all__ = ["batch_sizes", "next_tolerance"]
 
-#: The first batch, from the prior, takes this part of a budget, but so many simulations at least; the
-#: others this part of all before them.
+#: First batch, from the prior: fraction of the budget, and minimum size. Later batches: fraction of all simulations
+#: before them.
 _FIRST, _LEAST, _GROWTH = 0.02, 100, 0.4
-#: Share of all simulations that a tolerance accepts where that is less than what is asked for.
+#: Maximum share of all simulations that a tolerance accepts.
 _LARGEST_SHARE = 0.03
-#: Least number that it accepts.
+#: Number of simulations that may be accepted whatever their share.
 _FEWEST = 30
 
 
 def batch_sizes(max_simulations: int, batch_size: int | None = None) -> list[int]:
-    """Sizes of the batches that a budget is spent in, fixed before anything is simulated.
+    """Return the sizes of the batches that spend a budget, fixed before any simulation.
 
     Parameters
     ----------
     max_simulations : int
     batch_size : int, optional
-        By default batches grow with what there is to learn from.
+        By default, batches grow with the number of earlier simulations.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def batch_sizes(max_simulations: int, batch_size: int | None = None) -> list[int
     sizes, left = [first], max_simulations - first
     while left:
         size = max(first, int(_GROWTH * (max_simulations - left)))
-        # No batch is left with less than half of what it should have.
+        # The last batch must not be smaller than half of its planned size.
         size = left if left < 1.5 * size else size
         sizes.append(size)
         left -= size
@@ -59,25 +59,25 @@ def next_tolerance(
     factor: float | None = None,
     log_density: np.ndarray | None = None,
 ) -> float:
-    """The next tolerance: never above the last one, nor below where lowering is to end.
+    """Return the next tolerance, at most the last one and at least `lowest`.
 
     Parameters
     ----------
     distance : array (n,)
-        Of all simulations so far.
+        Distances of all simulations so far.
     last : float
-        inf at first.
+        Last tolerance; inf at first.
     accepts : int
-        Simulations to accept, but not more than 3 % of all, unless these are fewer than 30: the tolerance
-        is the largest distance among as many of the closest. If that many are equally close, it stays
-        where they are.
+        Number of simulations to accept, but at most 3 % of all, unless these are fewer than 30. The tolerance
+        is the largest distance among this number of closest simulations. If that many are equally close, it
+        stays at their distance.
     lowest : float, optional
     factor : float, optional
-        Lower the tolerance by this factor instead, as long as something is accepted.
+        Factor by which to lower the tolerance instead, as long as a simulation is accepted.
     log_density : array (n,), optional
-        Natural logarithms of the prior's density where it is not uniform, up to a constant. A simulation
-        then counts in proportion to it, and all count as much as they are effective draws: where the prior
-        is next to nothing, being close to the data does not count.
+        Natural log prior density, up to a constant, if it is not uniform. Simulations then count in proportion
+        to the density, and their total is the effective sample size, so close simulations of negligible prior
+        density have no effect.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How much of a batch to draw from each of several densities."""
+"""Shares of several densities in a proposal."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from scipy.optimize import minimize
 
 __all__ = ["best_shares"]
 
-#: Iterations of the search, at most.
+#: Maximum iterations of the optimiser.
 _ITERATIONS = 100
 
 
 def best_shares(
     density: np.ndarray, worth: np.ndarray, floor: float, pull: np.ndarray
 ) -> np.ndarray:
-    r"""Shares of densities in a mixture that has most effective draws per simulation.
+    r"""Return the mixture shares of densities with most effective draws per simulation.
 
     .. math:: \min_a \; \log \sum_i \frac{w_i}{s + (1 - s) \sum_c a_c d_c(u_i)} - \sum_c t_c \log a_c
 
-    over shares that sum to one. The sum over accepted simulations is an estimate of the variance of weights (Douc,
-    Guillin, Marin & Robert 2007, doi:10.1051/ps:2007028). The second term keeps all densities in play while there are
-    few simulations to judge them by; a density that is of no use gets a share of about :math:`t_c`.
+    over shares that sum to one. The sum over accepted simulations estimates the variance of weights (Douc,
+    Guillin, Marin & Robert 2007, doi:10.1051/ps:2007028). The second term keeps all densities in the mixture while
+    there are few simulations to judge them by; a useless density gets a share of about :math:`t_c`.
 
     Parameters
     ----------
     density : array (C, n)
-        At accepted simulations that it was not learnt from, relative to the prior.
+        Densities at accepted simulations that they were not fitted to, relative to the prior.
     worth : array (n,)
-        w, not all zero.
+        Weights w, not all zero.
     floor : float
-        s, the share of the prior.
+        Share s of the prior.
     pull : array (C,)
-        t, positive.
+        Penalty weights t, positive.
 
     Returns
     -------
     array (C,)
-        They sum to one.
+        Shares, which sum to one.
 
     Examples
     --------

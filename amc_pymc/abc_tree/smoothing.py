@@ -1,4 +1,4 @@
-"""Draws from a kernel density of weighted points that keeps their mean and covariance."""
+"""Draws from a kernel density of weighted points that preserves their mean and covariance."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from amc_pymc.logweights import log_mean_exp
 
 __all__ = ["SmoothingKernel", "fit_smoothing", "smooth_draws"]
 
-#: Bandwidths to choose from, in standard deviations of the points in a neighbourhood.
+#: Candidate bandwidths, in standard deviations of the points in a neighbourhood.
 _BANDWIDTHS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.65, 0.9, 1.3, 2.0, 3.0)
-#: Shares of the points in a neighbourhood to choose from; all points have one kernel at first.
+#: Candidate shares of points in a neighbourhood, besides one kernel for all points.
 _NEIGHBOURS = (0.03, 0.1, 0.3)
-#: Points that a kernel is fitted to, and those by which kernels are compared, at most.
+#: Maximum numbers of points that a kernel is fitted to, and that kernels are compared on.
 _FITTED, _COMPARED = 1000, 300
 #: Standard errors by which a kernel of local shape must be better than one of the same shape everywhere.
 _BETTER = 2.0
 #: Standard errors by which a narrower kernel may be worse than the best one.
 _AS_GOOD = 1.0
-#: Effective points below which nothing is known of their covariance.
+#: Minimum effective points for estimating a covariance.
 _FEWEST = 3.0
-#: Times that a draw is made again where the prior's density is zero.
+#: Maximum attempts to draw a point of positive prior density.
 _AGAIN = 30
-#: Least weight of a point, in units of the largest.
+#: Minimum weight of a point, relative to the largest.
 _LIGHTEST = 1e-12
-#: Part of the variance that is added to the diagonal of a covariance.
+#: Fraction of the variance that is added to the diagonal of a covariance.
 _RIDGE = 1e-9
 
 
 @dataclass(frozen=True)
 class SmoothingKernel:
-    r"""Normal kernels around points, moved towards their mean so that the covariance stays.
+    r"""Normal kernels around points that are shrunk towards their mean to preserve the covariance.
 
     The density is :math:`\sum_i w_i N(m + A (x_i - m), h^2 A C_i C_i^\top A^\top)`, where A is symmetric with
     :math:`A (S + h^2 \sum_i w_i C_i C_i^\top) A = S`, the covariance of the points. With the same C for all points and
@@ -49,15 +49,15 @@ class SmoothingKernel:
     Attributes
     ----------
     mean : array (D,)
-        m.
+        Mean m of the points.
     shrink : array (D, D)
-        A.
+        Shrinkage matrix A.
     roots : array (n, D, D) or (1, D, D)
-        h C; one where the kernel is the same everywhere.
+        Matrices h C; a single one if the kernel is the same everywhere.
     bandwidth : float
-        h.
+        Bandwidth h.
     neighbours : float
-        Share of the points by which C is found; 1 where the kernel is the same everywhere.
+        Share of the points that C is estimated from; 1 if the kernel is the same everywhere.
     """
 
     mean: np.ndarray
@@ -67,7 +67,7 @@ class SmoothingKernel:
     neighbours: float
 
     def sample(self, x: np.ndarray, parents: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draws (m, D) from the kernels of points x (n, D) with the indices `parents` (m,)."""
+        """Draw points (m, D) from the kernels of points x (n, D) with indices `parents` (m,)."""
         z = rng.standard_normal((len(parents), x.shape[1]))
         roots = self.roots[parents] if len(self.roots) > 1 else self.roots
         moved = x[parents] - self.mean + (roots @ z[..., None])[..., 0]
@@ -87,20 +87,20 @@ def smooth_draws(
     ----------
     u : array (n, D)
     weight : array (n,)
-        They sum to one.
+        Weights that sum to one.
     parents : array of int (m,)
-        Points around which to draw.
+        Indices of the points around which to draw.
     rng : numpy.random.Generator
     log_density : callable, optional
-        Of the prior in the cube. Where it is zero another draw is made; after 30 of them the point itself is
-        taken.
+        Log prior density in the cube. Draws of density zero are repeated; after 30 attempts the point itself is
+        returned.
 
     Returns
     -------
     draws : array (m, D)
-        In the open unit cube.
+        Draws in the open unit cube.
     kernel : SmoothingKernel or None
-        None where there are too few points: then draws are copies of them.
+        None if there are too few points; draws are then copies of the points.
     """
     x = ndtri(u)
     kernel = fit_smoothing(x, weight, rng)
@@ -126,23 +126,23 @@ def fit_smoothing(
 
     .. math:: \sum_i w_i \log \frac{\sum_{j \ne i} w_j K_j(x_i)}{1 - w_i}
 
-    The narrowest kernel is taken that is not worse than the best one beyond one standard error. Kernels have the same
-    shape everywhere, or that of the points in their neighbourhood where this is better beyond chance. Covariances of few points are shrunk (Schäfer & Strimmer 2005, doi:10.2202/1544-6115.1175).
-    Of more than 1,000 points as many are drawn, and the bandwidth is made smaller by
-    :math:`(1000 / n)^{1 / (D + 4)}`.
+    The narrowest kernel within one standard error of the best one is chosen. Kernels have the same shape everywhere,
+    or that of the points in their neighbourhood if this is significantly better. Covariances of few points are shrunk
+    (Schäfer & Strimmer 2005, doi:10.2202/1544-6115.1175). If there are more than 1,000 points, the kernel is chosen on
+    1,000 of them, and the bandwidth is reduced by the factor :math:`(1000 / n)^{1 / (D + 4)}` for n effective points.
 
     Parameters
     ----------
     x : array (n, D)
-        Unbounded.
+        Points on an unbounded scale.
     weight : array (n,)
-        They sum to one.
+        Weights that sum to one.
     rng : numpy.random.Generator
 
     Returns
     -------
     SmoothingKernel or None
-        None for fewer than three effective points, or if they are all the same.
+        None if there are fewer than three effective points, or all points are equal.
 
     Examples
     --------
@@ -173,13 +173,13 @@ def fit_smoothing(
 
 
 def _choose(x: np.ndarray, weight: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
-    """Share of the points in a neighbourhood, and bandwidth."""
+    """Return the share of points in a neighbourhood and the bandwidth."""
     compared = rng.permutation(len(x))[:_COMPARED]
     mean, total = weight @ x, _covariance(x, weight)
     d = x.shape[1]
     local = [
         s for s in _NEIGHBOURS if s * len(x) >= d * (d + 3) / 2
-    ]  # numbers in mean and covariance
+    ]  # parameters of a mean and covariance
     best: tuple[float, float] | None = None
     best_scores = np.full(len(compared), -math.inf)
     share_of_each = weight[compared] / weight[compared].sum()
@@ -198,7 +198,7 @@ def _choose(x: np.ndarray, weight: np.ndarray, rng: np.random.Generator) -> tupl
 
 
 def _beyond_chance(gain: np.ndarray, weight: np.ndarray, errors: float) -> bool:
-    """Whether a mean gain, over points of these weights, is more than so many standard errors."""
+    """Whether a weighted mean gain is more than `errors` standard errors."""
     mean = weight @ gain
     return bool(mean > errors * math.sqrt(weight**2 @ (gain - mean) ** 2))
 
@@ -211,7 +211,7 @@ def _kernel(
     share: float,
     h: float,
 ) -> SmoothingKernel:
-    """The kernel of a bandwidth, which keeps mean and covariance."""
+    """Return the kernel of a given bandwidth that preserves mean and covariance."""
     if len(roots) == 1:
         average = roots[0] @ roots[0].T
     else:
@@ -220,7 +220,7 @@ def _kernel(
 
 
 def _between(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The symmetric matrix A with A source A = target."""
+    """Return the symmetric matrix A with A source A = target."""
     root = _square_root(target)
     inner = _square_root(root @ source @ root)
     return root @ np.linalg.solve(inner, root)
@@ -232,7 +232,7 @@ def _square_root(a: np.ndarray) -> np.ndarray:
 
 
 def _covariance(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Covariance (D, D) of weighted points, correlations shrunk towards zero by their standard errors."""
+    """Return the covariance (D, D) of weighted points, with correlations shrunk towards zero."""
     centred = x - weight @ x
     found = (centred * weight[:, None]).T @ centred
     sd = np.sqrt(np.diag(found))
@@ -249,7 +249,7 @@ def _covariance(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 def _roots(
     x: np.ndarray, others: np.ndarray, weight: np.ndarray, total: np.ndarray, share: float
 ) -> np.ndarray:
-    """Roots (n, D, D) of covariances of the nearest of other points, or (1, D, D) of that of all."""
+    """Return roots (n, D, D) of the covariance of each point's neighbours, or (1, D, D) of `total`."""
     root = np.linalg.cholesky(total)
     if share == 1.0:
         return root[None]
@@ -261,7 +261,7 @@ def _roots(
     points = near_z[near]
     points -= np.einsum("nk,nkd->nd", w, points)[:, None]
     found = np.matmul((w[..., None] * points).transpose(0, 2, 1), points)
-    # Towards a sphere of the same size, the more the fewer points there are.
+    # Shrink towards a sphere of the same size, more strongly for fewer points.
     size = np.trace(found, axis1=1, axis2=2) / d
     round_part = d / (d + k)
     found *= 1.0 - round_part
@@ -272,7 +272,7 @@ def _roots(
 def _left_out(
     kernel: SmoothingKernel, x: np.ndarray, weight: np.ndarray, compared: np.ndarray
 ) -> np.ndarray:
-    """Logarithms of the density (m,) at some of the points, without their own kernels."""
+    """Return leave-one-out log densities (m,) at the compared points."""
     inverse = np.linalg.inv(kernel.roots)
     precision = np.matmul(inverse.transpose(0, 2, 1), inverse)
     centres = x - kernel.mean

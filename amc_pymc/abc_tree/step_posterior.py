@@ -13,7 +13,7 @@ from amc_pymc.logweights import systematic
 
 __all__ = ["StepPosterior", "fit_step_posterior"]
 
-#: Accepted simulations that there are for each box on the mean, at least.
+#: Minimum average number of accepted simulations per box.
 _PER_BOX = 20
 _MOST_BOXES, _MIN_SAMPLES = 1000, 20
 
@@ -28,7 +28,7 @@ class StepPosterior:
     mass : array (K,)
         Posterior masses of the boxes; they sum to one.
     accepted : array of int (K,)
-        Accepted simulations in each, of those that masses are estimated from.
+        Number of accepted simulations in each box that masses are estimated from.
     """
 
     partition: Partition
@@ -36,44 +36,44 @@ class StepPosterior:
     accepted: np.ndarray
 
     def density(self, u: np.ndarray) -> np.ndarray:
-        """Density (n,) at points (n, D) of the unit cube; its integral over the cube is one."""
+        """Return the density (n,) at points (n, D) of the unit cube; it integrates to one."""
         return (self.mass / self.partition.volumes)[self.partition.find(np.atleast_2d(u))]
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Points (n, D) of the cube, in random order."""
+        """Draw points (n, D) of the cube, in random order."""
         return rng.permutation(self.partition.draw(systematic(self.mass, n, rng), rng))
 
 
 def fit_step_posterior(
     u: np.ndarray,
-    closeness: np.ndarray,
+    kernel_values: np.ndarray,
     hit: np.ndarray,
     weight: np.ndarray,
     rng: np.random.Generator,
     *,
     strength: float = 1.0,
 ) -> StepPosterior:
-    r"""Boxes of a regression tree with the weights of accepted simulations in them.
+    r"""Fit the boxes of a regression tree and their posterior masses.
 
-    A box gets of its parent's mass
+    The share of a box in its parent's mass is
 
     .. math:: \frac{N_k + c\, |\Omega_k| / |\Omega_{\mathrm{parent}}|}{N_{\mathrm{parent}} + c}
 
-    with N the effective number of accepted simulations in it, of the half that cuts were not chosen by.
+    with N the effective number of accepted simulations in a box, from the half that was not used for choosing cuts.
 
     Parameters
     ----------
     u : array (N, D)
-        All simulations.
-    closeness : array (N,)
-        How close they came, which boxes are cut by.
+        Points of all simulations.
+    kernel_values : array (N,)
+        Kernel values of the simulations, for choosing cuts.
     hit : array of int (A,)
-        The accepted ones.
+        Indices of the accepted simulations.
     weight : array (A,)
-        Their weights, which sum to one.
+        Weights of the accepted simulations, which sum to one.
     rng : numpy.random.Generator
     strength : float
-        c, draws that uniform density within the parent counts for.
+        Number c of draws that a uniform density within the parent counts for.
 
     Returns
     -------
@@ -93,10 +93,10 @@ def fit_step_posterior(
     array([9.8, 0. ])
     """
     boxes = int(np.clip(len(hit) / _PER_BOX, 2, _MOST_BOXES))
-    # Masses from the simulations that cuts were chosen by would be too large in small boxes.
+    # Masses estimated from the simulations used for choosing cuts would be too large in small boxes.
     for_cuts = rng.random(len(u)) < 0.5
     partition = fit_cart(
-        u[for_cuts], closeness[for_cuts], rng, max_leaves=boxes, min_samples=_MIN_SAMPLES
+        u[for_cuts], kernel_values[for_cuts], rng, max_leaves=boxes, min_samples=_MIN_SAMPLES
     )
     others = ~for_cuts[hit]
     if others.any() and weight[others].sum() > 0.0:

@@ -1,4 +1,4 @@
-"""What the tolerance shifts posterior means by, from extrapolation to a distance of zero."""
+"""Bias of posterior means due to the tolerance, by extrapolation to a distance of zero."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from amc_pymc.logweights import relative
 
 __all__ = ["ToleranceBias", "closest", "tolerance_bias"]
 
-#: Growth of the number of effective draws from one window to the next, and how often it grows.
+#: Ratio of the numbers of effective draws in successive windows, and maximum number of windows.
 _STEP, _WINDOWS = 1.6, 9
-#: Effective draws of a window for each coefficient of its regression, at least.
+#: Minimum effective draws in a window per regression coefficient.
 _DRAWS_PER_COEFFICIENT = 5.0
-#: Multiple of the variance by which squared differences of windows exceed what chance explains.
+#: Multiple of the variance up to which squared differences between windows count as noise.
 _CHANCE = 1.5
-#: Leverage of a simulation that is made up for, at most.
+#: Maximum leverage that residuals are corrected for.
 _MOST_LEVERAGE = 0.9
-#: Singular values below this part of the largest count as zero.
+#: Fraction of the largest singular value below which singular values count as zero.
 _RANK = 1e-10
-#: Columns that are worked on at a time.
+#: Number of columns processed at a time.
 _BLOCK = 64
 
 
 class ToleranceBias(NamedTuple):
-    """How far means at a tolerance are from those at a distance of zero.
+    """Bias of means at a tolerance.
 
     Attributes
     ----------
     bias : array (K,)
-        Mean at the tolerance minus that extrapolated; nan if nothing can be said.
+        Mean at the tolerance minus extrapolated mean; nan if it cannot be estimated.
     error : array (K,)
-        Standard error of the bias; nan if nothing can be said.
+        Standard error of the bias; nan if the bias cannot be estimated.
     tolerance : float
-        Up to which simulations were used.
+        Distance up to which simulations were used.
     """
 
     bias: np.ndarray
@@ -52,9 +52,9 @@ class _Window(NamedTuple):
     n : int
     design : array (n, p)
     solve : array (p, n)
-        Makes coefficients of values.
+        Matrix that maps values to coefficients.
     intercept : array (n,)
-        Part of each residual in the intercept.
+        Weight of each residual in the intercept.
     """
 
     n: int
@@ -71,40 +71,42 @@ def tolerance_bias(
     gaps: np.ndarray | None = None,
     estimate: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ToleranceBias:
-    r"""Extrapolate posterior means to a distance of zero.
+    r"""Estimate the bias of posterior means by extrapolation to a distance of zero.
 
-    Where the likelihood of the summary statistics is smooth, parameters given a distance d have the mean
-    :math:`m_0 + c\, d^2 + O(d^4)` (Barber, Voss & Webster 2015, doi:10.1214/15-EJS988, for the bias at a tolerance). So simulations within a
-    window are regressed on :math:`d^2` and, if there are any, on summary statistics relative to the data, which take away most of
-    what is not noise:
+    If the likelihood of the summary statistics is smooth, parameters given a distance d have the mean
+    :math:`m_0 + c\, d^2 + O(d^4)` (Barber, Voss & Webster 2015, doi:10.1214/15-EJS988, for the bias at a tolerance).
+    Simulations within a window are therefore regressed on :math:`d^2` and, if given, on summary statistics relative to
+    the data, which explain most of the variation apart from noise:
 
     .. math:: f_i = m_0 + c\, d_i^2 + b^\top (s_i - s_{\mathrm{obs}}) + \text{noise}
 
-    by least squares with the weights of simulations. Windows are nested: the first has the simulations within the tolerance,
-    each further one 1.6 times as many effective draws. Of window k the squared error is estimated as
+    by least squares with the weights of simulations. Windows are nested: the first contains the simulations within the
+    tolerance, and each further window has 1.6 times as many effective draws. The squared error of window k is estimated
+    as
 
     .. math:: \mathrm{se}_k^2 + \max_{j < k} \bigl[(m_j - m_k)^2 - \tfrac32 \mathrm{se}_{jk}^2\bigr]_+
 
-    averaged over all functions in units of their variances, and the window with the least is taken (Goldenshluger & Lepski 2011,
-    doi:10.1214/10-AOS883). Without summary statistics, or with too many for the simulations, only the first window is used, because wider ones
-    then differ less than chance explains long before their bias is small. Standard errors of differences, :math:`\mathrm{se}_{jk}` and that of the bias, are sums of squared
-    differences of what each simulation adds to both estimates (influence functions), for windows share simulations.
+    averaged over all functions in units of their variances, and the window with the smallest error is chosen
+    (Goldenshluger & Lepski 2011, doi:10.1214/10-AOS883). Without summary statistics, or with too many for the number of
+    simulations, only the first window is used, because differences between wider windows are then not significant even
+    if their bias is not small. Because windows share simulations, the variances of differences,
+    :math:`\mathrm{se}_{jk}^2` and that of the bias, are sums of squared differences of influence functions.
 
     Parameters
     ----------
     values : array (N, K)
-        f of simulations.
+        Values f of the simulations.
     log_weight : array (N,)
-        Natural logarithms.
+        Natural log weights.
     distance : array (N,)
-        Those that are not finite are left out.
+        Distances; simulations where they are not finite are left out.
     tolerance : float
-        At which the means are.
+        Tolerance of the means.
     gaps : array (N, S), optional
         Summary statistics minus those of the data.
     estimate : pair of arrays (K,), optional
-        Means at the tolerance and their standard errors, where they are not weighted means of `values`. They are then
-        taken for efficient, so that the variance of the difference is the difference of variances (Hausman 1978,
+        Means at the tolerance and their standard errors, if they are not weighted means of `values`. They are assumed
+        to be efficient: the variance of the difference is then the difference of variances (Hausman 1978,
         doi:10.2307/1913827).
 
     Returns
@@ -159,14 +161,14 @@ def tolerance_bias(
 
 
 def closest(log_weight: np.ndarray, distance: np.ndarray, tolerance: float) -> np.ndarray:
-    """Indices (n,) of the simulations, of all (N,), that :func:`tolerance_bias` looks at: it needs no others."""
+    """Return indices (n,) of the simulations, among all (N,), that :func:`tolerance_bias` uses."""
     return _nested(log_weight, distance, tolerance)[0]
 
 
 def _nested(
     log_weight: np.ndarray, distance: np.ndarray, tolerance: float
 ) -> tuple[np.ndarray, Sequence[int]]:
-    """Indices of the closest simulations in order, and how many are in each window; none if none is accepted."""
+    """Return the closest simulations in order and the window sizes; both are empty if none is accepted."""
     order = np.flatnonzero(np.isfinite(distance) & (log_weight > -np.inf))
     order = order[np.argsort(distance[order], kind="stable")]
     kept = int(np.searchsorted(distance[order], tolerance, side="right"))
@@ -177,7 +179,7 @@ def _nested(
 
 
 def _sizes(weight: np.ndarray, kept: int) -> Sequence[int]:
-    """Numbers of closest simulations in windows, from those that are kept on."""
+    """Return numbers of closest simulations in windows; the first window has `kept`."""
     effective = effective_of_first(weight)
     sizes = [kept]
     for step in range(1, _WINDOWS):
@@ -191,7 +193,7 @@ def _sizes(weight: np.ndarray, kept: int) -> Sequence[int]:
 def _windows(
     d: np.ndarray, weight: np.ndarray, gaps: np.ndarray | None, sizes: Sequence[int]
 ) -> list[_Window]:
-    """Regressions on the squared distance and gaps (N, S), where there are enough draws for it."""
+    """Return regressions on the squared distance and gaps (N, S) for windows with enough draws."""
     out = []
     for n in sizes:
         w = weight[:n] / weight[:n].sum()
@@ -210,13 +212,13 @@ def _windows(
 
 
 def _block(values: np.ndarray, weight: np.ndarray, windows: list[_Window]):
-    """Estimates for some columns of values (n, K), and how they vary.
+    """Return estimates for some columns of values (n, K) and their variances.
 
     Returns
     -------
     tuple of arrays
-        Extrapolated means (J, K), their variances, those of differences between windows (J, J, K) and of differences from the weighted
-        mean (J, K), that mean (K,), and the variance of values (K,).
+        Extrapolated means (J, K), their variances, variances of differences between windows (J, J, K) and of
+        differences from the weighted mean (J, K), that mean (K,), and the variance of values (K,).
     """
     kept, n = len(weight), len(values)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -240,6 +242,6 @@ def _block(values: np.ndarray, weight: np.ndarray, windows: list[_Window]):
 
 
 def _pooled(ratios: np.ndarray) -> np.ndarray:
-    """Means over the last axis of those that are finite; zero if none is."""
+    """Return means of finite values over the last axis; zero if none is finite."""
     some = np.isfinite(ratios)
     return np.where(some, ratios, 0.0).sum(axis=-1) / np.maximum(some.sum(axis=-1), 1)

@@ -1,12 +1,12 @@
-r"""How often to draw from each box, given what is believed of the posterior.
+r"""Optimal sampling probabilities of boxes, given an estimate of the posterior.
 
-Box k has prior mass pi_k and acceptance probability mu_k; its posterior mass is p_k, proportional to pi_k
+Box k has prior mass pi_k and acceptance probability mu_k; its posterior mass p_k is proportional to pi_k
 mu_k. Draws from proposal q are weighted by pi_k / q_k. At a fixed tolerance the effective draws per
 simulation are
 
-.. math:: \frac{Z}{\sum_k p_k \pi_k / q_k}, \qquad Z = \sum_k \pi_k \mu_k,
+.. math:: \frac{Z}{\sum_k p_k \pi_k / q_k}, \qquad Z = \sum_k \pi_k \mu_k.
 
-which q_k proportional to pi_k sqrt(mu_k) maximises, and which is that of rejection, Z, for q = p.
+They are maximised by q_k proportional to pi_k sqrt(mu_k). For q = p they equal those of rejection sampling, Z.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from scipy.optimize import brentq
 
 __all__ = ["UTILITIES", "best_proposal", "draws_per_simulation"]
 
-#: Largest exponent used: beyond, one box has all of the proposal.
+#: Largest exponent used; beyond it, one box has all of the proposal.
 _LARGEST = 700.0
-#: Rates within this part of each other are taken for equal.
+#: Relative difference below which rates are treated as equal.
 _ALIKE = 1e-12
 
 
 def best_proposal(p: np.ndarray, pi: np.ndarray, utility: str = "ess") -> np.ndarray:
-    r"""The proposal that is best for a posterior, by one of several utilities.
+    r"""Return the optimal proposal for a posterior under one of several utilities.
 
     Parameters
     ----------
     p : array (K,)
         Posterior masses of the boxes, up to a factor.
     pi : array (K,)
-        Their prior masses, positive.
+        Prior masses of the boxes, positive.
     utility : {"ess", "efficiency", "posterior", "kl"}
         "ess": effective draws per simulation; :math:`q_k \propto \sqrt{p_k \pi_k}`. The others are those of
         O'Hagan, Kim & Rockova: "posterior", :math:`\omega^1 = -\|q - p\|^2` (eq. 3.6), maximised by q =
@@ -44,7 +44,7 @@ def best_proposal(p: np.ndarray, pi: np.ndarray, utility: str = "ess") -> np.nda
     Returns
     -------
     array (K,)
-        Sums to one; zero where p is.
+        Proposal probabilities, which sum to one; zero where p is zero.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def best_proposal(p: np.ndarray, pi: np.ndarray, utility: str = "ess") -> np.nda
 
 
 def draws_per_simulation(p: np.ndarray, pi: np.ndarray, q: np.ndarray) -> float:
-    """Effective draws per simulation from proposal q, over those of rejection.
+    """Return effective draws per simulation from proposal q, relative to rejection sampling.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def _posterior(p: np.ndarray, pi: np.ndarray) -> np.ndarray:
 
 
 def _efficiency(p: np.ndarray, pi: np.ndarray) -> np.ndarray:
-    """Eq. A.2, after solving for A = sum q p / pi, which lies between half of the largest p / pi and it."""
+    """Solve eq. A.2 with A = sum q p / pi, which lies between half of the largest p / pi and the largest."""
     out, some = np.zeros_like(p), p > 0.0
     ratio, root = p[some] / pi[some], np.sqrt(p[some] * pi[some])
     top = float(ratio.max())
@@ -112,7 +112,7 @@ def _efficiency(p: np.ndarray, pi: np.ndarray) -> np.ndarray:
 
 
 def _kl(p: np.ndarray, pi: np.ndarray) -> np.ndarray:
-    r"""q_k is proportional to p_k exp(mu_k / A) with A = sum q mu: solved for A, mu relative to the largest."""
+    r"""Solve q_k proportional to p_k exp(mu_k / A) for A = sum q mu, with mu relative to the largest."""
     out, some = np.zeros_like(p), p > 0.0
     mu = p[some] / pi[some]
     mu /= mu.max()
@@ -123,13 +123,13 @@ def _kl(p: np.ndarray, pi: np.ndarray) -> np.ndarray:
         q = p[some] * np.exp(np.maximum((mu - 1.0) / a, -_LARGEST))
         return q / q.sum()
 
-    # Any A gives boxes of high rates more than p does: the mean rate under p is a lower bound.
+    # For any A, q favours high rates more than p does, so the mean rate under p is a lower bound.
     a = brentq(lambda a: a - float(proposal(a) @ mu), float(p[some] @ mu), 1.0, xtol=1e-15)
     out[some] = proposal(a)
     return out
 
 
-#: Functions of p, which sums to one, and pi, both (K,), by the name of what they maximise.
+#: Functions of p, which sums to one, and pi, both (K,), by the name of the utility they maximise.
 UTILITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "ess": _ess,
     "efficiency": _efficiency,

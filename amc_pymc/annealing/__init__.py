@@ -1,4 +1,4 @@
-"""Paths of densities from a reference to the posterior, and what travels along them."""
+"""Paths of densities from a reference to the posterior, and samplers along them."""
 
 from amc_pymc.annealing.ais import Annealed, anneal, anneal_back, effective_shares
 from amc_pymc.annealing.ladder import Ladder, climb, cool, taken

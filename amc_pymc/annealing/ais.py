@@ -17,7 +17,7 @@ class Tunings(Protocol):
     """Tunings of a kernel along a path, such as those of a :class:`Ladder`."""
 
     def at(self, beta: float) -> Tuning:
-        """Tuning at an inverse temperature."""
+        """Return the tuning at an inverse temperature."""
 
 
 class Annealed(NamedTuple):
@@ -32,11 +32,11 @@ class Annealed(NamedTuple):
     log_likelihood : array (P,)
         Slope at the last points.
     paths : array (n, T)
-        Cumulative log-weights of the first n particles after the first t factors.
+        Cumulative log-weights of the first n particles after each factor.
     log_sums : array (2, T)
         Logarithms of the sums of the cumulative weights and of their squares.
     acceptance : array (T - 1,)
-        Mean probability of acceptance at each inverse temperature strictly between 0 and 1.
+        Mean acceptance probability at each inverse temperature strictly between 0 and 1.
     evaluations, gradients : int
     """
 
@@ -72,8 +72,8 @@ def anneal(
         \log w = \sum_{t=1}^{T} (\beta_t - \beta_{t-1})\, s(x_{t-1}), \qquad
         x_t \sim K_{\beta_t}(x_{t-1}, \cdot),
 
-    with the slope s and x_0 from the normalised base. The mean of w is the normalising constant of the
-    end, for any schedule and any kernel that leaves its own :math:`f_\beta` invariant, provided both were
+    with the slope s and x_0 from the normalised base. The expectation of w is the normalising constant of
+    the end, for any schedule and any kernel that leaves :math:`f_\beta` invariant, provided both are
     fixed beforehand.
 
     Parameters
@@ -82,13 +82,13 @@ def anneal(
     x : array (P, D)
         Independent draws from the base.
     betas : array (T + 1,)
-        From 0 to 1.
+        Inverse temperatures from 0 to 1.
     kernel : Kernel
     ladder : Tunings
         Tuning at each inverse temperature.
     rng : numpy.random.Generator
     n_paths : int
-        Particles whose cumulative weights are kept.
+        Number of particles whose cumulative weights are kept.
     n_moves : int
         Moves at each inverse temperature.
 
@@ -131,27 +131,27 @@ def anneal_back(
     ladder: Tunings,
     rng: np.random.Generator,
 ) -> Annealed:
-    r"""Anneal particles from the end of a path to its base, for a bound from the other side.
+    r"""Anneal particles from the end of a path to its base, for an upper bound of log Z.
 
-    From exact draws of the end, the mean of the weights
+    With exact draws x_T from the end and x_{t-1} ~ K_{\beta_{t-1}}(x_t, .), the weights
 
     .. math:: \log w = -\sum_{t=1}^{T} (\beta_t - \beta_{t-1})\, s(x_t)
 
-    is 1 / Z, with x_T the draws and x_{t-1} ~ K_{\beta_{t-1}}(x_t, .), or less, by the share of the base where
-    the end is possible. So :math:`-\log \bar w` is on the mean above log Z (Grosse, Ghahramani & Adams
-    2015, arXiv:1511.02543).
+    have expectation 1 / Z, times the probability under the base that the density of the end is positive. The
+    expectation of :math:`-\log \bar w` is therefore above log Z (Grosse, Ghahramani & Adams 2015,
+    arXiv:1511.02543).
 
     Parameters
     ----------
     path, betas, kernel, ladder, rng
         As for :func:`anneal`.
     x : array (P, D)
-        Draws from the end.
+        Draws from the end of the path.
 
     Returns
     -------
     Annealed
-        ``log_weights`` of 1 / Z.
+        Runs whose ``log_weights`` estimate 1 / Z.
     """
     particles = start(path, x, with_gradient=kernel.needs_gradient)
     evaluations, gradients = _started(kernel, len(x))
@@ -174,7 +174,7 @@ def anneal_back(
 
 
 def effective_share(log_weights: np.ndarray) -> float:
-    """Effective share of weights, 0 if all are zero."""
+    """Return the effective sample size of weights as a share of their number; 0 if all are zero."""
     top = float(log_weights.max())
     if top == -np.inf:
         return 0.0
@@ -183,7 +183,7 @@ def effective_share(log_weights: np.ndarray) -> float:
 
 
 def effective_shares(log_sums: np.ndarray, n: int) -> np.ndarray:
-    """Effective shares (T,) of n weights from the logarithms (2, T) of their sums and squares."""
+    """Return effective shares (T,) of n weights from the logarithms (2, T) of their sums and sums of squares."""
     out = np.zeros(log_sums.shape[1])
     some = log_sums[0] > -np.inf
     out[some] = np.exp(2.0 * log_sums[0, some] - log_sums[1, some]) / n

@@ -1,4 +1,4 @@
-"""A pilot run along a path: temperatures, tunings, rough draws."""
+"""Pilot run along a path, which finds temperatures, tunings and rough draws."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from amc_pymc.logweights import log_mean_exp, systematic
 
 __all__ = ["Ladder", "climb", "cool", "resample", "taken"]
 
-#: Effective share of the particles that one step of a climb keeps.
+#: Effective share of the particles after each step of a pilot run.
 _KEPT = 0.6
-#: Largest number of coordinates whose correlations kernels are told of.
+#: Maximum number of coordinates for which kernels use a dense covariance.
 _DENSE = 64
-#: Smallest step of a ladder; one that needs smaller ones has an infinite likelihood somewhere.
+#: Minimum step of the inverse temperature; smaller steps indicate an unbounded likelihood.
 _SMALLEST_STEP = 1e-12
 _MOST_STEPS = 500
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """What a pilot run learned of a path.
+    """Schedule, tunings and rough draws from a pilot run along a path.
 
     Attributes
     ----------
     betas : array (S,)
-        Inverse temperatures that it went through, from 0 to 1.
+        Inverse temperatures from 0 to 1.
     heights : array (S,)
-        Barrier up to each: the integral of the standard deviation of the slope.
+        Barrier up to each temperature: the integral of the standard deviation of the slope.
     tunings : tuple of Tuning (S,)
-        Of the kernel at each.
+        Tuning of the kernel at each temperature.
     log_z : float
-        Rough logarithm of the normalising constant, biased.
+        Rough, biased estimate of the log normalising constant.
     particles : Particles
         Rough draws from the end of the path.
     evaluations, gradients : int
-        What the run took.
+        Cost of the run.
     possible : float
-        Share of the draws from the base at which the density of the end is positive. The barrier is
-        that of these: no schedule helps the others.
+        Share of the draws from the base at which the density of the end is positive. The barrier is computed
+        from these draws only, because no schedule helps the others.
     per_move : tuple of float
-        Evaluations and gradients that one move of a particle took on the mean, tuning left out.
+        Mean evaluations and gradients per move of a particle, without tuning.
     """
 
     betas: np.ndarray
@@ -60,17 +60,17 @@ class Ladder:
 
     @property
     def barrier(self) -> float:
-        """Of the whole path; T steps of annealing leave a variance of log w of its square / T or twice that."""
+        """Barrier of the whole path; with T annealing steps, log w has a variance of 1 to 2 times its square / T."""
         return float(self.heights[-1])
 
     def at(self, beta: float) -> Tuning:
-        """Tuning of the next cooler step of the pilot run (of the last one beyond it)."""
+        """Return the tuning at the next higher inverse temperature of the pilot run, or at the last one."""
         k = int(np.searchsorted(self.betas, beta * (1.0 - 1e-12)))
         return self.tunings[min(max(k, 1), len(self.tunings) - 1)]
 
 
 def resample(log_weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Systematic resampling: n indices (int), each particle as often as its weight asks, rounded.
+    """Draw n indices by systematic resampling, each with its expected count rounded up or down.
 
     Examples
     --------
@@ -93,11 +93,11 @@ def climb(
     n_particles: int | None = None,
     report: Callable[[], None] | None = None,
 ) -> Ladder:
-    """Go from the base of a path to its end by adaptive sequential Monte Carlo.
+    """Move particles from the base of a path to its end by adaptive sequential Monte Carlo.
 
-    Each step is as long as an effective share of 0.6 of the particles allows; then particles are
-    resampled, the kernel is given their covariance, tuned, and moves them. Nothing of this enters an
-    unbiased estimate: schedules, tunings and references taken from it must be frozen.
+    Each step keeps an effective share of 0.6 of the particles. The particles are then resampled, the
+    kernel is tuned with their covariance, and moves them. The run itself gives no unbiased estimate, and
+    schedules, tunings and references taken from it must be frozen before they are used in one.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def climb(
     n_particles : int, optional
         Particles after the first step, by default as many as there are draws.
     report : callable, optional
-        Called after each step.
+        Function called after each step.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def climb(
     Raises
     ------
     ValueError
-        If the density at the end is zero at all points.
+        If the density at the end is zero at all points, or the likelihood seems to be unbounded.
     """
     particles = start(path, x, with_gradient=kernel.needs_gradient)
     evaluations, gradients = (0, len(x)) if kernel.needs_gradient else (len(x), 0)
@@ -188,26 +188,27 @@ def cool(
     coldest: float = 64.0,
     n_moves: int = 2,
 ) -> tuple[np.ndarray, int, int]:
-    """Go on beyond the end of a path, to inverse temperatures above one, to find narrow peaks.
+    """Continue beyond the end of a path, to inverse temperatures above one, to find narrow peaks.
 
-    A narrow high peak may hold nearly all of the evidence and yet be missed on the way to the posterior,
-    because at no temperature up to one does it hold much more than a wide low one. Below, it wins.
+    A narrow high peak may hold most of the evidence and still be missed on the way to the posterior,
+    because it does not dominate a wide low peak at inverse temperatures up to one. Beyond one, it does.
 
     Parameters
     ----------
     path : Path
     ladder : Ladder
-        From :func:`climb`.
+        Ladder from :func:`climb`.
     kernel : Kernel
     rng : numpy.random.Generator
     coldest : float, default 64
+        Largest inverse temperature.
     n_moves : int, default 2
         Moves at each temperature after tuning.
 
     Returns
     -------
     x : array (P, D)
-        Cold particles.
+        Particles at the largest inverse temperature.
     evaluations, gradients : int
     """
     particles, beta = ladder.particles, 1.0
@@ -231,16 +232,16 @@ def cool(
 
 
 def _scale(kernel: Kernel, x: np.ndarray) -> np.ndarray:
-    """Scale of the coordinates that a kernel moves."""
+    """Return the scale of the coordinates that a kernel moves."""
     inner = getattr(kernel, "continuous", kernel)
     coordinates = getattr(inner, "coordinates", None)
     moved = x if coordinates is None else x[:, list(coordinates)]
-    moved = moved[np.isfinite(moved).all(axis=1)]  # the others are impossible
+    moved = moved[np.isfinite(moved).all(axis=1)]  # other points have density zero
     return scale_of(moved, dense=moved.shape[1] <= _DENSE)
 
 
 def taken(particles: Particles, chosen: np.ndarray) -> Particles:
-    """Some of the particles."""
+    """Select particles by index."""
     gradients = particles.gradients
     return Particles(
         particles.x[chosen],
@@ -256,7 +257,7 @@ def _share(log_w: np.ndarray) -> float:
 
 
 def _rise(slope: np.ndarray, step: float) -> float:
-    """Integral of the sd of the slope over a step, by the midpoint rule; zero weights do not count."""
+    """Integrate the sd of the slope over a step by the midpoint rule, ignoring zero weights."""
     finite = slope[slope > -np.inf]
     w = np.exp(0.5 * step * (finite - finite.max()))
     w /= w.sum()
@@ -264,9 +265,9 @@ def _rise(slope: np.ndarray, step: float) -> float:
 
 
 def _longest_step(slope: np.ndarray, longest: float, kept: float = _KEPT) -> float:
-    """Largest step of the inverse temperature that keeps a share of the particles effective.
+    """Return the largest step of the inverse temperature that keeps the given effective share of the particles.
 
-    Zero weights do not count: no step is short enough to bring them back.
+    Zero weights are ignored, because they stay zero however short the step is.
     """
     finite = slope[slope > -np.inf]
     if _share(longest * finite) >= kept:

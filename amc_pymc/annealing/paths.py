@@ -12,25 +12,27 @@ __all__ = ["Reference", "ReferencePath"]
 
 
 class Reference(Protocol):
-    """A normalised density that can be drawn from."""
+    """Normalised density that can be sampled."""
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
-        """Natural logarithms (P,) at points (P, D)."""
+        """Evaluate the log density (P,) at points (P, D)."""
 
     def log_density_and_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same, and gradients (P, D)."""
+        """Evaluate the log density (P,) and its gradients (P, D)."""
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws (n, D)."""
+        """Draw n points (n, D)."""
 
 
 class ReferencePath:
-    """The path from a reference q to prior times likelihood: base log q, slope the rest.
+    """Path from a reference q to prior times likelihood.
+
+    The base is log q, the slope the log ratio of the end to q.
 
     Parameters
     ----------
     joint : Path
-        From the prior to the posterior; base plus slope is prior times likelihood.
+        Path from the prior to the posterior; base plus slope is log prior plus log likelihood.
     reference : Reference
 
     Examples
@@ -55,27 +57,27 @@ class ReferencePath:
 
     @property
     def n_dim(self) -> int:
-        """D."""
+        """Number of dimensions D."""
         return self.joint.n_dim
 
     def values(self, x: np.ndarray) -> np.ndarray:
-        """Base and slope (2, P)."""
+        """Evaluate base and slope (2, P)."""
         base = self.reference.log_density(x)
         prior, likelihood = self.joint.values(x)
         return np.stack([base, _slope(prior + likelihood, base)])
 
     def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Base and slope (2, P), and their gradients (2, P, D)."""
+        """Evaluate base and slope (2, P), and their gradients (2, P, D)."""
         base, base_gradient = self.reference.log_density_and_gradient(x)
         (prior, likelihood), gradients = self.joint.gradients(x)
         terms = np.stack([base, _slope(prior + likelihood, base)])
-        with np.errstate(invalid="ignore"):  # where a term is -inf gradients may be anything
+        with np.errstate(invalid="ignore"):  # gradients are arbitrary where a term is -inf
             slope_gradient = gradients.sum(axis=0) - base_gradient
         return terms, np.stack([base_gradient, slope_gradient])
 
 
 def _slope(joint: np.ndarray, base: np.ndarray) -> np.ndarray:
-    """Log joint less log base; -inf where the joint is, or where the reference cannot be."""
+    """Return log joint less log base; -inf where either is not finite."""
     out = np.full(joint.shape, -np.inf)
     possible = np.isfinite(joint) & np.isfinite(base)
     out[possible] = joint[possible] - base[possible]

@@ -16,33 +16,33 @@ __all__ = ["Schedule", "make_schedule"]
 Name = Literal["linear", "power", "geometric", "sigmoid", "adaptive"]
 Schedule = Name | tuple[Name, float] | Sequence[float] | np.ndarray
 
-#: What a name means without a number beside it.
+#: Default numbers of the named schedules.
 _DEFAULTS = {"power": 4.0, "geometric": 1e-4, "sigmoid": 4.0}
 
 
 def make_schedule(
     schedule: Schedule, n_steps: int, *, barrier: tuple[np.ndarray, np.ndarray] | None = None
 ) -> np.ndarray:
-    r"""Inverse temperatures from 0 to 1.
+    r"""Make inverse temperatures from 0 to 1.
 
     With u = t / T for t = 0, ..., T:
 
     - "linear": u
     - ("power", c): :math:`u^c`, c = 4 by default
-    - ("geometric", b): 0, then from b to 1 by constant factors, b = 1e-4 by default
+    - ("geometric", b): 0, then geometrically spaced from b to 1, b = 1e-4 by default
     - ("sigmoid", s): :math:`(\sigma(s (2u - 1)) - \sigma(-s)) / (\sigma(s) - \sigma(-s))` with the
       logistic function, s = 4 by default (Sohl-Dickstein & Culpepper 2012, arXiv:1205.1925)
     - "adaptive": equal steps of the barrier measured in a pilot run (Syed, Bouchard-Côté, Deligiannidis
       & Doucet 2022, doi:10.1111/rssb.12464)
-    - an increasing sequence of T + 1 numbers from 0 to 1 is taken as it is
+    - an increasing sequence of T + 1 numbers from 0 to 1: used as given
 
     Parameters
     ----------
     schedule : str, tuple of str and float, or sequence of float
     n_steps : int
-        T. Not looked at if the temperatures are given.
+        Number of steps T. Ignored if the temperatures are given.
     barrier : (betas, heights), optional
-        Inverse temperatures and the increasing barrier up to each; for "adaptive".
+        Inverse temperatures and the increasing barrier up to each; required for "adaptive".
 
     Returns
     -------
@@ -51,8 +51,8 @@ def make_schedule(
     Raises
     ------
     ValueError, TypeError
-        If the schedule is unknown, its number makes no sense or puts temperatures on top of each other, or
-        given temperatures do not increase from 0 to 1.
+        If the schedule is unknown, its number is invalid or makes temperatures coincide, or given temperatures
+        do not increase from 0 to 1.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def make_schedule(
 
 
 def _parsed(schedule: Any) -> tuple[str | None, Any]:
-    """Name and number of a schedule, or None and its temperatures."""
+    """Return the name and number of a schedule, or None and its temperatures."""
     if isinstance(schedule, str):
         name, number = schedule, _DEFAULTS.get(schedule)
     elif isinstance(schedule, tuple) and len(schedule) == 2 and isinstance(schedule[0], str):

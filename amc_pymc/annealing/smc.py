@@ -15,20 +15,21 @@ from amc_pymc.logweights import log_mean_exp
 
 __all__ = ["Resampled", "resample", "sequential"]
 
-#: Particles are resampled when fewer than this share of them is effective.
+#: Effective share below which particles are resampled.
 _THRESHOLD = 0.5
 
 
 class Resampled(NamedTuple):
-    """One run of P interacting particles.
+    """Run of sequential Monte Carlo with P particles.
 
     Attributes
     ----------
     log_z : float
         Natural logarithm of an unbiased estimate of the normalising constant.
     x : array (P, D)
-        Last points, of the weights below.
+        Last points.
     log_weights : array (P,)
+        Natural logarithms of their weights.
     evaluations, gradients : int
     """
 
@@ -49,11 +50,11 @@ def sequential(
     *,
     n_moves: int = 1,
 ) -> Resampled:
-    r"""Move particles along a path and resample them where their weights have become uneven.
+    r"""Move particles along a path and resample them when their weights become uneven.
 
-    The estimate :math:`\prod_r \bar w_r` over the stretches between resampling is unbiased for Z if schedule and
-    kernels are fixed beforehand, also with resampling when the effective share falls below one half
-    (Del Moral, Doucet & Jasra 2006, doi:10.1111/j.1467-9868.2006.00553.x).
+    The estimate :math:`\prod_r \bar w_r` over the stages between resampling is unbiased for Z if schedule and
+    kernels are fixed beforehand. This also holds if particles are resampled only when the effective share falls
+    below one half (Del Moral, Doucet & Jasra 2006, doi:10.1111/j.1467-9868.2006.00553.x).
 
     Parameters
     ----------

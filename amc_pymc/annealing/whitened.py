@@ -1,4 +1,4 @@
-"""The path from a Gaussian to the posterior, in coordinates in which the Gaussian is standard normal."""
+"""Path from a Gaussian to the posterior, in coordinates that make the Gaussian standard normal."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _LOG_2PI = math.log(2.0 * math.pi)
 
 
 class WhitenedPath:
-    r"""The path from N(m, L L^T) to prior times likelihood, in coordinates z with x = m + L z.
+    r"""Path from N(m, L L^T) to prior times likelihood, in coordinates z with x = m + L z.
 
-    The base is the standard normal density of z, and base plus slope is
+    The base is the standard normal log density of z, and base plus slope is
     :math:`\log p(m + L z) + \log|L|`, which has the same normalising constant as p. Kernels that move z need
-    no scale other than ones, and neither the base nor its gradient takes a matrix product.
+    no scale other than ones, and neither the base nor its gradient requires a matrix product.
 
     Parameters
     ----------
     joint : Path
-        From the prior to the posterior; base plus slope is prior times likelihood, log p.
+        Path from the prior to the posterior; base plus slope is log p, log prior plus log likelihood.
     mean : array (D,)
     cholesky : array (D, D)
-        Lower triangular, positive on its diagonal.
+        Lower triangular matrix L with positive diagonal.
 
     Examples
     --------
@@ -53,25 +53,25 @@ class WhitenedPath:
 
     @property
     def n_dim(self) -> int:
-        """D."""
+        """Number of dimensions D."""
         return self.joint.n_dim
 
     def points(self, z: np.ndarray) -> np.ndarray:
-        """Unconstrained points x (P, D) of coordinates z (P, D)."""
+        """Return unconstrained points x (P, D) for coordinates z (P, D)."""
         return self.mean + z @ self.cholesky.T
 
     def coordinates(self, x: np.ndarray) -> np.ndarray:
-        """Coordinates z (P, D) of unconstrained points x (P, D)."""
+        """Return coordinates z (P, D) of unconstrained points x (P, D)."""
         return solve_triangular(self.cholesky, (x - self.mean).T, lower=True).T
 
     def values(self, z: np.ndarray) -> np.ndarray:
-        """Base and slope (2, P)."""
+        """Evaluate base and slope (2, P)."""
         return self._terms(z, self.joint.values(self.points(z)))
 
     def gradients(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Base and slope (2, P), and their gradients (2, P, D)."""
+        """Evaluate base and slope (2, P), and their gradients (2, P, D)."""
         terms, gradients = self.joint.gradients(self.points(z))
-        with np.errstate(invalid="ignore", over="ignore"):  # anything where a term is -inf
+        with np.errstate(invalid="ignore", over="ignore"):  # arbitrary where a term is -inf
             slope = gradients.sum(axis=0) @ self.cholesky + z
         return self._terms(z, terms), np.stack([-z, slope])
 

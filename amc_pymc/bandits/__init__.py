@@ -1,4 +1,4 @@
-"""Bandit policies: ask which arm to pull, tell what it gave."""
+"""Bandit policies: ask which arm to pull, tell its reward."""
 
 from amc_pymc.bandits.baselines import FixedArm, RandomChoice, RoundRobin
 from amc_pymc.bandits.control_variates import (

@@ -1,4 +1,4 @@
-"""Policies that learn nothing: at random, in turn, always the same arm."""
+"""Baseline policies that do not learn: random choice, round robin, fixed arm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["FixedArm", "RandomChoice", "RoundRobin"]
 
 
 class RandomChoice(Policy):
-    """Pull any arm with the same probability.
+    """Policy that pulls all arms with equal probability.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class RandomChoice(Policy):
     name = "random"
 
     def index(self) -> np.ndarray:
-        """Zeros, (K,): no arm is preferred."""
+        """Return zeros, (K,), because no arm is preferred."""
         return np.zeros(self.n_arms)
 
     def _choose(self, rng: np.random.Generator) -> int:
@@ -49,7 +49,7 @@ class RandomChoice(Policy):
 
 @njit(cache=True)
 def in_turn(table, n):
-    """Arms of the next n pulls, each the first of those pulled least."""
+    """Choose the arms of the next n pulls, each the first with the fewest pulls."""
     pulls = table[TOLD] + table[PENDING]
     arms = np.empty(n, np.int64)
     for i in range(n):
@@ -59,7 +59,7 @@ def in_turn(table, n):
 
 
 class RoundRobin(Policy):
-    """Pull the arms in turn: always the first of those pulled least, pending pulls counted.
+    """Policy that pulls the first arm with the fewest pulls, including pending ones.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class RoundRobin(Policy):
     name = "round_robin"
 
     def index(self) -> np.ndarray:
-        """Minus the number of pulls, told and pending, (K,)."""
+        """Return minus the number of pulls, told and pending, (K,)."""
         return -(self._table[TOLD] + self._table[PENDING])
 
     def _choose(self, rng: np.random.Generator) -> int:
@@ -90,14 +90,14 @@ class RoundRobin(Policy):
 
 
 class FixedArm(Policy):
-    """Always pull the same arm.
+    """Policy that always pulls the same arm.
 
     Parameters
     ----------
     n_arms : int
         Number of arms K.
     arm : int, default 0
-        From 0 to K - 1.
+        Arm to pull, from 0 to K - 1.
     rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
         Range of rewards.
 
@@ -124,7 +124,7 @@ class FixedArm(Policy):
             raise ValueError(f"arm must be from 0 to {self.n_arms - 1}, got {arm!r}.")
 
     def index(self) -> np.ndarray:
-        """One for the arm, zero for all others, (K,)."""
+        """Return one for the fixed arm and zero for all others, (K,)."""
         return (np.arange(self.n_arms) == self._arm).astype(float)
 
     def _choose(self, rng: np.random.Generator) -> int:

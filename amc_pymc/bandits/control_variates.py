@@ -1,4 +1,4 @@
-"""Means of rewards observed together with control variates of known mean."""
+"""Estimates of mean rewards with control variates of known mean."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "splitting",
 ]
 
-#: A control whose variation is explained by the others up to this share adds nothing.
+#: Share of unexplained variation below which a control counts as collinear with earlier ones.
 _COLLINEAR = 1e-12
 
 
@@ -37,7 +37,7 @@ class ControlledMean(NamedTuple):
     ----------
     mean : float
     variance : float
-        Estimated variance of `mean`; inf where it cannot be estimated.
+        Estimated variance of `mean`; inf if it cannot be estimated.
     df : float
         Degrees of freedom of Student's interval mean ± quantile * sqrt(variance).
     """
@@ -49,13 +49,13 @@ class ControlledMean(NamedTuple):
 
 @njit(cache=True)
 def moments_size(n_controls):
-    """Length of the running moments of one mean with q controls, 3 + 2 q + q (q + 1) / 2."""
+    """Return the length of the running moments with q controls, 3 + 2 q + q (q + 1) / 2."""
     return 3 + 2 * n_controls + n_controls * (n_controls + 1) // 2
 
 
 @njit(cache=True)
 def regression_update(moments, reward, deviations):
-    """Take one observation into running moments, in O(q^2).
+    """Add an observation to running moments, in O(q^2).
 
     Parameters
     ----------
@@ -87,9 +87,9 @@ def regression_update(moments, reward, deviations):
 
 @njit(cache=True)
 def _factor(products):
-    """Cholesky factor of a matrix (q, q), and its rank.
+    """Return the Cholesky factor of a matrix (q, q), and its rank.
 
-    Columns that depend on earlier ones are left out: their diagonal is 0.
+    Columns that depend on earlier ones are omitted: their diagonal is 0.
     """
     q = products.shape[0]
     lower, rank = np.zeros((q, q)), 0
@@ -111,7 +111,7 @@ def _factor(products):
 
 @njit(cache=True)
 def _half_solve(lower, right):
-    """L^-1 right, zero where a column was left out."""
+    """Return L^-1 right, with zeros for omitted columns."""
     out = np.zeros(right.size)
     for i in range(right.size):
         if lower[i, i] > 0.0:
@@ -124,7 +124,7 @@ def _half_solve(lower, right):
 
 @njit(cache=True)
 def _solve(lower, right):
-    """(L L')^-1 right, zero where a column was left out."""
+    """Return (L L')^-1 right, with zeros for omitted columns."""
     out = _half_solve(lower, right)
     for i in range(right.size - 1, -1, -1):
         if lower[i, i] > 0.0:
@@ -137,7 +137,7 @@ def _solve(lower, right):
 
 @njit(cache=True)
 def _triangle(moments, q):
-    """The sums of products of deviations, (q, q), out of running moments."""
+    """Return the sums of products of deviations (q, q) from running moments."""
     products, at = np.empty((q, q)), 3 + 2 * q
     for i in range(q):
         for j in range(i + 1):
@@ -148,7 +148,7 @@ def _triangle(moments, q):
 
 @njit(cache=True)
 def regression_estimate(moments, q):
-    """The estimate by least squares from running moments, in O(q^3).
+    """Compute the least-squares estimate from running moments, in O(q^3).
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def regression_estimate(moments, q):
     Returns
     -------
     mean, variance, df : float
-        variance is inf while there are no degrees of freedom.
+        The variance is inf without degrees of freedom.
     """
     s, mean = moments[0], moments[1]
     if q == 0:
@@ -186,10 +186,10 @@ def regression_estimate(moments, q):
 
 @njit(cache=True)
 def known_variance_estimate(moments, q, covariance):
-    """The estimate with coefficients from a known covariance of the controls, (q, q).
+    """Compute the estimate for a known covariance (q, q) of the controls.
 
-    As `regression_estimate`; the coefficients are the sample covariances of controls and rewards over
-    the known covariance.
+    As `regression_estimate`, except that the coefficients are the sample covariances of controls and
+    rewards over the known covariance.
     """
     s = moments[0]
     df = s - q - 1.0
@@ -211,7 +211,7 @@ def known_variance_estimate(moments, q, covariance):
 
 @njit(cache=True)
 def leave_one_out(rewards, deviations, pseudo):
-    """Jackknife or splitting estimate, in O(s q^2).
+    """Compute the jackknife or splitting estimate, in O(s q^2).
 
     Parameters
     ----------
@@ -219,14 +219,14 @@ def leave_one_out(rewards, deviations, pseudo):
     deviations : array (s, q)
         Controls minus their known means.
     pseudo : bool
-        Whether to average the jackknife's pseudo-values, else the observations that the others'
-        coefficients correct.
+        Whether to average jackknife pseudo-values. If false, average observations corrected with the
+        coefficients from the others.
 
     Returns
     -------
     mean, variance, df : float
-        The mean of least squares and variance inf where the others do not determine an observation's
-        coefficients.
+        If the other observations do not determine the coefficients for one of them, the least-squares mean
+        and infinite variance.
     """
     s, q = deviations.shape
     off, mean = np.zeros(q), 0.0
@@ -275,7 +275,7 @@ def leave_one_out(rewards, deviations, pseudo):
         if pseudo:
             value = estimate + (s - 1.0) * weight * residual
         else:
-            # rewards[r] - beta' deviations, with beta moved by its change without this observation
+            # rewards[r] - beta' deviations, with beta estimated without this observation
             value = rewards[r]
             move = weight - 1.0 / s
             for i in range(q):
@@ -288,7 +288,7 @@ def leave_one_out(rewards, deviations, pseudo):
 
 
 def _observations(rewards, controls, control_means):
-    """Rewards (s,) and deviations of controls (s, q)."""
+    """Check the arguments and return rewards (s,) and deviations of controls (s, q)."""
     x = np.ascontiguousarray(rewards, float)
     if x.ndim != 1 or x.size == 0:
         raise ValueError(f"rewards must have shape (s,) with s at least 1, got {x.shape}.")
@@ -323,7 +323,7 @@ def _moments(x, deviations):
 
 
 def as_covariance(control_variance: ArrayLike, q: int) -> np.ndarray:
-    """Known covariance (q, q) of controls, from a variance, variances (q,) or the matrix itself."""
+    """Return the covariance (q, q) of controls from a variance, variances (q,) or the matrix itself."""
     v = np.asarray(control_variance, float)
     if v.ndim < 2:
         if v.ndim == 1 and v.size != q:
@@ -343,7 +343,7 @@ def as_covariance(control_variance: ArrayLike, q: int) -> np.ndarray:
 def regression(
     rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike = 0.0
 ) -> ControlledMean:
-    r"""Mean of rewards by linear regression on control variates.
+    r"""Estimate a mean reward by linear regression on control variates.
 
     .. math::
         \hat\mu^c = \hat\mu + \hat\beta^\top (\omega - \hat\omega), \qquad
@@ -353,17 +353,17 @@ def regression(
     with :math:`\hat\beta = S^{-1} \sum_r (W_r - \hat\omega)(X_r - \hat\mu)` and S the sums of products
     of deviations of controls from their *sample* means. It is the intercept of ordinary least squares
     on controls centred at :math:`\omega`, and the interval with s - q - 1 degrees of freedom is exact
-    for normal rewards and controls. The variance is then (s - 2) / (s - q - 2) (1 - rho^2) times the
-    plain mean's, so a control pays only if its correlation outweighs its degree of freedom.
+    for normal rewards and controls. The variance is then (s - 2) / (s - q - 2) (1 - rho^2) times that
+    of the plain mean, so a control helps only if its correlation outweighs the lost degree of freedom.
 
     Parameters
     ----------
     rewards : array_like (s,)
-        With s at least q + 2.
+        Rewards, with s at least q + 2.
     controls : array_like (s, q) or (s,)
-        Observed with the rewards. Controls that depend linearly on earlier ones are left out.
+        Controls observed with the rewards. Those that depend linearly on earlier ones are omitted.
     control_means : float or array_like (q,), default 0.0
-        Their known means omega.
+        Known means omega of the controls.
 
     Returns
     -------
@@ -406,24 +406,24 @@ def known_variance(
     *,
     control_variance: ArrayLike,
 ) -> ControlledMean:
-    r"""Mean of rewards by control variates whose variance is known.
+    r"""Estimate a mean reward by control variates with known variance.
 
     As :func:`regression` with :math:`\hat\beta = \Sigma_W^{-1} \sum_r (W_r - \omega)(X_r - \hat\mu) / (s - 1)`.
-    Seldom better: with a correlation near 1 the known variance does not follow the sample's as the
-    covariance does, and for normal variables the variance of the mean is
+    This is rarely better: with a correlation near 1, the sample covariance varies with the sample variance, but
+    the known variance does not. For normal variables, the variance of the mean is
 
     .. math::
         \frac{\sigma^2}{s} \left( (1 - \rho^2) \Big(1 + \frac{q}{s-1}\Big) + \rho^2 \frac{q + 1}{s - 1} \right) .
 
-    The estimate of variance is Lemma 1's with this coefficient; it errs to the high side (for normal
-    variables, q = 1 and rho = 0.9 twofold at s = 6, by 11 % at s = 20 and hardly at s = 100).
+    The variance is estimated as in Lemma 1 with this coefficient, and is biased upwards (for normal
+    variables, q = 1 and rho = 0.9: twofold at s = 6, by 11 % at s = 20, hardly at s = 100).
 
     Parameters
     ----------
     rewards, controls, control_means
         As in :func:`regression`.
     control_variance : float, array_like (q,) or (q, q)
-        Variances, or covariance matrix, of the controls.
+        Variances or covariance matrix of the controls.
 
     Returns
     -------
@@ -446,11 +446,12 @@ def known_variance(
 def jackknife(
     rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike = 0.0
 ) -> ControlledMean:
-    r"""Mean of rewards by control variates and the jackknife, for variables that are not normal.
+    r"""Estimate a mean reward by control variates and the jackknife, for variables that are not normal.
 
-    The mean of the pseudo-values :math:`s \hat\mu^c - (s - 1) \hat\mu^{c,-j}`, where the last is the
-    estimate of :func:`regression` without observation j, and their variance over s. By leverages, in
-    O(s q^2). The interval, with s - 1 degrees of freedom, is asymptotic.
+    The estimate is the mean of the pseudo-values :math:`s \hat\mu^c - (s - 1) \hat\mu^{c,-j}`, with
+    :math:`\hat\mu^{c,-j}` from :func:`regression` without observation j, and its variance is their
+    variance over s, computed from leverages in O(s q^2). The interval, with s - 1 degrees of freedom,
+    is asymptotic.
 
     Parameters
     ----------
@@ -460,12 +461,12 @@ def jackknife(
     Returns
     -------
     ControlledMean
-        Of infinite variance if some observation alone determines a coefficient.
+        The variance is infinite if a single observation determines a coefficient.
 
     Notes
     -----
-    Printed in Verma & Hanawal (2021), section 5.1, with a slip: both terms of the pseudo-value there
-    leave out observation j. Intervals there use the variance where its root is meant.
+    Verma & Hanawal (2021), section 5.1, has two misprints: both terms of the pseudo-value omit
+    observation j, and intervals use the variance instead of its square root.
 
     References
     ----------
@@ -484,12 +485,12 @@ def jackknife(
 def splitting(
     rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike = 0.0
 ) -> ControlledMean:
-    r"""Mean of rewards, each corrected by control variates with coefficients from all others.
+    r"""Estimate a mean reward by control variates, correcting each reward with coefficients from the others.
 
-    The mean of :math:`X_j + \hat\beta^{-j} (\omega - W_j)` and their variance over s, with
-    :math:`\hat\beta^{-j}` the coefficients of :func:`regression` without observation j. The mean is
-    unbiased whatever the distribution, since an observation does not choose its own coefficients. By
-    leverages, in O(s q^2). The interval, with s - 1 degrees of freedom, is approximate.
+    The estimate is the mean of :math:`X_j + \hat\beta^{-j} (\omega - W_j)`, and its variance is their
+    variance over s, with the coefficients :math:`\hat\beta^{-j}` of :func:`regression` without observation
+    j, computed from leverages in O(s q^2). The mean is unbiased for any distribution, because the coefficients
+    of an observation do not depend on it. The interval, with s - 1 degrees of freedom, is approximate.
 
     Parameters
     ----------
@@ -499,7 +500,7 @@ def splitting(
     Returns
     -------
     ControlledMean
-        Of infinite variance if some observation alone determines a coefficient.
+        The variance is infinite if a single observation determines a coefficient.
 
     References
     ----------
@@ -529,18 +530,17 @@ def batching(
     *,
     n_batches: int = 30,
 ) -> ControlledMean:
-    """Mean of rewards by regression of batch means on batch means of control variates.
+    """Estimate a mean reward by regression of batch means on batch means of control variates.
 
-    Means over batches are closer to normal, for which :func:`regression` is exact, at the price of
-    degrees of freedom: n_batches - q - 1.
+    Batch means are closer to normal, for which :func:`regression` is exact, but leave fewer degrees of
+    freedom: n_batches - q - 1.
 
     Parameters
     ----------
     rewards, controls, control_means
         As in :func:`regression`.
     n_batches : int, default 30
-        Number of batches of equal size, at least q + 2. Observations beyond the last full batch are
-        left out.
+        Number of batches of equal size, at least q + 2. Observations after the last full batch are ignored.
 
     Returns
     -------

@@ -23,21 +23,21 @@ from amc_pymc.jit import njit
 
 __all__ = ["EUCBV", "eucbv_index"]
 
-#: Rows beside those of all policies: whether the arm is still in, and, the same for all arms,
-#: epsilon of the round and the number of pulls told at which it ends (inf for the last).
+#: Table rows after those of all policies: whether the arm is active and, equal for all arms, epsilon of the
+#: round and the number of observed rewards at which it ends (inf for the last round).
 ALIVE, EPSILON, ROUND_END = N_ROWS, N_ROWS + 1, N_ROWS + 2
 
 
 @njit(cache=True)
 def eucbv_index(n, mean, variance, t, constants):
-    """Mean plus sqrt(rho (v + 2) log(psi T epsilon) / (4 n)); constants = (rho, psi T epsilon)."""
+    """Return mean + sqrt(rho (v + 2) log(psi T epsilon) / (4 n)), with constants = (rho, psi T epsilon)."""
     log_term = max(math.log(constants[1]), 0.0)
     return mean + math.sqrt(constants[0] * (variance + 2.0) * log_term / (4.0 * n))
 
 
 @njit(cache=True)
 def bounds_of(table, k, n, rho, psi_t):
-    """Lower and upper bound of an arm after n pulls, on the scale of rewards."""
+    """Return the lower and upper bounds of an arm after n pulls, on the scale of rewards."""
     told, low, width = table[TOLD, k], table[LOW, k], table[WIDTH, k]
     mean, variance = 1.0, 0.25
     if told > 0.0:
@@ -49,7 +49,7 @@ def bounds_of(table, k, n, rho, psi_t):
 
 @njit(cache=True)
 def indices(table, rho, psi_t):
-    """Indices of all arms on the scale of rewards: inf if never asked for, -inf if eliminated."""
+    """Return the indices of all arms on the scale of rewards: inf if never pulled, -inf if eliminated."""
     out = np.full(table.shape[1], -np.inf)
     for k in range(out.size):
         if table[ALIVE, k] > 0.0:
@@ -60,7 +60,7 @@ def indices(table, rho, psi_t):
 
 @njit(cache=True)
 def choose(table, rho, psi_t):
-    """Arm of the next pull."""
+    """Choose the arm of the next pull."""
     best, largest = -1, -np.inf
     for k in range(table.shape[1]):
         if table[ALIVE, k] > 0.0:
@@ -75,7 +75,7 @@ def choose(table, rho, psi_t):
 
 @njit(cache=True)
 def choose_many(table, rho, psi_t, n):
-    """Arms of the next n pulls."""
+    """Choose the arms of the next n pulls."""
     table = table.copy()
     arms = np.empty(n, np.int64)
     for i in range(n):
@@ -86,13 +86,13 @@ def choose_many(table, rho, psi_t, n):
 
 @njit(cache=True)
 def round_length(psi_t, epsilon):
-    """Pulls per arm of a round."""
+    """Return the number of pulls per arm in a round."""
     return max(math.ceil(math.log(psi_t * epsilon**2) / (2.0 * epsilon)), 1.0)
 
 
 @njit(cache=True)
 def learn(table, arm, reward, rho, psi_t, least_epsilon):
-    """Record a reward, drop arms that are clearly worse, go to the next round when this one ends."""
+    """Record a reward, eliminate arms that are significantly worse, and start the next round if this one ends."""
     record(table, arm, reward)
     t, alive, best_lower = 0.0, 0, -np.inf
     for k in range(table.shape[1]):
@@ -116,25 +116,26 @@ def learn(table, arm, reward, rho, psi_t, least_epsilon):
 
 
 class EUCBV(Policy):
-    r"""UCB-V in rounds that eliminates arms, for a known number of pulls.
+    r"""UCB-V with rounds and elimination of arms, for a known number of pulls.
 
-    In round m, with :math:`\epsilon_m = 2^{-m}`, the arm still in with the largest
+    In round m, with :math:`\epsilon_m = 2^{-m}`, the policy pulls the active arm with the largest
 
     .. math:: \hat\mu_k + \sqrt{\frac{\rho (\hat V_k + 2) \log(\psi T \epsilon_m)}{4 n_k}}
 
-    is pulled, rewards scaled to [0, 1], variances with divisor n, after one pull of each arm. After
-    every reward, arms whose upper bound is below the largest lower bound are out for good. A round
+    for rewards scaled to [0, 1], with variances of divisor n, after one pull of each arm. After every
+    reward, arms whose upper bound is below the largest lower bound are eliminated for good. A round
     of B arms lasts :math:`B \lceil \log(\psi T \epsilon_m^2) / (2 \epsilon_m) \rceil` pulls; the
-    round after round :math:`M = \lfloor \tfrac12 \log_2(T / e) \rfloor` is the last. Its regret is small on average, but now and then the best arm is eliminated, for good.
+    round after round :math:`M = \lfloor \tfrac12 \log_2(T / e) \rfloor` is the last. The regret is small
+    on average, but occasionally the best arm is eliminated.
 
-    Pulls pending count in indices; eliminations and rounds go by rewards told.
+    Pending pulls count in indices; eliminations and rounds depend on observed rewards only.
 
     Parameters
     ----------
     n_arms : int
         Number of arms K.
     horizon : int
-        Number of pulls T planned in all. More pulls may be made; they stay in the last round.
+        Planned total number of pulls T. Further pulls are possible and belong to the last round.
     rho : float, default 0.5
     psi : float, optional
         By default T / K².
@@ -186,11 +187,11 @@ class EUCBV(Policy):
 
     @property
     def active(self) -> np.ndarray:
-        """Whether each arm is still in, (K,) bool."""
+        """Whether each arm is active, that is, not eliminated, (K,)."""
         return self._table[ALIVE] > 0.0
 
     def index(self) -> np.ndarray:
-        """Indices on the scale of rewards, (K,); inf for arms never asked for, -inf if eliminated."""
+        """Return the indices on the scale of rewards, (K,); inf if never pulled, -inf if eliminated."""
         return indices(self._table, self._rho, self._psi_t)
 
     def _choose(self, rng: np.random.Generator) -> int:

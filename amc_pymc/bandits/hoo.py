@@ -28,22 +28,22 @@ from amc_pymc.jit import njit
 
 __all__ = ["HOO", "HOOCell", "HOOPull"]
 
-#: Rows of the table after those of all policies: the B-value of a node, and nu rho^depth.
+#: Table rows after those of all policies: the B-value of a node, and nu rho^depth.
 B_VALUE, VARIATION = N_ROWS, N_ROWS + 1
-#: Rows of the links of nodes: parent, children or -1, depth.
+#: Rows of the links between nodes: parent, children or -1, depth.
 PARENT, LEFT, RIGHT, DEPTH = range(4)
 
 
 class HOOPull(NamedTuple):
-    """A point at which :class:`HOO` asks for a reward.
+    """Point at which :class:`HOO` asks for a reward.
 
     Attributes
     ----------
     point : array (d,)
     number : int
-        Of this pull in the order of asking, from 0.
+        Number of this pull in the order of requests, from 0.
     node : int
-        Of the tree.
+        Index of the tree node.
     """
 
     point: np.ndarray
@@ -52,17 +52,17 @@ class HOOPull(NamedTuple):
 
 
 class HOOCell(NamedTuple):
-    """A cell of the tree.
+    """Cell of the tree.
 
     Attributes
     ----------
     point : array (d,)
-        Its centre.
+        Centre of the cell.
     bounds : array (d, 2)
     mean : float
-        Mean reward told of points in it.
+        Mean observed reward in the cell.
     pulls : int
-        Number of rewards told of points in it.
+        Number of observed rewards in the cell.
     """
 
     point: np.ndarray
@@ -73,7 +73,7 @@ class HOOCell(NamedTuple):
 
 @njit(cache=True)
 def _update(table, links, node, log_n):
-    """B-value of a node from its statistics and its children's B-values."""
+    """Update the B-value of a node from its statistics and the B-values of its children."""
     told = table[TOLD, node]
     n = told + table[PENDING, node]
     if n == 0.0:
@@ -89,7 +89,7 @@ def _update(table, links, node, log_n):
 
 @njit(cache=True)
 def _update_all(table, links, n_nodes, log_n):
-    # children are younger than their parents
+    # children have larger indices than their parents
     for node in range(n_nodes - 1, -1, -1):
         _update(table, links, node, log_n)
 
@@ -111,7 +111,7 @@ def _count(table, links, node, by):
 
 @njit(cache=True)
 def _reward(table, links, node, reward):
-    """One reward told, from a node to the root."""
+    """Record a reward from a node to the root."""
     while node >= 0:
         record(table, node, reward)
         node = links[PARENT, node]
@@ -119,9 +119,9 @@ def _reward(table, links, node, reward):
 
 @njit(cache=True)
 def _descend(table, links, n_nodes, max_depth, coin, rho, cell):
-    """Follow the larger B-values to a node to pull, made if need be, and fill in its cell (2, d).
+    """Follow the larger B-values to the node to pull, which may be new, and fill in its cell (2, d).
 
-    Ties go by the binary digits of the coin.
+    Ties are broken by the binary digits of the coin.
     """
     d = cell.shape[1]
     for j in range(d):
@@ -153,45 +153,44 @@ def _descend(table, links, n_nodes, max_depth, coin, rho, cell):
 
 
 class HOO:
-    r"""Hierarchical optimistic optimisation: finds where in a box rewards are largest.
+    r"""Hierarchical optimistic optimisation, which searches a box for the largest mean reward.
 
-    A binary tree of cells, each halved along its sides in turn, grows where rewards are large. Every
+    A binary tree of cells, halved along their sides in turn, grows where rewards are large. Every
     node (h, i) of depth h with n pulls in its cell has the bound
 
     .. math::
         U_{h,i} = \hat\mu_{h,i} + \sqrt{\frac{2 \log t}{n_{h,i}}} + \nu \rho^h, \qquad
         B_{h,i} = \min\{U_{h,i}, \max(B_{h+1,2i-1}, B_{h+1,2i})\}
 
-    and a pull follows the larger B from the root to a cell not yet pulled. It needs no gradient and no
-    model, stands noise, and suits few dimensions. For rewards in [0, 1].
+    and a pull follows the larger B from the root to a cell not yet pulled. The policy needs no gradient and
+    no model, tolerates noise, and suits few dimensions. The formula is for rewards in [0, 1].
 
     Parameters
     ----------
     bounds : array_like (d, 2)
-        Ends of the box. Sides are halved in turn, as fractions of the box.
+        Ends of the box.
     nu : float, default 1.0
-        nu_1 of the paper: by how much the mean reward may vary over the box, on the scale where
-        rewards lie in [0, 1].
+        Variation of the mean reward over the box (nu_1 of the paper), with rewards scaled to [0, 1].
     rho : float, optional
-        In (0, 1): by what factor that variation falls with a halving. Where the mean near its maximum
-        behaves like the distance to the power a it is 2^(-a/d); by default a = 2, a smooth maximum.
-        Larger is safer and slower.
+        Factor in (0, 1) by which that variation decreases per halving. If the mean near its maximum varies
+        like the distance to the power a, rho is 2^(-a/d); by default a = 2, for a smooth maximum. Larger
+        values are safer but slower.
     horizon : int, optional
-        Number of pulls in all. If given, log(horizon) stands for log t and the tree stops at the depth
-        where nu rho^h < horizon^(-1/2), so only one path changes per pull, which then takes O(log n)
-        (section 4.2 of the paper); more pulls are possible but explore too little. By default all nodes
-        are brought up to date at each pull, in O(n).
+        Planned total number of pulls. If given, log(horizon) replaces log t, and the tree ends at the depth
+        where nu rho^h < horizon^(-1/2). Only one path then changes per pull, which takes O(log n)
+        (section 4.2 of the paper). More pulls are possible but explore too little. By default all nodes
+        are updated at each pull, in O(n).
     max_depth : int, optional
-        Largest depth of the tree; cells there are pulled again. By default that of `horizon`, else
-        50 d, where cells reach the precision of numbers.
+        Maximum depth of the tree; cells at this depth are pulled repeatedly. By default that of `horizon`,
+        else 50 d, where cells reach floating-point precision.
     point : {"uniform", "centre"}, default "uniform"
-        Where in its cell a pull is made.
+        Position of a pull in its cell.
     rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
         Range of rewards, the same everywhere.
 
     Notes
     -----
-    Pending pulls count in n; a node without any reward has mean 1.
+    Pending pulls count in n; a node without observed rewards has mean 1.
 
     References
     ----------
@@ -261,22 +260,22 @@ class HOO:
 
     @property
     def asked(self) -> int:
-        """Pulls asked for so far."""
+        """Number of pulls asked for so far."""
         return self._asked
 
     @property
     def told(self) -> int:
-        """Rewards told so far."""
+        """Number of rewards told so far."""
         return int(self._table[TOLD, 0])
 
     @property
     def pending(self) -> int:
-        """Pulls asked for and neither told nor dropped."""
+        """Number of pulls neither told nor dropped yet."""
         return int(self._table[PENDING, 0])
 
     @property
     def depth(self) -> int:
-        """Of the deepest node."""
+        """Depth of the deepest node."""
         return int(self._links[DEPTH, : self._n_nodes].max())
 
     @overload
@@ -284,7 +283,7 @@ class HOO:
     @overload
     def ask(self, rng: np.random.Generator, n: int) -> list[HOOPull]: ...
     def ask(self, rng, n=None):
-        """Choose the next point, or the next `n` without hearing of any in between.
+        """Choose the next point, or the next `n` without rewards in between.
 
         Parameters
         ----------
@@ -323,7 +322,7 @@ class HOO:
         return HOOPull(np.minimum(point, self.bounds[:, 1]), number, int(node))
 
     def tell(self, pull: HOOPull | Sequence[HOOPull], reward: ArrayLike) -> None:
-        """Report rewards of points that were asked for, in any order.
+        """Report rewards of pulls, in any order.
 
         Parameters
         ----------
@@ -333,8 +332,8 @@ class HOO:
         Raises
         ------
         ValueError
-            If a pull was never asked for or is settled already, or a reward is not finite; the
-            message names it. Nothing has then been recorded.
+            If a pull was never asked for or is told or dropped already, or a reward is not finite; the
+            message names it. In this case, nothing is recorded.
         """
         pulls = [pull] if isinstance(pull, HOOPull) else pull
         values = np.asarray(reward, float)
@@ -358,7 +357,7 @@ class HOO:
                 self._update_path(p.node)
 
     def drop(self, pull: HOOPull | Sequence[HOOPull]) -> None:
-        """Give up pulls that failed: they are no longer pending and taught nothing.
+        """Discard failed pulls, which are then no longer pending.
 
         Parameters
         ----------
@@ -372,12 +371,12 @@ class HOO:
             self._update_path(p.node)
 
     def best(self) -> HOOCell:
-        """The cell at the end of the most told path: its centre is the estimate of the best point.
+        """Return the cell at the end of the most visited path; its centre estimates the best point.
 
         Raises
         ------
         ValueError
-            If nothing has been told.
+            If no reward has been told.
         """
         if self.told == 0:
             raise ValueError("best() needs at least one reward told.")
@@ -399,7 +398,7 @@ class HOO:
         return HOOCell(ends.mean(axis=1), ends, float(self._table[MEAN, node]), pulls)
 
     def state(self) -> dict:
-        """Everything it has learned, as plain arrays and numbers."""
+        """Return the state as plain arrays and numbers."""
         n = self._n_nodes
         return {
             "table": self._table[:, :n].copy(),
@@ -410,7 +409,7 @@ class HOO:
         }
 
     def restore(self, state: dict) -> Self:
-        """Go back to a state saved by one made with the same arguments."""
+        """Restore a state saved by an object with the same arguments."""
         table, links = np.array(state["table"], float), np.array(state["links"], np.int64)
         n = table.shape[-1]
         if table.shape != (N_ROWS + 2, n) or links.shape != (4, n) or n == 0:
@@ -425,7 +424,7 @@ class HOO:
         return self
 
     def copy(self) -> Self:
-        """An independent copy."""
+        """Return an independent copy."""
         return copy.deepcopy(self)
 
     def _check(self, pulls: Sequence[HOOPull]) -> None:

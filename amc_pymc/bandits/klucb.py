@@ -17,12 +17,12 @@ __all__ = ["KLUCB", "kl_upper", "klucb_index"]
 
 @njit(cache=True)
 def kl_upper(p, d):
-    """Largest q with KL(Bernoulli(p), Bernoulli(q)) <= d, for p in [0, 1] and d >= 0.
+    """Return the largest q with KL(Bernoulli(p), Bernoulli(q)) <= d, for p in [0, 1] and d >= 0.
 
-    In u = -log(1 - q) the divergence is h(u) - h(-log(1 - p)) with
-    h(u) = (1 - p) u - p log(1 - exp(-u)), convex and soon a straight line, so Newton's method
-    converges from anywhere to the right of p, and from the first terms of the root's series in
-    sqrt(d) within a few steps.
+    As a function of u = -log(1 - q), the divergence is h(u) - h(-log(1 - p)) with
+    h(u) = (1 - p) u - p log(1 - exp(-u)), which is convex and nearly linear for large u. Newton's method
+    therefore converges from any point to the right of p, and within a few steps from the first terms of
+    the series of the root in sqrt(d).
     """
     if p >= 1.0:
         return 1.0
@@ -31,7 +31,7 @@ def kl_upper(p, d):
     if p <= 0.0:
         return -math.expm1(-d)
     level = d - p * math.log(p) - (1.0 - p) * math.log(1.0 - p)
-    top = level / (1.0 - p)  # the root is not above
+    top = level / (1.0 - p)  # upper bound of the root
     u = top
     series = math.sqrt(2.0 * p * (1.0 - p) * d) + 2.0 / 3.0 * (1.0 - 2.0 * p) * d
     if 0.0 < series < 1.0 - p:
@@ -46,35 +46,35 @@ def kl_upper(p, d):
         before, u = e, min(u - step, top)
         e = math.exp(-u)
         if abs(step) * max(before, e) < 1e-6 * (1.0 - e - p):
-            break  # the next step would be its square
+            break  # quadratic convergence: the next step is negligible
     return min(max(p, 1.0 - e), 1.0)
 
 
 @njit(cache=True)
 def klucb_index(n, mean, variance, t, constants):
-    """Largest q with n KL(mean, q) <= log t + c log log t, t at least 3; constants = (c,)."""
+    """Return the largest q with n KL(mean, q) <= log t + c log log t, t at least 3; constants = (c,)."""
     if mean >= 1.0:
-        return 1.0 - 1e-9 * math.log(n)  # all such arms tie: the one pulled less goes first
+        return 1.0 - 1e-9 * math.log(n)  # ties go to the arm with fewer pulls
     log_t = math.log(max(t, 3.0))
     return kl_upper(mean, (log_t + constants[0] * math.log(log_t)) / n)
 
 
 class KLUCB(IndexPolicy):
-    r"""Pull the arm with the largest upper confidence bound of Chernoff's inequality.
+    r"""Policy whose index is the upper confidence bound from Chernoff's inequality.
 
     .. math::
         \max\{q : n_k \mathrm{KL}(\hat\mu_k, q) \le f(t)\}, \qquad f(t) = \log t + c \log\log t
 
-    with the divergence of Bernoulli distributions, rewards scaled to [0, 1], after one pull of each
-    arm; f(1) = f(2) = f(3). Optimal for Bernoulli rewards, and a bound that never leaves the range of
-    rewards.
+    with the divergence of Bernoulli distributions, for rewards scaled to [0, 1], after one pull of each
+    arm; f(1) = f(2) = f(3). The policy is optimal for Bernoulli rewards, and the bound never exceeds the
+    range of rewards.
 
     Parameters
     ----------
     n_arms : int
         Number of arms K.
     c : float, default 3.0
-        Factor of log log t; 3 is what the analysis asks for, 0 does better in practice.
+        Factor of log log t; the analysis requires 3, but 0 performs better in practice.
     rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
         Range of rewards.
 

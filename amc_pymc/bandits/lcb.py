@@ -1,4 +1,4 @@
-"""Lower confidence bound of log cost plus log variance: the allocation rule for estimators."""
+"""Allocation rule for estimators by a lower confidence bound of log cost plus log variance."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from amc_pymc.jit import njit
 
 __all__ = ["LCB", "lcb_index"]
 
-#: Rows beside those of all policies. MEAN and SQUARES are of the values, or of the finite log values,
-#: FINITE in number. COST is the sum of costs. For log values TOP is the largest, and WMEAN and
-#: WSQUARES are mean and sum of squared deviations of the values over exp(TOP), zeros included; for
-#: natural values CUBES and FOURTHS are sums of powers of deviations. LOSS and SPREAD are what the
-#: index is made of.
+#: Table rows after those of all policies. MEAN and SQUARES are moments of the values, or of the finite log
+#: values; FINITE is their number. COST is the sum of costs. For log values, TOP is the largest, and WMEAN
+#: and WSQUARES are mean and sum of squared deviations of the values over exp(TOP), including zeros. For
+#: natural values, CUBES and FOURTHS are sums of powers of deviations. LOSS and SPREAD enter the index.
 FINITE, COST, TOP, WMEAN, WSQUARES, LOSS, SPREAD = range(N_ROWS, N_ROWS + 7)
 CUBES, FOURTHS = WMEAN, WSQUARES
-#: Pulls of a Gaussian that the kurtosis is shrunk with.
+#: Strength of the shrinkage of the kurtosis to that of a Gaussian, in pulls.
 KURTOSIS_PULLS = 10.0
-#: Pulls told from which on any number of an arm's may be pending.
+#: Number of observed pulls from which the pending pulls of an arm are not limited.
 WELL_KNOWN = 30
 #: Relative rounding error of a value.
 ROUNDING = 2.0**-52
@@ -33,7 +32,7 @@ ROUNDING = 2.0**-52
 
 @njit(cache=True)
 def add_log(table, k, x):
-    """Take in the logarithm of a value."""
+    """Add the logarithm of a value."""
     table[PENDING, k] -= 1.0
     table[TOLD, k] += 1.0
     w = 0.0
@@ -55,7 +54,7 @@ def add_log(table, k, x):
 
 @njit(cache=True)
 def add_natural(table, k, x):
-    """Take in a value: central moments up to the fourth (Pébay 2008)."""
+    """Add a value to the central moments up to the fourth (Pébay 2008)."""
     table[PENDING, k] -= 1.0
     table[TOLD, k] += 1.0
     table[FINITE, k] += 1.0
@@ -75,9 +74,9 @@ def add_natural(table, k, x):
 
 @njit(cache=True)
 def variance_of(table, k, unit, prior_variance):
-    """Variance of values or finite log values, the prior counted as one more pull.
+    """Return the variance of values or finite log values; the prior counts as one more pull.
 
-    Not less than the rounding error of the mean, or of a number of size `unit`, squared.
+    The result is at least the squared rounding error of the mean, or of a number of size `unit`.
     """
     n = table[FINITE, k]
     weight = 1.0 if prior_variance > 0.0 else 0.0
@@ -89,9 +88,9 @@ def variance_of(table, k, unit, prior_variance):
 
 @njit(cache=True)
 def log_summary(table, k, prior_variance):
-    """Log relative variance of an arm told log values, and sqrt(n - 1) times its standard error."""
+    """Return the log relative variance of an arm from log values, and sqrt(n - 1) times its standard error."""
     told, finite = table[TOLD, k], table[FINITE, k]
-    # Zeros only: as if one more pull had not been zero.
+    # If all values are zero, assume one more value that is not.
     present = finite / told if finite > 0.0 else 1.0 / (told + 1.0)
     variance = variance_of(table, k, 1.0, prior_variance)
     # relvar + 1 = exp(variance) / present; `share` = relvar / (relvar + 1).
@@ -107,7 +106,7 @@ def log_summary(table, k, prior_variance):
 
 @njit(cache=True)
 def natural_summary(table, k, prior_variance):
-    """Log variance of an arm told natural values, and sqrt(n - 1) times its standard error."""
+    """Return the log variance of an arm from natural values, and sqrt(n - 1) times its standard error."""
     n, kurtosis = table[TOLD, k], 3.0
     if table[SQUARES, k] > 0.0:
         kurtosis = n * table[FOURTHS, k] / table[SQUARES, k] ** 2
@@ -119,7 +118,7 @@ def natural_summary(table, k, prior_variance):
 
 @njit(cache=True)
 def summarise(table, k, log, prior_variance):
-    """Bring loss and spread of an arm up to date."""
+    """Update loss and spread of an arm."""
     if table[TOLD, k] < 2.0:
         return
     if log:
@@ -132,7 +131,7 @@ def summarise(table, k, log, prior_variance):
 
 @njit(cache=True)
 def tell_one(table, k, x, cost, log, prior_variance):
-    """Take in one value and its cost."""
+    """Add one value and its cost."""
     if log:
         add_log(table, k, x)
     else:
@@ -143,7 +142,7 @@ def tell_one(table, k, x, cost, log, prior_variance):
 
 @njit(cache=True)
 def tell_many(table, arms, values, costs, log, prior_variance):
-    """Take in many values and their costs."""
+    """Add many values and their costs."""
     for i in range(arms.size):
         if log:
             add_log(table, arms[i], values[i])
@@ -156,13 +155,13 @@ def tell_many(table, arms, values, costs, log, prior_variance):
 
 @njit(cache=True)
 def lcb_index(n, loss, spread, z):
-    """Minus the lower confidence bound of a loss known with standard error spread / sqrt(n - 1)."""
+    """Return minus the lower confidence bound of a loss with standard error spread / sqrt(n - 1)."""
     return z * spread / math.sqrt(n - 1.0) - loss
 
 
 @njit(cache=True)
 def indices(table, z, min_pulls):
-    """Indices of all arms; inf below the least number of pulls, -inf while waiting for results."""
+    """Return the indices of all arms: inf below `min_pulls`, -inf with fewer than two observed values."""
     out = np.empty(table.shape[1])
     for k in range(out.size):
         n = table[TOLD, k] + table[PENDING, k]
@@ -177,7 +176,7 @@ def indices(table, z, min_pulls):
 
 @njit(cache=True)
 def choose(table, z, min_pulls, growth):
-    """Arm of the next pull: the rarest below the least number, else the best not yet crowded."""
+    """Choose the next arm: the one with fewest pulls if below `min_pulls`, else the best below its pending limit."""
     rarest, least = 0, np.inf
     best, largest = -1, -np.inf
     crowded, crowded_largest = -1, -np.inf
@@ -202,7 +201,7 @@ def choose(table, z, min_pulls, growth):
 
 @njit(cache=True)
 def choose_many(table, z, min_pulls, growth, n):
-    """Arms of the next n pulls."""
+    """Choose the arms of the next n pulls."""
     table = table.copy()
     arms = np.empty(n, np.int64)
     for i in range(n):
@@ -212,7 +211,7 @@ def choose_many(table, z, min_pulls, growth, n):
 
 
 class _Values:
-    """Values are kept as they come."""
+    """Reward scale that keeps values unchanged."""
 
     def __init__(self, log: bool):
         self._log = log
@@ -234,26 +233,26 @@ class _Values:
 
 
 class LCB(Policy):
-    r"""Pull the estimator with the lowest lower confidence bound of log cost plus log variance.
+    r"""Policy for estimators by the lower confidence bound of log cost plus log variance.
 
-    For arms that are unbiased estimators of the same quantity, told the values they give and what
-    these cost, rather than rewards. The arm to use is the one with the smallest product of mean cost
-    and variance. Its logarithm is the loss,
+    The arms are unbiased estimators of the same quantity. The policy observes their values and costs
+    instead of rewards. The best arm has the smallest product of mean cost and variance, whose logarithm
+    is the loss,
 
     .. math::
         \ell_k = \log \bar D_k + \log v_k, \qquad
         v_k = \max\{\hat v_k, e^{s_k^2} - 1\} \text{ for log values},\quad
         v_k = \hat\sigma_k^2 \text{ for natural ones},
 
-    with :math:`s_k^2` the variance of the log values and :math:`\hat v_k` the empirical relative
-    variance. The term in :math:`s_k` is what saves the rule from weights whose tail has not been seen:
-    then the empirical variance is far too small, and the worst arm looks best. The index is
-    :math:`z\,\mathrm{se}_k - \ell_k`; the standard error of :math:`\log v_k` is
-    :math:`\sqrt{2 / (n_k - 1)}` carried from :math:`s_k^2` to :math:`e^{s_k^2} - 1`, or
-    :math:`\sqrt{(\kappa_k - 1) / (n_k - 1)}` with the kurtosis of natural values, shrunk to 3 and never
-    below. Pulls pending count in :math:`n_k`. Costs are taken for what they were on average so far.
+    with the variance :math:`s_k^2` of the log values and the empirical relative variance
+    :math:`\hat v_k`. The term in :math:`s_k` guards against heavy-tailed weights: before the tail has been
+    observed, the empirical variance is far too small, and the worst arm looks best. The index is
+    :math:`z\,\mathrm{se}_k - \ell_k`. The standard error of :math:`\log v_k` is
+    :math:`\sqrt{2 / (n_k - 1)}` propagated from :math:`s_k^2` to :math:`e^{s_k^2} - 1`, or
+    :math:`\sqrt{(\kappa_k - 1) / (n_k - 1)}` with the kurtosis of natural values, shrunk towards 3 and at
+    least 3. Pending pulls count in :math:`n_k`. Future costs are assumed equal to the mean cost so far.
 
-    A value of zero, a log value of minus infinity, is as good as any: with a share :math:`p_0` of zeros
+    Values of zero, that is, log values of minus infinity, are allowed: with a share :math:`p_0` of zeros,
     relative variances plus one are divided by :math:`1 - p_0`.
 
     Parameters
@@ -261,18 +260,18 @@ class LCB(Policy):
     n_arms : int
         Number of arms K.
     values : {"log", "natural"}, default "log"
-        Whether logarithms of positive values are told, of any size, or values of any sign, which
-        should differ from their mean by 1e-70 to 1e70.
+        Whether values are reported as logarithms of non-negative values of any size, or as values of any
+        sign, whose deviations from their mean should be between 1e-70 and 1e70.
     z : float, default 1.0
-        Standard errors below the loss.
+        Number of standard errors by which the bound is below the loss.
     min_pulls : int, default 3
-        Pulls of each arm before any is chosen, at least 2.
+        Initial pulls of each arm, at least 2.
     growth : float, default 4.0
-        Pulls of an arm that may be pending, as a multiple of those told, while fewer than 30 were told.
-        Of many arms seen a few times some look far better than they are; a batch is spread over
+        Maximum number of pending pulls of an arm, as a multiple of its observed pulls if these are fewer than 30.
+        Some of many arms with few pulls look far better than they are, so a batch is spread over
         those that look best.
     prior_sd : float, optional
-        Standard deviation that (log) values are thought to have; counts as one more pull of each arm.
+        Prior standard deviation of the (log) values; counts as one more pull of each arm.
 
     Examples
     --------
@@ -321,30 +320,30 @@ class LCB(Policy):
 
     @property
     def means(self) -> np.ndarray:
-        """Means of the values or of the finite log values told, (K,), nan for arms without any."""
+        """Means of the observed values or finite log values, (K,), nan for arms without any."""
         return np.where(self._table[FINITE] > 0.0, self._table[MEAN], np.nan)
 
     @property
     def variances(self) -> np.ndarray:
-        """Variances (divisor n) of the values or of the finite log values told, (K,), nan without."""
+        """Variances (divisor n) of the observed values or finite log values, (K,), nan for arms without any."""
         n = self._table[FINITE]
         return np.where(n > 0.0, self._table[SQUARES] / np.maximum(n, 1.0), np.nan)
 
     @property
     def costs(self) -> np.ndarray:
-        """Mean costs told, (K,), nan for arms without any."""
+        """Mean costs, (K,), nan for arms without observations."""
         told = self._table[TOLD]
         return np.where(told > 0.0, self._table[COST] / np.maximum(told, 1.0), np.nan)
 
     @property
     def losses(self) -> np.ndarray:
-        """Log of mean cost times (relative) variance, (K,), nan for arms told less than twice."""
+        """Log of mean cost times (relative) variance, (K,), nan for arms with fewer than two values."""
         return np.where(self._table[TOLD] > 1.0, self._table[LOSS], np.nan)
 
     def index(self) -> np.ndarray:
-        """Minus the lower confidence bounds of the losses, (K,).
+        """Return minus the lower confidence bounds of the losses, (K,).
 
-        inf for arms with fewer pulls than `min_pulls`, -inf for those of which not two were told.
+        inf for arms with fewer than `min_pulls` pulls, -inf for arms with fewer than two observed values.
         """
         return indices(self._table, self._z, self._min_pulls)
 
@@ -356,13 +355,13 @@ class LCB(Policy):
         *,
         cost: ArrayLike = 1.0,
     ) -> None:
-        """Report values of pulls that were asked for, in any order.
+        """Report values and costs of pulls, in any order.
 
         Parameters
         ----------
         pull : Pull or Pulls
         value : float, or array_like (n,)
-            On the scale given by `values`.
+            Value of each pull, on the scale given by `values`.
         controls : array_like, optional
             Not used.
         cost : float, or array_like (n,), default 1.0
@@ -371,8 +370,8 @@ class LCB(Policy):
         Raises
         ------
         ValueError
-            If a pull was never asked for or is settled already, a value is not usable or a cost is
-            negative or not finite. Nothing has then been recorded.
+            If a pull was never asked for or is told or dropped already, a value is invalid, or a cost is
+            negative or not finite. In this case, nothing is recorded.
         """
         if isinstance(pull, Pull):
             costs = float(cost)  # type: ignore[arg-type]

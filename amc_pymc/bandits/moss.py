@@ -17,17 +17,17 @@ __all__ = ["MOSS", "moss_index"]
 
 @njit(cache=True)
 def moss_index(n, mean, variance, t, constants):
-    """Mean plus sqrt(c log+(T / (K n)) / n); constants = (c, K, T), T = 0 for t itself."""
+    """Return mean + sqrt(c log+(T / (K n)) / n), with constants = (c, K, T); T = 0 stands for t."""
     horizon = constants[2] if constants[2] > 0.0 else t
     return mean + math.sqrt(constants[0] * max(math.log(horizon / (constants[1] * n)), 0.0) / n)
 
 
 class MOSS(IndexPolicy):
-    r"""Pull by a bound that stops exploring arms pulled more often than their share.
+    r"""Policy whose bound stops exploring arms that are pulled more often than their share.
 
     .. math:: \hat\mu_k + \sqrt{\frac{c \max(\log(T / (K n_k)), 0)}{n_k}}
 
-    for rewards scaled to [0, 1], after one pull of each arm. Its worst-case regret is of the smallest
+    for rewards scaled to [0, 1], after one pull of each arm. The worst-case regret has the smallest
     possible order, :math:`\sqrt{KT}`, without the logarithm of UCB1.
 
     Parameters
@@ -35,7 +35,7 @@ class MOSS(IndexPolicy):
     n_arms : int
         Number of arms K.
     horizon : int, optional
-        Number of pulls T planned in all. Without it T is the number of the pull, t.
+        Planned total number of pulls T. By default T is the number of the current pull, t.
     c : float, default 1.0
         Factor of the logarithm.
     rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)

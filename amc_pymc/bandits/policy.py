@@ -1,4 +1,4 @@
-"""What all bandit policies share: ask which arm to pull, tell what it gave."""
+"""Base classes of bandit policies, with an ask-and-tell interface."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ __all__ = ["IndexPolicy", "Policy", "Pull", "Pulls", "index_kernels"]
 
 
 class Pull(NamedTuple):
-    """One pull that a policy asks for.
+    """Single pull requested by a policy.
 
     Attributes
     ----------
     arm : int
-        From 0 to K - 1.
+        Arm to pull, from 0 to K - 1.
     number : int
-        Of this pull in the order of asking, from 0.
+        Number of this pull in the order of requests, from 0.
     coin : float
-        Uniform number of policies that randomise rewards, else nan.
+        Uniform number for policies that randomise rewards, else nan.
     """
 
     arm: int
@@ -50,7 +50,7 @@ class Pull(NamedTuple):
 
 
 class Pulls(Sequence[Pull]):
-    """Many pulls that a policy asks for at once.
+    """Batch of pulls requested by a policy.
 
     Attributes
     ----------
@@ -73,19 +73,19 @@ class Pulls(Sequence[Pull]):
     @overload
     def __getitem__(self, item: slice | np.ndarray) -> Pulls: ...
     def __getitem__(self, item):
-        """One pull by position, or some by slice, mask or positions."""
+        """Return one pull by position, or several by slice, mask or positions."""
         if isinstance(item, int | np.integer):
             return Pull(int(self.arms[item]), int(self.numbers[item]), float(self.coins[item]))
         return Pulls(self.arms[item], self.numbers[item], self.coins[item])
 
     def counts(self, n_arms: int) -> np.ndarray:
-        """Number of pulls of each arm, (K,)."""
+        """Count the pulls of each arm, (K,)."""
         return np.bincount(self.arms, minlength=n_arms)
 
 
 @njit(cache=True)
 def record(table, arm, reward):
-    """One reward told: update count, mean and sum of squared deviations."""
+    """Record a reward: update count, mean and sum of squared deviations."""
     table[PENDING, arm] -= 1.0
     table[TOLD, arm] += 1.0
     d = reward - table[MEAN, arm]
@@ -94,10 +94,10 @@ def record(table, arm, reward):
 
 
 class Policy(ABC):
-    """Which of K arms to pull next, learned from the rewards of earlier pulls.
+    """Base class of policies that choose which of K arms to pull next from the rewards of earlier pulls.
 
-    Pulls that were asked for and not yet told count as pending; they may be told late, in any order
-    and together. Policies hold no generator and can be copied, pickled, saved and restored at any
+    Pulls that were asked for and not yet told are pending; they may be told late, in any order
+    and in batches. Policies hold no generator and can be copied, pickled, saved and restored at any
     time.
 
     Parameters
@@ -109,9 +109,9 @@ class Policy(ABC):
         :class:`RunningRange` or :class:`LogLoss`.
     """
 
-    #: Name under which ``make_policy`` knows it.
+    #: Name of the policy in ``make_policy``.
     name: ClassVar[str]
-    #: Whether the policy flips a coin for every reward.
+    #: Whether the policy randomises every reward.
     needs_coin: ClassVar[bool] = False
 
     def __init__(
@@ -130,43 +130,43 @@ class Policy(ABC):
 
     @property
     def asked(self) -> int:
-        """Pulls asked for so far."""
+        """Number of pulls asked for so far."""
         return self._asked
 
     @property
     def counts(self) -> np.ndarray:
-        """Pulls told so far, (K,)."""
+        """Number of pulls told so far, (K,)."""
         return self._table[TOLD].astype(np.int64)
 
     @property
     def pending(self) -> np.ndarray:
-        """Pulls asked for and neither told nor dropped, (K,)."""
+        """Number of pulls neither told nor dropped yet, (K,)."""
         return self._table[PENDING].astype(np.int64)
 
     @property
     def means(self) -> np.ndarray:
-        """Mean rewards told, (K,), nan for arms without any."""
+        """Mean observed rewards, (K,), nan for arms without any."""
         return np.where(self._table[TOLD] > 0.0, self._table[MEAN], np.nan)
 
     @property
     def variances(self) -> np.ndarray:
-        """Empirical variances (divisor n) of the rewards told, (K,), nan for arms without any."""
+        """Empirical variances (divisor n) of the observed rewards, (K,), nan for arms without any."""
         told = self._table[TOLD]
         return np.where(told > 0.0, self._table[SQUARES] / np.maximum(told, 1.0), np.nan)
 
     @abstractmethod
     def index(self) -> np.ndarray:
-        """What the next choice goes by, (K,): the arm with the largest index is pulled.
+        """Return the indices (K,): the arm with the largest index is pulled next.
 
-        On the scale of rewards, or for randomised policies what that policy says.
+        Indices are on the scale of rewards; randomised policies define their own.
         """
 
     @abstractmethod
     def _choose(self, rng: np.random.Generator) -> int:
-        """The arm of the next pull."""
+        """Choose the arm of the next pull."""
 
     def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Arms of the next n pulls, (n,), counted as pending by the caller."""
+        """Choose the arms (n,) of the next n pulls, which the caller counts as pending."""
         pending, asked = self._table[PENDING].copy(), self._asked
         arms = np.empty(n, np.int64)
         for i in range(n):
@@ -181,7 +181,7 @@ class Policy(ABC):
     @overload
     def ask(self, rng: np.random.Generator, n: int) -> Pulls: ...
     def ask(self, rng, n=None):
-        """Choose the next pull, or the next `n` without hearing of any in between.
+        """Choose the next pull, or the next `n` without rewards in between.
 
         Parameters
         ----------
@@ -212,21 +212,21 @@ class Policy(ABC):
     def tell(
         self, pull: Pull | Pulls, reward: ArrayLike, controls: ArrayLike | None = None
     ) -> None:
-        """Report rewards of pulls that were asked for, in any order.
+        """Report rewards of pulls, in any order.
 
         Parameters
         ----------
         pull : Pull or Pulls
         reward : float, or array_like (n,)
-            On the scale declared by `rewards`.
+            Reward of each pull, on the scale declared by `rewards`.
         controls : array_like (q,) or (n, q), optional
-            Control variates observed with the rewards; most policies have no use for them.
+            Control variates observed with the rewards; most policies ignore them.
 
         Raises
         ------
         ValueError
-            If a pull was never asked for or is settled already, or a reward is not finite; the
-            message names pull and arm. Nothing has then been recorded.
+            If a pull was never asked for or is told or dropped already, or a reward is not finite; the
+            message names pull and arm. In this case, nothing is recorded.
         """
         if isinstance(pull, Pull):
             value = float(reward)  # type: ignore[arg-type]
@@ -252,7 +252,7 @@ class Policy(ABC):
             del self._open[i]
 
     def drop(self, pull: Pull | Pulls) -> None:
-        """Give up pulls that failed: they are no longer pending and taught nothing.
+        """Discard failed pulls, which are then no longer pending.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class Policy(ABC):
                 raise ValueError(f"reward of pull {p.number} of arm {p.arm} is {reward}.")
 
     def _receive(self, arm: int, reward: float, coin: float, controls: np.ndarray | None) -> None:
-        """Take in one reward; subclasses that keep more than moments extend this."""
+        """Record one reward; subclasses that keep more than moments extend this."""
         record(self._table, arm, self.rewards.convert(self._table, arm, reward))
 
     def _receive_many(
@@ -288,14 +288,14 @@ class Policy(ABC):
         coins: np.ndarray,
         controls: np.ndarray | None,
     ) -> None:
-        """Take in many rewards, as if told one after the other."""
+        """Record many rewards in sequence."""
         for i, (arm, reward, coin) in enumerate(
             zip(arms.tolist(), rewards.tolist(), coins.tolist(), strict=True)
         ):
             self._receive(arm, reward, coin, None if controls is None else controls[i])
 
     def state(self) -> dict:
-        """Everything the policy has learned, as plain arrays and numbers."""
+        """Return the state of the policy as plain arrays and numbers."""
         return {
             "table": self._table.copy(),
             "asked": self._asked,
@@ -304,7 +304,7 @@ class Policy(ABC):
         }
 
     def restore(self, state: dict) -> Self:
-        """Go back to a state saved by a policy made with the same arguments."""
+        """Restore a state saved by a policy with the same arguments."""
         table = np.asarray(state["table"], float)
         if table.shape != self._table.shape:
             raise ValueError(
@@ -317,7 +317,7 @@ class Policy(ABC):
         return self
 
     def copy(self) -> Self:
-        """An independent copy."""
+        """Return an independent copy."""
         return copy.deepcopy(self)
 
 
@@ -330,21 +330,21 @@ class IndexKernels(NamedTuple):
 
 
 def index_kernels(index: Callable) -> IndexKernels:
-    """Compile the choices that go by an index.
+    """Compile the functions that choose arms by an index.
 
     Parameters
     ----------
     index : compiled function
         ``index(n, mean, variance, t, constants) -> float`` for one arm: n pulls (told and pending),
-        mean and variance (divisor n) of its rewards on [0, 1], t the number of this pull in all,
-        from 1, and constants an array. An arm never told has mean 1 and variance 0.25.
+        mean and variance (divisor n) of its rewards on [0, 1], the number t of this pull among all, from
+        1, and an array of constants. An arm without observed rewards has mean 1 and variance 0.25.
 
     Returns
     -------
     IndexKernels
-        ``indices(table, t, constants) -> (K,)`` on the scale of rewards, inf for arms never asked for;
-        ``choose(table, t, constants) -> arm``, the first with the largest index;
-        ``choose_many(table, t, constants, n) -> (n,)``, counting each as pending for the next.
+        ``indices(table, t, constants) -> (K,)`` on the scale of rewards, inf for arms never pulled;
+        ``choose(table, t, constants) -> arm``, the first arm with the largest index;
+        ``choose_many(table, t, constants, n) -> (n,)``, where each pull is pending for the next ones.
     """
 
     @njit(cache=True)
@@ -388,7 +388,7 @@ def index_kernels(index: Callable) -> IndexKernels:
 
 
 class IndexPolicy(Policy):
-    """Pulls the arm with the largest index, a function of its count, mean and variance.
+    """Policy that pulls the arm with the largest index, a function of its count, mean and variance.
 
     Subclasses set ``_kernels``, made once per class by :func:`index_kernels`, and ``_constants``.
     """
@@ -397,7 +397,7 @@ class IndexPolicy(Policy):
     _constants: np.ndarray
 
     def index(self) -> np.ndarray:
-        """Indices of all arms on the scale of rewards, (K,); inf for arms never asked for."""
+        """Return the indices of all arms on the scale of rewards, (K,); inf for arms never pulled."""
         return self._kernels.indices(self._table, self._asked + 1, self._constants)
 
     def _choose(self, rng: np.random.Generator) -> int:

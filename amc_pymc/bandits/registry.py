@@ -1,4 +1,4 @@
-"""Policies by name."""
+"""Registry of policies by name."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _CLASSES: tuple[type[Policy], ...] = (
     FixedArm,
 )
 
-#: Policies on a number of arms, by their names.
+#: Policies for a finite number of arms, by name.
 POLICIES: dict[str, type[Policy]] = {cls.name: cls for cls in _CLASSES}
 
 
 def make_policy(policy: str | type[Policy] | Policy, n_arms: int, **settings: Any) -> Policy:
-    """Make a policy from its name or class, or check one that is there.
+    """Make a policy from its name or class, or check a given policy.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def make_policy(policy: str | type[Policy] | Policy, n_arms: int, **settings: An
     n_arms : int
         Number of arms K.
     **settings
-        Arguments of the policy; none if it is there already.
+        Arguments of the policy; not allowed if a policy is given.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def make_policy(policy: str | type[Policy] | Policy, n_arms: int, **settings: An
     Raises
     ------
     ValueError
-        If there is no policy of that name, or the policy given has another number of arms.
+        If the name is unknown, or the given policy has another number of arms.
 
     Examples
     --------
@@ -79,12 +79,12 @@ def make_policy(policy: str | type[Policy] | Policy, n_arms: int, **settings: An
 
 
 def policy_class(policy: str | type[Policy]) -> type[Policy]:
-    """The class of a policy from its name, or the class itself.
+    """Return the class of a policy from its name, or the class itself.
 
     Raises
     ------
     ValueError, TypeError
-        If there is no policy of that name, or `policy` is neither a name nor a class of policies.
+        If the name is unknown, or `policy` is neither a name nor a Policy class.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Scales of rewards: policies work on [0, 1], rewards come as they are.
+"""Reward scales, which map rewards to [0, 1] for the policies.
 
-Statistics are kept on the scale of the rewards; only an index is computed on [0, 1] and mapped back
-to the arm's own range, so that a range may differ between arms and may grow.
+Statistics are kept on the scale of the rewards. Only an index is computed on [0, 1] and mapped back
+to the range of the arm, so ranges may differ between arms and may grow.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from numpy.typing import ArrayLike
 
 __all__ = ["KnownRange", "LogLoss", "RewardScale", "RunningRange", "as_reward_scale"]
 
-#: Rows of a policy's table of statistics, shape (rows, K): pulls told, pulls asked for and not yet
-#: told, mean and sum of squared deviations of rewards, and the range of rewards (low end, width).
+#: Rows of the table of statistics of a policy, shape (rows, K): number of observed rewards, number of pending
+#: pulls, mean and sum of squared deviations of rewards, and the range of rewards (low end, width).
 TOLD, PENDING, MEAN, SQUARES, LOW, WIDTH = range(6)
 N_ROWS = 6
 
 
 class RewardScale(Protocol):
-    """How rewards relate to [0, 1]."""
+    """Mapping of rewards to [0, 1]."""
 
     def begin(self, table: np.ndarray) -> None:
-        """Enter the ranges known in advance into the policy's table."""
+        """Enter the initial ranges into the table of a policy."""
 
     def usable(self, reward: float) -> bool:
-        """Whether a reward may be told."""
+        """Whether a reward is valid."""
 
     def convert(self, table: np.ndarray, arm: int, reward: float) -> float:
-        """The reward as the policy keeps it; ranges in the table are adapted where they move."""
+        """Return the reward as the policy records it, and update ranges in the table if they change."""
 
     def state(self) -> dict:
-        """Everything that :meth:`restore` needs."""
+        """Return the state for :meth:`restore`."""
 
     def restore(self, state: dict) -> None:
-        """Go back to a saved state."""
+        """Restore a saved state."""
 
 
 class KnownRange:
-    r"""Rewards lie in a known interval, the same for all arms or one for each.
+    r"""Known interval of rewards, for all arms or for each arm.
 
-    The closer the range the better: bounds scale with it. For the squared-sample reduction of Neufeld
-    et al. (2014, appendix B) with values in [a_k, b_k], rewards :math:`-(X - a_{\min})^2` lie in
+    Use the narrowest known range, because bounds scale with it. For the squared-sample reduction of Neufeld
+    et al. (2014, appendix B) with values in [a_k, b_k], rewards :math:`-(X - a_{\min})^2` are in
     :math:`[-(b_k - a_{\min})^2, 0]`.
 
     Parameters
     ----------
     low, high : float or array_like (K,)
-        Ends of the range, ``low < high``. A reward outside is moved to the nearer end; that is
-        counted in ``clipped`` and warned about the first time.
+        Ends of the range, ``low < high``. Rewards outside are clipped and counted in ``clipped``; the first
+        one raises a warning.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class KnownRange:
         self.clipped = 0
 
     def begin(self, table: np.ndarray) -> None:
-        """Enter the ranges."""
+        """Enter the known ranges into the table."""
         n_arms = table.shape[1]
         if self._low.ndim == 1 and self._low.size != n_arms:
             raise ValueError(
@@ -87,11 +87,11 @@ class KnownRange:
         self._ends = list(zip(table[LOW].tolist(), high, strict=True))
 
     def usable(self, reward: float) -> bool:
-        """Whether it is finite."""
+        """Whether the reward is finite."""
         return math.isfinite(reward)
 
     def convert(self, table: np.ndarray, arm: int, reward: float) -> float:
-        """Move the reward into the range."""
+        """Clip the reward to the range."""
         low, high = self._ends[arm]
         if low <= reward <= high:
             return reward
@@ -106,19 +106,19 @@ class KnownRange:
         return min(max(reward, low), high)
 
     def state(self) -> dict:
-        """The number of rewards clipped."""
+        """Return the number of clipped rewards."""
         return {"clipped": self.clipped}
 
     def restore(self, state: dict) -> None:
-        """Go back to a saved state."""
+        """Restore a saved state."""
         self.clipped = int(state["clipped"])
 
 
 class RunningRange:
-    """The range of all rewards seen so far, shared by all arms.
+    """Range of all rewards observed so far, shared by all arms.
 
-    For rewards whose range is not known. Bounds that need a range then hold for the rewards seen, not
-    for those to come: an arm that has not yet shown its tail looks better than it is.
+    Use it for rewards whose range is unknown. Bounds that need a range then hold only for the rewards
+    observed so far: an arm whose tail has not been observed looks better than it is.
 
     Examples
     --------
@@ -130,15 +130,15 @@ class RunningRange:
         self._ends = (math.inf, -math.inf)
 
     def begin(self, table: np.ndarray) -> None:
-        """Nothing is known yet."""
+        """Enter the range [0, 1] until a reward is observed."""
         table[LOW], table[WIDTH] = 0.0, 1.0
 
     def usable(self, reward: float) -> bool:
-        """Whether it is finite."""
+        """Whether the reward is finite."""
         return math.isfinite(reward)
 
     def convert(self, table: np.ndarray, arm: int, reward: float) -> float:
-        """Widen the range if the reward is outside."""
+        """Widen the range if the reward is outside, and return the reward."""
         low, high = self._ends
         if not low <= reward <= high:
             low, high = self._ends = (min(low, reward), max(high, reward))
@@ -147,20 +147,20 @@ class RunningRange:
         return reward
 
     def state(self) -> dict:
-        """The range so far."""
+        """Return the range so far."""
         return {"low": self._ends[0], "high": self._ends[1]}
 
     def restore(self, state: dict) -> None:
-        """Go back to a saved state."""
+        """Restore a saved state."""
         self._ends = (float(state["low"]), float(state["high"]))
 
 
 class LogLoss:
-    """What is told is the logarithm of a loss, of any size; the reward is minus the loss.
+    """Scale of losses reported as logarithms; the reward is minus the loss.
 
-    Losses are kept relative to the largest seen so far, so a reward lies in [-1, 0] and losses of
-    1e-300 do no harm; past statistics are rescaled when the largest moves. For the squared-sample
-    reduction on log-weights tell ``2 * log_weight``.
+    Losses are recorded relative to the largest one so far, so rewards are in [-1, 0] and losses of any
+    size are possible. Past statistics are rescaled when the largest loss changes. For the squared-sample
+    reduction on log-weights, report ``2 * log_weight``.
 
     Examples
     --------
@@ -172,15 +172,15 @@ class LogLoss:
         self._largest = -math.inf
 
     def begin(self, table: np.ndarray) -> None:
-        """Rewards lie in [-1, 0]."""
+        """Enter the range [-1, 0]."""
         table[LOW], table[WIDTH] = -1.0, 1.0
 
     def usable(self, reward: float) -> bool:
-        """Whether it is less than infinity; the logarithm of no loss is minus infinity."""
+        """Whether the log-loss is less than infinity; it is minus infinity for a loss of zero."""
         return reward < math.inf
 
     def convert(self, table: np.ndarray, arm: int, reward: float) -> float:
-        """Minus the loss relative to the largest."""
+        """Return minus the loss, relative to the largest."""
         if reward > self._largest:
             shrink = math.exp(self._largest - reward)
             table[MEAN] *= shrink
@@ -189,16 +189,16 @@ class LogLoss:
         return -math.exp(reward - self._largest) if self._largest > -math.inf else 0.0
 
     def state(self) -> dict:
-        """The largest log-loss so far."""
+        """Return the largest log-loss so far."""
         return {"largest": self._largest}
 
     def restore(self, state: dict) -> None:
-        """Go back to a saved state."""
+        """Restore a saved state."""
         self._largest = float(state["largest"])
 
 
 def as_reward_scale(rewards: RewardScale | tuple[ArrayLike, ArrayLike]) -> RewardScale:
-    """A pair (low, high) is a known range."""
+    """Convert a pair (low, high) to a known range, and check other scales."""
     if isinstance(rewards, tuple):
         if len(rewards) != 2:
             raise ValueError(f"rewards must be a pair (low, high) or a scale, got {rewards!r}.")

@@ -1,4 +1,4 @@
-"""Means of heavy-tailed rewards and the robust UCB of Bubeck, Cesa-Bianchi & Lugosi (2013)."""
+"""Robust means and the robust UCB of Bubeck, Cesa-Bianchi & Lugosi (2013) for heavy-tailed rewards."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ type Mean = Literal["truncated", "median_of_means", "catoni"]
 
 
 class RobustMean(NamedTuple):
-    """A mean and how far it may be off.
+    """Robust estimate of a mean, with its error bound.
 
     Attributes
     ----------
     mean : float
     bound : float
-        The true mean is above ``mean + bound`` with probability at most delta, and below
-        ``mean - bound`` likewise; inf where there are too few values for that.
+        The true mean is above ``mean + bound`` with probability at most delta, and likewise below
+        ``mean - bound``; inf if there are too few values.
     """
 
     mean: float
@@ -74,7 +74,7 @@ def _median_of_means_bound(n, log_inverse, v, epsilon):
 
 @njit(cache=True)
 def _catoni(x, log_inverse, v):
-    """Root of sum psi(alpha (x - m)), which falls in m, by Newton's method kept in a bracket."""
+    """Find the root m of sum psi(alpha (x - m)), which decreases in m, by Newton's method within a bracket."""
     n = x.size
     room = n - 2.0 * log_inverse
     alpha = math.sqrt(2.0 * log_inverse / (n * v * (1.0 + 2.0 * log_inverse / room)))
@@ -133,23 +133,24 @@ def _check_moment(moment_bound, epsilon):
 def truncated_mean(
     values: ArrayLike, *, delta: float, moment_bound: float, epsilon: float = 1.0
 ) -> RobustMean:
-    r"""Mean of values, those too large for their place counted as zero.
+    r"""Estimate a mean, counting values as zero if they exceed a threshold that grows with their position.
 
     .. math::
         \hat\mu = \frac1n \sum_t X_t 1\{|X_t| \le (u t / \log\delta^{-1})^{1/(1+\epsilon)}\}, \qquad
         |\hat\mu - \mu| \le 4 u^{1/(1+\epsilon)} (\log\delta^{-1} / n)^{\epsilon/(1+\epsilon)}
 
-    each side with probability 1 - delta. It depends on the order of the values and on where zero is.
+    where each side holds with probability 1 - delta. The estimate depends on the order of the values and on
+    the location of zero.
 
     Parameters
     ----------
     values : array_like (n,)
     delta : float
-        In (0, 1).
+        Probability of error in (0, 1).
     moment_bound : float
-        u, at least the *raw* moment :math:`E|X|^{1+\epsilon}`.
+        Upper bound u on the *raw* moment :math:`E|X|^{1+\epsilon}`.
     epsilon : float, default 1.0
-        In (0, 1]; 1 for finite variance.
+        Order of the moment less one, in (0, 1]; 1 for finite variance.
 
     Returns
     -------
@@ -174,30 +175,29 @@ def truncated_mean(
 def median_of_means(
     values: ArrayLike, *, delta: float, moment_bound: float, epsilon: float = 1.0
 ) -> RobustMean:
-    r"""Median of the means of blocks.
+    r"""Estimate a mean by the median of the means of blocks.
 
     .. math::
         k = \lfloor 8 \log(e^{1/8}/\delta) \wedge n/2 \rfloor \text{ blocks of } \lfloor n/k \rfloor, \qquad
         |\hat\mu - \mu| \le (12 v)^{1/(1+\epsilon)}
         \Big(\frac{16 \log(e^{1/8}/\delta)}{n}\Big)^{\epsilon/(1+\epsilon)}
 
-    each side with probability 1 - delta.
+    where each side holds with probability 1 - delta.
 
     Parameters
     ----------
     values : array_like (n,)
     delta : float
-        In (0, 1).
+        Probability of error in (0, 1).
     moment_bound : float
-        v, at least the *central* moment :math:`E|X-\mu|^{1+\epsilon}`.
+        Upper bound v on the *central* moment :math:`E|X-\mu|^{1+\epsilon}`.
     epsilon : float, default 1.0
-        In (0, 1]; 1 for finite variance.
+        Order of the moment less one, in (0, 1]; 1 for finite variance.
 
     Returns
     -------
     RobustMean
-        `bound` is inf while n < 16 log(e^(1/8) / delta), where the proof of the lemma has too few
-        blocks.
+        `bound` is inf if n < 16 log(e^(1/8) / delta), because the proof of the lemma needs more blocks.
 
     References
     ----------
@@ -216,30 +216,30 @@ def median_of_means(
 
 
 def catoni_mean(values: ArrayLike, *, delta: float, moment_bound: float) -> RobustMean:
-    r"""Catoni's M-estimator of a mean, for finite variance.
+    r"""Estimate a mean by Catoni's M-estimator, for finite variance.
 
-    The root of :math:`\sum_i \psi(\alpha (X_i - \hat\mu)) = 0` with
+    The estimate solves :math:`\sum_i \psi(\alpha (X_i - \hat\mu)) = 0` with
     :math:`\psi(x) = \mathrm{sign}(x) \log(1 + |x| + x^2/2)` and
 
     .. math::
         \alpha^2 = \frac{2 \log\delta^{-1}}{n v (1 + 2 \log\delta^{-1} / (n - 2 \log\delta^{-1}))}, \qquad
         |\hat\mu - \mu| \le \sqrt{\frac{2 v \log\delta^{-1}}{n - 2 \log\delta^{-1}}}
 
-    each side with probability 1 - delta: nearly the width of a normal interval. Up to 100 passes over
-    the values.
+    where each side holds with probability 1 - delta. The interval is nearly as narrow as a normal one. The
+    computation takes up to 100 passes over the values.
 
     Parameters
     ----------
     values : array_like (n,)
     delta : float
-        In (0, 1).
+        Probability of error in (0, 1).
     moment_bound : float
-        v, at least the variance.
+        Upper bound v on the variance.
 
     Returns
     -------
     RobustMean
-        While n <= 2 log(1 / delta) the mean is the median and `bound` is inf.
+        If n <= 2 log(1 / delta), the mean is the median and `bound` is inf.
 
     References
     ----------
@@ -262,25 +262,25 @@ def catoni_mean(values: ArrayLike, *, delta: float, moment_bound: float) -> Robu
 
 
 class RobustUCB(Policy):
-    r"""Upper confidence bounds on means of heavy-tailed rewards.
+    r"""Policy with upper confidence bounds on means of heavy-tailed rewards.
 
-    Pulls the arm with the largest mean + bound of a robust estimator at :math:`\delta = t^{-2}`, so its
-    regret is logarithmic for rewards that need have no range and no more than 1 + epsilon moments. The
-    estimates depend on t, so a decision reads all past rewards: tens of microseconds after thousands of
-    pulls, more for `mean="catoni"`.
+    The policy pulls the arm with the largest mean + bound of a robust estimator at :math:`\delta = t^{-2}`.
+    Its regret is logarithmic for unbounded rewards with no more than 1 + epsilon moments. The estimates
+    depend on t, so each decision reads all past rewards: tens of microseconds after thousands of pulls,
+    more for `mean="catoni"`.
 
     Parameters
     ----------
     n_arms : int
         Number of arms K.
     moment_bound : float or array_like (K,)
-        Bound on the moment of order 1 + epsilon of each arm's rewards: raw for "truncated", central
+        Bound on the moment of order 1 + epsilon of the rewards of each arm: raw for "truncated", central
         for the others.
     mean : {"truncated", "median_of_means", "catoni"}, default "truncated"
         :func:`truncated_mean`, :func:`median_of_means` or :func:`catoni_mean`. An arm is pulled again
         until the bound is finite: 16 log(e^(1/8) t^2) and 4 log t times for the last two.
     epsilon : float, default 1.0
-        In (0, 1]; "catoni" needs 1.
+        Order of the moment less one, in (0, 1]; "catoni" requires 1.
 
     Notes
     -----
@@ -333,9 +333,9 @@ class RobustUCB(Policy):
         self._past = [np.zeros(0) for _ in range(self.n_arms)]
 
     def index(self) -> np.ndarray:
-        """Upper bounds of all arms, (K,).
+        """Return the upper bounds of all arms, (K,).
 
-        inf for arms asked for too rarely, -inf for those asked for often enough and told too little.
+        inf for arms with too few pulls, -inf for arms with enough pulls but too few observed rewards.
         """
         return self._indices(self._table[PENDING], self._asked + 1)
 
@@ -381,13 +381,13 @@ class RobustUCB(Policy):
         record(self._table, arm, reward)
 
     def state(self) -> dict:
-        """Everything the policy has learned, as plain arrays and numbers."""
+        """Return the state of the policy as plain arrays and numbers."""
         told = self._table[TOLD].astype(int).tolist()
         past = [p[:s] for p, s in zip(self._past, told, strict=True)]
         return super().state() | {"past": np.concatenate(past)}
 
     def restore(self, state: dict) -> Self:
-        """Go back to a state saved by a policy made with the same arguments."""
+        """Restore a state saved by a policy with the same arguments."""
         super().restore(state)
         ends = np.cumsum(self.counts)[:-1]
         self._past = [np.array(p) for p in np.split(np.asarray(state["past"], float), ends)]

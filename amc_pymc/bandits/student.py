@@ -8,13 +8,13 @@ from amc_pymc.jit import njit
 
 __all__ = ["student_quantile"]
 
-#: Hill's formula is within 5e-7 from here on; below it is corrected.
+#: Degrees of freedom from which the error of Hill's formula is within 5e-7; below, it is corrected.
 _ENOUGH_DF = 20.0
 
 
 @njit(cache=True)
 def _normal_quantile(p):
-    """Quantile with upper tail p < 0.5: Abramowitz & Stegun 26.2.23 and one step of Halley."""
+    """Return the quantile with upper tail p < 0.5, by Abramowitz & Stegun 26.2.23 and one Halley step."""
     t = math.sqrt(-2.0 * math.log(p))
     x = t - ((0.010328 * t + 0.802853) * t + 2.515517) / (
         ((0.001308 * t + 0.189269) * t + 1.432788) * t + 1.0
@@ -26,7 +26,7 @@ def _normal_quantile(p):
 
 @njit(cache=True)
 def _hill(p, df):
-    """Quantile with upper tail p < 0.5, within 3e-6 for df >= 3."""
+    """Return the quantile with upper tail p < 0.5, within 3e-6 for df >= 3."""
     a = 1.0 / (df - 0.5)
     b = 48.0 / a**2
     c = ((20700.0 * a / b - 98.0) * a - 16.0) * a + 96.36
@@ -48,7 +48,7 @@ def _hill(p, df):
 
 @njit(cache=True)
 def _beta_fraction(x, a, b):
-    """Continued fraction of the incomplete beta function, by Lentz's method."""
+    """Evaluate the continued fraction of the incomplete beta function by Lentz's method."""
     tiny = 1e-300
     c, d = 1.0, 1.0 / (1.0 - (a + b) * x / (a + 1.0))
     h = d
@@ -68,7 +68,7 @@ def _beta_fraction(x, a, b):
 
 @njit(cache=True)
 def _corrected(t, p, df):
-    """Newton's method from a start t: in log t and log p in the tail, plainly in the middle."""
+    """Refine a quantile t by Newton's method, in log t and log p in the tail, in p in the middle."""
     a = 0.5 * df
     scale = math.exp(math.lgamma(a + 0.5) - math.lgamma(a)) / math.sqrt(math.pi)
     for _ in range(50):
@@ -90,23 +90,23 @@ def _corrected(t, p, df):
 
 @njit(cache=True)
 def student_quantile(upper_tail_probability, df):
-    """The t that Student's distribution exceeds with a given probability.
+    """Return the quantile of Student's distribution for a given upper tail probability.
 
-    Hill's formula, below 20 degrees of freedom corrected by Newton's method. Compiled, to be called
-    from compiled code too. Relative error below 1e-6 for tail probabilities down to 1e-20,
-    1e-5 down to 1e-60.
+    The quantile is computed by Hill's formula, corrected by Newton's method below 20 degrees of freedom.
+    The function is compiled and can be called from compiled code. The relative error is below 1e-6 for
+    tail probabilities down to 1e-20, and below 1e-5 down to 1e-60.
 
     Parameters
     ----------
     upper_tail_probability : float
-        In (0, 1).
+        Probability in (0, 1).
     df : float
-        Degrees of freedom, at least 1; inf is the normal distribution.
+        Degrees of freedom, at least 1; inf for the normal distribution.
 
     Returns
     -------
     float
-        nan if an argument is outside its range.
+        Quantile; nan if an argument is out of range.
 
     References
     ----------

@@ -15,13 +15,13 @@ from amc_pymc.jit import njit
 
 __all__ = ["ThompsonSampling", "posterior_arm"]
 
-#: Rows of the table beside those of all policies.
+#: Table rows after those of all policies.
 SUCCESSES, FAILURES = N_ROWS, N_ROWS + 1
 
 
 @njit(cache=True)
 def learn(table, arm, reward, coin):
-    """Record a reward and flip its coin; without a coin it is that share of a success."""
+    """Record a reward as a success or failure by its coin; without a coin, as a fractional success."""
     record(table, arm, reward)
     x = min(max((reward - table[LOW, arm]) / table[WIDTH, arm], 0.0), 1.0)
     success = x
@@ -33,7 +33,7 @@ def learn(table, arm, reward, coin):
 
 @njit(cache=True)
 def rescale(table):
-    """Counts of all arms as their means stand on the present scale."""
+    """Recompute the counts of all arms from their means on the current scale."""
     for k in range(table.shape[1]):
         if table[TOLD, k] > 0.0:
             x = min(max((table[MEAN, k] - table[LOW, k]) / table[WIDTH, k], 0.0), 1.0)
@@ -43,9 +43,9 @@ def rescale(table):
 
 @njit(cache=True)
 def posterior_arm(table, alpha, beta, state, out):
-    """Arm with the largest of one posterior draw per arm, on the scale of rewards.
+    """Return the next state of the stream and the arm with the largest posterior draw, on the scale of rewards.
 
-    Arm ``out`` is left out, -1 for none. Returns the next state of the stream and the arm.
+    Arm ``out`` is excluded; -1 excludes none.
     """
     best, largest = -1, -np.inf
     for k in range(table.shape[1]):
@@ -58,13 +58,13 @@ def posterior_arm(table, alpha, beta, state, out):
 
 @njit(cache=True)
 def choose(table, alpha, beta, u):
-    """Arm of the next pull."""
+    """Choose the arm of the next pull."""
     return posterior_arm(table, alpha, beta, stream(u), -1)[1]
 
 
 @njit(cache=True)
 def choose_many(table, alpha, beta, u, n):
-    """Arms of the next n pulls."""
+    """Choose the arms of the next n pulls."""
     state = stream(u)
     arms = np.empty(n, np.int64)
     for i in range(n):
@@ -73,15 +73,15 @@ def choose_many(table, alpha, beta, u, n):
 
 
 class ThompsonSampling(Policy):
-    r"""Pull each arm with the posterior probability that it is the best.
+    r"""Policy that pulls each arm with the posterior probability that it is the best.
 
-    Mean rewards, scaled to [0, 1], have Beta(alpha, beta) priors; a reward x counts as a success with
-    probability x, else as a failure. Every pull goes to the arm with the largest of one posterior draw
-    per arm. Often the least regret of all, and the policy that suffers least from delay.
+    Mean rewards, scaled to [0, 1], have Beta(alpha, beta) priors. A reward x counts as a success with
+    probability x, else as a failure. Each pull goes to the arm with the largest posterior draw. This policy
+    often has the smallest regret and is the least sensitive to delayed rewards.
 
-    Rewards are turned into successes by ``pull.coin``, so a run depends on nothing but the generator
-    given to :meth:`ask`. When the range of rewards moves (:class:`RunningRange`, :class:`LogLoss`), the
-    successes of an arm become its number of pulls times its mean on the new scale.
+    Rewards are converted to successes by ``pull.coin``, so a run depends only on the generator passed to
+    :meth:`ask`. When the range of rewards changes (:class:`RunningRange`, :class:`LogLoss`), the successes
+    of an arm become its number of pulls times its mean on the new scale.
 
     Parameters
     ----------
@@ -130,16 +130,16 @@ class ThompsonSampling(Policy):
 
     @property
     def successes(self) -> np.ndarray:
-        """Successes so far, (K,), not always whole numbers."""
+        """Successes so far, (K,), possibly fractional."""
         return self._table[SUCCESSES].copy()
 
     @property
     def failures(self) -> np.ndarray:
-        """Failures so far, (K,), not always whole numbers."""
+        """Failures so far, (K,), possibly fractional."""
         return self._table[FAILURES].copy()
 
     def index(self) -> np.ndarray:
-        """Posterior means on the scale of rewards, (K,); choices go by draws around them."""
+        """Return posterior means on the scale of rewards, (K,); arms are chosen by posterior draws instead."""
         a, b = self._table[SUCCESSES] + self._alpha, self._table[FAILURES] + self._beta
         return self._table[LOW] + self._table[WIDTH] * a / (a + b)
 

@@ -25,9 +25,9 @@ Bound = Literal["ucb1", "ucbv", "klucb"]
 
 @njit(cache=True)
 def tightest_index(n, mean, variance, t, constants):
-    """Smallest of the bounds in use, each at m t, m their number.
+    """Return the smallest of the m bounds in use, each at m t.
 
-    constants = (uses of UCB1, UCB-V, KL-UCB as 0 or 1, then their own constants c; zeta, c; c).
+    constants = (use of UCB1, UCB-V, KL-UCB as 0 or 1, then their own constants c; zeta, c; c).
     """
     t = t * (constants[0] + constants[1] + constants[2])
     least = np.inf
@@ -41,13 +41,13 @@ def tightest_index(n, mean, variance, t, constants):
 
 
 class TightestBound(IndexPolicy):
-    r"""Pull the arm with the largest of its tightest upper confidence bounds.
+    r"""Policy whose index is the tightest of several upper confidence bounds.
 
-    The index of an arm is the smallest of the indices of :class:`UCB1`, :class:`UCBV` and
-    :class:`KLUCB`, whichever are asked for. That all m of them hold costs by the union bound an
-    m-th of the error probability for each: :math:`\log t` becomes :math:`\log t + \log m`, which is
-    enough for :math:`c \ge 1/2` of UCB1 and :math:`\zeta \ge 1` of UCB-V. So KL-UCB guards while there
-    are few pulls and UCB-V gains later where variances are small (Neufeld et al. 2014, section 2).
+    The index of an arm is the smallest of the selected indices of :class:`UCB1`, :class:`UCBV` and
+    :class:`KLUCB`. By the union bound, all m of them hold if each has an m-th of the error probability:
+    :math:`\log t` becomes :math:`\log t + \log m`, which suffices for :math:`c \ge 1/2` in UCB1 and
+    :math:`\zeta \ge 1` in UCB-V. KL-UCB is tighter for few pulls, and UCB-V later if variances are small
+    (Neufeld et al. 2014, section 2).
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ __all__ = ["TopTwoThompsonSampling"]
 
 @njit(cache=True)
 def top_two_arm(table, alpha, beta, b, tries, state):
-    """Next state and the leader of a posterior draw or, with probability 1 - b, a challenger."""
+    """Return the next state and the leader of a posterior draw or, with probability 1 - b, a challenger."""
     state, leader = posterior_arm(table, alpha, beta, state, -1)
     state, u = uniform_variate(state)
     if u < b or table.shape[1] == 1:
@@ -30,13 +30,13 @@ def top_two_arm(table, alpha, beta, b, tries, state):
 
 @njit(cache=True)
 def choose(table, alpha, beta, b, tries, u):
-    """Arm of the next pull."""
+    """Choose the arm of the next pull."""
     return top_two_arm(table, alpha, beta, b, tries, stream(u))[1]
 
 
 @njit(cache=True)
 def choose_many(table, alpha, beta, b, tries, u, n):
-    """Arms of the next n pulls."""
+    """Choose the arms of the next n pulls."""
     state = stream(u)
     arms = np.empty(n, np.int64)
     for i in range(n):
@@ -45,21 +45,21 @@ def choose_many(table, alpha, beta, b, tries, u, n):
 
 
 class TopTwoThompsonSampling(ThompsonSampling):
-    r"""Find out which arm is best, at the price of pulling its challengers often.
+    r"""Top-two Thompson sampling, which identifies the best arm by also pulling its challengers.
 
-    The leader of a posterior draw is pulled with probability b, else draws are repeated until another
-    arm leads, and that one is pulled. The best arm gets a share b of the pulls in the long run, so
-    regret grows linearly; in return one knows sooner which arm it is. For choosing, not for averaging.
+    The leader of a posterior draw is pulled with probability b. Otherwise draws are repeated until another
+    arm leads, and that arm is pulled. The best arm gets a share b of the pulls in the long run, so regret
+    grows linearly, but the best arm is identified sooner. Use it for selection, not for averaging.
 
     Parameters
     ----------
     n_arms : int
         Number of arms K.
     b : float, default 0.5
-        Probability of pulling the leader, between 0 and 1; Russo's beta.
+        Probability of pulling the leader, between 0 and 1; beta in Russo (2016).
     tries : int, default 10
-        Draws made in search of a challenger; if the leader leads in all of them, the best of the others
-        in one more draw is the challenger.
+        Maximum number of draws to find a challenger. If the leader leads in all of them, the challenger is
+        the best other arm in one more draw.
     alpha, beta : float, default 1.0
         Parameters of the Beta prior.
     rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)

@@ -17,16 +17,16 @@ __all__ = ["UCB1", "ucb1_index"]
 
 @njit(cache=True)
 def ucb1_index(n, mean, variance, t, constants):
-    """Mean plus sqrt(c log t / n); constants = (c,)."""
+    """Return mean + sqrt(c log t / n), with constants = (c,)."""
     return mean + math.sqrt(constants[0] * math.log(t) / n)
 
 
 class UCB1(IndexPolicy):
-    r"""Pull the arm with the largest upper confidence bound of Hoeffding's inequality.
+    r"""Policy whose index is the upper confidence bound from Hoeffding's inequality.
 
     .. math:: \hat\mu_k + \sqrt{\frac{c \log t}{n_k}}
 
-    for rewards scaled to [0, 1], after one pull of each arm. The simplest policy with logarithmic
+    for rewards scaled to [0, 1], after one pull of each arm. This is the simplest policy with logarithmic
     regret; it ignores variances.
 
     Parameters
@@ -34,8 +34,8 @@ class UCB1(IndexPolicy):
     n_arms : int
         Number of arms K.
     c : float, default 2.0
-        Factor of log t under the root. Larger values concentrate the numbers of pulls more tightly,
-        which matters where pulls differ in cost (Neufeld et al. 2014, section 5).
+        Factor of log t under the root. Larger values make the numbers of pulls less variable, which
+        matters if the costs of pulls differ (Neufeld et al. 2014, section 5).
     rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
         Range of rewards.
 

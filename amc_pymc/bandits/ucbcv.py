@@ -1,4 +1,4 @@
-"""UCB-CV of Verma & Hanawal (2021): confidence bounds sharpened by control variates."""
+"""UCB-CV of Verma & Hanawal (2021): confidence bounds with control variates."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ __all__ = ["UCBCV", "ucbcv_index"]
 
 type Estimator = Literal["regression", "jackknife", "splitting", "batching"]
 
-#: Rows of the table after those of all policies: estimated mean, its variance, degrees of freedom.
+#: Table rows after those of all policies: estimated mean, its variance, degrees of freedom.
 EST_MEAN, EST_VARIANCE, EST_DF = range(N_ROWS, N_ROWS + 3)
 
 
 @njit(cache=True)
 def ucbcv_index(moments, n_controls, t, alpha):
-    """Index of one arm by regression, to be called from compiled code.
+    """Return the index of one arm by regression, in compiled code.
 
     Parameters
     ----------
     moments : array (3 + 2 q + q (q + 1) / 2,)
-        As `regression_update` keeps them: for q = 1 number of pulls, mean reward, sum of squares of
+        Moments from `regression_update`: for q = 1 number of pulls, mean reward, sum of squares of
         rewards about their mean, mean of the control less its known mean, sum of products of control
         and reward about their means, sum of squares of the control about its mean.
     n_controls : int
-        q.
+        Number of controls q.
     t : int
         Number of this pull, from 1.
     alpha : float
@@ -54,7 +54,7 @@ def ucbcv_index(moments, n_controls, t, alpha):
     Returns
     -------
     float
-        inf before q + 2 pulls.
+        Upper confidence bound; inf before q + 2 pulls.
     """
     if moments[0] < n_controls + 2:
         return np.inf
@@ -75,7 +75,7 @@ def _indices(table, t, alpha, first_pulls):
         elif variance == np.inf:
             out[k] = -np.inf if pending > 0.0 else np.inf
         else:
-            # as if the pending pulls had sharpened the estimate already
+            # pending pulls count as if they had already reduced the variance
             sd = math.sqrt(variance * told / (told + pending))
             out[k] = table[EST_MEAN, k] + student_quantile(tail, table[EST_DF, k]) * sd
     return out
@@ -122,15 +122,15 @@ def _take_known(table, moments, arm, reward, deviations, covariances):
 
 @njit(cache=True)
 def batch_update(batches, progress, reward, deviations):
-    """Take one observation into running batches; merge them in pairs when all are full.
+    """Add an observation to running batches, which are merged in pairs when all are full.
 
     Parameters
     ----------
     batches : array (2 b, 1 + q), changed in place
-        Means of full batches: reward, controls less their means.
+        Means of full batches: reward, controls less their known means.
     progress : array (3 + 1 + q,), changed in place
-        Number of full batches, their size, number of observations in the open batch, their sums. All
-        zero but the size, 1, before the first observation.
+        Number of full batches, their size, number of observations in the open batch, their sums. Before
+        the first observation, the size is 1 and all others are zero.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def batch_update(batches, progress, reward, deviations):
 
 @njit(cache=True)
 def batch_estimate(batches, progress):
-    """Regression on the means of full batches: mean, variance, df."""
+    """Return mean, variance and df of a regression on the means of full batches."""
     q = batches.shape[1] - 1
     moments = np.zeros(moments_size(q))
     for i in range(int(progress[0])):
@@ -177,49 +177,49 @@ def _take_batching(table, batches, progress, arm, reward, deviations):
 
 
 class UCBCV(Policy):
-    r"""Upper confidence bounds on means that control variates have sharpened.
+    r"""Policy with upper confidence bounds on means estimated with control variates.
 
-    Each reward comes with q control variates, variables of known mean that correlate with it. The arm
-    pulled is that with the largest
+    Each reward comes with q control variates, which correlate with it and have known means. The policy
+    pulls the arm with the largest
 
     .. math:: \hat\mu^c_k + V^{(\alpha)}_{t, s} \sqrt{\hat\nu_k}
 
-    where :math:`\hat\mu^c_k` is the mean of its rewards corrected for the deviations of the controls'
-    means, :math:`\hat\nu_k` the estimated variance of that and V the 1 - 1 / t^alpha quantile of
-    Student's distribution. Rewards need no known range. The regret falls by the factor 1 - rho^2 that
-    the controls explain, for normal rewards and controls.
+    where :math:`\hat\mu^c_k` is the mean reward corrected for the deviations of the means of the controls,
+    :math:`\hat\nu_k` its estimated variance and V the 1 - 1 / t^alpha quantile of Student's distribution.
+    Rewards need no known range. For normal rewards and controls, the regret is reduced by the factor
+    1 - rho^2, the share of the variance that the controls do not explain.
 
-    Where all of an arm's first rewards are the same (rewards 0 and 1, say) its interval has no width,
-    and it may never be pulled again: use it for continuous rewards.
+    If the first rewards of an arm are all equal (0 or 1, for example), its interval has width zero and it
+    may never be pulled again, so use this policy for continuous rewards.
 
     Parameters
     ----------
     n_arms : int
         Number of arms K.
     n_controls : int, default 1
-        Number q of control variates told with every reward; with 0 the interval is that of the plain
-        mean. Every arm is pulled q + 2 times first.
+        Number q of control variates per reward; with 0, the interval is that of the plain mean. Every
+        arm is first pulled q + 2 times.
     control_means : float or array_like (q,) or (K, q), default 0.0
         Known means of the controls. An error in them biases the estimates.
     control_variance : float or array_like (q,), (q, q) or (K, q, q), optional
         Known variances or covariance matrices of the controls, for the coefficients of
-        `estimator="regression"`, see :func:`known_variance`. By default estimated, which is better
-        where correlations are high.
+        `estimator="regression"`, see :func:`known_variance`. By default they are estimated, which is
+        better if correlations are high.
     alpha : float, default 2.0
-        The bounds hold at each t with probability at least 1 - 1 / t^alpha; the bound on regret needs
+        The bounds hold at each t with probability at least 1 - 1 / t^alpha; the bound on regret requires
         more than 1.
     estimator : {"regression", "jackknife", "splitting", "batching"}, default "regression"
         :func:`regression`, exact for normal variables, with s - q - 1 degrees of freedom after s pulls
-        (the s - 2 of the paper's Lemmas 1 and 2 is this for q = 1) and O(q^3) per pull;
-        :func:`jackknife` and :func:`splitting`, for others, with s - 1 and O(s q^2);
+        (s - 2 in Lemmas 1 and 2 of the paper, for q = 1) and O(q^3) per pull;
+        :func:`jackknife` and :func:`splitting`, for other distributions, with s - 1 and O(s q^2);
         :func:`batching`, with the number of full batches - q - 1.
     n_batches : int, default 30
-        Least number of batches for `estimator="batching"`: batches grow so that between `n_batches`
-        and twice as many are full.
+        Minimum number of batches for `estimator="batching"`; the batch size is doubled so that between
+        `n_batches` and twice as many are full.
 
     Notes
     -----
-    While pulls are pending the variance is taken to have fallen already, by told / (told + pending).
+    With pending pulls, the variance is multiplied by told / (told + pending).
 
     References
     ----------
@@ -274,7 +274,7 @@ class UCBCV(Policy):
         self._omega = np.array(np.broadcast_to(omega, (k, q)))
         self._covariances = self._known(control_variance)
         self._table[EST_MEAN], self._table[EST_VARIANCE] = math.nan, math.inf
-        # what the estimator needs to know of the past
+        # data kept for the estimator
         self._moments = np.zeros((k, moments_size(q)))
         self._batches = np.zeros((k, 2 * n_batches if estimator == "batching" else 0, 1 + q))
         self._progress = np.zeros((k, 4 + q))
@@ -298,16 +298,16 @@ class UCBCV(Policy):
 
     @property
     def estimates(self) -> ControlledMean:
-        """Controlled means of all arms, each field (K,), nan and variance inf where there is none."""
+        """Controlled means of all arms, each field (K,); without an estimate, nan with variance inf."""
         self._refresh()
         mean, variance, df = self._table[[EST_MEAN, EST_VARIANCE, EST_DF]]
         return ControlledMean(np.where(variance < math.inf, mean, math.nan), variance, df)  # type: ignore[arg-type]
 
     def index(self) -> np.ndarray:
-        """Upper bounds of all arms, (K,).
+        """Return the upper bounds of all arms, (K,).
 
-        inf for arms asked for fewer than q + 2 times, -inf for those asked for often enough and told
-        too little.
+        inf for arms pulled fewer than q + 2 times, -inf for arms with enough pulls but too few observed
+        rewards.
         """
         self._refresh()
         return _indices(self._table, self._asked + 1, self.alpha, self.n_controls + 2)
@@ -323,20 +323,20 @@ class UCBCV(Policy):
     def tell(
         self, pull: Pull | Pulls, reward: ArrayLike, controls: ArrayLike | None = None
     ) -> None:
-        """Report rewards of pulls that were asked for, in any order, with their controls.
+        """Report rewards and controls of pulls, in any order.
 
         Parameters
         ----------
         pull : Pull or Pulls
         reward : float, or array_like (n,)
         controls : array_like (q,) or (n, q)
-            For one control also a number or (n,). None only if there are no controls.
+            Observed controls. A single control may also be a number or (n,). None only if q is zero.
 
         Raises
         ------
         ValueError
-            As other policies, and if controls are missing, too few or many, or not finite; the
-            message names the pull. Nothing has then been recorded.
+            As for other policies, and if controls are missing, not finite or of the wrong shape; the
+            message names the pull. In this case, nothing is recorded.
         """
         got = "none" if controls is None else f"shape {np.shape(controls)}"
         w = np.empty(0) if controls is None else np.asarray(controls, float)
@@ -386,7 +386,7 @@ class UCBCV(Policy):
         self._stale.add(arm)
 
     def _refresh(self) -> None:
-        """Bring jackknife and splitting estimates up to date."""
+        """Update jackknife and splitting estimates."""
         for arm in self._stale:
             s = int(self._table[TOLD, arm])
             rewards, deviations = self._past[arm][:s, 0], self._past[arm][:s, 1:]
@@ -396,7 +396,7 @@ class UCBCV(Policy):
         self._stale.clear()
 
     def state(self) -> dict:
-        """Everything the policy has learned, as plain arrays and numbers."""
+        """Return the state of the policy as plain arrays and numbers."""
         self._refresh()
         told = self._table[TOLD].astype(int).tolist()
         return super().state() | {
@@ -407,7 +407,7 @@ class UCBCV(Policy):
         }
 
     def restore(self, state: dict) -> Self:
-        """Go back to a state saved by a policy made with the same arguments."""
+        """Restore a state saved by a policy with the same arguments."""
         for name in ("moments", "batches", "progress"):
             have, kept = np.asarray(state[name], float), getattr(self, f"_{name}")
             if have.shape != kept.shape:

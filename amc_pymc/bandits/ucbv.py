@@ -17,28 +17,28 @@ __all__ = ["UCBV", "ucbv_index"]
 
 @njit(cache=True)
 def ucbv_index(n, mean, variance, t, constants):
-    """Mean plus sqrt(2 V E / n) plus 3 c E / n with E = zeta log t; constants = (zeta, c)."""
+    """Return mean + sqrt(2 V E / n) + 3 c E / n, with E = zeta log t and constants = (zeta, c)."""
     e = constants[0] * math.log(t)
     return mean + math.sqrt(2.0 * variance * e / n) + 3.0 * constants[1] * e / n
 
 
 class UCBV(IndexPolicy):
-    r"""Pull the arm with the largest upper confidence bound of Bernstein's inequality.
+    r"""Policy whose index is the upper confidence bound from Bernstein's inequality.
 
     .. math::
         \hat\mu_k + \sqrt{\frac{2 \hat V_k \zeta \log t}{n_k}} + \frac{3 c \zeta \log t}{n_k}
 
     for rewards scaled to [0, 1], with empirical variances of divisor n, after one pull of each arm.
-    Better than UCB1 where variances are small; its last term wants some hundred pulls per arm.
+    It is better than UCB1 if variances are small and each arm has about a hundred pulls or more, because
+    of the last term.
 
     Parameters
     ----------
     n_arms : int
         Number of arms K.
     zeta : float, default 1.2
-        Factor of log t. With the default of `c`, 1.2 is the value for which the regret bound has the
-        constant 10 (theorem 4 of the paper; Neufeld et al. 2014 cite it so); larger values concentrate
-        the numbers of pulls more tightly.
+        Factor of log t. With the default of `c`, the regret bound has the constant 10 at 1.2 (theorem 4 of
+        the paper, as cited by Neufeld et al. 2014). Larger values make the numbers of pulls less variable.
     c : float, default 1.0
         Factor of the range term.
     rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Confidence interval on a variance by the Kullback-Leibler divergence (Neufeld et al. 2014)."""
+"""Confidence interval for a variance from the Kullback-Leibler divergence (Neufeld et al. 2014)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["VarianceInterval", "kl_variance_delta", "kl_variance_error", "kl_var
 
 
 class VarianceInterval(NamedTuple):
-    """Estimate of a variance, or of mean cost times variance, and an interval.
+    """Estimate and confidence interval for a variance, or for mean cost times variance.
 
     Attributes
     ----------
@@ -30,10 +30,10 @@ class VarianceInterval(NamedTuple):
 
 @njit(cache=True)
 def _kl_end(p, d, upper):
-    """The end of {q: KL(Bernoulli(p), Bernoulli(q)) <= d} above or below p.
+    """Return the end of {q: KL(Bernoulli(p), Bernoulli(q)) <= d} above or below p.
 
-    The divergence is convex in log q, so Newton's method from outside does not overshoot, and small
-    ends keep their digits.
+    The divergence is convex in log q, so Newton's method does not overshoot from outside, and small
+    values of q are accurate.
     """
     if upper:
         if p >= 1.0:
@@ -63,7 +63,7 @@ def _kl_end(p, d, upper):
 
 @njit(cache=True)
 def _interval(halves, delta, all_times):
-    """From costs times squared differences (n,)."""
+    """Compute estimate and interval from costs times squared differences (n,)."""
     total, low, high = 0.0, 0.0, 0.5
     for s in range(halves.size):
         total += halves[s]
@@ -78,32 +78,32 @@ def _interval(halves, delta, all_times):
 def kl_variance_interval(
     values: ArrayLike, costs: ArrayLike | None = None, *, delta: float, all_times: bool = False
 ) -> VarianceInterval:
-    r"""Variance of values in [0, 1] from differences of pairs, with an interval.
+    r"""Estimate the variance of values in [0, 1] from differences of pairs, with a confidence interval.
 
-    From 2 n values and n costs, with :math:`Z_s = Q_s (Y_{2s} - Y_{2s-1})^2`, which lie in [0, 1] and
+    From 2 n values and n costs, with :math:`Z_s = Q_s (Y_{2s} - Y_{2s-1})^2`, which are in [0, 1] and
     have mean :math:`2 E[Q] V[Y]`:
 
     .. math::
         \bar V = \frac{1}{2n} \sum_{s=1}^n Z_s, \qquad
         \{ \mu : \mathrm{KL}(2 \bar V, 2 \mu) \le \delta / n \}
 
-    where KL is the divergence between Bernoulli distributions. :func:`kl_variance_delta` turns a
-    probability of error into `delta`. The interval is short where the variance is small, which
-    intervals from the range alone are not.
+    where KL is the divergence between Bernoulli distributions. :func:`kl_variance_delta` converts a
+    probability of error to `delta`. Unlike intervals from the range alone, the interval is short if the
+    variance is small.
 
     Parameters
     ----------
     values : array_like (2 n,)
-        Y in [0, 1], independent: first pair, second pair and so on. A last value without a partner is
-        left out.
+        Independent values Y in [0, 1]: first pair, second pair and so on. The last of an odd number of
+        values is ignored.
     costs : array_like (n,), optional
-        Q in [0, 1], one for each pair, independent of the values; then the interval is for
-        E[Q] V[Y]. By default 1.
+        Cost Q in [0, 1] of each pair, independent of the values; the interval is then for E[Q] V[Y]. By
+        default 1.
     delta : float
-        Positive; larger is wider.
+        Positive; larger values give wider intervals.
     all_times : bool, default False
-        Intersect the intervals after 1, 2, ..., n pairs, which by corollary 1 all hold together. The
-        lower end can then exceed the higher, with the probability of error.
+        Whether to intersect the intervals after 1, 2, ..., n pairs, which hold simultaneously by
+        corollary 1. The lower end can then exceed the upper end, at most with the probability of error.
 
     Returns
     -------
@@ -112,8 +112,8 @@ def kl_variance_interval(
     References
     ----------
     Neufeld, György, Schuurmans & Szepesvári (2014), Adaptive Monte Carlo via bandit allocation,
-    appendix D. Proceedings of Machine Learning Research 32(2), 1944-1952. As printed, equation 23 sums
-    Q_t for Q_s, and the probability of error has the e of :func:`kl_variance_error` in an exponent.
+    appendix D. Proceedings of Machine Learning Research 32(2), 1944-1952. Two misprints there: equation 23
+    sums Q_t for Q_s, and the probability of error has the e of :func:`kl_variance_error` in an exponent.
 
     Examples
     --------
@@ -143,25 +143,25 @@ def kl_variance_interval(
 
 
 def kl_variance_error(delta: float, n_pairs: int, *, all_times: bool = True) -> float:
-    r"""Probability of error of :func:`kl_variance_interval`.
+    r"""Return a bound on the probability of error of :func:`kl_variance_interval`.
 
     .. math:: 2 e \lceil \delta \log n \rceil e^{-\delta}
 
-    that the intervals after 1, 2, ..., n pairs do not all hold (lemma 6), or :math:`2 e^{-\delta}`, by
-    Chernoff's bound, that the one after n pairs does not.
+    bounds the probability that not all intervals after 1, 2, ..., n pairs hold (lemma 6). For the interval
+    after n pairs alone, Chernoff's bound is :math:`2 e^{-\delta}`.
 
     Parameters
     ----------
     delta : float
         Positive.
     n_pairs : int
-        n, at least 1.
+        Number of pairs n, at least 1.
     all_times : bool, default True
 
     Returns
     -------
     float
-        At most 1.
+        Bound on the probability, at most 1.
 
     Examples
     --------
@@ -179,14 +179,14 @@ def kl_variance_error(delta: float, n_pairs: int, *, all_times: bool = True) -> 
 
 
 def kl_variance_delta(error: float, n_pairs: int, *, all_times: bool = True) -> float:
-    """The smallest `delta` whose :func:`kl_variance_error` is at most `error`.
+    """Return the smallest `delta` whose :func:`kl_variance_error` is at most `error`.
 
     Parameters
     ----------
     error : float
         Probability in (0, 1).
     n_pairs : int
-        n, at least 1.
+        Number of pairs n, at least 1.
     all_times : bool, default True
 
     Returns
@@ -207,7 +207,7 @@ def kl_variance_delta(error: float, n_pairs: int, *, all_times: bool = True) -> 
         return math.log(2.0 / error)
     steps = 1
     while True:
-        # exact where the ceiling is `steps`
+        # exact if the ceiling is `steps`
         delta = math.log(2.0 * math.e * steps / error)
         if delta * math.log(n_pairs) <= steps:
             return delta

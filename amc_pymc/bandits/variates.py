@@ -1,8 +1,8 @@
-"""Beta variates in compiled code, from one number of a generator.
+"""Beta variates in compiled code, seeded by one number from a generator.
 
-Handing a NumPy generator to compiled code costs more than a decision, and so does NumPy's own
-``beta`` on a few arms. Here one uniform number of the generator starts a SplitMix64 stream, from
-which the variates of that decision are made; the generator stays the only source of randomness.
+Passing a NumPy generator to compiled code takes longer than a decision, and so does NumPy's own
+``beta`` for a few arms. Here one uniform number from the generator seeds a SplitMix64 stream for
+the variates of that decision; the generator remains the only source of randomness.
 
 References
 ----------
@@ -29,13 +29,13 @@ _S27, _S30, _S31, _S12 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(
 
 @njit(cache=True)
 def stream(u):
-    """State of the stream that a uniform number in [0, 1) starts."""
+    """Return the state of a stream seeded by a uniform number in [0, 1)."""
     return np.uint64(u * 2.0**53)
 
 
 @njit(cache=True)
 def uniform_variate(state):
-    """Next state and a uniform number strictly between 0 and 1."""
+    """Return the next state and a uniform number strictly between 0 and 1."""
     state = state + _GAMMA
     z = (state ^ (state >> _S30)) * _MIX_1
     z = (z ^ (z >> _S27)) * _MIX_2
@@ -45,7 +45,7 @@ def uniform_variate(state):
 
 @njit(cache=True)
 def normal_variate(state):
-    """Next state and a standard normal number, by the polar method."""
+    """Return the next state and a standard normal variate, by the polar method."""
     while True:
         state, u = uniform_variate(state)
         state, v = uniform_variate(state)
@@ -57,7 +57,7 @@ def normal_variate(state):
 
 @njit(cache=True)
 def gamma_variate(state, a):
-    """Next state and a gamma number of shape a >= 1 and scale 1."""
+    """Return the next state and a gamma variate of shape a >= 1 and scale 1."""
     d = a - 1.0 / 3.0
     c = 1.0 / math.sqrt(9.0 * d)
     while True:
@@ -72,12 +72,12 @@ def gamma_variate(state, a):
 
 @njit(cache=True)
 def beta_variate(state, a, b):
-    """Next state and a Beta(a, b) number, a and b positive."""
+    """Return the next state and a Beta(a, b) variate, for positive a and b."""
     if a >= 1.0 and b >= 1.0:
         state, x = gamma_variate(state, a)
         state, y = gamma_variate(state, b)
         return state, x / (x + y)
-    # A gamma number of shape a is one of shape a + 1 times U^(1/a); in logarithms against underflow.
+    # A gamma variate of shape a is one of shape a + 1 times U^(1/a); logarithms prevent underflow.
     state, x = gamma_variate(state, a + 1.0)
     state, u = uniform_variate(state)
     state, y = gamma_variate(state, b + 1.0)

@@ -1,4 +1,4 @@
-"""Choice among indices where some arms still wait for rewards that were asked for."""
+"""Choice among indices if some arms have too few observed rewards."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["first_choice"]
 
 @njit(cache=True)
 def first_choice(indices, pulls):
-    """The arm with the largest index; among infinite ones that with the fewest pulls.
+    """Return the arm with the largest index; ties of infinite indices go to the arm with the fewest pulls.
 
     Parameters
     ----------
     indices : array (K,)
-        inf for arms that must be pulled before they can be compared, -inf for arms that have been
-        asked for often enough but were told too little to be compared.
+        Indices: inf for arms that need more pulls, -inf for arms with enough pulls but too few observed
+        rewards.
     pulls : array (K,)
-        Pulls told and pending.
+        Numbers of pulls, including pending ones.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Bounds that tell when a mean is known well enough."""
+"""Error bounds that determine when an estimated mean is accurate enough to decide."""
 
 from amc_pymc.bounds.bernstein import BernsteinFactors, bernstein_serfling
 from amc_pymc.bounds.normal import (

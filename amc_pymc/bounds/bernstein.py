@@ -36,9 +36,9 @@ def bernstein_serfling(delta: ArrayLike, n: ArrayLike, n_rows: int) -> Bernstein
             (1 - n / N) (1 + 1 / n) & n > N / 2 \end{cases}
 
     where :math:`\kappa = 7/3 + 3/\sqrt 2`, C is the range of the population and
-    :math:`\hat\sigma_n` the standard deviation of the sample with divisor n. It holds for any
-    population, and the same below the mean. Use it where the range is known and no normal
-    approximation is wanted.
+    :math:`\hat\sigma_n` the standard deviation of the sample with divisor n. The bound holds for any
+    population, and equally for deviations below the mean. Use it if the range is known and a normal
+    approximation is not acceptable.
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ def bernstein_serfling(delta: ArrayLike, n: ArrayLike, n_rows: int) -> Bernstein
     Returns
     -------
     BernsteinFactors
-        ``sd``, factor of :math:`\hat\sigma_n`, and ``range``, factor of C; of the shape that
-        `delta` and `n` broadcast to. At n = N the second is not zero although the mean is exact.
+        ``sd``, factor of :math:`\hat\sigma_n`, and ``range``, factor of C, with the broadcast shape
+        of `delta` and `n`. At n = N the second is not zero although the mean is exact.
 
     Raises
     ------

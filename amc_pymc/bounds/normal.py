@@ -1,14 +1,14 @@
-"""The constant of the normal bound of a race, its error, and what a race costs.
+"""Constant and error probability of the normal bound of a race, and the cost of a race.
 
-The race (algorithm 1 of Chen & Ghahramani 2016) reads rows without replacement in batches that
-double, and decides as soon as the estimated gap of two means exceeds B standard errors. With
+The race (algorithm 1 of Chen & Ghahramani 2016) reads rows without replacement in doubling batches
+and decides as soon as the estimated gap of two means exceeds B standard errors. With
 pi_t = T_t / N the share of rows read after round t and I_t = pi_t / (1 - pi_t), the standardised
 gap Z_t is a Gaussian walk with
 
     E[Z_t] = -gap sqrt(I_t / I_1),    Var(Z_t) = 1,    Corr(Z_{t-1}, Z_t) = sqrt(I_{t-1} / I_t),
 
-and sqrt(I_t) Z_t is a Brownian motion at time I_t. At T = N the mean is exact, so only rounds
-with T < N can err.
+and sqrt(I_t) Z_t is a Brownian motion at time I_t. At T = N the mean is exact, so errors occur only
+in rounds with T < N.
 
 References
 ----------
@@ -37,7 +37,7 @@ __all__ = ["b_normal", "crossing_probability", "expected_rows", "race_cost_bound
 Sides = Literal["two", "one"]
 Variance = Literal["pairwise", "marginal"]
 
-_LOG_NEGLIGIBLE = 40.0  # paths rarer than exp(-40) times the crossing are left out
+_LOG_NEGLIGIBLE = 40.0  # paths rarer than exp(-40) times the crossing are neglected
 _FARTHEST = 40.0  # in standard deviations; ndtr(-40) underflows
 _LARGEST_B = 37.0  # an error of 1e-299; the exponential of b^2 / 2 must not overflow
 _NODES = 24
@@ -48,7 +48,7 @@ def b_normal(delta: float, first_fraction: float, *, sides: Sides = "two") -> fl
     r"""Find the number of standard errors at which a race errs with probability `delta`.
 
     B solves :math:`P(Z_t \ge B \text{ for some } t < t^*) = \delta` at a mean gap of zero, the worst
-    case, for the Gaussian walk Z of a race whose batches double.
+    case, for the Gaussian walk Z of a race with doubling batches.
 
     Parameters
     ----------
@@ -57,16 +57,16 @@ def b_normal(delta: float, first_fraction: float, *, sides: Sides = "two") -> fl
     first_fraction : float
         Share of the rows in the first batch, m / N.
     sides : {"two", "one"}
-        "two": the race also ends when Z falls to -B, which is exact for two arms compared by
-        their pairwise variance, and is what table 1 of the paper holds. "one": only +B ends it,
-        which is the paper's condition (5), needed with more than two arms or with marginal
-        variances; it is never smaller.
+        "two": the race also ends when Z falls to -B. This is exact for two arms compared by their
+        pairwise variance and is used in table 1 of the paper. "one": the race ends only at +B, the
+        paper's condition (5), which is required with more than two arms or marginal variances; B
+        is never smaller.
 
     Returns
     -------
     float
-        B, to about 1e-12. 0.0 if the first batch holds every row, since nothing can go wrong;
-        the standard normal quantile of 1 - `delta` if it holds half of them or more.
+        B, accurate to about 1e-12. It is 0.0 if the first batch holds every row, since the decision
+        is exact, and the standard normal quantile of 1 - `delta` if it holds at least half of them.
 
     Raises
     ------
@@ -76,11 +76,11 @@ def b_normal(delta: float, first_fraction: float, *, sides: Sides = "two") -> fl
 
     Notes
     -----
-    The density of the walks still racing is carried from round to round by Gauss-Legendre
+    The density of the walks not yet absorbed is propagated from round to round by Gauss-Legendre
     quadrature. Results are cached.
 
     Do not interpolate in `first_fraction`: B grows slowly within each octave of m / N and drops
-    where a round disappears, at 1/2, 1/4, 1/8, ...
+    at 1/2, 1/4, 1/8, ..., where the number of rounds decreases.
 
     References
     ----------
@@ -109,9 +109,9 @@ def crossing_probability(
     Parameters
     ----------
     b : float
-        Standard errors by which the estimated gap must lead, not negative.
+        Number of standard errors that the estimated gap must exceed, not negative.
     first_fraction : float
-        Share of the rows in the first batch, m / N; the probability is 0.0 from 1 on.
+        Share of the rows in the first batch, m / N; the probability is 0.0 if this is at least 1.
     sides : {"two", "one"}
         Whether the walk is also absorbed at -`b`, the right decision; see :func:`b_normal`.
     gap : float
@@ -119,7 +119,7 @@ def crossing_probability(
         :math:`\mu / \mathrm{se}_1` with
         :math:`\mathrm{se}_t^2 = \sigma^2 (N - T_t) / ((N - 1) T_t)`. The walk then has
         :math:`E[Z_t] = -\mathrm{gap}\,\mathrm{se}_1 / \mathrm{se}_t
-        = -\mathrm{gap}\,\sqrt{I_t / I_1}`. A negative gap gives the probability to decide early
+        = -\mathrm{gap}\,\sqrt{I_t / I_1}`. A negative gap gives the probability of deciding early
         for the right side.
 
     Returns
@@ -170,7 +170,7 @@ def race_cost_bound(
     .. math:: T^*(\Delta) = D \left[ \frac{N}{(N - 1) \Delta^2 / (4 B^2) + 1} \right]_m
 
     rewards, where B is the constant for :math:`\delta / D'` and :math:`[n]_m` is n rounded up to
-    the next of m, 2m, 4m, ... and to N at most.
+    the next of m, 2m, 4m, ..., but at most N.
 
     Parameters
     ----------
@@ -185,12 +185,12 @@ def race_cost_bound(
     n_arms : int
         Arms D, at least two.
     variance : {"pairwise", "marginal"}
-        Which variances decide. D' = D - 1 for "pairwise" and D for "marginal".
+        Variances used for decisions. D' = D - 1 for "pairwise" and D for "marginal".
 
     Returns
     -------
     int
-        Rewards, D times the rows read. At most D N, at least D m.
+        Number of rewards, D times the rows read. At most D N, at least D m.
 
     Raises
     ------
@@ -201,10 +201,10 @@ def race_cost_bound(
 
     Notes
     -----
-    B is two-sided for two arms with pairwise variance, where the race does end on both sides;
-    with more arms or marginal variances the condition (5) of the paper must hold for each arm on
-    its own, so B is one-sided there (see :func:`b_normal`). A gap this wide, 2 B standard errors,
-    is overlooked at that round only if the noise is below -B.
+    B is two-sided for two arms with pairwise variance, because the race then ends on both sides.
+    With more arms or marginal variances, condition (5) of the paper must hold for each arm
+    separately, so B is one-sided (see :func:`b_normal`). A gap of 2 B standard errors is missed in
+    a round only if the noise is below -B.
 
     References
     ----------
@@ -256,12 +256,12 @@ def expected_rows(
     n_rows, batch_size : int
         Rows N and rows of the first batch m.
     b : float
-        Constant of the race, from :func:`b_normal` with ``sides="two"``, 37 at most.
+        Constant of the race, from :func:`b_normal` with ``sides="two"``, at most 37.
 
     Returns
     -------
     float or array
-        Expected rows, of the shape of `gap`.
+        Expected number of rows, with the shape of `gap`.
 
     Raises
     ------
@@ -298,7 +298,7 @@ def expected_rows(
         scale = math.sqrt((n_rows - 1) * step.information)  # one over the standard error
         farthest = (b + _FARTHEST) / scale
         shift = scale * np.clip(gaps, -farthest, farthest)
-        # Girsanov: a drift changes the density of the walks that race on by a factor of their place
+        # Girsanov: a drift multiplies the density of the remaining walks by a function of position
         tilt = np.exp(0.5 * step.nodes**2 - 0.5 * (step.nodes - shift[..., None]) ** 2)
         expected += (next_rows - rows) * (tilt @ step.mass)
         rows = next_rows
@@ -323,13 +323,13 @@ def _solve(delta: float, first_fraction: float, sides: Sides) -> float:
 
 class _Round(NamedTuple):
     information: float
-    crossed: float  # probability to reach +b in this round
-    nodes: NDArray[np.float64]  # places of the walks that race on, and their probabilities
+    crossed: float  # probability of reaching +b in this round
+    nodes: NDArray[np.float64]  # positions of the remaining walks, and their probabilities
     mass: NDArray[np.float64]
 
 
 def _walk(b: float, first_fraction: float, sides: Sides, gap: float = 0.0) -> Iterator[_Round]:
-    """Follow the walks that race on, round by round before the last."""
+    """Propagate the walks not yet absorbed through the rounds before the last."""
     information = _information(first_fraction)
     reach = min(math.hypot(max(b + gap, 0.0), math.sqrt(2.0 * _LOG_NEGLIGIBLE)), _FARTHEST)
     deviation, mass = np.zeros(1), np.ones(1)  # Z - E[Z] and its probability
@@ -357,7 +357,7 @@ def _crossing(b: float, first_fraction: float, sides: Sides, gap: float = 0.0) -
 
 
 def _information(first_fraction: float) -> NDArray[np.float64]:
-    """pi_t / (1 - pi_t) of the rounds before the last, pi_t = 2^(t - 1) first_fraction < 1."""
+    """Return pi_t / (1 - pi_t) for the rounds before the last, pi_t = 2^(t - 1) first_fraction."""
     rounds = max(0, math.ceil(-math.log2(first_fraction))) + 1
     fractions = first_fraction * 2.0 ** np.arange(rounds)
     fractions = fractions[fractions < 1.0]

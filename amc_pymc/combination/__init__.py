@@ -1,4 +1,4 @@
-"""Several unbiased estimators of one quantity: who is drawn from next, how all draws are combined."""
+"""Combination of unbiased estimators of one quantity: allocation of draws and combined estimate."""
 
 from amc_pymc.combination.arms import (
     Arm,

@@ -1,4 +1,4 @@
-"""Estimators as arms: draws, costs, controls, whatever form they are given in."""
+"""Conversion of estimators to arms, and draws of arms with their costs and control variates."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Scale = Literal["natural", "log"]
 
 
 class FailedPull(Exception):
-    """Raised by an estimator for a draw that failed for reasons that have nothing to do with its value.
+    """Raised by an estimator for a draw that failed for a reason unrelated to its value.
 
-    Such draws are counted and left out; the combined estimate then stays unbiased. A draw that fails
-    *because* of its value must return a value instead, zero for a weight that cannot be computed.
+    Such draws are counted and left out, and the combined estimate stays unbiased. A draw that fails
+    *because* of its value must return a value instead, for example zero for a weight that cannot be computed.
     """
 
 
@@ -33,11 +33,11 @@ class ArmError(RuntimeError):
     Attributes
     ----------
     arm : str
-        Its name.
+        Name of the arm.
     draw : int
-        Number of the draw among those it was asked for at once, from 0.
+        Index of the draw in its request, from 0.
     partial : Sample or None
-        Draws before it.
+        Draws before the error.
     """
 
     arm: str
@@ -46,19 +46,19 @@ class ArmError(RuntimeError):
 
     @classmethod
     def of(cls, arm: str, draw: int, what: str, partial: Sample | None = None) -> ArmError:
-        """The error of one draw of an arm."""
+        """Return the error of one draw of an arm."""
         error = cls(f"arm {arm!r} {what}")
         error.arm, error.draw, error.partial = arm, draw, partial
         return error
 
 
 class Sample(NamedTuple):
-    """Some draws of one arm, in order.
+    """Draws of one arm, in order.
 
     Attributes
     ----------
     values : array (n,)
-        Estimates, on the arm's scale; nan where failed.
+        Estimates on the arm's scale; nan for failed draws.
     costs : array (n,)
     controls : array (n, q) or None
     failed : array of bool (n,)
@@ -84,11 +84,11 @@ class Arm:
     scale : {"natural", "log"}
         Whether values are estimates or their logarithms.
     cost : float or None
-        Cost of one draw if it is known before it is made.
+        Cost of one draw, if known in advance.
     control_means : array (q,) or None
-        Means of the control variates that come with every value.
+        Known means of the control variates of every value.
     draws_per_job : int or None
-        Draws that are worth a job of their own where jobs go to workers.
+        Least number of draws in a job of a worker process.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Arm:
 
 
 def as_arms(arms: Mapping[str, Any] | Sequence[Any]) -> list[Arm]:
-    """Bring estimators into one form.
+    """Convert estimators to arms.
 
     Parameters
     ----------
@@ -109,12 +109,12 @@ def as_arms(arms: Mapping[str, Any] | Sequence[Any]) -> list[Arm]:
         An estimator is a callable ``rng -> value``, or an object with ``sample(n, rng)`` that returns n
         values, or a tuple (values, costs), or (values, costs, controls); costs and controls may be
         None. Optional attributes of either: ``scale`` ("natural" or "log"), ``cost`` (of one draw, if
-        known in advance), ``control_means`` (q,), ``draws_per_job`` (a small number if draws are dear).
+        known in advance), ``control_means`` (q,), ``draws_per_job`` (small if draws are expensive).
 
     Raises
     ------
     ValueError, TypeError
-        If there are no arms, names repeat, or an estimator is neither; the message names it.
+        If there are no arms, scales differ, or an estimator is invalid; the message names it.
     """
     if isinstance(arms, Mapping):
         named = [(str(k), v) for k, v in arms.items()]
@@ -173,7 +173,7 @@ def _as_arm(name: str, estimator: Any) -> Arm:
 
 
 def draw(arm: Arm, n: int, rng: np.random.Generator, cost: Cost = "count") -> Sample:
-    """Draw n values.
+    """Draw n values of an arm.
 
     Parameters
     ----------
@@ -181,8 +181,8 @@ def draw(arm: Arm, n: int, rng: np.random.Generator, cost: Cost = "count") -> Sa
     n : int
     rng : Generator
     cost : "count", "cpu" or callable
-        What a draw costs: its own count (what the arm says, else its known cost, else one), seconds of
-        CPU time of this thread, or ``cost(value)`` of each value.
+        Cost of a draw. "count" is the cost that the arm returns, else its known cost, else one. "cpu" is
+        seconds of CPU time of this thread. A callable gives ``cost(value)``.
 
     Returns
     -------
@@ -191,8 +191,8 @@ def draw(arm: Arm, n: int, rng: np.random.Generator, cost: Cost = "count") -> Sa
     Raises
     ------
     ArmError
-        If the arm raises, or returns the wrong shape, nan or inf, or a cost that is not positive. The
-        message names the arm and the draw; ``partial`` holds the draws before it.
+        If the arm raises an error, or returns the wrong shape, nan or inf, or a cost that is not positive.
+        The error names the arm and the draw; ``partial`` contains earlier draws, if available.
     """
     many = _draw_batch if arm.batched else _draw_singly
     return many(arm, n, rng, cost)
@@ -262,7 +262,7 @@ def _checked_controls(arm: Arm, controls, n: int) -> np.ndarray | None:
 def _draw_singly(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sample:
     values, costs = np.full(n, np.nan), np.empty(n)
     clock = time.thread_time if cost == "cpu" else _no_clock
-    lowest = -math.inf if arm.scale == "natural" else math.nan  # what may not be returned
+    lowest = -math.inf if arm.scale == "natural" else math.nan  # value that is not allowed
     for i in range(n):
         begin = clock()
         try:
@@ -300,7 +300,7 @@ def _known_cost(arm: Arm, seconds: float, cost: Cost) -> float:
 
 
 def join_samples(samples: Sequence[Sample]) -> Sample | None:
-    """One sample of several, None of none."""
+    """Concatenate samples; return None if there are none."""
     if not samples:
         return None
     if len(samples) == 1:

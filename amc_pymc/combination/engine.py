@@ -1,13 +1,13 @@
 """Rounds of draws, allocated by a bandit and combined without bias.
 
-Draws of a round are split into two folds. The numbers of draws of a round depend on earlier rounds only;
-the weights of a fold, those of its arms, the coefficients of their controls and its share of the whole,
-on earlier rounds and on the other fold of its round. Given all that, each fold's weighted mean
+The draws of a round are split into two folds. The numbers of draws depend on earlier rounds only. The arm
+weights of a fold, the coefficients of its control variates and its weight in the estimate depend on earlier
+rounds and on the other fold of the same round. Conditional on these, each fold's weighted mean
 
     sum_k v_k mean_k,    sum_k v_k = 1,
 
-has exactly the common mean of the arms, and so has the sum of folds with weights lambda that sum to
-one, whatever the policy.
+is unbiased for the common mean of the arms. So is the sum of folds with weights lambda that sum to one,
+for any policy.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = ["Combination", "Estimate", "Round", "combine_arms", "run_here"]
 
 @dataclass(frozen=True)
 class Fold:
-    """A part of a round's draws that is weighted without being looked at.
+    """Part of a round's draws, with weights that do not depend on their values.
 
     Attributes
     ----------
     weight : float
-        lambda, its share of the whole.
+        Weight lambda of the fold in the estimate.
     arm_weights : array (K,)
-        v, zero for arms that have no draws in it; sums to one.
+        Weights v of the arms, zero without draws; they sum to one.
     means : array (K,)
-        Of the arms over exp(offset), shifted by their controls; zero without draws.
+        Means of the arms over exp(offset), adjusted by their controls; zero without draws.
     drawn : array of int (K,)
     offset : float
     """
@@ -53,7 +53,7 @@ class Fold:
 
 @dataclass
 class Round:
-    """One round: what was decided before it, and what it gave.
+    """One round: decisions made before it, and its results.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Round:
     counts : array of int (K,)
         Draws of each arm.
     last : bool
-        Whether it takes all the weight that is left.
+        Whether the round takes all the remaining weight.
     folds : list of Fold
     cost : float
     """
@@ -77,12 +77,12 @@ class Round:
 
     @property
     def weight(self) -> float:
-        """Its share of the whole."""
+        """Weight of the round in the estimate."""
         return sum(f.weight for f in self.folds)
 
     @property
     def arm_weights(self) -> np.ndarray:
-        """Shares of the arms in the round's weight, (K,)."""
+        """Shares (K,) of the arms in the round's weight."""
         total = self.weight
         if total == 0.0:
             return np.zeros(self.counts.size)
@@ -91,33 +91,33 @@ class Round:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A combined estimate over exp(offset), its standard error on the same scale."""
+    """A combined estimate and its standard error, both divided by exp(offset)."""
 
     mean: float
     mcse: float
     offset: float
 
 
-#: Draws after which an arm that has only failed is given up.
+#: Number of failed draws after which an arm without success is given up.
 _HOPELESS = 20
-#: Draws from which on a variance counts as known when rounds are weighed against later ones.
+#: Draws from which a variance counts as known when a round is weighted against later ones.
 _KNOWN_DRAWS = 6
 
 
 class Combination:
-    """The state of a combination of arms: what was decided and what came of it.
+    """State of a combination of arms: decisions and results so far.
 
-    Call :meth:`next_round`, draw what it asks for, hand it to :meth:`record`, until there is no next
+    Call :meth:`next_round`, make its draws and pass them to :meth:`record`, until there is no next
     round.
 
     Parameters
     ----------
     arms : list of Arm
     policy : Policy
-        Fresh, for K arms.
+        Unused policy for K arms.
     plan : Plan
     payoff : {"squared", "paired", "triple", None}
-        What the policy is told; None tells values and costs as they are (:class:`LCB`).
+        Rewards reported to the policy; None reports values and costs unchanged (:class:`LCB`).
     """
 
     def __init__(self, arms: list[Arm], policy: Policy, plan: Plan, payoff: Payoff | None):
@@ -125,7 +125,7 @@ class Combination:
         self.records = [ArmRecord(a) for a in arms]
         self.rounds: list[Round] = []
         self.scale = arms[0].scale
-        self._mass = 1.0  # of the weight of rounds, not yet given away
+        self._mass = 1.0  # weight not yet assigned to rounds
         self._budget_left = float(sum(plan.sizes))
         self._group = 1 if payoff is None else draws_per_reward(payoff)
 
@@ -135,7 +135,7 @@ class Combination:
         return float(sum(r.cost for r in self.rounds))
 
     def next_round(self, rng: np.random.Generator) -> Round | None:
-        """Decide the next round from earlier ones; None after the last."""
+        """Return the next round, decided from earlier ones; None after the last."""
         number = len(self.rounds)
         if number == len(self.plan.sizes) or (number and self.rounds[-1].last):
             return None
@@ -148,7 +148,7 @@ class Combination:
         return Round(number, pulls, counts, last)
 
     def certify(self, counts: np.ndarray) -> Round:
-        """A last round of given size, whose estimate alone counts: all others lose their weight."""
+        """Return a last round of given size that takes all the weight of earlier rounds."""
         for done in self.rounds:
             done.folds = [replace(f, weight=0.0) for f in done.folds]
         self._mass, self._budget_left = 1.0, 0.0
@@ -156,7 +156,7 @@ class Combination:
         return Round(len(self.rounds), empty, counts, last=True)
 
     def record(self, decided: Round, samples: list[Sample | None]) -> None:
-        """Take in the draws of a round, one sample per arm, None where none were asked for."""
+        """Record the draws of a round: one sample per arm, None for arms without draws."""
         self._tell(decided.pulls, samples)
         decided.folds = self._folds(decided, samples)
         self._mass -= decided.weight
@@ -169,17 +169,17 @@ class Combination:
         self.rounds.append(decided)
 
     def hopeless(self) -> ArmError | None:
-        """An error if some arm has done nothing but fail."""
+        """Return an error if all draws of some arm have failed."""
         for record in self.records:
             if record.n == 0 and record.failed >= _HOPELESS:
                 what = f"has failed in all of its {record.failed} draws"
                 return ArmError.of(record.arm.name, record.failed, what)
         return None
 
-    # what is decided
+    # decisions
 
     def _costs(self) -> np.ndarray:
-        """Cost of a draw of each arm as far as known, (K,); the largest known where not."""
+        """Return the cost (K,) of a draw of each arm; the largest known one if unknown."""
         if self.plan.unit == "draws":
             return np.ones(len(self.arms))
         known = np.array([a.cost if a.cost is not None else r.cost for a, r in self._pairs()])
@@ -192,11 +192,11 @@ class Combination:
         return float(counts @ self._costs())
 
     def _exhausted(self) -> bool:
-        """Whether no further decision can be paid for."""
+        """Whether the remaining budget is too small for another decision."""
         return self._budget_left < self._group * float(self._costs().min())
 
     def _allocate(self, size: float, rng: np.random.Generator) -> tuple[Pulls, np.ndarray]:
-        """Decisions of the policy that cost at most `size`, at least one."""
+        """Return decisions of the policy that cost at most `size`, at least one, and draws per arm."""
         costs, n_arms = self._costs() * self._group, len(self.arms)
         if self.plan.unit == "draws":
             n = max(1, math.ceil(size / self._group))
@@ -224,13 +224,13 @@ class Combination:
         return pulls, pulls.counts(n_arms) * self._group
 
     def variances(self) -> np.ndarray:
-        """Variances to plan with, (K,), nan where unknown; on the log scale over the squared mean."""
+        """Return variances (K,) for planning, nan if unknown; on the log scale over the squared mean."""
         return planning_variances(self.records)
 
-    # what came of it
+    # results
 
     def _tell(self, pulls: Pulls, samples: list[Sample | None]) -> None:
-        """Hand the policy its rewards, in the order of its decisions."""
+        """Report rewards to the policy, in the order of its decisions."""
         if len(pulls) == 0:
             return
         if self.payoff is None:
@@ -259,7 +259,7 @@ class Combination:
         self._tell_in_order(told)
 
     def _tell_in_order(self, told) -> None:
-        """All rewards in the order of asking, as far as controls allow."""
+        """Report rewards in the order of decisions, or arm by arm if there are controls."""
         if any(c is not None for _, _, c in told):
             for mine, found, controls in told:
                 self.policy.tell(mine, found, controls)
@@ -284,7 +284,7 @@ class Combination:
             self.policy.tell(mine[good], sample.values[good], cost=sample.costs[good])  # type: ignore[call-arg]
 
     def _folds(self, decided: Round, samples: list[Sample | None]) -> list[Fold]:
-        """Weigh each fold by what is known without it."""
+        """Split a round into folds, and weight each one by records without it."""
         halves = [[_half(s, (j + k) % 2) for k, s in enumerate(samples)] for j in range(2)]
         folds = []
         for mine, rest in (halves, halves[::-1]):
@@ -298,7 +298,7 @@ class Combination:
         return [self._fold(decided, mine, known, size / whole) for mine, known, size in folds]
 
     def _fold(self, decided: Round, mine, known: list[ArmRecord], portion: float) -> Fold:
-        """One fold, a portion of its round, weighted by records that do not hold it."""
+        """Return a fold, a portion of its round, weighted by records that do not contain it."""
         drawn = np.array([0 if s is None else int((~s.failed).sum()) for s in mine])
         common = common_mean(known)
         careful = np.array([r.careful_variance(common) for r in known])
@@ -318,7 +318,7 @@ class Combination:
         return Fold(self._mass * portion * share, v, means, drawn, offset)
 
     def _share(self, decided: Round, drawn, known: list[ArmRecord], careful, likely) -> float:
-        """What the round will tell, of what it and all later ones will."""
+        """Return the share of the round in the information of this and all later rounds."""
         if sum(r.n > 0 or n > 0 for r, n in zip(self.records, drawn, strict=True)) == 1:
             now = self._planned_cost(decided.counts)
             return now / (now + self._budget_left)
@@ -328,7 +328,7 @@ class Combination:
         best = int(np.argmin(price))
         if not math.isfinite(price[best]):
             return 0.0
-        # The same variance now and later cancels; one guessed from very few draws must not.
+        # A variance used both now and later cancels; one guessed from very few draws must not.
         ahead = careful[best] if known[best].n >= _KNOWN_DRAWS else likely[best]
         told = np.divide(drawn, careful, where=drawn > 0, out=np.zeros(drawn.size))
         now, later = float(told.sum()), self._budget_left / (self._costs()[best] * ahead)
@@ -339,7 +339,7 @@ class Combination:
     # estimates
 
     def estimate(self, weights: Literal["predictable", "inverse_variance", "uniform"]) -> Estimate:
-        """The combined estimate of the common mean so far."""
+        """Return the combined estimate of the common mean so far."""
         if weights == "predictable":
             return self._predictable()
         return combine_arms(self.records, weights)
@@ -367,7 +367,7 @@ class Combination:
 
 
 def run_here(run: Combination, rng: np.random.Generator, cost: Cost = "count") -> Combination:
-    """Run all rounds, one draw after the other, with one generator for decisions and draws."""
+    """Run all rounds in this process, with one generator for decisions and draws."""
     while (decided := run.next_round(rng)) is not None:
         run.record(
             decided,
@@ -380,20 +380,20 @@ def run_here(run: Combination, rng: np.random.Generator, cost: Cost = "count") -
 
 
 def planning_variances(records: list[ArmRecord]) -> np.ndarray:
-    """Cautious variances of all arms, (K,), nan where unknown."""
+    """Return the cautious variances (K,) of all arms, nan if unknown."""
     common = common_mean(records)
     return np.array([r.cautious_variance(common) for r in records])
 
 
 def common_mean(records: list[ArmRecord]) -> float:
-    """A first guess at the mean of all arms, on the natural scale."""
+    """Return a first estimate of the common mean, on the natural scale."""
     if records[0].arm.scale == "log":
         return 0.0
     known = [(r.n, r.centre(), r.variance()) for r in records if r.n > 1]
     if not known:
         return 0.0
     common = sum(n * mean for n, mean, _ in known) / sum(n for n, _, _ in known)
-    # Twice: about the plain mean of all draws, then about the mean these variances give.
+    # Two iterations: variances about the plain mean of all draws, then about the mean they give.
     for _ in range(2):
         spread = [variance + (mean - common) ** 2 for _, mean, variance in known]
         if min(spread) <= 0.0:
@@ -404,7 +404,7 @@ def common_mean(records: list[ArmRecord]) -> float:
 
 
 def _arm_weights(counts: np.ndarray, variances: np.ndarray) -> np.ndarray:
-    """Inverse-variance weights of arms, (K,); by draws where nothing is known."""
+    """Return inverse-variance weights (K,) of arms, or weights by draws if no variance is known."""
     drawn = counts > 0
     exact = drawn & (variances <= 0.0)
     if exact.any():
@@ -426,7 +426,7 @@ def _joined(pulls: list[Pulls]) -> Pulls:
 
 
 def _half(sample: Sample | None, first: int) -> Sample | None:
-    """Every other draw."""
+    """Return every other draw."""
     if sample is None:
         return None
     controls = None if sample.controls is None else sample.controls[first::2]
@@ -436,7 +436,7 @@ def _half(sample: Sample | None, first: int) -> Sample | None:
 
 
 def _with(record: ArmRecord, sample: Sample | None) -> ArmRecord:
-    """A record that also holds some more draws."""
+    """Return a record extended by a sample."""
     if sample is None or sample.values.size == 0:
         return record
     out = record.copy()
@@ -445,7 +445,7 @@ def _with(record: ArmRecord, sample: Sample | None) -> ArmRecord:
 
 
 def _fold_mean(sample: Sample, known: ArmRecord, offset: float) -> float:
-    """Mean over exp(offset), shifted by controls with the coefficients of `known`."""
+    """Return the mean over exp(offset), adjusted by controls with the coefficients of `known`."""
     good = ~sample.failed
     x = sample.values[good]
     mean = float(np.exp(x - offset).mean() if known.arm.scale == "log" else x.mean())
@@ -462,8 +462,8 @@ def combine_arms(
 ) -> Estimate:
     """Combine the means of arms over all their draws.
 
-    ``inverse_variance`` weights by draws over variance, from the same draws: most precise and slightly
-    biased where values are skewed. ``uniform`` is the plain average of all draws.
+    ``inverse_variance`` weights arms by draws over variance, estimated from the same draws. It is the most
+    precise, but slightly biased if values are skewed. ``uniform`` is the plain average of all draws.
     """
     used = [r for r in records if r.n > 0]
     if not used:

@@ -1,7 +1,7 @@
-"""Rewards that lead a bandit to the estimator with the least variance times cost.
+"""Rewards with which a bandit prefers the estimator with the least product of variance and cost.
 
 Neufeld, György, Schuurmans & Szepesvári (2014), Adaptive Monte Carlo via bandit allocation, sections
-4 and 5. On the log scale all are logarithms of losses, for :class:`amc_pymc.bandits.LogLoss`.
+4 and 5. On the log scale, the logarithms of losses are used, for :class:`amc_pymc.bandits.LogLoss`.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ __all__ = ["PAYOFFS", "Payoff", "draws_per_reward", "rewards"]
 
 Payoff = Literal["squared", "paired", "triple"]
 
-#: Draws that make up one reward.
+#: Number of draws per reward.
 PAYOFFS: dict[str, int] = {"squared": 1, "paired": 2, "triple": 3}
 
 
 def draws_per_reward(payoff: Payoff) -> int:
-    """Draws that make up one reward."""
+    """Return the number of draws per reward."""
     return PAYOFFS[payoff]
 
 
 def rewards(values: np.ndarray, costs: np.ndarray, payoff: Payoff, scale: str) -> np.ndarray:
-    r"""Rewards of groups of draws.
+    r"""Compute the rewards of groups of draws.
 
     ``squared``: :math:`-X^2`, for equal costs. ``paired``: :math:`-\frac14 (D_1 + D_2)(X_1 - X_2)^2`,
     with expectation :math:`-\delta V` where the cost D of a draw is independent of its value.
-    ``triple``: :math:`-\frac16 \sum_i D_i (X_j - X_k)^2` over the three ways to set one draw apart, for
-    costs that may depend on values.
+    ``triple``: :math:`-\frac16 \sum_i D_i (X_j - X_k)^2` over the three choices of draw i, for costs
+    that may depend on values.
 
     Parameters
     ----------
     values, costs : array (g, m)
-        g draws for each of m rewards, g as told by :func:`draws_per_reward`.
+        g draws for each of m rewards, with g from :func:`draws_per_reward`.
     payoff : {"squared", "paired", "triple"}
     scale : {"natural", "log"}
-        Of values; on the log scale the logarithm of the loss is returned.
+        Scale of the values; on the log scale, the logarithm of the loss is returned.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What is known of one arm: running moments of values, costs and controls."""
+"""Running moments of the values, costs and control variates of one arm."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from amc_pymc.logweights import trusted_variance
 
 __all__ = ["ArmRecord", "controls_pay"]
 
-#: Error probability of the confidence limits that weights are made of.
+#: Error probability of the confidence limits used for weights.
 _CAREFUL = 0.1
 
 
 @functools.cache
 def upper_factor(df: int) -> float:
-    """Upper confidence limit of a Gaussian variance over its estimate with `df` degrees of freedom."""
+    """Return the upper confidence limit of a Gaussian variance over its estimate, by degrees of freedom."""
     return float(df / special.chdtri(df, 1.0 - _CAREFUL))
 
 
 def controls_pay(n: int, q: int) -> bool:
-    """Whether n draws suffice for q control variates to cost at most 2 % of variance.
+    """Whether n draws suffice for q control variates to inflate the variance by at most 2 %.
 
-    Estimated coefficients inflate the variance by (n - 2) / (n - q - 2) (Verma & Hanawal 2021, lemma
-    3), which is at most 1.02 from n = 51 q + 2 on.
+    Estimated coefficients inflate the variance by the factor (n - 2) / (n - q - 2) (Verma & Hanawal 2021,
+    lemma 3), which is at most 1.02 from n = 51 q + 2 on.
     """
     return q > 0 and n >= 51 * q + 2
 
@@ -36,19 +36,19 @@ def controls_pay(n: int, q: int) -> bool:
 class ArmRecord:
     """Running moments of one arm.
 
-    Values are kept relative to ``exp(offset)``; the offset is zero on the natural scale and the largest
-    log-value so far on the log scale.
+    Values are divided by ``exp(offset)``; the offset is zero on the natural scale and the largest
+    log value so far on the log scale.
 
     Attributes
     ----------
     n, failed : int
-        Draws with and without a value.
+        Number of draws with a value and of failed draws.
     total_cost : float
     offset : float
     mean : array (1 + q,)
-        Of value and controls.
+        Means of the value and the controls.
     comoment : array (1 + q, 1 + q)
-        Sums of products of deviations.
+        Sums of products of deviations from the means.
     """
 
     def __init__(self, arm: Arm):
@@ -60,11 +60,11 @@ class ArmRecord:
         self.mean = np.zeros(1 + self.q)
         self.comoment = np.zeros((1 + self.q, 1 + self.q))
         self._no_coefficients = np.zeros(self.q)
-        self._logs = np.zeros(3)  # number of positive values, mean and squares of their logarithms
+        self._logs = np.zeros(3)  # count, mean and squared deviations of log values
         self._high = np.zeros(2)  # sums of third and fourth powers of deviations of values
 
     def add(self, sample: Sample) -> None:
-        """Take in more draws."""
+        """Add draws to the moments."""
         good = ~sample.failed
         self.failed += int(sample.failed.sum())
         self.total_cost += float(sample.costs.sum())
@@ -87,7 +87,7 @@ class ArmRecord:
         self.n = total
 
     def _add_high(self, x: np.ndarray) -> None:
-        """Third and fourth powers; Pébay (2008), Sandia report SAND2008-6212, equations 2.2 to 2.4."""
+        """Update third and fourth powers; Pébay (2008), Sandia report SAND2008-6212, equations 2.2 to 2.4."""
         a, b = self.n, x.size
         n, ours, mean = a + b, float(self.comoment[0, 0]), float(x.sum()) / b
         z = x - mean
@@ -105,7 +105,7 @@ class ArmRecord:
         )
 
     def _add_alone(self, x: np.ndarray) -> None:
-        """Values without controls."""
+        """Add values of an arm without controls."""
         n, total = x.size, self.n + x.size
         mean = float(x.sum()) / n
         centred = x - mean
@@ -115,7 +115,7 @@ class ArmRecord:
         self.n = total
 
     def _relative(self, values: np.ndarray) -> np.ndarray:
-        """Values over exp(offset), after moving the offset where they need it."""
+        """Return values over exp(offset), after raising the offset if necessary."""
         if self.arm.scale == "natural":
             return values
         positive = values[values > -np.inf]
@@ -139,20 +139,20 @@ class ArmRecord:
 
     @property
     def cost(self) -> float:
-        """Mean cost of a draw, failed ones included; the known one before any."""
+        """Mean cost of a draw, including failed ones; the known cost before any draw."""
         drawn = self.n + self.failed
         if drawn == 0:
             return math.nan if self.arm.cost is None else self.arm.cost
         return self.total_cost / drawn
 
     def coefficients(self) -> np.ndarray:
-        """Regression coefficients of the controls, (q,); zeros until they pay."""
+        """Return the regression coefficients (q,) of the controls; zeros with too few draws."""
         if not controls_pay(self.n, self.q):
             return self._no_coefficients
         return np.linalg.lstsq(self.comoment[1:, 1:], self.comoment[1:, 0], rcond=None)[0]
 
     def centre(self) -> float:
-        """Mean of the values over exp(offset), shifted by the controls."""
+        """Return the mean of the values over exp(offset), adjusted by the controls."""
         if self.q == 0:
             return float(self.mean[0])
         assert self.arm.control_means is not None
@@ -160,7 +160,7 @@ class ArmRecord:
         return float(self.mean[0] - self.coefficients() @ shift)
 
     def variance(self) -> float:
-        """Variance of a value over exp(2 offset), what the controls leave of it."""
+        """Return the residual variance of a value given the controls, over exp(2 offset)."""
         if self.n < 2:
             return math.nan
         c, df = self.comoment, self.n - 1
@@ -172,27 +172,27 @@ class ArmRecord:
         return max(left, 0.0) / df
 
     def relative_variance(self) -> float:
-        """Empirical variance over the squared mean."""
+        """Return the empirical variance over the squared mean."""
         centre = self.centre()
         return self.variance() / centre**2 if centre else math.inf
 
     def log_variance(self) -> float:
-        """Variance s^2 of the logarithms of positive values."""
+        """Return the variance s^2 of the logarithms of positive values."""
         return float(self._logs[2] / (self._logs[0] - 1)) if self._logs[0] > 1 else math.nan
 
     def surrogate(self) -> float:
-        """Relative variance of log-normal values with the same s^2 and share of zeros."""
+        """Return the relative variance of log-normal values with the same s^2 and share of zeros."""
         s2 = self.log_variance()
         if not s2 < 700.0:
             return math.inf
         return math.exp(s2) * self.n / self._logs[0] - 1.0
 
     def cautious_variance(self, common_mean: float) -> float:
-        """Variance to plan with.
+        """Return the variance used for planning.
 
-        On the natural scale the empirical one and the squared distance from the mean common to all arms:
-        an arm that has not yet shown its tail has a small variance and the wrong mean. On the log
-        scale, in units of the squared common mean, the larger of empirical and surrogate variance.
+        On the natural scale, this is the empirical variance plus the squared distance from the common mean,
+        because an arm whose tail has not been sampled yet has a small variance and a wrong mean. On the log
+        scale, it is the larger of empirical and surrogate variance, in units of the squared common mean.
         """
         if self.n < 2:
             return math.nan
@@ -201,10 +201,10 @@ class ArmRecord:
         return self.variance() + (self.centre() - common_mean) ** 2
 
     def careful_variance(self, common_mean: float) -> float:
-        """Upper confidence limit of :meth:`cautious_variance`, inf for fewer than two draws.
+        """Return an upper confidence limit of :meth:`cautious_variance`, inf for fewer than two draws.
 
-        What weights are made of: an arm that looks precise after few draws is most likely one that has
-        not yet shown its tail.
+        Weights are based on it, because an arm that looks precise after few draws is most likely one
+        whose tail has not been sampled yet.
         """
         if self.n < 2:
             return math.inf
@@ -219,7 +219,7 @@ class ArmRecord:
         return self.cautious_variance(common_mean) * upper_factor(self.n - 1)
 
     def copy(self) -> ArmRecord:
-        """An independent copy."""
+        """Return an independent copy."""
         out = ArmRecord.__new__(ArmRecord)
         out.__dict__.update(self.__dict__)
         for name in ("mean", "comoment", "_logs", "_high"):
@@ -227,14 +227,14 @@ class ArmRecord:
         return out
 
     def kurtosis(self) -> float:
-        """Fourth central moment over squared variance, on the log scale; nan if all values are equal."""
+        """Return the fourth central moment over squared variance (log scale); nan if all values are equal."""
         squares = float(self.comoment[0, 0])
         return self.n * float(self._high[1]) / squares**2 if squares > 0.0 else math.nan
 
     def reported_variance(self) -> float:
-        """Variance to report errors with, in the units of :meth:`cautious_variance`.
+        """Return the variance used for standard errors, in the units of :meth:`cautious_variance`.
 
-        On the log scale by :func:`amc_pymc.logweights.trusted_variance`.
+        On the log scale, it is that of :func:`amc_pymc.logweights.trusted_variance`.
         """
         if self.arm.scale == "natural" or self.n < 2:
             return self.variance()

@@ -1,4 +1,4 @@
-"""How much of a budget each round may spend, fixed before the first."""
+"""Budgets of rounds, fixed before the first round."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Plan:
     Attributes
     ----------
     sizes : tuple of float (R,)
-        Budget of each round, in units.
+        Budget of each round, in `unit`.
     unit : {"draws", "cost"}
     """
 
@@ -26,19 +26,19 @@ class Plan:
 def plan_rounds(
     total: float, first: float, unit: Literal["draws", "cost"], rounds: Literal["doubling"] | int
 ) -> Plan:
-    """A first round, then rounds that double, or that all have the same number of draws.
+    """Plan a first round, then rounds that double or that all have the same size.
 
-    The last round of a doubling plan takes what is left, a third of the budget or more.
+    The last round of a doubling plan takes the rest, at least a third of the budget.
 
     Parameters
     ----------
     total : float
         Whole budget.
     first : float
-        Of the first round, at most `total`.
+        Budget of the first round, at most `total`.
     unit : {"draws", "cost"}
     rounds : "doubling" or int
-        Number of draws of every round after the first.
+        An int is the budget of every round after the first.
 
     Examples
     --------

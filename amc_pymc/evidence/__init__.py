@@ -1,4 +1,4 @@
-"""Estimators of model evidence: a pilot run, and arms for a bandit made from what it found."""
+"""Estimators of the model evidence: a pilot run, and bandit arms built from its results."""
 
 from amc_pymc.evidence.arms import (
     GRADIENT_COST,
@@ -15,8 +15,8 @@ from amc_pymc.evidence.from_chains import BridgedChains, bridge_chains, missing_
 from amc_pymc.evidence.pilot import Pilot, explore, overlooked
 from amc_pymc.evidence.portfolio import ARMS, Portfolio, make_portfolio
 from amc_pymc.evidence.posterior import PosteriorDraws, posterior_draws
+from amc_pymc.evidence.recording_path import Highest, RecordingPath, collected
 from amc_pymc.evidence.settings import PilotSettings
-from amc_pymc.evidence.watch import Highest, Watch, collected
 
 __all__ = [
     "ARMS",
@@ -33,9 +33,9 @@ __all__ = [
     "Portfolio",
     "PosteriorDraws",
     "QuasiArm",
+    "RecordingPath",
     "SequentialArm",
     "Stage",
-    "Watch",
     "bridge",
     "bridge_chains",
     "bridge_draws",

@@ -1,7 +1,7 @@
-"""Unbiased estimators of the evidence, in the form that combinations of estimators take.
+"""Unbiased estimators of the evidence, as arms for combinations of estimators.
 
-Each has ``sample(n, rng)``, which returns n logarithms of estimates and what each cost, in units of one
-evaluation of the model; a gradient counts for two.
+Each has a method ``sample(n, rng)``, which returns the logarithms of n estimates and their costs in model
+evaluations; a gradient counts as two.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from amc_pymc.annealing import Ladder, anneal, sequential
 from amc_pymc.annealing.paths import Reference
-from amc_pymc.evidence.conditionals import Conditionals
+from amc_pymc.evidence.discrete_proposal import DiscreteProposal
 from amc_pymc.evidence.pilot import DEFENSIVE_SHARE, PriorPath
 from amc_pymc.importance import StudentTMixture, log_mixture_density, scrambled_points
 from amc_pymc.kernels import HMC, Kernel, Langevin, Path, RandomWalk
@@ -22,27 +22,28 @@ __all__ = ["GRADIENT_COST", "AnnealingArm", "ImportanceArm", "QuasiArm", "Sequen
 
 #: Cost of a gradient in evaluations.
 GRADIENT_COST = 2.0
-#: Particles that are annealed, or means of importance weights that are taken, at once.
+#: Number of particles annealed, or of importance sampling estimates computed, at once.
 _BLOCK = 1024
-#: Weights that one estimate of importance sampling is the mean of.
+#: Number of weights averaged in one importance sampling estimate.
 _FEW = 64
-#: Points of one randomised net.
+#: Number of points in a randomised net.
 _NET = 256
 
 
 class ImportanceArm:
-    r"""Importance sampling from a reference with a share of the prior.
+    r"""Importance sampling from a mixture of a reference and the prior.
 
     .. math:: w = \frac{p(x) L(x)}{(1 - s) q(x) + s\, p(x)}, \qquad x \sim (1 - s) q + s\, p
 
     (Hesterberg 1995, doi:10.1080/00401706.1995.10484303). No weight exceeds L / s. One estimate is the mean of
-    64 weights: single ones may be as small as they like, which says nothing of their mean.
+    64 weights, because single weights can be arbitrarily small even if their mean is not.
 
     Parameters
     ----------
     path : PriorPath
-    reference : StudentTMixture or Conditionals
+    reference : StudentTMixture or DiscreteProposal
     share : float
+        Share s of the prior.
     """
 
     scale: ClassVar[str] = "log"
@@ -51,13 +52,13 @@ class ImportanceArm:
     def __init__(
         self,
         path: PriorPath,
-        reference: StudentTMixture | Conditionals,
+        reference: StudentTMixture | DiscreteProposal,
         share: float = DEFENSIVE_SHARE,
     ):
         self.path, self.reference, self.share = path, reference, share
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Logarithms (n,) of mean weights, and costs."""
+        """Draw the logarithms (n,) of mean weights, and their costs."""
         means = []
         for i in range(0, n, _BLOCK):
             log_w, _ = self.weigh(min(_BLOCK, n - i) * _FEW, rng)
@@ -65,7 +66,7 @@ class ImportanceArm:
         return np.concatenate(means), np.full(n, self.cost)
 
     def weigh(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Log-weights (n,) and points (n, D), those from the prior among the others."""
+        """Draw log-weights (n,) and points (n, D), in random order."""
         k = int(rng.binomial(n, self.share)) if self.share > 0.0 else 0
         parts = []
         if k:
@@ -81,15 +82,15 @@ class ImportanceArm:
 class QuasiArm:
     """Importance sampling at randomised quasi-Monte Carlo points of the reference.
 
-    One estimate is the mean weight of a scrambled Sobol' net pushed through the reference and of a
-    few draws from the prior beside it, with weights as in :class:`ImportanceArm`.
+    One estimate is the mean weight of a scrambled Sobol' net, transformed to the reference, and of a
+    few prior draws, with weights as in :class:`ImportanceArm`.
 
     Parameters
     ----------
     path : PriorPath
     reference : StudentTMixture
     share : float
-        Of draws from the prior, rounded to a number of them.
+        Share of prior draws; their number is rounded.
     """
 
     scale: ClassVar[str] = "log"
@@ -101,7 +102,7 @@ class QuasiArm:
         self.cost = float(_NET + self.beside)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Logarithms (n,) of mean weights, and costs."""
+        """Draw the logarithms (n,) of mean weights, and their costs."""
         return np.array([self._one(rng) for _ in range(n)]), np.full(n, self.cost)
 
     def _one(self, rng: np.random.Generator) -> float:
@@ -118,20 +119,20 @@ class QuasiArm:
 class AnnealingArm:
     """Annealed importance sampling along a path, from its base.
 
-    One estimate is the mean weight of a few particles, which cost hardly more time than one.
+    One estimate is the mean weight of several particles, which take hardly more time than one.
 
     Parameters
     ----------
     path : Path
     base : PriorPath or Reference
-        What draws x_0: the prior, or the reference of a reference path.
+        Distribution of x_0: the prior, or the reference of a reference path.
     betas : array (T + 1,)
     kernel : Kernel
     ladder : Ladder
-        Frozen.
+        Frozen ladder.
     n_moves : int
     n_particles : int
-        Particles of one estimate.
+        Particles per estimate.
     """
 
     scale: ClassVar[str] = "log"
@@ -155,7 +156,7 @@ class AnnealingArm:
         self.cost = None if one is None else one * n_particles
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Logarithms (n,) of weights, and costs."""
+        """Draw the logarithms (n,) of mean weights, and their costs."""
         values, costs = [], []
         at_once = max(1, _BLOCK // self.n_particles)
         for i in range(0, n, at_once):
@@ -170,7 +171,7 @@ class AnnealingArm:
 
 
 class SequentialArm:
-    """Sequential Monte Carlo on a fixed schedule; one estimate takes a run of many particles.
+    """Sequential Monte Carlo on a fixed schedule; each estimate is a run of many particles.
 
     Parameters
     ----------
@@ -191,7 +192,7 @@ class SequentialArm:
         self.cost = None if one is None else one * n_particles
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Logarithms (n,) of estimates, and costs."""
+        """Draw the logarithms (n,) of estimates, and their costs."""
         values, costs = np.empty(n), np.empty(n)
         for i in range(n):
             x = draw_base(self.base, self.n_particles, rng)
@@ -204,12 +205,12 @@ class SequentialArm:
 
 
 def draw_base(base: PriorPath | Reference, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws (n, D) from a prior or a reference."""
+    """Draw points (n, D) from a prior or a reference."""
     return base.draw_prior(n, rng) if hasattr(base, "draw_prior") else base.sample(n, rng)
 
 
 def known_cost(kernel: Kernel, n_steps: int, n_moves: int) -> float | None:
-    """Cost of a particle that is moved `n_moves` times at each of `n_steps` temperatures, if fixed."""
+    """Return the cost of a particle moved `n_moves` times at each of `n_steps` temperatures; None if random."""
     if isinstance(kernel, HMC):
         per_move = GRADIENT_COST * kernel.n_leapfrog
     elif isinstance(kernel, Langevin):
@@ -223,9 +224,9 @@ def known_cost(kernel: Kernel, n_steps: int, n_moves: int) -> float | None:
 
 
 def _weights(
-    path: Path, reference: StudentTMixture | Conditionals, x: np.ndarray, share: float
+    path: Path, reference: StudentTMixture | DiscreteProposal, x: np.ndarray, share: float
 ) -> np.ndarray:
-    """Log-weights (P,) under the reference with a share of the prior."""
+    """Return the log-weights (P,) for the mixture of the reference and the prior as the proposal."""
     terms = path.values(x)
     log_g = log_mixture_density(reference.log_density(x), terms[0], share)
     joint = terms.sum(axis=0)

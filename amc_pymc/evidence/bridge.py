@@ -1,4 +1,4 @@
-"""Bridge sampling: the ratio of two normalising constants from draws of both ends, and its error."""
+"""Bridge sampling: ratio of two normalising constants from draws of both densities, and its error."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from scipy.special import log_expit, logsumexp
 
 __all__ = ["Bridge", "acceptance_ratio", "bridge", "variance_of_mean"]
 
-#: Nats by which the bridge is tilted towards either end to see whether the ends agree.
+#: Nats by which the bridge is tilted towards each end to test whether the ends agree.
 _TILT = 2.0
 
 
 class Bridge(NamedTuple):
-    """What draws of both ends of a path tell of the normalising constant Z of the upper one.
+    """Estimate of the normalising constant Z of the upper end of a path, from draws of both ends.
 
     Attributes
     ----------
     log_z : float
-        Natural logarithm of Z; -inf if no path of the lower end arrives.
+        Natural logarithm of Z; -inf if all works of the lower end are.
     variance : float
-        Of `log_z`, autocorrelation of the draws included.
+        Variance of `log_z`, including the autocorrelation of the draws.
     upper_variance : float
-        The part of it that comes from the draws of the upper end.
+        Part of the variance that is due to the draws of the upper end.
     overlap : float
-        Between 0 (the ends have nothing in common) and 1 (they are the same).
+        Between 0 (the two densities are disjoint) and 1 (they are equal).
     effective : float
-        Effective number of draws that the estimate rests on, at the end that has fewer.
+        Smaller effective sample size of the two ends.
     time : float
         Integrated autocorrelation time of the draws of the upper end, at least one.
     tension : float
-        Difference between the estimates that lean on the lower and on the upper end, in nats. Its expectation
-        is zero if the draws of the upper end are what they should be.
+        Difference in nats between estimates tilted towards the lower and the upper end. Its expectation is zero
+        if the draws of the upper end have the correct distribution.
     tension_error : float
-        Its standard error.
+        Standard error of `tension`.
     """
 
     log_z: float
@@ -52,9 +52,9 @@ class Bridge(NamedTuple):
 
 
 def bridge(forward: np.ndarray, backward: np.ndarray, *, copies: float = 1.0) -> Bridge:
-    r"""Optimal bridge between two ends, or Bennett's acceptance ratio of a path between them.
+    r"""Estimate log Z by the optimal bridge between two ends, or by Bennett's acceptance ratio along a path.
 
-    With works :math:`l = \log p(x) - \log q(x)` at :math:`n_q` draws from q and :math:`n_p` from p the
+    With works :math:`l = \log p(x) - \log q(x)` at :math:`n_q` draws from q and :math:`n_p` from p, the
     estimate solves
 
     .. math::
@@ -62,9 +62,9 @@ def bridge(forward: np.ndarray, backward: np.ndarray, *, copies: float = 1.0) ->
                       {\frac{1}{n_p} \sum_{x \sim p} 1 / (s_p e^{l} + s_q \hat Z)},
         \qquad s_p = \frac{n_p / \tau}{n_p / \tau + n_q}, \quad s_q = 1 - s_p,
 
-    the bridge of least error (Meng & Wong 1996). Of annealing runs between q and p the works are sums along the
-    path, and the same equation holds if the upward and the downward kernels are each other's reversal
-    (Bennett 1976; Crooks 2000). With :math:`h_q` and :math:`h_p` the summands, the variance of
+    which is the bridge with the smallest error (Meng & Wong 1996). For annealing runs between q and p, the works
+    are sums along the path, and the same equation holds if the upward and the downward kernels are each other's
+    reversal (Bennett 1976; Crooks 2000). With the summands :math:`h_q` and :math:`h_p`, the variance of
     :math:`\log \hat Z` is, to first order,
 
     .. math:: \frac{\operatorname{var}_q(h_q)}{n_q \operatorname{E}_q(h_q)^2}
@@ -77,10 +77,9 @@ def bridge(forward: np.ndarray, backward: np.ndarray, *, copies: float = 1.0) ->
     forward : array (n,)
         Works of independent runs from the lower end, whose density is normalised; -inf where p is zero.
     backward : array (C, N)
-        Works of runs from draws of the upper end, in chains, with the same sign: of the path as if
-        followed upwards. Finite.
+        Works of runs from draws of the upper end, in chains; finite, with the sign of the upward path.
     copies : float, default 1
-        Least autocorrelation time: the mean number of copies of a draw, for draws whose order says nothing.
+        Minimum autocorrelation time: the mean number of copies of each draw, for draws in random order.
 
     Returns
     -------
@@ -131,7 +130,7 @@ def bridge(forward: np.ndarray, backward: np.ndarray, *, copies: float = 1.0) ->
 
 
 def acceptance_ratio(forward: np.ndarray, backward: np.ndarray, share: float) -> float:
-    """Log Z from works of both ends; `share` is s_p, that of draws of the upper end, between 0 and 1.
+    """Solve for log Z from works of both ends; `share` is s_p, the weight of the upper end, between 0 and 1.
 
     Examples
     --------
@@ -153,14 +152,14 @@ def acceptance_ratio(forward: np.ndarray, backward: np.ndarray, share: float) ->
 
 
 def variance_of_mean(series: np.ndarray) -> tuple[float, float]:
-    r"""Variance of the mean of chains (C, N), and their integrated autocorrelation time.
+    r"""Estimate the variance of the mean of chains (C, N), and their integrated autocorrelation time.
 
     .. math:: \operatorname{var}(\bar h) = \tau\,\frac{\hat\sigma^2}{C N}, \qquad
         \tau = 1 + 2 \sum_t \rho_t
 
     by the initial monotone sequence of pairs of autocorrelations (Geyer 1992, doi:10.1214/ss/1177011137),
-    with the variance between chains counted (Vehtari, Gelman, Simpson, Carpenter & Bürkner 2021,
-    doi:10.1214/20-BA1221). A time below one, that of chains that swing, counts as one.
+    including the variance between chains (Vehtari, Gelman, Simpson, Carpenter & Bürkner 2021,
+    doi:10.1214/20-BA1221). A time below one, from antithetic chains, is set to one.
 
     Examples
     --------
@@ -190,7 +189,7 @@ def variance_of_mean(series: np.ndarray) -> tuple[float, float]:
 
 
 def _summands(works: np.ndarray, level: float, sign: float) -> np.ndarray:
-    """Summands of one end over their mean: of the lower one for sign 1, of the upper one for -1."""
+    """Return the summands of one end over their mean; the sign is 1 for the lower end and -1 for the upper."""
     logs = log_expit(sign * (works - level))
     return np.exp(logs - _log_mean(logs))
 
@@ -204,7 +203,7 @@ def _effective(weights: np.ndarray) -> float:
 
 
 def _variance(behind: np.ndarray, time: float) -> float:
-    """Variance of the mean of chains, with at least this autocorrelation time."""
+    """Return the variance of the mean of chains with an autocorrelation time of at least `time`."""
     found, own = variance_of_mean(behind)
     return found * max(time / own, 1.0)
 
@@ -212,7 +211,7 @@ def _variance(behind: np.ndarray, time: float) -> float:
 def _tension(
     forward: np.ndarray, backward: np.ndarray, level: float, time: float
 ) -> tuple[float, float]:
-    """Estimate that leans on the lower end less the one that leans on the upper end, and its error.
+    """Return the estimate tilted towards the lower end less that tilted towards the upper end, and its error.
 
     Any level k gives an estimate, log k + log E_q expit(l - log k) - log E_p expit(log k - l).
     """

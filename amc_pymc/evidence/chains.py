@@ -1,4 +1,4 @@
-"""Draws of the posterior from many short chains of Hamiltonian Monte Carlo, all moved at once."""
+"""Posterior draws from many short chains of Hamiltonian Monte Carlo, vectorised over chains."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ __all__ = ["ChainSettings", "Chains", "run_chains", "split_r_hat"]
 
 @dataclass(frozen=True)
 class ChainSettings:
-    """How chains are warmed up, and how long they are.
+    """Warm-up and length of the chains.
 
     Attributes
     ----------
     chains : int
-        C, all moved at once.
+        Number of chains C.
     warm_up : int
-        Moves of each chain in a round of warming up, after which scale and step size are set again.
+        Moves of each chain per warm-up round, after which scale and step size are updated.
     rounds : tuple of int
-        Least and largest number of such rounds.
+        Minimum and maximum number of warm-up rounds.
     draws : tuple of int
-        Least and largest number of draws of each chain that are kept.
+        Minimum and maximum number of draws kept per chain.
     r_hat : float
-        Chains are run longer while the worst coordinate has a larger one.
+        R-hat of the worst coordinate above which chains are extended.
     leapfrog : int
-        Most leapfrog steps of a trajectory.
+        Maximum number of leapfrog steps in a trajectory.
     dense : int
-        Largest number of dimensions in which chains are told of correlations.
+        Maximum number of dimensions with a dense mass matrix.
     drift : float
-        Standard errors by which the mean log density of two successive rounds may differ at the end of the
-        warming up.
+        Largest difference between the mean log densities of the last two warm-up rounds, in standard errors.
     """
 
     chains: int = 32
@@ -50,17 +49,17 @@ class ChainSettings:
 
 
 class Chains(NamedTuple):
-    """What came of running chains.
+    """Draws and diagnostics of the chains.
 
     Attributes
     ----------
     draws : array (C, N, D)
     r_hat : float
-        Largest one of the split chains, over the coordinates and the log density.
+        Largest split R-hat of the coordinates and the log density.
     gradients : int
-        What the chains took.
+        Number of gradient evaluations.
     leapfrog : int
-        Leapfrog steps of a trajectory.
+        Number of leapfrog steps in a trajectory.
     """
 
     draws: np.ndarray
@@ -72,17 +71,17 @@ class Chains(NamedTuple):
 def run_chains(
     path: Path, x: np.ndarray, rng: np.random.Generator, settings: ChainSettings | None = None
 ) -> Chains:
-    """Run chains at the end of a path, from points that are spread about it.
+    """Run chains at the end of a path, started from rough draws.
 
-    Trajectories are as long as it takes to cross a Gaussian of the scale that the last round has seen. Chains
-    run on, twice as long each time, while they disagree.
+    Trajectories are long enough to cross a Gaussian with the scale of the last warm-up round. The length of the
+    chains is doubled while R-hat is too large.
 
     Parameters
     ----------
     path : Path
-        Its end, at inverse temperature one, is drawn from.
+        Path whose end, at inverse temperature one, is sampled.
     x : array (P, D)
-        Rough draws, of positive density.
+        Rough draws with positive density.
     rng : numpy.random.Generator
     settings : ChainSettings, optional
 
@@ -126,7 +125,7 @@ def run_chains(
 
 
 def split_r_hat(draws: np.ndarray) -> float:
-    """Largest R-hat of the halves of chains (C, N, D) over the coordinates; inf if none of them moves.
+    """Return the largest split R-hat of chains (C, N, D) over the coordinates; inf if a coordinate never moves.
 
     Examples
     --------
@@ -155,7 +154,7 @@ def _tuned(
     settings: ChainSettings,
     rng: np.random.Generator,
 ) -> tuple[HMC, Tuning, Particles, int]:
-    """A kernel whose trajectories cross the posterior, its step size, and what finding it took."""
+    """Tune the trajectory length and step size of HMC; also return the particles and the gradients used."""
     spent = 0
     for _ in range(3):
         tuned = tune(kernel, path, particles, 1.0, rng, scale=scale, size=size, n_moves=4)
@@ -172,7 +171,7 @@ def _tuned(
 def _moved(
     path: Path, particles: Particles, kernel: HMC, tuning: Tuning, n: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, Particles]:
-    """Draws (C, n, D), log densities there (C, n), and the last particles."""
+    """Draw (C, n, D); also return the log densities (C, n) and the last particles."""
     draws = np.empty((len(particles.x), n, path.n_dim))
     heights = np.empty(draws.shape[:2])
     for i in range(n):
@@ -182,6 +181,6 @@ def _moved(
 
 
 def _mean(heights: np.ndarray) -> tuple[float, float]:
-    """Mean of chains (C, N), which are independent, and its standard error."""
+    """Return the mean of independent chains (C, N) and its standard error."""
     means = heights.mean(axis=1)
     return float(means.mean()), float(means.std(ddof=1)) / math.sqrt(len(means))

@@ -1,4 +1,4 @@
-"""Check what of the posterior a fitted mixture misses."""
+"""Check which parts of the posterior a fitted mixture misses."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from amc_pymc.evidence.joint import Joint, PriorPath
+from amc_pymc.evidence.recording_path import RecordingPath
 from amc_pymc.evidence.search import distinct_ends, finite, searched
 from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
-from amc_pymc.evidence.watch import Watch
 from amc_pymc.importance import (
     AdaptedMixture,
     StudentTMixture,
@@ -31,7 +31,7 @@ def missed_by(
     rng,
     settings: PilotSettings = DEFAULTS,
 ) -> tuple[float, np.ndarray]:
-    """Share of the posterior that a mixture misses, and points there; none if it is good enough."""
+    """Estimate the share of the posterior that a mixture misses; also return points where it is too low, if any."""
     uncovered, alone = _uncovered(joint, path, adapted, rng, settings)
     thin = _thin(rough, adapted, settings)
     return uncovered, np.concatenate([alone if uncovered >= settings.covered else alone[:0], thin])
@@ -44,9 +44,9 @@ def _uncovered(
     rng: np.random.Generator,
     settings: PilotSettings = DEFAULTS,
 ) -> tuple[float, np.ndarray]:
-    """Share of the posterior that only the prior's part of the proposal reaches, and points there."""
+    """Estimate the share of the posterior where the prior dominates the proposal; also return points there."""
     drawn = path.draw_prior(settings.checked, rng)
-    x = finite(drawn)  # the others are impossible
+    x = finite(drawn)  # other draws have density zero
     log_f = joint.log_density(x)
     log_prior, log_q = joint.log_prior(x), adapted.mixture.log_density(x)
     log_w = log_f - log_mixture_density(log_q, log_prior, DEFENSIVE_SHARE)
@@ -64,7 +64,7 @@ def _uncovered(
 def _thin(
     rough: Particles, adapted: AdaptedMixture, settings: PilotSettings = DEFAULTS
 ) -> np.ndarray:
-    """Those of some rough posterior draws where the proposal is far below the posterior."""
+    """Return the rough posterior draws at which the proposal is far below the posterior."""
     x, first = np.unique(rough.x, axis=0, return_index=True)
     log_f, log_prior = rough.terms.sum(axis=0)[first], rough.terms[0, first]
     log_q = adapted.mixture.log_density(x)
@@ -75,13 +75,13 @@ def _thin(
 
 def second_look(
     joint: Joint,
-    seen: Watch,
+    seen: RecordingPath,
     adapted: AdaptedMixture,
     laplace: StudentTMixture | None,
     rng: np.random.Generator,
     settings: PilotSettings = DEFAULTS,
 ) -> tuple[float, np.ndarray]:
-    """Log evidence of modes that a mixture does not cover, and these, by all points seen and new ones."""
+    """Search for modes that a mixture misses, from past and new points; return their log evidence and locations."""
     if adapted.log_mean == -math.inf:
         return -math.inf, np.empty((0, joint.n_dim))
     near = _scattered(seen, adapted.mixture, rng, settings)
@@ -101,7 +101,7 @@ def _scattered(
     rng: np.random.Generator,
     settings: PilotSettings = DEFAULTS,
 ) -> np.ndarray:
-    """Points about the components, each on a part of its scale or of the prior's, (n, D)."""
+    """Draw points (n, D) around the components, on a fraction of their scale or of that of the prior."""
     d = mixture.n_dim
     n = (
         settings.second
@@ -129,10 +129,10 @@ def search_again(
     rng: np.random.Generator,
     settings: PilotSettings = DEFAULTS,
 ) -> tuple[float, np.ndarray]:
-    """Log evidence of modes that are neither known nor covered, and these (M, D); none if negligible.
+    """Return the log evidence of modes that are neither known nor covered, and the modes (M, D); none if negligible.
 
-    Of the modes that searches find, those count where a weight would be large; what the region around them
-    holds where weights are large is estimated by importance sampling from Laplace's approximation.
+    Only modes with a large importance weight count. The mass of the region around them where weights are large is
+    estimated by importance sampling from the Laplace approximation.
     """
     none = -math.inf, np.empty((0, joint.n_dim))
     ends, values = searched(joint, starts)
@@ -160,14 +160,14 @@ def search_again(
 def heaviest(
     adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray, settings: PilotSettings = DEFAULTS
 ) -> np.ndarray:
-    """Those of some points where weights would be large."""
+    """Return the points with large importance weights, the largest first."""
     log_w = _log_weights(adapted, x, terms)
     order = np.argsort(-log_w)[: settings.starts]
     return x[order[log_w[order] > settings.thin]]
 
 
 def _log_weights(adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """Logarithms of weights over the evidence, under a mixture with its share of the prior."""
+    """Return log-weights less the log evidence, for the mixture with its share of the prior as the proposal."""
     log_q = adapted.mixture.log_density(x)
     log_f = terms.sum(axis=0)
     possible = log_f > -np.inf
@@ -178,7 +178,7 @@ def _log_weights(adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray) -> n
 
 
 def _unknown(known: StudentTMixture, x: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
-    """Indices of maxima that are none of the known ones."""
+    """Return the indices of maxima that are not known yet."""
     inverse = np.linalg.inv(known.choleskys)
     precisions = np.concatenate([inverse.transpose(0, 2, 1) @ inverse, -curvatures])
     first = np.zeros(known.components + len(x))

@@ -1,4 +1,4 @@
-"""How well draws from the prior stand in for what a fitted reference misses."""
+"""Effective number of prior draws in the regions that a fitted reference misses."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from amc_pymc.importance import log_mixture_density
 
 __all__ = ["effective_beside"]
 
-#: Prior draws that are looked at.
+#: Number of prior draws evaluated.
 _DRAWS = 4096
 
 
 def effective_beside(path: PriorPath, pilot: Pilot, rng: np.random.Generator) -> float:
-    """Effective number, of 4,096 prior draws, that carry what a fitted reference misses of the posterior.
+    """Return the effective number of 4,096 prior draws in the regions that a fitted reference misses.
 
-    Proposals of importance sampling hold a share of the prior. Where many prior draws reach what the mixture has
-    missed, weights there are even, and the error of importance sampling knows of it. Where few do, it may not.
+    Importance sampling proposals contain a share of the prior. If many prior draws reach the missed regions, the
+    weights there are even, and the standard error accounts for these regions. If few do, it may be too small.
 
     Returns
     -------
     float
-        Between 0 and 4,096; 0 where there is no mixture.
+        Between 0 and 4,096; 0 if there is no mixture.
     """
     if pilot.adapted is None:
         return 0.0

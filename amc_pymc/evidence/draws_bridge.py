@@ -1,4 +1,4 @@
-"""Evidence from draws of the posterior: a Gaussian fitted to one half of them, a bridge to the other."""
+"""Evidence from posterior draws by bridge sampling with a Gaussian fitted to the other half of the draws."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from amc_pymc.kernels import Kernel, Path, Tuning, scale_of, start, tune
 
 __all__ = ["Half", "Stage", "bridge_draws", "bridge_stage", "halves_of", "tension_of"]
 
-#: Annealing steps between the Gaussian and the posterior, one after the other.
+#: Possible numbers of annealing steps between the Gaussian and the posterior.
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-#: Steps over those that an error seen asks for, and over the last ones if that cannot be believed.
+#: Safety factor for the number of steps predicted from the last error, and the factor by which the number grows
+#: if that error is unreliable.
 _SPARE, _GROWTH = 1.2, 4
-#: Draws of a half that are annealed, and draws from its Gaussian.
+#: Number of draws of each half, and of draws from its Gaussian, that are annealed.
 _ANNEALED = 256
-#: Particles that step sizes are found with.
+#: Number of particles used to tune step sizes.
 _TUNED = 128
-#: Effective draws and overlap below which the error of a stage is not believed, and standard errors, and nats
-#: beside them, by which its halves may differ.
+#: Minimum effective sample size and overlap for a reliable error of a stage, and the largest difference between
+#: its halves in standard errors, plus nats.
 _FEWEST, _OVERLAP, _ERRORS, _APART = 25.0, 0.02, 4.0, 0.1
-#: Standard errors by which its ends may differ.
+#: Largest difference between the two ends in standard errors.
 _TENSE = 5.0
 
 
@@ -36,17 +37,17 @@ class Half(NamedTuple):
     Attributes
     ----------
     path : WhitenedPath
-        From the Gaussian to the posterior.
+        Path from the Gaussian to the posterior.
     z : array (C, N, D)
-        The draws, in coordinates of the path.
+        The draws in coordinates of the path.
     other : array (M, D)
         Some draws of the other half, for tuning.
     copies : float
-        Mean number of copies of a draw.
+        Mean number of copies of each draw.
     works : array (C, N)
-        Log density of the posterior, not normalised, less that of the Gaussian, at the draws.
+        Unnormalised log posterior less the log density of the Gaussian, at the draws.
     shared : float
-        Share of the variance of the works that the error of the fit explains.
+        Share of the variance of the works explained by the error of the fit.
     """
 
     path: WhitenedPath
@@ -58,7 +59,7 @@ class Half(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """Both halves bridged with the same number of annealing steps.
+    """Bridge estimates of both halves with the same number of annealing steps.
 
     Attributes
     ----------
@@ -66,11 +67,11 @@ class Stage(NamedTuple):
         Annealing steps T; 1 for the bridge without moves.
     halves : tuple of Bridge
     draws : int
-        Works from both ends of both halves.
+        Number of works from both ends of both halves.
     cost : int
-        Evaluations of the posterior, a gradient counting for two.
+        Evaluations of the posterior; a gradient counts as two.
     shared : float
-        Correlation of the errors that the posterior draws bring into the two halves, between 0 and 1.
+        Correlation, between 0 and 1, of the errors of the two halves that come from the posterior draws.
     """
 
     steps: int
@@ -81,7 +82,7 @@ class Stage(NamedTuple):
 
     @property
     def log_z(self) -> float:
-        """Mean of the halves."""
+        """Mean log Z of the two halves."""
         return 0.5 * (self.halves[0].log_z + self.halves[1].log_z)
 
     @property
@@ -93,38 +94,38 @@ class Stage(NamedTuple):
 
     @property
     def overlap(self) -> float:
-        """The smaller one."""
+        """Smaller overlap of the two halves."""
         return min(h.overlap for h in self.halves)
 
     @property
     def effective(self) -> float:
-        """Effective draws of the half that has fewer."""
+        """Smaller effective sample size of the two halves."""
         return min(h.effective for h in self.halves)
 
     @property
     def apart(self) -> float:
-        """Difference of the halves in nats."""
+        """Difference between the halves in nats."""
         a, b = self.halves
         return abs(a.log_z - b.log_z) if a.log_z > -math.inf < b.log_z else math.inf
 
     @property
     def agree(self) -> bool:
-        """Whether the halves differ by no more than their errors explain."""
+        """Whether the halves agree within their errors."""
         return self.apart <= _ERRORS * 2.0 * self.mcse + _APART
 
     @property
     def carried(self) -> bool:
-        """Whether enough draws carry the estimate for its error to mean something."""
+        """Whether overlap and effective sample size are large enough for a reliable error."""
         return self.effective >= _FEWEST and self.overlap >= _OVERLAP
 
     @property
     def believed(self) -> bool:
-        """Whether the error can be believed."""
+        """Whether the error is reliable."""
         return self.carried and self.agree
 
     @property
     def tension(self) -> tuple[float, float]:
-        """Mean difference between the ends, and its standard error."""
+        """Mean difference between the two ends, and its standard error."""
         a, b = self.halves
         return 0.5 * (a.tension + b.tension), 0.5 * math.hypot(a.tension_error, b.tension_error)
 
@@ -139,35 +140,34 @@ def bridge_draws(
     budget: Callable[[float], bool],
     report: Callable[[int], None] | None = None,
 ) -> list[Stage]:
-    r"""Bridge draws of the posterior, with as many annealing steps as the wanted error takes.
+    r"""Bridge posterior draws, with as many annealing steps as the target error requires.
 
-    The first half of every chain is bridged with a Gaussian fitted to the second half, and the other
-    way round; the estimate of log Z is the mean of both. Fitted to the draws that are bridged, the Gaussian
-    would be too close to them; halves that follow each other in time depend on each other less than
-    interleaved ones. The first stage evaluates the density at all draws and as many of the Gaussian. If its
-    error is too large, 256 draws of either end are moved along the path
-    :math:`q^{1-\beta} p^{\beta}` in T = 2, 4, ..., 512 steps.
+    The first half of every chain is bridged with a Gaussian fitted to the second half, and vice versa; the
+    estimate of log Z is the mean of both. A Gaussian fitted to the same draws would be too close to them, and
+    consecutive halves depend on each other less than interleaved ones. The first stage evaluates the density
+    at all draws and at as many draws from the Gaussian. If its error is too large, 256 draws from each end
+    are moved along the path :math:`q^{1-\beta} p^{\beta}` in T = 2, 4, ..., 512 steps.
 
     Parameters
     ----------
     joint : Path
-        From the prior to the posterior.
+        Path from the prior to the posterior.
     draws : array (C, N, D)
-        From the posterior, on the unconstrained scale: C chains in the order they were made.
+        Posterior draws of C chains on the unconstrained scale, in their original order.
     kernel : Kernel
-        Reversible.
+        Reversible kernel.
     rng : numpy.random.Generator
     target : float or None
-        Standard error of log Z to stop at.
+        Standard error of log Z at which to stop.
     budget : callable
-        Asked before each stage but the first whether its cost can be afforded.
+        Function that returns whether a cost is affordable; called before each stage but the first.
     report : callable, optional
-        Told the steps of each stage before it begins.
+        Function called with the number of steps before each stage.
 
     Returns
     -------
     list of Stage
-        The last one is the answer.
+        All stages; the last one is the final estimate.
     """
     halves = halves_of(joint, draws)
     stages: list[Stage] = []
@@ -188,10 +188,10 @@ def bridge_draws(
 
 
 def tension_of(stages: list[Stage]) -> float:
-    """Nats by which the ends differ, in the stage where it is clearest; 0 where errors explain it.
+    """Return the most significant difference in nats between the two ends over all stages; 0 if within its error.
 
-    An estimate that leans on the draws and one that leans on the Gaussian have the same expectation, unless the draws
-    are not from the posterior.
+    Estimates tilted towards the draws and towards the Gaussian have the same expectation if the draws are from the
+    posterior.
     """
     known = [s.tension for s in stages if 0.0 < s.tension[1] < math.inf]
     gap, error = max(known, key=lambda t: abs(t[0]) / t[1], default=(0.0, math.inf))
@@ -199,7 +199,7 @@ def tension_of(stages: list[Stage]) -> float:
 
 
 def halves_of(joint: Path, draws: np.ndarray) -> tuple[Half, Half]:
-    """First and second half of every chain (C, N, D), each with the Gaussian fitted to the other."""
+    """Split every chain (C, N, D) into halves, each with the Gaussian fitted to the other half."""
     middle, n_dim = draws.shape[1] // 2, draws.shape[2]
     parts = draws[:, :middle], draws[:, middle:]
     flat = draws.reshape(-1, n_dim)
@@ -218,12 +218,12 @@ def halves_of(joint: Path, draws: np.ndarray) -> tuple[Half, Half]:
 
 
 def _fitted(joint: Path, x: np.ndarray) -> WhitenedPath:
-    """Path from the Gaussian with the mean and the shrunk covariance of points (P, D)."""
+    """Return the path from the Gaussian with the mean and the shrunk covariance of points (P, D)."""
     return WhitenedPath(joint, x.mean(axis=0), scale_of(x, dense=True))
 
 
 def _explained(works: np.ndarray, z: np.ndarray, w: np.ndarray) -> float:
-    """Share of the variance of works at points with coordinates z, or w of the other fit."""
+    """Return the share of the variance of works due to errors of the fits, from coordinates z and w in both fits."""
     noise = 0.5 * float(np.var(0.5 * (np.vecdot(z, z) - np.vecdot(w, w))))
     variance = float(np.var(works))
     return min(noise / variance, 1.0) if variance > 0.0 else 1.0
@@ -236,13 +236,13 @@ def bridge_stage(
     tunings: tuple[Tuning, Tuning] | None,
     rng: np.random.Generator,
 ) -> Stage:
-    r"""Bridge both halves with so many annealing steps; `tunings` are needed beyond one.
+    r"""Bridge both halves with the same number of annealing steps; `tunings` are needed for more than one.
 
-    The draws of a half enter its own bridge and, by the fitted Gaussian, that of the other. Where the posterior
-    is close to Gaussian, works vary because of the errors of the two fits alone, the estimates are
-    bilinear in the errors of both halves, and their errors are the same. Where works vary for other reasons they
-    are independent. So the correlation is taken to be the share of the works' variance that the errors of a
-    fit explain, half the variance of the difference between the two fitted log densities.
+    The draws of a half enter its own bridge and, through the fitted Gaussian, that of the other. If the posterior
+    is close to Gaussian, works vary only because of the errors of the two fits, the estimates are
+    bilinear in the errors of both halves, and their errors are equal. If works vary for other reasons, the errors
+    are independent. The correlation is therefore estimated as the share of the variance of the works explained
+    by the error of a fit, which is half the variance of the difference between the two fitted log densities.
     """
     found, shares, n, cost = [], [], 0, 0
     for k, half in enumerate(halves):
@@ -258,7 +258,7 @@ def bridge_stage(
 
 
 def _at_once(half: Half, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
-    """Works of both ends without moves, and what they cost."""
+    """Compute the works of both ends without moves; also return the cost."""
     n = half.works.size
     return half.path.values(rng.standard_normal((n, half.path.n_dim)))[1], half.works, 2 * n
 
@@ -266,7 +266,7 @@ def _at_once(half: Half, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarr
 def _moved(
     half: Half, steps: int, kernel: Kernel, tuning: Tuning, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Works of annealing from both ends, and what they cost."""
+    """Compute the works of annealing from both ends; also return the cost."""
     betas, n_dim = np.linspace(0.0, 1.0, steps + 1), half.path.n_dim
     chosen = _thinned(half.z, _ANNEALED)
     z = chosen.reshape(-1, n_dim)
@@ -278,7 +278,7 @@ def _moved(
 
 
 class _Same(NamedTuple):
-    """One tuning for a whole path: the Gaussian and the posterior have the same scale."""
+    """The same tuning along the whole path, because the Gaussian and the posterior have the same scale."""
 
     tuning: Tuning
 
@@ -289,7 +289,7 @@ class _Same(NamedTuple):
 def _tuned(
     halves: tuple[Half, Half], kernel: Kernel, rng: np.random.Generator
 ) -> tuple[tuple[Tuning, Tuning], int]:
-    """Step sizes at the posterior, from draws that are not bridged, and what they cost."""
+    """Tune step sizes at the posterior with draws that are not bridged; also return the cost."""
     found, cost = [], 0
     for half in halves:
         particles = start(half.path, half.other, with_gradient=kernel.needs_gradient)
@@ -304,14 +304,14 @@ def _tuned(
 
 
 def _thinned(draws: np.ndarray, n: int) -> np.ndarray:
-    """About n draws (C, n / C, D), evenly spaced in all chains (C, N, D)."""
+    """Thin chains (C, N, D) evenly to about n draws (C, n / C, D)."""
     chains, length = draws.shape[:2]
     kept = min(max(-(-n // chains), 1), length)
     return draws[:, np.linspace(0, length - 1, kept).round().astype(int)]
 
 
 def _price(halves: tuple[Half, Half], steps: int) -> float:
-    """What a stage costs, about, with three gradients in a move."""
+    """Return the approximate cost of a stage, assuming three gradients per move."""
     n = sum(2 * _thinned(h.z, _ANNEALED)[:, :, 0].size for h in halves)
     return 6.0 * n * steps
 
@@ -319,13 +319,13 @@ def _price(halves: tuple[Half, Half], steps: int) -> float:
 def _affordable(
     steps: int, done: int, halves: tuple[Half, Half], budget: Callable[[float], bool]
 ) -> int:
-    """The most steps, more than were done and not more than are wanted, in the budget; 0 if there are none."""
+    """Return the largest affordable number of steps above `done` and at most `steps`; 0 if none is."""
     less = [s for s in STEPS if done < s <= steps]
     return next((s for s in reversed(less) if budget(_price(halves, s))), 0)
 
 
 def _next(stage: Stage, target: float | None, halves: tuple[Half, Half]) -> int:
-    """Steps of the next stage: those that the error seen asks for, if it can be believed."""
+    """Return the number of steps of the next stage, predicted from the last error if that is reliable."""
     if target is None or not stage.believed:
         return max(_GROWTH * stage.steps, 2 * _GROWTH)
     works = sum(2 * _thinned(h.z, _ANNEALED)[:, :, 0].size for h in halves)

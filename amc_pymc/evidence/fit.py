@@ -1,4 +1,4 @@
-"""Fit mixtures of Student t distributions to a posterior, and judge them."""
+"""Fit mixtures of Student t distributions to a posterior and assess them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from amc_pymc.evidence.conditionals import AdaptedConditionals, Conditionals
+from amc_pymc.evidence.discrete_proposal import AdaptedDiscreteProposal, DiscreteProposal
 from amc_pymc.evidence.joint import Joint, PriorPath
 from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
 from amc_pymc.importance import (
@@ -29,7 +29,7 @@ def adapted_to(
     settings: PilotSettings = DEFAULTS,
     rounds: int | None = None,
 ) -> AdaptedMixture:
-    """A mixture adapted by importance sampling; with one round it is only judged."""
+    """Adapt a mixture by importance sampling; with one round it is only assessed."""
     if rounds is None:
         rounds = settings.rounds if path.n_dim <= settings.many else settings.fewer_rounds
     return adapt_mixture(
@@ -53,7 +53,7 @@ def laplace_fit(
     rng: np.random.Generator,
     settings: PilotSettings = DEFAULTS,
 ) -> AdaptedMixture | None:
-    """Laplace's mixture, where the posterior is so close to it that nothing better need be fitted."""
+    """Return the Laplace mixture if it is close enough to the posterior to need no adaptation, else None."""
     important = important_part(mixture, settings)
     for dof in settings.laplace_dofs:
         other = StudentTMixture(important.weights, important.means, important.choleskys, dof)
@@ -68,7 +68,7 @@ def laplace_fit(
 def joined(
     rough: StudentTMixture, modes: StudentTMixture | None, settings: PilotSettings = DEFAULTS
 ) -> StudentTMixture:
-    """Half of the particles' mixture, half of the modes'."""
+    """Combine the mixtures of the particles and of the modes with equal weights."""
     if modes is None:
         return rough
     modes = important_part(modes, settings)
@@ -81,7 +81,7 @@ def joined(
 
 
 def widened(mixture: StudentTMixture, settings: PilotSettings = DEFAULTS) -> StudentTMixture:
-    """Each component once more, wider, for a share of its weight."""
+    """Add a wider copy of each component, with a share of its weight."""
     factor = 1.0 + settings.wider / math.sqrt(mixture.n_dim)
     return StudentTMixture(
         np.concatenate(
@@ -94,16 +94,16 @@ def widened(mixture: StudentTMixture, settings: PilotSettings = DEFAULTS) -> Stu
 
 
 def important_part(mixture: StudentTMixture, settings: PilotSettings = DEFAULTS) -> StudentTMixture:
-    """Without components of no weight."""
+    """Remove components of negligible weight."""
     keep = mixture.weights > mixture.weights.max() * math.exp(-settings.negligible)
     weights = mixture.weights[keep] / mixture.weights[keep].sum()
     return StudentTMixture(weights, mixture.means[keep], mixture.choleskys[keep], mixture.dof)
 
 
 def moment(
-    rough: Particles, mixture: StudentTMixture | Conditionals | None, share: float, log_z: float
+    rough: Particles, mixture: StudentTMixture | DiscreteProposal | None, share: float, log_z: float
 ) -> float:
-    """Second moment of weights over the square of their mean, from posterior draws: E[f / g] / Z."""
+    """Estimate the second moment of weights over their squared mean from posterior draws: E[f / g] / Z."""
     log_f, log_g = rough.terms.sum(axis=0), rough.terms[0]
     if mixture is not None:
         log_g = log_mixture_density(mixture.log_density(rough.x), log_g, share)
@@ -112,10 +112,10 @@ def moment(
 
 def best_share(
     rough: Particles,
-    adapted: AdaptedMixture | AdaptedConditionals,
+    adapted: AdaptedMixture | AdaptedDiscreteProposal,
     settings: PilotSettings = DEFAULTS,
 ) -> tuple[float, float]:
-    """Share of the prior beside the mixture, and relative variance of the weights."""
+    """Choose the share of the prior in the proposal; also return the relative variance of the weights."""
     usual, larger = (
         moment(rough, adapted.mixture, share, adapted.log_mean) - 1.0
         for share in (DEFENSIVE_SHARE, settings.larger_share)

@@ -1,4 +1,4 @@
-"""The evidence from chains of its own, where no fitted mixture will do."""
+"""Evidence from Markov chains, for posteriors that no fitted mixture approximates well enough."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from amc_pymc.kernels import Kernel, Path
 
 __all__ = ["BridgedChains", "bridge_chains", "missing_evidence"]
 
-#: Parts of the wanted error, whose squares add up to one, that are left to chains that differ and to the bridge.
+#: Fractions of the target error allotted to disagreement of chains and to the bridge; their squares sum to one.
 _OF_TARGET = (0.6, 0.8)
-#: R-hat of the chains that is believed.
+#: Largest acceptable R-hat of the chains.
 _R_HAT = 1.05
 
 
@@ -31,7 +31,7 @@ class BridgedChains(NamedTuple):
     ----------
     chains : Chains
     stages : list of Stage
-        The last one is the answer.
+        Stages of the bridge; the last one is the final estimate.
     """
 
     chains: Chains
@@ -44,12 +44,12 @@ class BridgedChains(NamedTuple):
 
     @property
     def mcse(self) -> float:
-        """Standard error of `log_z`, with what chains that do not quite agree may be off by."""
+        """Standard error of `log_z`, including a term for disagreement between chains."""
         return math.hypot(self.stages[-1].mcse, max(self.chains.r_hat - 1.0, 0.0))
 
     @property
     def cost(self) -> float:
-        """Evaluations, a gradient counting for two."""
+        """Evaluations; a gradient counts as two."""
         return 2.0 * self.chains.gradients + sum(float(s.cost) for s in self.stages)
 
     @property
@@ -59,11 +59,11 @@ class BridgedChains(NamedTuple):
 
     @property
     def believed(self) -> bool:
-        """Whether chains and bridge agree with themselves."""
+        """Whether the chains have mixed and the bridge is reliable."""
         return self.mixed and self.stages[-1].believed and tension_of(self.stages) == 0.0
 
     def answers(self, target: float | None, pilot: Pilot) -> bool:
-        """Whether this is an answer: believed, to the wanted error, and not less than what the pilot run saw."""
+        """Whether the result is reliable, meets the target, and is not below the estimate of the pilot run."""
         wanted = math.inf if target is None else target
         good = self.believed and self.mcse <= wanted
         return good and missing_evidence(self.log_z, self.mcse, pilot) == 0.0
@@ -84,15 +84,15 @@ def bridge_chains(
     Parameters
     ----------
     path : Path
-        From the prior to the posterior.
+        Path from the prior to the posterior.
     pilot : Pilot
     kernel : Kernel
-        Reversible; of the annealing between Gaussian and posterior.
+        Reversible kernel for annealing between Gaussian and posterior.
     rng : numpy.random.Generator
     target : float or None
-        Standard error of log Z to stop at.
+        Standard error of log Z at which to stop.
     budget : callable
-        Asked whether what a stage of annealing costs can be afforded.
+        Function that returns whether the cost of an annealing stage is affordable.
     settings : ChainSettings, optional
 
     Returns
@@ -109,10 +109,10 @@ def bridge_chains(
 
 
 def missing_evidence(log_z: float, mcse: float, pilot: Pilot) -> float:
-    """Nats by which a pilot run has found more than an estimate; 0 where errors explain it.
+    """Return by how many nats a pilot run exceeds an estimate of the log evidence; 0 if the errors explain it.
 
-    The climb starts at the prior and knows nothing of a fitted reference: what it finds and the estimate does not have
-    is missing from the reference. Less than the estimate it finds more often, where its moves were too few.
+    Annealing from the prior does not depend on a fitted reference, so evidence that only it finds is missing from the
+    reference. Lower values do not indicate a problem: they are common if the pilot run made too few moves.
     """
     if not math.isfinite(log_z):
         return 0.0

@@ -1,4 +1,4 @@
-"""Prior times likelihood of a path from the prior, and draws of the prior."""
+"""Joint density of a path from the prior to the posterior, and prior draws."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ __all__ = ["Joint", "PriorPath"]
 
 
 class PriorPath(Path, Protocol):
-    """A path from the prior to the posterior, with draws from the prior."""
+    """Path from the prior to the posterior that can draw from the prior."""
 
     def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws (n, D)."""
+        """Draw from the prior, (n, D)."""
 
 
 class Joint:
-    """Log of prior times likelihood, and how often it was evaluated.
+    """Log of prior times likelihood, with counters of its evaluations.
 
     Parameters
     ----------
     path : Path
-        From the prior to the posterior.
+        Path from the prior to the posterior.
 
     Attributes
     ----------
     evaluations, gradients : int
-        Points at which they were asked for.
+        Number of points at which densities and gradients were evaluated.
     """
 
     def __init__(self, path: Path):
@@ -39,33 +39,33 @@ class Joint:
 
     @property
     def n_dim(self) -> int:
-        """D."""
+        """Number of dimensions D."""
         return self._path.n_dim
 
     def terms(self, x: np.ndarray) -> np.ndarray:
-        """Log prior and log likelihood (2, P) at points (P, D)."""
+        """Evaluate log prior and log likelihood (2, P) at points (P, D)."""
         self.evaluations += len(x)
         return self._path.values(x)
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
-        """Their sum (P,)."""
+        """Evaluate log prior plus log likelihood (P,)."""
         terms = self.terms(x)
         self._last = x, terms[0]
         return terms.sum(axis=0)
 
     def log_prior(self, x: np.ndarray) -> np.ndarray:
-        """Log prior (P,), for nothing at the points of the last `log_density`."""
+        """Return the log prior (P,), cached for the points of the last `log_density`."""
         if self._last is not None and self._last[0] is x:
             return self._last[1]
         self.evaluations += len(x)
         return self._path.values(x)[0]
 
     def with_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log density (P,) and gradient (P, D)."""
+        """Evaluate log density (P,) and gradient (P, D)."""
         terms, gradients = self._path.gradients(x)
         self.gradients += len(x)
         return terms.sum(axis=0), gradients.sum(axis=0)
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
-        """Gradient (P, D)."""
+        """Evaluate the gradient (P, D) of the log density."""
         return self.with_gradient(x)[1]

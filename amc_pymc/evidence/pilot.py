@@ -1,4 +1,4 @@
-"""Look around before estimating: where the posterior is, how far from the prior, how many modes it has."""
+"""Pilot run before estimation: locate the posterior and its modes, and measure its distance from the prior."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import numpy as np
 from amc_pymc.annealing import Ladder, climb, cool
 from amc_pymc.evidence.agreement import error_of, less_than_climb
 from amc_pymc.evidence.check import heaviest, missed_by, search_again, second_look
-from amc_pymc.evidence.conditionals import Conditionals, adapt_conditionals
+from amc_pymc.evidence.discrete_proposal import DiscreteProposal, adapt_discrete_proposal
 from amc_pymc.evidence.fit import adapted_to, best_share, joined, laplace_fit, moment, widened
 from amc_pymc.evidence.joint import Joint, PriorPath
+from amc_pymc.evidence.recording_path import RecordingPath
 from amc_pymc.evidence.search import (
     finite,
     modes_and_mixture,
@@ -26,7 +27,6 @@ from amc_pymc.evidence.search import (
     spread,
 )
 from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
-from amc_pymc.evidence.watch import Watch
 from amc_pymc.importance import AdaptedMixture, StudentTMixture, choose_mixture
 from amc_pymc.kernels import DiscreteMetropolis, Kernel
 
@@ -34,7 +34,7 @@ __all__ = ["DEFENSIVE_SHARE", "Pilot", "PriorPath", "explore", "overlooked"]
 
 
 class Modes(NamedTuple):
-    """Modes (M, D), a mixture with a component at each, and their Laplace evidences (M,)."""
+    """Modes (M, D), a mixture with a component at each, and their log Laplace evidence (M,)."""
 
     mixture: StudentTMixture | None
     x: np.ndarray
@@ -42,7 +42,7 @@ class Modes(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A mixture, the modes it was made from, and what checks say that it misses."""
+    """Fitted mixture, the modes it was made from, and estimates of what it misses."""
 
     adapted: AdaptedMixture | None
     modes: Modes
@@ -52,35 +52,34 @@ class Fit(NamedTuple):
 
 @dataclass(frozen=True)
 class Pilot:
-    """What a pilot run found. Nothing of it enters an unbiased estimate but by being frozen.
+    """Results of a pilot run. They must be frozen before they are used in an unbiased estimate.
 
     Attributes
     ----------
     ladder : Ladder
-        Of the path from the prior.
+        Pilot run along the path from the prior.
     adapted : AdaptedMixture or None
-        A mixture fitted to the posterior; None where some coordinates are discrete.
+        A mixture fitted to the posterior; None if some coordinates are discrete.
     laplace : StudentTMixture or None
-        A component at each mode.
+        Mixture with a component at each mode.
     modes : array (M, D)
     mode_log_evidence : array (M,)
-        Laplace approximations.
+        Log evidence of each mode by the Laplace approximation.
     uncovered : float
-        Share of the posterior where the prior's tenth of the proposal is more than the mixture's nine
-        tenths: what the mixture has missed and prior draws have seen.
+        Share of the posterior where the prior part of the proposal (one tenth) exceeds the mixture part: regions
+        that the mixture misses and prior draws reach.
     evaluations, gradients : int
     share : float
-        Of the prior in proposals of importance sampling.
+        Share of the prior in importance sampling proposals.
     relative_variance : float
-        Expected of their weights.
+        Expected relative variance of the importance weights.
     missed : float
-        Log evidence of modes that a second look found and the mixture does not cover.
-    conditionals : Conditionals or None
-        Where some coordinates are discrete, a density that draws one after the other; the proposal of
-        importance sampling there.
+        Log evidence of modes that the second look found and the mixture does not cover.
+    discrete_proposal : DiscreteProposal or None
+        Proposal for importance sampling if some coordinates are discrete.
     unfit : bool
-        Whether no fitted mixture is close enough to the posterior for importance sampling to be trusted, or
-        the climb from the prior has found clearly more evidence than the mixture.
+        Whether no fitted mixture is close enough to the posterior for reliable importance sampling, or annealing
+        from the prior found significantly more evidence than the mixture.
     """
 
     ladder: Ladder
@@ -94,12 +93,12 @@ class Pilot:
     share: float = DEFENSIVE_SHARE
     relative_variance: float = math.inf
     missed: float = -math.inf
-    conditionals: Conditionals | None = None
+    discrete_proposal: DiscreteProposal | None = None
     unfit: bool = False
 
     @cached_property
     def reference(self) -> StudentTMixture | None:
-        """The fitted mixture, a part of it on a wider scale: posteriors have longer tails than fits."""
+        """Fitted mixture with a share on a wider scale, because posteriors have heavier tails than fits."""
         return None if self.adapted is None else widened(self.adapted.mixture)
 
 
@@ -115,11 +114,11 @@ def explore(
 ) -> Pilot:
     """Find the posterior, its modes, and a mixture close to it.
 
-    Particles climb from the prior to the posterior by adaptive sequential Monte Carlo and are then
-    cooled further, in search of narrow peaks. Where they end, and from prior draws, modes are
-    searched for; a mixture of Student t distributions at the modes and of the particles is then
-    adapted by importance sampling. Where coordinates are discrete, regressions of each on those before
-    it are fitted to the particles and adapted instead.
+    Particles are moved from the prior to the posterior by adaptive sequential Monte Carlo and then
+    cooled further to find narrow peaks. Searches for modes start from the particles and from prior
+    draws. A mixture of Student t distributions, fitted to the modes and the particles, is then adapted
+    by importance sampling. For discrete coordinates, regressions of each on the preceding ones are
+    fitted to the particles and adapted instead.
 
     Parameters
     ----------
@@ -128,12 +127,12 @@ def explore(
     rng : numpy.random.Generator
     settings : PilotSettings, optional
     fitted : bool
-        Whether to look for modes and to fit a mixture: not where coordinates are discrete.
+        Whether to search for modes and fit a mixture. Must be false if coordinates are discrete.
     chains : bool
-        Whether chains may give the answer. In many dimensions a shorter climb and Laplace's approximation are then
-        all that is tried.
+        Whether the evidence may be estimated from chains. In many dimensions, the pilot run is then limited to
+        fewer particles and the Laplace approximation.
     report : callable, optional
-        Called now and then.
+        Function called repeatedly to show progress.
 
     Returns
     -------
@@ -142,7 +141,7 @@ def explore(
     many = chains and path.n_dim > settings.most_fitted
     n = settings.few_particles if many else settings.particles
     x = _enough_draws(path, n, rng, settings)
-    seen = Watch(path)
+    seen = RecordingPath(path)
     ladder = climb(
         seen if fitted else path, x, kernel, rng,
         n_moves=settings.few_moves if many else settings.moves, n_particles=n, report=report,
@@ -191,13 +190,13 @@ def explore(
 
 def _starts(
     joint: Joint,
-    seen: Watch,
+    seen: RecordingPath,
     ladder: Ladder,
     cold: np.ndarray,
     rng: np.random.Generator,
     settings: PilotSettings,
 ) -> np.ndarray:
-    """Where searches for modes start (P, D): particles, prior draws, and the highest points seen."""
+    """Return starting points (P, D) of mode searches: particles, prior draws, and the highest points seen."""
     n = prior_searches(seen.n_dim, ladder.evaluations + ladder.gradients, settings)
     first = 2 * settings.starts
     sources = [
@@ -216,7 +215,7 @@ def _starts(
 def _few_starts(
     path: PriorPath, ladder: Ladder, rng: np.random.Generator, settings: PilotSettings
 ) -> np.ndarray:
-    """The same in many dimensions, where searches are dear."""
+    """Return starting points of mode searches in many dimensions, where searches are expensive."""
     n = settings.few_starts
     return np.concatenate(
         [spread(ladder.particles.x, 3 * n, rng), spread(path.draw_prior(4 * n, rng), n, rng)]
@@ -226,7 +225,7 @@ def _few_starts(
 def _laplace_only(
     joint: Joint, path: PriorPath, modes: Modes, rng: np.random.Generator, settings: PilotSettings
 ) -> Fit:
-    """Laplace's approximation, if it will do."""
+    """Return the Laplace approximation as the fit, if it is good enough."""
     adapted = None
     if modes.mixture is not None:
         adapted = laplace_fit(joint, path, modes.mixture, rng, settings)
@@ -235,14 +234,14 @@ def _laplace_only(
 
 def _mended(
     joint: Joint,
-    seen: Watch,
+    seen: RecordingPath,
     path: PriorPath,
     ladder: Ladder,
     modes: Modes,
     rng: np.random.Generator,
     settings: PilotSettings,
 ) -> Fit:
-    """A mixture that is adapted again as long as checks find that it misses something."""
+    """Fit a mixture and adapt it again as long as checks find that it misses something."""
     rough = ladder.particles
     adapted = None
     if modes.mixture is not None:
@@ -257,7 +256,7 @@ def _mended(
     current = choose_mixture(rough.x, None, rng, max_components=6)
     close = moment(rough, None, 1.0, ladder.log_z) < settings.close
     attempts = 1 if close else settings.attempts
-    # One attempt more is left for what the second look finds at the last one.
+    # One more attempt is left for what the second look finds in the last one.
     while adapted is None or (attempts >= 0 and len(missed)):
         attempts -= 1
         if len(missed):
@@ -272,24 +271,24 @@ def _mended(
 
 
 def overlooked(
-    seen: Watch, found: Pilot, rng: np.random.Generator, settings: PilotSettings = DEFAULTS
+    seen: RecordingPath, found: Pilot, rng: np.random.Generator, settings: PilotSettings = DEFAULTS
 ) -> float:
-    """Log evidence of modes that evaluations after a pilot run came across and it does not cover.
+    """Return the log evidence of modes that were seen after a pilot run and that it does not cover.
 
-    Searches start from the highest of these points, where they are far above the fitted mixture: mostly none,
-    and then nothing is evaluated.
+    Searches start from the highest recorded points whose density is far above the fitted mixture. Usually there
+    are no such points, and nothing is evaluated.
 
     Parameters
     ----------
-    seen : Watch
-        What evaluated the points.
+    seen : RecordingPath
+        Path with the recorded points.
     found : Pilot
     rng : numpy.random.Generator
 
     Returns
     -------
     float
-        -inf if there are none, or they hold less than a hundredth of the evidence.
+        -inf if there are no such modes, or they hold less than a hundredth of the evidence.
     """
     if found.adapted is None or found.adapted.log_mean == -math.inf:
         return -math.inf
@@ -301,7 +300,7 @@ def overlooked(
 
 
 def _unfit(adapted: AdaptedMixture | None, ladder: Ladder, settings: PilotSettings) -> bool:
-    """Whether weights under a mixture are hopeless, or tell less evidence than the climb from the prior."""
+    """Whether the weights of a mixture vary too much, or give less evidence than annealing from the prior."""
     if adapted is None or adapted.relative_variance > settings.unfit:
         return True
     return less_than_climb(adapted.log_mean, error_of(adapted), ladder) > 0.0
@@ -314,21 +313,21 @@ def _with_conditionals(
     rng: np.random.Generator,
     settings: PilotSettings = DEFAULTS,
 ) -> Pilot:
-    """A proposal for discrete coordinates beside what was found, if the kernel moves some."""
+    """Add a proposal for discrete coordinates to a pilot run, if the kernel moves some."""
     discrete = getattr(kernel, "discrete", kernel)
     if not isinstance(discrete, DiscreteMetropolis):
         return found
     rough = found.ladder.particles
-    adapted = adapt_conditionals(
+    adapted = adapt_discrete_proposal(
         path, rough.x, discrete.coordinates, discrete.states, rng, share=DEFENSIVE_SHARE
     )
     share, variance = best_share(rough, adapted, settings)
-    if share == DEFENSIVE_SHARE:  # rough draws know of what the last fit may have lost
+    if share == DEFENSIVE_SHARE:  # rough draws may cover regions that the last fit has lost
         seen = moment(rough, adapted.mixture, share, adapted.log_mean) - 1.0
         variance = max(variance, seen)
     return replace(
         found,
-        conditionals=adapted.mixture,
+        discrete_proposal=adapted.mixture,
         evaluations=found.evaluations + adapted.evaluations,
         share=share,
         relative_variance=variance,
@@ -338,7 +337,7 @@ def _with_conditionals(
 def _enough_draws(
     path: PriorPath, n: int, rng: np.random.Generator, settings: PilotSettings = DEFAULTS
 ) -> np.ndarray:
-    """Draws from the prior, n of them, or more where the likelihood is zero at most."""
+    """Draw n points from the prior, or more if the likelihood is zero at most of them."""
     x = path.draw_prior(n, rng)
     possible = np.count_nonzero(path.values(x)[1] > -np.inf)
     while possible < settings.possible * n and len(x) < settings.most_drawn * n:

@@ -1,4 +1,4 @@
-"""Which estimators are worth trying, after a pilot run."""
+"""Choice of estimators after a pilot run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from amc_pymc.kernels import Kernel
 
 __all__ = ["ARMS", "Portfolio", "make_portfolio"]
 
-#: Names of all arms, the order of the default portfolio.
+#: Names of all arms, in the order of the default portfolio.
 ARMS = (
     "importance_rqmc",
     "importance",
@@ -36,34 +36,34 @@ ARMS = (
     "ais_8000",
 )
 _FITTED = {"importance_rqmc", "importance", "ais_reference", "smc_reference"}
-#: Relative variance of weights up to which no annealing from the reference is tried.
+#: Relative variance of weights below which annealing from the reference is not tried.
 _GOOD = 3.0
-#: An arm is left out if it is expected to need this many times the cost of the best one, or if three
-#: of its draws would cost more than this share of the budget.
+#: An arm is left out if its expected cost is this many times that of the best one, or if three of its
+#: draws cost more than this share of the budget.
 _HOPELESS, _AFFORDABLE = 10.0, 0.5
-#: Draws that an arm is given at least before its variance is believed. Arms from the fitted reference are
-#: kept for fewer: what is expected of it may be wrong.
+#: Minimum number of draws for the expected cost of an arm. Arms that use the fitted reference need only three,
+#: because their predicted variance may be wrong.
 _LEAST_DRAWS = 30.0
-#: Relative variance of one weight beyond which importance sampling is not expected to work at all.
+#: Relative variance of a single weight above which importance sampling is not expected to work.
 _WILD = 1e3
 _SMC_MOVES, _SMC_PARTICLES = 3, (128, 1024)
-#: Runs of sequential Monte Carlo that a target is expected to take: so many particles each has.
+#: Number of sequential Monte Carlo runs planned to reach the target; sets the particles per run.
 _RUNS = 20
-#: Barrier crossed by one step of sequential Monte Carlo.
+#: Barrier crossed in one step of sequential Monte Carlo.
 _SMC_STEP = 0.7
 
 
 @dataclass
 class Portfolio:
-    """Arms to draw from, and what was said of those left out.
+    """Arms to draw from, and the reasons why others were left out.
 
     Attributes
     ----------
     arms : dict of str to arm
     left_out : dict of str to str
-        Names and reasons.
+        Reason for each arm left out.
     evaluations, gradients : int
-        Spent on pilot runs of paths from the reference.
+        Cost of pilot runs along paths from the reference.
     """
 
     arms: dict[str, Any] = field(default_factory=dict)
@@ -89,18 +89,18 @@ def make_portfolio(
     path : PriorPath
     pilot : Pilot
     kernel : Kernel
-        Of annealing arms.
+        Kernel of annealing arms.
     rng : numpy.random.Generator
-        For pilot runs along paths from the reference.
+        Generator for pilot runs along paths from the reference.
     names : sequence of str, optional
-        Arms to make, whatever the pilot says. By default all those that it does not show to be hopeless:
-        the cost of an arm times the variance expected of it (of annealing: from the barrier of the
-        path) to the target's precision, and at least thirty draws (three from a fitted reference), must
-        not be ten times what the best one needs, nor three of its draws half of the budget.
+        Arms to make regardless of the pilot run. By default, arms are left out if three draws cost more
+        than half of the budget, or if their expected cost is more than ten times that of the best one.
+        The expected cost is that of the draws needed for the target, given the expected variance (for
+        annealing: from the barrier of the path), and of at least 30 draws (3 with a fitted reference).
     target : float, optional
-        Error aimed at; tells how much there is to spend.
+        Target standard error of the log evidence.
     budget : float
-        Cost that may be spent.
+        Maximum cost.
 
     Returns
     -------
@@ -109,14 +109,14 @@ def make_portfolio(
     Raises
     ------
     ValueError
-        If a name is unknown, or needs a fitted reference where there is none.
+        If a name is unknown, or an arm needs a fitted reference and there is none.
     """
     out = Portfolio()
     chosen = ARMS if names is None else tuple(names)
     for name in chosen:
         if name not in ARMS:
             raise ValueError(f"arms must be among {', '.join(ARMS)}, got {name!r}.")
-        fitted = pilot.reference or (name == "importance" and pilot.conditionals)
+        fitted = pilot.reference or (name == "importance" and pilot.discrete_proposal)
         if names is not None and not fitted and name in _FITTED:
             raise ValueError(
                 f"arm {name!r} needs a reference fitted to continuous variables; use 'importance', 'smc' or "
@@ -141,7 +141,7 @@ def make_portfolio(
 
 
 def _reference_path(path, pilot, kernel, rng, out, chosen, forced) -> tuple[Any, Ladder] | None:
-    """The path from the fitted reference and a pilot run along it, where it may pay."""
+    """Return the path from the fitted reference and a pilot run along it, if annealing from it may be worthwhile."""
     wanted = {"ais_reference", "smc_reference"} & set(chosen)
     if pilot.adapted is None or not wanted:
         return None
@@ -164,9 +164,9 @@ def _reference_path(path, pilot, kernel, rng, out, chosen, forced) -> tuple[Any,
 def _arm(
     name, path, pilot: Pilot, kernel, reference, target
 ) -> tuple[Any, tuple[float, float]] | None:
-    """An arm, its expected cost times variance and the cost of one draw; None if it cannot be."""
-    if name == "importance" and pilot.conditionals is not None:
-        alone = ImportanceArm(path, pilot.conditionals, pilot.share)
+    """Make an arm; also return its expected cost times variance and the cost of a draw. None if not possible."""
+    if name == "importance" and pilot.discrete_proposal is not None:
+        alone = ImportanceArm(path, pilot.discrete_proposal, pilot.share)
         return alone, (_wild(pilot.relative_variance), alone.cost)
     if name in ("importance", "importance_rqmc"):
         if pilot.adapted is None or pilot.reference is None:
@@ -204,7 +204,7 @@ def _arm(
 
 
 def _particles(variance: float, target: float | None) -> int:
-    """Particles of a run: so many that the target takes a few runs."""
+    """Return the number of particles per run with which `_RUNS` runs reach the target."""
     least, most = _SMC_PARTICLES
     wanted = least if target is None else math.ceil(variance / (_RUNS * target**2))
     return min(max(wanted, least), most)
@@ -219,7 +219,7 @@ def _betas(schedule, n_steps: int, ladder: Ladder) -> np.ndarray:
 
 
 def _per_particle(kernel: Kernel, ladder: Ladder, n_steps: int, n_moves: int) -> float:
-    """Cost of a particle, from the pilot run where it is random."""
+    """Return the cost of a particle, estimated from the pilot run if it is random."""
     known = known_cost(kernel, n_steps, n_moves)
     if known is not None:
         return known
@@ -231,7 +231,7 @@ def _per_particle(kernel: Kernel, ladder: Ladder, n_steps: int, n_moves: int) ->
 def _screen(
     out: Portfolio, prices: dict[str, tuple[float, float]], target: float | None, budget: float
 ) -> None:
-    """Take out arms that are not expected to be of any use."""
+    """Remove arms with a hopeless expected cost."""
     precision = 0.0 if target is None else target**-2
     needs = {
         name: max(price * precision, (3.0 if name in _FITTED else _LEAST_DRAWS) * cost)

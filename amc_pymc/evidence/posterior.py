@@ -1,4 +1,4 @@
-"""Posterior draws of equal weight beside an estimate of the evidence."""
+"""Equally weighted posterior draws from an evidence run."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from amc_pymc.kernels import Kernel, Particles
 
 __all__ = ["PosteriorDraws", "posterior_draws"]
 
-#: Relative variance of weights up to which draws are taken from importance sampling.
+#: Largest relative variance of weights at which draws are taken from importance sampling.
 _USABLE = 20.0
-#: Weighted draws for each draw of equal weight, times one and the relative variance.
+#: Weighted draws per posterior draw, in multiples of one plus the relative variance.
 _WEIGHED = 1.5
-#: Share of the draws that must be different where weighted draws are resampled.
+#: Minimum share of distinct draws after resampling weighted draws.
 _DISTINCT = 0.75
-#: Correlation with where copies of a particle began at which they have moved enough, and the most moves made.
+#: Correlation with the starting points below which copies have moved enough, and the maximum number of moves.
 _MOVED, _MOST_MOVES = 0.3, 16
 
 
 class PosteriorDraws(NamedTuple):
-    """Draws of equal weight, copies of one point and descendants of one particle next to each other.
+    """Equally weighted draws; copies of a point and descendants of a particle are adjacent.
 
     Attributes
     ----------
     x : array (n, D)
-        Unconstrained.
+        Draws on the unconstrained scale.
     distinct : int
-        Different ones; of discrete variables alone, particles they descend from.
+        Number of distinct draws; if all variables are discrete, number of distinct ancestors.
     source : str
-        How they were made.
+        Description of the method that made the draws.
     """
 
     x: np.ndarray
@@ -52,29 +52,29 @@ def posterior_draws(
     *,
     discrete: np.ndarray | None = None,
 ) -> PosteriorDraws:
-    """Draw from the posterior, as a pilot run knows it.
+    """Draw from the posterior with the results of a pilot run.
 
-    Where importance weights under the fitted reference are even enough, so many draws are weighted that
-    hardly any must be taken more than once. Elsewhere the particles of the pilot run, which went by annealing from the
-    prior, are copied and moved at the posterior until the copies have left their common ancestor.
+    If importance weights under the fitted reference are even enough, enough weighted draws are made to resample
+    them with hardly any copies. Otherwise the particles of the pilot run, which were annealed from the prior, are
+    copied and moved by the kernel until the copies are nearly uncorrelated with their starting points.
 
     Parameters
     ----------
     path : PriorPath
     pilot : Pilot
     kernel : Kernel
-        That of the pilot run.
+        Kernel of the pilot run.
     n : int
         Number of draws.
     rng : numpy.random.Generator
     discrete : array of bool (D,), optional
-        Coordinates that are discrete.
+        Whether each coordinate is discrete.
 
     Returns
     -------
     PosteriorDraws
-        In an order in which the autocorrelation of a chain cut from them tells of copies: a sampler's diagnostics
-        such as ``az.ess`` do not take them for independent.
+        Copies are adjacent, so chains cut from the draws are autocorrelated, and diagnostics such as ``az.ess``
+        do not treat copies as independent.
     """
     found = _resampled(path, pilot, n, rng)
     return _moved(path, pilot, kernel, n, rng, discrete) if found is None else found
@@ -83,8 +83,8 @@ def posterior_draws(
 def _resampled(
     path: PriorPath, pilot: Pilot, n: int, rng: np.random.Generator
 ) -> PosteriorDraws | None:
-    """Draws by sampling importance resampling; None where too many would be copies."""
-    reference = pilot.reference or pilot.conditionals
+    """Draw by sampling importance resampling; None if too many draws would be copies."""
+    reference = pilot.reference or pilot.discrete_proposal
     if reference is None or not pilot.relative_variance < _USABLE:
         return None
     weighted = n * math.ceil(_WEIGHED * (1.0 + pilot.relative_variance))
@@ -108,7 +108,7 @@ def _moved(
     rng: np.random.Generator,
     discrete: np.ndarray | None,
 ) -> PosteriorDraws:
-    """Draws by moving copies of the particles of the pilot run."""
+    """Draw by moving copies of the particles of the pilot run."""
     ladder = pilot.ladder
     size = len(ladder.particles.x)
     ancestors = np.sort(rng.permutation(size)[np.arange(n) % size])
@@ -127,14 +127,14 @@ def _moved(
 
 
 def _different(particles: Particles, ancestors: np.ndarray, continuous: np.ndarray) -> int:
-    """Number of particles that are not copies."""
+    """Count the distinct particles."""
     if not continuous.any():
         return len(np.unique(ancestors))
     return len(np.unique(particles.x[:, continuous], axis=0))
 
 
 def _remembered(begin: np.ndarray, now: np.ndarray) -> float:
-    """Largest correlation of a coordinate with where it began; that of one that never varies is 0."""
+    """Return the largest correlation of a coordinate with its starting values; constant coordinates count as 0."""
     a, b = begin - begin.mean(axis=0), now - now.mean(axis=0)
     size = np.sqrt((a * a).sum(axis=0) * (b * b).sum(axis=0))
     return float(np.max((a * b).sum(axis=0) / np.where(size > 0.0, size, np.inf)))

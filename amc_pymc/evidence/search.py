@@ -1,4 +1,4 @@
-"""Search for modes: from points that are spread out, and by scanning for places that are too high."""
+"""Search for modes from dispersed points, and by scanning for unexpectedly high density."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = [
 
 
 def finite(x: np.ndarray) -> np.ndarray:
-    """Those of some points (P, D) that are finite."""
+    """Return the finite points among x (P, D)."""
     return x[np.isfinite(x).all(axis=1)]
 
 
 def spread(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Some points, far from each other: each next one is the furthest of those left."""
+    """Choose n points far from each other; each next one is the furthest from those chosen."""
     x = np.unique(finite(x), axis=0)
     if len(x) <= n:
         return x
@@ -52,7 +52,7 @@ def spread(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
 def modes_and_mixture(
     joint: Joint, starts: np.ndarray, settings: PilotSettings = DEFAULTS
 ) -> tuple[StudentTMixture | None, np.ndarray, np.ndarray]:
-    """Modes reached from the starts, the important ones as components, Laplace evidences of these."""
+    """Return a mixture with a component at each main mode found, these modes, and their log Laplace evidence."""
     none = None, np.empty((0, starts.shape[1])), np.empty(0)
     x, values, curvature = distinct_ends(joint, *searched(joint, starts), settings)
     if not len(x):
@@ -65,7 +65,7 @@ def modes_and_mixture(
 
 
 def searched(joint: Joint, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where searches ended, and values."""
+    """Maximise from the starts; return the end points of successful searches and their log densities."""
     found = maximise(joint.with_gradient, starts, max_iter=100)
     good = np.isfinite(found.values) & np.isfinite(found.x).all(axis=1)
     return found.x[good], found.values[good]
@@ -74,10 +74,10 @@ def searched(joint: Joint, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def distinct_ends(
     joint: Joint, x: np.ndarray, values: np.ndarray, settings: PilotSettings = DEFAULTS
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where searches ended, the highest first, with values and Hessians; few of those at one place.
+    """Return distinct end points of searches, the highest first, with log densities and Hessians.
 
-    Most searches end at the same modes. They are left out before their curvature is looked at, so that a
-    lower mode is not crowded out by those that found a higher one.
+    Most searches end at the same modes. Duplicates are removed before their Hessians are computed; they would
+    otherwise crowd out lower modes.
     """
     left = np.argsort(-values)
     kept: list[int] = []
@@ -97,7 +97,7 @@ def distinct_ends(
 
 
 def prior_searches(n_dim: int, spent: float, settings: PilotSettings = DEFAULTS) -> int:
-    """Number of searches from prior draws: as many as a part of what the climb has spent pays for."""
+    """Return the number of searches from prior draws, limited to a fraction of the cost of the pilot run."""
     affordable = settings.search_share * spent / (settings.search_cost * math.sqrt(n_dim))
     most = max(
         settings.most_searches // max(n_dim // settings.cheap_dimensions, 1), 2 * settings.starts
@@ -106,10 +106,10 @@ def prior_searches(n_dim: int, spent: float, settings: PilotSettings = DEFAULTS)
 
 
 def prior_summits(joint: Joint, x: np.ndarray, settings: PilotSettings = DEFAULTS) -> np.ndarray:
-    """Local maxima among points (P, D), the highest ones: those that are higher than their neighbours.
+    """Return the highest local maxima among points (P, D), that is, points higher than their neighbours.
 
-    A narrow mode far from a wide one is below the slopes of the wide one nearly everywhere, but the point closest to
-    it is higher than those around it.
+    A narrow mode far from a wide one is lower than the slopes of the wide one nearly everywhere, but the point
+    closest to it is higher than its neighbours.
     """
     x = finite(x)
     log_f = joint.log_density(x)
@@ -130,11 +130,11 @@ def scan(
     rng: np.random.Generator,
     settings: PilotSettings = DEFAULTS,
 ) -> np.ndarray:
-    """Points near modes where the density is far above its Gaussian approximation: another mode's.
+    """Return points near modes with a density far above the Gaussian approximation, which suggests another mode.
 
-    A narrow peak close to a wide mode is on no search's way up. Points are scattered about each mode
-    on a fraction of its scale, where those close to the peak are least rare. Half of those returned are
-    the highest above the approximation, half of them above a polynomial fitted to what it leaves.
+    Searches rarely end at a narrow peak close to a wide mode. Points are therefore scattered around each mode
+    on a fraction of its scale, where the chance to hit such a peak is largest. Half of the points returned
+    have the largest residuals from the approximation, half the largest ones from a polynomial fitted to these.
     """
     parts, residual, excess = [], [], []
     scanned = (
@@ -162,7 +162,7 @@ def scan(
 def _best_of_both(
     one: np.ndarray, other: np.ndarray, settings: PilotSettings = DEFAULTS
 ) -> np.ndarray:
-    """Indices of the largest of two kinds, each once."""
+    """Return the indices of the largest values of both arrays, without duplicates."""
     half = settings.starts // 2
     return np.union1d(np.argsort(-one)[:half], np.argsort(-other)[:half])
 
@@ -170,10 +170,10 @@ def _best_of_both(
 def _unexplained(
     z: np.ndarray, residual: np.ndarray, settings: PilotSettings = DEFAULTS
 ) -> np.ndarray:
-    """Residuals (n,) less a polynomial in the coordinates z (n, D), over their usual size.
+    """Subtract a polynomial in the coordinates z (n, D) from residuals (n,), and divide by their typical size.
 
-    A log density that is smooth but not quadratic has residuals that hide those of a peak. Points without
-    density have -inf; so have all where there are too few points for a fit.
+    The residuals of a smooth log density that is not quadratic can hide those of a peak. The result is -inf at
+    points of density zero, and everywhere if there are too few points for a fit.
     """
     good = np.flatnonzero(residual > -np.inf)
     out = np.full(len(z), -np.inf)
@@ -193,13 +193,13 @@ def _unexplained(
 
 
 def _polynomial(z: np.ndarray) -> np.ndarray:
-    """Powers of the coordinates and of the radius (n, 3 D + 2)."""
+    """Return powers of the coordinates and of the radius (n, 3 D + 2)."""
     squares = z * z
     radius = squares.mean(axis=1, keepdims=True)
     return np.hstack([np.ones_like(radius), squares, squares * z, squares**2, radius**2])
 
 
 def _log_volumes(mixture: StudentTMixture) -> np.ndarray:
-    """Logarithms of (2 pi)^(D/2) |S|^(1/2), (K,)."""
+    """Return the logarithms (K,) of (2 pi)^(D/2) |S|^(1/2)."""
     diagonals = np.diagonal(mixture.choleskys, axis1=1, axis2=2)
     return np.log(diagonals).sum(axis=1) + 0.5 * mixture.n_dim * math.log(2.0 * math.pi)

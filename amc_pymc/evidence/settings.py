@@ -1,4 +1,4 @@
-"""What a pilot run spends, and what it takes for enough."""
+"""Settings of a pilot run: effort and thresholds."""
 
 from __future__ import annotations
 
@@ -8,95 +8,95 @@ from dataclasses import dataclass
 
 __all__ = ["DEFENSIVE_SHARE", "PilotSettings"]
 
-#: Share of the prior in every fitted proposal: it bounds weights by ten times the largest likelihood.
+#: Share of the prior in every fitted proposal; it bounds weights by ten times the largest likelihood.
 DEFENSIVE_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class PilotSettings:
-    """Settings of a pilot run: the climb, the search for modes, the fit of a mixture and its check.
+    """Settings of a pilot run: annealing from the prior, search for modes, fit and check of a mixture.
 
     Attributes
     ----------
     particles, moves : int
-        Of the climb from the prior, and moves of each particle at each temperature.
+        Number of particles annealed from the prior, and moves of each at each temperature.
     few_particles, few_moves : int
-        The same where chains may give the answer and there are more than `most_fitted` dimensions.
+        The same if chains are allowed and there are more than `most_fitted` dimensions.
     most_fitted : int
-        Number of dimensions above which no mixture is fitted where chains may give the answer, unless
-        Laplace's approximation will do.
+        Number of dimensions above which, if chains are allowed, the only mixture tried is the Laplace
+        approximation.
     possible : float
-        Share of the particles that must begin where the likelihood is positive.
+        Minimum share of the particles that start with a positive likelihood.
     most_drawn : int
-        How many times the number of particles may be drawn from the prior to find them.
+        Maximum number of prior draws made to find them, as a multiple of the number of particles.
     starts : int
-        Searches from each source of starting points; from the prior twice, from particles three times as many.
+        Searches from each source of starting points: twice as many from the prior, three times from particles.
     few_starts : int
-        The same above `most_fitted` dimensions, where chains may give the answer.
+        The same if chains are allowed and there are more than `most_fitted` dimensions.
     modes : int
-        Most modes that are kept.
+        Maximum number of modes kept.
     search_share : float
-        What searches from prior draws may take, as a part of the gradients and evaluations of the climb.
+        Cost limit of searches from prior draws, as a fraction of the gradients and evaluations of the annealing.
     search_cost : float
-        Gradients that a search takes in one dimension; it grows with the root of their number.
+        Gradients per search in one dimension; the number grows with the square root of the dimension.
     most_searches : int
-        Most searches from prior draws, in up to `cheap_dimensions` dimensions; in inverse proportion to them in more.
+        Maximum number of searches from prior draws; inversely proportional to D above `cheap_dimensions`.
     cheap_dimensions : int
     prior_scanned : int
-        Prior draws whose local maxima are starts, in at most `prior_scanned_dimensions` dimensions.
+        Prior draws whose local maxima are starting points, in at most `prior_scanned_dimensions` dimensions.
     prior_scanned_dimensions : int
     neighbours : int
-        Nearest neighbours in each dimension that a local maximum must be higher than.
+        Number of nearest neighbours per dimension that a local maximum must exceed.
     same : float
-        Standard deviations within which two searches have ended at the same place.
+        Distance in standard deviations within which two searches count as ending at the same mode.
     scanned : int
-        Points scattered about modes, in up to `scanned_dimensions` dimensions; in proportion to them in more.
+        Number of points scattered around modes; proportional to D above `scanned_dimensions`.
     scanned_dimensions : int
     scan_scales : tuple of float
-        Fractions of the modes' scales on which they are scattered.
+        Scales of the scattered points, as fractions of those of the modes.
     scan_block : int
-        Points of these looked at together.
+        Number of scattered points evaluated at once.
     faint : float
-        Residual in nats that is noise beside what attracts a search.
+        Size in nats of residuals that count as noise in the scan.
     larger_share : float
-        Share of the prior that is tried beside a tenth.
+        Share of the prior in the proposal that is tried as an alternative to one tenth.
     gain : float
-        It is taken if the variance falls below this part.
+        Factor by which this share must reduce the variance to be used.
     close : float
-        Second moment of the likelihood over the prior below which a mixture need not cover every tail.
+        Second moment of the likelihood under the prior, over its squared mean, below which `attempts` is one.
     components : int
-        Most components of a mixture.
+        Maximum number of components of a mixture.
     enough, laplace_enough : float
-        Relative variance at which a mixture is good enough, and at which Laplace's need not be adapted.
+        Relative variance at which a mixture is good enough, and at which a Laplace mixture is not adapted.
     laplace_dofs : tuple of float
-        Degrees of freedom that Laplace's mixture is tried with: many dimensions need many.
+        Degrees of freedom tried for the Laplace mixture; many dimensions need many.
     laplace_hopeless : float
-        Relative variance at the first of these beyond which the others are not tried.
+        Relative variance above which no further degrees of freedom are tried.
     rounds, fewer_rounds, many : int
-        Rounds of adaptation, and of those where fits are dear because there are more than `many` dimensions.
+        Rounds of adaptation, and rounds in more than `many` dimensions, where fits are expensive.
     negligible : float
-        Modes whose Laplace evidence is this many nats below the largest one are left out.
+        Gap in nats to the largest Laplace evidence beyond which modes are ignored.
     wide_share, wider : float
-        Share of the reference on a wider scale, which is 1 + `wider` over the root of D times as wide.
+        Share of the reference on a wider scale, which is 1 + `wider` / sqrt(D) times as wide.
     unfit : float
-        Relative variance of weights beyond which a mixture is not trusted on its own.
+        Relative variance of weights above which a mixture is not trusted on its own.
     thin : float
-        Logarithm of posterior over proposal beyond which the proposal is too thin.
+        Log ratio of posterior to proposal above which the proposal is too low.
     checked : int
-        Prior draws by which a mixture is checked.
+        Number of prior draws used to check a mixture.
     covered : float
         Share of the posterior that a mixture may miss.
     attempts : int
-        How often a mixture is mended.
+        Maximum number of refits of a mixture that misses something.
     second : int
-        Points scattered about the components of the mixture in a second look, in up to `scanned_dimensions`
-        dimensions.
+        Number of points scattered around the components in the second look; proportional to D above
+        `scanned_dimensions`.
     second_scales : tuple of float
-        Range of their scales.
+        Range of the scales of these points.
     second_prior : float
-        Share of them that are prior draws moved towards the components.
+        Share of these points that are prior draws moved towards the components.
     weighed, weighed_least : int
-        Draws by which the mass of modes that a second look finds is estimated: for each dimension, and at least.
+        Draws used to estimate the mass of modes found by the second look: per dimension, and at least.
     """
 
     particles: int = 512
@@ -148,5 +148,5 @@ class PilotSettings:
     weighed_least: int = 1000
 
 
-#: The settings of all runs but those that say otherwise.
+#: Default settings.
 DEFAULTS = PilotSettings()

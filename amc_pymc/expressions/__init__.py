@@ -1,4 +1,4 @@
-"""Scalar expressions that are differentiated and printed as compiled code."""
+"""Scalar expressions, which can be differentiated and printed as LLVM code."""
 
 from amc_pymc.expressions.families import Families, Family, beside_parameters
 from amc_pymc.expressions.graph import GROUP, LOCAL, ROW, Graph, Node

@@ -1,9 +1,9 @@
 """Vectors of coefficients that are functions of parameters, as one expression and a table.
 
-In ``X @ (tau * scale * z)`` each column of data is multiplied by an expression of its own. All of
-them have the same form: they differ in constants and in the entries of parameters that they read.
-One expression, in which columns of a table stand for what differs, says them all, so that the source
-printed for a model does not grow with the number of its coefficients.
+In ``X @ (tau * scale * z)`` each column of data is multiplied by an expression of its own. All have
+the same form: they differ in constants and in the entries of parameters that they read. One expression
+represents them all, with columns of a table for what differs, so the code printed for a model does not
+grow with the number of its coefficients.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from amc_pymc.expressions.graph import Graph
 
 __all__ = ["DERIVED", "Families", "Family", "beside_parameters"]
 
-#: Name of the array that holds coefficients while expressions are made.
+#: Name of the array that holds coefficients while expressions are built.
 DERIVED = "derived"
 
 
@@ -28,7 +28,7 @@ class Family:
     Attributes
     ----------
     expression : int
-        Node whose leaves ``column`` are columns of the table.
+        Node whose ``column`` leaves are columns of the table.
     table : (n, C) array
     first : int
         Position of the first coefficient among all of them.
@@ -40,7 +40,7 @@ class Family:
 
 
 class Families:
-    """Coefficients of a graph, family after family.
+    """Coefficients of a graph, grouped into families.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class Families:
         return sum(len(f.table) for f in self.all)
 
     def add(self, nodes: Sequence[int]) -> int | None:
-        """Position of the first of some coefficients; None if their forms differ."""
+        """Add coefficients and return the position of the first; None if their forms differ."""
         key = tuple(nodes)
         if key not in self._known:
             common = _Common(self.graph, len(key))
@@ -84,7 +84,7 @@ class Families:
 
 
 class _Common:
-    """The form that some expressions have in common, and a column for each thing that differs."""
+    """Common form of some expressions, with a column for each difference."""
 
     def __init__(self, graph: Graph, size: int):
         self.graph, self.size = graph, size
@@ -92,7 +92,7 @@ class _Common:
         self._known: dict[tuple[int, ...], int | None] = {}
 
     def of(self, nodes: tuple[int, ...]) -> int | None:
-        """The node of the common form, or None."""
+        """Return the node of the common form, or None."""
         if nodes not in self._known:
             self._known[nodes] = self._form(nodes)
         return self._known[nodes]
@@ -127,7 +127,7 @@ class _Common:
 
 
 def beside_parameters(graph: Graph, nodes: Sequence[int], size: int) -> list[int]:
-    """Nodes whose coefficients stand in ``eta``, after its ``size`` parameters."""
+    """Return nodes that read coefficients from ``eta``, after its ``size`` parameters."""
     change = {}
     for n in graph.leaves(nodes, "dot"):
         name, first, columns = graph.nodes[n].value

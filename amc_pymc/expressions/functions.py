@@ -1,8 +1,8 @@
-"""The operations of expressions: on arrays, and as functions that printed code calls.
+"""Operations of expressions, on arrays and as functions that printed code calls.
 
 Digamma, trigamma and tetragamma shift their argument above 12 and use the asymptotic series of
-Abramowitz & Stegun (1964), 6.3.18, 6.4.11 and 6.4.14; error below 1e-14 (1 + |value|) for x > 0, nan
-for others.
+Abramowitz & Stegun (1964), 6.3.18, 6.4.11 and 6.4.14. The error is below 1e-14 (1 + |value|) for
+x > 0; other arguments give nan.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from amc_pymc.jit import njit
 
 __all__ = ["ARRAY", "CALLED"]
 
-#: Without branches and calls a processor computes several at once.
+#: For functions without branches and calls, which can be vectorised.
 _branch_free = njit(cache=True, error_model="numpy", fastmath={"contract"}, forceinline=True)
 
 
 @intrinsic
 def _bits(typingctx, x):
-    """The 64 bits of a float as an integer."""
+    """Return the 64 bits of a float as an integer."""
 
     def codegen(context, builder, signature, args):
         return builder.bitcast(args[0], ir.IntType(64))
@@ -36,7 +36,7 @@ def _bits(typingctx, x):
 
 @intrinsic
 def _float(typingctx, bits):
-    """The float of 64 bits."""
+    """Return the float with these 64 bits."""
 
     def codegen(context, builder, signature, args):
         return builder.bitcast(args[0], ir.DoubleType())
@@ -46,7 +46,7 @@ def _float(typingctx, bits):
 
 @intrinsic
 def select(typingctx, condition, yes, no):
-    """Yes or no by a truth value, both of them computed: no branch."""
+    """Return ``yes`` or ``no`` by a truth value without a branch: both are computed."""
     if not isinstance(condition, types.Boolean):
         return None
 
@@ -62,9 +62,9 @@ def select(typingctx, condition, yes, no):
 
 _LOG2_E = 1.4426950408889634
 _LOG_2 = 0.6931471805599453
-#: log 2 in two parts, the first with trailing zeros.
+#: log 2 as a sum of two parts, the first with trailing zero bits.
 _LOG_2_HIGH, _LOG_2_LOW = 0.6931471803691238, 1.9082149292705877e-10
-#: Added to a float below 2^51, its last bits are the nearest integer.
+#: Number whose sum with a float below 2^51 has the nearest integer in its last bits.
 _ROUND = 6755399441055744.0
 _ONE_BITS = 0x3FF0000000000000
 _ROOT_HALF_BITS = 0x3FE6A09E667F3BCD
@@ -72,9 +72,9 @@ _ROOT_HALF_BITS = 0x3FE6A09E667F3BCD
 
 @_branch_free
 def exp(x):
-    """exp(x) = 2^n exp(r) with |r| <= log(2) / 2 and Taylor's series; error below 3e-16.
+    """Return exp(x) = 2^n exp(r) with |r| <= log(2) / 2 by Taylor series; error below 3e-16.
 
-    It is 0 up to -708 and infinite from 709 on.
+    It is 0 for x <= -708 and infinite for x >= 709.
     """
     bounded = min(max(x, -708.0), 709.0)
     t = bounded * _LOG2_E + _ROUND
@@ -101,7 +101,7 @@ def exp(x):
 
 @_branch_free
 def _log_near_one(f):
-    """log(1 + f) for f in [-0.3, 0.42], by the series of atanh; error below 2e-16."""
+    """Return log(1 + f) for f in [-0.3, 0.42], by the series of atanh; error below 2e-16."""
     s = f / (2.0 + f)
     z = s * s
     p = 2 / 21
@@ -120,7 +120,7 @@ def _log_near_one(f):
 
 @_branch_free
 def log(x):
-    """log(x); numbers below 1e-307 count as 0."""
+    """Return log(x); numbers below 1e-307 are treated as 0."""
     bits = _bits(x)
     shifted = bits - _ROOT_HALF_BITS
     n = shifted >> 52
@@ -132,13 +132,13 @@ def log(x):
 
 @_branch_free
 def sigmoid(x):
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     return 1.0 / (1.0 + exp(-x))
 
 
 @_branch_free
 def softplus(x):
-    """log(1 + exp(x))."""
+    """Return log(1 + exp(x))."""
     e = exp(-abs(x))
     large = e > 0.41421356237309503
     near = select(large, (e - 1.0) * 0.5, e)
@@ -147,7 +147,7 @@ def softplus(x):
 
 @njit(cache=True, error_model="numpy")
 def log1mexp(x):
-    """log(1 - exp(x)) for x < 0 (Maechler 2012)."""
+    """Return log(1 - exp(x)) for x < 0 (Maechler 2012)."""
     if x > -0.6931471805599453:
         return math.log(-math.expm1(x))
     return math.log1p(-math.exp(x))
@@ -155,7 +155,7 @@ def log1mexp(x):
 
 @njit(cache=True, error_model="numpy")
 def digamma(x):
-    """First derivative of log Gamma."""
+    """Return the first derivative of log Gamma."""
     shift = 0.0
     while x < 12.0:
         if x <= 0.0:
@@ -171,7 +171,7 @@ def digamma(x):
 
 @njit(cache=True, error_model="numpy")
 def trigamma(x):
-    """Second derivative of log Gamma."""
+    """Return the second derivative of log Gamma."""
     shift = 0.0
     while x < 12.0:
         if x <= 0.0:
@@ -187,7 +187,7 @@ def trigamma(x):
 
 @njit(cache=True, error_model="numpy")
 def tetragamma(x):
-    """Third derivative of log Gamma."""
+    """Return the third derivative of log Gamma."""
     shift = 0.0
     while x < 12.0:
         if x <= 0.0:
@@ -201,9 +201,10 @@ def tetragamma(x):
 
 @njit(cache=True, error_model="numpy")
 def erfcx(x):
-    """exp(x^2) erfc(x).
+    """Return exp(x^2) erfc(x).
 
-    Below 25 the product itself; above, terms of the asymptotic series (Abramowitz & Stegun 7.1.23).
+    It is computed as the product below 25, and by the asymptotic series (Abramowitz & Stegun 7.1.23)
+    above.
     """
     if x < 25.0:
         return math.exp(x * x) * math.erfc(x)
@@ -214,15 +215,15 @@ def erfcx(x):
 
 @njit(cache=True, error_model="numpy")
 def sign(x):
-    """-1, 0 or 1; nan of nan."""
+    """Return -1, 0 or 1; nan for nan."""
     return select(x > 0.0, 1.0, select(x < 0.0, -1.0, x))
 
 
 @njit(cache=True, error_model="numpy")
 def bessel_ie(order, x):
-    """exp(-|x|) times the modified Bessel function of the first kind, of order 0 or 1.
+    """Return exp(-|x|) times the modified Bessel function of the first kind, of order 0 or 1.
 
-    Power series up to 30, asymptotic series beyond (Abramowitz & Stegun 9.6.10 and 9.7.1).
+    Power series for |x| <= 30, asymptotic series beyond (Abramowitz & Stegun 9.6.10 and 9.7.1).
     """
     size = abs(x)
     sign = -1.0 if order == 1 and x < 0.0 else 1.0
@@ -244,7 +245,7 @@ def bessel_ie(order, x):
     return sign * total / math.sqrt(6.283185307179586 * size)
 
 
-#: What each operation does, by NumPy and SciPy, on arrays that broadcast.
+#: NumPy and SciPy implementations of the operations, on arrays that broadcast.
 ARRAY = {
     "add": np.add,
     "sub": np.subtract,
@@ -311,7 +312,7 @@ ARRAY = {
 }
 
 _compiled = njit(cache=True, error_model="numpy")
-#: Functions that printed code calls; Numba compiles them once, when the first model needs them.
+#: Functions that printed code calls; Numba compiles each once, when the first model needs it.
 CALLED = {
     "exp": exp,
     "log": log,

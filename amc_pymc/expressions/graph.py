@@ -1,9 +1,9 @@
-"""Scalar expressions: a graph of numbers, its derivatives, and what it depends on.
+"""Graphs of scalar expressions, their derivatives and their dependencies.
 
-A row's log-likelihood is one number made of the row's data, parameters and the local effects of its
-group. Written as a graph of scalar operations it can be differentiated and printed as source code
-(:mod:`amc_pymc.expressions.source`). Equal expressions are one node, so a derivative shares what it
-can with the value.
+A row's log-likelihood is one number computed from the row's data, parameters and the local effects of
+its group. As a graph of scalar operations it can be differentiated and printed as code
+(:mod:`amc_pymc.expressions.printer`). Equal expressions are one node, so a derivative shares
+subexpressions with the value.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from amc_pymc.expressions.functions import ARRAY
 
 __all__ = ["GROUP", "LOCAL", "ROW", "Graph", "Node"]
 
-#: What a node depends on besides parameters: the row's data, the group's data, local effects.
+#: Flags of dependencies besides parameters: the row's data, the group's data, local effects.
 ROW, GROUP, LOCAL = 1, 2, 4
 
 _FLOAT, _INTEGER, _BOOLEAN = "f", "i", "b"
 
 
 class Node(NamedTuple):
-    """One operation.
+    """An operation or a leaf.
 
-    ``args`` are numbers of other nodes, ``value`` what leaves hold: a constant's number, an array's
-    name, a column. ``kind`` is "f", "i" or "b" for float, integer or truth value.
+    ``args`` are numbers of other nodes, ``value`` is the content of a leaf: a constant's number, an
+    array's name, a column. ``kind`` is "f", "i" or "b" for float, integer or truth value.
     """
 
     op: str
@@ -84,7 +84,7 @@ _TRUTH = {*_COMPARISONS, "and", "or", "xor", "not", "isnan", "isinf"}
 
 @dataclass
 class Graph:
-    """A growing set of nodes, each known by its number.
+    """A set of nodes, identified by their numbers.
 
     Examples
     --------
@@ -104,7 +104,7 @@ class Graph:
     # --- building -------------------------------------------------------------------------------
 
     def const(self, value) -> int:
-        """A number; its kind is that of the Python value."""
+        """Add a constant, whose kind is that of the Python value."""
         if isinstance(value, bool):
             return self._add(Node("const", (), value, _BOOLEAN))
         if isinstance(value, int):
@@ -114,15 +114,15 @@ class Graph:
         return self._add(Node("const", (), value.hex() if value == value else "nan", _FLOAT))
 
     def leaf(self, op: str, value, kind: str = _FLOAT) -> int:
-        """A leaf: ``column``, ``group``, ``local`` or ``dot``."""
+        """Add a leaf: ``column``, ``group``, ``local`` or ``dot``."""
         return self._add(Node(op, (), value, kind))
 
     def entry(self, array: str, position: int) -> int:
-        """The entry of an array of parameters at a position, which is an integer node."""
+        """Add the entry of an array of parameters at a position, which is an integer node."""
         return self._add(Node("entry", (position,), array, _FLOAT))
 
     def make(self, op: str, *args: int) -> int:
-        """An operation on nodes, simplified where that is plain."""
+        """Add an operation on nodes, simplified where this is easy."""
         simple = self._simplified(op, args)
         if simple is not None:
             return simple
@@ -140,14 +140,14 @@ class Graph:
         return self._add(Node(op, tuple(args), None, kind))
 
     def number(self, node: int):
-        """The value of a constant node, else None."""
+        """Return the value of a constant node, else None."""
         n = self.nodes[node]
         if n.op != "const":
             return None
         return float.fromhex(n.value) if isinstance(n.value, str) else n.value
 
     def sum(self, nodes: Sequence[int]) -> int:
-        """Sum of nodes; 0 for none."""
+        """Add the sum of nodes; 0 if there are none."""
         total = self.const(0.0)
         for n in nodes:
             total = self.make("add", total, n)
@@ -178,11 +178,11 @@ class Graph:
     # --- reading --------------------------------------------------------------------------------
 
     def depends(self, node: int) -> int:
-        """Which of ``ROW``, ``GROUP``, ``LOCAL`` a node depends on, added up."""
+        """Return the sum of the flags ``ROW``, ``GROUP`` and ``LOCAL`` that apply to a node."""
         return self._depends[node]
 
     def upstream(self, nodes: Sequence[int]) -> list[int]:
-        """Everything that some nodes are made from, themselves included, arguments first."""
+        """Return nodes and all their ancestors, arguments first."""
         seen: set[int] = set()
         stack = list(nodes)
         while stack:
@@ -193,11 +193,11 @@ class Graph:
         return sorted(seen)  # arguments have smaller numbers
 
     def leaves(self, nodes: Sequence[int], op: str) -> list[int]:
-        """Nodes of one operation upstream of some nodes."""
+        """Return the nodes of one operation upstream of some nodes."""
         return [n for n in self.upstream(nodes) if self.nodes[n].op == op]
 
     def replaced(self, nodes: Sequence[int], change: dict[int, int]) -> list[int]:
-        """Nodes with others in the place of some of their inputs."""
+        """Return nodes in which some ancestors are replaced."""
         memo: dict[int, int] = {}
         for n in self.upstream(nodes):
             if n in change:
@@ -216,14 +216,14 @@ class Graph:
     # --- derivatives ----------------------------------------------------------------------------
 
     def partial(self, node: int, leaf: int) -> int:
-        """Derivative of a node with respect to a leaf."""
+        """Return the derivative of a node with respect to a leaf."""
         one = self.const(1.0)
         return self._forward(node, lambda n: one if n == leaf else None)
 
     def directional(self, node: int, array: str, direction: str) -> int:
-        """Derivative of a node along a direction of an array of parameters.
+        """Return the derivative of a node along a direction of an array of parameters.
 
-        Entries of ``direction`` stand where those of ``array`` stood; other leaves are constant.
+        Entries of ``direction`` are the derivatives of those of ``array``; other leaves are constant.
         """
 
         def tangent(n: int) -> int | None:
@@ -237,9 +237,9 @@ class Graph:
         return self._forward(node, tangent)
 
     def displaced(self, node: int, dim: int, offset: int) -> int:
-        """Derivative of a node along a displacement of the row's data.
+        """Return the derivative of a node along a displacement of the row's data.
 
-        Columns c < ``dim`` move by the column c + ``offset``, others by none. Products with
+        Columns c < ``dim`` move by the column c + ``offset``, others do not move. Products with
         parameters move by products of the columns c + ``offset``, which must be zero for c >= ``dim``.
         """
 
@@ -257,7 +257,7 @@ class Graph:
         return self._forward(node, tangent)
 
     def _forward(self, node: int, tangent: Callable[[int], int | None]) -> int:
-        """Forward mode: ``tangent`` gives the derivative of leaves, None where that is zero."""
+        """Differentiate in forward mode; ``tangent`` gives the derivative of leaves, None if zero."""
         out: dict[int, int | None] = {}
         for n in self.upstream([node]):
             out[n] = tangent(n)
@@ -270,7 +270,7 @@ class Graph:
         return self.const(0.0) if found_slope is None else found_slope
 
     def _tangent(self, n: int, slopes: Sequence[int | None]) -> int | None:
-        """Derivative of an operation from those of its arguments."""
+        """Return the derivative of an operation from those of its arguments."""
         node = self.nodes[n]
         if node.op in _CHOICES:
             return self._chosen_tangent(node, slopes)
@@ -282,7 +282,7 @@ class Graph:
         return self.sum(terms) if terms else None
 
     def _chosen_tangent(self, node: Node, slopes: Sequence[int | None]) -> int | None:
-        """The derivative of what is chosen; that of the other may be infinite."""
+        """Select the derivative of the chosen argument, because that of the other may be infinite."""
         if node.op == "switch":
             condition = node.args[0]
         else:
@@ -303,10 +303,10 @@ class Graph:
         local: Sequence = (),
         **arrays: np.ndarray,
     ) -> list[np.ndarray]:
-        """Values of nodes by NumPy.
+        """Evaluate nodes with NumPy.
 
         Columns of rows and groups and local effects are numbers or arrays that broadcast; arrays of
-        parameters go by name.
+        parameters are passed by name.
         """
         sources = {"column": row, "group": group, "local": local}
         values: dict[int, Any] = {}
@@ -334,7 +334,7 @@ class Graph:
 
 
 def _as_number(value):
-    """Truth values count as 0 and 1."""
+    """Convert truth values to 0 and 1."""
     value = np.asarray(value)
     return value.astype(np.int64) if value.dtype.kind == "b" else value
 
@@ -387,7 +387,7 @@ def _simple_switch(g: Graph, args, numbers) -> int | None:
         return yes if numbers[0] else no
     if yes == no:
         return yes
-    # f(a) or f(b) is f(a or b): one evaluation instead of two.
+    # switch(c, f(a), f(b)) is f(switch(c, a, b)): one evaluation instead of two.
     left, right = g.nodes[yes], g.nodes[no]
     if left.op != right.op or left.op in _LEAVES or left.op == "entry" or left.op == "switch":
         return None
@@ -400,7 +400,7 @@ def _simple_switch(g: Graph, args, numbers) -> int | None:
 
 
 def _simple_comparison(op: str) -> Callable:
-    """A probability lies between 0 and 1."""
+    """Return a rule that knows that a sigmoid lies between 0 and 1."""
 
     def rule(g: Graph, args, numbers) -> int | None:
         if g.nodes[args[0]].op == "sigmoid" and numbers[1] == {"ge": 0, "le": 1}[op]:
@@ -470,7 +470,7 @@ _SIMPLE: dict[str, Callable[[Graph, tuple, list], int | None]] = {
 
 
 def _derivative(g: Graph, node: Node, number: int, k: int) -> int | None:
-    """Derivative of an operation by its k-th argument; None where it is zero."""
+    """Return the derivative of an operation with respect to its k-th argument; None if zero."""
     if node.op in _FLAT:
         return None
     try:
@@ -480,9 +480,9 @@ def _derivative(g: Graph, node: Node, number: int, k: int) -> int | None:
     return rule(g, node.args, number, k)
 
 
-#: Operations that are constant but for jumps; ``held`` is the identity, taken as a constant.
+#: Piecewise constant operations; ``held`` is the identity, treated as a constant.
 _FLAT = {*_TRUTH, "held", "sign", "floor", "ceil", "int", "floordiv"}
-#: Operations that choose between their last two arguments, and when they take the first of them.
+#: Operations that choose between their last two arguments, and the comparison that selects the first.
 _CHOICES = {"switch": "", "maximum": "ge", "minimum": "le"}
 _TWO_OVER_ROOT_PI = 2.0 / math.sqrt(math.pi)
 
@@ -537,7 +537,7 @@ def _log1mexp_rule(g, args, y, k):
 
 
 def _over_root(inside: Callable, sign: float = 1.0):
-    """1 / sqrt(...)."""
+    """Return the rule of a derivative sign / sqrt(inside)."""
 
     def rule(g, args, y, k):
         square = g.make("mul", args[0], args[0])
@@ -556,7 +556,7 @@ def _bessel_i0e_rule(g, args, y, k):
 
 
 def _bessel_i1e_rule(g, args, y, k):
-    """I_0e(x) - I_1e(x) (1 / x + sign x), which is 1/2 at 0."""
+    """Return I_0e(x) - I_1e(x) (1 / x + sign x), which is 1/2 at 0."""
     zero = g.make("eq", args[0], g.const(0.0))
     ratio = g.make("div", y, g.make("switch", zero, g.const(1.0), args[0]))
     ratio = g.make("switch", zero, g.const(0.5), ratio)

@@ -1,9 +1,9 @@
-"""Derivatives of rows by leaves, scattered into those by eta.
+"""Conversion of derivatives of rows with respect to leaves into derivatives with respect to eta.
 
-*Leaves* of a row are entries of eta and products of columns of data with consecutive ones. What a
-model has printed begins with a description of them: the numbers of entries, of products and of
-columns, where products are described, and for each of these the first entry, their number and where
-the columns are listed.
+*Leaves* of a row are entries of eta and dot products of columns of data with consecutive entries. The
+program of a model begins with their description: the numbers of entries, products and columns, and the
+place where products are described, each by its first entry, its number of entries and the place of its
+list of columns.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ __all__ = [
     "leaves_of",
 ]
 
-#: Where the loops find the description.
+#: Places of the description in the program.
 N_ENTRIES, N_DOTS, N_COLUMNS, DOTS_AT = 0, 1, 2, 3
-#: Numbers that describe a product.
+#: Number of integers that describe a product.
 _WIDTH = 3
 
 _compiled = njit(cache=True, error_model="numpy")
-#: Sums over rows may be taken in any order, which lets a processor add several at once.
+#: For sums over rows, which may be reordered to allow vectorisation.
 _in_any_order = njit(cache=True, error_model="numpy", fastmath={"contract", "nsz", "reassoc"})
 
 
 def leaves_of(graph: Graph, output: int) -> tuple[list[int], list[int]]:
-    """Entries of eta that an expression reads, and its products with consecutive entries."""
+    """Return the entries of eta that an expression reads, and its products with consecutive entries."""
     entries = [n for n in graph.leaves([output], "entry") if graph.nodes[n].value == "eta"]
     return entries, graph.leaves([output], "dot")
 
 
 def derivatives_by(graph: Graph, output: int, leaves: Sequence[int]) -> list[int]:
-    """First derivatives by some leaves, and behind them the lower triangle of second ones."""
+    """Return first derivatives with respect to leaves, then the lower triangle of second ones."""
     first = [graph.partial(output, n) for n in leaves]
     second = [graph.partial(first[a], leaves[b]) for a in range(len(leaves)) for b in range(a + 1)]
     return first + second
 
 
 def described_dots(graph: Graph, dots: Sequence[int], begin: int) -> list[int]:
-    """Products as the loops read them, if their description begins there."""
+    """Return the description of products, which starts at the place ``begin``."""
     found = [graph.nodes[n].value for n in dots]
     out: list[int] = []
     columns: list[int] = []
@@ -59,14 +59,14 @@ def described_dots(graph: Graph, dots: Sequence[int], begin: int) -> list[int]:
 
 @_compiled
 def product(program, b):
-    """First entry of product b, how many, and where its columns are listed."""
+    """Return the first entry of product b, their number, and the place of its list of columns."""
     place = program[DOTS_AT] + b * _WIDTH
     return program[place], program[place + 1], program[place + 2]
 
 
 @_in_any_order
 def add_gradient(program, slopes, at, block, n, out):
-    """Add derivatives of n rows by leaves, ``slopes`` (L, n), to a gradient by eta."""
+    """Add derivatives of n rows with respect to leaves, ``slopes`` (L, n), to a gradient in eta."""
     n_entries = program[N_ENTRIES]
     for a in range(n_entries):
         for j in range(n):
@@ -83,10 +83,10 @@ def add_gradient(program, slopes, at, block, n, out):
 
 @_compiled
 def add_hessian(program, curves, at, block, n, work, same, other):
-    """Add second derivatives of n rows by leaves, ``curves`` (L (L + 1) / 2, n), to those by eta.
+    """Add second derivatives with respect to leaves, ``curves`` (L (L + 1) / 2, n), to those in eta.
 
-    Those by one leaf go to ``same``, those by two of them to ``other``, whose transpose is to be
-    added. ``work`` is room for n numbers.
+    Those for one leaf go to ``same``, those for two leaves to ``other``, whose transpose has yet to be
+    added. ``work`` is a buffer for n numbers.
     """
     t = 0
     for a in range(program[N_ENTRIES] + program[N_DOTS]):
@@ -106,7 +106,7 @@ def add_transposed(same, other):
 
 @_in_any_order
 def _add_pair(program, c, at, block, n, a, b, work, out):
-    """Add second derivatives of n rows by leaves a and b <= a to a Hessian by eta."""
+    """Add second derivatives with respect to leaves a and b <= a to a Hessian in eta."""
     n_entries = program[N_ENTRIES]
     if a < n_entries:
         for j in range(n):
@@ -122,7 +122,7 @@ def _add_pair(program, c, at, block, n, a, b, work, out):
                 out[row, at[b, j]] += work[j]
             continue
         first2, size2, columns2 = product(program, b - n_entries)
-        # Of one product with itself the lower triangle is enough.
+        # For a product with itself the lower triangle is enough.
         for i in range(k + 1 if a == b else size2):
             column = program[columns2 + i]
             s = 0.0
@@ -135,7 +135,7 @@ def _add_pair(program, c, at, block, n, a, b, work, out):
 
 @_compiled
 def along_leaves(program, du, at, block, j, out):
-    """Write how the leaves of row j change along a direction of eta."""
+    """Write the derivatives of the leaves of row j along a direction of eta."""
     n_entries = program[N_ENTRIES]
     for a in range(n_entries):
         out[a] = du[at[a, j]]

@@ -1,7 +1,7 @@
-"""LLVM code as machine code: functions by name, kept on disk.
+"""Compilation of printed LLVM code, with a cache on disk.
 
-Printed functions take pointers and integers and return nothing. The numbers' functions that they call
-(:mod:`amc_pymc.expressions.functions`) are those that Numba compiles, and are inlined.
+Printed functions take pointers and integers and return nothing. The scalar functions that they call
+(:mod:`amc_pymc.expressions.functions`) are compiled by Numba and inlined.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ from amc_pymc.jit import kernel_folder, source_digest
 __all__ = ["Printed", "call", "function_name"]
 
 _log = logging.getLogger("amc_pymc")
-#: What names of printed functions begin with; a hash takes its place in the process.
+#: Prefix of the names of printed functions, which is replaced by a hash in the process.
 _PREFIX = "amc."
-#: What names of numbers' functions begin with.
+#: Prefix of the names of scalar functions.
 _CALLED_PREFIX = "amc_pymc.number."
 
-#: Libraries by the hash of their code; never dropped, since addresses are handed out.
+#: Libraries by the hash of their code; never dropped, because addresses in them are in use.
 _libraries: dict[str, Any] = {}
 
 
 def function_name(name: str, called: bool = False) -> str:
-    """Name in LLVM of a printed function, or of a number's function that is called."""
+    """Return the LLVM name of a printed function, or of a scalar function that it calls."""
     return (_CALLED_PREFIX if called else _PREFIX) + name
 
 
 @dataclass(frozen=True)
 class Printed:
-    """Functions of a model, and what the loops that call them need to know.
+    """Printed functions of a model, with the constants that loops need to call them.
 
     Attributes
     ----------
     text : str
         LLVM code of the functions.
     layout : tuple of int or str
-        Numbers, and names of functions in the places of their addresses.
+        Numbers, and names of functions in place of their addresses.
     table : tuple of tuple of float
-        Constants of the model beside the code, which other constants leave as it is.
+        Constants of the model outside the code, which does not depend on them.
 
     Examples
     --------
@@ -79,11 +79,11 @@ class Printed:
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """The layout with addresses (L,) and the table, of this process."""
+        """Layout (L,) with the addresses in this process, and the table."""
         return _arrays(self)
 
     def encode(self) -> bytes:
-        """Bytes that other functions, layouts or tables do not have."""
+        """Return bytes that identify the functions, layout and table."""
         return repr((self.text, self.layout, self.table)).encode()
 
 
@@ -97,7 +97,7 @@ def _arrays(printed: Printed) -> tuple[np.ndarray, np.ndarray]:
 
 @global_compiler_lock
 def _addresses(text: str, names: Sequence[str]) -> list[int]:
-    """Addresses of printed functions."""
+    """Return the addresses of printed functions."""
     digest = hashlib.blake2b(text.encode() + _surroundings(), digest_size=12).hexdigest()
     if digest not in _libraries:
         _libraries[digest] = _from_disk(digest) or _compiled(digest, text)
@@ -107,7 +107,7 @@ def _addresses(text: str, names: Sequence[str]) -> list[int]:
 
 @functools.cache
 def _surroundings() -> bytes:
-    """What machine code depends on besides its own source."""
+    """Return all that machine code depends on besides its own source, as bytes."""
     codegen = _codegen()
     versions = (numba.__version__, llvmlite.__version__, codegen.magic_tuple())
     return repr(versions).encode() + source_digest(Path(__file__))
@@ -133,7 +133,7 @@ def _compiled(digest: str, text: str):
 
 @functools.cache
 def _number_function(name: str):
-    """A library with a function of numbers, ``double (double, ...)``, to be linked into others."""
+    """Return a library with a scalar function, ``double (double, ...)``, to be linked into others."""
     function = CALLED[name]
     arguments = (types.float64,) * function.py_func.__code__.co_argcount
     function.compile(arguments)
@@ -161,26 +161,26 @@ def _number_function(name: str):
 
 
 def _from_disk(digest: str):
-    """The library that is kept, or None."""
+    """Load a library from disk; None if this fails."""
     try:
         state = pickle.loads((kernel_folder() / f"{digest}.machine").read_bytes())
         return _codegen().unserialize_library(state)
     except FileNotFoundError:
         return None
-    except Exception as error:  # whatever a broken file leads to, it is compiled anew
+    except Exception as error:  # whatever a broken file raises, the code is recompiled
         _log.debug("Machine code %s cannot be used: %r", digest, error)
         return None
 
 
 def _to_disk(digest: str, library) -> None:
-    """Keep a library; without a folder that can be written it is compiled anew each time."""
+    """Save a library; without a writable folder it is recompiled in each process."""
     folder = kernel_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=folder)
         with os.fdopen(handle, "wb") as file:
             pickle.dump(library.serialize_using_object_code(), file)
-        Path(temporary).replace(folder / f"{digest}.machine")  # whole or not at all
+        Path(temporary).replace(folder / f"{digest}.machine")  # atomic
     except OSError:
         return
 
@@ -192,9 +192,9 @@ def _to_disk(digest: str, library) -> None:
 def call(typingctx, *arguments):
     """Call the printed function at an address, the first argument, with arrays and integers.
 
-    Of an array it gets the place of the first entry.
+    Arrays are passed as pointers to their first entries.
     """
-    if isinstance(arguments[0], types.BaseTuple):  # typed before
+    if isinstance(arguments[0], types.BaseTuple):  # already typed
         (arguments,) = arguments
     kinds = tuple(arguments)
     if not all(isinstance(t, types.Array | types.Integer) for t in kinds):
@@ -216,6 +216,6 @@ def call(typingctx, *arguments):
 
 
 def _pointer(context, builder, kind, array):
-    """Where the first entry of an array is."""
+    """Return a pointer to the first entry of an array."""
     data = context.make_array(kind)(context, builder, value=array).data
     return builder.bitcast(data, ir.IntType(8).as_pointer())

@@ -1,10 +1,10 @@
-"""Expressions as LLVM code.
+"""Generation of LLVM code from expressions.
 
-What an expression depends on decides where it is computed: parts made of parameters alone once for
-all rows, parts without local effects once for a row, and only the rest at every node of a
-quadrature. Each function leaves what the next one needs in an array.
+The dependencies of an expression determine where it is computed: parts that depend on parameters
+alone once for all rows, parts without local effects once per row, and only the rest at every node
+of a quadrature. Each function stores in an array what the next one needs.
 
-Numbers are doubles, also those that stand for integers; truth values are handed on as 0 and 1.
+All numbers are doubles, including integers; truth values are passed on as 0 and 1.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ __all__ = ["Printer", "Stages"]
 _DOUBLE, _WORD, _TRUTH = ir.DoubleType(), ir.IntType(64), ir.IntType(1)
 _POINTER = {"at": _WORD.as_pointer()}
 _INTEGERS = ("n", "padded", "stride", "out_stride")
-#: Products may be fused with sums; sums of rows may be taken in any order, which lets a processor
-#: add several at once.
+#: Fast-math flags: products may be fused with sums; sums over rows may be reordered, which allows
+#: vectorisation.
 _FUSED, _ANY_ORDER = ("contract",), ("contract", "nsz", "reassoc")
-#: Products with consecutive entries that are added in one pass over the rows.
+#: Number of columns of a dot product that are added in one pass over the rows.
 _COLUMNS_AT_ONCE = 8
-#: Powers that are products.
+#: Largest absolute exponent of powers that are computed as products.
 _LARGEST_POWER = 32
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Which expressions are handed from stage to stage on the way to some outputs.
+    """Intermediate results that are passed from stage to stage on the way to some outputs.
 
-    ``shared`` depend on parameters only, ``kept`` on a unit's data too, but not on local effects.
+    Those in ``shared`` depend on parameters only, those in ``kept`` also on a unit's data, but not on
+    local effects.
     """
 
     shared: tuple[int, ...]
@@ -45,7 +46,7 @@ class Stages:
 
     @classmethod
     def of(cls, graph: Graph, outputs: Sequence[int]) -> Stages:
-        """The stages of some outputs."""
+        """Find the stages of some outputs."""
         shared: dict[int, None] = {}
         kept: dict[int, None] = {}
 
@@ -68,7 +69,7 @@ class Stages:
 
 
 class Printer:
-    """Functions of the expressions of a graph.
+    """Printer of functions that compute expressions of a graph.
 
     Parameters
     ----------
@@ -76,10 +77,10 @@ class Printer:
 
     Notes
     -----
-    Arguments are pointers, but for the integers ``n``, ``padded``, ``stride`` and ``out_stride``:
-    ``eta`` and other arrays of parameters, by their names; ``shared`` and ``kept`` from the stages
-    before; ``block`` (C, stride) data of rows, one column after the other; ``group`` data of a group;
-    ``u`` local effects; ``out`` and ``at`` what is written, as doubles and integers.
+    Arguments are the integers ``n``, ``padded``, ``stride`` and ``out_stride``, and pointers: ``eta``
+    and other arrays of parameters, by name; ``shared`` and ``kept``, results of earlier stages;
+    ``block`` (C, stride), data of rows, one column after the other; ``group``, data of a group; ``u``,
+    local effects; ``out`` and ``at``, outputs as doubles and integers.
     """
 
     def __init__(self, graph: Graph):
@@ -101,7 +102,7 @@ class Printer:
         shared: Sequence[int] = (),
         places: Sequence[int] = (),
     ) -> None:
-        """Function (arrays..., shared?, group, u, out, at) that writes expressions once.
+        """Print a function that writes expressions once.
 
         Parameters
         ----------
@@ -133,10 +134,10 @@ class Printer:
         kept: Sequence[int] = (),
         places: Sequence[int] = (),
     ) -> int:
-        """Function that writes expressions of n rows to ``out`` (K, out_stride); returns K.
+        """Print a function that writes expressions of n rows to ``out`` (K, out_stride); return K.
 
-        Products with consecutive entries are computed before, one column after the other, and
-        written behind the outputs. ``places`` are written to ``at`` (A, out_stride).
+        Products with consecutive entries are computed first, one column after the other, and
+        written after the outputs. ``places`` are written to ``at`` (A, out_stride).
         """
         f = _Function(self, name, arrays)
         f.read("shared", shared)
@@ -169,9 +170,9 @@ class Printer:
         shared: Sequence[int] = (),
         kept: Sequence[int] = (),
     ) -> None:
-        """Function that adds sums of expressions over n rows to ``out``.
+        """Print a function that adds sums of expressions over n rows to ``out``.
 
-        Rows up to ``padded`` are computed, so that a processor can take several at once.
+        Rows up to ``padded`` are computed, which allows vectorisation.
         """
         f = _Function(self, name, arrays)
         f.read("shared", shared)
@@ -191,7 +192,7 @@ class Printer:
 
 
 class _Function:
-    """A function that is being written."""
+    """A function under construction."""
 
     def __init__(self, printer: Printer, name: str, arguments: Sequence[str]):
         self.graph, self._module = printer.graph, printer._module
@@ -206,7 +207,7 @@ class _Function:
                 argument.add_attribute("noalias")
         self.argument = dict(zip(arguments, self._function.args))
         self.builder = ir.IRBuilder(self._function.append_basic_block())
-        #: Number of the row in the innermost loop, and sums that it carries on.
+        #: Number of the row in the innermost loop, and sums that the loop accumulates.
         self.row: Any = None
         self.sums: list[Any] = []
         self.known: dict[int, Any] = {}
@@ -215,7 +216,7 @@ class _Function:
         self.builder.ret_void()
 
     def loop(self, stop, sums: Sequence[Any] = ()):
-        """A loop over 0, ..., stop - 1; what is known inside is forgotten after it."""
+        """Return a loop over 0, ..., stop - 1; values known inside are forgotten after it."""
         return _Loop(self, stop, sums)
 
     # --- memory -------------------------------------------------------------------------------------
@@ -227,19 +228,19 @@ class _Function:
         self.builder.store(value, self._at(array, place))
 
     def load_row(self, array: str, stride: str, k: int):
-        """Entry k of the present row."""
+        """Load entry k of the current row."""
         return self.load(array, self._in_row(stride, k))
 
     def store_row(self, array: str, stride: str, k: int, value) -> None:
         self.store(array, value, self._in_row(stride, k))
 
     def read(self, array: str, nodes: Sequence[int]) -> None:
-        """Nodes that an array holds."""
+        """Load the nodes that an array holds."""
         for k, n in enumerate(nodes):
             self.known[n] = self._of_kind(n, self.load(array, ir.Constant(_WORD, k)))
 
     def read_rows(self, array: str, stride: str, nodes: Sequence[int]) -> None:
-        """Nodes that an array holds for each row."""
+        """Load the nodes that an array holds for each row."""
         for k, n in enumerate(nodes):
             self.known[n] = self._of_kind(n, self.load_row(array, stride, k))
 
@@ -296,24 +297,24 @@ class _Function:
     # --- expressions --------------------------------------------------------------------------------
 
     def number(self, n: int):
-        """The value of a node as a double."""
+        """Return the value of a node as a double."""
         return self._double(self.value(n))
 
     def integer(self, n: int):
-        """The value of a node as an integer."""
+        """Return the value of a node as an integer."""
         constant = self.graph.number(n)
         if constant is not None:
             return ir.Constant(_WORD, int(constant))
         return self.builder.fptosi(self.number(n), _WORD)
 
     def value(self, n: int):
-        """The value of a node: a double or a truth value."""
+        """Return the value of a node: a double or a truth value."""
         for m in self.needed([n]):
             self.known[m] = self._computed(m)
         return self.known[n]
 
     def needed(self, nodes: Sequence[int], kept: Sequence[int] = ()) -> list[int]:
-        """Nodes to compute for others, arguments first, if some will be known."""
+        """Return the nodes to compute for others, arguments first, if ``kept`` will be known."""
         seen: set[int] = set()
         stack, known = list(nodes), set(kept)
         while stack:
@@ -388,7 +389,7 @@ class _Function:
 
 
 class _Loop:
-    """Code between entering and leaving it is done for each row."""
+    """Context whose code is executed for each row."""
 
     def __init__(self, function: _Function, stop, sums: Sequence[Any]):
         self._f, self._stop, self._first = function, stop, sums
@@ -439,7 +440,7 @@ def _comparison(sign: str) -> Callable:
 
 
 def _of_two(sign: str) -> Callable:
-    """The larger or smaller number; x if it is nan."""
+    """Return the operation that selects the larger or smaller number; x if x is nan."""
 
     def operation(b, x, y):
         first = b.or_(b.fcmp_ordered(sign, x, y), b.fcmp_unordered("uno", x, x))
@@ -454,7 +455,7 @@ def _is_infinite(b, x):
     return b.or_(b.fcmp_ordered("==", x, infinity), b.fcmp_ordered("==", x, negative))
 
 
-#: Operations on doubles that are instructions.
+#: Operations on doubles that are LLVM instructions.
 OPERATIONS: dict[str, Callable] = {
     "add": _arithmetic("fadd"),
     "sub": _arithmetic("fsub"),
@@ -481,12 +482,12 @@ _INTRINSICS = {
     "ceil": "llvm.ceil.f64",
     "int": "llvm.trunc.f64",
 }
-#: Those on truth values.
+#: Operations on truth values.
 _LOGICAL: dict[str, Callable] = {
     "and": lambda b, x, y: b.and_(x, y),
     "or": lambda b, x, y: b.or_(x, y),
     "xor": lambda b, x, y: b.xor(x, y),
     "not": lambda b, x: b.not_(x),
 }
-#: All that can be printed.
+#: All operations that can be printed.
 PRINTED = {*OPERATIONS, *_INTRINSICS, *_LOGICAL, *CALLED, "switch"}

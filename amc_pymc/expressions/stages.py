@@ -1,7 +1,7 @@
-"""Stages of what a model has printed, as loops find them.
+"""Stages of a printed program, as loops read them.
 
-A *stage* takes four places: the address of a function of parameters, that of a function of rows that
-reads its results, how many results there are, and how many rows of output.
+A *stage* takes four places: the address of a function of parameters, the address of a function of rows
+that reads its results, the number of results, and the number of output rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from amc_pymc.jit import njit
 
 __all__ = ["N_KEPT", "N_SHARED", "ROWS", "SHARED", "of_parameters", "room_of"]
 
-#: Places in a stage.
+#: Offsets of the places in a stage.
 SHARED, ROWS, N_SHARED, N_KEPT = 0, 1, 2, 3
 
 _compiled = njit(cache=True, error_model="numpy")
@@ -21,7 +21,7 @@ _compiled = njit(cache=True, error_model="numpy")
 
 @_compiled
 def of_parameters(program, stage, eta):
-    """What depends on parameters only."""
+    """Compute the results of a stage that depend on parameters only."""
     out = np.empty(max(1, program[stage + N_SHARED]))
     call(program[stage + SHARED], eta, out)
     return out
@@ -29,5 +29,5 @@ def of_parameters(program, stage, eta):
 
 @_compiled
 def room_of(program, stage, width):
-    """Room for what a stage writes for each of some rows."""
+    """Allocate the output of a stage for ``width`` rows."""
     return np.empty((max(1, program[stage + N_KEPT]), width))

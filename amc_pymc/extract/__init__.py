@@ -1,4 +1,4 @@
-"""The border with PyMC: the only code that takes a ``pm.Model`` apart."""
+"""Interface to PyMC: the only code that takes a ``pm.Model`` apart."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Boxes from draws of Bayesian additive regression trees, by pymc-bart."""
+"""Partitions of the unit cube from Bayesian additive regression trees (BART), drawn by pymc-bart."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amc_pymc.abc_tree.overlay import overlay
+from amc_pymc.abc_tree.common_refinement import common_refinement
 from amc_pymc.abc_tree.partition import Partition, from_cuts, whole_cube
 from amc_pymc.arguments import positive_int
 
 __all__ = ["Bart", "Tree", "draw_trees", "fit_bart"]
 
-#: Simulations that a fit takes; more are thinned.
+#: Largest number of simulations used in a fit; larger sets are thinned.
 _MOST = 2000
-#: Particles of a tree.
+#: Particles per tree in particle Gibbs.
 _PARTICLES = 10
-#: Cuts on the way down to a box that there is room for; the sampler panics when it wants one more.
+#: Maximum tree depths, tried in turn; the sampler panics when a tree needs to be deeper.
 _DEPTHS = (10, 12, 14)
-#: Prior that a box is cut: alpha (1 + depth)^-beta.
+#: Prior probability that a box is split: alpha (1 + depth)^-beta.
 _ALPHA, _BETA = 0.95, 2.0
-#: Degrees of freedom and scale, in terms of the variance of labels, of the prior of the noise.
+#: Prior of the noise variance: degrees of freedom, and scale relative to the variance of the labels.
 _NU, _LAMBDA = 3.0, 0.1
 
 
 @dataclass(frozen=True)
 class Bart:
-    """Partitions by :func:`fit_bart`.
+    """Partition rule that calls :func:`fit_bart` with these settings.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Bart:
     Raises
     ------
     ImportError
-        Without pymc-bart.
+        If pymc-bart is not installed.
     TypeError, ValueError
         If a number is not an integer of at least one.
     """
@@ -53,29 +53,29 @@ class Bart:
             positive_int(name, getattr(self, name))
         _library()
 
-    def __call__(self, u, closeness, before, rng) -> Partition:
-        """A new partition; `before` plays no part."""
+    def __call__(self, u, kernel_values, before, rng) -> Partition:
+        """Return a new partition; `before` is ignored."""
         return fit_bart(
-            u, closeness, rng, trees=self.trees, draws=self.draws, tune=self.tune,
+            u, kernel_values, rng, trees=self.trees, draws=self.draws, tune=self.tune,
             max_leaves=self.max_leaves, min_samples=self.min_samples,
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Boxes of one tree of a sum, and its heights (K,) there in units of the labels."""
+    """One tree of a sum: its boxes and their heights (K,) in units of the labels."""
 
     partition: Partition
     heights: np.ndarray
 
     def at(self, u: np.ndarray) -> np.ndarray:
-        """Heights (n,) at points (n, D)."""
+        """Return the heights (n,) at points (n, D)."""
         return self.heights[self.partition.find(u)]
 
 
 def fit_bart(
     u: np.ndarray,
-    closeness: np.ndarray,
+    kernel_values: np.ndarray,
     rng: np.random.Generator,
     *,
     trees: int = 20,
@@ -84,41 +84,41 @@ def fit_bart(
     max_leaves: int = 1000,
     min_samples: int = 15,
 ) -> Partition:
-    """Fit BART to how close simulations came, and lay the trees of a draw on top of each other.
+    """Fit BART to kernel values of simulations, and return the common refinement of its trees.
 
-    Labels are square roots of closeness, as the best proposal is of that of acceptance rates. Of more than two
-    thousand simulations the closest thousand and as many of the others, at random, are fitted to; simulations in
-    boxes are counted among all.
+    Labels are square roots of kernel values, because the optimal proposal is proportional to the square root of the
+    acceptance rate. With more than two thousand simulations, the closest thousand and a random thousand of the others
+    are used for the fit; `min_samples` refers to all simulations.
 
     Parameters
     ----------
     u : array (n, D)
         Points of the unit cube.
-    closeness : array (n,)
-        1 where the simulation was accepted, else 0, or numbers between; not negative.
+    kernel_values : array (n,)
+        1 for accepted and 0 for rejected simulations, or values in between; not negative.
     rng : numpy.random.Generator
     trees : int
-        In the sum. O'Hagan, Kim & Rockova take five, which make fewer boxes.
+        Number of trees in the sum. O'Hagan, Kim & Rockova use five, which gives fewer boxes.
     draws : int
-        Draws from the posterior, sweeps apart, whose trees are laid on top of each other.
+        Number of posterior draws, from consecutive sweeps, whose trees are combined.
     tune : int
-        Sweeps over all trees before the first draw.
+        Number of sweeps over all trees before the first draw.
     max_leaves : int
-        The cuts that explain least of the sum of trees are left out.
+        Maximum number of boxes. Splits that explain least of the sum of trees are left out.
     min_samples : int
-        Least simulations in a box.
+        Minimum number of simulations in a box.
 
     Returns
     -------
     Partition
-        See :func:`amc_pymc.abc_tree.overlay.overlay`.
+        See :func:`amc_pymc.abc_tree.common_refinement.common_refinement`.
 
     Raises
     ------
     ImportError
-        Without pymc-bart.
+        If pymc-bart is not installed.
     ValueError
-        If points or closeness have the wrong shape, or values they cannot have.
+        If `u` or `kernel_values` have the wrong shape or invalid values.
 
     Examples
     --------
@@ -132,17 +132,17 @@ def fit_bart(
     >>> fitted.boxes, fitted.volumes.round(2)
     (2, array([0.3, 0.7]))
     """
-    u, closeness = _checked(u, closeness)
+    u, kernel_values = _checked(u, kernel_values)
     if max_leaves < 2 or len(u) < 2 * min_samples:
         return whole_cube(u.shape[1])
-    rows = _thinned(closeness, rng)
-    labels = np.sqrt(closeness[rows] / max(closeness.max(), np.finfo(float).tiny))
+    rows = _thinned(kernel_values, rng)
+    labels = np.sqrt(kernel_values[rows] / max(kernel_values.max(), np.finfo(float).tiny))
     if np.ptp(labels) == 0.0:
         return whole_cube(u.shape[1])
     found = draw_trees(u[rows], labels, rng, trees=trees, draws=draws, tune=tune)
     heights = np.sum([tree.at(u) for tree in found], axis=0)
     partitions = [tree.partition for tree in found]
-    return overlay(partitions, u, heights, max_leaves=max_leaves, min_samples=min_samples)
+    return common_refinement(partitions, u, heights, max_leaves=max_leaves, min_samples=min_samples)
 
 
 def draw_trees(
@@ -158,26 +158,26 @@ def draw_trees(
 
     .. math:: y_i \sim N\left(\textstyle\sum_t g_t(u_i), \sigma^2\right), \qquad \sigma^2 \sim \nu\lambda / \chi^2_\nu
 
-    with :math:`\nu` = 3 and :math:`\lambda` a tenth of the variance of the labels. Noise is drawn between sweeps over all
-    trees.
+    with :math:`\nu` = 3 and :math:`\lambda` a tenth of the variance of the labels. The noise variance is drawn
+    between sweeps over all trees.
 
     Parameters
     ----------
     u : array (n, D)
     labels : array (n,)
-        y, not all the same.
+        The labels y, not all equal.
     rng, trees, draws, tune
         As for :func:`fit_bart`.
 
     Returns
     -------
     list of Tree
-        `trees` of each draw; those of one draw add up to its function.
+        `trees` trees for each draw, whose sum is the function of the draw.
 
     Raises
     ------
     ImportError
-        Without pymc-bart.
+        If pymc-bart is not installed.
 
     References
     ----------
@@ -189,7 +189,7 @@ def draw_trees(
     for depth in _DEPTHS:
         try:
             heaps = _sampled(u, y, rng, trees, draws, tune, depth)
-        except BaseException as error:  # panics are no Exceptions
+        except BaseException as error:  # PanicException is not an Exception
             if type(error).__name__ != "PanicException":
                 raise
         else:
@@ -201,23 +201,23 @@ def draw_trees(
 
 
 def _sampled(u, y, rng, trees: int, draws: int, tune: int, depth: int) -> list:
-    """Trees of the draws, in heaps, for labels y of mean 0 and variance 1."""
+    """Return the trees of the draws as heaps, for labels y with mean 0 and variance 1."""
     library = _library()
     n, n_dim = u.shape
     precision = 1.0
     failed: list[BaseException] = []
 
-    # The sampler asks for the log-likelihood of predictions, which begin at an address.
+    # The sampler passes the memory address of predictions and expects their log-likelihood.
     @ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_int)
     def log_likelihood(address, size):
         try:
             gap = np.frombuffer((ctypes.c_double * size).from_address(address)) - y
             return -0.5 * precision * float(gap @ gap)
-        except BaseException as error:  # an interrupt, which ctypes would print and forget
+        except BaseException as error:  # an interrupt, which ctypes would only print
             failed.append(error)
             return 0.0
 
-    # The step method of pymc-bart leaves the seed at 0 whatever its generator is, hence the sampler itself.
+    # The step method of pymc-bart always uses seed 0, so the sampler underneath is called directly.
     settings = library.PyBartSettings(
         n_trees=trees,
         n_particles=_PARTICLES,
@@ -250,7 +250,7 @@ def _sampled(u, y, rng, trees: int, draws: int, tune: int, depth: int) -> list:
 
 
 def _tree(heap, n_dim: int, scale: float, offset: float) -> Tree:
-    """From a tree in a heap, children of i at 2 i + 1 and 2 i + 2, whose left side includes the threshold."""
+    """Convert a heap, where i has children 2 i + 1 and 2 i + 2 and the left one includes the threshold."""
     cuts: list[tuple[int, int, float]] = []
     leaves, waiting = {0: 0}, [(0, 0)]
     split_var, split_val = np.asarray(heap.split_var), np.asarray(heap.split_val)
@@ -268,34 +268,36 @@ def _tree(heap, n_dim: int, scale: float, offset: float) -> Tree:
     return Tree(partition, scale * values + offset)
 
 
-def _checked(u, closeness) -> tuple[np.ndarray, np.ndarray]:
-    u, closeness = np.asarray(u, dtype=float), np.asarray(closeness, dtype=float)
+def _checked(u, kernel_values) -> tuple[np.ndarray, np.ndarray]:
+    u, kernel_values = np.asarray(u, dtype=float), np.asarray(kernel_values, dtype=float)
     if u.ndim != 2 or u.shape[1] == 0:
         raise ValueError(f"u must be an array (n, D) with D at least 1, got shape {u.shape}.")
-    if closeness.shape != u.shape[:1]:
+    if kernel_values.shape != u.shape[:1]:
         raise ValueError(
-            f"closeness must have one value for each of {len(u)} points, got shape {closeness.shape}."
+            f"kernel_values must have one value for each of {len(u)} points, got shape {kernel_values.shape}."
         )
     outside = ~((u >= 0.0) & (u <= 1.0))
     if outside.any():
         raise ValueError(f"u must be in the unit cube, got {u[outside][0]}.")
-    wrong = ~((closeness >= 0.0) & (closeness < np.inf))
+    wrong = ~((kernel_values >= 0.0) & (kernel_values < np.inf))
     if wrong.any():
-        raise ValueError(f"closeness must be finite and not negative, got {closeness[wrong][0]}.")
-    return u, closeness
+        raise ValueError(
+            f"kernel_values must be finite and not negative, got {kernel_values[wrong][0]}."
+        )
+    return u, kernel_values
 
 
-def _thinned(closeness: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Rows of the closest simulations and of some of the others."""
-    if len(closeness) <= _MOST:
-        return np.arange(len(closeness))
-    order = np.argsort(-closeness, kind="stable")
+def _thinned(kernel_values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the rows of the closest simulations and of a random sample of the others."""
+    if len(kernel_values) <= _MOST:
+        return np.arange(len(kernel_values))
+    order = np.argsort(-kernel_values, kind="stable")
     near, far = order[: _MOST // 2], order[_MOST // 2 :]
     return np.sort(np.concatenate([near, rng.choice(far, _MOST - len(near), replace=False)]))
 
 
 def _library():
-    """The compiled part of pymc-bart."""
+    """Return the compiled module of pymc-bart."""
     try:
         from pymc_bart import pymc_bart
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""PyTensor graphs of many values at once."""
+"""Batched evaluation of PyTensor graphs."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ __all__ = ["Batched"]
 
 
 class Batched:
-    """Graphs for many values of their inputs at once.
+    """Evaluator of graphs for many values of their inputs at once.
 
     Parameters
     ----------
     inputs, outputs : list of tensor variables
-        Without random numbers.
+        Inputs and outputs of graphs without random variables.
 
     Attributes
     ----------
     fallback : str or None
-        Why they are evaluated one after the other, if they are.
+        Why values are evaluated one at a time; None if they are batched.
 
     Notes
     -----
-    Functions are compiled when first called and are not pickled. Calls from several threads wait for
-    each other.
+    Functions are compiled on the first call and are not pickled. A lock serialises calls from several
+    threads.
     """
 
     def __init__(self, inputs: list, outputs: list):
@@ -52,7 +52,7 @@ class Batched:
         self.__dict__.update(state, _lock=threading.Lock())
 
     def __call__(self, arrays: Sequence[np.ndarray], n: int) -> list[np.ndarray]:
-        """Values (n, ...) of the outputs for inputs (n, ...)."""
+        """Return the outputs (n, ...) for inputs (n, ...)."""
         arrays = [np.asarray(a, i.type.dtype) for a, i in zip(arrays, self._inputs, strict=True)]
         with self._lock, np.errstate(all="ignore"):
             if self.fallback is None and n > 0:

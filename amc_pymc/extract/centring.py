@@ -1,9 +1,9 @@
-"""Non-centred effects in coordinates in which rows know them directly.
+"""Change of coordinates from non-centred to centred effects.
 
-Rows of a model with ``effect = sd * z``, z standard normal, depend on z and sd through their product
-only. Given sd, the effect has a nearly Gaussian posterior, while z and sd are bound to each other by
-the data. A sampler therefore moves the effect e = sd z in the place of z. With a Jacobian of 1 / sd for
-each of its entries the posterior is the same.
+Rows of a model with ``effect = sd * z``, z standard normal, depend on z and sd only through their
+product. Given sd, the posterior of the effect is nearly Gaussian, while z and sd are strongly dependent
+given the data. A sampler therefore moves the effect e = sd z instead of z. A Jacobian of 1 / sd for each
+entry keeps the posterior unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from amc_pymc.extract.layout import FlatLayout
 
 __all__ = ["Centring", "find_scales"]
 
-#: Expressions of parameters as symbolic ones.
+#: PyTensor function for each operation of an expression.
 _SYMBOLIC = {
     "add": pt.add,
     "sub": pt.sub,
@@ -37,19 +37,19 @@ _SYMBOLIC = {
 
 
 def find_scales(graph: Graph, outputs: Sequence[int], entries: Mapping[int, str]) -> dict[str, int]:
-    """Variables that enter some expressions as a product with one scale, and this scale.
+    """Return variables that enter some expressions only in a product with one scale, and their scales.
 
     Parameters
     ----------
     graph : Graph
     outputs : sequence of int
     entries : mapping of int to str
-        Entries of parameters and the variables that they belong to.
+        Name of the variable that each entry of the parameters belongs to.
 
     Returns
     -------
     dict of str to int
-        Scales are expressions of other parameters, the same for all entries of a variable.
+        Scale of each variable: an expression of other parameters, the same for all its entries.
     """
     users: dict[int, list[int]] = {}
     for n in graph.upstream(outputs):
@@ -73,7 +73,7 @@ def find_scales(graph: Graph, outputs: Sequence[int], entries: Mapping[int, str]
 
 
 def _scale(graph: Graph, entry: int, user: int) -> int | None:
-    """The other factor of a product, if it is made of parameters only."""
+    """Return the other factor of a product if it depends on parameters only, else None."""
     node = graph.nodes[user]
     if node.op != "mul" or node.args[0] == node.args[1]:
         return None
@@ -84,15 +84,15 @@ def _scale(graph: Graph, entry: int, user: int) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class Centring:
-    """The map from points x of a model to points t in which scaled variables are effects.
+    """Map from points x of a model to points t that hold effects in place of scaled variables.
 
     Attributes
     ----------
     graph : Graph
     layout : FlatLayout
-        Of x and of t (D,).
+        Layout of x and of t (D,).
     scales : dict of str to int
-        From :func:`find_scales`; expressions of entries that are alike in x and t.
+        Scales from :func:`find_scales`; the entries that they read are equal in x and t.
     """
 
     graph: Graph
@@ -100,26 +100,26 @@ class Centring:
     scales: dict[str, int] = field(default_factory=dict)
 
     def _factors(self, x: np.ndarray) -> np.ndarray:
-        """Scale (D,) of each entry."""
+        """Return the scale (D,) of each entry."""
         out = np.ones(x.size)
         for name, scale in self.scales.items():
             out[self.layout.slices[name]] = self.graph.evaluate([scale], eta=x)[0]
         return out
 
     def effects(self, x: np.ndarray) -> np.ndarray:
-        """Point t (D,) of a point x."""
+        """Return the point t (D,) of a point x."""
         return x * self._factors(x) if self.scales else x
 
     def plain(self, t: np.ndarray) -> np.ndarray:
-        """Point x (D,) of a point t."""
+        """Return the point x (D,) of a point t."""
         return t / self._factors(t) if self.scales else t
 
     def log_jacobian(self, t: np.ndarray) -> float:
-        """Logarithm of |dx / dt| at a point t (D,)."""
+        """Return the logarithm of |dx / dt| at a point t (D,)."""
         return -float(np.log(np.abs(self._factors(t))).sum())
 
     def scale(self, name: str, t):
-        """Symbolic scale of a variable at the symbolic point t; 1 if it has none."""
+        """Return the symbolic scale of a variable at the symbolic point t; 1 if it has none."""
         if name not in self.scales:
             return pt.constant(1.0)
         text: dict[int, object] = {}
@@ -134,7 +134,7 @@ class Centring:
         return text[self.scales[name]]
 
     def symbolic_plain(self, t):
-        """Symbolic x at the symbolic point t, and the logarithm of the Jacobian |dx / dt|."""
+        """Return the symbolic x at the symbolic point t, and the logarithm of |dx / dt|."""
         x, log_jacobian = t, pt.constant(0.0)
         for name in self.scales:
             where, scale = self.layout.slices[name], self.scale(name, t)

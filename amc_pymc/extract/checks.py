@@ -1,4 +1,4 @@
-"""Graphs that can be evaluated at many points, of which some have impossible parameters."""
+"""Removal of parameter checks from graphs that are evaluated at many points at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from amc_pymc.extract.graphs import rebuilt
 
 __all__ = ["without_checks"]
 
-#: Values that functions can take, rounding included.
+#: Ranges of functions, rounding included.
 _RANGES = {
     **dict.fromkeys((exp, softplus, sqr, absolute), (0.0, np.inf)),
     sigmoid: (0.0, 1.0),
@@ -39,19 +39,19 @@ def without_checks(
     *,
     impossible: float = -np.inf,
 ) -> list:
-    """Graphs in which impossible parameters give a number, instead of an error for all points.
+    """Return graphs in which impossible parameters give a number instead of an error for all points.
 
-    Numbers that single precision holds exactly are put in double precision on the way: PyTensor
-    takes their logarithms in single precision, which 100,000 observations make 0.003 nat of. Sums over no
-    axis, which cannot be vectorised, are left out.
+    Single-precision constants are converted to double precision: PyTensor would take their logarithms in
+    single precision, an error of 0.003 nat for 100,000 observations. Sums over no axis are removed because
+    they cannot be vectorised.
 
     Parameters
     ----------
     graphs : sequence of variables
     replace : mapping of variables to variables, optional
-        Nothing upstream of them is looked at.
+        Replacements; the graph upstream of a replaced variable is not visited.
     impossible : float, default -inf
-        What impossible parameters make of a log density; of anything else they make nan.
+        Value of a log density with impossible parameters; other graphs become nan.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def _is_single(v) -> bool:
 
 
 def _unchecked(impossible: float, node, inputs):
-    """What stands for a parameter check, or for an inner graph with some."""
+    """Return the outputs that replace those of a node, or None to keep the node."""
     op = node.op
     if isinstance(op, CheckParameterValue):
         value, *conditions = inputs
@@ -104,7 +104,7 @@ def _scalar_op(node):
 
 
 def _certain(node, inputs):
-    """True for conditions that hold by construction, which would be tried for every row otherwise."""
+    """Replace a condition that holds by construction with True, which saves a test of every row."""
     op = _scalar_op(node)
     if op not in (ge, le):
         return None
@@ -116,7 +116,7 @@ def _certain(node, inputs):
 
 
 def _log_logistic(condition, yes, no):
-    """Log probabilities of an event or its complement by one logistic function instead of two."""
+    """Return the log probability of an event or its complement with one softplus, or None."""
     if _scalar_op(yes.owner) is not log or _scalar_op(no.owner) is not log:
         return None
     p, rest = yes.owner.inputs[0], no.owner.inputs[0]
@@ -130,7 +130,7 @@ def _log_logistic(condition, yes, no):
 
 
 def _number(variable) -> float:
-    """Value of a constant, whatever its shape; nan if it is none, or has several."""
+    """Return the value of a constant of any shape; nan if it is not constant or has several values."""
     value = get_underlying_scalar_constant_value(variable, raise_not_constant=False)
     return np.nan if isinstance(value, Variable) else float(value)
 

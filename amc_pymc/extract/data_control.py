@@ -4,9 +4,9 @@ Row n with data vector y_n in bin b has the control variate (Chen & Ghahramani 2
 
     h_n(x) = l(x; y^_b) + g_b(x).d_n + (P_b d_n)' H_b(x) (P_b d_n) / 2,     d_n = y_n - y^_b,
 
-g_b and H_b being gradient and Hessian of the log-likelihood in the data at the bin's reference row
-y^_b, P_b a projection. Directional derivatives at one virtual row give h_n; its sum over the rows
-needs those at one virtual row per bin and direction.
+where g_b and H_b are the gradient and Hessian of the log-likelihood in the data at the bin's
+reference row y^_b, and P_b is a projection. Computing h_n takes directional derivatives at one virtual
+row; its sum over the rows takes them at one virtual row per bin and direction.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _GATHER = types.float64[::1](types.int64[::1])
 _ROWS = types.float64[::1](types.float64[::1], types.float64[::1])
 _CHUNK = 16_384
 _SUBSAMPLE = 5_000
-#: A direction whose share of the gradient's variance is below this is a rounding error.
+#: Share of the gradient's variance below which a direction is considered a rounding error.
 _NEGLIGIBLE = 1e-10
-#: Integers beyond are not exact in a float64.
+#: Largest integer up to which all integers are exact in a float64.
 _LARGEST_INTEGER = 2**53
 
 
@@ -53,41 +53,42 @@ class DataControl:
     """Second-order Taylor control variate in the rows' data.
 
     A row's data vector y_n (Dy,) holds the entries of the data arrays of floating type. Arrays of
-    integers, and those with infinite entries (which a model may derive from integers), are not
-    differentiated: they are constant within each bin.
+    integers, and those with infinite entries (which a model may derive from integers), are constant
+    within each bin and are not differentiated.
 
     Parameters
     ----------
     rows : RowLogp
-        Without variables that have one value per row.
+        Rows of a model without variables that have one value per row.
     settings : DataProxy
     x : (D,) array
-        Flat point at which ``summary="auto"`` looks at gradients; the expansion must be finite
+        Flat point at which ``summary="auto"`` evaluates gradients; the expansion must be finite
         there.
     rng : numpy.random.Generator
-        Draws the rows whose gradients are looked at.
+        Random generator for the sample of rows whose gradients are evaluated.
     compile_kwargs : dict, optional
-        Handed to ``pytensor.function``.
+        Passed to ``pytensor.function``.
 
     Attributes
     ----------
     exact : (n,) int64 array
-        Outlying rows, without control variate.
+        Outlying rows, which have no control variate.
     n_bins : int
-        B.
+        Number of bins B.
     n_directions : int
-        Virtual rows at which :attr:`total` takes second derivatives, at most B times the rank.
+        Number of virtual rows at which :attr:`total` takes second derivatives, at most B times the
+        rank.
 
     Raises
     ------
     ValueError
-        If there is no such control variate for these rows, or it would need too many bins.
+        If these rows have no such control variate, or it would need too many bins.
 
     Notes
     -----
-    Rows that are scalar expressions are printed as machine code over data that are packed row by row;
-    graphs of others are compiled by PyTensor, and store one int32 per row. Functions are made when
-    first asked for and are not pickled.
+    Rows that are scalar expressions are compiled to machine code over data packed row by row. Graphs of
+    other rows are compiled by PyTensor and store one int32 per row. Functions are compiled on first use
+    and are not pickled.
 
     Examples
     --------
@@ -145,7 +146,7 @@ class DataControl:
 
     @cached_property
     def total(self):
-        """First-class ``x (D,) -> sum over the raced rows of h_n(x)``, natural log."""
+        """First-class ``x (D,) -> sum of h_n(x) over the raced rows``, natural log."""
         if self._printed is not None:
             in_bins = self._moments.count.astype(np.float64)
             arrays = [self._virtual_rows(), in_bins, self._printed.program]
@@ -179,7 +180,7 @@ class DataControl:
     def state_rewards(self):
         """First-class ``(points (K, D), centre (unused), rows (m,)) -> (K, m)``: l_n - h_n.
 
-        Each arm's own value, natural log; plain l_n for the rows in :attr:`exact`.
+        Values at each point, natural log; for the rows in :attr:`exact` they are l_n.
         """
         if self._printed is not None:
             return bound_function(data_control.state_rewards, _REWARDS, self._packed)
@@ -202,7 +203,7 @@ class DataControl:
 
     @cached_property
     def rewards(self):
-        """First-class, as :attr:`state_rewards` less the values at points[0]: row 0 is zero."""
+        """First-class :attr:`state_rewards` minus the values at points[0]; row 0 is zero."""
         if self._printed is not None:
             return bound_function(data_control.rewards, _REWARDS, self._packed)
         state_rewards = self.state_rewards
@@ -220,20 +221,20 @@ class DataControl:
     # --- from Python ----------------------------------------------------------------------------
 
     def residuals(self, points: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """:attr:`state_rewards` (K, m) of some rows at points (K, D)."""
+        """Return :attr:`state_rewards` (K, m) of some rows at points (K, D)."""
         points = np.ascontiguousarray(points, dtype=np.float64)
         return _call(self.state_rewards, points, np.ascontiguousarray(rows, dtype=np.int64))
 
     def population_total(self, x: np.ndarray) -> float:
-        """:attr:`total` at x."""
+        """Return :attr:`total` at x."""
         return _evaluate(self.total, np.ascontiguousarray(x, dtype=np.float64))
 
     def variance_reduction(
         self, x: np.ndarray, x_new: np.ndarray, rng: np.random.Generator, n_rows: int = 20_000
     ) -> float:
-        """Variance over raced rows of l_n(x_new) - l_n(x), over that of its residuals.
+        """Return the variance over raced rows of l_n(x_new) - l_n(x), divided by that of its residuals.
 
-        Of at most ``n_rows`` rows drawn at random; infinite where the control variate is exact.
+        At most ``n_rows`` random rows are used; infinite if the control variate is exact.
         """
         points = np.stack([self._checked_point("x", x), self._checked_point("x_new", x_new)])
         raced = np.flatnonzero(self._label >= 0)
@@ -286,7 +287,7 @@ class DataControl:
                 )
 
     def _bins(self, settings, x, rng) -> np.ndarray:
-        """Bin of each row (N,), -1 for outliers."""
+        """Return the bin of each row (N,), -1 for outliers."""
         summary = self._summary(settings.summary, x, rng)
         labels = quantile_bins(
             summary, settings.bins, keys=self._fixed_columns(), max_bins=settings.max_bins
@@ -317,9 +318,9 @@ class DataControl:
         return out
 
     def _leading_axes(self, y, gradients) -> np.ndarray:
-        """Directions (Dy, S) in data space along which the gradient in the data varies.
+        """Return directions (Dy, S) in data space along which the gradient in the data varies.
 
-        Where it does not vary the log-likelihood is linear in the data, which needs no bins.
+        If it does not vary, the log-likelihood is linear in the data and needs no bins.
         """
         scale = y.std(axis=0)
         scale[scale == 0.0] = 1.0
@@ -332,7 +333,7 @@ class DataControl:
         return axes / scale[:, None] if used.any() else np.zeros((self._dim, 1))
 
     def _gradient_sample(self, x, rng):
-        """Data vectors and gradients of the log-likelihood in them (n, Dy), of some rows at x."""
+        """Return data vectors of some rows, and gradients of the log-likelihood in them at x (n, Dy)."""
         some = np.arange(self.n_rows)
         if self.n_rows > _SUBSAMPLE:
             some = np.sort(rng.choice(self.n_rows, size=_SUBSAMPLE, replace=False))
@@ -365,7 +366,7 @@ class DataControl:
     # --- data -----------------------------------------------------------------------------------
 
     def _arrays(self, varies: bool) -> list[np.ndarray]:
-        """Data arrays that make up y, or the others, which are constant within a bin."""
+        """Return the data arrays that make up y, or those that are constant within a bin."""
         return [a for a, v in zip(self.rows.arrays, self._varies) if v == varies]
 
     @cached_property
@@ -374,12 +375,12 @@ class DataControl:
 
     @cached_property
     def _members(self) -> np.ndarray:
-        """One row (B,) of each bin, for its integer data."""
+        """One row (B,) of each bin, which provides its integer data."""
         raced = np.flatnonzero(self._label >= 0)
         return raced[np.unique(self._label[raced], return_index=True)[1]]
 
     def _data(self, rows: np.ndarray) -> np.ndarray:
-        """Data vectors (m, Dy)."""
+        """Return the data vectors (m, Dy) of some rows."""
         parts = [a[rows].reshape(rows.size, _width(a)) for a in self._arrays(True)]
         return np.concatenate(parts, axis=1).astype(np.float64, copy=False)
 
@@ -388,7 +389,7 @@ class DataControl:
             yield from array.reshape(self.n_rows, _width(array)).T
 
     def _split(self, flat: np.ndarray) -> list[np.ndarray]:
-        """Data vectors (m, Dy) as one array per data array of floating type."""
+        """Split data vectors (m, Dy) into one array per data array of floating type."""
         arrays = self._arrays(True)
         ends = np.cumsum([_width(a) for a in arrays])[:-1]
         return [
@@ -396,16 +397,16 @@ class DataControl:
             for part, a in zip(np.split(flat, ends, axis=1), arrays)
         ]
 
-    # --- printed machine code -------------------------------------------------------------------
+    # --- generated machine code -----------------------------------------------------------------
 
     @cached_property
     def _printed(self) -> PrintedControl | None:
-        """What takes the place of the graphs below, where a row is a scalar expression."""
+        """Generated code that replaces the graphs below; None if a row is not a scalar expression."""
         return printed_control(self.rows, self._varies)
 
     @cached_property
     def _packed(self) -> list[np.ndarray]:
-        """What printed loops over rows read."""
+        """Arrays that the generated loops over rows read."""
         assert self._printed is not None
         m, everything = self._moments, np.arange(self.n_rows)
         data = self._printed.rows(self._data(everything), everything)
@@ -413,7 +414,7 @@ class DataControl:
         return [data, self._label, reference, m.factor, m.dual, self._printed.program]
 
     def _virtual_rows(self) -> np.ndarray:
-        """References and displacements (3 W, V) of bins, and of pairs of a bin and a direction."""
+        """Return references and displacements (3 W, V) of bins and of (bin, direction) pairs."""
         assert self._printed is not None
         m, bins = self._moments, self._direction_bin
         reference = self._printed.rows(m.reference, self._members)
@@ -426,19 +427,19 @@ class DataControl:
     # --- graphs ---------------------------------------------------------------------------------
 
     def _row_variables(self, varies: bool) -> list:
-        """Fresh variables for rows of the data arrays; float64 for those that make up y."""
+        """Create variables for rows of the data arrays; float64 for those that make up y."""
         return [
             TensorType("float64" if varies else a.dtype, (None, *a.shape[1:]))()
             for a in self._arrays(varies)
         ]
 
     def _merge(self, floats, fixed) -> list:
-        """Rows of the data arrays in their own order."""
+        """Return rows of the data arrays in their original order."""
         parts = {True: iter(floats), False: iter(fixed)}
         return [next(parts[v]) for v in self._varies]
 
     def _expansion(self, x, reference, fixed, first, second, length):
-        """l, g.first and second'H second (m,) at rows given by ``reference`` and ``fixed``."""
+        """Return l, g.first and second'H second (m,) at rows ``reference`` and ``fixed``."""
         at, u, v = (self._row_variables(True) for _ in range(3))
         # pushforward loses terms if the cotangent of one input is used in that of another, as in
         # X @ b + offset; a factor of one gives each input a cotangent of its own.
@@ -451,10 +452,10 @@ class DataControl:
 
     @cached_property
     def _gather(self):
-        """First-class ``rows (m,) -> packed``, all that the rows' rewards need but the point.
+        """First-class ``rows (m,) -> packed``: all inputs of the rows' rewards except the point.
 
-        One block after the other: data arrays, references, quadratic displacements if they are
-        projected, and 1 for raced rows.
+        The blocks are the data arrays, references, quadratic displacements if they are projected,
+        and 1 for raced rows, else 0.
         """
         idx, label = pt.lvector("idx"), TensorType("int32", (None,))("label")
         arrays, reference = self.rows.array_inputs(), pt.matrix("reference")
@@ -480,7 +481,7 @@ class DataControl:
         return native_function(fn, _GATHER, data)
 
     def _columns(self, flat) -> list:
-        """Symbolic data vectors (m, Dy) as blocks of columns, one per array."""
+        """Split symbolic data vectors (m, Dy) into blocks of columns, one per array."""
         ends = np.cumsum([0, *(_width(a) for a in self._arrays(True))])
         return [flat[:, start:stop] for start, stop in itertools.pairwise(ends)]
 
@@ -488,7 +489,7 @@ class DataControl:
         return [r for r, v in zip(rows, self._varies) if v == varies]
 
     def _unpack(self, packed):
-        """Rows' data, references and quadratic displacements, whether raced, and their number."""
+        """Return data, references, quadratic displacements, which rows are raced, and their number."""
         arrays, floats = self.rows.arrays, self._arrays(True)
         blocks = [*arrays, *floats, *(floats if self._projected else ())]
         m = packed.shape[0] // (sum(_width(a) for a in blocks) + 1)
@@ -515,7 +516,7 @@ class DataControl:
 
     @cached_property
     def _residuals(self):
-        """First-class ``(x, packed) -> (m,)`` log-likelihoods less the control variate."""
+        """First-class ``(x, packed) -> (m,)`` log-likelihoods minus the control variate."""
         x, packed = pt.vector("x"), pt.vector("packed")
         rows, reference, moved, raced, m = self._unpack(packed)
         floats, fixed = self._part(rows, True), self._part(rows, False)
@@ -531,7 +532,7 @@ def _pushforward(f, wrt, tangents) -> Any:
 
 
 def _width(array: np.ndarray) -> int:
-    """Entries per row."""
+    """Return the number of entries per row."""
     return int(np.prod(array.shape[1:]))
 
 

@@ -1,7 +1,7 @@
-"""The pieces of a model's log posterior that racing steps need, compiled on demand.
+"""Parts of a model's log posterior that racing steps need, compiled on demand.
 
-log posterior(x) = sum over rows l_n(x) + rest(x), natural logarithms, on the flat unconstrained
-vector x of all value variables (D,). ``rest`` is everything that is not a raced row: priors,
+log posterior(x) = sum over rows l_n(x) + rest(x), in natural logarithms, where x (D,) is the flat
+unconstrained vector of all value variables. ``rest`` is everything that is not a raced row: priors,
 Jacobians of transforms, Potentials and other observed variables.
 """
 
@@ -41,7 +41,7 @@ __all__ = ["ModelDensities", "RowDensities"]
 _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 _LOGP = types.float64(types.float64[::1])
 _GRADIENT = types.float64[::1](types.float64[::1])
-#: Rows that are read at random at once: each may map several pages of a store into memory.
+#: Number of rows read at random at once; each may map several pages of a store into memory.
 _FEW = 4_096
 
 
@@ -55,18 +55,18 @@ class RowDensities:
     Parameters
     ----------
     rows : RowLogp or CallbackRows
-        In terms of a flat vector of its own layout, (D,).
+        Rows as functions of a flat vector (D,) with their own layout.
     expand : (E,) int array
-        Coordinates in which the control variate expands; empty for none.
+        Coordinates in which the control variate is expanded; empty for none.
     compile_kwargs : dict, optional
-        Handed to ``pytensor.function``.
+        Passed to ``pytensor.function``.
 
     Notes
     -----
-    Compiled functions are made when first asked for and are not pickled.
+    Functions are compiled on first use and are not pickled.
     """
 
-    #: What a unit is called.
+    #: Name of a unit in messages.
     unit = "row"
 
     def __init__(
@@ -82,12 +82,12 @@ class RowDensities:
         self.expand = np.asarray(expand, dtype=np.int64)
         self.compile_kwargs = dict(compile_kwargs or {})
         self._x = pt.vector("x")
-        #: Rows passed through so far in full passes, in units of one evaluation of one row.
+        #: Cost of full passes so far, in evaluations of one row.
         self.rows_evaluated = 0
         self._given: NativeRows | StoredRows | None = None
 
     def of_packed(self, packed: NativeRows | StoredRows):
-        """The same densities of other rows, for which those of ``rows`` stand."""
+        """Return the same densities for packed rows, for which ``rows`` are placeholders."""
         out = object.__new__(type(self))
         out.__dict__.update(self.__dict__)
         for name in [n for n in out.__dict__ if isinstance(_of_class(out, n), cached_property)]:
@@ -98,19 +98,19 @@ class RowDensities:
         return out
 
     def touch(self, n_rows: float) -> None:
-        """Take note of rows read at random, which may take memory that can be read again."""
+        """Count rows read at random; the memory that a store maps for them is released now and then."""
         if self._given is not None:
             self._given.touch(n_rows)
 
     def release(self) -> None:
-        """Let go of memory that can be read again, if rows lie in a store."""
+        """Release the memory mapped for rows in a store, if any."""
         if self._given is not None:
             self._given.release()
 
     def rounding(self, points: np.ndarray) -> np.ndarray | None:
-        """What rounding the data adds to the change of a sample of rows from points[0] to points[1].
+        """Return rounding errors of the changes of a sample of rows from points[0] to points[1].
 
-        None if nothing is rounded.
+        None if the data are not rounded.
         """
         return None if self._given is None else self._given.rounding(points)
 
@@ -121,7 +121,7 @@ class RowDensities:
             if not isinstance(_of_class(self, k), cached_property)
         }
         packed = self.__dict__.get("native")
-        if packed is not None:  # has all that is read of the data
+        if packed is not None:  # holds all data that are read
             state |= {"_given": packed, "rows": self.rows.without_data()}
         return state
 
@@ -131,10 +131,10 @@ class RowDensities:
         return self.rows.observed_vars
 
     def forget_errors(self) -> None:
-        """There are none."""
+        """Do nothing: rows have no approximation error."""
 
     def raise_errors(self) -> None:
-        """Raise what ``row_logp`` raised inside a compiled loop, if it did."""
+        """Raise the error that ``row_logp`` raised inside a compiled loop, if any."""
         for name in ("rewards", "state_rewards"):
             error = callback_error(self.__dict__.get(name))
             if error is not None:
@@ -142,7 +142,7 @@ class RowDensities:
 
     @cached_property
     def native(self) -> NativeRows | StoredRows | None:
-        """Rows as printed kernels; None where PyTensor compiles their graph instead."""
+        """Generated kernels of the rows; None if PyTensor compiles their graph instead."""
         if self._given is not None:
             return self._given
         return native_rows(self.rows) if isinstance(self.rows, RowLogp) else None
@@ -155,14 +155,14 @@ class RowDensities:
     def _compile(self, inputs, output):
         return compile_graph(inputs, output, **self.compile_kwargs)
 
-    #: A unit is one row, and its log-likelihood is no approximation. To gather a row at random takes
-    #: four times as long as to read it in order, and an audit reads all of them at two points.
+    #: Costs per unit, here one row with an exact log-likelihood. Reading a row at random takes four
+    #: times as long as reading it in order, and an audit reads all rows at two points.
     race_cost, audit_cost = 4.0, 2.0
     rows_read, approximation_error = None, 0.0
 
     @property
     def n_rows(self) -> int:
-        """Rows of all units."""
+        """Number of rows in all units."""
         return self.n_units
 
     @property
@@ -176,8 +176,8 @@ class RowDensities:
     def rewards(self):
         """First-class ``(points (2, D), centre, rows (m,)) -> (2, m)``; row 0 is zero.
 
-        Row 1 holds the change of each row's log-likelihood from points[0] to points[1] less that
-        of its control variate.
+        Row 1 holds the change of each row's log-likelihood from points[0] to points[1] minus
+        that of its control variate.
         """
         if isinstance(self.rows, CallbackRows):
             return callback_function(self._python_rewards, _REWARDS)
@@ -194,8 +194,8 @@ class RowDensities:
     def state_rewards(self):
         """First-class ``(points (K, D), centre, rows (m,)) -> (K, m)``.
 
-        Row k holds the log-likelihoods at points[k] less their control variate: the second-order
-        Taylor polynomial of each around ``centre``.
+        Row k holds the log-likelihoods at points[k] minus their control variates, the second-order
+        Taylor polynomials around ``centre``.
         """
         if isinstance(self.rows, CallbackRows):
             return callback_function(self._python_state_rewards, _REWARDS)
@@ -223,7 +223,7 @@ class RowDensities:
     # --- full passes ----------------------------------------------------------------------------
 
     def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
-        """Log-likelihoods (m,) of some rows at x."""
+        """Return the log-likelihoods (m,) of some rows at x."""
         if isinstance(self.rows, CallbackRows):
             return self.rows.flat_call(x, idx)
         if self.native is not None:
@@ -235,17 +235,17 @@ class RowDensities:
         return self._row_values(x, idx, *self.rows.arrays)
 
     def all_values(self, x: np.ndarray) -> np.ndarray:
-        """Log-likelihoods (N,) of all rows at x, in chunks."""
+        """Return the log-likelihoods (N,) of all rows at x, computed in chunks."""
         self.rows_evaluated += self.n_units
         return np.concatenate(list(self._all_chunks(x)))
 
     def value_chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
-        """Log-likelihoods of all rows at x, chunk by chunk."""
+        """Yield the log-likelihoods of all rows at x, chunk by chunk."""
         self.rows_evaluated += self.n_units
         yield from self._all_chunks(x)
 
     def all_finite(self, x: np.ndarray) -> bool:
-        """Whether all rows are possible at x."""
+        """Whether all rows have a finite log-likelihood at x."""
         if self._elsewhere is not None:
             self.rows_evaluated += self.n_units
             return self._elsewhere.impossible(x) == 0
@@ -254,14 +254,14 @@ class RowDensities:
     def residual_summary(
         self, probes: list[np.ndarray], centre: np.ndarray, number: int
     ) -> ResidualSummary | None:
-        """Residuals of all rows if they are computed elsewhere; None if they are to be here."""
+        """Return a summary of the residuals of all rows if other processes compute it, else None."""
         if self._elsewhere is None:
             return None
         return self._elsewhere.residuals(probes, centre, self._mask(), number)
 
     @property
     def _elsewhere(self) -> PartitionedRows | None:
-        """Where sums over all rows are computed, if not in this process."""
+        """Rows whose full sums are computed by other processes, else None."""
         return self._given if isinstance(self._given, PartitionedRows) else None
 
     def _all_chunks(self, x):
@@ -273,14 +273,14 @@ class RowDensities:
                 yield self.values(x, np.arange(s.start, s.stop))
 
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
-        """Sum over all rows of l_n(x_new) - l_n(x), without any control variate."""
+        """Return the sum over all rows of l_n(x_new) - l_n(x), without a control variate."""
         if self._elsewhere is not None:
             return self._elsewhere.change(x, x_new)
         pairs = zip(self._all_chunks(x), self._all_chunks(x_new))
         return float(sum(np.sum(there - here) for here, there in pairs))
 
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None):
-        """Sum of the log-likelihood over ``rows`` (default all) and its gradient (D,)."""
+        """Return the summed log-likelihood of ``rows`` (default all) and its gradient (D,)."""
         if self.native is not None:
             self.rows_evaluated += 3 * (self.n_units if rows is None else len(rows))
             if rows is None and self._elsewhere is not None:
@@ -296,7 +296,7 @@ class RowDensities:
         return total, gradient
 
     def hessian(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        """Hessian (D, D) of the summed log-likelihood, one direction at a time over each chunk."""
+        """Return the Hessian (D, D) of the summed log-likelihood in the coordinates ``expand``."""
         if self.native is not None:
             number = self.n_units if rows is None else len(rows)
             self.rows_evaluated += 5 * number * len(self.expand)
@@ -317,21 +317,21 @@ class RowDensities:
         return 0.5 * (out + out.T)
 
     def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient (D,) and Hessian (D, D) of the sum over all rows."""
+        """Return the gradient (D,) and Hessian (D, D) of the sum over all rows."""
         return self.value_and_gradient(x)[1], self.hessian(x)
 
     def forget_expansion(self) -> None:
-        """Do without a control variate."""
+        """Remove the control variate."""
         self.expand = np.empty(0, np.int64)
 
     def forget_centre(self) -> None:
-        """Expansions of rows depend on nothing but their centre."""
+        """Do nothing: expansions of rows depend only on their centre."""
 
     # --- graphs ---------------------------------------------------------------------------------
 
     @property
     def row_log_density(self) -> RowLogp:
-        """The rows, if they have a graph to slice and to differentiate."""
+        """The rows as a graph that can be sliced and differentiated."""
         if self._given is not None:
             raise TypeError("the rows are packed already and have no graph")
         if isinstance(self.rows, CallbackRows):
@@ -356,7 +356,7 @@ class RowDensities:
         return change - clone_replace([slope + 0.5 * curvature], replace)[0]
 
     def _residual(self, point, centre, idx, gathered):
-        """Log-likelihoods (m,) of gathered rows less their Taylor polynomials around a centre."""
+        """Return log-likelihoods (m,) of gathered rows minus their Taylor polynomials around a centre."""
         rows, length = self.row_log_density, idx.shape[0]
         value = rows.graph_of_rows(point, gathered, length, idx)
         if not self.expand.size:
@@ -422,7 +422,7 @@ class RowDensities:
             yield slice(start, min(start + CHUNK, self.n_units))
 
     def _idx_chunks(self, rows):
-        """Row numbers, chunk by chunk."""
+        """Yield row numbers, chunk by chunk."""
         if rows is None:
             for s in self._chunks():
                 yield np.arange(s.start, s.stop)
@@ -444,7 +444,7 @@ class RowDensities:
 
 
 class ModelDensities(RowDensities, RestDensities):
-    """Row and rest densities of a model on its flat vector x.
+    """Densities of the rows and of the rest of a model as functions of its flat vector x.
 
     Parameters
     ----------
@@ -467,6 +467,6 @@ class ModelDensities(RowDensities, RestDensities):
         RestDensities.__init__(self, rest, value_vars, self.layout, compile_kwargs)
 
     def changed_data(self, model) -> tuple[str, ...]:
-        """Names of data of the model that have changed since it was taken apart."""
+        """Return the names of data of the model that have changed since they were extracted."""
         changed = () if self.rows.is_current(model) else self.rows.shared_names
         return changed or self.changed_rest_data(model)

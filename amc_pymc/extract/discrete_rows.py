@@ -1,4 +1,4 @@
-"""Packed rows that depend on discrete variables, which they see through parameters only."""
+"""Packed rows that depend on discrete variables only through intermediate parameters."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ __all__ = ["DiscreteRows", "smooth_parameters"]
 
 
 def smooth_parameters(cut: ParameterCut) -> np.ndarray:
-    """Coordinates of eta in which rows can be expanded."""
+    """Return the coordinates of eta in which rows can be expanded."""
     return np.setdiff1d(np.arange(cut.rows.layout.size), cut.rough())
 
 
 class DiscreteRows(ModelDensities):
-    """Densities of a model whose packed rows are kernels of eta(x), not of x.
+    """Densities of a model whose packed rows are functions of eta(x), not of x.
 
-    It has the values of rows at x. What races and control variates need is in terms of eta, and
-    :attr:`raced` has it.
+    It evaluates rows at x. Races and control variates need functions of eta, which :attr:`raced`
+    provides.
 
     Attributes
     ----------
     cut : ParameterCut
-        The map from x to eta.
+        Map from x to eta.
     raced : RowDensities
-        The same rows in terms of eta.
+        The same rows as functions of eta.
     """
 
     cut: ParameterCut
@@ -37,7 +37,7 @@ class DiscreteRows(ModelDensities):
 
     @classmethod
     def of(cls, plain: ModelDensities, cut: ParameterCut, packed: NativeRows | StoredRows):
-        """Those of packed rows, which read eta, in the place of a model's own."""
+        """Create densities with packed rows, which read eta, instead of a model's own rows."""
         out = object.__new__(cls)
         out.__dict__.update(plain.of_packed(packed).__dict__)
         kwargs = plain.compile_kwargs
@@ -46,27 +46,27 @@ class DiscreteRows(ModelDensities):
         return out
 
     def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
-        """Log-likelihoods (m,) of some rows at x."""
+        """Return the log-likelihoods (m,) of some rows at x."""
         return self.raced.values(self.cut.evaluate(x), idx)
 
     def all_finite(self, x: np.ndarray) -> bool:
-        """Whether all rows are possible at x."""
+        """Whether all rows have a finite log-likelihood at x."""
         return self.raced.all_finite(self.cut.evaluate(x))
 
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
-        """Sum over all rows of l_n(x_new) - l_n(x), without any control variate."""
+        """Return the sum over all rows of l_n(x_new) - l_n(x), without a control variate."""
         return self.raced.change(self.cut.evaluate(x), self.cut.evaluate(x_new), surrogate)
 
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None):
-        """There is no gradient by x."""
+        """Raise TypeError: rows have no gradient in x."""
         raise self._no_kernel()
 
     def hessian(self, x: np.ndarray, rows: np.ndarray | None = None):
-        """There is none."""
+        """Raise TypeError: rows have no Hessian in x."""
         raise self._no_kernel()
 
     def forget_expansion(self) -> None:
-        """Do without a control variate."""
+        """Remove the control variate."""
         super().forget_expansion()
         self.raced.forget_expansion()
 

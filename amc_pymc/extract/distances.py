@@ -1,6 +1,7 @@
 """Summary statistics and distances of ``pm.Simulator``, for many simulations at once.
 
-Those that PyMC has a name for are in NumPy. Python functions are called as they are, PyTensor graphs compiled.
+Those built into PyMC use NumPy. Python functions are called on one simulation at a time, and PyTensor graphs are
+compiled.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def is_gaussian(given) -> bool:
 
 
 def statistic_function(given, data: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Summary statistics (n, ...) of simulations (n, *shape)."""
+    """Return a function from simulations (n, *shape) to summary statistics (n, ...)."""
     fn = _wrapped(given)
     if given is pymc_simulator.identity:
         return _identity
@@ -60,7 +61,7 @@ def _medians(x: np.ndarray) -> np.ndarray:
 
 
 class _Statistic:
-    """A statistic in Python, of one simulation after the other."""
+    """Summary statistic given as a Python function of one simulation."""
 
     def __init__(self, fn: Callable[..., Any]):
         self._fn = fn
@@ -70,7 +71,7 @@ class _Statistic:
 
 
 class _Graph:
-    """A statistic or distance by PyTensor."""
+    """Summary statistic or distance given as a PyTensor graph."""
 
     def __init__(self, inputs: list, graph):
         self._graph = Batched(inputs, [graph])
@@ -82,7 +83,7 @@ class _Graph:
 def distance_function(
     given, epsilon: np.ndarray, of_data: np.ndarray
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Distances (n,) of statistics (n, ...) from those of the data."""
+    """Return a function from statistics (n, ...) to their distances (n,) from those of the data."""
     if given is pymc_simulator.gaussian:
         return _Standardised(epsilon, of_data, 2)
     if given is pymc_simulator.laplace:
@@ -96,7 +97,7 @@ def distance_function(
 
 
 class _Standardised:
-    """Root of the sum of squares (power 2) or sum (power 1) of differences over epsilon."""
+    """Euclidean (power 2) or sum of absolute (power 1) differences, in units of epsilon."""
 
     def __init__(self, epsilon: np.ndarray, of_data: np.ndarray, power: int):
         self._epsilon, self._of_data, self._power = epsilon.astype(float), of_data, power
@@ -112,7 +113,7 @@ class _Standardised:
 
 
 class _Kernel:
-    """A distance in Python, of one statistic after the other."""
+    """Distance given as a Python function of the statistics of one simulation."""
 
     def __init__(self, fn: Callable[..., Any], epsilon: np.ndarray, of_data: np.ndarray):
         self._fn, self._epsilon, self._of_data = fn, epsilon, of_data
@@ -122,7 +123,7 @@ class _Kernel:
 
 
 def _wrapped(given) -> Callable[..., Any] | None:
-    """The Python function in the Op that ``pm.Simulator`` makes of it."""
+    """Return the Python function that ``pm.Simulator`` wrapped in an Op, or None."""
     made_here = type(given).__module__ == pymc_simulator.__name__
     if not (isinstance(given, Op) and made_here):
         return None

@@ -1,4 +1,4 @@
-"""Changes of PyTensor graphs, and what a model begins with."""
+"""Transformations of PyTensor graphs, and the initial point of a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["initial_point_of", "is_random", "lowered", "opened", "rebuilt"]
 
 
 def initial_point_of(model) -> dict[str, np.ndarray]:
-    """``model.initial_point()`` without a C compiler, which takes seconds for one call."""
+    """Return ``model.initial_point()`` without compiling C code, which takes seconds."""
     return {name: np.copy(value) for name, value in _initial_point(model).items()}
 
 
@@ -33,9 +33,9 @@ def _initial_point(model) -> dict[str, np.ndarray]:
 
 
 def is_random(graphs: Iterable, given: Iterable = ()) -> bool:
-    """Whether a generator is upstream; pm.Minibatch hides its draws in an inner graph.
+    """Whether graphs depend on a random generator, other than through the variables `given`.
 
-    Nothing is looked at beyond the variables `given`.
+    Generators are found even if their draws are hidden in an inner graph, as in pm.Minibatch.
     """
     return any(isinstance(v.type, RandomType) for v in ancestors(graphs, blockers=given))
 
@@ -45,16 +45,16 @@ def rebuilt(
     replace: Mapping[Variable, Variable] | None = None,
     change: Callable | None = None,
 ) -> list:
-    """Graphs with other inputs, in which nodes are made anew and so are static shapes.
+    """Rebuild graphs with other inputs; their static shapes are inferred anew.
 
     Parameters
     ----------
     outputs : sequence of variables
     replace : mapping of variables to variables, optional
-        Nothing upstream of them is looked at.
+        Replacements; the graph upstream of a replaced variable is not visited.
     change : callable, optional
-        ``change(node, inputs)`` returns other outputs of a node whose inputs are replaced already, or
-        None for one that stays as it is but for its inputs.
+        ``change(node, inputs)`` returns new outputs for a node whose inputs have been replaced, or None
+        to keep its operation.
 
     Returns
     -------
@@ -85,12 +85,12 @@ def rebuilt(
 
 
 def opened(node, inputs: Sequence, change: Callable | None = None) -> list:
-    """What an inner graph makes of inputs, rebuilt without the node that it is inside of."""
+    """Inline the inner graph of a node, rebuilt with other inputs."""
     return rebuilt(inline_ofg_node(node), dict(zip(node.inputs, inputs, strict=True)), change)
 
 
 def lowered(graphs: list) -> list:
-    """Copies of graphs without named dimensions, which cannot be vectorised over particles."""
+    """Return graphs without named dimensions, which cannot be vectorised over particles."""
     if not any(isinstance(v.type, XTensorType) for v in ancestors(graphs)):
         return graphs
     graphs = clone_replace([getattr(g, "values", g) for g in graphs])

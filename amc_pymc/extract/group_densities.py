@@ -1,4 +1,4 @@
-"""Marginal log-likelihoods of groups as what races sample, in the place of rows."""
+"""Marginal log-likelihoods of groups as the units of races, instead of rows."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from amc_pymc.row_store import AROUND
 __all__ = ["GroupDensities", "GroupedModel"]
 
 _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
-#: Nodes along each axis at first, by the number of effects.
+#: Initial number of nodes along each axis, by the number of effects.
 _FIRST = {1: 7, 2: 5, 3: 5}
-#: Where weights of held nodes have changed by more than this between nodes, in nats, nodes are moved.
+#: Range over held nodes of the change of the log integrand, in nats, above which nodes are moved.
 _MOST_SPREAD = 1.0
-#: Bytes of groups in a store that are read before their memory is let go of.
+#: Bytes of groups in a store that are read before their memory is released.
 _PART = 64 * 2**20
-#: Proposals that lower the log-likelihood by more than this, in nats, are rejected whatever the error.
+#: Change of the log-likelihood in nats below which proposals are rejected whatever the quadrature error.
 _HOPELESS = -20.0
 
 
 class GroupDensities:
-    """Marginal log-likelihoods of groups, with the interface of densities of rows.
+    """Marginal log-likelihoods of groups, with the interface of row densities.
 
     Parameters
     ----------
     groups : Groups
     n_nodes : int, optional
-        Nodes of the quadrature along each axis.
+        Number of quadrature nodes along each axis.
 
     Notes
     -----
-    ``modes`` (G, q) and ``factors`` (G, q, q) hold the nodes' places at the point where
-    :meth:`settle` was called last. Searches start there, and control variates use these nodes.
+    ``modes`` (G, q) and ``factors`` (G, q, q) locate the nodes at the point where :meth:`settle` was
+    last called. Mode searches start there, and control variates use these nodes.
 
-    Population sums of control variates are taken with ``nodes``, which are as many as the
-    likelihood needs. A race samples only what is left beside them, for which ``held_nodes`` will do
-    that are fewer and stay where they are stored. With L_K of K held nodes, h_K its Taylor
-    polynomial of second order around the centre, and h that of all nodes, a race decides by
+    Population sums of control variates use all ``nodes``, as many as the likelihood needs. A race
+    samples only residuals, for which fewer ``held_nodes``, fixed where they are stored, are enough.
+    Let L_K be the likelihood by K held nodes, h_K the second-order Taylor polynomial of its logarithm
+    around the centre, and h the polynomial for all nodes. A race decides by
 
-        sum_g h_g + sum_g (log L_K,g - h_K,g),
+        sum_g h_g + sum_g (log L_K,g - h_K,g).
 
-    so that the error of the few nodes enters by its third derivatives only.
+    The error of using fewer nodes therefore enters only through third derivatives.
     """
 
-    #: What a unit is called.
+    #: Name of a unit in messages.
     unit = "group"
 
     def __init__(self, groups: Groups, n_nodes: int | None = None):
@@ -66,22 +66,22 @@ class GroupDensities:
         self.mask = np.zeros(self.layout.size)
         self.mask[self.expand] = 1.0
         self.discrete = groups.states is not None
-        #: Positive where races hold nodes: the largest change of their weights, in nats.
+        #: ``_MOST_SPREAD`` if races hold nodes, else zero.
         self.most_spread = np.zeros(1)
         self.set_nodes(n_nodes or _FIRST[q])
         self.modes = np.zeros((self.n_units, q))
         self.factors = np.zeros((self.n_units, q, q))
         self.factors[:] = np.eye(q)
         self.settled = False
-        #: Rows of groups read so far.
+        #: Number of rows of groups read so far.
         self.counter = np.zeros(1, np.int64)
         #: Cost of full passes so far, in log-likelihoods of one row.
         self.rows_evaluated = 0
-        #: Largest difference that twice the nodes have made to a decision's log ratio so far.
+        #: Largest change so far of a decision's log ratio by taking twice the nodes.
         self.approximation_error = 0.0
 
     def set_nodes(self, number: int) -> None:
-        """Take so many nodes along each axis, which are moved; audits take twice as many."""
+        """Set the number of nodes along each axis, all moved to the modes; audits use twice as many."""
         states, q = self.groups.states, self.groups.program.n_local
         self.n_nodes = number if states is None else len(states)
         self.nodes = hermite_nodes(number, q) if states is None else state_nodes(states)
@@ -89,13 +89,13 @@ class GroupDensities:
         self.hold_nodes(None)
 
     def hold_nodes(self, number: int | None) -> None:
-        """Let races hold some nodes along each axis; None moves all nodes to the modes."""
+        """Let races hold ``number`` nodes along each axis; None moves all nodes to the modes."""
         q = self.groups.program.n_local
         self.held_nodes = self.nodes if number is None else hermite_nodes(number, q)
         self.most_spread[0] = 0.0 if number is None else _MOST_SPREAD
 
     def raced(self, x, x_new, centre: np.ndarray, idx: np.ndarray) -> np.ndarray:
-        """What races sample of some groups, (m,)."""
+        """Return the changes of residuals (m,) of some groups from x to x_new, which races sample."""
         self.rows_evaluated += int(idx.size * self.race_cost / 4)
         pair, arrays = np.stack([x, x_new]), self._raced_arrays
         rewards = self.kernels.rewards
@@ -103,12 +103,12 @@ class GroupDensities:
         return _joined(parts)
 
     def raced_change(self, x, x_new, surrogate, idx: np.ndarray) -> float:
-        """Change of some groups' summed log-likelihood as races see it."""
+        """Return the change of some groups' summed log-likelihood as approximated in races."""
         rest = self.raced(x, x_new, surrogate[0], idx).sum()
         return float(rest + self.expanded_change(x, x_new, surrogate))
 
     def expanded_change(self, x, x_new, surrogate) -> float:
-        """Change of the sum of control variates of a surrogate (centre, gradient, Hessian)."""
+        """Return the change of the summed control variates of a surrogate (centre, gradient, Hessian)."""
         centre, gradient, hessian = surrogate
         u, v = self.mask * (x_new - x), self.mask * (x_new + x - 2.0 * centre)
         return float(gradient @ u + 0.5 * u @ hessian @ v)
@@ -133,7 +133,7 @@ class GroupDensities:
 
     @property
     def n_rows(self) -> int:
-        """Rows of all groups."""
+        """Number of rows in all groups."""
         return self.groups.n_rows
 
     @property
@@ -145,13 +145,13 @@ class GroupDensities:
 
     @property
     def audit_cost(self) -> float:
-        """Cost of auditing a decision, for each group; measured."""
+        """Cost per group of auditing a decision, in log-likelihoods of one row; measured."""
         a_row = 12.0 + 3.0 * len(self.finer.log_weights)
         return self.race_cost + self.n_rows / self.n_units * a_row
 
     @property
     def rows_read(self) -> int:
-        """Rows that have been read so far."""
+        """Number of rows read so far."""
         return int(self.counter[0])
 
     @property
@@ -160,16 +160,16 @@ class GroupDensities:
         return self.layout.indices(self.groups.reads)
 
     def forget_errors(self) -> None:
-        """Begin to look for the largest error anew."""
+        """Set :attr:`approximation_error` to zero."""
         self.approximation_error = 0.0
 
     def touch(self, n_rows: float) -> None:
-        """Take note of rows of groups read at random, which may take memory."""
+        """Count rows read at random; the memory mapped for them is released now and then."""
         if self._store is not None:
             self._store.touch(n_rows / max(1.0, self.n_rows) * self.n_units * self._places_read)
 
     def release(self) -> None:
-        """Let go of memory that can be read again, if rows lie in a store."""
+        """Release the memory mapped for rows in a store, if any."""
         if self._store is not None:
             self._store.release()
 
@@ -179,14 +179,14 @@ class GroupDensities:
 
     @property
     def _places_read(self) -> float:
-        """Pieces of memory that reading an average group maps."""
+        """Average number of memory regions that reading a group maps."""
         width = self.groups.columns.itemsize * len(self.groups.columns)
         return 1.0 + self.n_rows / self.n_units * width / AROUND
 
     def _parts(self, idx: np.ndarray) -> Iterator[np.ndarray]:
-        """Units of which so many are read at once that their rows take a bounded memory.
+        """Yield units in parts whose rows take a bounded amount of memory.
 
-        In memory these are all. In a store, the pages of a part are let go of after it.
+        Without a store there is one part. With a store, memory is released after each part.
         """
         if self._store is None or not idx.size:
             yield idx
@@ -201,14 +201,14 @@ class GroupDensities:
             start = stop
 
     def _bytes_read(self, idx: np.ndarray) -> np.ndarray:
-        """Memory that reading each of some groups may map."""
+        """Return the bytes of memory that reading each of some groups may map."""
         first, columns = self.groups.first, self.groups.columns
         size = (first[idx + 1] - first[idx]) * (columns.itemsize * len(columns))
         apart = idx[-1] - idx[0] + 1 > idx.size
         return size + (AROUND if apart else 0)
 
     def raise_errors(self) -> None:
-        """No Python code is called."""
+        """Do nothing: no Python code is called."""
 
     # --- for compiled loops ---------------------------------------------------------------------
 
@@ -240,42 +240,42 @@ class GroupDensities:
 
     @property
     def row_gradient(self):
-        """There is none."""
+        """Not available: raises TypeError."""
         raise TypeError("gradients of single groups are not at hand")
 
     # --- full passes ----------------------------------------------------------------------------
 
     def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
-        """Marginal log-likelihoods (m,) of some groups at x."""
+        """Return the marginal log-likelihoods (m,) of some groups at x."""
         return self._values(x, idx, self.nodes, False)
 
     def _values(self, x: np.ndarray, idx: np.ndarray, nodes, keep: bool) -> np.ndarray:
-        """The same with some nodes, which may be left where they were moved to."""
+        """Return the same with given nodes; ``keep`` stores where they were moved to."""
         arrays = [*self._places, *nodes]
         values = self.kernels.values
         return _joined([values(x, p, *arrays, keep, self.counter) for p in self._parts(idx)])
 
     def all_values(self, x: np.ndarray) -> np.ndarray:
-        """Marginal log-likelihoods (G,) of all groups at x."""
+        """Return the marginal log-likelihoods (G,) of all groups at x."""
         self.rows_evaluated += self.n_rows * len(self.nodes.log_weights)
         return self.values(x, np.arange(self.n_units))
 
     def value_chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
-        """The same in one piece."""
+        """Yield :meth:`all_values` in one piece."""
         yield self.all_values(x)
 
     def residual_summary(self, probes: list[np.ndarray], centre: np.ndarray, number: int) -> None:
-        """None: residuals of groups are computed here."""
+        """Return None: residuals of groups are computed in this process."""
 
     def all_finite(self, x: np.ndarray) -> bool:
-        """Whether all groups are possible at x."""
+        """Whether all groups have a finite log-likelihood at x."""
         return bool(np.isfinite(self.all_values(x)).all())
 
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
-        """Sum over all groups of the change from x to x_new, with twice the nodes.
+        """Return the change of the summed log-likelihood from x to x_new, with twice the nodes.
 
-        ``surrogate`` (centre, gradient, Hessian) is the one that races take control variates from;
-        :attr:`approximation_error` is that of a race over all groups beside it.
+        ``surrogate`` (centre, gradient, Hessian) defines the control variates of races. The change is
+        compared with that of a race over all groups to update :attr:`approximation_error`.
         """
         units = np.arange(self.n_units)
         if surrogate is None:
@@ -291,27 +291,26 @@ class GroupDensities:
         return fine
 
     def settle(self, x: np.ndarray, idx: np.ndarray | None = None) -> None:
-        """Move the stored nodes to the modes at x, of some groups or all."""
+        """Move the stored nodes of some groups (default all) to the modes at x."""
         self.settled = idx is None
         idx = np.arange(self.n_units) if idx is None else idx
         self._values(x, idx, self.nodes, True)
 
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None, *, climb=True):
-        """Sum of the log-likelihood over some groups (default all) and its gradient (E,)."""
+        """Return the summed log-likelihood of some groups (default all) and its gradient (E,)."""
         total, gradient, _ = self._sums(x, rows, climb, False)
         return total, gradient
 
     def hessian(self, x: np.ndarray, rows: np.ndarray | None = None, *, climb=True) -> np.ndarray:
-        """Hessian (E, E) of the summed log-likelihood."""
+        """Return the Hessian (E, E) of the summed log-likelihood."""
         return self._sums(x, rows, climb, True)[2]
 
     def expansion(
         self, x: np.ndarray, idx: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient (E,) and Hessian (E, E) of the sum of some or all control variates around x.
+        """Return gradient (E,) and Hessian (E, E) of some or all groups' control variates around x.
 
-        They belong to the nodes that are stored, which the first call for all puts at the modes
-        there.
+        The sums use the stored nodes, which the first call for all groups moves to the modes at x.
         """
         if idx is None and not self.settled:
             self.settle(x)
@@ -319,16 +318,16 @@ class GroupDensities:
         return gradient, hessian
 
     def forget_expansion(self) -> None:
-        """Do without a control variate."""
+        """Remove the control variate."""
         self.expand = np.empty(0, np.int64)
         self.mask[:] = 0.0
         self.hold_nodes(None)
 
     def forget_centre(self) -> None:
-        """Put the nodes anew where the next expansion is.
+        """Make the next expansion move the nodes to the modes at its centre.
 
-        If variables are held, the search for the modes begins at zero each time, so that what a
-        chain does depends on no other chain.
+        If variables are held, mode searches start at zero each time, which makes chains independent of
+        each other.
         """
         self.settled = False
         if self.groups.held is not None:
@@ -337,14 +336,14 @@ class GroupDensities:
     # --- local effects --------------------------------------------------------------------------
 
     def complete(self, x: np.ndarray, effects: np.ndarray) -> float:
-        """Log density of all rows and local effects (G, q)."""
+        """Return the log density of all rows and local effects (G, q)."""
         g, total = self.groups, 0.0
         for s, first in self._ranges():
             total += self.kernels.complete(x, effects[s], g.columns, first, g.groups[s])
         return float(total)
 
     def draw_effects(self, x: np.ndarray, effects: np.ndarray, tries: int, rng) -> float:
-        """Draw local effects (G, q) given x, in place; return the share of proposals accepted."""
+        """Draw local effects (G, q) given x, in place, and return the acceptance rate."""
         g, accepted = self.groups, 0.0
         for s, first in self._ranges():
             places = [g.columns, first, g.groups[s], self.modes[s], self.factors[s], *self.nodes]
@@ -353,7 +352,7 @@ class GroupDensities:
         return accepted
 
     def _ranges(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Consecutive units in parts, and where rows of each unit of a part begin and end."""
+        """Yield consecutive units in parts, and the bounds of the rows of each unit."""
         for part in self._parts(np.arange(self.n_units)):
             start, stop = int(part[0]), int(part[-1]) + 1
             yield slice(start, stop), self.groups.first[start : stop + 1]
@@ -374,12 +373,12 @@ class GroupDensities:
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """Results of parts of the units, in one array."""
+    """Join the results of parts of the units into one array."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class GroupedModel(GroupDensities, RestDensities):
-    """Groups and the rest of a model whose local effects are integrated out.
+    """Densities of the groups and the rest of a model whose local effects are integrated out.
 
     Parameters
     ----------
@@ -396,14 +395,14 @@ class GroupedModel(GroupDensities, RestDensities):
         )
 
     def changed_data(self, model) -> tuple[str, ...]:
-        """Names of data of the model that have changed since it was taken apart."""
+        """Return the names of data of the model that have changed since they were extracted."""
         for source in self.groups.sources:
             if not source.is_current(model):
                 return source.shared_names
         return self.changed_rest_data(model)
 
     def hold(self, point) -> None:
-        """Take the values of held variables from a point of the user's model, if there are any."""
+        """Set the values of held variables, if any, to those of a point of the user's model."""
         groups = self.groups
         if groups.held is None:
             return
@@ -416,11 +415,11 @@ class GroupedModel(GroupDensities, RestDensities):
                 data[k] = groups.held.values[positions]
 
     def effects(self, point) -> np.ndarray:
-        """Local effects (G, q) at a point of the whole model."""
+        """Return the local effects (G, q) at a point of the whole model."""
         return effects_at(self.groups.factor, point)
 
     def as_point(self, effects: np.ndarray, like) -> dict[str, np.ndarray]:
-        """Local effects (G, q) as variables with the shapes and dtypes of a point."""
+        """Return local effects (G, q) as variables with the shapes and dtypes of the point ``like``."""
         out, start = {}, 0
         for name in self.groups.factor.names:
             old = np.asarray(like[name])

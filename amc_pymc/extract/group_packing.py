@@ -1,4 +1,4 @@
-"""The columns that groups of rows read, and the group of each row, computed chunk by chunk."""
+"""Columns that groups of rows read, and the group of each row, computed chunk by chunk."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ __all__ = ["GroupPacking"]
 
 
 class GroupPacking(RowPacking):
-    """How rows become columns of a model in which effects of groups are integrated out.
+    """Packing of rows into columns for a model whose group effects are integrated out.
 
     Parameters
     ----------
     model : pm.Model
     factor : Factor
-        Whose effects are integrated out.
+        Factor whose effects are integrated out.
     rows, start, point, rest, rest_inputs
         As for :class:`RowPacking`.
 
     Raises
     ------
     ValueError
-        As for :class:`RowPacking`, and where the group of a row is not one number of its data.
+        As for :class:`RowPacking`, and if the group of a row is not one number of its data.
 
     Attributes
     ----------
     expressions : GroupExpressions
     level_names : tuple of str
-        ``pm.Data`` that the group of a row is made of.
+        Names of the ``pm.Data`` that determine the group of a row.
     n_levels : int
     beyond : int
-        Rows that kernels may read beyond the last one.
+        Number of rows that kernels may read beyond the last one.
     """
 
     expressions: GroupExpressions
@@ -90,17 +90,17 @@ class GroupPacking(RowPacking):
         return self._group_kernels.row_values(eta, effects, self._now, packed.T)
 
     def levels(self, chunk: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The group (m,) of each row of a chunk, which has at least the data ``level_names``."""
+        """Return the group (m,) of each row of a chunk, which must contain the data ``level_names``."""
         values = self._read_levels(*(chunk[name] for name in self.level_names))
         return np.asarray(values, np.int64)
 
     def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
-        """As that of :class:`RowPacking`; all rows belong to groups that there are."""
+        """Pack rows as :class:`RowPacking` does; all rows must belong to existing groups."""
         self._now = self.levels(chunk)
         return super().pack(chunk, first)
 
     def placeholders_in_groups(self) -> Groups:
-        """The groups of the rows that the model has."""
+        """Return the groups of the placeholder rows in the model."""
         self._now = self.levels(self._data.first)
         packed = self.pack_placeholders()
         order, first = sorted_by_level(self._now, self.n_levels)

@@ -1,4 +1,4 @@
-"""The summed marginal log-likelihood of all groups of a model at many points, and its quadrature error."""
+"""Summed marginal log-likelihood of all groups of a model at many points, and its quadrature error."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from amc_pymc.marginals import (
 
 __all__ = ["GroupTotals"]
 
-#: Gauss-Hermite nodes along each axis that are tried before the wide rule, by the number of effects.
+#: Numbers of Gauss-Hermite nodes along each axis that are tried before the wide rule, by the number of effects.
 _TRIED = {1: (2, 3, 5, 7, 11, 15, 21, 31), 2: (2, 3, 5, 7, 11, 15), 3: (2, 3, 5, 7, 11)}
-#: How many times closer to each other nodes of the wide rule may be taken, by the number of effects.
+#: Largest factor by which the spacing of the wide rule may be refined, by the number of effects.
 _FINEST = {1: 4, 2: 2, 3: 1}
-#: Log-likelihoods of rows that a check may take, points that nodes are chosen at, and those at which their
+#: Log-likelihoods of rows that a check may evaluate, and numbers of points at which nodes are chosen and their
 #: error is measured.
 _WORK, _CHOSEN_AT, _MEASURED_AT = 1e8, 8, 64
-#: Difference in nats up to which two nodes are taken for as good as more.
+#: Difference in nats up to which two nodes are considered as accurate as more.
 _SAME = 1e-7
 _SEED = 20241
 
 
 class _PlainGroups(GroupDensities):
-    """Groups without second derivatives."""
+    """Group densities whose kernels have no second derivatives."""
 
     @cached_property
     def kernels(self):
@@ -50,14 +50,14 @@ class GroupTotals:
     Parameters
     ----------
     groups : Groups
-        Without centring.
+        Groups that were extracted without centring.
     layout : FlatLayout
-        Of the points x (D,), with the variables of ``groups.layout`` in any order.
+        Layout of the points x (D,), with the variables of ``groups.layout`` in any order.
 
     Attributes
     ----------
     rule : str
-        The quadrature in words.
+        Description of the quadrature rule.
     """
 
     def __init__(self, groups: Groups, layout: FlatLayout):
@@ -76,11 +76,11 @@ class GroupTotals:
         return self._groups.groups
 
     def values(self, xs: np.ndarray) -> np.ndarray:
-        """Values (P,) at points (P, D)."""
+        """Return values (P,) at points (P, D)."""
         return self._groups.kernels.totals(self._etas(xs), *self._arrays)
 
     def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values (P,) and gradients (P, D), zero at discrete coordinates."""
+        """Return values (P,) and gradients (P, D), zero at discrete coordinates."""
         values, slopes = self._groups.kernels.total_gradients(self._etas(xs), *self._arrays)
         out = np.empty(slopes.shape)
         out[:, self._order] = slopes
@@ -88,19 +88,19 @@ class GroupTotals:
         return values, out
 
     def complete(self, x: np.ndarray, effects: np.ndarray) -> float:
-        """Log density of all rows and local effects (G, q) at a point (D,)."""
+        """Return the log density of all rows and local effects (G, q) at a point (D,)."""
         return self._groups.complete(x[self._order], effects)
 
     def settled(self, x: np.ndarray) -> GroupTotals:
-        """The same, with searches for modes that start at those of a point (D,)."""
+        """Return a copy whose mode searches start at the modes of a point (D,)."""
         found = self._copy()
         found._groups.settle(x[self._order])
         return found
 
     def simplified(self, xs: np.ndarray) -> GroupTotals:
-        """The same with two nodes, if these make no difference at points (P, D).
+        """Return a copy with two nodes, or self if that makes a difference at points (P, D).
 
-        So it is where effects are Gaussian given rows and parameters.
+        Two nodes are enough if effects are Gaussian given rows and parameters.
         """
         if self._groups.discrete or not len(xs):
             return self
@@ -112,10 +112,10 @@ class GroupTotals:
         return out
 
     def refined(self, xs: np.ndarray, tolerance: float) -> GroupTotals:
-        """The same with as many nodes as the sum needs at posterior points (P, D).
+        """Return a copy with as many nodes as the sum needs at posterior points (P, D).
 
-        These are the fewest for which no point is off by more than a tolerance in nats. Searches for modes
-        start at those of the points' mean.
+        These are the fewest whose error is at most a tolerance in nats at every point. Mode searches start
+        at the modes of the points' mean.
         """
         found = self.settled(xs.mean(axis=0))
         if self._groups.discrete:
@@ -131,10 +131,10 @@ class GroupTotals:
         return found
 
     def error(self, xs: np.ndarray) -> float:
-        """What the quadrature adds to the log evidence, in nats, from posterior points (P, D).
+        """Return the quadrature error of the log evidence, in nats, from posterior points (P, D).
 
-        The ratio of two evidences is the posterior mean of the ratio of their likelihoods, here of those by
-        the rule in use and by the wide rule; where that is in use, by one with nodes twice as close.
+        The ratio of two evidences is the posterior mean of the ratio of their likelihoods. The rule in use
+        is compared with the wide rule, and the wide rule itself with one of half its spacing.
         """
         if self._groups.discrete:
             return 0.0
@@ -144,7 +144,7 @@ class GroupTotals:
         return -float(log_mean_exp(best - self._sampled(xs, nodes)))
 
     def _reference(self, xs: np.ndarray, tolerance: float) -> tuple[np.ndarray, int]:
-        """Sums (P,) by the wide rule, and how close to each other its nodes are to be for that."""
+        """Return sums (P,) by the wide rule, and the refinement of its spacing that they need."""
         finer, found = 1, self._sampled(xs, wide_nodes(self._n_local))
         while finer < _FINEST[self._n_local]:
             better = self._sampled(xs, wide_nodes(self._n_local, 2 * finer))
@@ -167,7 +167,7 @@ class GroupTotals:
         return np.ascontiguousarray(xs[:, self._order])
 
     def _take(self, number: int | None) -> None:
-        """Take so many Gauss-Hermite nodes along each axis, or the wide rule."""
+        """Use ``number`` Gauss-Hermite nodes along each axis, or the wide rule if None."""
         q = self._n_local
         self._wide = number is None
         self._groups.nodes = (
@@ -177,7 +177,7 @@ class GroupTotals:
         self.rule = f"{'trapezoidal rule' if self._wide else 'adaptive Gauss-Hermite'}, {each}"
 
     def _copy(self) -> GroupTotals:
-        """A copy whose nodes and modes are its own."""
+        """Return a copy with its own nodes and modes."""
         found = copy.copy(self)
         found._groups = copy.copy(self._groups)
         found._groups.modes = self._groups.modes.copy()
@@ -185,7 +185,7 @@ class GroupTotals:
         return found
 
     def _sampled(self, xs: np.ndarray, nodes: Nodes) -> np.ndarray:
-        """Sums (P,) by some nodes, from as many groups as a check may take."""
+        """Estimate sums (P,) with given nodes from as many groups as a check may evaluate."""
         d = self._groups
         most = _WORK / (len(nodes.log_weights) * max(1, len(xs)) * max(1, d.n_rows) / d.n_units)
         number = int(np.clip(most, 1, d.n_units))
@@ -196,6 +196,6 @@ class GroupTotals:
 
 
 def _some(xs: np.ndarray, number: int) -> np.ndarray:
-    """A few points, evenly spaced."""
+    """Return at most ``number`` points, evenly spaced."""
     places = np.linspace(0, len(xs) - 1, min(number, len(xs))).astype(int)
     return xs[places]

@@ -1,6 +1,6 @@
-"""Groups in a model: variables that have a value for each group, and rows that read their group's.
+"""Groups in a model: variables with a value per group, and rows that read the value of their group.
 
-A free variable is *local* if every row reads one of its entries, found by an index in the data, if
+A free variable is *local* if every row reads one of its entries, selected by an index in the data, if
 its prior is a product over groups given other variables, and if nothing else in the model depends
 on it. Given everything else, the local effects of different groups are then independent, and can be
 integrated out one group at a time.
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 _log = logging.getLogger("amc_pymc")
-#: Local effects of a group that a product rule still integrates.
+#: Largest number of local effects per group for product quadrature.
 _MOST_EFFECTS = 3
 _MOST_STATES = 64
 
@@ -75,19 +75,19 @@ class Factor:
     Attributes
     ----------
     names : tuple of str
-        Value variables.
+        Names of the value variables.
     n_levels : int
-        G.
+        Number of levels G.
     n_effects : int
-        Local effects q of a level.
+        Number q of local effects per level.
     levels : tuple of (N_p,) int64 arrays
         The level of each row, one array for each observed variable.
     variables : tuple of str
-        The same as the user named them.
+        Names of the same variables in the user's model.
     reason : str
         Why the effects cannot be integrated out; empty if they can.
     stored : bool
-        Whether the rows lie in a store, so that ``levels`` are those of some rows only.
+        Whether the rows lie in a store; ``levels`` then covers only some rows.
     """
 
     names: tuple[str, ...]
@@ -99,50 +99,50 @@ class Factor:
     stored: bool = False
 
     def __getstate__(self):
-        # Whoever gets a pickle has the rows sorted already.
+        # Unpickled factors are used with rows that are already sorted.
         return self.__dict__ | {"levels": ()}
 
     @property
     def label(self) -> str:
-        """Names for messages."""
+        """Names of the variables for messages."""
         return ", ".join(self.variables)
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """A model whose local effects are integrated out, as data and expressions.
+    """Data and expressions of a model whose local effects are integrated out.
 
     Attributes
     ----------
     factor : Factor
     layout : FlatLayout
-        Of the other value variables, eta (E,).
+        Layout of the other value variables, eta (E,).
     program : GroupProgram
     rows : (C, N + 16) array
-        Columns that rows read, sorted by group, and copies of the last row.
+        Columns of the rows, sorted by group and padded with copies of the last row.
     first : (G + 1,) int64 array
-        Where each group's rows begin.
+        First row of each group, and the number of rows.
     groups : (G, B) array
-        Columns that local effects' priors read.
+        Columns that the priors of local effects read.
     reads : tuple of str
-        Value variables that groups depend on.
+        Names of the value variables that groups depend on.
     centring : Centring
-        Between these variables and what the expressions read.
+        Map between these variables and the coordinates that expressions read.
     observed_vars : tuple of str
     sources : tuple of RowLogp
         Rows of each observed variable.
     states : (K, q) array or None
         States of discrete local effects.
     order : (N,) int64 array
-        Which row of the data each row is.
+        Position in the data of each sorted row.
     held : Held or None
-        Values of variables that are data to these groups.
+        Values of variables that are treated as data.
     held_rows, held_groups : tuple of HeldColumn
-        Where rows and groups have them.
+        Columns of held variables in ``rows`` and ``groups``.
     shared : SharedArray or None
-        What ``rows`` lie in, if processes share them.
+        Shared memory of ``rows``, if processes share them.
     store : RowStore or None
-        Where rows lie if they are not in memory, (N + 16, C); ``rows`` has none of them then.
+        Store of the rows (N + 16, C) if they are not in memory; ``rows`` then holds none of them.
     """
 
     factor: Factor
@@ -164,7 +164,7 @@ class Groups:
     store: RowStore | None = None
 
     def __getstate__(self):
-        # What the data are sorted from is not needed where they are read.
+        # Unsorted data are not needed after unpickling.
         state = self.__dict__ | {
             "sources": tuple(s.without_data() for s in self.sources),
             "order": np.empty(0, np.int64),
@@ -178,34 +178,34 @@ class Groups:
 
     @property
     def n_rows(self) -> int:
-        """N."""
+        """Number of rows N."""
         return int(self.first[-1])
 
     @property
     def columns(self) -> np.ndarray:
-        """What kernels read of rows, (C, N + 16), in memory or mapped into it."""
+        """Columns (C, N + 16) that kernels read, in memory or memory-mapped."""
         return self.rows if self.store is None else self.store.data.T
 
     @property
     def n_groups(self) -> int:
-        """G."""
+        """Number of groups G."""
         return self.factor.n_levels
 
 
 @remembering()
 def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Factor]:
-    """Grouping factors of a model, those with the most levels first.
+    """Return the grouping factors of a model, those with the most levels first.
 
     Parameters
     ----------
     model : pm.Model
     observed_vars : sequence of str or variables, optional
-        Observed variables that are raced; default those with the most rows.
+        Observed variables to race; by default those with the most rows.
 
     Returns
     -------
     list of Factor
-        ``reason`` says why one cannot be integrated out.
+        ``reason`` says why a factor cannot be integrated out, and is empty if it can.
     """
     if not _may_have_groups(model, observed_vars):
         return []
@@ -241,7 +241,7 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
 
 
 def _near_factors(model, observed, reads: Sequence[_Reads], factors) -> list[Factor]:
-    """Variables that rows choose from in another way, each as a factor with a reason."""
+    """Return variables that rows index in unsupported ways, each as a factor with a reason."""
     taken = {n for f in factors for n in f.names}
     ways = [Read(str(rv.name), r.graph, r.found, r.problem) for rv, r in zip(observed, reads)]
     shapes = dict(zip(*_names_and_shapes(model)))
@@ -255,15 +255,15 @@ def _near_factors(model, observed, reads: Sequence[_Reads], factors) -> list[Fac
 
 
 def _may_have_groups(model, observed_vars) -> bool:
-    """Whether rows choose among entries of a variable, or one has an entry for each row.
+    """Whether rows index a variable by data, or a variable has an entry for each row.
 
-    A look at the graph, since taking the rows apart means a few passes over the data.
+    Only the graph is inspected, because extracting rows takes several passes over the data.
     """
     try:
         observed = choose_observed(model, observed_vars)
         logps = lowered(log_densities(model, observed))
         lengths = {row_count(model, [rv]) for rv in observed}
-    except Exception as error:  # what is wrong is told where the rows are taken apart
+    except Exception as error:  # extracting the rows reports the error
         raise_if_signalled(error)
         return True
     values = set(model.value_vars)
@@ -276,14 +276,14 @@ def _may_have_groups(model, observed_vars) -> bool:
 
 
 def _sources(model, observed_vars) -> tuple[RowLogp, ...]:
-    """Rows of each observed variable that is raced."""
+    """Return the rows of each observed variable that is raced."""
     return tuple(extract_rows(model, [rv]) for rv in choose_observed(model, observed_vars))
 
 
 class _Reads:
-    """Which elements of which variables the rows of an observed variable read.
+    """Elements of variables that the rows of an observed variable read.
 
-    ``problem`` says why they could not be read to the end, if they could not.
+    ``problem`` says why the rows could not be read completely, and is empty otherwise.
     """
 
     def __init__(self, rows: RowLogp):
@@ -305,7 +305,7 @@ class _Reads:
             _log.debug("No groups: %s", error)
 
     def level_of(self, name: str) -> int | None:
-        """The column by which rows choose an entry of a variable, if they read just one level."""
+        """Return the one column by which rows index the levels of a variable, or None."""
         first = {index[0] for index in self.found.get(name, ()) if index}
         if len(first) != 1:
             return None
@@ -316,11 +316,11 @@ class _Reads:
         return node if is_data and plain else None
 
     def otherwise(self, name: str) -> bool:
-        """Whether rows read a variable in another way."""
+        """Whether rows read a variable other than by its levels."""
         return name in self.found and self.level_of(name) is None
 
     def levels(self, node: int | None, name: str) -> np.ndarray:
-        """The level of each row."""
+        """Return the level of each row; -1 if ``node`` is None."""
         if node is None:
             return np.full(self.rows.n_rows, -1, np.int64)
         (values,) = self.graph.evaluate([node], row=self.columns.arrays)
@@ -330,16 +330,16 @@ class _Reads:
 
 
 def effects_at(factor: Factor, point: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Local effects (G, q) at a point of the whole model."""
+    """Return the local effects (G, q) at a point of the whole model."""
     parts = [np.asarray(point[n]) for n in factor.names]
     return np.concatenate([p.reshape(len(p), -1) for p in parts], axis=1).astype(float)
 
 
-# --- may it be integrated out? ------------------------------------------------------------------
+# --- can it be integrated out? ------------------------------------------------------------------
 
 
 def _user_names(names: Sequence[str], model) -> tuple[str, ...]:
-    """Names of the random variables behind value variables."""
+    """Return the names of the random variables of value variables."""
     return tuple(str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in names)
 
 
@@ -381,13 +381,13 @@ def _rows_without_levels(without: Sequence[str], factor: Factor, sources) -> str
 
 
 def _improper(name: str, model) -> bool:
-    """Whether a variable's prior is flat, so that the integral over it need not exist."""
+    """Whether a variable's prior is flat; the integral over the variable may then not exist."""
     node = next(model.values_to_rvs[v] for v in model.value_vars if v.name == name).owner
     return node is not None and isinstance(node.op, FlatRV | HalfFlatRV)
 
 
 def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
-    """Which other parts of the model depend on local effects, if any do, and what helps."""
+    """Return a message about other parts of the model that depend on local effects, if any do."""
     values = {v for v in model.value_vars if v.name in factor.names}
     own = {model.values_to_rvs[v] for v in values}
     used = []
@@ -408,10 +408,9 @@ def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
 
 
 def _prior_expression(factor: Factor, model, graph: Graph, columns: Columns, leaf=None) -> int:
-    """Log density of the local effects of one group; fills the columns of groups that it reads.
+    """Return the log density of one group's local effects, adding the columns that it reads.
 
-    ``leaf`` makes of these columns what gives elements of other variables,
-    ``(name, index) -> node``.
+    ``leaf(columns)`` returns a function ``(name, index) -> node`` for elements of other variables.
     """
     number = columns.node(("group",), lambda: np.arange(factor.n_levels))
     slots = local_slots(factor, model)
@@ -443,7 +442,7 @@ def _prior_expression(factor: Factor, model, graph: Graph, columns: Columns, lea
 
 
 def local_slots(factor: Factor, model) -> dict:
-    """For each local variable, ``(graph, index) -> node`` of one of its effects."""
+    """Return for each local variable a function ``(graph, index) -> node`` of its effects."""
     point_shapes = dict(zip(*_names_and_shapes(model)))
     out, start = {}, 0
     for value in model.value_vars:
@@ -474,7 +473,7 @@ def _names_and_shapes(model):
 
 
 def _with_known_shapes(logp: Variable, model, element):
-    """The graph with data evaluated and value variables of known shape, and their leaves."""
+    """Return the graph with evaluated data and value variables of known shape, and its leaves."""
     memo = constant_data(logp, model.value_vars, "prior")
     leaves = {}
     for value, shape in zip(model.value_vars, _names_and_shapes(model)[1]):
@@ -486,7 +485,7 @@ def _with_known_shapes(logp: Variable, model, element):
 
 
 def _chosen_by_data(model, sources, factor: Factor) -> set[str]:
-    """Variables from which, or from functions of which, data of rows or groups choose."""
+    """Return the names of variables that data index, directly or through functions of them."""
     names = {*factor.variables, *(n for s in sources for n in s.observed_vars)}
     readers = [rv for rv in model.basic_RVs if rv.name in names]
     above: set[Variable] = set()
@@ -496,7 +495,7 @@ def _chosen_by_data(model, sources, factor: Factor) -> set[str]:
     return {v.name for v in model.value_vars if v in above}
 
 
-# --- taking it apart ----------------------------------------------------------------------------
+# --- extraction ---------------------------------------------------------------------------------
 
 
 @remembering()
@@ -507,19 +506,19 @@ def take_groups(
     held: Sequence[str] = (),
     centring: bool = True,
 ) -> Groups:
-    """Data and expressions of a model with the effects of one factor integrated out.
+    """Return data and expressions of a model with the effects of one factor integrated out.
 
     Parameters
     ----------
     model : pm.Model
     factor : Factor
-        From :func:`find_factors`, without a ``reason``.
+        Factor from :func:`find_factors` with an empty ``reason``.
     observed_vars : sequence of str or variables, optional
         As for :func:`find_factors`.
     held : sequence of str
-        Value variables that are data instead of parameters.
+        Value variables to treat as data instead of parameters.
     centring : bool
-        Whether expressions read products of variables and their scales in the place of the variables.
+        Whether expressions read products of variables and their scales instead of the variables.
 
     Returns
     -------
@@ -539,7 +538,7 @@ def take_groups(
 
 
 def sorted_by_level(levels: np.ndarray, n_levels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Order (N,) of rows by level, those of a level as they come, and first row (G + 1,) of each."""
+    """Return the stable order (N,) of rows by level, and the first row (G + 1,) of each level."""
     counts = np.bincount(levels, minlength=n_levels)
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return np.argsort(levels, kind="stable"), first
@@ -554,9 +553,9 @@ class GroupExpressions:
     factor, layout, program, reads, centring, sources, states, held
         As for :class:`Groups`.
     row_columns, group_columns : tuple of Column
-        In the order in which the program numbers them.
+        Columns in the order in which the program numbers them.
     level : int
-        Node of the level of a row; that of the first observed variable.
+        Node of the level of a row of the first observed variable.
     """
 
     factor: Factor
@@ -572,7 +571,7 @@ class GroupExpressions:
     level: int
 
     def groups(self, rows: np.ndarray, first: np.ndarray, order: np.ndarray) -> Groups:
-        """Groups whose rows are sorted by level."""
+        """Create the groups of rows that are sorted by level."""
         groups = _group_data(self.group_columns, self.factor.n_levels)
         return Groups(
             factor=self.factor,
@@ -604,25 +603,25 @@ def group_expressions(
     centring: bool = True,
     arrays: Sequence[np.ndarray] | None = None,
 ) -> GroupExpressions:
-    """What a model is when the effects of one factor are integrated out.
+    """Return expressions of a model with the effects of one factor integrated out.
 
     Parameters
     ----------
     model : pm.Model
     factor : Factor
-        From :func:`find_factors`, without a ``reason``.
+        Factor from :func:`find_factors` with an empty ``reason``.
     sources : sequence of RowLogp
         Rows of each observed variable.
     columns : Columns
-        Of all rows.
+        Columns of all rows.
     parts : sequence of Columns
-        Those of each source.
+        Columns of each source.
     held : sequence of str
-        Value variables that are data instead of parameters.
+        Value variables to treat as data instead of parameters.
     centring : bool
         As for :func:`take_groups`.
     arrays : sequence of arrays, optional
-        Data in the place of those of the only source, as for :func:`row_expression`.
+        Data that replace those of the only source, as for :func:`row_expression`.
 
     Returns
     -------
@@ -631,16 +630,16 @@ def group_expressions(
     Raises
     ------
     ValueError
-        The factor has a reason against it.
+        If the factor cannot be integrated out.
     NotScalar
-        A row cannot be written as one expression.
+        If a row cannot be written as one expression.
     """
     if factor.reason:
         raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
     whole = sources[0].layout
     chosen = _chosen_by_data(model, sources, factor)
     kept = [n for n in whole.names if n not in {*factor.names, *held}]
-    # Last those with levels, so that places of the others do not depend on how many there are.
+    # Variables with levels come last: the places of others do not depend on the number of levels.
     sizes = dict(zip(whole.names, whole.sizes))
     kept.sort(key=lambda name: name in chosen and sizes[name] > 1)
     layout, data = whole.part(kept), Held(whole.part(held)) if held else None
@@ -677,8 +676,8 @@ def group_expressions(
 class _Leaves:
     """Elements of variables: local effects, data if a variable is held, else entries of eta.
 
-    ``entries`` collects the variables that entries belong to, ``levels`` the nodes by which rows
-    and groups choose local effects.
+    ``entries`` holds the variable of each entry, ``levels`` the nodes by which rows and groups index
+    local effects.
     """
 
     def __init__(self, graph: Graph, layout: FlatLayout, slots: dict, held: Held | None):
@@ -687,7 +686,7 @@ class _Leaves:
         self.levels: list[int] = []
 
     def of(self, columns: Columns):
-        """``(name, index) -> node`` for expressions that read these columns."""
+        """Return a function ``(name, index) -> node`` for expressions that read these columns."""
         entry = parameter_leaf(self.graph, self.layout, columns=[columns])
         return partial(self._leaf, columns, entry)
 
@@ -703,14 +702,14 @@ class _Leaves:
 
 
 def _held_columns(columns: Sequence[Column], data: np.ndarray) -> tuple[HeldColumn, ...]:
-    """Those of held variables, as long as the data (C, N) still are positions."""
+    """Return the columns of held variables; the data (C, N) must still hold positions."""
     return tuple(
         HeldColumn(k, data[k].astype(np.int32)) for k, column in enumerate(columns) if column.held
     )
 
 
 def _with_effects(graph: Graph, outputs, entries, scales: dict[str, int]) -> list[int]:
-    """Expressions in which products of variables and their scales are entries themselves."""
+    """Replace products of variables and their scales in expressions by entries."""
     change = {
         graph.make("mul", *pair): entry
         for entry, name in entries.items()
@@ -721,7 +720,7 @@ def _with_effects(graph: Graph, outputs, entries, scales: dict[str, int]) -> lis
 
 
 def _reads(graph: Graph, outputs, entries, layout: FlatLayout) -> tuple[str, ...]:
-    """Names of the variables that expressions read."""
+    """Return the names of the variables that expressions read."""
     names = {entries[n] for n in graph.leaves(outputs, "entry") if n in entries}
     firsts = [graph.nodes[n].value[1] for n in graph.leaves(outputs, "dot")]
     names |= {n for n, s in layout.slices.items() for k in firsts if s.start <= k < s.stop}
@@ -729,7 +728,7 @@ def _reads(graph: Graph, outputs, entries, layout: FlatLayout) -> tuple[str, ...
 
 
 def _chosen_by_source(graph: Graph, outputs, columns: Columns, sources) -> int:
-    """One expression for the rows of several observed variables."""
+    """Combine the expressions of several observed variables into one for all rows."""
     if len(outputs) == 1:
         return outputs[0]
     which = columns.part(None).node(
@@ -742,9 +741,9 @@ def _chosen_by_source(graph: Graph, outputs, columns: Columns, sources) -> int:
 
 
 def _row_data(columns, n_rows: Sequence[int], order, out: np.ndarray | None) -> np.ndarray:
-    """Columns (C, N + some) with rows in order, in ``out`` if it is given.
+    """Return columns (C, N + 16) of the ordered rows, in ``out`` if it is given.
 
-    Rows of other sources hold zeros.
+    Columns of one source are zero in rows of others.
     """
     starts = np.concatenate([[0], np.cumsum(n_rows)])
     n = int(starts[-1])
@@ -764,7 +763,7 @@ def _row_data(columns, n_rows: Sequence[int], order, out: np.ndarray | None) -> 
 
 
 def _group_data(columns: Sequence[Column], n_groups: int) -> np.ndarray:
-    """Columns side by side, (G, B)."""
+    """Stack columns side by side, (G, B)."""
     if not columns:
         return np.zeros((n_groups, 1))
     each = [np.broadcast_to(column.values, n_groups) for column in columns]
@@ -772,7 +771,7 @@ def _group_data(columns: Sequence[Column], n_groups: int) -> np.ndarray:
 
 
 def _states(model, factor: Factor) -> np.ndarray:
-    """States (K, q) of discrete effects."""
+    """Return the states (K, q) of discrete effects."""
     each = []
     for value in model.value_vars:
         if value.name not in factor.names:

@@ -1,8 +1,8 @@
 """Variables that a step reads but does not move, as data that change between its draws.
 
-A step that integrates out the effects of one factor takes the effects of another one, which may
-have thousands of levels, as they are. They are not among the coordinates x that it moves: rows find
-them in columns of data, priors in a shared vector.
+A step that integrates out the effects of one factor conditions on the effects of another one, which
+may have thousands of levels. These are not among the coordinates x that it moves: rows read them from
+columns of data, priors from a shared vector.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ __all__ = ["Held", "HeldColumn"]
 
 
 class HeldColumn(NamedTuple):
-    """A column of an array (C, N) of data and the place in the held vector of each of its entries."""
+    """Column of a data array (C, N), and the position of each of its entries in the held vector."""
 
     place: int
     positions: np.ndarray
 
 
 class Held:
-    """Values of some variables.
+    """Values of the variables that a step does not move.
 
     Parameters
     ----------
     layout : FlatLayout
-        Of the vector that holds them.
+        Layout of the vector of values.
 
     Attributes
     ----------
     shared : shared vector
-        What graphs know them by.
+        The vector as a PyTensor shared variable.
     values : (H,) float array
-        Read by compiled functions where it lies: change it in place only.
+        The vector; compiled functions read its memory, so change it in place only.
     """
 
     def __init__(self, layout: FlatLayout):
@@ -49,20 +49,20 @@ class Held:
 
     @property
     def values(self) -> np.ndarray:
-        """The vector itself."""
+        """The vector of values, not a copy."""
         return self.shared.get_value(borrow=True, return_internal_type=True)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Value variables that are held."""
+        """Names of the held value variables."""
         return self.layout.names
 
     def take(self, point: Mapping[str, np.ndarray]) -> None:
-        """Take the values of a point."""
+        """Copy the values of a point."""
         self.values[:] = self.layout.ravel(point)
 
     def substitute(self, outputs: Sequence, value_vars: Sequence) -> list:
-        """Graphs in which held variables are what the vector says."""
+        """Return graphs in which entries of the vector replace held variables."""
         values = self.layout.split(self.shared)
         replace = {
             v: v.type.filter_variable(values[v.name], allow_convert=True)

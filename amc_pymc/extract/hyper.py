@@ -1,4 +1,4 @@
-"""Which coefficients of a model have Gaussian priors given hyperparameters, and which ones."""
+"""Gaussian priors of a model's coefficients given hyperparameters."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class GaussianPriors:
 
     @cached_property
     def evaluate(self):
-        """The same, interpreted."""
+        """The same function, interpreted."""
         return pytensor.function(
             [self._point], self._graph, mode=interpreted_mode(), on_unused_input="ignore"
         )
@@ -69,19 +69,19 @@ def gaussian_priors(
     centring: Centring | None = None,
     held: Held | None = None,
 ) -> GaussianPriors | None:
-    """Split the coordinates that a step moves in coefficients and hyperparameters.
+    """Split the coordinates that a step moves into coefficients and hyperparameters.
 
     Parameters
     ----------
     model : pm.Model
     layout : FlatLayout
-        Of x (D,).
+        Layout of x (D,).
     reads : (R,) int array
         Coordinates that rows depend on: the coefficients.
     active : (A,) int array
-        Coordinates that are moved; the others of them are hyperparameters.
+        Coordinates that are moved; those that rows do not read are hyperparameters.
     centring : Centring, optional
-        If x holds effects in the place of some variables.
+        Change of coordinates, if x holds effects in place of some variables.
     held : Held, optional
         Values of variables that are not in x.
 
@@ -89,7 +89,7 @@ def gaussian_priors(
     -------
     GaussianPriors or None
         None if no coefficient has a Gaussian prior that depends on hyperparameters, or if not all
-        of them are moved.
+        coefficients are moved.
     """
     theta = np.intersect1d(reads, active)
     phi = np.setdiff1d(active, reads)
@@ -135,14 +135,14 @@ def gaussian_priors(
 
 
 def _transformed(model, layout: FlatLayout, values) -> np.ndarray:
-    """Coordinates of those variables that have a transform."""
+    """Return the coordinates of variables that have a transform."""
     transforms = model.rvs_to_transforms
     names = [v.name for v in values if transforms.get(model.values_to_rvs[v]) is not None]
     return layout.indices(names)
 
 
 def _normal(model, value, below):
-    """Mean and standard deviation of a coefficient's prior, if it is normal given hyperparameters."""
+    """Return mean and standard deviation of a prior that is normal given hyperparameters, else None."""
     rv = model.values_to_rvs[value]
     node = rv.owner
     if model.rvs_to_transforms.get(rv) is not None or node is None:

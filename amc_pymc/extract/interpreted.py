@@ -8,14 +8,14 @@ from pytensor.compile.mode import Mode
 
 __all__ = ["interpreted_mode", "rewritten_mode", "unrewritten_mode"]
 
-#: Rewrites of sums and products, which take minutes for the hundred terms of a recursion and gain little here.
+#: Excluded rewrites of sums and products; they take minutes for a recursion of a hundred terms and gain little.
 _SLOW = ("local_add_canonizer", "local_mul_canonizer", "local_greedy_distributor")
 
 
 class _RewritersOnce(Mode):
-    """A mode that makes its rewriters once.
+    """Mode that creates its rewriters once.
 
-    PyTensor makes new ones for every function, which have to find out again which rewrites concern which operations.
+    PyTensor creates new ones for every function, which must again find the rewrites for each operation.
     """
 
     @cached_property
@@ -25,7 +25,7 @@ class _RewritersOnce(Mode):
 
 @cache
 def interpreted_mode() -> Mode:
-    """Mode for graphs that run a handful of times, log densities among them."""
+    """Return the mode for graphs that run a few times, such as log densities."""
     mode = _RewritersOnce(linker="py", optimizer="fast_compile")
     return mode.excluding("BlasOpt", "blas", "cxx_only", *_SLOW)
 
@@ -44,9 +44,9 @@ def rewritten_mode() -> Mode:
 
 @cache
 def unrewritten_mode() -> Mode:
-    """Mode for graphs of data, shapes and prior draws that run once or twice.
+    """Return the mode for graphs of data, shapes and prior draws that run once or twice.
 
-    Rewriting takes most of the time there. Log densities need it: without it the logarithm of a logistic function
-    underflows.
+    It does no rewriting, which would take most of the time. Log densities need rewriting: without it the logarithm
+    of a logistic function underflows.
     """
     return _RewritersOnce(linker="py", optimizer=None)

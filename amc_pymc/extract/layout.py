@@ -18,7 +18,7 @@ __all__ = ["FlatLayout"]
 
 @dataclass(frozen=True)
 class FlatLayout:
-    """Where each value variable lies in the flat vector x of length D.
+    """Position of each value variable in the flat vector x of length D.
 
     Discrete variables are stored as floats and cast back inside graphs. The order is that of
     ``model.value_vars``.
@@ -30,13 +30,13 @@ class FlatLayout:
 
     @classmethod
     def from_model(cls, model, point: Mapping[str, np.ndarray]) -> FlatLayout:
-        """Read names, shapes and dtypes off a model and one of its points."""
+        """Create the layout of a model from one of its points."""
         names = tuple(v.name for v in model.value_vars)
         arrays = [np.asarray(point[name]) for name in names]
         return cls(names, tuple(a.shape for a in arrays), tuple(a.dtype.name for a in arrays))
 
     def part(self, names: Sequence[str]) -> FlatLayout:
-        """The layout of some of the variables, in the order given."""
+        """Return the layout of some of the variables, in the order given."""
         kept = [self.names.index(name) for name in names]
         parts = self.names, self.shapes, self.dtypes
         return FlatLayout(*(tuple(part[k] for k in kept) for part in parts))
@@ -59,7 +59,7 @@ class FlatLayout:
 
     @property
     def discrete(self) -> np.ndarray:
-        """Which coordinates are discrete, (D,) bool."""
+        """Whether each coordinate is discrete, (D,) bool."""
         return np.repeat([not self.is_continuous(n) for n in self.names], self.sizes)
 
     def is_continuous(self, name: str) -> bool:
@@ -67,13 +67,13 @@ class FlatLayout:
         return self.dtypes[self.names.index(name)].startswith("float")
 
     def indices(self, names: Sequence[str]) -> np.ndarray:
-        """Sorted positions (int64) of the entries of ``names``."""
+        """Return the sorted positions (int64) of the entries of ``names``."""
         chosen = set(names)
         parts = [np.arange(s.start, s.stop) for n, s in self.slices.items() if n in chosen]
         return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
 
     def labels(self) -> list[str]:
-        """Readable name of each entry, ``beta[2]``."""
+        """Return a readable name of each entry, such as ``beta[2]``."""
         out: list[str] = []
         for name, shape in zip(self.names, self.shapes):
             for where in np.ndindex(*shape):
@@ -81,21 +81,21 @@ class FlatLayout:
         return out
 
     def ravel(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Point -> flat vector (D,), float64."""
+        """Convert a point to a flat float64 vector (D,)."""
         x = np.empty(self.size)
         for name, place in self.slices.items():
             x[place] = np.asarray(point[name]).reshape(-1)
         return x
 
     def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Flat vector -> point with the shapes and dtypes of the model."""
+        """Convert a flat vector to a point with the shapes and dtypes of the model."""
         return {
             name: np.asarray(x[s].reshape(shape), dtype=dtype)
             for (name, s), shape, dtype in zip(self.slices.items(), self.shapes, self.dtypes)
         }
 
     def split(self, x: TensorVariable) -> dict[str, TensorVariable]:
-        """Symbolic flat vector -> symbolic value variables."""
+        """Split a symbolic flat vector into symbolic value variables."""
         out = {}
         for (name, s), shape, dtype in zip(self.slices.items(), self.shapes, self.dtypes):
             value = x[s.start] if shape == () else pt.reshape(x[s], shape)
@@ -103,7 +103,7 @@ class FlatLayout:
         return out
 
     def substitute(self, outputs: Sequence[Variable], value_vars, x: TensorVariable) -> list:
-        """Graphs of ``value_vars`` as graphs of the symbolic flat vector x."""
+        """Return graphs of ``value_vars`` as graphs of the symbolic flat vector x."""
         values = self.split(x)
         replace = {
             v: v.type.filter_variable(values[v.name], allow_convert=True) for v in value_vars

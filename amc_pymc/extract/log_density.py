@@ -1,4 +1,4 @@
-"""The log densities of a model's parts, derived once while a step is made."""
+"""Log densities of the parts of a model, derived once while a step is created."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["log_densities", "log_density"]
 
 
 def log_densities(model, parts: Sequence[Variable]) -> list[Variable]:
-    """``model.logp(vars=parts, sum=False)``: one graph for each random variable or potential.
+    """Return ``model.logp(vars=parts, sum=False)``: one graph per random variable or potential.
 
-    PyMC derives the densities of all variables whenever it is asked for one. What it has derived is
-    shared inside :func:`~amc_pymc.extract.memo.remembering`, and must not be changed in place.
+    PyMC derives the densities of all variables at every call. Inside
+    :func:`~amc_pymc.extract.memo.remembering` they are cached, and must not be changed in place.
 
     Raises
     ------
     Exception
-        What PyMC raises where one of ``parts`` has no density.
+        The error of PyMC if one of ``parts`` has no density.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def log_densities(model, parts: Sequence[Variable]) -> list[Variable]:
     parts = list(parts)
     try:
         terms = {} if len(set(parts)) < len(parts) else _terms(model)
-    except Exception:  # maybe of another part
+    except Exception:  # another part may have no density
         terms = {}
     if all(part in terms for part in parts):
         return [terms[part] for part in parts]
@@ -52,6 +52,6 @@ def _terms(model) -> dict[Variable, Variable]:
 
 
 def log_density(model, parts: Sequence[Variable]) -> Variable:
-    """``model.logp(vars=parts)``: the sum of :func:`log_densities`, zero for no parts."""
+    """Return ``model.logp(vars=parts)``: the sum of :func:`log_densities`, zero for no parts."""
     terms = [as_tensor(t, allow_xtensor_conversion=True) for t in log_densities(model, parts)]
     return variadic_add(*(t.sum() for t in terms)) if terms else zeros(())

@@ -1,11 +1,11 @@
-"""Log prior and marginal log likelihood of a model at many points, its local effects integrated out.
+"""Log prior and marginal log likelihood of a model at many points, with local effects integrated out.
 
-A point is the flat unconstrained vector x (D,) of the value variables that are left, the population
-parameters. With groups g, their rows y_g and local effects u_g,
+A point is the flat unconstrained vector x (D,) of the remaining value variables, the population
+parameters. For groups g with rows y_g and local effects u_g,
 
     log L(x) = sum_g log integral p(u_g | x) p(y_g | x, u_g) du_g,
 
-and whatever else the likelihood has that depends on no local effect.
+plus the parts of the likelihood that do not depend on local effects.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from amc_pymc.extract.prior import PriorDraws
 
 __all__ = ["Densities", "MarginalDensities", "extract_marginals"]
 
-#: Prior draws at which groups are compared with the model's own density, and those tried for finite ones.
+#: Number of prior draws at which groups are compared with the model, and number of draws searched for finite ones.
 _CHECKED, _DRAWN = 3, 32
 _SEED = 7
 
@@ -54,15 +54,15 @@ class MarginalDensities:
     Parameters
     ----------
     rest : ParticleDensities
-        The prior of the population parameters, and parts of the likelihood without local effects.
+        Prior of the population parameters, and parts of the likelihood without local effects.
     groups : GroupTotals
-        The other parts.
+        Parts of the likelihood with local effects.
     data : list of shared variables
-        ``pm.Data`` and the like that groups have been made from.
+        ``pm.Data`` and other shared variables from which groups were made.
 
     Notes
     -----
-    Densities do not change: :meth:`refined` and :meth:`settled` return others.
+    Densities are immutable: :meth:`refined` and :meth:`settled` return new ones.
     """
 
     def __init__(self, rest: ParticleDensities, groups: GroupTotals, data: list[SharedVariable]):
@@ -72,17 +72,17 @@ class MarginalDensities:
 
     @property
     def factor(self) -> Factor:
-        """Whose effects are integrated out."""
+        """Factor whose effects are integrated out."""
         return self._groups.groups.factor
 
     @property
     def rule(self) -> str:
-        """The quadrature in words."""
+        """Description of the quadrature rule."""
         return self._groups.rule
 
     @property
     def layout(self) -> FlatLayout:
-        """Names and places of the coordinates."""
+        """Names and positions of the coordinates."""
         return self._rest.layout
 
     @property
@@ -92,36 +92,36 @@ class MarginalDensities:
 
     @property
     def discrete(self) -> np.ndarray:
-        """Which coordinates are discrete, (D,) bool."""
+        """Whether each coordinate is discrete, (D,) bool."""
         return self._rest.discrete
 
     @property
     def n_dim(self) -> int:
-        """D."""
+        """Number of coordinates D."""
         return self._rest.n_dim
 
     @property
     def n_observed(self) -> int:
-        """Observed values."""
+        """Number of observed values."""
         return self._rest.n_observed
 
     @property
     def chunk(self) -> int:
-        """Points evaluated at once."""
+        """Number of points evaluated at once."""
         return self._rest.chunk
 
     @property
     def fallback(self) -> str | None:
-        """Why the prior is evaluated point by point, if it is."""
+        """Why the prior is evaluated point by point; None if it is batched."""
         return self._rest.fallback
 
     @property
     def counts(self) -> Counts:
-        """Evaluations so far in this process, those of other nodes included."""
+        """Evaluations so far in this process, including those of copies with other nodes."""
         return self._rest.counts
 
     def values(self, x: np.ndarray) -> np.ndarray:
-        """Log prior and marginal log likelihood (2, P) at points (P, D)."""
+        """Return log prior and marginal log likelihood (2, P) at points (P, D)."""
         self._check_data()
         out = self._rest.values(x)
         possible = np.isfinite(out).all(axis=0)
@@ -131,7 +131,7 @@ class MarginalDensities:
         return out
 
     def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log prior and marginal log likelihood (2, P), and their gradients (2, P, D)."""
+        """Return log prior and marginal log likelihood (2, P), and their gradients (2, P, D)."""
         self._check_data()
         out, gradients = self._rest.gradients(x)
         possible = np.isfinite(out).all(axis=0)
@@ -142,7 +142,7 @@ class MarginalDensities:
         return out, gradients
 
     def _add(self, out: np.ndarray, found: np.ndarray) -> None:
-        """Add what groups make of each point; nan and +inf are impossible."""
+        """Add the log likelihoods of groups; nan and +inf become -inf."""
         wrong = ~(found < np.inf)
         if wrong.any():
             self._rest.note_nan(int(wrong.sum()))
@@ -150,30 +150,30 @@ class MarginalDensities:
         out[1] += found
 
     def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws from the prior (n, D)."""
+        """Draw from the prior (n, D)."""
         return self._rest.draw_prior(n, rng)
 
     def constrain(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Population parameters, and deterministics that depend on nothing else, at points (P, D)."""
+        """Return population parameters, and deterministics of them alone, at points (P, D)."""
         return self._rest.constrain(x)
 
     def fingerprint(self) -> str:
-        """What pm.Data and the like hold now, as a hash."""
+        """Return a hash of the current values of pm.Data and other shared variables."""
         found = hashlib.blake2b(digest_size=16)
         for v, _ in self._data:
             found.update(cloudpickle.dumps(v.get_value(borrow=True)))
         return self._rest.fingerprint() + found.hexdigest()
 
     def refined(self, x: np.ndarray, tolerance: float) -> MarginalDensities:
-        """Densities with as many nodes as posterior points (P, D) need, for an error in nats."""
+        """Return densities with as many nodes as a tolerance in nats needs at posterior points (P, D)."""
         return self._with(self._groups.refined(x, tolerance))
 
     def settled(self, x: np.ndarray) -> MarginalDensities:
-        """Densities with searches for modes that start at those of a point (D,)."""
+        """Return densities whose mode searches start at the modes of a point (D,)."""
         return self._with(self._groups.settled(x))
 
     def quadrature_error(self, x: np.ndarray) -> float:
-        """What quadrature adds to the log evidence, in nats, from posterior points (P, D)."""
+        """Return the quadrature error of the log evidence, in nats, from posterior points (P, D)."""
         return self._groups.error(x)
 
     def _with(self, groups: GroupTotals) -> MarginalDensities:
@@ -193,7 +193,7 @@ class MarginalDensities:
         return _load, ((self._token, "marginal"), cloudpickle.dumps(self.__dict__))
 
 
-#: What evidence is estimated with.
+#: Densities from which evidence is estimated.
 Densities = ParticleDensities | MarginalDensities
 
 
@@ -214,15 +214,15 @@ def _values_of(shared: list[SharedVariable]) -> list[tuple[SharedVariable, Any]]
 
 @remembering()
 def extract_marginals(model, factor: Factor, observed_vars) -> MarginalDensities:
-    """Prior, marginal likelihood and prior draws of a model, for many particles at once.
+    """Extract prior, marginal likelihood and prior draws of a model, for many particles at once.
 
     Parameters
     ----------
     model : pm.Model
     factor : Factor
-        From :func:`~amc_pymc.extract.groups.find_factors`, without a ``reason``.
+        Factor from :func:`~amc_pymc.extract.groups.find_factors` with an empty ``reason``.
     observed_vars : sequence of str
-        All observed variables that depend on its effects.
+        All observed variables that depend on the factor's effects.
 
     Returns
     -------
@@ -231,10 +231,10 @@ def extract_marginals(model, factor: Factor, observed_vars) -> MarginalDensities
     Raises
     ------
     ValueError
-        As for :func:`~amc_pymc.extract.particles.extract_particles`; and where groups do not have the
-        density that the model has.
+        As for :func:`~amc_pymc.extract.particles.extract_particles`, and if the density of groups
+        differs from that of the model.
     NotScalar, NotRowFactorised
-        A row or an effect's prior cannot be written as one expression.
+        If a row or the prior of an effect cannot be written as one expression.
     """
     check_evidence_defined(model)
     groups = take_groups(model, factor, observed_vars, centring=False)
@@ -257,7 +257,7 @@ def extract_marginals(model, factor: Factor, observed_vars) -> MarginalDensities
 
 
 def _verify(model, logp, totals: GroupTotals, layout: FlatLayout, rng) -> np.ndarray:
-    """Compare groups with the model at prior draws; return these draws (P, D) of the population."""
+    """Compare groups with the model at prior draws; return the population parameters (P, D) of these."""
     whole = FlatLayout.from_model(model, model.initial_point())
     draws = PriorDraws.from_model(model, whole).draw(_DRAWN, rng)
     (graph,) = without_checks(lowered([logp]))

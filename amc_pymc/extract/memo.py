@@ -1,4 +1,4 @@
-"""What is found out about a model is found out once while a step is made."""
+"""Cache of results about a model while a step is created."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _known: ContextVar[dict[Hashable, Any] | None] = ContextVar("known", default=Non
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Results of :func:`remembered` functions are kept until the end of the block.
+    """Cache results of :func:`remembered` functions until the end of the block.
 
-    The models must not change inside it. A block within another one keeps what that knows. PyTensor
-    starts no C compiler meanwhile, which takes seconds for constants that are folded once, and notes
-    no line of source for each of its variables.
+    The models must not change inside it. A nested block shares the cache of the outer one. Inside the
+    block PyTensor does not compile C code, which takes seconds for constants that are folded once, and
+    does not record the source line of each variable.
 
     Examples
     --------
@@ -48,9 +48,9 @@ def remembering() -> Iterator[None]:
 
 
 def remembered(function: Callable) -> Callable:
-    """Keep results by positional arguments, which must be hashable, inside :func:`remembering`.
+    """Cache results by positional arguments, which must be hashable, inside :func:`remembering`.
 
-    Results are shared: whoever gets one must not change it.
+    Results are shared and must not be changed.
     """
 
     @functools.wraps(function)

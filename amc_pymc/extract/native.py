@@ -1,9 +1,9 @@
 """PyTensor graphs as functions that compiled loops can call.
 
-A compiled PyTensor function is a Numba dispatcher. Handing dispatchers to kernels that are cached
-on disk corrupts the cache; first-class functions (``numba.cfunc``) are safe. Data arrays enter by
-address, so they are neither copied nor frozen into the machine code: whoever holds the native
-function must keep the arrays alive.
+A compiled PyTensor function is a Numba dispatcher. Passing dispatchers to kernels cached on disk
+corrupts the cache; first-class functions (``numba.cfunc``) are safe. Data arrays are passed by
+address: they are neither copied nor compiled into the machine code, and must be kept alive as long
+as the native function is used.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = [
 
 
 def trigamma(x):
-    r"""Second derivative of log Gamma as elementary operations, for x > 0.
+    r"""Return the second derivative of log Gamma in elementary operations, for x > 0.
 
     :math:`\psi_1(x) = \sum_{k<8} (x+k)^{-2} + \psi_1(x+8)` with the asymptotic series for the last
     term (Abramowitz & Stegun 6.4.6 and 6.4.12); relative error below 1e-13. PyTensor's own operator
-    leaves Numba for SciPy, once per element.
+    calls SciPy from Numba, once per element.
     """
     steps = sum((x + k) ** -2 for k in range(8))
     z = (x + 8.0) ** -2
@@ -57,7 +57,7 @@ def _in_elementary_operations(outputs: list) -> list:
 
 
 def compile_graph(inputs, output, **compile_kwargs):
-    """PyTensor function in Numba mode that trusts its inputs."""
+    """Compile a PyTensor function in Numba mode that trusts its inputs."""
     outputs = output if isinstance(output, list) else [output]
     outputs = _in_elementary_operations(outputs)
     return pytensor.function(
@@ -71,14 +71,14 @@ def compile_graph(inputs, output, **compile_kwargs):
 
 
 def native_function(fn, signature, arrays: Sequence[np.ndarray] = ()):
-    """First-class Numba function of a compiled PyTensor function's leading inputs.
+    """Return a first-class Numba function of a compiled PyTensor function's leading inputs.
 
     Parameters
     ----------
     fn : compiled PyTensor function
         From :func:`compile_graph`, with one output; its last inputs are the ``arrays``.
     signature : numba signature
-        Of the leading inputs and the output.
+        Types of the leading inputs and the output.
     arrays : sequence of C-contiguous arrays
         Bound by address; keep them alive as long as the function is used.
     """
@@ -93,15 +93,15 @@ def native_function(fn, signature, arrays: Sequence[np.ndarray] = ()):
 
 
 def native_states(fn, signature, arrays: Sequence[np.ndarray]):
-    """First-class ``(points (K, D), centre, rows (m,)) -> (K, m)`` from a function of one point.
+    """Turn a function of one point into first-class ``(points (K, D), centre, rows (m,)) -> (K, m)``.
 
     Rows are gathered once for all points.
 
     Parameters
     ----------
     fn : compiled PyTensor function
-        Of a point (D,), a centre, row numbers (m,) and the rows gathered from each of ``arrays``;
-        returns (m,).
+        Function of a point (D,), a centre, row numbers (m,) and the rows gathered from each of
+        ``arrays``; returns (m,).
     signature, arrays
         As for :func:`native_function`.
     """
@@ -119,7 +119,7 @@ def native_states(fn, signature, arrays: Sequence[np.ndarray]):
 
 
 def _bind(fn, arrays):
-    """Names for generated code that views arrays and the function's shared values by address."""
+    """Return names for generated code to view arrays and the function's shared values by address."""
     shared = [np.asarray(s.get_value(borrow=True)) for s in fn.get_shared()]
     bound = [*arrays, *shared]
     names: dict[str, object] = {
@@ -132,7 +132,7 @@ def _bind(fn, arrays):
 
 
 def _addresses(arrays) -> dict[str, object]:
-    """Where generated code finds arrays."""
+    """Return the names by which generated code finds arrays."""
     names: dict[str, object] = {"carray": carray, "pointer": pointer}
     for k, array in enumerate(arrays):
         names[f"address{k}"] = array.ctypes.data
@@ -157,7 +157,7 @@ def _define(arguments, data, body, names, signature, keep_alive):
 
 
 class _Callback:
-    """A Python function at an address, with the exception that it raised last."""
+    """A Python function at an address, with its first exception not yet reported."""
 
     _KIND = ctypes.CFUNCTYPE(
         None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, *3 * [ctypes.c_int64]
@@ -174,13 +174,13 @@ class _Callback:
         try:
             given = _view(ctypes.c_double, points, (k, d)).copy()
             found[:] = self.function(given, _view(ctypes.c_int64, rows, (m,)).copy())
-        except BaseException as error:  # an interrupt, too, which ctypes would print and forget
+        except BaseException as error:  # also interrupts, which ctypes would print and ignore
             self.error = self.error or error
             found[:] = np.nan
 
 
 def _view(kind, address: int | None, shape: tuple[int, ...]) -> np.ndarray:
-    """The array at an address, None where it is empty."""
+    """Return the array at an address, which may be None if the array is empty."""
     size = math.prod(shape)
     if not size:
         return np.empty(shape, kind)
@@ -189,14 +189,14 @@ def _view(kind, address: int | None, shape: tuple[int, ...]) -> np.ndarray:
 
 @njit(cache=True)
 def ask_callback(points, centre, rows, place):
-    """Ask a Python function, at place[0], for values (K, m) at points (K, D)."""
+    """Call the Python function at address place[0] for values (K, m) at points (K, D)."""
     out = np.empty((points.shape[0], rows.size))
     call(place[0], points, rows, out, points.shape[0], points.shape[1], rows.size)
     return out
 
 
 def callback_function(function: Callable, signature) -> BoundFunction:
-    """First-class function that calls Python: ``function(points, rows) -> (K, m)``.
+    """Return a first-class function that calls the Python ``function(points, rows) -> (K, m)``.
 
     An exception inside ``function`` becomes NaN values; :func:`callback_error` returns it.
     """
@@ -206,7 +206,7 @@ def callback_function(function: Callable, signature) -> BoundFunction:
 
 
 def callback_error(native) -> BaseException | None:
-    """Exception raised in a Python callback since the last call of this function, if any."""
+    """Return the exception raised in a Python callback since the last call of this function."""
     callback = getattr(native, "kept", (None,))[-1]
     if not isinstance(callback, _Callback):
         return None

@@ -21,22 +21,22 @@ from amc_pymc.row_store import RowStore, SharedArray, shared_array
 __all__ = ["NativeRows", "StoredRows", "native_rows", "packed_columns"]
 
 _log = logging.getLogger("amc_pymc")
-#: Integers from here on are not exact as floats.
+#: Integers of this magnitude or more are refused, because floats may not represent them exactly.
 _LARGEST = 2**53
 
 
 @dataclass(frozen=True, eq=False)
 class NativeRows:
-    """Kernels of rows and the data that they read.
+    """Kernels of rows, with the data that they read.
 
     Attributes
     ----------
     printed : Printed
-        Of the kernels.
+        Code of the kernels.
     data : (N, C) array
-        Columns that a row reads, row by row.
+        Columns of data that the rows read.
     shared : SharedArray or None
-        What the data lie in, if processes share them.
+        Memory of the data, if processes share it.
     """
 
     printed: Printed
@@ -49,13 +49,13 @@ class NativeRows:
         return RowKernels(self.printed)
 
     def release(self) -> None:
-        """There is no memory that can be read again."""
+        """Do nothing: the data stay in memory."""
 
     def touch(self, n_rows: float) -> None:
-        """There is none."""
+        """Do nothing: the data stay in memory."""
 
     def rounding(self, points: np.ndarray) -> None:
-        """Nothing is rounded."""
+        """Return None: nothing is rounded."""
 
     def __getstate__(self):
         data = self.data if self.shared is None else None
@@ -69,7 +69,7 @@ class NativeRows:
 
 @dataclass(frozen=True, eq=False)
 class StoredRows:
-    """The same for rows in a store.
+    """Kernels of rows in a store, with the interface of :class:`NativeRows`.
 
     Attributes
     ----------
@@ -82,26 +82,26 @@ class StoredRows:
 
     @property
     def data(self) -> np.ndarray:
-        """Columns that a row reads, row by row (N, C), mapped into memory."""
+        """Columns of data (N, C) that the rows read, mapped into memory."""
         return self.store.data
 
     @cached_property
     def kernels(self) -> RowKernels:
-        """As of :class:`NativeRows`."""
+        """Compiled loops."""
         return RowKernels(self.printed)
 
     def release(self) -> None:
-        """Let go of memory that can be read again."""
+        """Release mapped memory, which can be read again."""
         self.store.release()
 
     def touch(self, n_rows: float) -> None:
-        """Take note of rows read at random, whose memory is let go of now and then."""
+        """Count rows read at random, whose memory is released from time to time."""
         self.store.touch(n_rows)
 
     def rounding(self, points: np.ndarray) -> np.ndarray | None:
-        """What rounding has done to changes of log-likelihoods from points[0] to points[1].
+        """Return the effect of rounding on changes of log-likelihoods from points[0] to points[1].
 
-        Of some rows (S,), drawn at random; None if the store does not round.
+        The effect (S,) is that on a random sample of rows; None if the store does not round.
         """
         exact = self.store.unrounded
         if exact is None:
@@ -118,7 +118,7 @@ class StoredRows:
 
 
 def native_rows(rows: RowLogp) -> NativeRows | None:
-    """Kernels of rows; None, with the reason in the log, if a row is no scalar expression."""
+    """Return kernels of rows; None, with the reason logged, if a row is not a scalar expression."""
     graph = Graph()
     columns = Columns(graph, "column")
     try:
@@ -139,7 +139,7 @@ def native_rows(rows: RowLogp) -> NativeRows | None:
 def packed_columns(
     columns: Sequence[Column], n_rows: int, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Columns row by row (N, C), as floats; in ``out``, if it is given, which holds zeros."""
+    """Pack columns as floats (N, C), into ``out`` if given, which must hold zeros."""
     out = np.zeros((n_rows, max(1, len(columns)))) if out is None else out
     for k, column in enumerate(columns):
         if column.values.dtype.kind in "iu" and np.abs(column.values).max(initial=0) >= _LARGEST:

@@ -1,6 +1,6 @@
-"""Variables whose levels rows choose, but not in a way that could be integrated out, and why.
+"""Variables that rows index by level but that cannot be integrated out, and the reasons.
 
-They are looked for in the graph, so that a reason can be given where rows could not be taken apart.
+They are searched for in the PyTensor graph, so a reason can be given even if the rows could not be read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["NearGroup", "Read", "near_groups"]
 
 
 class NearGroup(NamedTuple):
-    """A variable that is chosen from by rows: its value variable, its levels and what is amiss."""
+    """A variable indexed by rows: its value variable, its number of levels and why it is refused."""
 
     name: str
     n_levels: int
@@ -35,10 +35,10 @@ class NearGroup(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What is known of how the rows of an observed variable read others.
+    """How the rows of an observed variable read other variables.
 
-    ``found`` has the indices that variables are read at, ``problem`` says why the rows could not be
-    read to the end, if they could not.
+    ``found`` holds the indices at which variables are read; ``problem`` says why the rows could not
+    be read completely, if they could not.
     """
 
     observed: str
@@ -50,7 +50,7 @@ class Read(NamedTuple):
 def near_groups(
     model, observed: Sequence[Variable], reads: Sequence[Read], taken: Iterable[str]
 ) -> list[NearGroup]:
-    """Variables that rows choose from besides those ``taken``."""
+    """Return the variables indexed by rows that are not in ``taken``."""
     out = []
     for name, n_levels in _chosen_from(model, observed).items():
         if name not in taken:
@@ -59,7 +59,7 @@ def near_groups(
 
 
 def _chosen_from(model, observed: Sequence[Variable]) -> dict[str, int]:
-    """Levels of the variables from which, or from functions of which, rows choose a level."""
+    """Return the numbers of levels of variables that rows index, directly or through functions."""
     point = initial_point_of(model)
     found: dict[str, int] = {}
     nodes = [
@@ -81,7 +81,7 @@ def _chosen_from(model, observed: Sequence[Variable]) -> dict[str, int]:
 
 
 def _shapes(one: Sequence[Variable], two: Sequence[Variable], model):
-    """Shapes of variables at the initial point."""
+    """Return the shapes of two lists of variables at the initial point."""
     point, every = initial_point_of(model), [*one, *two]
     shapes = [v.type.shape for v in every]
     if any(None in shape for shape in shapes):

@@ -1,4 +1,4 @@
-"""How many nodes the quadrature over local effects takes, and whether races hold fewer of them."""
+"""Number of quadrature nodes over local effects, and whether races use fewer, fixed nodes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from amc_pymc.rng import as_generator
 
 __all__ = ["HELD_TOLERANCE", "NODES", "TOLERANCE", "choose_nodes"]
 
-#: Nodes along each axis that are tried, by the number of effects. One node would do for Gaussian
-#: groups, but second derivatives need the spread between nodes.
+#: Numbers of nodes along each axis that are tried, by the number of effects. One node would suffice
+#: for Gaussian groups, but second derivatives need the spread between nodes.
 NODES = {1: (2, 3, 5, 7, 11, 15, 21), 2: (2, 3, 5, 7, 11), 3: (2, 3, 5, 7)}
-#: Those that races may hold.
+#: Numbers of fixed nodes along each axis that races may use, by the number of effects.
 _HELD = {1: (2, 3, 5, 7), 2: (2, 3, 5), 3: (2, 3)}
-#: Standard deviation of the quadrature's error over points of a posterior that is allowed, in nats.
+#: Largest standard deviation of the quadrature error over points of a posterior, in nats.
 TOLERANCE = 0.03
-#: Rows on which it is measured.
+#: Number of rows on which the quadrature error is measured.
 _SAMPLE = 200_000
-#: Races hold nodes from so many groups on (a standard deviation that few groups know varies widely),
-#: if decisions become cheaper by so much, and the error of each is below this, in nats.
+#: Conditions for fixed nodes in races: smallest number of groups (with few groups, a standard
+#: deviation varies widely), largest relative cost of a decision, and bound on its error, in nats.
 _MANY_GROUPS, _CHEAPER, HELD_TOLERANCE = 250, 0.85, 0.1
-#: For the cost of decisions: groups of a first batch, half-widths in standard errors, the largest
-#: distance of a log ratio from its threshold, pairs of points, decisions between each, and how much
-#: nearer to the centre they are.
+#: Simulation of the cost of decisions: groups in the first batch, half-width in standard errors,
+#: largest distance of a log ratio from its threshold, pairs of points, decisions per pair, and
+#: factor by which distances of points from the centre are shrunk.
 _FIRST_BATCH, _HALF_WIDTH, _FARTHEST, _PAIRS, _TRIALS, _NEARER = 20, 2.6, 2.0, 8, 40, 2 / 3
 _SEED = 20161
 
@@ -34,23 +34,23 @@ _SEED = 20161
 def choose_nodes(
     densities: GroupDensities, points: Sequence[np.ndarray], rng: np.random.Generator
 ) -> float:
-    """Let groups take the fewest nodes whose error hardly varies over some points of the posterior.
+    """Set the smallest number of nodes whose error hardly varies over points of the posterior.
 
-    What a constant error does to the log-likelihood does not matter to a sampler.
+    A constant error of the log-likelihood does not affect a sampler.
 
     Parameters
     ----------
     densities : GroupDensities
-        Their nodes are changed, and are to settle anew.
+        Densities whose nodes are set; ``settle`` must be called again.
     points : sequence of (D,) arrays
         The first is the centre of control variates.
     rng : numpy.random.Generator
-        For a sample of the groups.
+        Draws a sample of the groups.
 
     Returns
     -------
     float
-        Standard deviation of the error of nodes that are moved over the points, in nats.
+        Standard deviation over the points of the error of moved (not fixed) nodes, in nats.
     """
     if densities.discrete:
         return 0.0
@@ -72,7 +72,7 @@ def choose_nodes(
 
 
 def _totals(densities: GroupDensities, number: int, points, some: np.ndarray) -> np.ndarray:
-    """Log-likelihoods of all groups at points, from some, with so many nodes from now on."""
+    """Set the number of nodes, and estimate the total log-likelihood at points from some groups."""
     densities.set_nodes(number)
     densities.rows_evaluated += some.size * len(points) * len(densities.nodes.log_weights)
     scale = densities.n_units / some.size
@@ -82,10 +82,10 @@ def _totals(densities: GroupDensities, number: int, points, some: np.ndarray) ->
 def _choose_held(
     densities: GroupDensities, choices: Sequence[int], points, some: np.ndarray, changes: np.ndarray
 ) -> None:
-    """Let races hold nodes if that makes them cheaper and is accurate with few enough of all.
+    """Let races use fixed nodes if this makes them cheaper and is accurate enough.
 
-    ``choices`` are numbers of all nodes, of which the first is enough for nodes that are moved;
-    ``changes`` those of the log-likelihood from the first point.
+    ``choices`` are candidate numbers of moved nodes, the first of which is accurate enough by
+    itself; ``changes`` are those of the log-likelihood from the first point.
     """
     if densities.n_units < _MANY_GROUPS:
         return
@@ -112,9 +112,9 @@ def _choose_held(
 
 
 def _decision_cost(densities: GroupDensities, points, some: np.ndarray) -> float:
-    """Expected cost of a decision in log-likelihoods of one row, where chains will be.
+    """Estimate the cost of a decision, in log-likelihoods of one row, where chains will be.
 
-    That is nearer to the centre than the points, at which errors are looked for.
+    Chains are nearer to the centre than the points, which serve to measure errors.
     """
     rng, centre = as_generator(_SEED), points[0]
     near = [centre + _NEARER * (x - centre) for x in points[1 : _PAIRS + 2]]
@@ -125,10 +125,10 @@ def _decision_cost(densities: GroupDensities, points, some: np.ndarray) -> float
 
 
 def _groups_needed(residuals: np.ndarray, n_units: int, rng: np.random.Generator) -> int:
-    """Groups that a race reads which samples these residuals (m,) of ``n_units`` groups.
+    """Simulate how many of ``n_units`` groups a race reads, given residuals (m,) of a sample.
 
     The distance of the log ratio from its threshold is uniform. A batch decides if its half-width
-    is below that, and if no group holds more than half of its squares.
+    is smaller and no group contributes more than half of the sum of squares.
     """
     distance, size = _FARTHEST * rng.random(), _FIRST_BATCH
     order = rng.permutation(residuals.size)

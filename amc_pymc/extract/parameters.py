@@ -1,8 +1,8 @@
-"""The parameters through which rows depend on discrete variables.
+"""Parameters through which rows depend on discrete variables.
 
-Rows seldom feel a discrete variable itself. They feel a few smooth quantities made from it, such
-as gamma * beta or mu[k]. The row graph is cut at these: the row log-likelihood becomes a smooth
-function of the parameters eta(x), in which it can be expanded, whatever x holds.
+Rows seldom depend on a discrete variable directly, but through a few smooth quantities such as
+gamma * beta or mu[k]. The row graph is cut at these: the row log-likelihood becomes a smooth
+function of the parameters eta(x), in which it can be expanded even if x has discrete entries.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class ParameterCut:
     Attributes
     ----------
     rows : RowLogp
-        Its layout is that of eta (E,): value variables that enter rows directly, then the pieces
-        made from discrete variables, none of them a function of the others.
+        Row log-likelihood in the layout of eta (E,): value variables that enter rows directly, then
+        pieces made from discrete variables, none of them a function of the others.
     layout : FlatLayout
-        Of x (D,), the value variables of the model.
+        Layout of x (D,), the value variables of the model.
     pieces : tuple of variables
-        Graphs of the row log-likelihood's own placeholders.
+        Graphs in terms of the row log-likelihood's own placeholders.
     """
 
     rows: RowLogp
@@ -76,10 +76,10 @@ class ParameterCut:
 
     def __getstate__(self):
         kept = {k: v for k, v in self.__dict__.items() if k not in ("native", "evaluate")}
-        return kept | {"rows": self.rows.without_data()}  # densities have what they need
+        return kept | {"rows": self.rows.without_data()}  # densities hold the data themselves
 
     def graph(self, x):
-        """Symbolic eta (E,) at the symbolic flat point x."""
+        """Return the symbolic eta (E,) at the symbolic flat point x."""
         values = self.layout.split(x)
         swap = {
             p: p.type.filter_variable(values[name], allow_convert=True)
@@ -108,19 +108,19 @@ class ParameterCut:
         )
 
     def rough(self) -> np.ndarray:
-        """Coordinates of eta that are not of a floating type: conditions and indices."""
+        """Return the coordinates of eta that are not of a floating type: conditions and indices."""
         names = [n for n in self.rows.value_vars if not self.rows.layout.is_continuous(n)]
         return self.rows.layout.indices(names)
 
 
 def cut_parameters(rows: RowLogp, x: np.ndarray) -> ParameterCut:
-    """Cut the row graph where what depends on discrete variables meets the rows.
+    """Cut the row graph where functions of discrete variables enter the rows.
 
     Parameters
     ----------
     rows : RowLogp
     x : (D,) array
-        A possible point, where the shapes of the parameters are read off.
+        A valid point, at which the shapes of the parameters are evaluated.
 
     Returns
     -------
@@ -145,10 +145,10 @@ def cut_parameters(rows: RowLogp, x: np.ndarray) -> ParameterCut:
 
 
 def _with_float_pieces(rows: RowLogp):
-    """The row graph with what each sum and product makes of value variables as one array of floats.
+    """Return the row graph with the value variables of each sum and product joined to a float array.
 
-    ``gamma * beta * x`` is a product of three in the graph, and the integer gamma as such could not
-    be expanded.
+    ``gamma * beta * x`` is one product of three factors in the graph, and no expansion is possible
+    in the integer gamma alone.
     """
     of_rows, discrete = _row_placeholders(rows), _discrete_placeholders(rows)
     new: dict = {}
@@ -178,7 +178,7 @@ def _is_integer(variable) -> bool:
 
 
 def _is_arithmetic(node) -> bool:
-    """Whether integers enter as numbers, the result being a float."""
+    """Whether a node does arithmetic with a float result, in which integers act as numbers."""
     op, out = node.op, node.outputs[0]
     smooth = isinstance(getattr(op, "core_op", op), Dot)
     smooth |= isinstance(op, Elemwise) and isinstance(op.scalar_op, _SMOOTH)
@@ -186,7 +186,7 @@ def _is_arithmetic(node) -> bool:
 
 
 def _row_placeholders(rows: RowLogp) -> set:
-    """What differs from row to row."""
+    """Return the placeholders that differ from row to row."""
     of_rows = {i.placeholder for i in rows._inputs} | {rows._length}
     return of_rows | {rows._values[n] for n in rows.row_local}
 
@@ -197,7 +197,7 @@ def _discrete_placeholders(rows: RowLogp) -> set:
 
 
 def _pieces(rows: RowLogp) -> tuple:
-    """Inputs of row-dependent nodes that depend on discrete variables and not on rows."""
+    """Return inputs of row-dependent nodes that depend on discrete variables but not on rows."""
     of_rows, discrete = _row_placeholders(rows), _discrete_placeholders(rows)
     free = set(rows._values.values())
     pieces: dict = {}
@@ -216,9 +216,9 @@ def _pieces(rows: RowLogp) -> tuple:
 
 
 def _origin(piece, discrete, free):
-    """The array of floats that a piece is a smooth function of, element by element.
+    """Return the float array of which a piece is a smooth elementwise function.
 
-    Rows that depend on sigma[k] also depend on log sigma[k]; the two must not vary apart.
+    Rows that depend on sigma[k] also depend on log sigma[k]; the two must not vary independently.
     """
     while piece.owner is not None:
         op = piece.owner.op
@@ -234,9 +234,9 @@ def _origin(piece, discrete, free):
 
 
 def _independent(pieces, rows: RowLogp) -> tuple:
-    """Leave out floats that are functions of other pieces.
+    """Leave out float pieces that are functions of other pieces.
 
-    Conditions stay: a search for the mode may step where one of them would raise.
+    Conditions stay: a search for the mode may step to where evaluating one would raise an error.
     """
     free, kept = set(rows._values.values()), list(pieces)
     for piece in [p for p in kept if not _is_integer(p)]:
@@ -247,7 +247,7 @@ def _independent(pieces, rows: RowLogp) -> tuple:
 
 
 def _arrays(variable, discrete) -> list:
-    """The variable, or the arrays that a scalar without axes is made from."""
+    """Return the variable itself, or the arrays from which a non-tensor scalar is computed."""
     if isinstance(variable.type, TensorType):
         return [variable]
     inputs = [i for i in variable.owner.inputs if i in discrete]

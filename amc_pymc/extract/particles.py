@@ -1,7 +1,7 @@
 """Log prior and log likelihood of a model at many points at once.
 
 A point is the flat unconstrained vector x (D,) of all value variables; Jacobians of transforms belong to
-the prior. The likelihood is everything observed and every ``pm.Potential``. All logarithms are natural.
+the prior. The likelihood is that of all observed data and every ``pm.Potential``. All logarithms are natural.
 """
 
 from __future__ import annotations
@@ -60,23 +60,23 @@ __all__ = [
 
 _log = logging.getLogger("amc_pymc")
 
-#: Numbers that the largest array of a chunk of particles should hold, and the most it may hold where
-#: that would leave too few particles for matrix products to be worth while.
+#: Target size of the largest array of a chunk of particles, and maximum size where the target would
+#: leave too few particles for efficient matrix products.
 _CHUNK_NUMBERS, _MOST_NUMBERS = 2**17, 2**23
 _SMALLEST_CHUNK, _LARGEST_CHUNK = 64, 4096
-#: Prior draws that are looked at, how many of them may be nan, and at how many of them batched graphs
-#: are compared with the model's own.
+#: Number of prior draws that are inspected, how many of them may be nan, and number of draws at which
+#: batched graphs are compared with the model's own.
 _DRAWN, _LOST, _CHECKED = 64, 4, 3
-#: Operations on arrays up to which a graph that is not printed is compiled.
+#: Largest number of array operations of a graph that is compiled by PyTensor; larger ones are interpreted.
 _MOST_COMPILED = 1_000
-#: What is made when it is first asked for.
+#: Cached properties that hold compiled functions.
 _MADE = ("_printed", "_values", "_gradients")
-#: Priors that have no density.
+#: Distributions with point masses, which have no density.
 _LUMPED = (CensoredRV, DiracDeltaRV)
 
 
 class Counts(NamedTuple):
-    """What has been evaluated: points without and with gradients, and points where a density was nan."""
+    """Numbers of points evaluated without and with gradients, and of points where a density was nan."""
 
     values: int
     gradients: int
@@ -88,15 +88,15 @@ _here = threading.local()
 
 @contextmanager
 def counted(*, apart: bool = False) -> Iterator[np.ndarray]:
-    """Count what this thread evaluates, of whatever model: an array (3,) in the order of :class:`Counts`.
+    """Count the evaluations of this thread, for any model, in an array (3,) ordered as :class:`Counts`.
 
-    Where jobs share compiled functions or run in other processes, this alone tells what a job took.
+    If jobs share compiled functions or run in other processes, only this gives the count of one job.
 
     Parameters
     ----------
     apart : bool
-        Whether to keep it from a count that goes on around this one: jobs bring their counts back with
-        their results, and may run in any thread.
+        Whether to leave an enclosing count unchanged: jobs return their counts with their results, and
+        may run in any thread.
     """
     outer = getattr(_here, "counts", None)
     _here.counts = counts = np.zeros(3, np.int64)
@@ -117,22 +117,22 @@ class ParticleDensities:
     Attributes
     ----------
     layout : FlatLayout
-        Names and places of the coordinates.
+        Names and positions of the coordinates.
     discrete : array of bool (D,)
-        Which of them are discrete; the gradient is zero there.
+        Which coordinates are discrete; the gradient is zero there.
     n_observed : int
-        Observed values.
+        Number of observed values.
     chunk : int
-        Points evaluated at once; memory is proportional to it and to the number of observed values.
+        Number of points evaluated at once; memory is proportional to it and to the number of observed values.
         Results do not depend on it.
     fallback : str or None
-        Why points are evaluated one after the other, if they are.
+        Reason why points are evaluated one at a time, if they are.
 
     Notes
     -----
-    A density of nan counts as zero (and is counted), as does a point whose parameters are impossible.
-    Compiled functions are made when first asked for; one pickled arrives in another process uncompiled,
-    once per process however often it is sent. Calls from several threads wait for each other.
+    A density of nan is taken as zero (and counted), as is the density at invalid parameters. Functions are
+    compiled on first use. A pickled object arrives in another process uncompiled, and is loaded once per
+    process however often it is sent. Calls from several threads are serialised.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class ParticleDensities:
 
     @property
     def n_dim(self) -> int:
-        """D."""
+        """Number of coordinates, D."""
         return self.layout.size
 
     @property
@@ -174,7 +174,7 @@ class ParticleDensities:
         return Counts(*self._counts.tolist())
 
     def values(self, x: np.ndarray) -> np.ndarray:
-        """Log prior and log likelihood (2, P) at points (P, D)."""
+        """Return the log prior and log likelihood (2, P) at points (P, D)."""
         x = _points(x, self.n_dim)
         out = np.empty((2, len(x)))
         with self._lock:
@@ -186,7 +186,7 @@ class ParticleDensities:
         return out
 
     def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log prior and log likelihood (2, P), and their gradients (2, P, D)."""
+        """Return the log prior and log likelihood (2, P), and their gradients (2, P, D)."""
         x = _points(x, self.n_dim)
         out, grad = np.empty((2, len(x))), np.empty((2, *x.shape))
         with self._lock:
@@ -198,12 +198,12 @@ class ParticleDensities:
         return out, grad
 
     def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws from the prior (n, D)."""
+        """Draw n points (n, D) from the prior."""
         with self._lock:
             return self._prior.draw(n, rng)
 
     def constrain(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Free variables and deterministics, in the model's own terms, at points (P, D)."""
+        """Return free variables and deterministics on the model's own scale at points (P, D)."""
         x = _points(x, self.n_dim)
         if not len(x):
             return {k: v[:0] for k, v in self.constrain(np.zeros((1, self.n_dim))).items()}
@@ -213,14 +213,14 @@ class ParticleDensities:
         return dict(zip(self._outputs.names, arrays, strict=True))
 
     def fingerprint(self) -> str:
-        """What pm.Data and the like hold now, as a hash."""
+        """Return a hash of the current values of ``pm.Data`` and other shared variables."""
         found = hashlib.blake2b(digest_size=16)
         for _, value in self._data_now():
             found.update(cloudpickle.dumps(value))
         return found.hexdigest()
 
     def _data_now(self) -> list[tuple[SharedVariable, Any]]:
-        """What pm.Data and the like hold now."""
+        """Return the shared variables of the terms, with their current values."""
         return [
             (v, v.get_value(borrow=True))
             for v in ancestors(self._terms)
@@ -228,7 +228,7 @@ class ParticleDensities:
         ]
 
     def _follow_data(self) -> None:
-        """Print anew where data have been replaced: printed code holds them."""
+        """Discard compiled functions if data have been replaced, because printed code contains them."""
         if all(v.get_value(borrow=True) is value for v, value in self._data):
             return
         self._data, self._rows = self._data_now(), None
@@ -240,7 +240,7 @@ class ParticleDensities:
         self.one_by_one(reason)
 
     def one_by_one(self, reason: str) -> None:
-        """Evaluate points one after the other from now on."""
+        """Evaluate points one at a time from now on."""
         self.fallback = reason
         self.do_not_print()
 
@@ -266,7 +266,7 @@ class ParticleDensities:
         return [slice(i, min(i + self.chunk, n)) for i in range(0, n, self.chunk)]
 
     def note_nan(self, n: int) -> None:
-        """Count points where a part of the density that is not computed here was nan."""
+        """Count points where a part of the density that is computed elsewhere was nan."""
         with self._lock:
             self._count(2, n)
 
@@ -276,7 +276,7 @@ class ParticleDensities:
             here[kind] += n
 
     def _clean(self, terms: np.ndarray) -> None:
-        """Let nan and +inf count as impossible."""
+        """Replace nan and +inf by -inf, and count the points."""
         bad = ~(terms < np.inf)
         if bad.any():
             self._count(2, int(bad.any(axis=0).sum()))
@@ -289,7 +289,7 @@ class ParticleDensities:
 
     @cached_property
     def _printed(self) -> list[PrintedTerms | RowTerm] | None:
-        """The log prior and the log likelihood as printed code, if both can be."""
+        """Log prior and log likelihood as printed code; None if either cannot be printed."""
         if not self._prints:
             return None
         if self._rows is None:
@@ -319,7 +319,7 @@ class ParticleDensities:
             return _function([xs], [*terms, *(_gradient(t.sum(), xs) for t in terms)])
         except Exception as error:
             raise_if_signalled(error)
-            found = self._gradients_one_by_one()  # if there are any
+            found = self._gradients_one_by_one()  # raises if there are no gradients
             self._give_up(error)
             return found
 
@@ -347,12 +347,12 @@ class ParticleDensities:
 
 
 def _function(inputs: list, outputs: list):
-    """A function of some graphs, compiled unless they are so large that this takes minutes."""
+    """Return a function of some graphs, compiled unless this would take minutes."""
     size = len({v.owner for v in ancestors(outputs)})
     if size <= _MOST_COMPILED:
         return compile_graph(inputs, outputs)
     _log.info("A graph of %d operations is interpreted: to compile it would take minutes.", size)
-    mode = interpreted_mode().excluding("canonicalize")  # which takes minutes, too
+    mode = interpreted_mode().excluding("canonicalize")  # takes minutes, too
     return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore", trust_input=True)
 
 
@@ -367,7 +367,7 @@ class _Outputs:
         return {k: v for k, v in self.__dict__.items() if k not in ("_many", "_one")}
 
     def call(self, xs: np.ndarray) -> list[np.ndarray]:
-        """Values (P, ...) of all variables."""
+        """Return the values (P, ...) of all variables."""
         if not self._singly:
             try:
                 return [
@@ -395,7 +395,7 @@ class _Outputs:
 
 @remembering()
 def extract_particles(model) -> ParticleDensities:
-    """Prior, likelihood and prior draws of a model, for many particles at once.
+    """Extract the prior, likelihood and prior draws of a model, for many particles at once.
 
     Parameters
     ----------
@@ -408,7 +408,7 @@ def extract_particles(model) -> ParticleDensities:
     Raises
     ------
     ValueError
-        If the model has no free variable, nothing observed and no Potential, an improper or random
+        If the model has no free variable, neither observed data nor a Potential, an improper or random
         prior, a ``pm.Minibatch`` or ``total_size``, or a ``pm.Simulator``; the message names the
         variable.
 
@@ -430,13 +430,13 @@ def extract_particles(model) -> ParticleDensities:
 
 
 def particles_of(model, free_RVs, likelihood) -> ParticleDensities:
-    """Densities of some free variables of a model, and those parts of its likelihood that depend on no others.
+    """Extract the densities of some free variables, and parts of the likelihood that depend on no others.
 
     Parameters
     ----------
     model : pm.Model
     free_RVs : sequence of variables
-        In the order of the model, and on no others of which their priors depend.
+        Free variables in the order of the model; their priors must not depend on other ones.
     likelihood : sequence of variables
         Observed variables and Potentials.
     """
@@ -465,14 +465,14 @@ def particles_of(model, free_RVs, likelihood) -> ParticleDensities:
 
 
 def model_logp(model, variables):
-    """Summed log density of some random variables, Jacobians included, and of no others."""
+    """Return the summed log density of some random variables, Jacobians included."""
     parts = log_densities(model, variables)
     left_out = [_left_out(rv, model.rvs_to_values[rv]) for rv in variables]
     return _summed(variables, parts) + sum(left_out)
 
 
 def _log_likelihood(model, parts):
-    """Summed log density of observed variables and Potentials."""
+    """Return the summed log density of observed variables and Potentials."""
     observed = [v for v in model.observed_RVs if v in parts]
     potentials = [v for v in model.potentials if v in parts]
     graphs = model.replace_rvs_by_values(potentials)
@@ -490,7 +490,7 @@ def _summed(variables, parts):
 
 
 def _left_out(rv, value):
-    """What PyMC leaves out of a log density because it does not depend on parameters."""
+    """Return the terms that PyMC omits from a log density because they do not depend on parameters."""
     if not isinstance(rv.owner.op, CARRV):
         return 0.0
     _, neighbours, *_ = rv.owner.op.dist_params(rv.owner)
@@ -499,7 +499,7 @@ def _left_out(rv, value):
 
 
 def check_evidence_defined(model) -> None:
-    """Models whose evidence is not defined, or not the one they would have as written."""
+    """Refuse models whose evidence is undefined or differs from that of the model as written."""
     if not model.free_RVs:
         raise ValueError("model has no free variable: its evidence is its likelihood.")
     if not model.observed_RVs and not model.potentials:
@@ -545,7 +545,7 @@ def _refuse_prior(rv, others: list) -> None:
 
 
 def _ops(nodes):
-    """Operators of some nodes and of their inner graphs."""
+    """Yield the operators of some nodes and of their inner graphs."""
     for node in nodes:
         yield getattr(node.op, "core_op", node.op)
         if isinstance(node.op, OpFromGraph):
@@ -553,7 +553,7 @@ def _ops(nodes):
 
 
 def _layout(model) -> FlatLayout:
-    """Names, shapes and dtypes of the value variables, without looking at any initial value."""
+    """Return names, shapes and dtypes of the value variables, without using initial values."""
     shapes = model.eval_rv_shapes()
     found = []
     for rv in model.free_RVs:  # a pm.Potential may have renamed it, but not its value
@@ -577,7 +577,7 @@ def _gradient(scalar, x):
 
 
 def _widest(terms, x, n_observed: int) -> int:
-    """Numbers in the largest array that there is for each particle; unknown lengths are guessed."""
+    """Return the size of the largest array per particle; unknown lengths are taken as ``n_observed``."""
     reached, widest = {x}, max(x.type.shape[0], n_observed, 1)
     for node in toposort(terms):
         if reached.isdisjoint(node.inputs):
@@ -602,7 +602,7 @@ def _points(x: np.ndarray, n_dim: int) -> np.ndarray:
 
 
 def _verify(densities: ParticleDensities) -> None:
-    """Compare batched graphs with the model's own, and go one by one where they differ."""
+    """Compare batched graphs with the model's own; evaluate points one at a time if they differ."""
     xs = densities.draw_prior(_DRAWN, np.random.Generator(np.random.PCG64(7)))
     for name, s in densities.layout.slices.items():
         if np.isnan(xs[:, s]).any(axis=1).sum() > _LOST:
@@ -629,7 +629,7 @@ def _verify(densities: ParticleDensities) -> None:
 
 
 def _values_of_model(densities: ParticleDensities, xs: np.ndarray) -> np.ndarray:
-    """Log prior and log likelihood (2, P), one point after the other and without compiling."""
+    """Return the log prior and log likelihood (2, P), one point at a time, interpreted if possible."""
     x, terms = densities._x, densities._terms
     try:
         fn = pytensor.function([x], terms, mode=rewritten_mode(), on_unused_input="ignore")
@@ -656,7 +656,7 @@ def _restored(state: bytes) -> ParticleDensities:
 
 
 def once_per_process(token: tuple, make: Callable[[], Any]) -> Any:
-    """The densities that a worker already has, or new ones."""
+    """Return the densities that this process already has, or make them."""
     with _LOADING:
         if token not in _LOADED:
             _LOADED[token] = make()

@@ -1,4 +1,4 @@
-"""Rows in a store whose sums are computed where workers hold the same rows."""
+"""Rows in a store, with sums computed by the workers that hold the same rows."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _log = logging.getLogger("amc_pymc")
 
 @dataclass(frozen=True, eq=False)
 class PartitionedRows(StoredRows):
-    """The rows of a store, and the same rows in the partitions of a cluster.
+    """Rows of a store, with the same rows in the partitions of a cluster.
 
-    Races read rows at random from the store; only sums over all rows travel.
+    Races read rows at random from the store; sums over all rows are computed on the cluster.
 
     Attributes
     ----------
@@ -45,25 +45,25 @@ class PartitionedRows(StoredRows):
     partitions: Partitions
 
     def gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Sum of the log-likelihoods of all rows, and its gradient (D,)."""
+        """Return the sum of the log-likelihoods of all rows, and its gradient (D,)."""
         return self._total(gradient_sum, x)
 
     def hessian(self, x: np.ndarray) -> np.ndarray:
-        """Hessian (D, D) of that sum."""
+        """Return the Hessian (D, D) of the sum of the log-likelihoods of all rows."""
         return self._total(hessian_sum, x)[0]
 
     def change(self, x: np.ndarray, x_new: np.ndarray) -> float:
-        """Sum over all rows of the changes of log-likelihoods."""
+        """Return the sum over all rows of the changes of log-likelihoods."""
         return self._total(change_sum, x, x_new)[0]
 
     def impossible(self, x: np.ndarray) -> int:
-        """Number of rows whose log-likelihoods are not finite."""
+        """Return the number of rows whose log-likelihoods are not finite."""
         return self._total(impossible_rows, x)[0]
 
     def residuals(
         self, probes: Sequence[np.ndarray], centre: np.ndarray, mask: np.ndarray, number: int
     ) -> ResidualSummary | None:
-        """Residuals of all rows; None if the largest cannot be found in the store."""
+        """Summarise the residuals of all rows; None if the largest cannot be found in the store."""
         merge = partial(merged_residuals, number=number)
         totals, squares, scale, rows = self.partitions.total(
             _on_worker, largest_residuals, probes, centre, mask, number, merge=merge
@@ -76,7 +76,7 @@ class PartitionedRows(StoredRows):
         return ResidualSummary(len(self.data), largest, scale, power, totals, squares)
 
     def _places(self, rows: np.ndarray) -> np.ndarray | None:
-        """Where some rows lie in the store, which is in another order; None if one does not."""
+        """Return the positions of rows in the store, whose order differs; None if one is not found."""
         wanted: dict[int, list[int]] = {}
         for k, digest in enumerate(_digests(rows).tolist()):
             wanted.setdefault(digest, []).append(k)
@@ -102,8 +102,8 @@ class PartitionedRows(StoredRows):
 
 
 def _on_worker(printed: Printed, data: np.ndarray, function: Callable, *points: Any) -> tuple:
-    """A sum over the rows of a partition; kernels are compiled once in a process."""
-    # Arrays that have travelled are marked as read-only and may be unaligned.
+    """Compute a sum over the rows of a partition; kernels are compiled once per process."""
+    # Arrays received from another process are marked as read-only and may be unaligned.
     data = as_writable(np.require(data, requirements=["A"]))
     with np.errstate(all="ignore"):
         out = function(RowKernels(printed), data, consecutive(len(data)), *points)
@@ -111,7 +111,7 @@ def _on_worker(printed: Printed, data: np.ndarray, function: Callable, *points: 
 
 
 def _digests(rows: np.ndarray) -> np.ndarray:
-    """A number (m,) for each row that is another one for other bits."""
+    """Return hashes (m,) of the bits of rows."""
     bits = np.ascontiguousarray(rows).view(f"u{rows.itemsize}").astype(np.uint64)
     out = np.zeros(len(rows), np.uint64)
     for column in bits.T:  # as in Fowler, Noll and Vo's hash, a word at a time

@@ -25,14 +25,14 @@ _log = logging.getLogger("amc_pymc")
 
 @dataclass(frozen=True, eq=False)
 class PrintedControl:
-    """Functions of rows of W numbers and of their control variates.
+    """Printed functions of rows of W numbers and of their control variates.
 
     Attributes
     ----------
     printed : Printed
         From :func:`~amc_pymc.row_kernels.printed_data_control`.
     fixed : (N, F) array
-        What rows read besides their data vectors (N, Dy); W = Dy + F.
+        Data that rows read besides their data vectors (N, Dy); W = Dy + F.
     """
 
     printed: Printed
@@ -44,14 +44,14 @@ class PrintedControl:
         return self.printed.arrays[0]
 
     def rows(self, y: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """Rows (m, W) with data vectors y (m, Dy) and what else some units (m,) read."""
+        """Return rows (m, W): data vectors y (m, Dy), then the fixed data of some units (m,)."""
         return np.hstack([y, self.fixed[units]])
 
 
 def printed_control(rows: RowLogp, varies: Sequence[bool]) -> PrintedControl | None:
-    """The control variate of rows, differentiated by the data arrays that vary.
+    """Print the control variate of rows, differentiated with respect to the data arrays that vary.
 
-    None, with the reason in the log, if it is no scalar expression.
+    Return None, with the reason logged, if it is not a scalar expression.
     """
     graph = Graph()
     columns = Columns(graph, "column")
@@ -73,7 +73,7 @@ def printed_control(rows: RowLogp, varies: Sequence[bool]) -> PrintedControl | N
 
 
 def _starts(rows: RowLogp, varies: Sequence[bool]) -> tuple[dict[int, int], int]:
-    """Where the entries of each array that varies begin in data vectors, and their length Dy."""
+    """Return where each array that varies begins in data vectors, and the length Dy of these."""
     starts, dim = {}, 0
     for k, array in enumerate(rows.arrays):
         if varies[k]:
@@ -83,7 +83,7 @@ def _starts(rows: RowLogp, varies: Sequence[bool]) -> tuple[dict[int, int], int]
 
 
 def _read(graph: Graph, row: int) -> list[int]:
-    """Columns that an expression reads."""
+    """Return the columns that an expression reads."""
     dots = [c for n in graph.leaves([row], "dot") for c in graph.nodes[n].value[2]]
     return list(
         dict.fromkeys([*dots, *(graph.nodes[n].value for n in graph.leaves([row], "column"))])
@@ -93,12 +93,12 @@ def _read(graph: Graph, row: int) -> list[int]:
 def _places(
     columns: Columns, rows: RowLogp, starts: dict[int, int], read: Sequence[int]
 ) -> dict[int, int]:
-    """Columns that are entries of data vectors, and which ones.
+    """Return the columns that are entries of data vectors, with their positions there.
 
     Raises
     ------
     NotScalar
-        If such an entry decides what else is read, or is chosen by other data.
+        If such an entry is used as an index, or is itself indexed by data.
     """
     keys, places = columns.keys, {}
     for c, (kind, *rest) in keys.items():
@@ -117,7 +117,7 @@ def _places(
 
 
 def _moved(graph: Graph, row: int, places: dict[int, int]) -> int:
-    """An expression that reads columns in other places."""
+    """Return an expression with its columns renumbered."""
     change = {}
     for n in graph.leaves([row], "column"):
         node = graph.nodes[n]

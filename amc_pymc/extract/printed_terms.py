@@ -1,7 +1,7 @@
 """Log densities of a model at many points, as printed code.
 
 Small expressions are computed for several points at once, likelihoods of many rows for several rows at
-once, one point after the other.
+once and one point at a time.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from amc_pymc.row_kernels import RowKernels
 __all__ = ["PrintedTerms", "RowTerm", "printed_terms", "row_term"]
 
 _log = logging.getLogger("amc_pymc")
-#: Operations up to which the values and the gradients of a model are printed: half a minute of compiling.
+#: Largest numbers of operations of values and gradients that are printed: half a minute of compiling.
 _MOST_OPERATIONS, _MOST_IN_GRADIENTS = 12_000, 40_000
-#: Rows from which on a loop over rows is worth while.
+#: Smallest number of rows for which a loop over rows is worthwhile.
 _FEWEST_ROWS = 16
-#: Points in the innermost loop.
+#: Number of points in the innermost loop.
 _AT_ONCE = 64
 _ARGUMENTS = ("block", "stride", "n", "out", "out_stride")
 
@@ -45,11 +45,11 @@ class PrintedTerms:
     Parameters
     ----------
     graph : Graph
-        Coordinates of a point are columns.
+        Graph whose columns are the coordinates of a point.
     terms : sequence of int
         Nodes of the expressions.
     continuous : sequence of int
-        Coordinates that gradients are taken by.
+        Coordinates with respect to which gradients are taken.
     """
 
     def __init__(self, graph: Graph, terms: Sequence[int], continuous: Sequence[int]):
@@ -60,11 +60,11 @@ class PrintedTerms:
         return {k: v for k, v in self.__dict__.items() if k not in left}
 
     def values(self, xs: np.ndarray) -> np.ndarray:
-        """Values (K, P) at points (P, D)."""
+        """Return the values (K, P) at points (P, D)."""
         return self._called(self._values, len(self._terms), xs)
 
     def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values (K, P), and gradients (K, P, D)."""
+        """Return the values (K, P) and gradients (K, P, D)."""
         printed, number, slopes = self._gradients
         found = self._called((printed, number), len(self._terms) + len(slopes), xs)
         out = np.zeros((len(self._terms), *xs.shape))
@@ -84,7 +84,7 @@ class PrintedTerms:
 
     @cached_property
     def _gradients(self) -> tuple[Printed, int, list[tuple[int, int]]]:
-        """Printed code, rows of its output, and of which term and coordinate a derivative is."""
+        """Printed code, its number of output rows, and the term and coordinate of each derivative."""
         g, slopes = self._graph, {}
         for k, term in enumerate(self._terms):
             read = {g.nodes[n].value for n in g.leaves([term], "column")}
@@ -121,14 +121,14 @@ def _at_points(program, table, xs, n_rows, out):
 def printed_terms(
     x: Variable, terms: Sequence[Variable], discrete: np.ndarray
 ) -> PrintedTerms | None:
-    """Scalar graphs of a flat vector as printed code; None, with the reason in the log, if large.
+    """Print scalar graphs of a flat vector; None, with the reason logged, if they are too large.
 
     Parameters
     ----------
     x : vector variable
-        Of static shape (D,).
+        Flat vector of static shape (D,).
     terms : sequence of scalar variables
-        Data that they read become constants.
+        Graphs; data that they read become constants.
     discrete : (D,) bool array
         Coordinates without a gradient.
     """
@@ -146,7 +146,7 @@ def printed_terms(
 
 
 class RowTerm:
-    """The log-likelihood of all rows of a model, and its gradient, at many points.
+    """Log-likelihood of all rows of a model, and its gradient, at many points.
 
     Parameters
     ----------
@@ -167,18 +167,18 @@ class RowTerm:
         return RowKernels(self._printed)
 
     def values(self, xs: np.ndarray) -> np.ndarray:
-        """Values (1, P) at points (P, D)."""
+        """Return the values (1, P) at points (P, D)."""
         return self._kernels.totals(xs, self._columns)[None]
 
     def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values (1, P), and gradients (1, P, D)."""
+        """Return the values (1, P) and gradients (1, P, D)."""
         values, slopes = self._kernels.total_gradients(xs, self._columns)
         slopes[:, self._discrete] = 0.0
         return values[None], slopes[None]
 
 
 def row_term(model, layout: FlatLayout) -> RowTerm | None:
-    """The likelihood of a model by its rows; None if it is not a sum over so many of them."""
+    """Return the log-likelihood as a sum over rows; None if it is not one over enough rows."""
     if model.potentials:
         return None
     try:
@@ -194,7 +194,7 @@ def row_term(model, layout: FlatLayout) -> RowTerm | None:
 
 
 def _by_columns(graph: Graph, nodes: Sequence[int]) -> list[int]:
-    """Expressions whose coordinates are columns of numbers, one for each point."""
+    """Return expressions that read coordinates from columns with one number per point."""
     change = {}
     for entry in graph.leaves(nodes, "entry"):
         place = graph.number(graph.nodes[entry].args[0])

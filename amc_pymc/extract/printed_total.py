@@ -1,4 +1,4 @@
-"""A scalar graph of a flat vector as printed code, which compiles in a fraction of the time."""
+"""Graphs of a flat vector as printed code, which compiles in a fraction of PyTensor's time."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from amc_pymc.jit import njit
 __all__ = ["coordinate", "printed_gradient", "printed_map", "printed_total", "scalar_expression"]
 
 _log = logging.getLogger("amc_pymc")
-#: Operations up to which code without loops compiles faster than PyTensor's vector operations, and
-#: entries of an array that may be among them.
+#: Largest number of operations for which code without loops compiles faster than PyTensor's vector
+#: operations, and largest size of an array in the graph.
 _MOST_OPERATIONS, _MOST_ENTRIES = 6_000, 2_000
-#: Operations times coordinates: differentiating by one after the other takes some microseconds each.
+#: Largest product of operations and coordinates; each costs some microseconds of differentiation.
 _MOST_STEPS = 200_000
 
 
 def printed_total(x: Variable, total: Variable, held: SharedVariable | None = None):
-    """Numba function of a scalar graph; None if it is large or not scalar.
+    """Return a Numba function of a scalar graph; None if it is too large or not scalar.
 
     Parameters
     ----------
     x : vector variable
-        Of static shape.
+        Flat vector of static shape.
     total : scalar variable
-        Data that it reads become constants.
+        Graph; data that it reads become constants.
     held : shared vector, optional
-        What stays an argument beside x.
+        Vector that remains an argument besides x.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def printed_total(x: Variable, total: Variable, held: SharedVariable | None = No
 
 
 def printed_gradient(x: Variable, total: Variable, discrete: np.ndarray):
-    """Numba function of the gradient of a scalar graph; None if it is large or not scalar.
+    """Return a Numba function of the gradient of a scalar graph; None if too large or not scalar.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def printed_gradient(x: Variable, total: Variable, discrete: np.ndarray):
     slopes = [graph.const(0.0)] * discrete.size
     for entry in graph.leaves([node], "entry"):
         place = graph.number(graph.nodes[entry].args[0])
-        if place is None:  # a discrete variable chooses
+        if place is None:  # indexed by a discrete variable
             return None
         if not discrete[int(place)]:
             slopes[int(place)] = graph.partial(node, entry)
@@ -92,16 +92,16 @@ def printed_gradient(x: Variable, total: Variable, discrete: np.ndarray):
 
 
 def printed_map(x: Variable, output: Variable, size: int):
-    """Numba function of a vector-valued graph; None if it is large or not of scalars.
+    """Return a Numba function of a vector-valued graph; None if too large or not made of scalars.
 
     Parameters
     ----------
     x : vector variable
-        Of static shape (D,).
+        Flat vector of static shape (D,).
     output : vector variable
-        Data that it reads become constants.
+        Graph; data that it reads become constants.
     size : int
-        Its length E.
+        Length E of the output.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def printed_map(x: Variable, output: Variable, size: int):
 
 
 def _expression(graph: Graph, inputs: Mapping[Variable, str], total: Variable) -> int | None:
-    """The node of a scalar graph; None, with the reason in the log, if it cannot be printed."""
+    """Return the node of a scalar graph; None, with the reason logged, if it cannot be printed."""
     nodes = _nodes(graph, inputs, total, None, "Priors")
     return None if nodes is None else nodes[0]
 
@@ -126,7 +126,7 @@ def _nodes(
     places: Iterable[int] | None,
     what: str,
 ) -> list[int] | None:
-    """What :func:`_elements` finds; None, with the reason in the log, if it cannot be printed."""
+    """Return the nodes of :func:`_elements`; None, with the reason logged, if it fails."""
     try:
         leaves = {v: partial(coordinate, graph, name) for v, name in inputs.items()}
         nodes = _elements(graph, leaves, output, places)
@@ -140,7 +140,7 @@ def _nodes(
 
 
 def _printed(graph: Graph, arguments: Sequence[str], outputs: Sequence[int]) -> np.ndarray:
-    """Address of a function that writes expressions, and how many."""
+    """Return the address of a function that writes expressions, and their number."""
     printer = Printer(graph)
     printer.once("written", (*arguments, "out"), outputs)
     return Printed(printer.text, ("written", len(outputs))).arrays[0]
@@ -170,16 +170,16 @@ def _total_held(x, held, program):
 def scalar_expression(
     graph: Graph, inputs: Mapping[Variable, Callable[[Index], int]], total: Variable
 ) -> int:
-    """The node of a scalar graph of some vectors.
+    """Return the node of a scalar graph of some vectors.
 
     Parameters
     ----------
     graph : Graph
-        Where it is added.
+        Graph to which it is added.
     inputs : mapping of vector variables to callables
-        ``index -> node`` of an element of each.
+        ``index -> node`` of an element, for each vector.
     total : scalar variable
-        Data that it reads become constants.
+        Graph; data that it reads become constants.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def _elements(
     output: Variable,
     places: Iterable[int] | None,
 ) -> list[int]:
-    """Nodes of the elements of a vector at some places, or of a scalar where `places` is None."""
+    """Return the nodes of some elements of a vector, or of a scalar if `places` is None."""
     (output,) = lowered([output])
     memo = constant_data(output, list(inputs), "prior")
     leaves = {}
@@ -219,11 +219,11 @@ def _elements(
 
 
 def coordinate(graph: Graph, array: str, index: Index) -> int:
-    """An element of a vector."""
+    """Return the node of an element of a vector."""
     return graph.entry(array, index[0])
 
 
 def _length(v: Variable) -> int:
-    """Entries of a tensor, as far as its shape is known."""
+    """Return the number of entries of a tensor along its axes of known length."""
     shape = v.type.shape if isinstance(v.type, TensorType) else ()
     return math.prod(n for n in shape if n is not None)

@@ -1,6 +1,6 @@
 """Draws from a model's prior on the unconstrained scale, many at once.
 
-Nothing here looks at initial values.
+Initial values are not used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["IMPROPER", "PriorDraws", "transform_steps"]
 
 #: Priors that do not integrate to one.
 IMPROPER = (FlatRV, HalfFlatRV, ICARRV)
-#: Draws by which a variable that cannot be drawn is looked for.
+#: Number of draws with which a variable that cannot be drawn is searched for.
 _TRIALS = 100
 
 
@@ -49,17 +49,17 @@ class PriorDraws:
     Parameters
     ----------
     names : list of str
-        Free random variables of the model.
+        Names of the free random variables.
     free, values : list of variables
-        Their graphs, before and after their transforms.
+        Graphs of these variables before and after their transforms.
     layout : FlatLayout
     log_constant : float
-        What the log density of the values lacks to be normalised.
+        Term that normalises the log density of the values.
 
     Attributes
     ----------
     fallback : str or None
-        Why draws are made one after the other, if they are.
+        Reason why draws are made one at a time, if they are.
     """
 
     def __init__(self, names, free, values, layout: FlatLayout, log_constant: float):
@@ -69,7 +69,7 @@ class PriorDraws:
 
     @classmethod
     def from_model(cls, model, layout: FlatLayout, free_RVs=None) -> PriorDraws:
-        """Prior of some free variables of a model, by default of all, in the order of the layout."""
+        """Create the prior of some (default: all) free variables of a model, in the layout's order."""
         values, log_constant = [], 0.0
         free = model.free_RVs if free_RVs is None else list(free_RVs)
         for rv, shape in zip(free, layout.shapes, strict=True):
@@ -91,7 +91,7 @@ class PriorDraws:
         return {k: v for k, v in self.__dict__.items() if k not in ("_many", "_one")}
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw n points (n, D); nan where a transform cannot reach."""
+        """Draw n points (n, D); nan where a transform cannot represent a value."""
         seed = rng.integers(2**32, size=4).tolist()
         with np.errstate(all="ignore"):
             if self.fallback is None:
@@ -115,7 +115,7 @@ class PriorDraws:
                 ) from error
 
     def _culprit(self) -> str:
-        """The first variable that cannot be drawn, as far as some draws tell."""
+        """Return the first variable for which a trial draw fails."""
         for name, value in zip(self.names, self._values, strict=True):
             try:
                 fn, _ = _compiled([], [value])
@@ -156,10 +156,10 @@ def _compiled(inputs, outputs, mode=None):
 
 
 def _drawn_often(outputs: list, free: list, n) -> list:
-    """The same graphs with every random variable drawn n times, along a new first axis.
+    """Return the graphs with every random variable drawn n times, along a new first axis.
 
-    Random variables hidden in inner graphs (components of mixtures, steps of random walks) are brought
-    out first: expanding the inner graph as a whole may give all draws the same noise.
+    Inner graphs with random variables (components of mixtures, steps of random walks) are inlined first,
+    because expanding an inner graph as a whole may give all draws the same noise.
     """
     graphs = rebuilt([*free, *outputs], change=_opened)
     named, outputs = set(graphs[: len(free)]), graphs[len(free) :]
@@ -176,7 +176,7 @@ def _drawn_often(outputs: list, free: list, n) -> list:
 
 
 def _drawn(node, n, drawn: dict):
-    """A random variable drawn n times, given n draws of those before it."""
+    """Return a random variable drawn n times, given n draws of its ancestors."""
     op, (_, size, *parameters) = node.op, node.inputs
     shape = tuple(op._infer_shape(size, parameters))
     batch = [pt.cast(length, "int64") for length in shape[: len(shape) - op.ndim_supp]]
@@ -194,7 +194,7 @@ def _is_random(node) -> bool:
 
 
 def _opened(node, inputs):
-    """Inner graph of a node that draws random numbers, unless it does so in a loop."""
+    """Inline the inner graph of a node that draws random numbers, unless it does so in a loop."""
     if not isinstance(node.op, OpFromGraph) or not _is_random(node) or _loops(node.op):
         return None
     return opened(node, inputs, _opened)
@@ -205,7 +205,7 @@ def _loops(op: OpFromGraph) -> bool:
 
 
 def _knows_sizes(op) -> bool:
-    """Whether PyMC itself has written how the variable is drawn at any size."""
+    """Whether PyMC itself defines how the variable is drawn at any size."""
     own = type(op).__module__.startswith("pymc.distributions")
     return (
         own and isinstance(op, SymbolicRandomVariable) and not isinstance(op, CustomSymbolicDistRV)
@@ -213,17 +213,17 @@ def _knows_sizes(op) -> bool:
 
 
 def transform_steps(transform) -> list:
-    """A transform, or those that it is a chain of."""
+    """Return a list of the transforms in a chain, or of the one transform."""
     if isinstance(transform, ChainedTransform):
         return [step for t in transform.transform_list for step in transform_steps(t)]
     return [transform]
 
 
 def _sorted(rv, ascending: bool):
-    """Order statistics of a variable, which an ordering transform stands for.
+    """Return the order statistics of a variable, which an ordering transform represents.
 
-    The transform cuts off all other orders. Its density lacks the factor k! that makes up for them
-    if the k elements are independent and identically distributed; otherwise nobody knows the factor.
+    The transform excludes all other orders. Its density lacks the factor k! that compensates for this
+    if the k elements are independent and identically distributed; otherwise the factor is unknown.
     """
     op = rv.owner.op
     alike = isinstance(op, RandomVariable) and op.ndim_supp == 0

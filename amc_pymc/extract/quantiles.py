@@ -16,30 +16,30 @@ from scipy import stats
 __all__ = ["quantile", "quantile_shape"]
 
 _LOWEST, _HIGHEST = 2.0**-53, 1.0 - 2.0**-53
-#: Doubles up to here are searched; square roots and squares of them are finite.
+#: Largest absolute value in searches for quantiles; its square is finite.
 _LARGEST = 1e150
 
 
 def quantile(rv, u):
-    """Graph of a random variable's quantiles.
+    """Return the graph of a random variable's quantiles.
 
     Parameters
     ----------
     rv : variable
         Output of a random variable's node.
     u : tensor variable
-        Levels inside of (0, 1), of the shape that :func:`quantile_shape` tells: independent uniform
-        levels give a draw of `rv`.
+        Levels in (0, 1), of the shape given by :func:`quantile_shape`: independent uniform levels
+        give a draw of `rv`.
 
     Returns
     -------
     variable
-        Of the shape of `rv`; discrete variables may come as floats.
+        Quantiles of the shape of `rv`; those of discrete variables may be floats.
 
     Raises
     ------
     NotImplementedError
-        If the distribution has no quantile function that is known here.
+        If no quantile function of the distribution is known.
     """
     op = rv.owner.op
     for kind, own in _OWN.items():
@@ -54,7 +54,7 @@ def quantile(rv, u):
 
 
 def quantile_shape(rv, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of the levels of a random variable of some shape."""
+    """Return the shape of the levels of a random variable of some shape."""
     if isinstance(rv.owner.op, pm.Dirichlet.rv_type):
         return (*shape[:-1], shape[-1] - 1)
     return shape
@@ -78,13 +78,13 @@ def _categorical(rv, u):
 
 
 def _index(p, u):
-    """The first index up to which probabilities (..., K) sum to a level (...)."""
+    """Return the first index at which the cumulative sum of p (..., K) reaches a level (...)."""
     below = pt.cumsum(p, axis=-1)[..., :-1]
     return pt.sum(pt.gt(u[..., None], below), axis=-1)
 
 
 def _truncated(rv, u):
-    """Levels between those of the bounds."""
+    """Rescale the levels to lie between those of the bounds."""
     *inputs, lower, upper = rv.owner.inputs
     base = rv.owner.op.base_rv_op.make_node(*inputs).default_output()
     below = pt.ceil(lower) - 1.0 if base.type.dtype.startswith("int") else lower
@@ -100,7 +100,7 @@ def _cdf(rv, value, like):
 
 
 def _mixture(rv, u):
-    """The level tells the component, and what is left of it the level within the component."""
+    """Choose the component by the level; the remainder is the level within the component."""
     _, weights, *components = rv.owner.inputs
     if any(getattr(c.owner.op, "ndim_supp", 0) for c in components):
         raise NotImplementedError("components are multivariate")
@@ -123,7 +123,7 @@ def _mv_normal(rv, u):
 
 
 def _dirichlet(rv, u):
-    """Stick breaking: each part takes a Beta variable's share of what the parts before it left."""
+    """Break a stick: each part takes a Beta-distributed share of what the parts before it left."""
     (a,) = rv.owner.op.dist_params(rv.owner)
     after = pt.cumsum(a[..., ::-1], axis=-1)[..., ::-1][..., 1:]
     share = pt.betaincinv(a[..., :-1], after, u)
@@ -133,7 +133,7 @@ def _dirichlet(rv, u):
 
 
 def _interpolated(rv, u):
-    """Quadratic equations, the density being linear between points."""
+    """Solve quadratic equations, because the density is linear between points."""
     x, pdf, cdf = rv.owner.op.dist_params(rv.owner)
     k = pt.sum(pt.ge(u[..., None], cdf[..., 1:-1]), axis=-1)
     chosen = pt.eq(pt.arange(x.shape[-1] - 1), k[..., None])
@@ -195,14 +195,14 @@ def _beta_binomial(u, n, alpha, beta):
 
 
 def _tabulated(pmf, u, largest, *parameters):
-    """Quantiles of a distribution on 0, 1, ..., `largest`, from a table of probabilities."""
+    """Return quantiles of a distribution on 0, 1, ..., `largest` from a table of probabilities."""
     k = np.arange(int(np.max(largest, initial=0)) + 1)
     table = np.cumsum(pmf(k, *(p[..., None] for p in parameters)), axis=-1)
     return np.minimum(np.sum(table < u[..., None], axis=-1), largest)
 
 
 def _searched(cdf, u, *parameters):
-    """The least double at which a distribution function reaches u, by bisection of the doubles."""
+    """Find the smallest double at which a distribution function reaches u, by bisection of doubles."""
     u = np.broadcast_to(u, np.broadcast_shapes(u.shape, *(np.shape(p) for p in parameters)))
     top = np.full(u.shape, _LARGEST).view(np.int64)
     low, high = -top, top.copy()
@@ -215,11 +215,11 @@ def _searched(cdf, u, *parameters):
 
 
 def _double(number: np.ndarray) -> np.ndarray:
-    """The doubles in their order: number 0 is zero, number 1 the least positive one."""
+    """Return the doubles of given rank: rank 0 is zero, rank 1 the smallest positive double."""
     return np.copysign(np.abs(number).view(np.float64), number)
 
 
-#: Levels and parameters, arrays that broadcast, to quantiles.
+#: Functions from levels and parameters, arrays that broadcast, to quantiles.
 _FAMILIES = {
     "Poisson": stats.poisson.ppf,
     "Binomial": stats.binom.ppf,
@@ -236,7 +236,7 @@ _SCIPY = {getattr(pm, family).rv_type: family for family in _FAMILIES}
 
 
 class _Quantile(Op):
-    """Quantiles by SciPy, element by element."""
+    """Elementwise quantiles by SciPy."""
 
     __props__ = ("family",)
 

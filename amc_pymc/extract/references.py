@@ -1,4 +1,4 @@
-"""Densities that stand in for priors whose quantiles are not known."""
+"""Reference densities for priors whose quantiles are not known."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from amc_pymc.extract.prior import PriorDraws
 
 __all__ = ["Reference", "References"]
 
-#: Prior draws to which references are fitted, by how much these are wider, and their tails.
+#: Number of prior draws to which references are fitted, factor by which references are wider, and
+#: their degrees of freedom.
 _FITTED, _WIDER, _TAIL = 4000, 1.2, 4.0
-#: Share of correlation that references keep; without the rest they may be singular.
+#: Factor by which correlations are shrunk, because references may otherwise be singular.
 _KEPT_CORRELATION = 0.99
-#: Share of the draws that must be finite.
+#: Smallest fraction of the draws that must be finite.
 _LEAST_GOOD = 0.95
 
 
@@ -33,7 +34,7 @@ class References:
 
     @property
     def used(self) -> bool:
-        """Whether anything was asked for."""
+        """Whether any reference has been requested."""
         return bool(self._inputs)
 
     @cached_property
@@ -57,23 +58,23 @@ class References:
 
     @property
     def log_constant(self) -> float:
-        """What orderings lack in their log density."""
+        """Term that normalises the log density of ordered variables."""
         return self._prior.log_constant
 
     def input(self, name: str):
-        """Input that stands for the unconstrained value of a variable."""
+        """Return the input that represents the unconstrained value of a variable."""
         if name not in self._inputs:
             dtype = self._layout.dtypes[self._layout.names.index(name)]
             self._inputs[name] = pt.tensor(name, dtype=dtype, shape=self._shape(name))
         return self._inputs[name]
 
     def graph(self, rv, name: str, transform):
-        """Input for the unconstrained value, and the graph of the variable in terms of it."""
+        """Return the input for the unconstrained value, and the graph of the variable in terms of it."""
         level = self.input(name)
         return level, level if transform is None else transform.backward(level, *rv.owner.inputs)
 
     def fit(self, name: str, dtype: str) -> Reference:
-        """Fit to draws from the prior."""
+        """Fit a reference density to draws from the prior of a variable."""
         z = self._draws[:, self._layout.slices[name]]
         good = np.isfinite(z).all(axis=1)
         if good.mean() < _LEAST_GOOD:
@@ -86,9 +87,9 @@ class References:
 
 
 class Reference:
-    """Student's t around the median of draws, correlated as they are; rounded for whole numbers.
+    """Student's t distribution around the median of draws, with their correlation; rounded for integers.
 
-    With t the independent coordinates, z = centre + scale * L t.
+    With independent coordinates t, z = centre + scale * L t.
     """
 
     def __init__(self, name: str, z: np.ndarray, *, whole: bool):
@@ -109,7 +110,7 @@ class Reference:
             self._factor = np.linalg.cholesky(correlation)
 
     def quantiles(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Unconstrained values (n, k) at points (n, k), and the log of their density (n,)."""
+        """Return unconstrained values (n, k) at points (n, k), and their log density (n,)."""
         t = special.stdtrit(_TAIL, u)
         z = self._centre + self._scale * (t @ self._factor.T)
         if self._whole:
@@ -119,7 +120,7 @@ class Reference:
         return z, log - np.log(self._scale * np.diag(self._factor)).sum()
 
     def _mass(self, z: np.ndarray) -> np.ndarray:
-        """Probability of the interval around whole numbers, from the side where it is small."""
+        """Return the probability of the interval around each integer, computed in the lower tail."""
         away = np.abs(z - self._centre)
         near, far = ((away + side) / self._scale for side in (-0.5, 0.5))
         return special.stdtr(_TAIL, -near) - special.stdtr(_TAIL, -far)

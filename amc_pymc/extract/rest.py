@@ -28,26 +28,26 @@ _GRADIENT = types.float64[::1](types.float64[::1])
 
 
 def gradient_by(x, scalar):
-    """Symbolic gradient (D,) of a scalar; zero where it does not depend on x."""
+    """Return the symbolic gradient (D,) of a scalar; zero where it does not depend on x."""
     return pt.zeros_like(x) + pt.grad(scalar, x, disconnected_inputs="ignore")
 
 
 class RestDensities:
-    """Priors, Jacobians of transforms, Potentials and other observed variables at x (D,).
+    """Log density of priors, Jacobians, Potentials and other observed variables at x (D,).
 
     Parameters
     ----------
     rest : symbolic scalar
-        Their log density (natural), in terms of ``value_vars``.
+        Log density (natural) in terms of ``value_vars``.
     value_vars : sequence of variables
-        Of the model, those in ``layout``.
+        Value variables of the model; those in ``layout`` are coordinates of x.
     layout : FlatLayout
     compile_kwargs : dict, optional
-        Handed to ``pytensor.function``.
+        Keyword arguments for ``pytensor.function``.
     centring : Centring, optional
-        If x holds effects in the place of some variables.
+        Transform, if x holds effects in place of some variables.
     held : Held, optional
-        Values of other variables.
+        Values of the variables that are not in x.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class RestDensities:
 
     @property
     def rest_graph(self):
-        """The log density as a symbolic scalar, and what it is a function of."""
+        """Log density as a symbolic scalar, and its inputs."""
         return self._rest, [self._point]
 
     def changed_rest_data(self, model) -> tuple[str, ...]:
-        """Names of mutable data that :attr:`rest` reads, if they are not what they first were."""
+        """Return names of mutable data that :attr:`rest` reads, if changed since the first call."""
         stamp = data_fingerprint(model, self._rest_names)
         if self._rest_stamp is None:
             self._rest_stamp = stamp
@@ -106,21 +106,21 @@ class RestDensities:
         return native_function(self._compile_rest([self._point], gradient), _GRADIENT)
 
     def ravel(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Point of the model -> x (D,)."""
+        """Convert a point of the model to x (D,)."""
         x = self._layout.ravel(point)
         return x if self._centring is None else self._centring.effects(x)
 
     def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """X (D,) -> values of the model's variables."""
+        """Convert x (D,) to values of the model's variables."""
         return self._layout.unravel(x if self._centring is None else self._centring.plain(x))
 
     def rest_value_and_gradient(self, x: np.ndarray):
-        """Rest of the log posterior and its gradient (D,)."""
+        """Return the rest of the log posterior and its gradient (D,)."""
         value, gradient = self._rest_and_gradient(x)
         return float(value), gradient
 
     def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-        """Hessian of the rest over some coordinates, zero elsewhere."""
+        """Return the Hessian of the rest over some coordinates, zero elsewhere."""
         d = self._layout.size
         out = np.zeros((d, d))
         for k in coordinates:
@@ -134,7 +134,7 @@ class RestDensities:
 
     @staticmethod
     def _interpret(inputs, output):
-        """Called some hundred times on a small graph: compiling would take longer."""
+        """Interpret a small graph that is called some hundred times: compiling would take longer."""
         return pytensor.function(
             inputs, output, mode=interpreted_mode(), on_unused_input="ignore", trust_input=True
         )

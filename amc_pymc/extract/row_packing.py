@@ -30,48 +30,47 @@ from amc_pymc.row_store import Placeholder
 
 __all__ = ["RowPacking", "refusal"]
 
-#: Entries of arrays that may be shapes.
+#: Largest size of an array that may be a shape.
 _SHORT = 8
-#: Log-likelihoods of packed rows and of the model's graph differ by rounding only, by its type.
+#: Tolerances for rounding differences between packed rows and the model's graph, by its dtype.
 _TOLERANCES = {"float64": 1e-7, "float32": 1e-3}
 
 
 class RowPacking:
-    """How rows of the data that a model reads become packed columns.
+    """Conversion of rows of a model's data to packed columns.
 
     Parameters
     ----------
     model : pm.Model
-        Whose data are placeholders: some rows that stand for all.
+        Model whose data are placeholders: some rows that represent all.
     rows : RowLogp
-        Of its observed rows, just extracted.
+        Log-likelihood of its observed rows, newly extracted.
     start : (D,) array
-        Where all rows must be possible.
+        Point at which all rows must have finite log-likelihoods.
     point : (D,) array
-        Where packed rows are compared with the model's graph.
+        Point at which packed rows are compared with the model's graph.
     rest : variable
-        Everything else in the log posterior, in terms of ``rest_inputs``.
+        All other terms of the log posterior, in terms of ``rest_inputs``.
     rest_inputs : sequence of variables
     cut : ParameterCut, optional
-        Rows as kernels of the parameters eta(x) that they see, if they depend on discrete variables.
+        Rows as functions of parameters eta(x), if they depend on discrete variables.
 
     Raises
     ------
     ValueError
-        Rows that cannot be printed, data that are no ``pm.Data``, and other uses of the data than
-        row by row.
+        If rows cannot be printed, data are not ``pm.Data``, or data are used other than row by row.
 
     Attributes
     ----------
-    source : str
-        Of the kernels of rows.
+    printed : Printed
+        Code of the kernels of rows.
     placeholders : tuple of Placeholder
         Data whose rows are read.
     n_columns : int
     whole : (C,) bool array
-        Columns of whole numbers.
+        Which columns hold integers.
     digest : str
-        Of ``source`` and of arrays that rows choose from.
+        Hash of ``printed`` and of the arrays that rows index.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class RowPacking:
         self._data.check_halves()
 
     def _print(self) -> tuple[Sequence[Column], Printed]:
-        """Columns of a row, and the functions that read them."""
+        """Return the columns of a row, and the printed functions that read them."""
         rows, columns, graph = self._printed_rows, self._columns, self._columns.graph
         families = Families(graph)
         leaf = parameter_leaf(graph, rows.layout, columns=[columns])
@@ -118,17 +117,17 @@ class RowPacking:
         return used, printed_rows(program)
 
     def _values(self, x: np.ndarray, packed: np.ndarray) -> np.ndarray:
-        """Log-likelihoods (m,) of packed rows at x (D,)."""
+        """Return the log-likelihoods (m,) of packed rows at x (D,)."""
         return self._kernels.values(x, np.arange(len(packed)), packed)
 
     def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
-        """Columns (m, C) of the rows of each placeholder, the first of which has this number.
+        """Return the packed columns (m, C) of a chunk of the source that starts at row ``first``.
 
         Raises
         ------
         ValueError
-            Rows that the model's graph refuses, that are impossible at the start, or of which
-            columns do not say everything.
+            If the model's graph refuses rows, their log-likelihoods are not finite at the start,
+            or the columns do not reproduce them.
         """
         out = self._pack(chunk, first)
         values = self._values(self._etas[0], out)
@@ -170,7 +169,7 @@ class RowPacking:
         return out
 
     def pack_placeholders(self) -> np.ndarray:
-        """Columns of the rows that the model has."""
+        """Return the columns of the rows that the model holds."""
         return self._pack(self._data.first, 0)
 
     def __getstate__(self):
@@ -196,7 +195,7 @@ class RowPacking:
 
 
 class _Data:
-    """What a graph reads of the data, as a function of the rows of some ``pm.Data``."""
+    """Data that a graph reads, as a function of the rows of some ``pm.Data``."""
 
     def __init__(self, model, rows: RowLogp, rest_data: Sequence[Variable]):
         cut = rows._cut
@@ -219,7 +218,7 @@ class _Data:
         self._known = self._call(self.first)[1]
 
     def _call(self, chunk) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Data of each row, and all other data."""
+        """Return the data of each row, and all other data."""
         with np.errstate(all="ignore"):
             out = self._function(*(chunk[v.name] for v in self._shared))
         number = len(self._axes)
@@ -228,7 +227,7 @@ class _Data:
         return rows, [np.asarray(v) for v in out[number:]]
 
     def evaluate(self, chunk) -> list[np.ndarray]:
-        """Data of each row of a chunk, rows first."""
+        """Return the data of each row of a chunk, rows first."""
         rows, fixed = self._call(chunk)
         for variable, now, known in zip(self._fixed, fixed, self._known):
             if not np.array_equal(now, known, equal_nan=now.dtype.kind == "f"):
@@ -239,7 +238,7 @@ class _Data:
         return rows
 
     def check_halves(self) -> None:
-        """What belongs to a row must not depend on others."""
+        """Check that the data of a row do not depend on other rows."""
         n = len(next(iter(self.first.values())))
         whole = self.evaluate(self.first)
         for part in (slice(0, max(1, n // 2)), slice(n - max(1, n // 3), n)):
@@ -263,7 +262,7 @@ class _Data:
                     )
 
     def tables(self) -> bytes:
-        """A hash of arrays that rows choose from, or are computed with."""
+        """Return a hash of the arrays that rows index or are computed with."""
         digest = hashlib.blake2b(digest_size=16)
         for v in ancestors([*self.per_row, *self._others]):
             if v in self._shared or not isinstance(v, Constant | SharedVariable):
@@ -274,7 +273,7 @@ class _Data:
         return digest.digest()
 
     def reader(self, k: int) -> tuple[tuple[str, ...], Callable[..., np.ndarray]]:
-        """Names of the ``pm.Data`` that the k-th data of rows are made of, and how."""
+        """Return the names of the ``pm.Data`` behind the k-th data of rows, and a function of these."""
         found = set(ancestors([self.per_row[k]]))
         own = [v for v in self._shared if v in found]
         inputs = [v.type.clone(shape=(None, *v.type.shape[1:]))(v.name) for v in own]
@@ -289,7 +288,7 @@ class _Data:
 
 
 class _ChunkColumns(Columns):
-    """Columns that are computed anew for each chunk; the same expressions hold for all rows."""
+    """Columns that are recomputed for each chunk, with the same expressions for all rows."""
 
     def __init__(self, graph: Graph, arrays: list[np.ndarray]):
         super().__init__(graph, "column")
@@ -297,7 +296,7 @@ class _ChunkColumns(Columns):
         self._not_negative: list[int] = []
 
     def node(self, key, values: Callable[[], np.ndarray]) -> int:
-        """As that of :class:`Columns`; how the column is made is remembered."""
+        """Return the leaf as :class:`Columns` does, and remember how the column is computed."""
         before = len(self._all)
         node = super().node(key, values)
         if len(self._all) > before:
@@ -305,23 +304,23 @@ class _ChunkColumns(Columns):
         return node
 
     def compute(self) -> None:
-        """Make all columns of what their arrays hold now."""
+        """Compute all columns from the current arrays."""
         for k, make in enumerate(self._makers):
             self._all[k] = self._all[k]._replace(values=make())
 
     def input_of(self, node: int) -> int | None:
-        """Which data of rows an index is, if it is one number of the row's own data."""
+        """Return which data of rows an index is; None if it is not one number of the row's own data."""
         leaves = self.graph.leaves([node], "column")
         found = [key for (_, key), known in self._known.items() if [known] == leaves]
         plain = [key[1] for key in found if key[0] == "input" and len(key) == 2]
         return plain[0] if plain else None
 
     def with_codes(self, outputs: Sequence[int]) -> list[int]:
-        """Outputs as they are: columns that are one-hot here need not be so elsewhere."""
+        """Return the outputs unchanged: columns that are one-hot here may not be so elsewhere."""
         return list(outputs)
 
     def check_signs(self, first: int) -> None:
-        """Indices that are not negative in the placeholders must not be so elsewhere."""
+        """Check that indices without negative values in the placeholders have none elsewhere."""
         for values in self._evaluated(self._not_negative):
             negative = np.flatnonzero(np.ravel(values) < 0)
             if negative.size:
@@ -331,15 +330,15 @@ class _ChunkColumns(Columns):
                 )
 
     def always(self, array: np.ndarray) -> bool:
-        """Nothing is known of rows besides the placeholders."""
+        """Return False: rows other than the placeholders are unknown."""
         return False
 
     def alike(self, node: int) -> float | None:
-        """The value of an expression without columns."""
+        """Return the value of an expression without columns, else None."""
         return None if self.graph.leaves([node], "column") else super().alike(node)
 
     def may_be_negative(self, index: int) -> bool:
-        """Whether an index is negative in some placeholder; if not, rows are held to that."""
+        """Whether an index is negative in some placeholder; if not, :meth:`check_signs` tests all rows."""
         negative = super().may_be_negative(index)
         if not negative:
             self._not_negative.append(index)
@@ -347,16 +346,16 @@ class _ChunkColumns(Columns):
 
 
 class _Refusal(ValueError):
-    """The rows of a model cannot be taken from a source."""
+    """Error for a model whose rows cannot be read from a source."""
 
 
 def refusal(reason: str) -> _Refusal:
-    """The error that says why."""
+    """Return the error that states the reason."""
     return _Refusal(f"rows= cannot be used with this model: {reason}.")
 
 
 def _row_data(model, cut: DataCut, n_rows: int, observed: str) -> list[SharedVariable]:
-    """Data containers with rows that the rows of a model read."""
+    """Return the data containers whose rows the rows of a model read."""
     if n_rows < 2:
         raise refusal("the placeholders have one row; give them some hundred representative ones")
     containers = {v for v in model.data_vars if isinstance(v, SharedVariable)}

@@ -28,9 +28,9 @@ __all__ = [
 
 
 class Column(NamedTuple):
-    """A column of data, and which source of rows it belongs to.
+    """A column of data, and the source of rows that it belongs to.
 
-    If it is ``held``, it has the values of a variable that is held, and these are their positions.
+    If ``held``, the column holds entries of a held variable, and ``values`` are their positions.
     """
 
     source: int | None
@@ -45,7 +45,7 @@ class Columns:
     ----------
     graph : Graph
     kind : {"column", "group"}
-        The leaves that stand for them.
+        Type of the leaves that represent them.
     """
 
     def __init__(self, graph: Graph, kind: str):
@@ -56,19 +56,19 @@ class Columns:
         self._known: dict = {}
 
     def part(self, source: int | None) -> Columns:
-        """The same columns, new ones those of one of several sources of rows."""
+        """Return the same columns; new ones will belong to the given source of rows."""
         out = Columns(self.graph, self.kind)
         out.source, out._all, out._known = source, self._all, self._known
         return out
 
     @property
     def arrays(self) -> list[np.ndarray]:
-        """The columns; arrays of other sources than this one's are there, too."""
+        """Arrays of all columns, including those of other sources."""
         return [column.values for column in self._all]
 
     @property
     def keys(self) -> dict[int, tuple]:
-        """What columns were asked for as, by their numbers."""
+        """Keys with which columns were requested, by column number."""
         g = self.graph
         return {
             g.nodes[leaf].value: key
@@ -77,7 +77,7 @@ class Columns:
         }
 
     def node(self, key, values: Callable[[], np.ndarray]) -> int:
-        """The leaf of a column, which is made when it is first asked for."""
+        """Return the leaf of a column, which is computed when first requested."""
         key = (self.source, key)
         if key not in self._known:
             array = values()
@@ -95,7 +95,7 @@ class Columns:
         return self.graph.leaf(self.kind, len(self._all) - 1, kind)
 
     def held(self, layout: FlatLayout, name: str, index: Index) -> int:
-        """The leaf of a column of elements of a variable that is held."""
+        """Return the leaf of a column of elements of a held variable."""
         key = (self.source, "held", name, index)
         if key not in self._known:
             place = self.graph.const(layout.slices[name].start)
@@ -107,7 +107,7 @@ class Columns:
         return self._known[key]
 
     def derived(self, key, array: Callable[[], np.ndarray], index: Sequence[int]) -> int:
-        """The column of what an array holds at indices that are themselves made of columns."""
+        """Return the column of the elements of an array at indices computed from columns."""
         if any(self.graph.leaves(index, leaf) for leaf in ("entry", "local")):
             raise Unaddressable("an array of data is indexed by parameters")
 
@@ -118,7 +118,7 @@ class Columns:
         return self.node((key, *index), values)
 
     def _evaluated(self, nodes: Sequence[int]) -> list[np.ndarray]:
-        """Values of expressions of data in all units."""
+        """Return the values of expressions of data in all units."""
         sources = {"row" if self.kind == "column" else "group": self.arrays}
         return self.graph.evaluate(nodes, **sources)
 
@@ -127,7 +127,7 @@ class Columns:
         return bool(array.all() or not array.any())
 
     def may_be_negative(self, index: int) -> bool:
-        """Whether an index is negative in some unit, or not made of data alone."""
+        """Whether an index is negative in some unit, or depends on more than data."""
         g = self.graph
         if g.leaves([index], "entry") or g.leaves([index], "local"):
             return True
@@ -135,13 +135,13 @@ class Columns:
         return bool(np.any(values < 0))
 
     def makes(self, node: int) -> bool:
-        """Whether an expression is made of these columns alone."""
+        """Whether an expression depends on these columns alone."""
         leaves = {"column": ROW, "group": GROUP}
         no_more = not any(self.graph.leaves([node], leaf) for leaf in ("entry", "dot"))
         return self.graph.depends(node) == leaves[self.kind] and no_more
 
     def alike(self, node: int) -> float | None:
-        """The value of an expression of data that is the same in all units, else None."""
+        """Return the value of an expression of data if it is the same in all units, else None."""
         g = self.graph
         if any(g.leaves([node], leaf) for leaf in ("entry", "local", "dot")):
             return None
@@ -150,13 +150,13 @@ class Columns:
         return float(first) if np.all(values == first) else None
 
     def with_codes(self, outputs: Sequence[int]) -> list[int]:
-        """Outputs whose products with one-hot columns are entries chosen by a code instead."""
+        """Replace products with one-hot columns in outputs by entries that a code selects."""
         g = self.graph
         change = {n: self._coded(*g.nodes[n].value) for n in g.leaves(outputs, "dot")}
         return g.replaced(outputs, {n: new for n, new in change.items() if new is not None})
 
     def _coded(self, array: str, first: int, columns: tuple[int, ...]) -> int | None:
-        """Sum of what is not one-hot and of the entries that a row's codes choose."""
+        """Return the sum of the terms that are not one-hot and of the entries that a row's codes select."""
         g, data = self.graph, [self._all[c] for c in columns]
         if len({c.source for c in data}) > 1 or any(c.held for c in data):
             return None
@@ -185,9 +185,9 @@ class Columns:
         return g.make("mul", g.leaf("column", columns[run[0]]), entry)
 
     def used(self, outputs: Sequence[int]) -> tuple[list[int], list[Column]]:
-        """Outputs in terms of the columns that they read, renumbered, and these.
+        """Return outputs with the columns that they read renumbered, and these columns.
 
-        Columns that a product reads come first, one after the other.
+        Columns of products come first, one after the other.
         """
         g = self.graph
         dots = [c for n in g.leaves(outputs, "dot") for c in g.nodes[n].value[2]]
@@ -205,14 +205,14 @@ class Columns:
         return g.replaced(outputs, change), [self._all[c] for c in chosen]
 
 
-#: One-hot columns from which on a code takes their place.
+#: Smallest number of one-hot columns that a code replaces.
 _FEW_HOT = 3
 
 
 def _one_hot(columns: Sequence[np.ndarray]) -> tuple[list[tuple[list[int], np.ndarray]], list[int]]:
-    """Sets of columns of which at most one is 1 in a row, with each row's code, and those all 1.
+    """Find sets of columns of which at most one is 1 in a row, with their codes, and columns of ones.
 
-    A code is the position of the column that is 1, or -1.
+    The code of a row is the position of the column that is 1, or -1.
     """
     sets: list[tuple[list[int], np.ndarray]] = []
     ones = []
@@ -235,7 +235,7 @@ def _one_hot(columns: Sequence[np.ndarray]) -> tuple[list[tuple[list[int], np.nd
 
 
 def _runs(numbers: Sequence[int]) -> list[list[int]]:
-    """Numbers in runs of consecutive ones."""
+    """Split numbers into runs of consecutive integers."""
     out: list[list[int]] = []
     for n in numbers:
         if out and out[-1][-1] == n - 1:
@@ -253,20 +253,20 @@ def row_expression(
     arrays: Sequence[np.ndarray] | None = None,
     families: Families | None = None,
 ) -> int:
-    """The log-likelihood of one row.
+    """Return the log-likelihood of one row as an expression.
 
     Parameters
     ----------
     rows : RowLogp
     graph : Graph
-        Where the expression is added.
+        Graph to which the expression is added.
     columns : Columns
-        Of rows; filled.
+        Columns of rows, to which new ones are added.
     leaf : callable
-        ``(name, index) -> node`` of an element of a value variable. Where a variable has one entry
-        per row, the first index is the column ``rows.row_local`` numbers.
+        ``(name, index) -> node`` of an element of a value variable. For variables in
+        ``rows.row_local``, with one entry per row, the first index is the column of row numbers.
     arrays : sequence of arrays, optional
-        Data in the place of ``rows.arrays``; columns look them up when they are computed.
+        Data in place of ``rows.arrays``; columns read them when they are computed.
     families : Families, optional
         As for :class:`~amc_pymc.extract.scalars.Reader`.
 
@@ -278,7 +278,7 @@ def row_expression(
     Raises
     ------
     NotScalar
-        Where an operation has no scalar form.
+        If an operation has no scalar form.
     """
     memo: dict[Variable, Variable] = {rows._length: pt.constant(1, dtype="int64")}
     leaves: dict[Variable, Callable[[Index], int]] = {}
@@ -298,7 +298,7 @@ def row_expression(
         leaves[new] = _column_leaf(k, arrays, axis, columns, graph)
     try:
         (output,) = rebuilt([rows._output], memo)
-    except (TypeError, ValueError) as error:  # as many rows as columns: one is taken for the other
+    except (TypeError, ValueError) as error:  # as many rows as columns: their axes are confused
         raise NotScalar(f"its shapes are not those of one row ({error})") from error
     reader = element_reader(graph, leaves, columns, families)
     return reader.element(stabilised(output), (graph.const(0),))
@@ -307,7 +307,7 @@ def row_expression(
 def element_reader(
     graph: Graph, leaves, columns: Columns, families: Families | None = None
 ) -> Reader:
-    """A reader to which a constant array indexed by data is a column of its own."""
+    """Return a reader that turns a constant array indexed by data into a column."""
 
     def table(array: np.ndarray, index: Index) -> int:
         return columns.derived(("table", id(array)), lambda: array, index)
@@ -323,7 +323,7 @@ def element_reader(
 
 
 def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:
-    """Position of an element in an array laid out flat."""
+    """Return the position of an element in the flattened array."""
     position = graph.const(0)
     for i, n in zip(index, shape):
         position = graph.make("add", graph.make("mul", position, graph.const(n)), i)
@@ -333,10 +333,10 @@ def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:
 def parameter_leaf(
     graph: Graph, layout: FlatLayout, array: str = "eta", columns: Sequence[Columns] = ()
 ):
-    """``(name, index) -> node`` that reads elements off a flat vector of parameters.
+    """Return ``(name, index) -> node``, which reads elements of a flat vector of parameters.
 
-    Positions that data decide become columns of their own, in those of ``columns`` that are of
-    their kind. An expression is then the same wherever in the vector a variable begins.
+    Positions that depend on data become columns, in those of ``columns`` that are of their kind.
+    An expression then does not depend on where in the vector a variable begins.
     """
     shapes = dict(zip(layout.names, layout.shapes))
 
@@ -361,18 +361,18 @@ def _named(name: str, leaf):
 
 
 def _value_leaf(rows: RowLogp, name: str, columns: Columns, leaf):
-    """Elements of a variable that has one entry per row."""
+    """Return the function that reads elements of a variable with one entry per row."""
     number = columns.node(("row",), lambda: np.arange(rows.n_rows))
     return lambda index: leaf(name, (number, *index[1:]))
 
 
 def _column_leaf(k: int, arrays: Sequence[np.ndarray], axis: int, columns: Columns, graph: Graph):
-    """Elements of the k-th array of data, rows first."""
+    """Return the function that reads elements of the k-th array of data, rows first."""
 
     def leaf(index: Index) -> int:
         own = index[:axis] + index[axis + 1 :]
         numbers = [graph.number(i) for i in own]
-        if None in numbers:  # chosen by the row's own data
+        if None in numbers:  # indexed by the row's own data
             rows = columns.node(("row",), lambda: np.arange(len(arrays[k])))
             return columns.derived(("input", k), lambda: arrays[k], (rows, *own))
         return columns.node(("input", k, *numbers), lambda: arrays[k][(slice(None), *numbers)])

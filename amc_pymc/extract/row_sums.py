@@ -1,4 +1,4 @@
-"""Sums over rows by printed kernels, some rows at a time."""
+"""Sums over rows by printed kernels, in chunks of rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = [
     "merged_residuals",
 ]
 
-#: Rows of a full pass that are evaluated at once.
+#: Number of rows that a full pass evaluates at once.
 CHUNK = 16_384
 
 
 def consecutive(n_rows: int) -> Iterator[np.ndarray]:
-    """Numbers of all rows, some at a time."""
+    """Yield the numbers of all rows in chunks."""
     for start in range(0, n_rows, CHUNK):
         yield np.arange(start, min(start + CHUNK, n_rows))
 
@@ -33,7 +33,7 @@ def consecutive(n_rows: int) -> Iterator[np.ndarray]:
 def gradient_sum(
     kernels: ModuleType, data: np.ndarray, chunks: Iterable[np.ndarray], x: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Sum of the log-likelihoods of the rows of all chunks, and its gradient (D,)."""
+    """Return the sum of the log-likelihoods of the rows of all chunks, and its gradient (D,)."""
     total, gradient = 0.0, np.zeros(x.size)
     for idx in chunks:
         value, slope = kernels.gradient(x, idx, data)
@@ -45,7 +45,7 @@ def gradient_sum(
 def hessian_sum(
     kernels: ModuleType, data: np.ndarray, chunks: Iterable[np.ndarray], x: np.ndarray
 ) -> np.ndarray:
-    """Hessian (D, D) of that sum."""
+    """Return the Hessian (D, D) of the sum of the log-likelihoods."""
     out = np.zeros((x.size, x.size))
     for idx in chunks:
         out += kernels.hessian(x, idx, data)
@@ -59,7 +59,7 @@ def change_sum(
     x: np.ndarray,
     x_new: np.ndarray,
 ) -> float:
-    """Sum of the changes of log-likelihoods from x to x_new."""
+    """Return the sum of the changes of log-likelihoods from x to x_new."""
     out = 0.0
     for idx in chunks:
         out += np.sum(kernels.values(x_new, idx, data) - kernels.values(x, idx, data))
@@ -69,7 +69,7 @@ def change_sum(
 def impossible_rows(
     kernels: ModuleType, data: np.ndarray, chunks: Iterable[np.ndarray], x: np.ndarray
 ) -> int:
-    """Number of rows whose log-likelihoods are not finite."""
+    """Return the number of rows whose log-likelihoods are not finite."""
     return sum(int((~np.isfinite(kernels.values(x, idx, data))).sum()) for idx in chunks)
 
 
@@ -82,13 +82,13 @@ def largest_residuals(
     mask: np.ndarray,
     number: int,
 ) -> tuple[np.ndarray, ...]:
-    """Residuals of rows over Q probe moves (2, D), as of :class:`~amc_pymc.proxies.ResidualSummary`.
+    """Summarise residuals of rows over Q probe moves (2, D), see :class:`~amc_pymc.proxies.ResidualSummary`.
 
     Returns
     -------
     tuple of arrays
-        Sums (Q,) and sums of squares (Q,) over all rows; of so many rows with the largest root mean
-        squares these (T,) and the data (T, C).
+        Sums (Q,) and sums of squares (Q,) over all rows; root mean squares (T,) and data (T, C) of
+        the ``number`` rows with the largest root mean squares.
     """
 
     def residuals(points, rows):
@@ -100,7 +100,7 @@ def largest_residuals(
 
 
 def merged_residuals(parts: Sequence[tuple], number: int) -> tuple[np.ndarray, ...]:
-    """What :func:`largest_residuals` gives for the rows of all parts."""
+    """Merge the results of :func:`largest_residuals` for several parts of the rows."""
     totals, squares, scales, rows = zip(*parts, strict=True)
     scale = np.concatenate(scales)
     order = np.argsort(-scale, kind="stable")[:number]

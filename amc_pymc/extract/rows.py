@@ -1,9 +1,9 @@
-"""The log-likelihood of any subset of a model's observed rows.
+"""Log-likelihood of any subset of a model's observed rows.
 
 The elementwise log-likelihood graph of a ``pm.Model`` is cut along its *data frontier*: the
 maximal subgraphs that depend on data only are evaluated once, and those with an axis of length N
-become inputs that are indexed by row. The rest of the graph is rebuilt on top of them, so that
-evaluating m rows costs O(m), whatever N is.
+become inputs that are indexed by row. The rest of the graph is rebuilt on top of them, so
+evaluating m rows costs O(m) for any N.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MAX_PLANS = 32
 
 
 class NotRowFactorised(ValueError):
-    """The observed rows of this model cannot be evaluated one by one."""
+    """Error for observed rows that cannot be evaluated one by one."""
 
 
 def _refuse(name: str, reason: str) -> NotRowFactorised:
@@ -78,7 +78,7 @@ class _RowInput:
 
 
 class DataCut(NamedTuple):
-    """Where the graph of rows is cut: what each row has of its own, and other data."""
+    """Data at which the graph of rows is cut: those of each row, and others."""
 
     per_row: tuple[Variable, ...]
     others: tuple[Variable, ...]
@@ -114,19 +114,19 @@ class RowLogp:
         return [i.array for i in self._inputs]
 
     def array_inputs(self) -> list[TensorVariable]:
-        """Fresh symbolic inputs for the full arrays."""
+        """Return new symbolic inputs for the full arrays."""
         return [
             TensorType(i.array.dtype, (None, *i.array.shape[1:]))(f"rows_{k}")
             for k, i in enumerate(self._inputs)
         ]
 
     def graph(self, x: TensorVariable, idx: TensorVariable, arrays: Sequence[TensorVariable]):
-        """Symbolic log-likelihood (m,) of the rows ``idx`` at the flat point ``x``."""
+        """Return the symbolic log-likelihood (m,) of the rows ``idx`` at the flat point ``x``."""
         gathered = [pt.take(a, idx, axis=0) if a.type.ndim else a for a in arrays]
         return self.graph_of_rows(x, gathered, idx.shape[0], idx)
 
     def graph_of_rows(self, x, gathered, length, idx=None):
-        """As :meth:`graph`, for rows gathered beforehand (row-local variables need ``idx``)."""
+        """Return :meth:`graph` for rows gathered beforehand (row-local variables need ``idx``)."""
         replace: dict[Variable, Variable] = {self._length: length}
         values = self.layout.split(x)
         for name, placeholder in self._values.items():
@@ -138,7 +138,7 @@ class RowLogp:
         return clone_replace(self._output, replace, rebuild_strict=False)
 
     def compile(self, mode: Any = None):
-        """Compiled ``f(x, idx) -> (m,)`` for the flat vector x (D,) and int64 row numbers."""
+        """Compile ``f(x, idx) -> (m,)`` for the flat vector x (D,) and int64 row numbers."""
         x, idx, arrays = pt.vector("x"), pt.lvector("idx"), self.array_inputs()
         fn = pytensor.function(
             [x, idx, *arrays],
@@ -154,14 +154,14 @@ class RowLogp:
         return self.compile()
 
     def __getstate__(self):
-        # What the data are computed from has the model's data in it once more.
+        # The graphs of the cut hold the model's data a second time.
         return {k: v for k, v in self.__dict__.items() if k != "_interpreted"} | {"_cut": None}
 
     def __setstate__(self, state):
         self.__dict__.update(state)
 
     def __call__(self, point: Mapping[str, np.ndarray], idx: Iterable[int]) -> np.ndarray:
-        """Log-likelihood (m,) of the rows ``idx`` at ``point``."""
+        """Return the log-likelihood (m,) of the rows ``idx`` at ``point``."""
         return self._interpreted(self._flat(point), self._checked_index(idx))
 
     def _flat(self, point) -> np.ndarray:
@@ -185,7 +185,7 @@ class RowLogp:
         return idx.astype(np.int64)
 
     def without_data(self) -> RowLogp:
-        """What is left of it for somebody who has the data in another form: no graph."""
+        """Return a copy without data and graph, for use with the data in another form."""
         inputs = tuple(replace(i, array=i.array[:0].copy()) for i in self._inputs)
         return replace(self, _inputs=inputs, _output=None, _cut=None)
 
@@ -207,7 +207,7 @@ class CallbackRows:
     shared_names: tuple[str, ...] = ()
 
     def flat_call(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
-        """Log-likelihood (m,) of the rows ``idx`` at the flat point x."""
+        """Return the log-likelihood (m,) of the rows ``idx`` at the flat point x."""
         values = self.function(self.layout.unravel(x), idx)
         try:
             values = np.asarray(values, dtype=float)
@@ -221,33 +221,33 @@ class CallbackRows:
         return values
 
     def is_current(self, model) -> bool:
-        """What the function reads is the user's business."""
+        """Return True: the data that the function reads are not checked."""
         return True
 
 
 @remembering()
 def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None) -> RowLogp:
-    """Take the per-row log-likelihood out of a model.
+    """Extract the per-row log-likelihood of a model.
 
     Parameters
     ----------
     model : pm.Model
         Its observed rows must be conditionally independent given the value variables.
     observed_vars : sequence of str or variables, optional
-        Observed variables whose rows (axis 0) are wanted; all of one length. Default: those with
-        the most rows.
+        Observed variables whose rows (axis 0) are used, all of the same length. Default: those
+        with the most rows.
     rng : numpy.random.Generator, optional
         Draws the rows and points on which the result is verified.
 
     Returns
     -------
     RowLogp
-        Verified against the model's own elementwise log-likelihood.
+        Log-likelihood of rows, verified against the model's own elementwise log-likelihood.
 
     Raises
     ------
     NotRowFactorised
-        Names the variable that cannot be taken row by row, and why.
+        If a variable cannot be evaluated row by row; the message states which one, and why.
 
     Examples
     --------
@@ -312,7 +312,7 @@ def _extract_rows(model, observed: tuple, rng) -> RowLogp:
 
 
 def choose_observed(model, observed_vars=None) -> list[Variable]:
-    """Observed variables named by the user, or those with the most rows."""
+    """Return the observed variables named by the user, or those with the most rows."""
     if not model.observed_RVs:
         raise NotRowFactorised("The model has no observed variable: there are no rows to subsample")
     if observed_vars is None:
@@ -355,7 +355,7 @@ def _evaluate_one(value: Variable):
 
 
 def row_count(model, observed) -> int:
-    """The one number of rows of some observed variables."""
+    """Return the common number of rows of some observed variables."""
     lengths = {rv.name: _length(model, rv) for rv in observed}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"observed_vars must have the same number of rows, got {lengths}")
@@ -397,7 +397,7 @@ def _elementwise_logp(model, rv, n_rows: int):
 
 
 def data_frontier(logps, value_vars):
-    """Inputs of the parameter-dependent part of the graph that depend on data only."""
+    """Return inputs of the parameter-dependent part of the graph that depend on data only."""
     dependent: set[Variable] = set(value_vars)
     nodes = list(toposort(logps))
     for node in nodes:
@@ -407,13 +407,13 @@ def data_frontier(logps, value_vars):
     for node in nodes:
         if any(o in dependent for o in node.outputs):
             frontier.update({i: None for i in node.inputs if i not in dependent})
-    # A logp that depends on no parameter at all is all frontier.
+    # A logp that depends on no parameter is part of the frontier itself.
     frontier.update({logp: None for logp in logps if logp not in dependent})
     return list(frontier)
 
 
 def constant_data(graph, inputs, name: str) -> dict[Variable, Variable]:
-    """Constants in the place of whatever a graph reads besides its inputs."""
+    """Return constants that replace whatever a graph reads besides its inputs."""
     frontier = [
         v
         for v in data_frontier([graph], inputs)
@@ -424,7 +424,7 @@ def constant_data(graph, inputs, name: str) -> dict[Variable, Variable]:
 
 
 def evaluated(frontier, name: str) -> list[np.ndarray]:
-    """Values of the frontier, borrowed where they are stored already."""
+    """Return the values of the frontier, borrowed where they are stored already."""
     lazy = [v for v in frontier if not isinstance(v, Constant | SharedVariable)]
     if is_random(lazy):
         raise _refuse(name, "its data pass through a random variable (pm.Minibatch)")
@@ -438,10 +438,10 @@ def evaluated(frontier, name: str) -> list[np.ndarray]:
 
 
 def _row_plans(frontier, data, values, layout, n_rows):
-    """Candidate choices of the row axis of each frontier variable, likeliest first.
+    """Yield candidate choices of the row axis of each frontier variable, most likely first.
 
-    A plan maps a frontier position to its row axis, or to ``"length"`` for integers that stand
-    for N, and a value-variable name to 0 if it has one entry (or row of entries) per row.
+    A plan maps a frontier position to its row axis, or to ``"length"`` for integers that represent
+    N, and a value-variable name to 0 if it has one entry (or row of entries) per row.
     """
     options: list[list[tuple[Any, Any]]] = []
     for k, value in enumerate(data):
@@ -461,7 +461,7 @@ def _row_plans(frontier, data, values, layout, n_rows):
 
 
 def _data_cut(frontier, plan) -> DataCut:
-    """Data by what a plan makes of them."""
+    """Split the frontier by a plan into data of each row and other data."""
     rows = (v for k, v in enumerate(frontier) if plan.get(k, "length") != "length")
     return DataCut(tuple(rows), tuple(v for k, v in enumerate(frontier) if k not in plan))
 
@@ -535,7 +535,7 @@ def _per_row(logp):
 
 
 def _opened(node, inputs):
-    """The inner graph of a node with new inputs, whose static shapes are made anew."""
+    """Inline the inner graph of a node with new inputs, which infers its static shapes again."""
     changed = any(a is not b for a, b in zip(inputs, node.inputs, strict=True))
     return opened(node, inputs, _opened) if changed and isinstance(node.op, OpFromGraph) else None
 
@@ -551,7 +551,7 @@ def _oracle(logps, value_vars, layout):
 
 
 def possible_points(model, layout, point, rng, n_points: int) -> list[np.ndarray]:
-    """The initial point and jittered copies of it, discrete variables drawn from their prior."""
+    """Return the initial point and jittered copies, with discrete variables drawn from the prior."""
     from pymc.initial_point import make_initial_point_fn
 
     x0 = layout.ravel(point)
@@ -569,7 +569,7 @@ def possible_points(model, layout, point, rng, n_points: int) -> list[np.ndarray
 
 
 class _Check(NamedTuple):
-    """What the model says of some rows at a point."""
+    """Log-likelihoods of some rows at a point, by the model's own graph."""
 
     x: np.ndarray
     idx: np.ndarray
@@ -593,7 +593,7 @@ def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
 
 
 def _disagreement(rows: RowLogp, checks: list[_Check]) -> Exception | None:
-    """The first difference from the model's own elementwise log-likelihood, or None."""
+    """Return the first difference from the model's own elementwise log-likelihood, or None."""
     _refuse_long_constants(rows, rows.n_rows)
     for name in rows.row_local:
         entries = [check.x[rows.layout.slices[name]] for check in checks]
@@ -609,7 +609,7 @@ def _disagreement(rows: RowLogp, checks: list[_Check]) -> Exception | None:
 
 
 def _refuse_long_constants(rows: RowLogp, n_rows: int) -> None:
-    """A constant of N entries left in the graph would make the cost of a row O(N)."""
+    """Refuse constants of N entries in the graph, which would make the cost of a row O(N)."""
     if n_rows < 1000:
         return
     for v in ancestors([rows._output]):
@@ -621,13 +621,13 @@ def _refuse_long_constants(rows: RowLogp, n_rows: int) -> None:
 
 
 def data_names(frontier) -> tuple[str, ...]:
-    """Names of the mutable data that variables are computed from."""
+    """Return the names of the mutable data that variables are computed from."""
     shared = {v.name for v in ancestors(frontier) if isinstance(v, SharedVariable) and v.name}
     return tuple(sorted(shared))
 
 
 def data_fingerprint(model, names) -> str:
-    """Hash of the model's mutable data and dimension lengths."""
+    """Return a hash of the model's mutable data and dimension lengths."""
     known = {**{v.name: v for v in model.data_vars}, **model.dim_lengths}
     digest = hashlib.blake2b(digest_size=16)
     for name in names:

@@ -1,7 +1,7 @@
-"""From a PyTensor graph to scalar expressions, one element at a time.
+"""Conversion of PyTensor graphs to scalar expressions, one element at a time.
 
-An element of a tensor is asked for by its index, and asks in turn for the elements of the inputs
-that it is made of. Nothing else is looked at, so an element gathered from a vector of a million
+An element of a tensor is requested by its index, and requests in turn the elements of the inputs
+from which it is computed. No other elements are visited: one gathered from a vector of a million
 entries costs as much as one from a vector of two. Indices may be numbers or integer expressions.
 """
 
@@ -53,21 +53,21 @@ from amc_pymc.extract.graphs import opened, rebuilt
 __all__ = ["Index", "NotScalar", "Reader", "Unaddressable", "stabilised"]
 
 Index = tuple[int, ...]
-#: Terms of a product of vectors from which on it is a loop.
+#: Smallest number of terms of a dot product that becomes a loop.
 _LONG = 4
 _MOST_NODES = 20_000
-#: Entries that data may choose from where they cannot be addressed.
+#: Largest axis that is enumerated where an index must be a number but depends on data.
 _MOST_CASES = 64
-#: Terms of a sum that an incomplete Gamma or Beta function of a whole number may be.
+#: Exclusive bound on the terms of an incomplete Gamma or Beta function that is a finite sum.
 _MOST_TERMS = 20
 
 
 class NotScalar(Exception):
-    """A graph that cannot be read element by element, and why."""
+    """Error for a graph that cannot be read element by element."""
 
 
 def stabilised(output: Variable) -> Variable:
-    """The graph as PyTensor would compute it: inner graphs opened, numerically stable."""
+    """Return the graph as PyTensor would compute it: inner graphs inlined, numerically stable."""
     (out,) = rebuilt([output], {}, _open_inner)
     graph = FunctionGraph(outputs=[out], clone=True, copy_inputs=False)
     _stabilising().rewrite(graph)
@@ -84,26 +84,26 @@ def _open_inner(node, inputs):
 
 
 class Unaddressable(NotScalar):
-    """An index that has to be a number and is not."""
+    """Error for an index that must be a number and is not."""
 
 
 class Reader:
-    """Reads elements of tensors as expressions.
+    """Reader of elements of tensors as expressions.
 
     Parameters
     ----------
     graph : Graph
-        Where expressions are added.
+        Graph to which expressions are added.
     leaves : mapping of variables to callables
         ``index -> node`` for the inputs of the tensor graph; an index is a tuple of nodes.
     table : callable, optional
         ``(array, index) -> node`` for constant arrays that are indexed by data.
     negative : callable, optional
-        Whether an index, a node, may be negative; all may if this is not given.
+        Whether an index, a node, may be negative; by default any index may be.
     alike : callable, optional
-        The number that a node made of data is wherever it is evaluated, or None.
+        Value of a node made of data if it is the same wherever it is evaluated, else None.
     families : Families, optional
-        Where coefficients of long products are added that are functions of parameters.
+        Families to which coefficients of long products are added if they are functions of parameters.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Reader:
     # --- elements -------------------------------------------------------------------------------
 
     def element(self, variable: Variable, index: Index = ()) -> int:
-        """The expression of one element; NotScalar names the operation that has none."""
+        """Return the expression of one element; raise NotScalar if an operation has none."""
         key = variable, index
         if key not in self._memo:
             if len(self.graph.nodes) > _MOST_NODES:
@@ -161,7 +161,7 @@ class Reader:
         raise NotScalar(f"{type(node.op).__name__} has no scalar form")
 
     def _each_case(self, variable: Variable, index: Index) -> int:
-        """One of the elements along an axis, the index of which depends on data."""
+        """Return a switch among the elements along an axis whose index depends on data."""
         shape = self.shape(variable)
         open_axes = [k for k, i in enumerate(index) if self.graph.number(i) is None]
         axis = min(open_axes, key=lambda k: shape[k], default=None)
@@ -193,45 +193,45 @@ class Reader:
         )
 
     def number(self, node: int) -> int:
-        """The value of an integer constant."""
+        """Return the value of an integer constant."""
         value = self.graph.number(node)
         if value is None:
             raise Unaddressable("a shape or a slice depends on data")
         return int(value)
 
     def whole(self, node: int) -> int | None:
-        """The whole number from 1 to 19 that an expression always is, or None."""
+        """Return the value of an expression that is always the same integer from 1 to 19, or None."""
         value = self.graph.number(node)
         if value is None and self.alike is not None:
             value = self.alike(node)
         return int(value) if value in range(1, _MOST_TERMS) else None
 
     def shape(self, variable: Variable) -> tuple[int, ...]:
-        """Static shape."""
+        """Return the static shape."""
         known = variable.type.shape
         if None in known:
             raise NotScalar(f"the shape of {variable} is not known")
         return known
 
-    # --- short hands ----------------------------------------------------------------------------
+    # --- shorthands -----------------------------------------------------------------------------
 
     def make(self, op: str, *args: int) -> int:
-        """An operation."""
+        """Add an operation."""
         return self.graph.make(op, *args)
 
     def const(self, value) -> int:
-        """A constant."""
+        """Add a constant."""
         return self.graph.const(value)
 
     def broadcast(self, variable: Variable, index: Index) -> int:
-        """Element of an input of an elementwise operation."""
+        """Return the element of an input of an elementwise operation."""
         zero = self.const(0)
         shape = variable.type.shape
         own = index[len(index) - len(shape) :]
         return self.element(variable, tuple(zero if n == 1 else i for n, i in zip(shape, own)))
 
     def over(self, sizes: Sequence[int]):
-        """All indices of a block."""
+        """Return all indices of a block."""
         ranges = [[self.const(k) for k in range(n)] for n in sizes]
         return itertools.product(*ranges)
 
@@ -263,7 +263,7 @@ _TRUTH_ONLY = {"AND", "OR", "XOR", "Invert"}
 
 
 def _scalar(r: Reader, op, args: Sequence[int], dtype: str) -> int:
-    """One scalar operation on expressions."""
+    """Add a scalar operation on expressions."""
     name = type(op).__name__
     if name in _TRUTH_ONLY and any(r.graph.nodes[a].kind != "b" for a in args):
         raise NotScalar(f"{name} of numbers has no scalar form")
@@ -313,7 +313,7 @@ def _scalar(r: Reader, op, args: Sequence[int], dtype: str) -> int:
 
 
 def _incomplete_gamma(r: Reader, name: str, k: int, x: int) -> int:
-    """Those that are finite sums, which have all derivatives."""
+    """Add an incomplete Gamma function that is a finite sum, which has all derivatives."""
     shape = r.whole(k)
     if shape == 1 and name == "GammaInc":
         return r.make("neg", r.make("expm1", r.make("neg", x)))
@@ -327,7 +327,7 @@ def _incomplete_gamma(r: Reader, name: str, k: int, x: int) -> int:
 
 
 def _incomplete_beta(r: Reader, a: int, b: int, x: int) -> int:
-    """I_x(a, b) for a whole b: x^a times a polynomial of degree b - 1 in 1 - x."""
+    """Add I_x(a, b) for an integer b: x^a times a polynomial of degree b - 1 in 1 - x."""
     shape = r.whole(b)
     if shape is None:
         raise NotScalar("BetaInc has no scalar form")
@@ -350,7 +350,7 @@ def _cast(r: Reader, node: int, dtype: str) -> int:
 
 def _elemwise(r: Reader, node, index: Index) -> int:
     op = node.op.scalar_op
-    if type(op).__name__ == "Switch":  # the branch that is not taken may not exist
+    if type(op).__name__ == "Switch":  # the branch that is not taken may be invalid
         condition = r.broadcast(node.inputs[0], index)
         known = r.graph.number(condition)
         if known is not None:
@@ -362,7 +362,7 @@ def _elemwise(r: Reader, node, index: Index) -> int:
 
 
 def _scalar_node(r: Reader, node, index: Index) -> int:
-    """An operation on scalars, as indices of slices are made of."""
+    """Read an operation on scalars, as in the indices of slices."""
     args = [r.element(i) for i in node.inputs]
     return _scalar(r, node.op, args, node.outputs[0].type.dtype)
 
@@ -405,7 +405,7 @@ def _reduce(r: Reader, node, index: Index) -> int:
 
 
 def _block(r: Reader, x, own: Sequence, axes: Sequence[int]) -> list[int]:
-    """Elements of x at an index whose entries are None along some axes."""
+    """Return the elements of x at an index whose entries are None along some axes."""
     out = []
     for block in r.over([r.shape(x)[a] for a in axes]):
         at = iter(block)
@@ -414,7 +414,7 @@ def _block(r: Reader, x, own: Sequence, axes: Sequence[int]) -> list[int]:
 
 
 def _long_dot(r: Reader, x, own, axes, shape) -> int | None:
-    """A long sum of products of data and consecutive parameters, as a loop."""
+    """Return a long sum of products of data and consecutive parameters as a loop, or None."""
     node = x.owner
     if len(axes) != 1 or shape[axes[0]] < _LONG or node is None:
         return None
@@ -430,7 +430,7 @@ def _long_dot(r: Reader, x, own, axes, shape) -> int | None:
 
 
 def _loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Dot product of columns of data with consecutive entries or derived coefficients, or None."""
+    """Return a dot product of columns with consecutive entries or derived coefficients, or None."""
     g = r.graph
     for data, entries in ((left, right), (right, left)):
         found = [_column(g, d) for d in data]
@@ -449,7 +449,7 @@ def _loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int | None:
 
 
 def _derived_loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Dot product of columns of data with functions of parameters of the same form, or None."""
+    """Return a dot product of columns with functions of parameters of the same form, or None."""
     g = r.graph
     if r.families is None:
         return None
@@ -464,7 +464,7 @@ def _derived_loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int |
 
 
 def _column(g: Graph, node: int) -> int | None:
-    """The column that an expression is, as a number."""
+    """Return the number of the column that an expression is, or None."""
     n = g.nodes[node]
     if n.op == "float":
         n = g.nodes[n.args[0]]
@@ -472,7 +472,7 @@ def _column(g: Graph, node: int) -> int | None:
 
 
 def _products(r: Reader, left: Sequence[int], right: Sequence[int]) -> int:
-    """Sum of products."""
+    """Return a sum of products."""
     if len(left) >= _LONG:
         loop = _loop(r, left, right)
         if loop is not None:
@@ -509,7 +509,7 @@ def _log_sum_exp(r: Reader, terms: Sequence[int]) -> int:
     top = terms[0]
     for t in terms[1:]:
         top = r.make("maximum", top, t)
-    # Shifted by a number of any size the sum is the same; infinities must not meet.
+    # The result does not depend on the shift, which must be finite to avoid inf - inf.
     top = r.make("held", r.make("switch", r.make("isinf", top), r.const(0.0), top))
     total = r.graph.sum([r.make("exp", r.make("sub", t, top)) for t in terms])
     return r.make("add", r.make("log", total), top)
@@ -557,7 +557,7 @@ def _subtensor(r: Reader, node, index: Index) -> int:
 
 
 def _slice(r: Reader, at: slice, length: int) -> tuple[int, int, int]:
-    """Start, number and step of a slice of constants."""
+    """Return start, length and step of a slice of constants."""
 
     def value(part):
         if part is None or isinstance(part, int):
@@ -574,7 +574,7 @@ def _stepped(r: Reader, i: int, start: int, step: int) -> int:
 
 
 def _inside(r: Reader, i: int, length: int) -> int:
-    """An index that may count from the end."""
+    """Return an index from the start for one that may count from the end."""
     number = r.graph.number(i)
     if number is not None:
         return r.const(int(number) + length if number < 0 else int(number))
@@ -589,7 +589,7 @@ def _advanced(r: Reader, node, index: Index) -> int:
 
 
 def _advanced_index(r: Reader, node, x, rest, index: Index) -> Index:
-    """Index into x of an element of ``x[i, j, :]`` by NumPy's rules."""
+    """Return the index into x of an element of ``x[i, j, :]`` by NumPy's rules."""
     parts = list(indices_from_subtensor(rest, node.op.idx_list))
     parts += [slice(None)] * (x.type.ndim - len(parts))
     arrays = [k for k, p in enumerate(parts) if not isinstance(p, slice)]
@@ -612,7 +612,7 @@ def _advanced_index(r: Reader, node, x, rest, index: Index) -> Index:
 
 
 def _set_subtensor(r: Reader, node, index: Index) -> int:
-    """An element of an array of which a block was set or added to."""
+    """Read an element of an array of which a block was set or incremented."""
     x, y, *rest = node.inputs
     numbers = [r.number(i) for i in index]
     inside: list[int] = []
@@ -634,7 +634,7 @@ def _set_subtensor(r: Reader, node, index: Index) -> int:
 
 
 def _set_advanced(r: Reader, node, index: Index) -> int:
-    """The same for arrays of constant indices."""
+    """Read an element of an array that was set or incremented at constant arrays of indices."""
     x, y, *rest = node.inputs
     parts = list(indices_from_subtensor(rest, node.op.idx_list))
     if any(isinstance(p, slice) or p.type.dtype == "bool" for p in parts):
@@ -748,13 +748,13 @@ def _blockwise(r: Reader, node, index: Index) -> int:
 
 
 def _matrix(r: Reader, variable, batch: Index) -> Callable[[int, int], int]:
-    """Entries of a matrix in a batch."""
+    """Return the function that reads entries of a matrix in a batch."""
     own = _batch(r, variable, batch, 2)
     return lambda i, j: r.element(variable, (*own, r.const(i), r.const(j)))
 
 
 def _cholesky(r: Reader, node, index: Index) -> int:
-    """Cholesky-Banachiewicz, one entry at a time."""
+    """Apply the Cholesky-Banachiewicz algorithm, one entry at a time."""
     i, j = r.number(index[-2]), r.number(index[-1])
     if not node.op.core_op.lower:
         i, j = j, i
@@ -773,7 +773,7 @@ def _cholesky(r: Reader, node, index: Index) -> int:
 
 
 def _solve_triangular(r: Reader, node, index: Index) -> int:
-    """Substitution, one entry at a time."""
+    """Solve by substitution, one entry at a time."""
     op = node.op.core_op
     a, b = node.inputs
     size = r.shape(a)[-1]
@@ -803,7 +803,7 @@ def _batched_dot(r: Reader, node, index: Index) -> int:
 
 
 def _entries_of(r: Reader, variable, batch, fixed, inner, *, last) -> list[int]:
-    """A row (``last``) or a column of a matrix in a batch."""
+    """Return a row (``last``) or a column of a matrix in a batch."""
     own = _batch(r, variable, batch, 2)
     fixed = r.const(0) if variable.type.shape[-2 if last else -1] == 1 else fixed
     steps = [r.const(k) for k in range(inner)]
@@ -811,14 +811,14 @@ def _entries_of(r: Reader, variable, batch, fixed, inner, *, last) -> list[int]:
 
 
 def _batch(r: Reader, variable, batch: Index, core: int) -> Index:
-    """The part of a batch's index that an input with some core dimensions has."""
+    """Return the part of a batch index that applies to an input with ``core`` core dimensions."""
     shape = variable.type.shape[: variable.type.ndim - core]
     own = batch[len(batch) - len(shape) :] if shape else ()
     return tuple(r.const(0) if n == 1 else i for n, i in zip(shape, own))
 
 
 def _check(r: Reader, node, index: Index) -> int:
-    """A value that is -inf where a condition on its parameters fails."""
+    """Read a value that is -inf where a condition on its parameters fails."""
     value, *conditions = node.inputs
     out = r.element(value, index)
     holds = r.const(True)

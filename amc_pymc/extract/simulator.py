@@ -1,4 +1,4 @@
-"""A model whose data come from ``pm.Simulator``, for samplers that need no likelihood."""
+"""Models whose data come from ``pm.Simulator``, for likelihood-free samplers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pymc.distributions.simulator import SimulatorRV
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import NoneTypeT
 
-from amc_pymc.extract.cube import PriorCube
 from amc_pymc.extract.distances import distance_function, is_gaussian, statistic_function
 from amc_pymc.extract.interpreted import unrewritten_mode
+from amc_pymc.extract.prior_transform import PriorTransform
 from amc_pymc.simulators.fail_safe import (
     NegativeDistance,
     Summary,
@@ -28,33 +28,33 @@ __all__ = ["ModelProblem"]
 
 
 class ModelProblem:
-    """Prior on the unit cube, simulator and distance of a PyMC model; made by :meth:`from_model`.
+    """Prior on the unit cube, simulator and distance of a PyMC model; created by :meth:`from_model`.
 
-    The distance is in units of the ``epsilon`` of ``pm.Simulator``. With o and s the summary statistics
-    of observed and simulated data it is the root of the sum of ((o - s) / epsilon)^2 for
-    ``distance="gaussian"``, the sum of abs(o - s) / epsilon for ``"laplace"``, and the negative sum of what
-    any other distance returns, which must not be positive. Several Simulators count as one, each in units of its own epsilon: if all are
-    Gaussian by the root of the sum of their squares, else by the sum of their distances. Other observed variables have a
-    likelihood, which weighs draws as a Potential does.
+    The distance is in units of the ``epsilon`` of ``pm.Simulator``. With summary statistics o of observed
+    and s of simulated data, it is the root of the sum of ((o - s) / epsilon)^2 for
+    ``distance="gaussian"``, the sum of abs(o - s) / epsilon for ``"laplace"``, and the negative sum of the
+    values of any other distance, which must not be positive. The distances of several Simulators, each in
+    units of its own epsilon, are combined by the root of the sum of squares if all are Gaussian, otherwise
+    by the sum. Other observed variables have a likelihood, which weights draws as a Potential does.
 
     Attributes
     ----------
     shapes : dict of str to tuple of int
-        Free variables.
+        Shapes of the free variables.
     n_dim : int
-        D.
+        Number of coordinates, D.
     tolerance : float
         1, the user's epsilon.
     coordinates : list of str
-        What the coordinates of the cube belong to.
+        Names of the coordinates of the cube.
     observed : dict of str to array
         Data of each Simulator.
     observed_summaries : array (S,)
-        Their summary statistics.
+        Summary statistics of the data.
     deterministic_names : list of str
     fallback : dict of str to str
-        Variables without quantile functions, Potentials and data with a likelihood, for which there is a
-        :meth:`log_density`, and why.
+        Variables without quantile functions, Potentials and data with a likelihood, for which
+        :meth:`log_density` corrects, and the reasons.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class ModelProblem:
 
     tolerance = 1.0
 
-    def __init__(self, cube: PriorCube, simulators: list[_Simulator], deterministic_names):
+    def __init__(self, cube: PriorTransform, simulators: list[_Simulator], deterministic_names):
         self._cube, self._simulators = cube, simulators
         self.deterministic_names: list[str] = deterministic_names
         self.observed = {s.name: s.observed for s in simulators}
@@ -84,25 +84,25 @@ class ModelProblem:
 
     @classmethod
     def from_model(cls, model: pm.Model) -> ModelProblem:
-        """Take a model apart, as it is now: later changes by ``pm.set_data`` are not seen.
+        """Create the problem from the current state of a model; later ``pm.set_data`` has no effect.
 
         Parameters
         ----------
         model : pm.Model
-            Some of its data belong to a variable by ``pm.Simulator``, others may have a likelihood.
+            Model with data of a ``pm.Simulator``; other data may have a likelihood.
 
         Raises
         ------
         TypeError
-            If `model` is none.
+            If `model` is not a ``pm.Model``.
         ValueError
-            If the model has no Simulator, no free variable, an improper prior, missing data, a likelihood that cannot be evaluated, an
-            epsilon that is not positive and finite, or data that are not finite; the message names the
-            variable.
+            If the model has no Simulator, no free variable, an improper prior, missing data, a likelihood
+            that cannot be evaluated, an epsilon that is not positive and finite, or data that are not finite;
+            the message names the variable.
         """
         found = _simulators_of(model)
         outputs = {_key(rv.name): list(rv.owner.op.dist_params(rv.owner)) for rv in found}
-        cube = PriorCube.from_model(
+        cube = PriorTransform.from_model(
             model, outputs | {"deterministics": model.deterministics}, _likelihoods_of(model)
         )
         names = [d.name for d in model.deterministics]
@@ -115,46 +115,46 @@ class ModelProblem:
 
     @property
     def n_dim(self) -> int:
-        """D."""
+        """Number of coordinates, D."""
         return self._cube.n_dim
 
     @property
     def coordinates(self) -> list[str]:
-        """What the coordinates of the cube belong to."""
+        """Names of the coordinates of the cube."""
         return self._cube.coordinates
 
     @property
     def fallback(self) -> dict[str, str]:
-        """What :meth:`log_density` makes up for."""
+        """Variables and data for which :meth:`log_density` corrects, and the reasons."""
         return self._cube.fallback
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
-        """Free variables (n, *shape) on their own scale, at points (n, D) of the unit cube.
+        """Return the free variables (n, *shape) on their own scale at points (n, D) of the unit cube.
 
-        They are nan, or zero if they are whole numbers, where the prior has no value.
+        They are nan, or zero if they are integers, where the prior has no value.
         """
         return self._cube.values(clipped(u, self.n_dim))[0]
 
     def deterministics(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Deterministics (n, ...) of free variables (n, *shape)."""
+        """Return the deterministics (n, ...) of free variables (n, *shape)."""
         found = self._cube.evaluate("deterministics", values)
         return dict(zip(self.deterministic_names, found, strict=True))
 
     def log_density(self, u: np.ndarray) -> np.ndarray | None:
-        """Natural logarithm (n,) of the prior's density in the cube; None where it is uniform.
+        """Return the natural log (n,) of the prior density on the cube; None if it is uniform.
 
-        It is normalised, but for Potentials and likelihoods.
+        It is normalised, except for Potentials and likelihoods.
         """
         return self._cube.log_density(clipped(u, self.n_dim))
 
     def log_prior(self, u: np.ndarray) -> np.ndarray:
-        """Natural logarithm (n,) of the prior's density, Potentials and likelihoods included, without Jacobians."""
+        """Return the natural log (n,) of the prior density, with Potentials and likelihoods, without Jacobians."""
         return self._cube.log_prior(clipped(u, self.n_dim))
 
     def check(
         self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
     ) -> np.ndarray:
-        """Distances (k,) at draws from the prior; a ValueError if nothing comes of them."""
+        """Return distances (k,) at draws from the prior; raise ValueError if no simulation succeeds."""
         return check_simulations(self, rng, batched=batched, timeout=timeout)
 
     def simulate(
@@ -166,16 +166,16 @@ class ModelProblem:
         timeout: float | None = None,
         summaries: bool = False,
     ) -> Simulated:
-        """Simulate at points (n, D), one by one, within so many seconds each, or all in one call.
+        """Simulate at points (n, D), one by one, within `timeout` seconds each, or all in one call.
 
-        The simulator is called as by PyMC: ``fn(rng, *parameters, size)``, parameters having the number
-        of axes that its signature and the data call for. In a batch of n, size is (n, ...) and
-        parameters have a first axis of length n, so that they broadcast against it.
+        The simulator is called as by PyMC: ``fn(rng, *parameters, size)``, where parameters have the
+        number of axes required by its signature and the data. In a batch of n, size is (n, ...) and
+        parameters have a first axis of length n, and therefore broadcast against it.
 
         Raises
         ------
         ValueError
-            If a distance is negative, which names the variable, or `timeout` cannot be kept.
+            If a distance is negative (the message names the variable), or `timeout` cannot be enforced.
         """
         check_timeout(timeout, batched)
         values, possible = self._cube.values(clipped(u, self.n_dim))
@@ -190,7 +190,7 @@ class ModelProblem:
 
             def call(part: np.ndarray, rng: np.random.Generator):
                 given = together
-                if len(part) < len(rows):  # anew, so that constants are not copied for each row
+                if len(part) < len(rows):  # recomputed, to avoid copies of constants for each row
                     given = self._with_parameters({k: v[place[part]] for k, v in values.items()})
                 return [s.many(rng, p, len(part)) for s, p in given]
 
@@ -202,7 +202,7 @@ class ModelProblem:
         )  # fmt: skip
 
     def _with_parameters(self, values: dict[str, np.ndarray]) -> list[tuple[_Simulator, list]]:
-        """Simulators and their parameters, arrays (n, ...), for values (n, *shape) of free variables."""
+        """Return Simulators and their parameters (n, ...) for values (n, *shape) of free variables."""
         return [(s, self._cube.evaluate(_key(s.name), values)) for s in self._simulators]
 
     def _summaries(self, simulations: list[np.ndarray]) -> np.ndarray:
@@ -221,7 +221,7 @@ def _key(name: str) -> str:
 
 
 class _Simulator:
-    """One ``pm.Simulator``: how it is called, and its distance from the data."""
+    """A ``pm.Simulator``, its calls and its distance from the data."""
 
     def __init__(self, model, rv):
         op = rv.owner.op
@@ -238,19 +238,19 @@ class _Simulator:
         self._from_data = distance_function(distance, self._epsilon, self._of_data)
 
     def one(self, rng, parameters) -> np.ndarray:
-        """One simulation."""
+        """Run one simulation."""
         return self._function(rng, *parameters, self._size)
 
     def many(self, rng, parameters, n: int) -> np.ndarray:
-        """Simulations of n rows in one call."""
+        """Run simulations of n rows in one call."""
         return self._function(rng, *parameters, (n, *(self._size or ())))
 
     def summaries(self, simulated: np.ndarray) -> np.ndarray:
-        """Summary statistics (n, S) of simulations (n, *shape)."""
+        """Return the summary statistics (n, S) of simulations (n, *shape)."""
         return np.asarray(self._statistics(simulated), dtype=float).reshape(len(simulated), -1)
 
     def distance(self, simulated: np.ndarray) -> np.ndarray:
-        """Distances (n,) of simulations (n, *shape) from the data."""
+        """Return the distances (n,) of simulations (n, *shape) from the data."""
         with np.errstate(over="ignore"):
             found = self._from_data(self._statistics(simulated))
         if np.any(found < 0.0):
@@ -261,7 +261,7 @@ class _Simulator:
         return found
 
     def _statistics(self, simulated: np.ndarray) -> np.ndarray:
-        """Summary statistics (n, ...) of the shape of those of the data, which they would be broadcast against."""
+        """Return summary statistics (n, ...) of the same shape as those of the data; refuse broadcasting."""
         found = self._statistic(simulated.astype(self.dtype, copy=False))
         if found.shape[1:] != self._of_data.shape:
             raise ValueError(
@@ -272,7 +272,7 @@ class _Simulator:
 
 
 def _simulators_of(model) -> list:
-    """Variables of a model by ``pm.Simulator``, or an error that tells why it cannot be simulated."""
+    """Return the ``pm.Simulator`` variables of a model; raise an error if it cannot be simulated."""
     if not isinstance(model, pm.Model):
         raise TypeError(f"model must be a pm.Model, got {model!r}.")
     found = [rv for rv in model.observed_RVs if isinstance(rv.owner.op, SimulatorRV)]
@@ -295,7 +295,7 @@ def _simulators_of(model) -> list:
 
 
 def _likelihoods_of(model) -> list:
-    """Observed variables other than those by ``pm.Simulator``."""
+    """Return the observed variables other than ``pm.Simulator``."""
     found = [rv for rv in model.observed_RVs if not isinstance(rv.owner.op, SimulatorRV)]
     for rv in found:
         whole = rv.name.removesuffix("_observed")

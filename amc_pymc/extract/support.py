@@ -1,4 +1,4 @@
-"""Which values a discrete variable can take."""
+"""Values that a discrete variable can take."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def element_states(
     *,
     max_states: int = 1000,
 ) -> list[np.ndarray]:
-    """States of every element of a discrete variable.
+    """Return the states of every element of a discrete variable.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ def element_states(
     value_var : variable
         Discrete value variable of the model.
     states : sequence of int, optional
-        The states of every element, where they cannot be read off the distribution.
+        States of every element, if they cannot be derived from the distribution.
     max_states : int
-        More are refused.
+        Largest number of states that is accepted.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def _check_number(name, number, low, high, max_states) -> None:
 
 
 def _bounds(model, rv) -> tuple[np.ndarray, np.ndarray]:
-    """Lowest and highest value of a random variable."""
+    """Return the lowest and highest value of a random variable."""
     op = rv.owner.op
     if isinstance(op, TruncatedRV):
         low, high = (_known(model, rv, bound) for bound in rv.owner.inputs[-2:])
@@ -129,7 +129,7 @@ def _bounds(model, rv) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _known(model, rv, expression, shape_only: bool = False) -> np.ndarray:
-    """Value of a bound, which must not depend on free variables."""
+    """Evaluate a bound, which must not depend on free variables."""
     free = set(model.free_RVs)
     used = [] if shape_only else [v.name for v in ancestors([expression]) if v in free]
     if used:

@@ -1,4 +1,4 @@
-"""From a model's variables to its unconstrained vector, for many points."""
+"""Transformation of a model's variables to its unconstrained vector, for many points."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from amc_pymc.extract.layout import FlatLayout
 
 __all__ = ["unconstrain"]
 
-#: Points at which transforms of all points at once are compared with those of one.
+#: Number of points at which batched transforms are compared with those of single points.
 _CHECKED = 2
 
 
 def unconstrain(model, layout: FlatLayout, values: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Flat unconstrained vectors of draws of a model's free variables.
+    """Return the flat unconstrained vectors of draws of a model's free variables.
 
     Parameters
     ----------
     model : pm.Model
     layout : FlatLayout
-        Of all free variables or some.
+        Layout of all free variables or some.
     values : mapping of str to array (P, ...)
         One array for each of these free random variables, by its name.
 
@@ -79,14 +79,14 @@ def unconstrain(model, layout: FlatLayout, values: Mapping[str, np.ndarray]) -> 
     try:
         found = _at_once(inputs, outputs, arrays)
         np.testing.assert_allclose(found[:_CHECKED], first, rtol=1e-9)
-    except Exception as error:  # a transform that cannot be vectorised, or not rightly
+    except Exception as error:  # a transform cannot be vectorised, or not correctly
         raise_if_signalled(error)
         return _one_by_one(inputs, outputs, arrays, layout.size)
     return found
 
 
 def _one_by_one(inputs: list, outputs: list, arrays: list[np.ndarray], size: int) -> np.ndarray:
-    """Transformed points (P, D), one after the other."""
+    """Transform points (P, D) one at a time."""
     fn = pytensor.function(inputs, outputs, mode=interpreted_mode(), on_unused_input="ignore")
     out = np.empty((len(arrays[0]), size))
     for i in range(len(out)):
@@ -95,7 +95,7 @@ def _one_by_one(inputs: list, outputs: list, arrays: list[np.ndarray], size: int
 
 
 def _at_once(inputs: list, outputs: list, arrays: list[np.ndarray]) -> np.ndarray:
-    """Transformed points (P, D), by one call."""
+    """Transform points (P, D) in one call."""
     many = [pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in inputs]
     graphs = vectorize_graph(outputs, dict(zip(inputs, many, strict=True)))
     fn = pytensor.function(many, graphs, mode=interpreted_mode(), on_unused_input="ignore")

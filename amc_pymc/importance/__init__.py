@@ -1,4 +1,4 @@
-"""Importance densities: Student t mixtures, where to put them and how to fit them."""
+"""Proposals for importance sampling: Student t mixtures, their construction and their fit."""
 
 from amc_pymc.importance.adapt import AdaptedMixture, adapt_mixture
 from amc_pymc.importance.defensive import log_mixture_density

@@ -1,4 +1,4 @@
-"""Adaptive multiple importance sampling: from a rough mixture to one that fits the posterior."""
+"""Adaptive multiple importance sampling, which fits a mixture to the posterior."""
 
 from __future__ import annotations
 
@@ -26,43 +26,42 @@ __all__ = ["AdaptedMixture", "adapt_mixture"]
 type LogDensity = Callable[[np.ndarray], np.ndarray]
 type Draws = Callable[[int, np.random.Generator], np.ndarray]
 
-#: Degrees of freedom a fit may choose from.
+#: Default degrees of freedom to choose from.
 _DOFS = (3.0, 5.0, 10.0, 20.0, 40.0)
-#: Effective draws, as a multiple of D + 1, below which weights are tempered.
+#: Effective sample size, as a multiple of D + 1, below which weights are tempered.
 _LEAST = 2.0
 #: Strength of the shrinkage towards the last mixture.
 _RIDGE = 3.0
-#: Share of a round's draws that is spread evenly over the components.
+#: Share of the draws of a round that is spread evenly over the components.
 _EVEN = 0.3
-#: Mean log density, in nats, that a component may be worth and still be tried to do without.
+#: Largest loss of mean log density, in nats, at which removing a component is tried.
 _MOST = 0.5
-#: Most iterations of one fit, and the gain in nats that is worth another.
+#: Maximum number of iterations of one fit, and the gain in nats below which they stop.
 _FIT, _GAIN = 30, 5e-3
-#: Rounds without progress after which adaptation ends.
+#: Number of rounds without progress after which adaptation ends.
 _PATIENCE = 3
-#: Relative variance above which a lack of progress says nothing.
+#: Relative variance above which lack of progress does not end the adaptation.
 _WILD = 5.0
 
 
 class AdaptedMixture(NamedTuple):
-    """What an adaptation ended with.
+    """Result of :func:`adapt_mixture`.
 
     Attributes
     ----------
     mixture : StudentTMixture
-        The best of those that were drawn from.
+        Best mixture among those that were sampled.
     relative_variance : float
-        Of one weight under the defensive mixture: the larger of what the draws of its own round say,
-        on which it was not fitted, and what all draws say. inf if no draw had positive density.
+        Relative variance of the weights under the defensive mixture: the larger of the estimates from the draws
+        of its own round, which were not used in its fit, and from all draws. inf if no draw has positive density.
     ess : float
-        Effective number of all draws.
+        Effective sample size of all draws.
     n_evaluations : int
-        Points at which the target was evaluated.
+        Number of points at which the target was evaluated.
     log_mean : float
-        Estimate of log Z from all draws. Their densities were fitted to earlier ones: consistent, but
-        not unbiased.
+        Estimate of log Z from all draws; consistent but biased, because proposals were fitted to earlier draws.
     relative_variances : array (rounds,)
-        Of the mixtures of all rounds, judged at the end.
+        Relative variances for the mixtures of all rounds, estimated at the end.
     """
 
     mixture: StudentTMixture
@@ -74,10 +73,10 @@ class AdaptedMixture(NamedTuple):
 
 
 class _Record:
-    """All draws so far, and log densities there of the mixtures that were tested and drawn from.
+    """All draws so far, with the log densities of the tested mixtures and of the sources drawn from.
 
-    A source is a tested mixture with a part of its weight evened out. Both are defensive: they have
-    their share of the prior.
+    A source is a tested mixture with more even weights. Both are defensive: they contain a share of the
+    prior.
     """
 
     def __init__(self, n_dim: int, share: float, prior_log_density: LogDensity):
@@ -91,7 +90,7 @@ class _Record:
         self.log_tested, self.log_sources = np.empty((2, 0, 0))
 
     def log_defensive(self, mixture: StudentTMixture, rows: slice = slice(None)) -> np.ndarray:
-        """Log density of a mixture with its share of the prior, at the draws."""
+        """Evaluate the log density of a mixture with its share of the prior at the draws."""
         log_q = mixture.log_density(self.x[rows])
         return log_mixture_density(log_q, self.log_prior[rows], self.share)
 
@@ -102,7 +101,7 @@ class _Record:
         x: np.ndarray,
         log_target: np.ndarray,
     ) -> None:
-        """Take in draws of a source."""
+        """Add the draws of a source."""
         old, new = slice(0, len(self.x)), slice(len(self.x), len(self.x) + len(x))
         self.x = np.concatenate([self.x, x])
         self.log_target = np.concatenate([self.log_target, log_target])
@@ -126,12 +125,12 @@ class _Record:
         )
 
     def log_drawn(self) -> np.ndarray:
-        """Log density of the mixture of all that was drawn from (N,): the balance heuristic."""
+        """Return the log density (N,) of the mixture of all sources (balance heuristic)."""
         shares = np.array(self.counts)[:, None] / len(self.x)
         return logsumexp(self.log_sources, axis=0, b=shares)
 
     def relative_variances(self, log_weights: np.ndarray) -> np.ndarray:
-        """Of the mixtures tested (rounds,): by the draws of their own rounds or by all, if larger."""
+        """Return the relative variance (rounds,) for each tested mixture, from its own draws or all, if larger."""
         by_all = [_relative_variance(log_weights, self.log_target - g) for g in self.log_tested]
         if log_weights.max() == -math.inf:
             return np.full(len(by_all), math.inf)
@@ -153,50 +152,50 @@ def adapt_mixture(
     enough: float = 0.2,
     tolerance: float = 0.1,
 ) -> AdaptedMixture:
-    r"""Fit a Student t mixture to a posterior by drawing, weighting and fitting again.
+    r"""Fit a Student t mixture to a posterior by adaptive multiple importance sampling.
 
-    Round t draws from :math:`g_t = (1 - s) q_t + s\,p`, the prior p for a share s. All draws of all
-    rounds are weighted by the mixture that they are a stratified sample of,
+    Round t draws from :math:`g_t = (1 - s) q_t + s\,p` with a share s of the prior p. The draws of all
+    rounds are weighted by the mixture of all proposals,
 
     .. math:: w_i = f(x_i) \Big/ \sum_t \frac{n_t}{N}\, g_t(x_i),
 
     (adaptive multiple importance sampling, Cornuet, Marin, Mira & Robert 2012, Scandinavian Journal of
     Statistics 39:798-812, doi:10.1111/j.1467-9469.2011.00756.x; Owen & Zhou 2000). The next mixture is
-    fitted to them from the last one by :func:`fit_student_t_mixture`, weights truncated at
-    :math:`\sqrt N` times their mean (Ionides 2008, doi:10.1198/106186008X320456). While weights hold
-    fewer than 2 (D + 1) effective draws the fit is to :math:`f^\gamma q_t^{1 - \gamma}` instead, with
-    the largest gamma for which they do: far from the posterior the mixture walks there in steps. Once
-    gamma is one, components that the others can replace are dropped, and the one that adds most to the
-    variance is split, for as long as :func:`information_criterion` gains. Part of a round is spread
-    evenly over the components, so that one with far too little weight is noticed.
+    fitted to them by :func:`fit_student_t_mixture`, starting from the last one, with weights truncated at
+    :math:`\sqrt N` times their mean (Ionides 2008, doi:10.1198/106186008X320456). If the effective sample
+    size is below 2 (D + 1), the mixture is fitted to :math:`f^\gamma q_t^{1 - \gamma}` instead, with the
+    largest gamma that reaches it, so a mixture far from the posterior approaches it in steps. Once gamma
+    is one, redundant components are dropped, and the one that adds most to the variance is split, as long
+    as :func:`information_criterion` improves. Part of a round is spread evenly over the components to
+    detect components with far too little weight.
 
     Parameters
     ----------
     log_target : callable
-        Points (n, D) to log f (n,), the natural logarithm of prior times likelihood; may be -inf.
+        Function of points (n, D) that returns log f (n,), the log of prior times likelihood; may be -inf.
     prior_log_density : callable
-        Points (n, D) to the log density (n,) of the prior.
+        Function of points (n, D) that returns the log density (n,) of the prior.
     prior_draws : callable
-        ``(n, rng)`` to independent draws (n, D) from the prior; not used if `share` is zero. Draws that are not
-        finite have weight zero.
+        Function ``(n, rng)`` that returns independent prior draws (n, D); not used if `share` is zero. Draws that
+        are not finite have weight zero.
     mixture : StudentTMixture
-        Where to start, such as :func:`laplace_components`.
+        Initial mixture, such as :func:`laplace_components`.
     rng : numpy.random.Generator
     rounds : int, default 10
-        Most rounds; the last one only checks.
+        Maximum number of rounds; the last one is only a check.
     n_per_round : int, default 1000
-        Draws per round. Above ten dimensions 100 D are better.
+        Draws per round; 100 D are recommended above ten dimensions.
     share : float, default 0.1
-        s, of the prior in each round and in the weights whose variance is judged; rounded to a number
+        Share s of the prior in each round and in the weights whose variance is estimated; rounded to a number
         of draws, at least one unless it is zero.
     max_components : int, default 6
-        Most components that splits may lead to; a start may have more.
+        Maximum number of components after splits; the initial mixture may have more.
     dof : float or sequence of float
         Degrees of freedom to choose from, by default 3 to 40.
     enough : float, default 0.2
-        Relative variance at which adaptation ends. Perfect q still have s / (1 - s).
+        Relative variance at which adaptation ends. A perfect q has s / (1 - s).
     tolerance : float, default 0.1
-        Adaptation ends too when three rounds in succession have not lowered the variance by this part.
+        Adaptation also ends after three successive rounds that do not reduce the variance by this fraction.
 
     Returns
     -------
@@ -246,7 +245,7 @@ def adapt_mixture(
         if from_prior:
             x = np.concatenate([np.asarray(prior_draws(from_prior, rng), float), x])
         lost = ~np.isfinite(x).all(axis=1)
-        x[lost] = mixture.means[0]  # any place will do
+        x[lost] = mixture.means[0]  # arbitrary place, because the weight is zero
         values = np.where(lost, -math.inf, _checked(log_target(x), x))
         record.add(mixture, source, x, values)
         log_drawn = record.log_drawn()
@@ -287,7 +286,7 @@ def _checked(log_target: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _relative_variance(log_weights: np.ndarray, log_ratio: np.ndarray) -> float:
-    """E_g[(f/g)^2] / Z^2 - 1 = E[w f/g] / E[w]^2 - 1, with w = f over what the draws came from."""
+    """Estimate E_g[(f/g)^2] / Z^2 - 1 = E[w f/g] / E[w]^2 - 1, with w = f over the density of the draws."""
     if log_weights.max() == -math.inf:
         return math.inf
     moment = float(logsumexp(log_weights + log_ratio)) + math.log(len(log_weights))
@@ -324,7 +323,7 @@ def _refitted(
 
 
 def _known_components(d: int, ess: float) -> int:
-    """Components of which so many effective draws can tell the covariances."""
+    """Return the number of components whose covariances can be estimated from this effective sample size."""
     return int(ess / (0.5 * (d + 1) * (d + 2)))
 
 
@@ -339,7 +338,7 @@ def _fitted(
 def _thinned(
     mixture: StudentTMixture, x: np.ndarray, lw: np.ndarray, w: np.ndarray, dofs: tuple[float, ...]
 ) -> StudentTMixture:
-    """Without the components that the others can replace; small modes far away are not among them."""
+    """Drop redundant components, but keep those of small distant modes."""
     while mixture.components > 1:
         score = information_criterion(mixture, x, w)
         fewer, loss = drop_component(mixture, x, w)
@@ -356,9 +355,9 @@ def _thinned(
 def _tempered(
     log_weights: np.ndarray, log_current: np.ndarray, least: float
 ) -> tuple[np.ndarray, float]:
-    """Truncated weights (N,) towards f^gamma q^(1-gamma), and the largest gamma that leaves `least`.
+    """Return truncated log-weights (N,) for f^gamma q^(1-gamma), with the largest gamma that has an ESS of `least`.
 
-    `log_current` are the weights towards q, the density of the last round.
+    `log_current` are the log-weights for q, the density of the last round.
     """
     lw = _truncated(log_weights)
     if _ess(lw) >= least:

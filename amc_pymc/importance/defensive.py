@@ -1,4 +1,4 @@
-"""Importance densities that keep a share of the prior."""
+"""Defensive mixtures of a proposal and the prior."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ __all__ = ["log_mixture_density"]
 
 
 def log_mixture_density(log_q: np.ndarray, log_prior: np.ndarray, share: float) -> np.ndarray:
-    r"""Log density of a defensive mixture.
+    r"""Return the log density of a defensive mixture.
 
     .. math:: \log\{(1 - s)\, q(x) + s\, p(x)\}
 
-    With the prior in it, a weight prior times likelihood over density is at most 1/s times the
-    largest likelihood, whatever the fitted q has missed (Hesterberg 1995, Technometrics 37:185-194,
+    The share of the prior bounds the weights, prior times likelihood over density, by 1/s times the
+    largest likelihood, even where the fitted q is too low (Hesterberg 1995, Technometrics 37:185-194,
     doi:10.1080/00401706.1995.10484303; Owen & Zhou 2000, JASA 95:135-143,
     doi:10.1080/01621459.2000.10473909).
 
     Parameters
     ----------
     log_q, log_prior : array (P,)
-        Natural logarithms; -inf where a density is zero.
+        Log densities; -inf where a density is zero.
     share : float
-        Of the prior, from 0 to 1.
+        Share s of the prior, from 0 to 1.
 
     Returns
     -------
     array (P,)
-        -inf where both densities are zero.
+        Log density of the mixture; -inf where both densities are zero.
 
     Raises
     ------

@@ -24,18 +24,18 @@ __all__ = [
     "weighted_log_likelihood",
 ]
 
-#: Weight below which a component is dropped, however many draws it has.
+#: Weight below which a component is dropped, regardless of its number of draws.
 _LEAST_SHARE = 1e-6
-#: What a parameter costs, in nats.
+#: Penalty per parameter, in nats.
 _PENALTY = 2.0
-#: Rounds of Lloyd's algorithm after seeding.
+#: Number of iterations of Lloyd's algorithm after seeding.
 _LLOYD = 5
-#: Candidates for each further centre.
+#: Number of candidates for each further centre.
 _CANDIDATES = 4
 
 
 class _Draws(NamedTuple):
-    """Distinct finite draws and their normalised weights."""
+    """Finite draws and their normalised weights."""
 
     x: np.ndarray
     w: np.ndarray
@@ -46,7 +46,7 @@ class _Draws(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """What scale matrices are shrunk towards: factors (K, D, D), or None for the pooled matrix."""
+    """Shrinkage target of the scale matrices: Cholesky factors (K, D, D), or None for the pooled matrix."""
 
     factors: np.ndarray | None
     strength: float
@@ -67,7 +67,7 @@ def fit_student_t_mixture(
     ridge: float = 1.0,
     min_draws: float = 2.0,
 ) -> StudentTMixture:
-    r"""Fit a mixture to weighted draws by expectation-maximisation.
+    r"""Fit a Student t mixture to weighted draws by expectation-maximisation.
 
     With responsibilities :math:`r_{ik}` and precision factors
     :math:`u_{ik} = (\nu + D) / (\nu + \delta_{ik})` at squared Mahalanobis distances :math:`\delta`,
@@ -79,48 +79,48 @@ def fit_student_t_mixture(
         S_k = \frac{\sum_i w_i r_{ik} u_{ik} (x_i - m_k)(x_i - m_k)^T}{\sum_i w_i r_{ik} u_{ik}}
 
     (Peel & McLachlan 2000, Statistics and Computing 10:339-348, doi:10.1023/A:1008981510081; the
-    divisor of S is that of Kent, Tyler & Vardi 1994, which has the same fixed points and gets there
-    sooner). Then S is shrunk as if :math:`\rho (D + 1)` more draws had been seen, rho the `ridge`:
-    towards the start's scale matrix of the component, rescaled to its size, or without a start
-    towards the pooled one, itself shrunk to its diagonal. A component's draws are counted as
+    divisor of S is that of Kent, Tyler & Vardi 1994, which has the same fixed points and converges
+    faster). S is then shrunk with a weight of :math:`\rho (D + 1)` draws, where rho is the `ridge`:
+    towards the initial scale matrix of the component, rescaled to its size, or without `start`
+    towards the pooled matrix, itself shrunk to its diagonal. The number of draws of a component is
     :math:`n_k = (\sum_i w_i r_{ik})^2 / \sum_i (w_i r_{ik})^2`.
 
     Parameters
     ----------
     x : array (n, D)
     log_weights : array (n,), optional
-        Natural logarithms, -inf for zero; by default all are equal. Only differences matter.
+        Log-weights, -inf for zero; by default all are equal. Only differences matter.
     n_components : int, optional
-        K, for a start by weighted k-means++ (Arthur & Vassilvitskii 2007) in
+        Number of components K, initialised by weighted k-means++ (Arthur & Vassilvitskii 2007) in
         coordinates scaled to unit variance.
     start : StudentTMixture, optional
-        Where to start instead.
+        Initial mixture, instead of `n_components`.
     labels : array of int (n,), optional
-        Components 0, 1, ... of the draws to start from instead.
+        Initial components 0, 1, ... of the draws, instead of `n_components`.
     rng : numpy.random.Generator, optional
-        Seeds k-means++; needed for `n_components` above one only.
+        Generator for k-means++; required only if `n_components` is above one.
     dof : float or sequence of float, optional
-        Degrees of freedom; of several, the one with the highest likelihood, looked for when the
-        iterations have converged. By default the start's, or 5.
+        Degrees of freedom. If several are given, the one with the highest likelihood is chosen after
+        convergence. The default is that of `start`, or 5.
     n_iter : int, default 50
-        Most iterations.
+        Maximum number of iterations.
     tolerance : float, default 1e-3
-        Least gain of mean log density per draw to go on.
+        Gain of the mean log density per draw below which iterations stop.
     ridge : float, default 1.0
-        rho above. With zero the likelihood never falls, and only what would be singular is mended.
+        Strength rho of the shrinkage. With zero, the likelihood never decreases, and only singular
+        matrices are regularised.
     min_draws : float, default 2.0
-        A component is dropped, and its draws go to the others, if both n_k and its share of the effective
-        number of all draws are below.
+        A component is dropped if both n_k and its share of the total effective sample size are below this.
 
     Returns
     -------
     StudentTMixture
-        Of at most as many components as asked for.
+        Mixture with at most the requested number of components.
 
     Raises
     ------
     ValueError
-        If shapes or values are wrong, all weights are zero, or not exactly one start is given.
+        If shapes or values are wrong, all weights are zero, or not exactly one initialisation is given.
 
     Examples
     --------
@@ -183,14 +183,14 @@ def choose_mixture(
     ----------
     x : array (n, D)
     log_weights : array (n,) or None
-        Natural logarithms, -inf for zero; None if all are equal.
+        Log-weights, -inf for zero; None if all are equal.
     rng : numpy.random.Generator
-        Seeds k-means++.
+        Generator for k-means++.
     max_components : int, default 6
     dof, n_iter, tolerance, ridge
         As in :func:`fit_student_t_mixture`.
     patience : int, default 2
-        Numbers of components in succession that may fail to improve before the search ends.
+        Number of successive fits without improvement after which the search ends.
 
     Returns
     -------
@@ -244,19 +244,19 @@ def split_component(
     tolerance: float = 1e-3,
     ridge: float = 1.0,
 ) -> StudentTMixture:
-    """Fit with one component more: the one with the largest sum of `excess` is split in two.
+    """Fit a mixture with one more component, by splitting the one with the largest sum of `excess`.
 
-    Draws belong to the component they most probably came from; those of the component to be split are
-    divided by k-means++.
+    Draws are assigned to their most probable component; those of the component to split are divided by
+    k-means++.
 
     Parameters
     ----------
     mixture : StudentTMixture
     x : array (n, D)
     log_weights : array (n,)
-        Natural logarithms, -inf for zero.
+        Log-weights, -inf for zero.
     excess : array (n,)
-        What there is to gain at each draw, on the natural scale; not negative.
+        Non-negative contribution of each draw to what the split should reduce, on the natural scale.
     rng : numpy.random.Generator
     dof, n_iter, tolerance, ridge
         As in :func:`fit_student_t_mixture`.
@@ -264,7 +264,7 @@ def split_component(
     Returns
     -------
     StudentTMixture
-        The same one if fewer than two draws belong to the component.
+        The given mixture if fewer than two draws belong to the component.
 
     Examples
     --------
@@ -294,9 +294,9 @@ def split_component(
 def drop_component(
     mixture: StudentTMixture, x: np.ndarray, w: np.ndarray
 ) -> tuple[StudentTMixture, float]:
-    r"""The mixture without the component that the others can best do without.
+    r"""Drop the component whose removal costs the least log density.
 
-    Without component j the weighted mean log density falls by
+    Without component j, the weighted mean log density decreases by
 
     .. math:: \log(1 - \pi_j) - \sum_i w_i \log(1 - r_{ij})
 
@@ -305,7 +305,7 @@ def drop_component(
     Parameters
     ----------
     mixture : StudentTMixture
-        Of at least two components.
+        Mixture of at least two components.
     x : array (n, D)
     w : array (n,)
         Weights on the natural scale, which sum to one.
@@ -313,9 +313,9 @@ def drop_component(
     Returns
     -------
     mixture : StudentTMixture
-        Of K - 1 components, otherwise as they were.
+        Mixture of the other K - 1 components.
     loss : float
-        The fall, in nats; inf where a draw would have no density left.
+        Decrease in nats; inf if the density would be zero at a draw.
 
     Examples
     --------
@@ -342,15 +342,15 @@ def drop_component(
 
 
 def information_criterion(mixture: StudentTMixture, x: np.ndarray, w: np.ndarray) -> float:
-    r"""Log likelihood of the effective draws, less two for each parameter; the larger the better.
+    r"""Return the log likelihood of the effective draws less two per parameter; larger is better.
 
     .. math::
         n_\mathrm{eff} \sum_i w_i \log q(x_i) - 2 p, \qquad n_\mathrm{eff} = 1 / \textstyle\sum_i w_i^2,
 
-    with p = K (1 + D + D (D + 1) / 2) - 1. Akaike's criterion takes one for each parameter; twice that
-    because weighted draws are worth fewer than n_eff where weights go together with log q, and because a
-    density to draw from should be no more intricate than it must. The logarithm of BIC asks for more
-    draws in ten dimensions than a second component costs in variance.
+    with p = K (1 + D + D (D + 1) / 2) - 1. The penalty is twice that of Akaike's criterion, because weighted
+    draws are worth fewer than n_eff if weights correlate with log q, and because a proposal should be as
+    simple as possible. In ten dimensions, the logarithm in BIC would require more draws for a second
+    component than its absence costs in variance.
 
     Parameters
     ----------
@@ -376,14 +376,14 @@ def information_criterion(mixture: StudentTMixture, x: np.ndarray, w: np.ndarray
 def weighted_log_likelihood(
     mixture: StudentTMixture, x: np.ndarray, log_weights: np.ndarray | None = None
 ) -> float:
-    """Weighted mean of log densities, what the fit increases.
+    """Return the weighted mean log density, which the fit maximises.
 
     Parameters
     ----------
     mixture : StudentTMixture
     x : array (n, D)
     log_weights : array (n,), optional
-        Natural logarithms; by default all are equal.
+        Log-weights; by default all are equal.
 
     Examples
     --------
@@ -398,11 +398,11 @@ def weighted_log_likelihood(
 
 
 def _used(x: np.ndarray, log_weights: np.ndarray | None) -> np.ndarray:
-    """Draws whose weight is not negligible, (n,)."""
+    """Return a mask (n,) of the draws whose weight is not negligible."""
     if log_weights is None:
         return np.ones(len(x), bool)
     lw = np.asarray(log_weights, float)
-    # All that is left out together weighs at most 1e-10 of the whole.
+    # Together, the draws left out have at most 1e-10 of the total weight.
     return lw > logsumexp(lw) + math.log(1e-10 / len(lw))
 
 
@@ -443,14 +443,14 @@ def _with_dof(mixture: StudentTMixture, dof: float) -> StudentTMixture:
 
 
 def _variance_floor(draws: _Draws) -> np.ndarray:
-    """Variances (D,) that count as zero: the rounding error of a draw squared, or nearly so."""
+    """Return variances (D,) that count as zero: roughly the squared rounding error of a draw."""
     mean = draws.w @ draws.x
     spread = draws.w @ (draws.x - mean) ** 2
     return np.where((mean != 0.0) | (spread > 0.0), 1e-18 * mean**2, 1e-18)
 
 
 def _seeded_labels(draws: _Draws, k: int, rng: np.random.Generator | None) -> np.ndarray:
-    """Components (n,) by weighted k-means++ and a few rounds of Lloyd's algorithm."""
+    """Assign components (n,) by weighted k-means++ and a few iterations of Lloyd's algorithm."""
     x, w = draws
     if k == 1:
         return np.zeros(len(x), int)
@@ -460,7 +460,7 @@ def _seeded_labels(draws: _Draws, k: int, rng: np.random.Generator | None) -> np
     centres = z[_draw(w, rng)][None]
     nearest = _squares(z, centres)[0]
     while len(centres) < k and (w @ nearest) > 0.0:
-        # Greedily: of a few candidates the one that leaves the least.
+        # Greedy k-means++: of a few candidates, keep the one with the smallest remaining distances.
         tries = z[[_draw(w * nearest, rng) for _ in range(_CANDIDATES)]]
         left = np.minimum(nearest, _squares(z, tries))
         best = (left @ w).argmin()
@@ -475,7 +475,7 @@ def _seeded_labels(draws: _Draws, k: int, rng: np.random.Generator | None) -> np
 
 
 def _squares(z: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """Squared distances (K, n) of points from centres."""
+    """Return squared distances (K, n) of points from centres."""
     return np.array([np.einsum("nd,nd->n", y, y) for y in (z - c for c in centres)])
 
 
@@ -532,7 +532,7 @@ def _iterate(
 
 
 def _kept(draws: _Draws, resp: np.ndarray, min_draws: float) -> np.ndarray:
-    """Components that have draws enough, (K,); at least the heaviest."""
+    """Return a mask (K,) of the components with enough draws; the heaviest is always kept."""
     member = resp * draws.w
     share = member.sum(axis=1)
     squares = np.einsum("kn,kn->k", member, member)
@@ -572,7 +572,7 @@ def _likeliest_dof(
 def _maximised(
     draws: _Draws, resp: np.ndarray, precision: np.ndarray, shape: _Shape, dof: float
 ) -> StudentTMixture:
-    """The M-step, from responsibilities and precision factors (K, n)."""
+    """Perform the M-step from responsibilities and precision factors (K, n)."""
     x, w = draws
     k, d = len(resp), x.shape[1]
     member = resp * w
@@ -607,7 +607,7 @@ def _shrunk_factors(
             factor = shape.factors[j]
             z = solve_triangular(factor, scatter[j], lower=True)
             size = float(np.trace(solve_triangular(factor, z.T, lower=True))) / d
-            # All d coordinates tell the size: it is shrunk by one part of d + 1. One draw tells none.
+            # The size uses all d coordinates, so it is shrunk d + 1 times less. One draw does not determine it.
             few = extra / (d + 1.0)
             size = (n * size + few) / (max(n - 1.0, 0.0) + few) if few > 0.0 else 1.0
             target = size * (factor @ factor.T)
@@ -616,7 +616,7 @@ def _shrunk_factors(
 
 
 def _factor(matrix: np.ndarray, floor: np.ndarray | None = None) -> np.ndarray:
-    """Cholesky factor; what is singular in unit-diagonal scale is lifted."""
+    """Return the Cholesky factor, after adding to the scaled diagonal if the matrix is singular."""
     diagonal = np.diagonal(matrix)
     scale = np.sqrt(diagonal if floor is None else np.maximum(diagonal, floor))
     unit = matrix / np.outer(scale, scale)

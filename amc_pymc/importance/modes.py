@@ -1,4 +1,4 @@
-"""Modes of a log density, from many starts at once, and the mixture they suggest."""
+"""Modes of a log density by optimisation from many starts, and the Laplace mixture at these modes."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ __all__ = ["Maxima", "distinct_modes", "hessians", "laplace_components", "maximi
 
 type ValueAndGradient = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
-#: Share of the gain a linear function would have that a step must have, and share of the slope it
-#: may leave (weak Wolfe conditions).
+#: Weak Wolfe conditions: minimum gain of a step as a share of the linear prediction, and maximum share of
+#: the slope that may remain.
 _GAIN, _SLOPE = 1e-4, 0.5
-#: Trials of a step length after which any gain will do, and after which the search gives up.
+#: Trials of a step length after which any gain is accepted, and after which the search gives up.
 _PATIENT, _HOPELESS = 15, 40
-#: Numbers that the curvatures of a group of searches may take.
+#: Maximum number of entries in the inverse Hessians of a group of searches.
 _GROUP = 2**23
 #: Relative rounding error of a log density.
 _ROUNDING = 1e-13
 
 
 class Maxima(NamedTuple):
-    """Where searches from P starts ended.
+    """End points of searches from P starts.
 
     Attributes
     ----------
     x : array (P, D)
     values : array (P,)
-        Log densities; -inf where the start itself was impossible.
+        Log densities; -inf if the density is zero at the start.
     gradients : array (P, D)
     n_evaluations : int
-        Points at which value and gradient were taken.
+        Number of evaluations of value and gradient.
     converged : array of bool (P,)
     """
 
@@ -49,7 +49,7 @@ class Maxima(NamedTuple):
 
 
 class _Search:
-    """State of P searches: points, inverse curvatures, directions and step lengths."""
+    """State of P searches: points, inverse Hessians, directions and step lengths."""
 
     def __init__(self, x: np.ndarray, values: np.ndarray, gradients: np.ndarray):
         p, d = x.shape
@@ -65,7 +65,7 @@ class _Search:
         self.aim(np.flatnonzero(self.active))
 
     def aim(self, rows: np.ndarray) -> None:
-        """New directions, step length one; at most a unit's way while nothing is known."""
+        """Set directions and unit step lengths; the first direction has at most unit length."""
         g = self.gradients[rows]
         d = np.matmul(self.inverse[rows], g[:, :, None])[:, :, 0]
         d[self.fresh[rows]] /= np.maximum(np.sqrt(_dot(g, g)), 1.0)[self.fresh[rows], None]
@@ -76,7 +76,7 @@ class _Search:
     def accept(
         self, rows: np.ndarray, values: np.ndarray, gradients: np.ndarray, tolerance: float
     ) -> None:
-        """Move, learn the curvature, and see whether there is anything left to gain."""
+        """Move, update the inverse Hessians and check convergence."""
         s = self.step[rows, None] * self.direction[rows]
         self._learn(rows, s, self.gradients[rows] - gradients)
         gained = values - self.values[rows]
@@ -88,7 +88,7 @@ class _Search:
         self._finish(rows[(self.quiet[rows] > 2) | (self.slope[rows] <= 0.0)])
 
     def _learn(self, rows: np.ndarray, s: np.ndarray, y: np.ndarray) -> None:
-        """The BFGS update, left out where the step shows no curvature."""
+        """Apply the BFGS update, except where the step shows no positive curvature."""
         sy = _dot(s, y)
         curved = sy > 1e-12 * np.sqrt(_dot(s, s) * _dot(y, y))
         rows, s, y, sy = rows[curved], s[curved], y[curved], sy[curved]
@@ -104,7 +104,7 @@ class _Search:
         self.inverse[rows] = inverse
 
     def give_up(self, rows: np.ndarray, tolerance: float) -> None:
-        """Forget the curvature and start again from steepest ascent, once; then stop."""
+        """Restart once from steepest ascent, then stop."""
         self._finish(rows[self.slope[rows] < tolerance])
         self.active[rows[self.fresh[rows]]] = False
         again = rows[self.active[rows]]
@@ -126,22 +126,22 @@ def maximise(
 ) -> Maxima:
     """Maximise a log density from P starts at once by BFGS.
 
-    Every search has its own curvature, direction and step length, which is found by bracketing until
+    Every search has its own inverse Hessian, direction and step length, found by bracketing until
     the weak Wolfe conditions hold (Lewis & Overton 2013, Mathematical Programming 141:135-163,
-    doi:10.1007/s10107-012-0514-2); all that still run are evaluated together. In high dimensions
-    the starts are taken in groups, to hold the curvatures in memory.
+    doi:10.1007/s10107-012-0514-2). All active searches are evaluated together. In high dimensions,
+    the starts are processed in groups to limit the memory for the inverse Hessians.
 
     Parameters
     ----------
     value_and_gradient : callable
-        Points (p, D) to log densities (p,) and gradients (p, D), p <= P. A value or gradient that is
-        not finite makes the step too long.
+        Function of points (p, D), p <= P, that returns log densities (p,) and gradients (p, D). A step
+        to a value or gradient that is not finite is shortened.
     starts : array (P, D)
     max_iter : int, default 300
-        Most evaluations per start.
+        Maximum number of evaluations per start.
     tolerance : float, default 1e-6
-        A search has converged when three steps in succession gain less, in nats, and a quadratic model
-        expects no more either.
+        A search has converged when the actual gain and that predicted by a quadratic model are below
+        this, in nats, for three successive steps.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def maximise(
     Raises
     ------
     ValueError
-        If starts are not finite or of the wrong shape.
+        If starts are not finite or have the wrong shape.
 
     Examples
     --------
@@ -207,7 +207,7 @@ def _judge(
     gradients: np.ndarray,
     tolerance: float,
 ) -> None:
-    """Accept steps that did well, and lengthen or shorten the others."""
+    """Accept steps that satisfy the Wolfe conditions, and lengthen or shorten the others."""
     t, slope, before = search.step[rows], search.slope[rows], search.values[rows]
     finite = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
     values = np.where(finite, values, -1e300)
@@ -243,21 +243,21 @@ def hessians(
     points: np.ndarray,
     steps: float | np.ndarray | None = None,
 ) -> np.ndarray:
-    """Hessians by central differences of gradients, all in one batch.
+    """Compute Hessians by central differences of gradients, in one batch.
 
     Parameters
     ----------
     gradient : callable
-        Points (p, D) to gradients (p, D).
+        Function of points (p, D) that returns gradients (p, D).
     points : array (M, D)
     steps : float, or array broadcastable to (M, D), optional
-        Half widths of the differences. By default a thousandth of the standard deviation that a first
-        pass finds for each coordinate, in a second batch.
+        Half widths of the differences. By default a thousandth of the standard deviation of each
+        coordinate, which is estimated in a first batch.
 
     Returns
     -------
     array (M, D, D)
-        Symmetric; nan where a gradient was not finite.
+        Symmetric Hessians; nan where a gradient is not finite.
 
     Examples
     --------
@@ -290,7 +290,7 @@ def _differences(
     moved = h[:, :, None] * np.eye(d)
     points = np.stack([x[:, None] + moved, x[:, None] - moved])
     g = np.asarray(gradient(points.reshape(-1, d)), float).reshape(2, m, d, d)
-    # The widths that were used, after rounding.
+    # Actual widths after rounding.
     width = np.einsum("mjj->mj", points[0] - points[1])
     with np.errstate(invalid="ignore"):
         out = (g[0] - g[1]) / width[:, :, None]
@@ -305,20 +305,20 @@ def distinct_modes(
     gradients: np.ndarray | None = None,
     radius: float = 0.5,
 ) -> np.ndarray:
-    r"""Indices of maxima that are different modes, the highest first.
+    r"""Return the indices of distinct modes among maxima, the highest first.
 
-    From the highest value down, a point is kept unless a kept one is the same mode: within `radius`
-    standard deviations by the curvature of both, not counting directions in which the density is
-    flat or curves upward. A search that was not quite finished has a gradient g left; by
-    :math:`(g^T P^{-1} g)^{1/2}` standard deviations it may be further away.
+    From the highest value down, a point is kept unless it is within `radius` standard deviations of a
+    kept one, by the curvature of both, ignoring directions in which the density is flat or curves
+    upward. If the search left a gradient g, the radius is larger by :math:`(g^T P^{-1} g)^{1/2}`
+    standard deviations.
 
     Parameters
     ----------
     x : array (P, D)
     values : array (P,)
-        Log densities; points of -inf or nan are left out.
+        Log densities; points with -inf or nan are ignored.
     precisions : array (P, D, D), (D, D) or (D,)
-        Negative Hessians, one for all points, or inverse squared scales of the coordinates.
+        Negative Hessian of each point or of all points, or inverse squared scales of the coordinates.
     gradients : array (P, D), optional
     radius : float, default 0.5
 
@@ -364,7 +364,7 @@ def distinct_modes(
 
 
 def _roots(precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """R with R^T R the precision without flat and upward directions, and its pseudo-inverse."""
+    """Return R, with R^T R the precision without flat and upward directions, and the transposed pseudo-inverse."""
     scale = np.sqrt(np.abs(np.diagonal(precision)))
     scale[scale == 0.0] = 1.0
     values, vectors = np.linalg.eigh(precision / np.outer(scale, scale))
@@ -382,13 +382,13 @@ def laplace_components(
     dof: float = 5.0,
     floor: float = 1e-8,
 ) -> StudentTMixture:
-    r"""A component at each mode, weighted by its Laplace evidence.
+    r"""Make a mixture with a component at each mode, weighted by its Laplace evidence.
 
     .. math:: \log Z_k = \log f(x_k) + \tfrac{D}{2} \log 2\pi - \tfrac12 \log |-H_k|,
               \qquad \pi_k \propto Z_k, \quad S_k = (-H_k)^{-1} .
 
-    A Hessian that is not negative definite has its eigenvalues, in units that make the diagonal one,
-    replaced by their absolute values, and by `floor` times the largest if they are smaller.
+    If a Hessian is not negative definite, its eigenvalues, scaled to a unit diagonal, are replaced by
+    their absolute values, and by `floor` times the largest one if they are smaller.
 
     Parameters
     ----------
@@ -396,7 +396,7 @@ def laplace_components(
         As in :func:`maximise`.
     modes : array (M, D)
     curvatures : array (M, D, D), optional
-        Hessians, if they are known.
+        Known Hessians.
     dof : float, default 5.0
         Degrees of freedom of the components.
     floor : float, default 1e-8
@@ -404,12 +404,12 @@ def laplace_components(
     Returns
     -------
     StudentTMixture
-        Of the modes at which value and Hessian are finite.
+        Mixture of the modes at which value and Hessian are finite.
 
     Raises
     ------
     ValueError
-        If there are none.
+        If no mode has a finite value and Hessian.
 
     Examples
     --------
@@ -442,7 +442,7 @@ def laplace_components(
 
 
 def _inverse_factor(precision: np.ndarray, floor: float) -> tuple[np.ndarray, float]:
-    """Lower factor of the inverse of a mended precision, and the log of its determinant."""
+    """Return the lower factor of the inverse of a regularised precision, and the log of its determinant."""
     diagonal = np.abs(np.diagonal(precision))
     scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, diagonal.max() or 1.0))
     values, vectors = np.linalg.eigh(precision * np.outer(scale, scale))

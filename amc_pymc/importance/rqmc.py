@@ -1,12 +1,12 @@
-"""Scrambled Sobol' points, cheap to scramble anew.
+"""Scrambled Sobol' points with fast repeated scrambling.
 
 The direction numbers of Joe & Kuo (2008, SIAM J. Sci. Comput. 30:2635-2654, doi:10.1137/070709359)
 come from ``scipy.stats.qmc.Sobol`` once per dimension. A replicate multiplies the generator matrices
 by random lower triangular ones and shifts all points digitally (Matoušek 1998, J. Complexity
-14:527-556, doi:10.1006/jcom.1998.0489): the scrambling of SciPy, whose estimates have the variance of
-Owen's nested uniform scrambling (Owen 2003, ACM TOMACS 13:363-378, doi:10.1145/945511.945518) at a
-small part of its cost. Only the few columns that n points use are scrambled, so a replicate costs
-about as much as n d exclusive ors.
+14:527-556, doi:10.1006/jcom.1998.0489). This is the scrambling of SciPy. Its estimates have the variance
+of Owen's nested uniform scrambling (Owen 2003, ACM TOMACS 13:363-378, doi:10.1145/945511.945518) at a
+fraction of the cost. Only the columns that n points use are scrambled, so a replicate costs about as
+much as n d exclusive ors.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from amc_pymc.arguments import positive_int
 
 __all__ = ["scrambled_points"]
 
-#: Binary digits of the net, and of the shift below them: 53 in all, with a half unit in the last place.
+#: Binary digits of the net, and of the random shift below them; 53 in all with the final half unit.
 _DIGITS, _BELOW = 32, 20
 _LARGEST = 2**30
 
 
 @lru_cache(maxsize=64)
 def _direction_numbers(m: int, d: int) -> np.ndarray:
-    """Columns of the generator matrices as integers, (m, d): the points of index 1, 2, 4, ..."""
+    """Return the columns of the generator matrices as integers (m, d), that is, the points with index 1, 2, 4, ..."""
     engine = qmc.Sobol(d, scramble=False, bits=_DIGITS)
     found = np.empty((m, d), np.uint32)
     engine.fast_forward(1)
     for k in range(m):
-        # SciPy's order is that of the Gray code, in which index 2^k has the place 2^(k+1) - 1.
+        # SciPy uses Gray code order, in which index 2^k is at position 2^(k+1) - 1.
         if k:
             engine.fast_forward(2**k - 1)
         found[k] = (engine.random(1)[0] * 2.0**_DIGITS).astype(np.uint32)
@@ -44,8 +44,8 @@ def _direction_numbers(m: int, d: int) -> np.ndarray:
 def _scrambled_columns(columns: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Multiply generator matrices by random lower triangular ones with unit diagonals, (m, d)."""
     m, d = columns.shape
-    # Digit b of a net of 2^m points lies in the first m, and a random matrix sends it to itself and
-    # to random digits below.
+    # All digits b of a net of 2^m points are among the first m. A random matrix maps each to itself plus
+    # random lower digits.
     digit = np.arange(m, dtype=np.uint32)[:, None]
     place = np.uint32(_DIGITS - 1) - digit
     images = rng.integers(0, 2**_DIGITS, (m, d), np.uint32) >> digit
@@ -58,10 +58,10 @@ def _scrambled_columns(columns: np.ndarray, rng: np.random.Generator) -> np.ndar
 
 
 def scrambled_points(n: int, d: int, rng: np.random.Generator) -> np.ndarray:
-    """Randomised quasi-Monte Carlo points: each uniform on the cube, together evenly spread.
+    """Draw randomised quasi-Monte Carlo points, each uniform on the unit cube and jointly evenly spread.
 
-    Averages over the points are unbiased. Independent calls give independent averages, whose spread
-    tells the error; the points of one call do not.
+    Averages over the points are unbiased. Estimate their error from independent calls, not from the
+    points of a single call.
 
     Parameters
     ----------
@@ -74,12 +74,12 @@ def scrambled_points(n: int, d: int, rng: np.random.Generator) -> np.ndarray:
     Returns
     -------
     array (n, d)
-        Strictly between 0 and 1.
+        Points strictly between 0 and 1.
 
     Raises
     ------
     ValueError
-        If n is not a power of two; fewer points would not be balanced.
+        If n is not a power of two, because other numbers of points are not balanced.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Mixtures of multivariate Student t densities: what importance sampling draws from."""
+"""Mixtures of multivariate Student t densities, used as proposals for importance sampling."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from amc_pymc.arguments import positive_int
 
 __all__ = ["StudentTMixture"]
 
-#: Numbers of a block of points: two blocks fit the second-level cache.
+#: Numbers in a block of points; two blocks fit in the L2 cache.
 _BLOCK = 32_768
 
 
 @dataclass(frozen=True, eq=False)
 class StudentTMixture:
-    r"""A mixture of K multivariate Student t densities on R^D with common degrees of freedom.
+    r"""Mixture of K multivariate Student t densities on R^D with common degrees of freedom.
 
     .. math::
         q(x) = \sum_k \pi_k\, t_\nu(x; m_k, L_k L_k^T), \qquad
@@ -32,7 +32,7 @@ class StudentTMixture:
     Parameters
     ----------
     weights : array (K,)
-        Not negative, sum to one.
+        Non-negative weights that sum to one.
     means : array (K, D)
     choleskys : array (K, D, D)
         Lower Cholesky factors of the scale matrices; a component's covariance is its scale matrix
@@ -96,17 +96,17 @@ class StudentTMixture:
 
     @property
     def components(self) -> int:
-        """K."""
+        """Number of components K."""
         return self.means.shape[0]
 
     @property
     def n_dim(self) -> int:
-        """D."""
+        """Number of dimensions D."""
         return self.means.shape[1]
 
     @property
     def scale_matrices(self) -> np.ndarray:
-        """L L^T of all components, (K, D, D)."""
+        """Scale matrices L L^T of all components, (K, D, D)."""
         return self.choleskys @ self.choleskys.transpose(0, 2, 1)
 
     @cached_property
@@ -117,7 +117,7 @@ class StudentTMixture:
 
     @cached_property
     def _whiteners(self) -> np.ndarray:
-        """Their transposes, laid out for products with points in rows."""
+        """Transposed inverses of the Cholesky factors, contiguous for products with points in rows."""
         return np.ascontiguousarray(self._inverses.transpose(0, 2, 1))
 
     @cached_property
@@ -135,11 +135,11 @@ class StudentTMixture:
 
     @cached_property
     def _edges(self) -> np.ndarray:
-        """Cumulative weights but the last, (K - 1,)."""
+        """Cumulative weights without the last, (K - 1,)."""
         return np.cumsum(self.weights)[:-1]
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
-        """Log density at points.
+        """Evaluate the log density at points.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class StudentTMixture:
         Returns
         -------
         array (P,)
-            Natural logarithms; -inf at points that are not finite or as good as infinitely far.
+            Log density; -inf at points that are not finite or numerically infinitely far away.
         """
         x = self._points(x)
         out = np.empty(len(x))
@@ -158,7 +158,7 @@ class StudentTMixture:
         return out
 
     def log_density_and_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log density and its gradient at points.
+        """Evaluate the log density and its gradient at points.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class StudentTMixture:
         -------
         values : array (P,)
         gradients : array (P, D)
-            Zero where the value is -inf.
+            Gradients; zero where the value is -inf.
         """
         x = self._points(x)
         values, gradients = np.empty(len(x)), np.zeros(x.shape)
@@ -190,7 +190,7 @@ class StudentTMixture:
         return values, gradients
 
     def log_terms(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log of weight times density of each component, and squared Mahalanobis distances.
+        """Evaluate the log of weight times density of each component, and squared Mahalanobis distances.
 
         Parameters
         ----------
@@ -208,22 +208,22 @@ class StudentTMixture:
         return self._log_terms(distances), distances
 
     def log_density_at(self, distances: np.ndarray) -> np.ndarray:
-        """Log density (P,) at points of given squared Mahalanobis distances (K, P)."""
+        """Evaluate the log density (P,) at points with given squared Mahalanobis distances (K, P)."""
         return _log_sum(self._log_terms(distances))
 
     def shrinkage(self, distances: np.ndarray) -> np.ndarray:
-        r"""Expected precision factor :math:`(\nu + D) / (\nu + \delta)` at squared distances delta."""
+        r"""Return the expected precision factor :math:`(\nu + D) / (\nu + \delta)` at squared distances delta."""
         if math.isinf(self.dof):
             return np.ones_like(distances)
         return (self.dof + self.n_dim) / (self.dof + distances)
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Independent draws.
+        """Draw independent points.
 
         Parameters
         ----------
         n : int
-            May be zero.
+            Number of draws, possibly zero.
         rng : numpy.random.Generator
 
         Returns
@@ -240,13 +240,13 @@ class StudentTMixture:
     def from_uniforms(self, u: np.ndarray) -> np.ndarray:
         """Map points of the unit cube to draws; uniform points give exact draws.
 
-        The first coordinate picks the component, the last gives the chi-square variable of Student's
-        t (not used for Gaussians), the others become normals by the inverse distribution function.
+        The first coordinate selects the component, and the last gives the chi-square variable of Student's
+        t (unused for Gaussians). The others are mapped to normals by the inverse distribution function.
 
         Parameters
         ----------
         u : array (n, D + 2)
-            In the open interval (0, 1).
+            Points in the open unit cube.
 
         Returns
         -------
@@ -255,7 +255,7 @@ class StudentTMixture:
         Raises
         ------
         ValueError
-            If the shape is wrong or a number is not inside (0, 1).
+            If the shape is wrong or a coordinate is not inside (0, 1).
 
         Examples
         --------
@@ -280,7 +280,7 @@ class StudentTMixture:
         return self._placed(labels, z)
 
     def _placed(self, labels: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """Shift and scale standard draws (n, D), which are overwritten, to their components."""
+        """Shift and scale standard draws (n, D) to their components; overwrites z."""
         if self.components == 1:
             return z @ self.choleskys[0].T + self.means[0]
         for k in range(self.components):
@@ -299,7 +299,7 @@ class StudentTMixture:
         return [slice(i, min(i + size, n)) for i in range(0, n, size)]
 
     def _distances(self, x: np.ndarray, z: np.ndarray | None = None) -> np.ndarray:
-        """Squared Mahalanobis distances (K, P); nan is infinitely far. Fills z (K, P, D) if given."""
+        """Return squared Mahalanobis distances (K, P), inf for nan. Fills z (K, P, D) if given."""
         out = np.empty((self.components, len(x)))
         with np.errstate(over="ignore", invalid="ignore"):
             for k in range(self.components):
@@ -325,7 +325,7 @@ class StudentTMixture:
 
 
 def _log_sum(terms: np.ndarray) -> np.ndarray:
-    """Log of the sum of exponentials over the first axis of (K, P)."""
+    """Return the log of the sum of exponentials over the first axis of (K, P)."""
     if len(terms) == 1:
         return terms[0].copy()
     top = terms.max(axis=0)

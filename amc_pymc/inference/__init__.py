@@ -1,1 +1,1 @@
-"""Functions that users call on a model, one in each module of its name."""
+"""Public functions of the package, each in a module of the same name."""

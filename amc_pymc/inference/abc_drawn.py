@@ -1,4 +1,4 @@
-"""What draws of a likelihood-free run are made of: accepted simulations, as they are or adjusted."""
+"""Accepted simulations, plain or adjusted, from which posterior draws are made."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ __all__ = ["Drawn", "adjusted_drawn", "features_of", "flat", "plain_drawn", "val
 
 
 class Drawn(NamedTuple):
-    """What draws are made of.
+    """Weighted points from which posterior draws are made.
 
     Attributes
     ----------
     accepted : Accepted
     u : array (A, D)
+        Points of the unit cube, after adjustment.
     effective : float
-        Independent draws that they are worth.
+        Effective number of independent draws.
     mean, mcse : arrays (K,)
-        Of all elements of all variables.
+        Means and standard errors of all elements of all variables.
     distance : array (N,)
-        By which simulations were accepted.
+        Distances by which simulations were accepted.
     told : dict
-        How they were adjusted.
+        Attributes that describe the adjustment.
     """
 
     accepted: Accepted
@@ -48,7 +49,7 @@ class Drawn(NamedTuple):
 
 
 def plain_drawn(run: AbcRun, found: Accepted) -> Drawn:
-    """Accepted simulations as they are."""
+    """Return accepted simulations without adjustment."""
     u = run.history.u[found.index]
     moments = weighted_mean(found.weight, flat(values_at(run.problem, u)))
     told = {"adjust": "none"}
@@ -58,7 +59,7 @@ def plain_drawn(run: AbcRun, found: Accepted) -> Drawn:
 def adjusted_drawn(
     run: AbcRun, found: Accepted, adjust: AdjustName, features: Features | None
 ) -> Drawn | None:
-    """Adjusted draws; None if there are none that the prior allows."""
+    """Return adjusted draws; None if the prior density is zero at all of them."""
     history, problem = run.history, run.problem
     assert history.summaries is not None
     result = adjust_run(
@@ -91,12 +92,12 @@ def adjusted_drawn(
 
 
 def features_of(problem: Problem, exchangeable: bool) -> Features | None:
-    """Features of data to learn from; None for the summaries themselves.
+    """Return the feature function to learn from; None for the summaries themselves.
 
     Raises
     ------
     ValueError
-        If observations are said to be exchangeable and there are none of them to tell apart.
+        If observations are exchangeable but fewer than two, or were reduced to summary statistics.
     """
     if not exchangeable:
         return None
@@ -120,7 +121,7 @@ def features_of(problem: Problem, exchangeable: bool) -> Features | None:
 
 
 def _log_weight_in_cube(history: History) -> np.ndarray:
-    """Natural logarithms (N,) of weights for a prior that is uniform in the cube."""
+    """Return natural logarithms (N,) of weights for a prior that is uniform in the cube."""
     if all(r.log_density is None for r in history.rounds):
         return history.log_weight
     return np.concatenate(
@@ -129,7 +130,7 @@ def _log_weight_in_cube(history: History) -> np.ndarray:
 
 
 def values_at(problem: Problem, u: np.ndarray) -> dict[str, np.ndarray]:
-    """Parameters and deterministics (n, *shape) at points (n, D) of the cube."""
+    """Return parameters and deterministics (n, *shape) at points (n, D) of the cube."""
     values = problem.parameters(u)
     if hasattr(problem, "deterministics"):
         values = {**values, **problem.deterministics(values)}
@@ -137,5 +138,5 @@ def values_at(problem: Problem, u: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def flat(values: dict[str, np.ndarray]) -> np.ndarray:
-    """All elements (n, K) of values (n, *shape)."""
+    """Return all elements (n, K) of values (n, *shape)."""
     return np.concatenate([v.reshape(len(v), -1).astype(float) for v in values.values()], axis=1)

@@ -1,4 +1,4 @@
-"""What results say of posterior means: Monte Carlo errors, and what the tolerance shifts."""
+"""Errors of posterior means: Monte Carlo standard errors and bias due to the tolerance."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from amc_pymc.abc_tree.tolerance_bias import ToleranceBias, closest, tolerance_b
 
 __all__ = ["STATISTICS", "keeps_summaries", "stacked", "tolerance_doubt", "tolerance_shift"]
 
-#: What there is of each variable in group ``estimates``.
+#: Statistics of each variable in group ``estimates``.
 STATISTICS = ["mean", "mcse", "tolerance_bias", "tolerance_bias_error", "error"]
-#: Summary statistics of a simulation that are kept without being asked for, at most.
+#: Maximum number of summary statistics stored without `adjust`.
 _MOST_SUMMARIES = 100
-#: Posterior standard deviations that the tolerance shifts means by before there is a warning, and that they may be off by for all
-#: that is known.
+#: Shifts by the tolerance, in posterior standard deviations, above which a warning is given: if the bias is
+#: significant, and if it is not.
 _SHIFT, _UNKNOWN = 0.25, 0.5
-#: Standard errors above which the shift of a single mean is taken for real.
+#: Number of standard errors above which the bias of a single mean is significant.
 _SURE = 3.0
 
 
 def keeps_summaries(n_summaries: int, adjust: str | None) -> bool:
-    """Whether simulations keep their summary statistics, which tell what the tolerance shifts."""
+    """Whether simulations keep their summary statistics, which help to estimate the bias due to the tolerance."""
     return adjust is not None or n_summaries <= _MOST_SUMMARIES
 
 
@@ -36,7 +36,7 @@ def tolerance_shift(
     values: Callable[[np.ndarray], np.ndarray],
     estimate: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ToleranceBias:
-    """Bias of means by the tolerance, from the simulations closest to the data.
+    """Estimate the bias of means due to the tolerance from the simulations closest to the data.
 
     Parameters
     ----------
@@ -44,9 +44,9 @@ def tolerance_shift(
     observed : array (S,)
         Summary statistics of the data.
     tolerance : float
-        At which simulations were accepted.
+        Tolerance at which simulations were accepted.
     values : callable
-        From points (n, D) of the cube to all elements (n, K) of all variables.
+        Maps points (n, D) of the cube to all elements (n, K) of all variables.
     estimate : pair of arrays (K,), optional
         Means and standard errors, if they are not those of the accepted simulations.
     """
@@ -58,7 +58,7 @@ def tolerance_shift(
 
 
 def stacked(mean: np.ndarray, mcse: np.ndarray, shift: ToleranceBias) -> np.ndarray:
-    """Rows (5, K), one for each of the statistics; the last is the root of the sum of all squared errors."""
+    """Return rows (5, K), one per statistic; the last is the root of the sum of all squared errors."""
     error = np.sqrt(mcse**2 + shift.bias**2 + shift.error**2)
     return np.stack([mean, mcse, shift.bias, shift.error, error])
 
@@ -66,20 +66,21 @@ def stacked(mean: np.ndarray, mcse: np.ndarray, shift: ToleranceBias) -> np.ndar
 def tolerance_doubt(
     rows: np.ndarray, sd: np.ndarray, names: Sequence[str], tolerance: float
 ) -> list[str]:
-    """A flag if the tolerance is what posterior means are mainly uncertain by.
+    """Return a flag if the tolerance is the main source of error of posterior means.
 
-    It is so if the root mean square over all means, in posterior standard deviations, of bias and its error is above their Monte Carlo
-    error and above a quarter, and the bias more than chance explains; or above a half in any case; or if the bias of one mean is above a quarter, its
-    Monte Carlo error and three of its own standard errors.
+    Sizes are in posterior standard deviations. The root mean square of bias and its error over all means must be
+    above their Monte Carlo error, and above a quarter if the bias is significant or a half if it is not.
+    Alternatively, the bias of one mean must be above a quarter, its Monte Carlo error and three of its own standard
+    errors.
 
     Parameters
     ----------
     rows : array (5, K)
-        Of :func:`stacked`.
+        Result of :func:`stacked`.
     sd : array (K,)
         Posterior standard deviations.
     names : sequence of str
-        Of the K means.
+        Names of the K means.
     tolerance : float
     """
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -91,7 +92,7 @@ def tolerance_doubt(
     overall, chance = (float(np.sqrt(np.mean(x**2))) for x in (shift, mcse[some]))
     size = np.abs(bias[some])
     alone = (size > _SURE * error[some]) & (size > np.maximum(_SHIFT, mcse[some]))
-    # Of normal errors the mean square exceeds its expectation by less than two standard deviations.
+    # The mean square of normal errors exceeds its expectation by less than two standard deviations.
     most = 1.0 + 2.0 * math.sqrt(2.0 / some.sum())
     evident = (bias[some] ** 2).sum() > most * (error[some] ** 2).sum()
     doubtful = overall > max(_SHIFT if evident else _UNKNOWN, chance)

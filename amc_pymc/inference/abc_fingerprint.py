@@ -1,4 +1,4 @@
-"""What tells a problem without a likelihood from others, so that no checkpoint is taken for that of another one."""
+"""Fingerprints of likelihood-free problems and settings, to recognise checkpoints of other runs."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from amc_pymc.simulators.problem import Problem
 
 __all__ = ["problem_fingerprint", "settings_fingerprint"]
 
-#: Points of the cube at which priors are compared, and simulations that are.
+#: Number of points at which priors are compared, and of simulations compared.
 _PROBES, _TRIALS = 100, 3
-#: How the simulations are called where they differ.
+#: Name of the simulations in messages about differences.
 _TRIAL = "a trial of simulator, summaries, distance and epsilon"
 
 
 def problem_fingerprint(
     problem: Problem, *, batched: bool, timeout: float | None, summaries: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
-    """Prior, data, and what a few simulations with a seed of their own come to.
+    """Return the prior, the data, and the results of a few simulations with a fixed seed.
 
     Parameters
     ----------
     problem : Problem
     batched, timeout, summaries
-        How it is simulated from.
+        Options of the simulations.
 
     Returns
     -------
     dict of str to array and the like
-        By the name that a difference is told by.
+        Keys are the names by which differences are reported.
     list of str
-        What a user should know: that simulations are not the same twice. They are left out, then.
+        Warning that the simulations are not reproducible, if so. They are then left out.
     """
     u = as_generator(0).random((_PROBES, problem.n_dim))
     trial, again = (
@@ -59,7 +59,7 @@ def problem_fingerprint(
 
 
 def _trial(problem, *, batched, timeout, summaries) -> np.ndarray:
-    """Distances and summary statistics in six digits, which do not depend on the machine."""
+    """Return distances and summary statistics, rounded to six digits to be the same on all machines."""
     rng = as_generator(1)
     u = rng.random((_TRIALS, problem.n_dim))
     found = problem.simulate(u, rng, batched=batched, timeout=timeout, summaries=summaries)
@@ -75,7 +75,7 @@ def settings_fingerprint(
     exchangeable: bool,
     distance_scale: str | None,
 ) -> dict[str, Any]:
-    """What a run was asked for, in numbers and names."""
+    """Return the settings of a run as numbers and names."""
     learner = settings.learner
     told = (
         {}
@@ -95,7 +95,7 @@ def settings_fingerprint(
 
 
 def _told(partitioner) -> str:
-    """A partitioner by its settings, or by name: not by where it is in memory."""
+    """Return the settings or the name of a partitioner, without its memory address."""
     if isinstance(partitioner, tuple):
         return ", ".join(map(_told, partitioner))
     if " at 0x" not in repr(partitioner):

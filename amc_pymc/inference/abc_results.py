@@ -32,18 +32,18 @@ from amc_pymc.simulators.problem import Problem, labels
 
 __all__ = ["abc_tree_data", "final_accepted"]
 
-#: Effective draws below which there is a warning, and weight of one draw above which there is.
+#: Number of effective draws below which, and weight of one draw above which, a warning is given.
 _FEW, _HEAVY = 100.0, 0.1
-#: Points at which it is tried whether coordinates are quantiles of single parameters.
+#: Number of points that test whether coordinates are quantiles of single parameters.
 _TRIED = 32
-#: Halvings that find where an atom of the prior begins and ends.
+#: Number of bisections that find the ends of an atom of the prior.
 _HALVINGS = 60
 
 
 def final_accepted(
     run: AbcRun, *, tolerance: float | None, accepts: int, enough: float | None = None
 ) -> Accepted:
-    """Simulations accepted at the tolerance that is asked for, or at one that leaves enough of them."""
+    """Return the simulations accepted at the requested tolerance, or at one that leaves enough of them."""
     history = run.history
     distance, log_weight = history.distance, history.log_weight
     if not np.isfinite(distance).any():
@@ -68,7 +68,7 @@ def abc_tree_data(
     keep_simulations: bool,
     attrs: dict[str, Any],
 ) -> xr.DataTree:
-    """All groups of a result; warns of what is doubtful, as a tolerance above the one that is wanted."""
+    """Return all groups of a result, and issue its warnings."""
     history, problem, plain = run.history, run.problem, found
     drawn = None if adjust is None else adjusted_drawn(run, found, adjust, features)
     flags = list(run.flags)
@@ -116,7 +116,7 @@ def abc_tree_data(
 def _posterior_draws(
     run: AbcRun, drawn: Drawn, values: dict[str, np.ndarray], parents: np.ndarray, smooth: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Values (m, *shape) of draws around accepted simulations, or of copies, and what was done."""
+    """Return values (m, *shape) of smoothed draws, or of copies of simulations, and the smoothing used."""
     problem = run.problem
     copies = {k: v[parents] for k, v in values.items()}
     if not smooth or _are_whole(problem).any():
@@ -135,7 +135,7 @@ def _posterior_draws(
 
 
 def _estimated(run: AbcRun, drawn: Drawn, plain: Accepted) -> np.ndarray:
-    """Posterior means and their errors (5, K) of all elements of all variables."""
+    """Return posterior means and their errors (5, K) for all elements of all variables."""
     shift = tolerance_shift(
         run.history, run.problem.observed_summaries, plain.tolerance,
         lambda u: flat(values_at(run.problem, u)),
@@ -145,7 +145,7 @@ def _estimated(run: AbcRun, drawn: Drawn, plain: Accepted) -> np.ndarray:
 
 
 def _estimates(run: AbcRun, rows: np.ndarray, values: dict[str, np.ndarray]) -> xr.Dataset:
-    """Posterior means and their errors, in the shapes of variables."""
+    """Return posterior means and their errors in the shapes of the variables."""
     shaped, start = {}, 0
     for name, value in values.items():
         stop = start + math.prod(value.shape[1:])
@@ -155,7 +155,7 @@ def _estimates(run: AbcRun, rows: np.ndarray, values: dict[str, np.ndarray]) -> 
 
 
 def _spread(found: Accepted, values: dict[str, np.ndarray]) -> np.ndarray:
-    """Posterior standard deviations (K,)."""
+    """Return posterior standard deviations (K,)."""
     all_values = flat(values)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.sqrt(found.weight @ (all_values - found.weight @ all_values) ** 2)
@@ -166,7 +166,7 @@ def _elements(values: dict[str, np.ndarray]) -> list[str]:
 
 
 def _along(dim: str, run: AbcRun, values: dict[str, np.ndarray]) -> xr.Dataset:
-    """Values (n, *shape) along one dimension, with the model's coords and dims."""
+    """Return values (n, *shape) along one dimension, with the model's coords and dims."""
     found = draws_group(run.model, values, n_chains=1).isel(chain=0, drop=True)
     return found.drop_vars("draw").rename(draw=dim)
 
@@ -187,7 +187,7 @@ def _stats(history: History, drawn: Drawn, place: np.ndarray) -> dict[str, np.nd
 
 
 def _weighted(run: AbcRun, drawn: Drawn, values: dict[str, np.ndarray]) -> xr.Dataset:
-    """The accepted simulations themselves, in one chain; weights have mean one over all proposals."""
+    """Return the accepted simulations with their weights, in one chain."""
     history, found = run.history, drawn.accepted
     out = draws_group(run.model, values, n_chains=1)
     columns = {
@@ -202,7 +202,7 @@ def _weighted(run: AbcRun, drawn: Drawn, values: dict[str, np.ndarray]) -> xr.Da
 
 
 def _rounds(run: AbcRun, drawn: Drawn) -> xr.Dataset:
-    """How it went, round by round."""
+    """Return statistics of each round, and totals."""
     rounds, found = run.history.rounds, drawn.accepted
     hit = np.split(
         accepted(drawn.distance, found.tolerance), np.cumsum([len(r.u) for r in rounds])[:-1]
@@ -235,7 +235,7 @@ def _rounds(run: AbcRun, drawn: Drawn) -> xr.Dataset:
 
 
 def _scale(run: AbcRun) -> dict[str, Any]:
-    """Units of the distance, where it is a pilot's."""
+    """Return the units of the distance if they come from a pilot batch."""
     if run.scale is None:
         return {}
     out: dict[str, Any] = {"summary_scale": ("summary", run.scale.spread)}
@@ -245,7 +245,7 @@ def _scale(run: AbcRun) -> dict[str, Any]:
 
 
 def _prior_acceptance(history: History, hit: Sequence[np.ndarray]) -> float:
-    """Acceptance probability of rejection sampling, from all rounds with weights of their gains."""
+    """Return the acceptance probability of rejection sampling, from all rounds weighted by their gains."""
     gains = np.array([r.proposal.gain * len(r.u) for r in history.rounds])
     means = [
         float((np.exp(r.log_ratio) * h).mean()) for r, h in zip(history.rounds, hit, strict=True)
@@ -254,7 +254,7 @@ def _prior_acceptance(history: History, hit: Sequence[np.ndarray]) -> float:
 
 
 def _steps(run: AbcRun, steps: StepPosterior) -> xr.Dataset:
-    """Boxes of the step function, on the cube and on the scale of the parameters."""
+    """Return the boxes of the step function, in the cube and on the scale of the parameters."""
     lower, upper = steps.partition.lower, steps.partition.upper
     out = xr.Dataset(
         {
@@ -274,7 +274,7 @@ def _steps(run: AbcRun, steps: StepPosterior) -> xr.Dataset:
 
 
 def _part_of_atom(problem: Problem, u: np.ndarray) -> np.ndarray:
-    """How much (n, D) of the interval with the same value, an atom of the prior, lies below points (n, D)."""
+    """Return the share (n, D) below points (n, D) of the interval with the same value, an atom of the prior."""
     theta = _in_cube_order(problem, u)
     begin = _first(lambda points: _in_cube_order(problem, points) >= theta, np.zeros_like(u), u)
     end = _first(lambda points: _in_cube_order(problem, points) > theta, u, np.ones_like(u))
@@ -285,7 +285,7 @@ def _part_of_atom(problem: Problem, u: np.ndarray) -> np.ndarray:
 def _first(
     true_from: Callable[[np.ndarray], np.ndarray], lower: np.ndarray, upper: np.ndarray
 ) -> np.ndarray:
-    """Where something becomes true between points (n, D), for each number alone; `upper` if it does not."""
+    """Return where a condition becomes true between points (n, D), element by element; `upper` if it does not."""
     for _ in range(_HALVINGS):
         middle = 0.5 * (lower + upper)
         found = true_from(middle)
@@ -294,7 +294,7 @@ def _first(
 
 
 def _are_whole(problem: Problem) -> np.ndarray:
-    """Which coordinates (D,) belong to whole numbers."""
+    """Return which coordinates (D,) belong to whole numbers."""
     values = problem.parameters(np.full((1, problem.n_dim), 0.5))
     whole = {
         label: value.dtype.kind in "biu"
@@ -305,7 +305,7 @@ def _are_whole(problem: Problem) -> np.ndarray:
 
 
 def _in_cube_order(problem: Problem, u: np.ndarray) -> np.ndarray:
-    """Parameters (n, D) at points (n, D), those of coordinate d in column d."""
+    """Return parameters (n, D) at points (n, D), that of coordinate d in column d."""
     columns = {
         label: column
         for name, value in problem.parameters(u).items()
@@ -317,7 +317,7 @@ def _in_cube_order(problem: Problem, u: np.ndarray) -> np.ndarray:
 
 
 def _are_quantiles(run: AbcRun) -> bool:
-    """Whether each coordinate alone tells one parameter, and a larger one a larger parameter."""
+    """Whether each coordinate alone determines one parameter, which does not decrease with it."""
     problem, rng = run.problem, as_generator(0)
     elements = [c for name, shape in problem.shapes.items() for c in labels(name, shape)]
     if sorted(elements) != sorted(problem.coordinates):
@@ -337,7 +337,7 @@ def _are_quantiles(run: AbcRun) -> bool:
 
 
 def _simulations(run: AbcRun) -> xr.Dataset:
-    """Every simulation: where, how close, with which weight, and how it failed."""
+    """Return all simulations with their positions, distances, weights and failures."""
     history = run.history
     failure = np.full(len(history), "", dtype="<U7")
     for failed in history.failures:
@@ -366,7 +366,7 @@ def _add_data(tree: xr.DataTree, run: AbcRun) -> None:
 
 
 def _doubts(drawn: Drawn, plain: Accepted, unique: int, wanted: float | None) -> Sequence[str]:
-    """What to warn of; `plain` is what was accepted before it was adjusted."""
+    """Return warnings; `plain` are the simulations accepted before adjustment."""
     out, found = [], drawn.accepted
     if drawn.effective < min(_FEW, found.effective):
         out.append(

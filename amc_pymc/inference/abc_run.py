@@ -1,4 +1,4 @@
-"""What likelihood-free samplers have in common: a problem, workers, a checkpoint, and batches."""
+"""Common part of likelihood-free samplers: problem, workers, checkpoint and batches."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from amc_pymc.simulators.workers import simulation_workers
 
 __all__ = ["AbcRun", "Budget", "as_problem", "begun_log", "failure_flags", "run_batches"]
 
-#: Shares of failed simulations above which there is a warning.
+#: Share of failed simulations above which a warning is given.
 _MANY_FAILED = 0.05
 
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop.
+    """Limits of a run.
 
     Attributes
     ----------
     sizes : sequence of int
-        Of the batches.
+        Sizes of the batches.
     max_time : float or None
-        Seconds, looked at between batches.
+        Time limit in seconds, checked between batches.
     min_acceptance : float or None
-        Share of a batch that is accepted at its tolerance.
+        Accepted share of a batch, at its tolerance, below which the run stops.
     """
 
     sizes: Sequence[int]
@@ -59,7 +59,7 @@ class Budget:
 
 @dataclass
 class AbcRun:
-    """A run that is over.
+    """A finished run.
 
     Attributes
     ----------
@@ -67,15 +67,15 @@ class AbcRun:
     model : pm.Model or None
     history : History
     seconds : list of float
-        That simulating took, by batch; nan where a checkpoint had it.
+        Simulation time of each batch; nan for batches from a checkpoint.
     flags : list of str
-        What a user should know.
+        Warnings for the user.
     rng : numpy.random.Generator
-        For what is drawn afterwards.
+        Generator for draws after the run.
     scale : SummaryScale or None
-        The distance, if it is that of a pilot's scale instead of the problem's own.
+        Scale of the distance if it comes from a pilot batch; None for the problem's own distance.
     learned : bool
-        Whether it is one between learned summaries.
+        Whether the distance is between learned summaries.
     """
 
     problem: Problem
@@ -89,7 +89,7 @@ class AbcRun:
 
 
 def as_problem(model) -> tuple[Problem, Any]:
-    """Problem and model of ``model=``: a SimulatorProblem, or a ``pm.Model``, given or of the context."""
+    """Return problem and model of ``model=``: a SimulatorProblem, or a ``pm.Model``, given or from the context."""
     if isinstance(model, SimulatorProblem):
         return model, None
     model = context_model(model)
@@ -115,10 +115,10 @@ def run_batches(
     distance_scale: ScaleName | None = None,
     learn: Features | None = None,
 ) -> AbcRun:
-    """Simulate batch after batch, with all that can happen meanwhile.
+    """Simulate batch after batch, with checkpoints, limits and interrupts.
 
-    A batch that a checkpoint has is learned from as if it had just been simulated, so that a run that was
-    killed goes on to the same numbers. The first batch is the pilot of `distance_scale`.
+    Batches in a checkpoint are treated as if they had just been simulated, so a resumed run gives the same numbers.
+    The first batch is the pilot of `distance_scale`.
     """
     _check_pilot(distance_scale, budget.sizes[0])
     summaries = summaries or learn is not None
@@ -221,7 +221,7 @@ def _described(description: str, history: History) -> str:
 
 
 def _spent(run: AbcRun, budget: Budget, seconds: float) -> bool:
-    """Whether time or patience is over, though simulations are left."""
+    """Whether the limit of time or acceptance ends the run before all simulations are made."""
     history = run.history
     if len(history.rounds) == len(budget.sizes):
         return False
@@ -253,7 +253,7 @@ def begun_log(
     timeout: float | None,
     summaries: bool = False,
 ) -> tuple[RoundLog, list[int], list[str]]:
-    """A log for batches, the seed to go on with, and what a user should know of the two."""
+    """Return the log of batches, the seed to continue with, and warnings for the user."""
     told: dict[str, Any] = {}
     flags: list[str] = []
     if checkpoint is not None:
@@ -267,7 +267,7 @@ def begun_log(
 
 
 def failure_flags(problem: Problem, failures: list[Failure], u: np.ndarray) -> list[str]:
-    """What to say of failures, with rows among points (N, D): nothing of a few that returned nan."""
+    """Return a warning of failed simulations at points (N, D), unless few failed and none raised an error."""
     few = len(failures) <= _MANY_FAILED * len(u)
     if few and not any(f.kind == "error" for f in failures):
         return []
@@ -286,7 +286,7 @@ def _look_at_scale(run: AbcRun) -> None:
 
 
 def sizes_of(max_simulations: object, batch_size: object) -> tuple[int, int | None]:
-    """Budget and batch size, checked."""
+    """Return budget and batch size after checking them."""
     budget = positive_int("max_simulations", max_simulations)
     size = None if batch_size is None else positive_int("batch_size", batch_size)
     if size is not None and size > budget:

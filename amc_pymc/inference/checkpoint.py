@@ -1,4 +1,4 @@
-"""Blocks of annealed particles on disk, so that a run that is killed can go on."""
+"""Checkpoint of annealed particles, from which a killed run can resume."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ARRAYS = ("x", "log_weights", "log_likelihood", "paths", "log_sums", "acceptanc
 
 
 class Checkpoint:
-    """Results of blocks of particles, in memory and, if there is a path, in a netCDF file.
+    """Results of blocks of particles, in memory and, if a path is given, in a netCDF file.
 
     Attributes
     ----------
@@ -38,21 +38,21 @@ class Checkpoint:
 
     @classmethod
     def open(cls, path: str | Path | None, *, settings: str, words: list[int] | None) -> Checkpoint:
-        """Read what a file holds, if there is one.
+        """Read a checkpoint file, if it exists.
 
         Parameters
         ----------
         path : str, Path or None
         settings : str
-            All that the numbers depend on, but for the seed.
+            Everything that the numbers depend on, except the seed.
         words : list of int or None
-            Seed, if it must be that of the file.
+            Seed that the file must have; None accepts any.
 
         Raises
         ------
         TypeError, ValueError
-            If the path is none, its folder does not exist, or the file is of a run with other settings
-            or another seed, or no checkpoint.
+            If `path` is not a path, its folder does not exist, or the file is not a checkpoint or comes from a run
+            with other settings or another seed.
         """
         if not isinstance(path, str | os.PathLike | None):
             raise TypeError(f"checkpoint must be a path, got {path!r}.")
@@ -71,7 +71,7 @@ class Checkpoint:
         return out
 
     def begin(self, words: list[int]) -> list[int]:
-        """The seed to go on with: that of the blocks in the file, else `words`."""
+        """Return the seed to continue with: that of the blocks in the file, else `words`."""
         if not self.done:
             self.words = words
             if self.path is not None:
@@ -80,14 +80,14 @@ class Checkpoint:
         return self.words
 
     def add(self, block: int, found: tuple[Annealed, float, int]) -> None:
-        """Take in a finished block, with its CPU seconds and the number of nan met."""
+        """Store a finished block with its CPU seconds and its number of nan densities."""
         run, seconds, nan = found
         self.done[block], self.extra[block] = run, (seconds, nan)
         if self.path is not None:
             self._write()
 
     def in_order(self) -> dict[int, Annealed]:
-        """Finished blocks by their numbers."""
+        """Return the finished blocks in order."""
         return dict(sorted(self.done.items()))
 
     @property
@@ -96,13 +96,13 @@ class Checkpoint:
         return sum(s for s, _ in self.extra.values())
 
     def counts(self) -> np.ndarray:
-        """Points without and with gradients, and points of density nan, of all blocks, (3,)."""
+        """Return the numbers of points without and with gradients and of nan densities in all blocks, (3,)."""
         evaluations = sum(run.evaluations for run in self.done.values())
         gradients = sum(run.gradients for run in self.done.values())
         return np.array([evaluations, gradients, sum(n for _, n in self.extra.values())])
 
     def _write(self) -> None:
-        """Replace the file in one step: whoever is killed here leaves the old one."""
+        """Replace the file atomically: a process that is killed here leaves the old one."""
         data: dict[str, Any] = {}
         for i, run in self.done.items():
             for name in _ARRAYS:
@@ -137,7 +137,7 @@ class Checkpoint:
             raise ValueError(
                 f"checkpoint={str(self.path)!r} is no checkpoint of sample_ais: {error}"
             ) from error
-        # Nothing is lost with a run that was killed before its first block.
+        # A file without finished blocks may be overwritten.
         if self.done and settings != self.settings:
             raise ValueError(
                 f"checkpoint={str(self.path)!r} is of a run with other arguments or another model; delete "

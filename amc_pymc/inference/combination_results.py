@@ -19,16 +19,16 @@ from amc_pymc.inference.flags import Flag, flag
 __all__ = ["History", "combination_flags", "combination_tree"]
 
 WEIGHTS = ("predictable", "inverse_variance", "uniform")
-#: Below this p-value the arms' means are said to disagree.
+#: p-value below which the arms' means are flagged as different.
 _DISAGREE = 1e-4
-#: Errors above the target by this factor are flagged.
+#: Ratio of standard error to target above which a flag is raised.
 _OVER = 1.2
-#: Relative variance below which no few values can carry the sum, whatever k a few dozen of them have.
+#: Relative variance below which a few values cannot dominate the sum, whatever their Pareto k.
 _UNEVEN = 0.02
 
 
 class History:
-    """Everything drawn, and the estimates after each round."""
+    """All draws, and the estimates after each round."""
 
     def __init__(self, run: Combination):
         self.run = run
@@ -39,16 +39,16 @@ class History:
 
     @property
     def complete(self) -> bool:
-        """Whether a round is complete."""
+        """Whether at least one round is complete."""
         return bool(self.run.rounds)
 
     def add(self, decided: Round, samples: list[Sample | None]) -> None:
-        """A complete round, after the run has recorded it."""
+        """Add a complete round, after the run has recorded it."""
         self._keep(samples, decided.number)
         self._running.append([self.run.estimate(w) for w in WEIGHTS])  # type: ignore[arg-type]
 
     def add_incomplete(self, samples: list[Sample | None], number: int) -> None:
-        """Draws of a round that was not finished: they enter all but the predictable estimate."""
+        """Add draws of an unfinished round, which enter all estimates but the predictable one."""
         self._keep(samples, number)
         for record, sample in zip(self.run.records, samples, strict=True):
             if sample is not None:
@@ -58,12 +58,12 @@ class History:
         self._samples += [(k, number, s) for k, s in enumerate(samples) if s is not None]
 
     def drawn_of(self, name: str) -> int:
-        """Draws made of an arm."""
+        """Return the number of draws of an arm."""
         names = [a.name for a in self.run.arms]
         return sum(s.values.size for k, _, s in self._samples if names[k] == name)
 
     def pulls(self) -> dict[str, np.ndarray]:
-        """All draws in the order they were begun."""
+        """Return all draws in the order in which they were started."""
         sizes = [s.values.size for _, _, s in self._samples]
         return {
             "arm": np.repeat([k for k, _, _ in self._samples], sizes),
@@ -74,12 +74,12 @@ class History:
         }
 
     def running(self) -> list[list[Estimate]]:
-        """Estimates after each round, in the order of ``WEIGHTS``."""
+        """Return the estimates after each round, in the order of ``WEIGHTS``."""
         return self._running
 
 
 def combination_tree(history: History, *, weights: str, policy: Policy, cost: Any) -> xr.DataTree:
-    """Everything about a run."""
+    """Return the results of a run."""
     run = history.run
     pulls = history.pulls()
     names = [a.name for a in run.arms]
@@ -110,7 +110,7 @@ def combination_tree(history: History, *, weights: str, policy: Policy, cost: An
 
 
 def _sentence(stopped: Flag | None) -> str:
-    """Why a run ended early, empty if it did not."""
+    """Return the reason why a run ended early, empty if it did not."""
     if stopped is None:
         return ""
     return f"{stopped.happened[0].upper()}{stopped.happened[1:]}."
@@ -140,7 +140,7 @@ def _estimate(run: Combination) -> xr.Dataset:
 
 
 def _scaled(found: list[Estimate], scale: str) -> dict[str, np.ndarray]:
-    """Columns mean and mcse, and on the log scale their logarithms' counterparts."""
+    """Return columns mean and mcse, and on the log scale those of the logarithm."""
     mean = np.array([e.mean for e in found])
     mcse = np.array([e.mcse for e in found])
     offset = np.array([e.offset for e in found])
@@ -186,13 +186,13 @@ def _arms(run: Combination, names: list[str]) -> xr.Dataset:
 
 
 def _sds(run: Combination) -> np.ndarray:
-    """Standard deviation of a value of each arm, (K,), on the log scale of its logarithm."""
+    """Return the standard deviation of a value of each arm, (K,), on the log scale of its logarithm."""
     found = [r.log_variance() if run.scale == "log" else r.variance() for r in run.records]
     return np.sqrt(found)
 
 
 def _z_scores(run: Combination) -> np.ndarray:
-    """Each arm's mean against the others' inverse-variance estimate, in standard errors."""
+    """Return each arm's mean minus the others' inverse-variance estimate, in standard errors."""
     known = np.array([r.n > 1 for r in run.records])
     out = np.full(known.size, np.nan)
     if known.sum() < 2:
@@ -253,7 +253,7 @@ def _pulls(pulls: dict[str, np.ndarray], names: list[str], scale: str) -> xr.Dat
 
 
 def combination_flags(history: History, tree: xr.DataTree, budget: Any) -> list[Flag]:
-    """Flags of an early end, of arms that disagree, of heavy tails and of a target missed."""
+    """Return flags for an early end, arms that disagree, heavy tails and a missed target."""
     run, arms = history.run, tree["arms"].to_dataset()
     found = [history.stopped, _disagreement(run, arms)]
     if run.scale == "log":
@@ -301,7 +301,7 @@ def _missed_target(run: Combination, estimate: xr.Dataset, budget: Any) -> Flag 
 
 
 def _tails(pulls: dict[str, np.ndarray], n_arms: int) -> np.ndarray:
-    """Pareto shape k of the largest weights of each arm, (K,); nan for fewer than 25."""
+    """Return the Pareto shape k of the largest weights of each arm, (K,); nan for fewer than 25."""
     out = np.full(n_arms, np.nan)
     for k in range(n_arms):
         out[k] = pareto_k(pulls["value"][pulls["arm"] == k])

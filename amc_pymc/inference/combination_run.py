@@ -45,23 +45,23 @@ __all__ = [
 
 Weights = Literal["predictable", "inverse_variance", "uniform"]
 
-#: Draws of each arm in the first round, where the budget allows: variances need some.
+#: Number of draws of each arm in the first round, if the budget allows; variances need several.
 _FIRST_DRAWS = 3
-#: At most this share of the budget goes into the first round.
+#: Maximum share of the budget for the first round.
 _FIRST_SHARE = 0.2
-#: With a target error: rounds explore until they have cost this share of the certification round,
-#: and until the arm chosen for it has been drawn this often.
+#: Minimum exploration with a target error: share of the cost of the certifying round, and draws of
+#: the arm chosen for it.
 _EXPLORED_SHARE, _EXPLORED_DRAWS = 0.25, 30
-#: Size of the certification round, at least, in draws of the best arm so far.
+#: Minimum size of the certifying round, relative to the number of draws of the best arm so far.
 _CERTIFYING = 0.5
-#: Draws without a positive one after which no target is reached any more.
+#: Draws of each arm without a positive value after which a run with a target stops.
 _ALL_ZERO = 10_000
-#: Draws that one job makes at most, and the number of jobs that a round of one arm is cut into.
+#: Maximum number of draws in one job, and number of jobs for the draws of one arm in a round.
 _LARGEST_JOB, _JOBS = 65_536, 16
 
 
 class Choices(NamedTuple):
-    """How estimators are combined; see :func:`amc_pymc.combine_estimators`.
+    """Options of the combination; see :func:`amc_pymc.combine_estimators`.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Choices(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """How much may be drawn, in draws or units of cost, and the error to stop at."""
+    """Maximum number or cost of draws, and the standard error to stop at."""
 
     total: float
     unit: Literal["draws", "cost"]
@@ -88,7 +88,7 @@ class Budget(NamedTuple):
 
 
 class Combined(NamedTuple):
-    """The record of a run, and what is doubtful about it."""
+    """Results of a run, and flags of doubts about them."""
 
     tree: xr.DataTree
     flags: list[Flag]
@@ -103,12 +103,12 @@ def combined(
     executor: Executor | None = None,
     progressbar: bool = True,
 ) -> Combined:
-    """Do what :func:`amc_pymc.combine_estimators` does, and return flags instead of warnings.
+    """Run :func:`amc_pymc.combine_estimators`, and return flags instead of warnings.
 
     Raises
     ------
     ValueError, TypeError
-        Before any draw, for choices that cannot be used.
+        Before any draw, for invalid choices.
     ArmError, KeyboardInterrupt
         Before the first round is complete; later they are flags.
     """
@@ -147,7 +147,7 @@ def wanted_budget(
     target_mcse: float | None = None,
     cost: Cost = "count",
 ) -> Budget:
-    """What may be drawn, checked."""
+    """Return the budget after checking the arguments."""
     if draws is None and max_cost is None and target_mcse is None:
         raise ValueError("One of draws, max_cost and target_mcse is needed.")
     if draws is not None and max_cost is not None:
@@ -179,15 +179,15 @@ def check_choices(
     draws_known: bool,
     n_arms: int | None = None,
 ) -> None:
-    """Raise if something cannot be used, before there are arms.
+    """Raise an error for invalid choices, before arms are made.
 
     Parameters
     ----------
     choices : Choices
     scale : {"natural", "log"}
-        Of the arms.
+        Scale of the arms.
     draws_known : bool
-        Whether the number of draws, or what they may cost, will be known in advance.
+        Whether the number of draws, or their total cost, is known in advance.
     n_arms : int, optional
         Number of arms, if it is known.
     """
@@ -251,7 +251,7 @@ def _check_cost(cost) -> None:
 
 
 def positive_number(name: str, value: Any) -> float:
-    """The argument of a name as a float, if it is positive and finite."""
+    """Return the argument `name` as a float if it is positive and finite, else raise an error."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number, got {value!r}.")
     if not 0.0 < value < math.inf:
@@ -260,7 +260,7 @@ def positive_number(name: str, value: Any) -> float:
 
 
 def _policy(choices: Choices, arms: list[Arm], budget: Budget) -> tuple[Policy, Payoff | None]:
-    """A fresh policy and what it is paid, None if it is told values."""
+    """Return a fresh policy and its payoff, None if it receives values instead."""
     draws_known = math.isfinite(budget.total)
     check_choices(choices, arms[0].scale, draws_known=draws_known, n_arms=len(arms))
     policy = choices.policy
@@ -277,7 +277,7 @@ def _policy(choices: Choices, arms: list[Arm], budget: Budget) -> tuple[Policy, 
 
 
 def _settings(policy: type[Policy], arms: list[Arm], budget: Budget) -> dict[str, Any]:
-    """Arguments that a policy takes from the problem."""
+    """Return arguments of a policy that depend on the problem."""
     scale = arms[0].scale
     if policy.name == "lcb":
         return {"values": scale}
@@ -290,7 +290,7 @@ def _settings(policy: type[Policy], arms: list[Arm], budget: Budget) -> dict[str
 
 
 def _controls(arms: list[Arm]) -> dict[str, Any]:
-    """Number and means of the controls, the same number for each arm."""
+    """Return the number and the means of the controls; the number must be the same for each arm."""
     sizes = {0 if a.control_means is None else a.control_means.size for a in arms}
     if len(sizes) > 1:
         raise ValueError(f"policy 'ucbcv' needs equally many controls of each arm, got {sizes}.")
@@ -302,7 +302,7 @@ def _controls(arms: list[Arm]) -> dict[str, Any]:
 
 
 def _plan(arms: list[Arm], budget: Budget, group: int, rounds: Literal["doubling"] | int) -> Plan:
-    """A first round that draws some of each arm, then the others."""
+    """Plan a first round with some draws of each arm, and later rounds."""
     each = _FIRST_DRAWS if group == 1 else 2 * group
     costs = np.array([a.cost or 1.0 for a in arms]) if budget.unit == "cost" else np.ones(len(arms))
     first = float(each * costs.sum())
@@ -321,14 +321,14 @@ def _plan(arms: list[Arm], budget: Budget, group: int, rounds: Literal["doubling
 
 
 class _Drawing:
-    """Makes the draws of rounds, here or in an executor."""
+    """Callable that makes the draws of a round, in this process or in an executor."""
 
     def __init__(self, arms, cost, rng, executor, bar: ProgressReport, unit):
         self._arms, self._cost, self._rng, self._executor = arms, cost, rng, executor
         self._bar, self._unit = bar, unit
 
     def __call__(self, decided: Round, found: list[list[Sample]]) -> None:
-        """Draw what was decided; append to `found`, a list per arm, as results come in."""
+        """Make the draws of a round; append the samples to `found`, a list per arm, as they arrive."""
         jobs = [
             (k, size)
             for k, arm in enumerate(self._arms)
@@ -347,7 +347,7 @@ class _Drawing:
 
 
 def _draw(job: tuple[Arm, int, np.random.Generator, Cost]) -> Sample | ArmError:
-    """One job; an error of the arm is a result, so that what preceded it survives the journey."""
+    """Run one job; return an ArmError instead of raising it, because it carries the draws before it."""
     try:
         return draw(*job)
     except ArmError as error:
@@ -355,7 +355,7 @@ def _draw(job: tuple[Arm, int, np.random.Generator, Cost]) -> Sample | ArmError:
 
 
 def _job_sizes(n: int, arm: Arm) -> list[int]:
-    """Cut n draws into jobs, the same however many workers there are."""
+    """Split n draws into jobs, independently of the number of workers."""
     if n == 0:
         return []
     least = arm.draws_per_job or (256 if arm.batched else 1)
@@ -364,7 +364,7 @@ def _job_sizes(n: int, arm: Arm) -> list[int]:
 
 
 def _run_rounds(run: Combination, history: History, drawing: _Drawing, rng, budget) -> None:
-    """All rounds; with a target until a last one can certify it."""
+    """Run all rounds; with a target, until a last one can certify it."""
     while (decided := run.next_round(rng)) is not None:
         _draw_round(run, history, drawing, decided)
         if budget.target is not None:
@@ -379,7 +379,7 @@ def _run_rounds(run: Combination, history: History, drawing: _Drawing, rng, budg
 
 
 def _all_zero(run: Combination) -> bool:
-    """Whether no arm has shown a positive value in so many draws that none is to be expected."""
+    """Whether no arm has returned a positive value in so many draws that none is to be expected."""
     return run.scale == "log" and all(
         r.offset == -math.inf and r.n + r.failed >= _ALL_ZERO for r in run.records
     )
@@ -400,7 +400,7 @@ def _draw_round(run: Combination, history: History, drawing: _Drawing, decided: 
 
 
 def _certifying_counts(run: Combination, budget: Budget) -> np.ndarray | None:
-    """Draws of the round that reaches the target error, once that is known well enough."""
+    """Return the draws of the round that reaches the target error; None while that is too uncertain."""
     assert budget.target is not None
     variances = run.variances()
     costs = np.array([r.cost if budget.unit == "cost" else 1.0 for r in run.records])
@@ -408,11 +408,11 @@ def _certifying_counts(run: Combination, budget: Budget) -> np.ndarray | None:
     best = int(np.argmin(price))
     if not math.isfinite(price[best]):
         return None
-    # Variances are known to about sqrt(2 / n); the certifying round must not fall short by that.
+    # Variances have a relative error of about sqrt(2 / n), which the certifying round must allow for.
     n_best = run.records[best].n
     margin = 1.0 + 2.0 * math.sqrt(2.0 / n_best)
     wanted = max(2, math.ceil(margin * float(variances[best]) / budget.target**2))
-    # Where few draws would do, those that told so outnumber them: some more make it worth the trouble.
+    # If few draws suffice, exploration has used many more; a larger certifying round then costs little.
     wanted = max(wanted, math.ceil(_CERTIFYING * n_best))
     left = budget.total - (
         run.spent if budget.unit == "cost" else sum(r.n + r.failed for r in run.records)

@@ -1,4 +1,4 @@
-"""Combine unbiased estimators of one quantity, and learn while drawing which to draw from."""
+"""Combine unbiased estimators of one quantity, learning from the draws which to use."""
 
 from __future__ import annotations
 
@@ -41,87 +41,87 @@ def combine_estimators(
 ) -> xr.DataTree:
     r"""Estimate the common mean of several unbiased estimators, drawing mostly from the best.
 
-    Use it where several Monte Carlo estimators of one number are at hand, importance samplers with
-    different proposals for example, and nobody knows which has the smallest variance for its cost. The
-    draws are made in rounds that double; a bandit decides from earlier rounds how many draws each
-    estimator gets in the next. With ``weights="predictable"`` the estimate
+    Use it for several Monte Carlo estimators of one number, for example importance samplers with different
+    proposals, if it is not known which has the smallest variance for its cost. The draws are made in rounds that
+    double; a bandit decides from earlier rounds how many draws each estimator gets in the next. With
+    ``weights="predictable"`` the estimate is
 
     .. math::
         \hat\mu = \sum_r \lambda_r \sum_k v_{kr} \bar X_{kr}, \qquad \sum_r \lambda_r = 1,
 
-    has weights :math:`\lambda_r, v_{kr}` and numbers of draws that are functions of rounds before r
-    only, and so is exactly unbiased for any policy. The first round only informs
-    (:math:`\lambda_0 = 0`) unless it draws from one estimator alone.
+    where the numbers of draws depend only on earlier rounds. Each round is weighted in two halves; the weights
+    :math:`\lambda_r, v_{kr}` of a half depend only on earlier rounds and on the other half. The estimate is
+    therefore exactly unbiased for any policy. The first round has no weight (:math:`\lambda_0 = 0`) unless it draws
+    from one estimator alone.
 
     Parameters
     ----------
     arms : mapping of names to estimators, or sequence of estimators
         K estimators with the same mean. An estimator is a callable ``rng -> value``, or an object with
-        ``sample(n, rng)`` that returns n values, or ``(values, costs)``, or ``(values, costs,
-        controls)``. Attributes it may have: ``scale``, "natural" (default) or "log" if values are
-        logarithms of positive estimates, -inf for zero; ``cost`` of one draw if it is known before it
-        is made; ``control_means`` (q,), the exact means of the controls.
+        ``sample(n, rng)`` that returns n values, or ``(values, costs)``, or ``(values, costs, controls)``. Optional
+        attributes: ``scale``, "natural" (default) or "log" if values are logarithms of positive estimates, -inf for
+        zero; ``cost`` of one draw if it is known in advance; ``control_means`` (q,), the exact means of the
+        controls.
     policy : str, Policy or class, default "lcb"
-        Who is drawn from. "lcb": a lower confidence bound on log cost + log variance. The policies of
+        Policy that allocates the draws. "lcb": a lower confidence bound on log cost + log variance. The policies of
         the papers, "ucb1", "ucbv", "klucb", "moss", "thompson", "top_two", "eucbv" and others of
-        :mod:`amc_pymc.bandits`, are paid by `payoff`.
+        :mod:`amc_pymc.bandits`, receive `payoff` as rewards.
     draws : int, optional
-        Number of draws in all.
+        Total number of draws.
     max_cost : float, optional
-        Budget in units of `cost`. If a draw's cost is known before it is made, it is not exceeded;
-        else rounds are planned by mean costs so far and always finished.
+        Budget in units of `cost`. It is not exceeded if costs of draws are known in advance; otherwise rounds are
+        planned by mean costs so far and always finished.
     target_mcse : float, optional
-        Error at which to stop: of the mean, on the log scale of the logarithm of the mean. Rounds are
-        drawn until it can be said how many draws the error takes; these are then made in one last,
-        certifying round, which alone enters the predictable estimate. One of `draws`, `max_cost` and
-        `target_mcse` is needed; a target can be combined with a budget.
+        Standard error at which to stop: of the mean or, on the log scale, of its logarithm. Rounds are drawn until
+        it is known how many draws the target needs; these are made in one last, certifying round, which alone
+        enters the predictable estimate. One of `draws`, `max_cost` and `target_mcse` is needed; a target can be
+        combined with a budget.
     cost : "count", "cpu" or callable, default "count"
-        "count": what the estimator says, else its ``cost``, else one per draw. "cpu": seconds of CPU
-        time of the drawing thread; then a seed does not reproduce a run. A callable is given each value
-        and returns its cost.
+        "count": costs that the estimator returns, else its ``cost``, else one per draw. "cpu": CPU seconds of the
+        drawing thread; a seed then does not reproduce the run. A callable maps each value to its cost.
     weights : {"predictable", "inverse_variance", "uniform"}
-        Which of the three estimates is the headline; all are computed. "inverse_variance" weights all
-        draws by estimated variances: most precise, slightly biased for skewed values. "uniform" is the
-        plain average of the papers.
+        Which of the three estimates is the main one; all are computed. "inverse_variance" weights all draws by
+        estimated variances: most precise, but slightly biased for skewed values. "uniform" is the plain average
+        used in the papers.
     payoff : {"auto", "squared", "paired", "triple"}
-        What policies of the papers are paid: minus the squared value, which suits equal costs; minus
-        the mean cost times half the squared difference of two draws; the same of three draws, for costs
-        that depend on values. "auto" is "squared" if `draws` are counted and no estimator has a known
-        cost but one, else "paired".
+        Rewards for policies of the papers: minus the squared value, for equal costs; minus the mean cost times half
+        the squared difference of two draws; or the same for three draws, for costs that depend on values. "auto" is
+        "squared" if `draws` are counted and no estimator has a known cost other than one, else "paired".
     rounds : "doubling" or int, default "doubling"
-        An integer is the number of draws of each round after the first; 1 decides after each draw, as
-        the papers do.
+        An integer is the number of draws of each round after the first; 1 decides after each draw, as in the
+        papers.
     random_seed : int, sequence of int, SeedSequence, Generator or None
-        Reproduces the run, with and without `executor`, unless costs are timed.
+        A seed reproduces the run, with and without `executor`, unless costs are timed.
     executor : concurrent.futures.Executor, optional
-        Where draws are made: processes, threads, Dask, MPI.
+        Executor of the draws: processes, threads, Dask, MPI.
     progressbar : bool, default True
 
     Returns
     -------
     xarray.DataTree
         ``estimate`` (dimension ``weights``): ``mean``, ``mcse``, and on the log scale ``log_mean``,
-        ``log_mean_mcse``. ``arms`` (dimension ``arm``): draws, failures, mean, its error, sd of a value (on the
-        log scale of its logarithm), cost, share of the weight, and how far its mean is from the others'. ``rounds`` (``round``, ``arm``): draws and
-        weights as decided, the estimates after each round. ``pulls`` (``pull``, in the order they were
-        begun): arm, value, cost, round, whether it failed, plain running mean. Attributes of the root:
-        ``unbiased`` says in words what holds, ``stopped`` why it ended early, if it did, ``flags`` what is doubtful
-        about the result, and ``flag_names`` the names of these flags, both separated by "; ".
+        ``log_mean_mcse``. ``arms`` (dimension ``arm``): draws, failures, mean and its standard error, sd of a value
+        (on the log scale of its logarithm), cost, share of the weight, and the difference between its mean and that
+        of the others in standard errors. ``rounds`` (``round``, ``arm``): numbers of draws and weights, and the
+        estimates after each round. ``pulls`` (``pull``, in the order in which they were started): arm, value, cost,
+        round, whether it failed, plain running mean. Attributes of the root: ``unbiased`` states which estimates
+        are unbiased, ``stopped`` why the run ended early, if it did, ``flags`` lists doubts about the result, and
+        ``flag_names`` their names, both separated by "; ".
 
     Raises
     ------
     ValueError, TypeError
-        Before any draw, for arguments that cannot be used.
+        Before any draw, for invalid arguments.
     ArmError
-        If an estimator fails before the first round is complete. Later, what there is is returned with
-        a flag that names the arm and the draw. An estimator may raise :class:`FailedPull` for a draw
-        that failed independently of its value; it is counted and left out.
+        If an estimator fails before the first round is complete. Later, the results so far are returned with a flag
+        that names the arm and the draw. An estimator may raise :class:`FailedPull` for a draw that failed
+        independently of its value; it is counted and left out.
 
     Warns
     -----
     UserWarning
-        For every flag: an estimator that failed or a run that was interrupted after the first round, estimators
-        that disagree, heavy tails, an error that was not reached.
+        For every flag: an estimator failed or the run was interrupted after the first round, estimators disagree,
+        tails are heavy, or the target error was not reached.
 
     References
     ----------

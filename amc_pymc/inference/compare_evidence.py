@@ -1,4 +1,4 @@
-"""Models compared by their evidence."""
+"""Compare models by their evidence."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from amc_pymc.logweights import summarise_log_weights
 
 __all__ = ["compare_evidence"]
 
-#: Fewer chains than this say little about the error of their mean.
+#: Number of chains below which the standard error of their mean is flagged.
 _FEW_CHAINS = 4
-#: Standard error of a log evidence, in nats, above which first-order errors are rough.
+#: Standard error of a log evidence, in nats, above which the delta method is inaccurate.
 _ROUGH = 1.0
 
 
@@ -27,17 +27,17 @@ def compare_evidence(
     *,
     prior_probs: Mapping[str, float] | Sequence[float] | None = None,
 ) -> pd.DataFrame:
-    r"""Compare models by their evidence: Bayes factors and posterior probabilities with their errors.
+    r"""Compare models by Bayes factors and posterior probabilities, with their standard errors.
 
     Parameters
     ----------
     compare_dict : mapping of {str : DataTree or (float, float)}
-        Of each model what :func:`amc_pymc.sample_ais`, :func:`amc_pymc.estimate_evidence` or
-        :func:`pymc.sample_smc` returned, or its natural log evidence and the standard error of that
-        (nan if unknown). The estimates must be independent of each other.
+        For each model the result of :func:`amc_pymc.sample_ais`, :func:`amc_pymc.estimate_evidence` or
+        :func:`pymc.sample_smc`, or a pair of its natural log evidence and the standard error (nan if unknown). The
+        estimates must be independent of each other.
     prior_probs : mapping of {str : float} or sequence of float, optional
-        Prior probabilities of the models, by name or in the order of `compare_dict`. They must be
-        positive and need not sum to one. Uniform by default.
+        Prior probabilities of the models, by name or in the order of `compare_dict`. They must be positive and need
+        not sum to one. Uniform by default.
 
     Returns
     -------
@@ -50,45 +50,43 @@ def compare_evidence(
         * log_bf : :math:`\log Z_k - \log Z_\text{best}`, the log Bayes factor against the first row.
         * log_bf_mcse : :math:`(s_k^2 + s_\text{best}^2)^{1/2}`, 0 in the first row.
         * prob : posterior probability :math:`p_k \propto \pi_k Z_k`, with prior probabilities
-          :math:`\pi_k`. Unless these are uniform, another row than the first can have the largest.
-        * prob_mcse : Monte Carlo standard error of it.
-        * flags : what to know before believing the row, separated by "; ".
+          :math:`\pi_k`. Unless these are uniform, a row other than the first can have the largest.
+        * prob_mcse : Monte Carlo standard error of prob.
+        * flags : warnings about the row, separated by "; ".
 
     Raises
     ------
     TypeError, ValueError
-        If there are no models, something is neither a result nor a pair of numbers, a group is
-        missing, a log evidence is not finite, or `prior_probs` do not match.
+        If there are no models, a value is neither a result nor a pair of numbers, a group is missing, a log
+        evidence is not finite, or `prior_probs` do not match.
 
     Warns
     -----
     UserWarning
-        If two models were given different observed data: their evidences cannot be compared. Only the
-        values are looked at, not names or order, and only of results with a group ``observed_data``. If the same
-        result stands under two names: it is compared with itself.
+        If two models have different observed data, because their evidences then cannot be compared. Only sorted
+        values are checked, not names, and only for results with a group ``observed_data``. Also if the same result
+        is given under two names.
 
     Notes
     -----
-    The errors of the probabilities are those of the delta method,
+    The standard errors of the probabilities are computed by the delta method,
 
     .. math:: \operatorname{se}(p_i)^2 = \sum_j \Bigl(\frac{\partial p_i}{\partial \log Z_j} s_j\Bigr)^2,
         \qquad \frac{\partial p_i}{\partial \log Z_j} = p_i (\delta_{ij} - p_j).
 
-    To simulate log evidences around their estimates instead would give the same to first order, and
-    add noise of its own. The two differ once errors of log evidences are no longer small compared with
-    one; but such errors are those of heavy-tailed weights, of which neither the size nor the normal
-    distribution that a simulation needs can be trusted. These rows are flagged.
+    Simulating log evidences around their estimates would give the same to first order and add noise. The two
+    methods differ if standard errors of log evidences are not small compared with one. Such errors come from
+    heavy-tailed weights, for which neither the standard error nor the normal distribution that a simulation needs
+    can be trusted. These rows are flagged.
 
-    Of :func:`pymc.sample_smc` the evidence is the mean over chains (not of their logarithms), and the
-    error comes from the spread between chains: with few chains it is rough, and with one unknown.
-    Tempering that misses a mode misses it in all chains, and no spread between chains shows that.
+    For :func:`pymc.sample_smc` the evidence is the mean over chains (not of their logarithms), and the standard
+    error comes from the spread between chains: it is rough for few chains and unknown for one. If tempering misses
+    a mode in all chains, the spread between chains does not show it.
 
-    A row is flagged as not separated from the best if the log Bayes factor is within two standard
-    errors of zero.
+    A row is flagged as not separated from the best if the log Bayes factor is within two standard errors of zero.
 
-    The picture for predictive accuracies, :func:`arviz_plots.plot_compare`, draws the table if its
-    columns carry the names that it knows, either for differences from the best (with bars of one
-    standard error)::
+    :func:`arviz_plots.plot_compare`, made for predictive accuracies, can plot the table if the columns are renamed,
+    either for differences from the best (with bars of one standard error)::
 
         names = {"log_bf": "elpd_diff", "log_bf_mcse": "dse"}
         az.plot_compare(table.rename(columns=names), visuals={"labels": False})
@@ -100,11 +98,11 @@ def compare_evidence(
             table.rename(columns=names), relative_scale=False, visuals={"labels": False}
         )
 
-    ``"labels": False`` leaves out the name of the axis, which would be ELPD.
+    ``"labels": False`` hides the axis label, which would be ELPD.
 
     See Also
     --------
-    amc_pymc.plot_evidence : the picture of this table.
+    amc_pymc.plot_evidence : plot of this table.
 
     Examples
     --------
@@ -168,7 +166,7 @@ class _Evidence(NamedTuple):
 
 
 def _read(name: str, result: xr.DataTree | tuple[float, float]) -> _Evidence:
-    """What a result says, checked."""
+    """Return the evidence, flags and data of a result after checking them."""
     flags: list[str] = []
     observed = None
     if isinstance(result, xr.DataTree):
@@ -210,7 +208,7 @@ def _of_pair(name: str, result: object) -> tuple[float, float]:
 
 
 def _of_group(name: str, dt: xr.DataTree) -> tuple[float, float, str]:
-    """Log evidence, its error and the flags in the group ``evidence``."""
+    """Return log evidence, standard error and flags from the group ``evidence``."""
     group = dt["evidence"].to_dataset()
     values = []
     for variable in ("log_evidence", "log_evidence_mcse"):
@@ -226,7 +224,7 @@ def _of_group(name: str, dt: xr.DataTree) -> tuple[float, float, str]:
 
 
 def _of_smc(name: str, dt: xr.DataTree) -> tuple[float, float, list[str]]:
-    """Log of the mean evidence over the chains of pymc.sample_smc."""
+    """Return the log of the mean evidence over the chains of pymc.sample_smc, its standard error and flags."""
     stats = dt.children.get("sample_stats")
     if stats is None or "log_marginal_likelihood" not in stats.data_vars:
         raise ValueError(
@@ -256,10 +254,10 @@ def _of_smc(name: str, dt: xr.DataTree) -> tuple[float, float, list[str]]:
 
 
 def _stages(dt: xr.DataTree) -> list[np.ndarray]:
-    """Log marginal likelihoods of the stages of each chain; only the last stage has a finite one.
+    """Return the log marginal likelihoods of the stages of each chain; only the last stage has a finite one.
 
-    PyMC stores several chains as rows of one array, or as lists if their numbers of stages differ. Of
-    one chain alone it stores the stages where the chains should be.
+    PyMC stores several chains as rows of one array, or as lists if their numbers of stages differ. For a single
+    chain it stores the stages in place of the chains.
     """
     values = np.atleast_1d(dt["sample_stats"].to_dataset()["log_marginal_likelihood"].values)
     if values.ndim > 1 or any(np.ndim(v) for v in values):
@@ -271,7 +269,7 @@ def _stages(dt: xr.DataTree) -> list[np.ndarray]:
 def _prior_probs(
     prior_probs: Mapping[str, float] | Sequence[float] | None, names: list[str]
 ) -> dict[str, float]:
-    """Prior probability of each model."""
+    """Return the prior probability of each model."""
     if prior_probs is None:
         return dict.fromkeys(names, 1.0 / len(names))
     if isinstance(prior_probs, pd.Series):
@@ -296,20 +294,20 @@ def _prior_probs(
 
 
 def _probabilities(log_weights: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Normalised exp(log_weights) (K,), and their standard errors by the delta method."""
+    """Return normalised exp(log_weights) (K,) and their standard errors by the delta method."""
     p = np.exp(log_weights - log_weights.max())
     p /= p.sum()
     slopes = -np.outer(p, p)
-    # 1 - p as the sum of the others, which does not cancel.
+    # 1 - p is computed as the sum of the others to avoid cancellation.
     others = (~np.eye(p.size, dtype=bool)) @ p
     np.fill_diagonal(slopes, p * others)
-    # Where an evidence has no influence, it does not matter that its error is unknown.
+    # An unknown error of an evidence without influence must not make the result nan.
     parts = np.where(slopes == 0.0, 0.0, slopes * errors)
     return p, np.sqrt(np.sum(parts**2, axis=1))
 
 
 def _observed(dt: xr.DataTree) -> np.ndarray | None:
-    """All observed values of a result, sorted; None if it does not say."""
+    """Return all observed values of a result, sorted; None if they are missing or not numeric."""
     if "observed_data" not in dt.children:
         return None
     arrays = [v.values.ravel() for v in dt["observed_data"].to_dataset().data_vars.values()]
@@ -322,7 +320,7 @@ def _observed(dt: xr.DataTree) -> np.ndarray | None:
 def _check_twice(
     results: Mapping[str, object], names: list[str], flags: dict[str, list[str]]
 ) -> None:
-    """Warn of results that stand under two names, and flag them."""
+    """Warn about results that appear under two names, and flag them."""
     for i, name in enumerate(names):
         first = next((n for n in names[:i] if results[n] is results[name]), None)
         if first is None or not isinstance(results[name], xr.DataTree):
@@ -337,7 +335,7 @@ def _check_twice(
 
 
 def _check_data(observed: Mapping[str, np.ndarray | None], flags: dict[str, list[str]]) -> None:
-    """Warn of models with other data than the best of those that tell theirs, and flag them."""
+    """Warn about models whose data differ from those of the best model with known data, and flag them."""
     known = {name: values for name, values in observed.items() if values is not None}
     if len(known) < 2:
         return

@@ -1,4 +1,4 @@
-"""Model evidence to a wanted error, by a bandit over estimators."""
+"""Estimate the model evidence to a given standard error, with a bandit over estimators."""
 
 from __future__ import annotations
 
@@ -56,133 +56,133 @@ def estimate_evidence(
     executor: Executor | None = None,
     progressbar: bool = True,
 ) -> xr.DataTree:
-    r"""Estimate the logarithm of the evidence of a model to a wanted error.
+    r"""Estimate the log evidence of a model to a given standard error.
 
-    A pilot run finds the posterior, its modes and a mixture of Student t distributions close to it. From these
-    a portfolio of unbiased estimators of :math:`Z = \int p(x) L(x) dx` is made: importance sampling from the
-    mixture with a tenth of the prior, plain and at randomised quasi-Monte Carlo points; annealed importance sampling and
-    sequential Monte Carlo from the prior and from the mixture. A bandit learns which reaches the error at
-    the least cost (:func:`combine_estimators`); the last, certifying round has a size fixed before it
-    begins, so that its estimate of Z is exactly unbiased.
+    A pilot run finds the posterior, its modes and a mixture of Student t distributions close to it. From these it
+    makes a portfolio of unbiased estimators of :math:`Z = \int p(x) L(x) dx`: importance sampling from the mixture
+    with a 10 % share of the prior, with plain and with randomised quasi-Monte Carlo points; annealed importance
+    sampling and sequential Monte Carlo, from the prior and from the mixture. A bandit learns which estimator
+    reaches the error at the lowest cost (:func:`combine_estimators`). The size of the last, certifying round is
+    fixed before it starts, so its estimate of Z is exactly unbiased.
 
-    Where no mixture is close to the posterior, and in more than 40 dimensions where Laplace's approximation is not, own chains of
-    Hamiltonian Monte Carlo and a bridge, as with `idata`, give the answer: if the chains agree and the climb from the prior does not
-    find more. Otherwise, in up to 40 dimensions, the estimators that start at the prior do. The answer of a bridge is consistent, not
-    unbiased.
+    If no mixture is close to the posterior, and in more than 40 dimensions if Laplace's approximation is not, the
+    run uses Hamiltonian Monte Carlo chains of its own and a bridge, as with `idata`, provided that the chains agree
+    and the pilot run does not find more evidence. Otherwise, in up to 40 dimensions, it uses the estimators that
+    start at the prior. The bridge estimate is consistent, not unbiased.
 
-    With `idata`, draws from the posterior that you have, there is neither a pilot run nor a bandit: a
-    Gaussian q is fitted to one half of the draws and bridged with the other half, and the other way round. The bridge
-    of least error (Meng & Wong 1996) solves
+    With `idata`, posterior draws that you already have, there is neither a pilot run nor a bandit. A Gaussian q is
+    fitted to each half of the draws and bridged with the other half. The bridge with the smallest error (Meng &
+    Wong 1996) solves
 
     .. math::
         \hat Z = \frac{\operatorname{mean}_{x \sim q}\, e^{l(x)} / (s_p e^{l(x)} + s_q \hat Z)}
                       {\operatorname{mean}_{x \sim p}\, 1 / (s_p e^{l(x)} + s_q \hat Z)},
         \qquad l(x) = \log \frac{p(x) L(x)}{q(x)},
 
-    with the shares s of effective draws from posterior and Gaussian. If its error is too large, draws of both ends are
-    annealed along :math:`q^{1-\beta} (p L)^\beta` in T = 2, 4, ..., 512 steps, upwards and downwards; l is then the
-    sum of the log-weights along the way, and the same equation holds (Bennett 1976; Crooks 2000). The error
-    counts the autocorrelation of the draws (Frühwirth-Schnatter 2004). The answer is consistent, not unbiased, and knows only the
-    modes that the draws know: leave `idata` out to search for others.
+    with the shares s of effective draws from posterior and Gaussian. If its error is too large, draws from both
+    ends are annealed along :math:`q^{1-\beta} (p L)^\beta` in T = 2, 4, ..., 512 steps, in both directions; l is
+    then the sum of the log-weights along the path, and the same equation holds (Bennett 1976; Crooks 2000). The
+    error accounts for the autocorrelation of the draws (Frühwirth-Schnatter 2004). The estimate is consistent, not
+    unbiased, and covers only modes that the draws have visited. To search for others, leave out `idata`.
 
-    Local effects u_g of groups g (a value for each school, customer, item) are integrated out where they are many:
-    x then holds the population parameters only, and the likelihood is
+    Local effects u_g of groups g (one value for each school, customer or item) are integrated out if there are
+    many. Then x holds only the population parameters, and the likelihood is
 
     .. math::
         L(x) = \prod_g \int p(u_g | x) \prod_{i \in g} p(y_i | x, u_g)\, du_g.
 
-    The integrals are adaptive Gauss-Hermite quadratures (Pinheiro & Bates 1995), exact for Gaussian effects and rows; discrete effects are
-    summed over their states. Enough nodes are taken for a twentieth of `target_mcse` at posterior points, checked by a rule
-    of many more nodes that also finds several peaks and long tails. What is left of the error is reported.
+    The integrals are computed by adaptive Gauss-Hermite quadrature (Pinheiro & Bates 1995), which is exact for
+    Gaussian effects and rows; discrete effects are summed over their states. The number of nodes is chosen for an
+    error of a twentieth of `target_mcse` at posterior points and checked by a rule with many more nodes, which also
+    finds multiple peaks and long tails. The remaining error is reported.
 
     Parameters
     ----------
     model : pm.Model, optional
-        Default: that of the context. A ``pm.Potential`` counts as likelihood.
+        Default: the model in the context. A ``pm.Potential`` counts as likelihood.
     idata : DataTree, optional
-        Draws of all free variables of the model in a group ``posterior``, from :func:`pymc.sample` with any
-        sampler or from elsewhere, at least 100, in chains and in order. Free variables must be continuous. Draws are transformed as
-        the model says, or taken from a group ``unconstrained_posterior``. A log density that PyMC or nutpie stored in
+        At least 100 draws of all free variables in a group ``posterior``, from :func:`pymc.sample` or another
+        sampler, in chains and in order. Free variables must be continuous. Draws are transformed as in the model,
+        or taken from a group ``unconstrained_posterior``. A log density stored by PyMC or nutpie in
         ``sample_stats`` is compared with that of the model.
     marginalize : "auto" or None or a variable or sequence of variables
-        Local effects to integrate out, by name or as variables of one grouping factor; at most three a group. Each row
-        must read one group's entry, found by an index in the data, or have an entry of its own; the prior must be
-        a product over groups, and nothing else may depend on the effects. "auto" takes the factor with the most
-        effects, if they are 20 or more and can be integrated out, and says so in the log (at the level INFO). None
-        leaves all as they are. With `idata`, draws of these effects are not needed.
+        Local effects to integrate out: variables of one grouping factor or their names, at most three per group.
+        Each row must read the effects of one group, selected by an index in the data, or have an effect of its own.
+        The prior must be a product over groups, and nothing else may depend on the effects. "auto" takes the factor
+        with the most effects, if there are at least 20 and they can be integrated out, and logs the choice at level
+        INFO. None integrates out nothing. With `idata`, draws of these effects are not needed.
     target_mcse : float or None, default 0.05
         Standard error of log Z to stop at, in nats. None spends `max_cost`.
     max_cost : float, optional
-        Most that may be spent on the evidence, in units of `cost`; the pilot run included, unless `cost` is a callable, and
-        posterior draws left out. With `idata` the bridge without annealing is always computed.
+        Maximum cost of the evidence, in units of `cost`. It includes the pilot run, unless `cost` is a callable,
+        and excludes posterior draws. With `idata` the bridge without annealing is always computed.
     arms : "default", sequence or mapping
-        Estimators: names, of "importance_rqmc", "importance", "ais_reference", "smc_reference", "smc",
-        "ais_400", "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and
-        ``sample(n, rng)`` (as for :func:`combine_estimators`). "default" is all of the named ones
-        that the pilot run does not show to be hopeless, or chains and a bridge.
+        Estimators: names from "importance_rqmc", "importance", "ais_reference", "smc_reference", "smc", "ais_400",
+        "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and ``sample(n, rng)`` (as for
+        :func:`combine_estimators`). "default" is all named estimators that look promising after the pilot run, or
+        chains and a bridge.
     policy : str, Policy or class, default "lcb"
         As for :func:`combine_estimators`.
     cost : "count", "cpu" or callable, default "count"
-        "count": evaluations of the model, a gradient counting for two; then a seed reproduces the run.
-        "cpu": seconds. With `idata` no callable.
+        "count": evaluations of the model, where a gradient counts as two; a seed then reproduces the run. "cpu":
+        CPU seconds. With `idata` it cannot be a callable.
     weights : {"predictable", "inverse_variance", "uniform"}
-        Which combined estimate is the headline.
+        Combined estimate that is reported as ``log_evidence``.
     kernel : {"hmc", "langevin", "random_walk", "slice"} or Kernel, default "hmc"
-        Moves of annealing estimators; discrete variables are moved by Metropolis. With `idata` they must
-        be reversible, which "slice" is not.
+        Transition kernel of annealing estimators. Discrete variables are updated by Metropolis. With `idata` it
+        must be reversible, which "slice" is not.
     draws, chains : int
-        Posterior draws per chain in the result. They take a part of the importance weights' accuracy,
-        not of the evidence's.
+        Posterior draws per chain, and chains, in the result. They do not affect the evidence.
     random_seed : int, sequence of int, SeedSequence, Generator or None
     executor : concurrent.futures.Executor, optional
-        Where draws of the estimators are made. This, `arms`, `policy`, `weights`, `draws` and `chains` are for runs
+        Executor of the estimators' draws. This, `arms`, `policy`, `weights`, `draws` and `chains` are for runs
         without `idata`.
     progressbar : bool, default True
 
     Returns
     -------
     xarray.DataTree
-        ``evidence``: ``log_evidence``, ``log_evidence_mcse``, 95 % interval, ``log_evidence_iv`` with its error (all
-        draws weighted by inverse variance: a second opinion), ``ess`` (draws of relative variance one that
-        would give the same error), ``pareto_k``, ``n_likelihood``, ``n_gradient`` (points evaluated in the whole run,
-        and those of them with gradients), ``n_nan``, ``cpu_seconds`` after ``compile_seconds``; attributes ``flags`` and ``flag_names``, separated
-        by "; ". ``evaluations``: the same counts by stage. ``arms``: every estimator's own ``log_evidence`` and error,
-        draws, cost, weight; those left out with the reason. ``estimate``, ``rounds``, ``pulls``: as from
-        :func:`combine_estimators`. ``posterior``: draws by sampling importance resampling, or particles of the pilot
-        run, copied and moved, where weights are too uneven (attributes ``source`` and ``n_distinct``, the number of different ones);
-        copies stand next to each other. ``sample_stats``: of these the log prior, the sum of log likelihoods and ``lp``.
-        ``observed_data``, ``constant_data``.
+        ``evidence``: ``log_evidence``, ``log_evidence_mcse``, a 95 % interval, ``log_evidence_iv`` with its error
+        (all draws weighted by inverse variance: a second opinion), ``ess`` (number of draws with relative variance
+        one that would give the same error), ``pareto_k``, ``n_likelihood`` (points evaluated in the whole run),
+        ``n_gradient`` (those evaluated with gradients), ``n_nan``, ``compile_seconds``, ``cpu_seconds`` after
+        compilation; attributes ``flags`` and ``flag_names``, separated by "; ". ``evaluations``: the same counts by
+        stage. ``arms``: ``log_evidence`` and error, draws, cost and weight of each estimator, and why others were
+        left out. ``estimate``, ``rounds``, ``pulls``: as from :func:`combine_estimators`. ``posterior``: draws by
+        sampling importance resampling or, if the weights are too uneven, copied and moved particles of the pilot
+        run (attributes ``source`` and ``n_distinct``, the number of distinct draws). Copies are adjacent.
+        ``sample_stats``: log prior, sum of log likelihoods and ``lp`` of these draws. ``observed_data``,
+        ``constant_data``.
 
-        Where effects are integrated out: ``quadrature_error``, what the quadrature adds to ``log_evidence`` in nats, and
-        the attributes ``marginalized`` and ``quadrature`` of ``evidence``. ``posterior`` has no draws of the
-        effects; :func:`recover_marginals` adds them.
+        If effects are integrated out: ``quadrature_error``, the error of ``log_evidence`` from the quadrature in
+        nats, and the attributes ``marginalized`` and ``quadrature`` of ``evidence``. ``posterior`` has no draws of
+        the effects; :func:`recover_marginals` adds them.
 
-        Where own chains and a bridge gave the answer, attribute ``method`` of ``evidence`` says so, there are no groups ``estimate``,
-        ``rounds`` and ``pulls``, ``log_evidence_iv`` is the same number again, and ``evidence`` has ``n_steps``, ``overlap``, ``bridge_ess``
-        and ``r_hat``, as with `idata`.
+        If the estimate comes from the run's own chains and a bridge: ``evidence`` has an attribute ``method`` and,
+        as with `idata`, ``n_steps``, ``overlap``, ``bridge_ess`` and ``r_hat``; ``log_evidence_iv`` repeats
+        ``log_evidence``, and there are no groups ``estimate``, ``rounds`` and ``pulls``.
 
-        With `idata`: ``evidence`` with ``n_steps`` (T), ``overlap`` of Gaussian and posterior (1 if they are the same),
-        ``bridge_ess`` (effective draws that carry the estimate), ``r_hat`` and ``ess_bulk`` of the worst unconstrained
-        coordinate and ``n_divergent`` in the place of the second opinion; ``arms``: the bridge and each
-        number of steps, of which the last is the answer, with ``log_evidence_half`` of the two halves; ``posterior``
-        and ``sample_stats``: those of `idata`.
+        With `idata`: instead of the second opinion, ``evidence`` has ``n_steps`` (T), ``overlap`` of Gaussian and
+        posterior (1 if they are equal), ``bridge_ess`` (effective draws behind the estimate), ``r_hat`` and
+        ``ess_bulk`` of the worst unconstrained coordinate and ``n_divergent``. ``arms``: the bridge and each number
+        of steps, the last of which is the estimate, with ``log_evidence_half`` of both halves. ``posterior`` and
+        ``sample_stats``: those of `idata`.
 
     Raises
     ------
     ValueError, TypeError
-        Before any work: for arguments that cannot be used, models without likelihood or with an improper
-        prior, variables in `marginalize` that cannot be integrated out, draws that are missing, not finite, of the wrong shape, outside of the support, too few, or of another
-        model by the log density stored with them.
+        Before any computation: for invalid arguments, models without likelihood or with an improper prior,
+        variables in `marginalize` that cannot be integrated out, and draws that are missing, not finite, of the
+        wrong shape, outside the support, too few, or of another model according to the stored log density.
 
     Warns
     -----
     UserWarning
-        For every flag: estimators that disagree, heavy tails, a target missed, evidence that the pilot run saw
-        and the estimate misses, a mode that only a last search found, nan where the posterior is, few different
-        posterior draws, an error of the quadrature over local effects above a tenth of `target_mcse`. With `idata`: chains
-        that disagree or have few
-        effective draws, divergences, copies of draws, halves that disagree, a Gaussian that hardly overlaps with the posterior,
-        draws that are not distributed as the model says, a target missed.
+        For every flag: estimators that disagree, heavy tails, a target missed, evidence found by the pilot run that
+        the estimate misses, a mode found only by a last search, nan where the posterior is, few distinct posterior
+        draws, a quadrature error above a tenth of `target_mcse`. With `idata`: chains that disagree or have few
+        effective draws, divergences, copies of draws, halves that disagree, a Gaussian that hardly overlaps with
+        the posterior, draws that do not follow the model's density, a target missed.
 
     References
     ----------
@@ -280,7 +280,7 @@ def _check(target, budget) -> None:
 
 
 def _check_with_idata(**given: tuple[Any, Any]) -> None:
-    """Arguments that say nothing where draws are given must have their defaults."""
+    """Raise a ValueError if an argument that does not apply to `idata` is not at its default."""
     for name, (value, default) in given.items():
         if value is not default and value != default:
             raise ValueError(
@@ -289,7 +289,7 @@ def _check_with_idata(**given: tuple[Any, Any]) -> None:
 
 
 def _named(arms: Any) -> tuple[list[str] | None, dict[str, Any]]:
-    """Names of arms to be made (None for the default ones) and arms that are brought along."""
+    """Return the names of the arms to make (None for the default ones) and the user's own arms."""
     if isinstance(arms, str):
         if arms == "default":
             return None, {}

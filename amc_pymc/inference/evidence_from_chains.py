@@ -1,4 +1,4 @@
-"""What own chains and their bridge say of the evidence."""
+"""Evidence from the run's own chains and a bridge."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from amc_pymc.inference.flags import Flag, flag
 
 __all__ = ["ChainsAnswer", "chains_answer", "covering_error", "unlike_chains"]
 
-#: What attributes say of the answer.
+#: Attributes that describe the estimate.
 _METHOD = "bridge between own Hamiltonian chains and a Gaussian"
 _UNBIASED = "no, but consistent as the chains become longer"
-#: Standard errors, and nats beside them, by which two estimates may differ.
+#: Standard errors, plus a margin in nats, by which two estimates may differ.
 _ERRORS, _NATS = 5.0, 0.1
 
 
 class ChainsAnswer(NamedTuple):
-    """An answer from chains and a bridge: groups of arms and draws, numbers, flags, attributes, draws (n, D)."""
+    """Estimate from chains and a bridge: groups of arms and draws, numbers, flags, attributes, draws (n, D)."""
 
     tree: xr.DataTree
     numbers: Evidence
@@ -47,7 +47,7 @@ def chains_answer(
     draws: int,
     chains: int,
 ) -> ChainsAnswer:
-    """The answer of chains and their bridge, with draws of the chains."""
+    """Return the estimate from chains and their bridge, with draws of the chains."""
     numbers, tree = _numbers(found), xr.DataTree()
     arms = stage_arms(found.stages)
     arms.attrs["left_out"] = "all others: no fitted mixture is close to the posterior"
@@ -63,21 +63,21 @@ def chains_answer(
 
 
 def covering_error(numbers: Evidence, pilot: Pilot, bridged: BridgedChains | None) -> float:
-    """Standard error whose 95 % interval reaches what a pilot run or chains have found, if that is clearly other."""
+    """Return a standard error whose 95 % interval covers clearly different results of pilot run and chains."""
     z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
     gap = missing_evidence(z, error, pilot) if math.isfinite(error) else 0.0
     return max(error, max(gap, _apart(numbers, bridged)) / 1.959964)
 
 
 def unlike_chains(numbers: Evidence, bridged: BridgedChains | None) -> list[Flag]:
-    """A flag if chains and their bridge tell an evidence that is clearly other."""
+    """Return a flag if chains and their bridge give a clearly different evidence."""
     if bridged is None or not _apart(numbers, bridged):
         return []
     return [flag("chains_find_other", other=bridged.log_z, error=bridged.mcse)]
 
 
 def _apart(numbers: Evidence, bridged: BridgedChains | None) -> float:
-    """Nats between an estimate and that of chains; 0 where errors explain it or chains are not believed."""
+    """Return the difference from the estimate of chains in nats; 0 if errors explain it or chains are unreliable."""
     z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
     if bridged is None or not bridged.believed:
         return 0.0
@@ -88,7 +88,7 @@ def _apart(numbers: Evidence, bridged: BridgedChains | None) -> float:
 
 
 def _numbers(found: BridgedChains) -> Evidence:
-    """Numbers of the group ``evidence``. There is one estimator, which is its own second opinion."""
+    """Return the numbers of the group ``evidence``. The only estimator is also the second opinion."""
     last = found.stages[-1]
     error = found.mcse if math.isfinite(last.log_z) else math.inf
     return Evidence(
@@ -108,7 +108,7 @@ def _numbers(found: BridgedChains) -> Evidence:
 def _flags(
     found: BridgedChains, pilot: Pilot, target: float | None, max_cost: float | None
 ) -> list[Flag]:
-    """What chains, bridge and pilot run say against the answer."""
+    """Return flags from chains, bridge and pilot run."""
     flags = []
     if not found.mixed:
         flags.append(flag("own_chains_disagree", r_hat=found.chains.r_hat))
@@ -119,7 +119,7 @@ def _flags(
 
 
 def _posterior(found: BridgedChains, n: int) -> PosteriorDraws:
-    """So many draws, evenly spaced, one chain after the other: a chain of the result holds whole ones."""
+    """Return n evenly spaced draws, one chain after the other."""
     every = found.chains.draws
     flat = every.reshape(-1, every.shape[2])
     x = flat[np.linspace(0, len(flat) - 1, n).round().astype(int)]

@@ -1,4 +1,4 @@
-"""Model evidence from posterior draws that users have, by a bridge."""
+"""Model evidence from the user's posterior draws, by a bridge."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from amc_pymc.rng import spawn_generators
 
 __all__ = ["bridge_flags", "budget_of", "evidence_from_draws", "stage_arms"]
 
-#: R-hat, effective draws of a chain, the most of them in all, and mean copies of a draw that are flagged.
+#: Limits for flags: R-hat, effective draws per chain and at most in total, and mean copies of a draw.
 _R_HAT, _FEW, _ENOUGH, _COPIES = 1.02, 100.0, 400.0, 1.5
-#: Share of draws lost to divergences from which a number is in doubt.
+#: Share of divergent transitions above which a flag is raised.
 _DIVERGENT = 0.001
 
 
@@ -64,7 +64,7 @@ def evidence_from_draws(
     random_seed,
     progressbar: bool,
 ) -> xr.DataTree:
-    """Do what :func:`amc_pymc.estimate_evidence` does when it is given draws."""
+    """Run :func:`amc_pymc.estimate_evidence` with given draws."""
     if isinstance(kernel, Slice):
         raise ValueError(
             "kernel='slice' is not reversible, and draws are annealed both ways: use 'hmc', 'langevin' or "
@@ -109,7 +109,7 @@ def evidence_from_draws(
 def budget_of(
     max_cost: float | None, cost: str, spent: Callable[[], float], begin: float
 ) -> Callable[[float], bool]:
-    """Whether a stage of some evaluations still fits in the budget."""
+    """Return a function that checks whether a stage of some evaluations fits in the budget."""
 
     def allowed(wanted: float) -> bool:
         if max_cost is None:
@@ -141,7 +141,7 @@ def _numbers(stages: list[Stage], health: Health) -> Evidence:
 
 
 def _draws_flags(health: Health, x: np.ndarray) -> list[Flag]:
-    """What is wrong with the draws, before they are bridged."""
+    """Return flags about the draws."""
     flags, n = [], x.shape[0] * x.shape[1]
     if not health.r_hat <= _R_HAT:
         flags.append(flag("chains_disagree", r_hat=health.r_hat))
@@ -157,7 +157,7 @@ def _draws_flags(health: Health, x: np.ndarray) -> list[Flag]:
 
 
 def bridge_flags(stages: list[Stage], target: float | None, max_cost: float | None) -> list[Flag]:
-    """What the bridge shows."""
+    """Return flags about the bridge."""
     last, flags = stages[-1], []
     if last.log_z == -math.inf:
         return [flag("no_overlap")]
@@ -191,7 +191,7 @@ def _tree(idata, posterior, model, numbers, flags, stages, kernel) -> xr.DataTre
     if "sample_stats" in idata.children:
         stats = idata["sample_stats"].to_dataset()
         ragged = [name for name, v in stats.data_vars.items() if v.dtype == object]
-        tree["sample_stats"] = xr.DataTree(stats.drop_vars(ragged))  # no file can hold them
+        tree["sample_stats"] = xr.DataTree(stats.drop_vars(ragged))  # cannot be saved to a file
     tree["arms"] = xr.DataTree(stage_arms(stages))
     tree["evidence"] = xr.DataTree(
         evidence_group(
@@ -210,7 +210,7 @@ def _tree(idata, posterior, model, numbers, flags, stages, kernel) -> xr.DataTre
 
 
 def stage_arms(stages: list[Stage]) -> xr.Dataset:
-    """The stages as arms, of which the last one makes up the estimate."""
+    """Return the stages as arms; the last one is the estimate."""
     names = ["bridge" if s.steps == 1 else f"annealed_{s.steps}" for s in stages]
     columns = {
         "log_evidence": [s.log_z for s in stages],

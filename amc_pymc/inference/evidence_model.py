@@ -1,4 +1,4 @@
-"""What evidence estimators take from a model and its user: densities, kernels, seeds."""
+"""Densities, kernels, seeds and evaluation counts for estimators of the evidence."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ __all__ = [
 ]
 
 _log = logging.getLogger("amc_pymc")
-#: Numbers this small, or as large as one over it, are close to the end of what doubles can hold; the
-#: share of draws there that is too many, and the prior draws it is compared with.
+#: Size below which (above one over which) numbers are near the limits of doubles, share of such draws
+#: that is flagged, and number of prior draws for comparison.
 _TINY, _EDGE, _CHECKED = 1e-250, 0.05, 1000
-#: What a pilot run spends on integrals over local effects, which are dear.
+#: Settings of a pilot run with integrals over local effects, which are expensive.
 _SPARING = PilotSettings(
     particles=128, moves=1, starts=8, most_searches=64, prior_scanned=1024, scanned=2048, checked=1024,
     second=1024, weighed_least=500,
@@ -59,7 +59,7 @@ _SPARING = PilotSettings(
 
 
 def context_model(model):
-    """The given model, or that of the context."""
+    """Return the given model, or that in the context."""
     from pymc.model.core import Model, modelcontext
 
     if isinstance(model, xr.DataTree):
@@ -74,10 +74,11 @@ def context_model(model):
 
 
 def compiled_particles(model, effects: LocalEffects | None = None) -> tuple[Densities, float]:
-    """Densities of a model, compiled, and the CPU seconds that took; the last few models are kept.
+    """Return compiled densities of a model and the CPU seconds used; the last few models are cached.
 
-    Local effects are integrated out, if some are given; the densities are then
-    :class:`amc_pymc.extract.marginal_particles.MarginalDensities`. Where that fails for effects that nobody asked for, they stay.
+    Given local effects are integrated out; the densities are then
+    :class:`amc_pymc.extract.marginal_particles.MarginalDensities`. If that fails for effects that the user did not
+    name, they are kept.
     """
     begin = time.process_time()
     variables = (model.value_vars, model.basic_RVs, model.potentials, model.deterministics)
@@ -114,7 +115,7 @@ def _extracted(model, effects: LocalEffects | None):
 
 
 class _Compiled(NamedTuple):
-    """Kept with its model, so that nothing else gets the ids of its variables."""
+    """Cached densities with their model, which keeps the ids of its variables from being reused."""
 
     model: Any
     densities: Densities
@@ -134,15 +135,15 @@ def explored(
     *,
     chains: bool = False,
 ) -> Pilot:
-    """A pilot run; in many dimensions a short one, where chains may give the answer.
+    """Make a pilot run, a short one in many dimensions if chains may give the estimate.
 
-    Integrals over local effects are dear, and leave posteriors that are close to normal: less is spent on the climb and on
-    searches.
+    Integrals over local effects are expensive and leave posteriors close to normal, so the climb and the searches
+    are then shorter.
 
     Raises
     ------
     ValueError
-        If the likelihood is zero wherever it was looked at, or unbounded.
+        If the likelihood is zero at all points evaluated, or unbounded.
     """
     dear = isinstance(densities, MarginalDensities)
     pilot = explore(
@@ -155,7 +156,7 @@ def explored(
 
 
 def particle_kernel(model, densities: Densities, kernel: str | Kernel) -> Kernel:
-    """A kernel that moves all coordinates, the discrete ones by Metropolis."""
+    """Return a kernel that moves all coordinates, the discrete ones by Metropolis."""
     continuous = make_kernel(kernel)
     if not densities.discrete.any():
         return continuous
@@ -184,14 +185,14 @@ def _states(model, variable, size: int) -> list:
     try:
         return element_states(model, variable)
     except ValueError:
-        return [None] * size  # without end, or too many to be drawn evenly
+        return [None] * size  # infinitely many, or too many to be drawn uniformly
 
 
 def running_off(model, densities: Densities, values: Mapping[str, np.ndarray]) -> list[Flag]:
-    """Flag continuous variables have draws (P, ...) where floating-point numbers end.
+    """Flag continuous variables with draws (P, ...) near the limits of floating-point numbers.
 
-    There a likelihood without bound, such as that of a scale that may be zero, stops growing, and an
-    infinite evidence looks finite. Priors that reach so far are taken for what they are.
+    There an unbounded likelihood, such as that of a scale that may be zero, stops growing, and an infinite evidence
+    looks finite. The share of prior draws near the limits is subtracted.
     """
     prior = densities.constrain(densities.draw_prior(_CHECKED, spawn_generators(0, 1)[0]))
     return [
@@ -204,13 +205,13 @@ def running_off(model, densities: Densities, values: Mapping[str, np.ndarray]) -
 
 
 def _at_the_end(values: np.ndarray) -> float:
-    """Share of draws (P, ...) with an element of which doubles hardly hold a smaller or larger one."""
+    """Return the share of draws (P, ...) with an element near the limits of floating-point numbers."""
     size = np.abs(values).reshape(len(values), -1)
     return float(((size < _TINY) | (size > 1.0 / _TINY)).any(axis=1).mean())
 
 
 def seed_words(random_seed: RandomSeed) -> list[int]:
-    """Four words from which everything else is spawned."""
+    """Return four words from which everything else is spawned."""
     return as_generator(random_seed).integers(2**32, size=4).tolist()
 
 
@@ -220,21 +221,22 @@ def _controller() -> ThreadpoolController:
 
 
 def one_blas_thread() -> AbstractContextManager:
-    """Keep BLAS to one thread: matrices are small, and more would wait for each other."""
+    """Limit BLAS to one thread: matrices are small, and more threads would wait for each other."""
     return _controller().limit(limits=1, user_api="blas")
 
 
 class Elsewhere:
-    """An executor whose jobs bring back, beside their results, what they evaluated where they ran.
+    """Executor whose jobs also return the evaluations that they made.
 
     Attributes
     ----------
     counts : array (3,)
-        Of jobs whose results were asked for, in the order of :class:`amc_pymc.extract.particles.Counts`.
+        Evaluations of jobs whose results were retrieved, in the order of
+        :class:`amc_pymc.extract.particles.Counts`.
     seen : Highest
-        The highest points that these jobs have evaluated.
+        Highest points that these jobs evaluated.
     seconds : float
-        CPU time of those that ran in other processes.
+        CPU time of jobs in other processes.
     """
 
     def __init__(self, executor: Executor, seen: Highest):
@@ -242,18 +244,18 @@ class Elsewhere:
         self.counts, self.seen, self.seconds = np.zeros(3, np.int64), seen, 0.0
 
     def submit(self, function: Callable, *args: Any) -> _Job:
-        """Hand on a job."""
+        """Submit a job."""
         return _Job(self._executor.submit(_measured, function, *args), self)
 
 
 class _Job:
-    """A job of :class:`Elsewhere`, with as much of a Future as is asked of it."""
+    """Job of :class:`Elsewhere`, with the methods of a Future that are used."""
 
     def __init__(self, future: Future, kept: Elsewhere):
         self._future, self._kept = future, kept
 
     def result(self) -> Any:
-        """What the job returned; to be asked for once."""
+        """Return the result of the job; may be called only once."""
         found, counts, seen, seconds, process = self._future.result()
         self._kept.counts += counts
         for x, terms in seen:
@@ -263,7 +265,7 @@ class _Job:
         return found
 
     def cancel(self) -> bool:
-        """Call it off, if it has not begun."""
+        """Cancel the job if it has not started."""
         return self._future.cancel()
 
 
@@ -275,12 +277,12 @@ def _measured(function: Callable, *args: Any) -> tuple[Any, np.ndarray, list, fl
 
 
 def cost_of(counts: np.ndarray) -> float:
-    """Evaluations of counts (3,), gradients counting for two."""
+    """Return the number of evaluations in counts (3,), where a gradient counts as two."""
     return float(counts[0] + GRADIENT_COST * counts[1])
 
 
 class Tally:
-    """Evaluations of the model by stage of a run: the one place where a run counts them.
+    """Number of model evaluations by stage of a run; the only place where a run counts them.
 
     Examples
     --------
@@ -297,7 +299,7 @@ class Tally:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count what this thread evaluates as that of a stage."""
+        """Count the evaluations of this thread as those of a stage."""
         with counted() as counts:
             try:
                 yield
@@ -305,25 +307,25 @@ class Tally:
                 self.add(name, counts)
 
     def add(self, name: str, counts: np.ndarray) -> None:
-        """Count some more as that of a stage."""
+        """Add counts to a stage."""
         self._stages[name] = self._stages.get(name, np.zeros(3, np.int64)) + counts
 
     def total(self) -> np.ndarray:
-        """Points without and with gradients, and points of density nan, (3,)."""
+        """Return the numbers of points without and with gradients and of nan densities, (3,)."""
         return sum(self._stages.values(), np.zeros(3, np.int64))
 
     @property
     def cost(self) -> float:
-        """Evaluations, gradients counting for two."""
+        """Number of evaluations, where a gradient counts as two."""
         return cost_of(self.total())
 
     def numbers(self) -> dict[str, int]:
-        """Totals as they are reported: ``n_likelihood`` counts points with gradients, too."""
+        """Return the totals as reported: ``n_likelihood`` includes points with gradients."""
         values, gradients, nan = self.total().tolist()
         return {"n_likelihood": values + gradients, "n_gradient": gradients, "n_nan": nan}
 
     def dataset(self) -> xr.Dataset:
-        """The group ``evaluations``: the same by stage."""
+        """Return the group ``evaluations``, the same counts by stage."""
         table = np.array([*self._stages.values()]).reshape(-1, 3)
         columns = {
             "n_likelihood": table[:, 0] + table[:, 1],

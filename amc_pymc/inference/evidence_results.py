@@ -33,15 +33,15 @@ __all__ = [
     "uncertain",
 ]
 
-#: Pareto shape of the largest weights above which a few of them carry the sum.
+#: Pareto shape of the largest weights above which a few of them dominate the sum.
 LARGEST_K = 0.7
-#: Standard errors, and nats beside them, by which estimates may differ before a flag is raised.
+#: Standard errors, plus a margin in nats, by which estimates may differ without a flag.
 _ERRORS, _NATS = 5.0, 0.1
-#: Relative variance that one step of a climb leaves.
+#: Relative variance of the weights in one step of a climb.
 _PER_STEP = 1.0 / 0.6 - 1.0
-#: Points of the fitted reference at which it is looked how many are nan.
+#: Number of draws from the fitted reference that estimate the share of nan densities.
 _LOOKED_AT = 4096
-#: Share of the posterior draws that must be different.
+#: Minimum share of distinct posterior draws.
 _DISTINCT = 0.5
 
 
@@ -50,7 +50,7 @@ class Evidence(dict):
 
 
 def from_log_weights(log_weights: np.ndarray) -> Evidence:
-    """Log evidence, its error, effective draws and Pareto k of independent weights."""
+    """Return log evidence, standard error, effective sample size and Pareto k of independent weights."""
     summary = summarise_log_weights(log_weights)
     return Evidence(
         log_evidence=summary.log_mean,
@@ -61,12 +61,12 @@ def from_log_weights(log_weights: np.ndarray) -> Evidence:
 
 
 def _reported_variance(found: LogWeights, log_weights: np.ndarray) -> float:
-    r"""Relative variance of weights to report errors with.
+    r"""Return the relative variance of weights that reported errors are based on.
 
-    Between the empirical one and, for few weights, the larger one of log-normal weights with the variance
-    s^2 of logarithms seen in proportion to the roots of the weights. Of log-normal weights that
-    is the variance of their logarithms; of others it leaves out how small the small ones are, which says
-    nothing of the large ones.
+    It lies between the empirical variance and, for few weights, the larger variance of log-normal weights, computed
+    from the variance s^2 of logarithms weighted by square roots of the weights. For log-normal weights that is the
+    variance of their logarithms; for others it ignores how small the small weights are, which says nothing about
+    the large ones.
     """
     if found.n < 2 or found.log_mean == -math.inf:
         return math.inf
@@ -81,7 +81,7 @@ def _reported_variance(found: LogWeights, log_weights: np.ndarray) -> float:
 
 
 def _kurtosis(log_weights: np.ndarray) -> float:
-    """Fourth central moment of weights over their squared variance; nan if they are all equal."""
+    """Return the fourth central moment of weights over their squared variance; nan if they are all equal."""
     w = np.exp(log_weights - log_weights.max())
     squares = (w - w.mean()) ** 2
     variance = float(squares.mean())
@@ -89,18 +89,18 @@ def _kurtosis(log_weights: np.ndarray) -> float:
 
 
 def pareto_k(log_weights: np.ndarray) -> float:
-    """Generalised Pareto shape of the largest weights; nan for fewer than 25, or if they are equal."""
+    """Return the generalised Pareto shape of the largest weights; nan for fewer than 25, or if they are equal."""
     logs = log_weights[log_weights > -np.inf]
     if logs.size < 25:
         return math.nan
     try:
         return float(np.squeeze(array_stats.psislw(-logs)[1]))
-    except ValueError:  # all in the tail are the same
+    except ValueError:  # all weights in the tail are equal
         return math.nan
 
 
 def evidence_group(numbers: Mapping[str, Any], flags: Sequence[Flag], **attrs: Any) -> xr.Dataset:
-    """The group ``evidence``: numbers with a 95 % interval, flags in an attribute."""
+    """Return the group ``evidence``: numbers with a 95 % interval, and flags as attributes."""
     z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
     known = math.isfinite(z) and math.isfinite(error)
     out = xr.Dataset(
@@ -115,7 +115,7 @@ def evidence_group(numbers: Mapping[str, Any], flags: Sequence[Flag], **attrs: A
 
 
 def uncertain(numbers: Evidence) -> list[Flag]:
-    """A flag if the error is so large that the number means little."""
+    """Return a flag if the error is so large that the estimate means little."""
     error = numbers["log_evidence_mcse"]
     if numbers["log_evidence"] == -math.inf or error < 1.0:
         return []
@@ -123,7 +123,7 @@ def uncertain(numbers: Evidence) -> list[Flag]:
 
 
 def disagreements(numbers: Evidence, pilot: Pilot) -> list[Flag]:
-    """What the pilot run found that the estimate does not show."""
+    """Return flags for evidence that the pilot run found and the estimate misses."""
     z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
     if not math.isfinite(z) or not math.isfinite(error):
         return []
@@ -140,7 +140,7 @@ def disagreements(numbers: Evidence, pilot: Pilot) -> list[Flag]:
 
 
 def missed_mode(numbers: Evidence, pilot: Pilot, log_mass: float) -> list[Flag]:
-    """A flag if modes beside the fitted mixture, of so much log evidence, are more than the error."""
+    """Return a flag if modes outside the fitted mixture, with log evidence `log_mass`, exceed the error."""
     z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
     adapted = pilot.adapted
     if adapted is None or adapted.ess <= 0.0 or log_mass == -math.inf:
@@ -161,14 +161,14 @@ def nan_flags(
     pilot: Pilot,
     rng: np.random.Generator,
 ) -> list[Flag]:
-    """A flag if the density is nan where the posterior is, and more often than the error allows for.
+    """Return a flag if the density is nan near the posterior, and more often than the error allows for.
 
-    Elsewhere it does not matter that such points count as impossible: a trajectory that ends at one is refused.
-    Where the posterior is, draws of the fitted proposal tell; without one, all points that were evaluated.
+    Elsewhere such points can be treated as impossible: a trajectory that ends at one is rejected. The share near
+    the posterior is estimated from draws of the fitted proposal or, without one, from all points evaluated.
     """
     if not counts["n_nan"]:
         return []
-    reference = pilot.reference or pilot.conditionals
+    reference = pilot.reference or pilot.discrete_proposal
     share = counts["n_nan"] / counts["n_likelihood"]
     if reference is not None:
         with counted() as there:
@@ -180,7 +180,7 @@ def nan_flags(
 
 
 def draws_group(model, values: dict[str, np.ndarray], *, n_chains: int) -> xr.Dataset:
-    """Draws (chains x draws, ...) as a dataset with the coords and dims of the model, if there is one."""
+    """Return draws (chains x draws, ...) as a dataset, with the coords and dims of the model if there is one."""
     from arviz_base import dict_to_dataset
     from pymc.backends.arviz import coords_and_dims_for_inferencedata
 
@@ -192,14 +192,14 @@ def draws_group(model, values: dict[str, np.ndarray], *, n_chains: int) -> xr.Da
         coords=coords,
         dims=dims,
         sample_dims=["chain", "draw"],
-        check_conventions=False,  # more chains than draws are what was asked for
+        check_conventions=False,  # there may be more chains than draws
     )
 
 
 def add_posterior(
     tree: xr.DataTree, model, densities: Densities, drawn: PosteriorDraws, n_chains: int
 ) -> tuple[dict[str, np.ndarray], list[Flag]]:
-    """Add draws of equal weight with their log densities; return the draws, and a flag if few are different."""
+    """Add draws of equal weight with their log densities; return the draws, and a flag if few are distinct."""
     values, terms = densities.constrain(drawn.x), densities.values(drawn.x)
     posterior = draws_group(model, values, n_chains=n_chains)
     posterior.attrs |= {"source": drawn.source, "n_distinct": drawn.distinct}
@@ -212,12 +212,12 @@ def add_posterior(
 
 
 def _library():
-    """The package itself, whose name and version are noted in results."""
+    """Return the package itself, whose name and version are stored in results."""
     return sys.modules["amc_pymc"]
 
 
 def add_data_groups(tree: xr.DataTree, model) -> None:
-    """Observed and constant data of a model, as ``pm.sample`` gives them."""
+    """Add observed and constant data of a model, as ``pm.sample`` does."""
     from arviz_base import dict_to_dataset
     from pymc.backends.arviz import (
         coords_and_dims_for_inferencedata,

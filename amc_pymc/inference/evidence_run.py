@@ -17,7 +17,7 @@ from amc_pymc.evidence import (
     BridgedChains,
     Pilot,
     Portfolio,
-    Watch,
+    RecordingPath,
     bridge_chains,
     effective_beside,
     make_portfolio,
@@ -49,24 +49,24 @@ from amc_pymc.kernels.slice import Slice
 
 __all__ = ["Asked", "Found", "Generators", "run_evidence"]
 
-#: Share of the posterior that a reference may miss without a flag.
+#: Share of the posterior that the fitted reference may miss without a flag.
 _UNCOVERED = 0.1
-#: Weight from which on an arm matters to the estimate, and effective prior draws that reach what a reference misses
-#: from which on importance sampling knows of it.
+#: Weight above which an arm matters to the estimate, and effective number of prior draws in the region missed by
+#: the reference above which the error of importance sampling accounts for that region.
 _MATTERS, _REACHED = 0.1, 100.0
-#: Errors by which the two combined estimates may differ.
+#: Standard errors by which the two combined estimates may differ.
 _APART = 5.0
 
 
 class Asked(NamedTuple):
-    """What the user wants, checked.
+    """Arguments of the user, checked.
 
     Attributes
     ----------
     names : list of str or None
         Arms of the portfolio; None for the default ones.
     own : dict of str to arm
-        The user's.
+        Arms given by the user.
     target, max_cost : float or None
     choices : Choices
     draws, chains : int
@@ -93,7 +93,7 @@ class Generators(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a run has found.
+    """Results of a run.
 
     Attributes
     ----------
@@ -102,9 +102,9 @@ class Found(NamedTuple):
     numbers : Evidence
     flags : list of Flag
     attrs : dict
-        Of the group ``evidence``.
+        Attributes of the group ``evidence``.
     densities : Densities
-        What was evaluated.
+        Densities that were evaluated.
     tally : Tally
     seconds_elsewhere : float
         CPU time of other processes.
@@ -128,7 +128,7 @@ def run_evidence(
     executor: Executor | None,
     progressbar: bool,
 ) -> Found:
-    """Explore; let chains and a bridge answer where no mixture will do and they can; else combine arms."""
+    """Make a pilot run; use chains and a bridge if no mixture fits and they succeed, else combine arms."""
     tally, begin, cost = Tally(), time.process_time(), asked.choices.cost
     by_chains = _may_run_chains(densities, moves, asked)
     with tally.stage("pilot"):
@@ -154,17 +154,17 @@ def run_evidence(
 
 
 def _typical(pilot: Pilot) -> np.ndarray:
-    """The higher half of the particles of a pilot run (P, D): the others may not have arrived."""
+    """Return the denser half of the particles of a pilot run (P, D); the others may not have converged."""
     particles = pilot.ladder.particles
     order = np.argsort(particles.terms.sum(axis=0), kind="stable")
     return particles.x[order[len(order) // 2 :]]
 
 
 def _may_run_chains(densities: Densities, moves: Kernel, asked: Asked) -> bool:
-    """Whether chains and a bridge can give the answer: only where the user leaves open what does."""
+    """Whether chains and a bridge may give the estimate, which requires that the user chose no arms."""
     if asked.names is not None or asked.own:
         return False
-    return not densities.discrete.any() and not isinstance(moves, Slice)  # which is not reversible
+    return not densities.discrete.any() and not isinstance(moves, Slice)  # not reversible
 
 
 def _chains(
@@ -203,8 +203,8 @@ def _combine(
     tally: Tally,
     price: float | None,
 ) -> Found:
-    """Arms from the pilot run, combined by a bandit; those that start at the prior where chains have failed."""
-    cost, seen = asked.choices.cost, Watch(densities)
+    """Combine arms from the pilot run by a bandit; only those that start at the prior if chains have failed."""
+    cost, seen = asked.choices.cost, RecordingPath(densities)
     with tally.stage("pilot"):
         portfolio = make_portfolio(
             densities if pilot.adapted is None else seen,
@@ -253,14 +253,14 @@ def _combine(
 
 
 def _price(cost: Cost, spent: float, seconds: float) -> float | None:
-    """Cost of an evaluation of the model, in the units asked for; None if nobody knows."""
+    """Return the cost of a model evaluation in the user's units; None if it is unknown."""
     if cost == "count":
         return 1.0
     return seconds / spent if cost == "cpu" else None
 
 
 def _priced(arms: dict[str, Any], price: float | None) -> dict[str, Any]:
-    """Arms with their costs, as far as known in advance, in the units asked for."""
+    """Return arms with their costs, as far as known in advance, in the user's units."""
     if price == 1.0 or not arms:
         return arms
     return {
@@ -272,7 +272,7 @@ def _priced(arms: dict[str, Any], price: float | None) -> dict[str, Any]:
 def _left(
     max_cost: float | None, spent: float, portfolio: Portfolio, cost: Cost
 ) -> tuple[float | None, list[Flag]]:
-    """What is left to spend after the pilot run: at least something."""
+    """Return the budget left after the pilot run, which is never zero, and flags."""
     if max_cost is None:
         return None, []
     least = sum(getattr(a, "cost", None) or 1.0 for a in portfolio.arms.values())
@@ -314,10 +314,10 @@ def _flags(numbers: Evidence, found: Combined) -> list[Flag]:
 def _uncovered(
     pilot: Pilot, found: Combined, densities: Densities, rng: np.random.Generator
 ) -> list[Flag]:
-    """A flag if the fitted reference misses much of the posterior and the estimate relies on it.
+    """Return a flag if the fitted reference misses much of the posterior and the estimate relies on it.
 
-    It does not if arms from the prior make it up, nor if importance sampling does and its draws from the prior reach
-    what the mixture has missed.
+    The estimate does not rely on it if its weight is on arms from the prior, or on importance sampling whose prior
+    draws reach what the mixture misses.
     """
     if pilot.uncovered <= _UNCOVERED:
         return []
@@ -333,7 +333,7 @@ def _uncovered(
 
 
 def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:
-    """Names as those of evidence, and what was left out."""
+    """Rename variables as in the group ``evidence``, and add the arms that were left out."""
     arms = tree["arms"].to_dataset()
     arms = arms.rename(log_mean="log_evidence", log_mean_mcse="log_evidence_mcse")
     arms["cost"] = arms["draws"] * arms["cost_per_draw"]

@@ -1,4 +1,4 @@
-"""The posterior mode of a simulator, without its likelihood."""
+"""Find the posterior mode of a simulator without its likelihood."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from amc_pymc.rng import RandomSeed
 
 __all__ = ["find_MAP_tree"]
 
-#: Tolerance in the end, in units of the one asked for, above which there is a warning.
+#: Ratio of the final to the requested tolerance above which a warning is given.
 _FAR = 2.0
-#: Estimated bias, in units of the standard error without it, above which there is a warning.
+#: Estimated bias, in units of the standard error without it, above which a warning is given.
 _BIASED = 3.0
 
 
@@ -48,78 +48,77 @@ def find_MAP_tree(
 ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], xr.DataTree]:
     r"""Find the posterior mode of a simulator by MAP-Tree, from simulations only.
 
-    Boxes of the unit cube, where the prior is uniform, are arms of a bandit. The value of a box is its
-    posterior density,
+    The arms of a bandit are boxes of the unit cube, where the prior is uniform. The value of a box is its posterior
+    density,
 
     .. math:: \pi(\theta_k) \, E\left[e^{-d^2 / 2 h^2} \mid \theta \in \Omega_k\right]
 
-    with the distance d of a simulation to the data and a tolerance h that is lowered as boxes with
-    high values are found and cut.
+    with the distance d between a simulation and the data. The tolerance h is lowered as boxes with high values are
+    found and split.
 
-    The density :math:`\pi` is that on the scale of the parameters themselves. ``pm.find_MAP`` instead
-    maximises the density on PyMC's unconstrained scale, which has its maximum elsewhere for parameters that
-    are transformed, as positive ones are. Discrete parameters are compared by mass.
+    The density :math:`\pi` is that on the scale of the parameters themselves. ``pm.find_MAP`` instead maximises the
+    density on PyMC's unconstrained scale, whose maximum differs if parameters are transformed, such as positive
+    ones. Discrete parameters are compared by their probability mass.
 
     Parameters
     ----------
     max_simulations : int
-        Budget; all of it is spent.
+        Total number of simulations.
     policy : {"top_two", "thompson", "ucb", "hoo"}, default "top_two"
-        Which boxes to simulate in: top-two Thompson sampling, with b = 1/2; Thompson sampling; upper
-        confidence bounds; or hierarchical optimistic optimisation at the tolerance of the first
-        batch, a baseline.
+        Choice of boxes: top-two Thompson sampling with b = 1/2, Thompson sampling, upper confidence bounds, or, as
+        a baseline, hierarchical optimistic optimisation at the tolerance of the first batch.
     estimate : {"kde", "box"}, default "kde"
-        "kde": maximum of a local-likelihood kernel estimate, in which the logarithm of the mean closeness is
-        quadratic, with cubic terms where they are significant, from several starts; at the tolerance that
-        balances bias and variance. "box": centre of the best box by a lower confidence bound.
+        "kde": maximum of a local-likelihood kernel estimate from several starting points. The logarithm of the mean
+        kernel value is quadratic, with cubic terms if they are significant, and the tolerance balances bias and
+        variance. "box": centre of the box with the highest lower confidence bound.
     tolerance : float, optional
-        At which lowering ends, in units of the distance: for ``pm.Simulator`` of its ``epsilon``, which is
-        the default, 1. The estimate is made at a higher one if too few simulations come so close, or if
-        that makes no difference that can be seen.
+        Smallest tolerance, in units of the distance. For ``pm.Simulator`` the unit is its ``epsilon`` and the
+        default is 1. The estimate uses a higher tolerance if too few simulations come this close, or if the
+        difference is negligible.
     batch_size : int, optional
-        Simulations chosen at once. Default: a twentieth of the budget.
+        Simulations per batch. Default: a twentieth of `max_simulations`.
     batched : bool, default False
-        The simulator takes parameters of a whole batch at once: arrays with a first axis n, size=(n, ...).
+        Whether the simulator takes parameters of a whole batch: arrays with a first axis n, ``size=(n, ...)``.
     executor : concurrent.futures.Executor, optional
-        Where to simulate.
+        Executor of the simulations.
     cores : int or None, default 1
-        Worker processes, without `executor`; None: as many as there are, four at most.
+        Worker processes, without `executor`. None: all cores, at most four.
     max_time : float, optional
-        Seconds after which no further batch begins. What is found then depends on speed.
+        Seconds after which no further batch starts. The result then depends on the speed of the machine.
     simulation_timeout : float, optional
-        Seconds that one simulation may take; longer ones count as far from the data.
+        Time limit of one simulation in seconds. Slower ones count as far from the data.
     model : pm.Model or SimulatorProblem, optional
-        Default: the model of the context. Its data are of ``pm.Simulator``.
+        Default: the model in the context. A ``pm.Model`` must observe its data by ``pm.Simulator``.
     random_seed : int, sequence of int, SeedSequence, Generator or None
-        Reproduces everything, whatever `cores` and `executor` are.
+        A seed reproduces everything, with any `cores` and `executor`.
     progressbar : bool, default True
     checkpoint : str or Path, optional
-        Folder to which each batch is written. A run that was killed goes on from it when called again
-        with the same arguments, to the same numbers; `estimate` and `max_time` may be others.
+        Folder to which each batch is written. A killed run resumes from it when called again with the same
+        arguments, with the same results; `estimate` and `max_time` may differ.
     return_raw : bool, default False
-        Return how the mode was found, too.
+        Whether to return details of the search, too.
 
     Returns
     -------
     dict of str to array, or tuple (dict, xarray.DataTree)
-        Free variables, and deterministics of a ``pm.Model``, at the mode, on their natural scale. The
-        tree has groups ``mode`` (attributes ``log_density``: natural logarithm of prior density times mean
-        closeness, its standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, and
-        ``flags``: what was warned of, separated by "; "), ``mode_se`` (standard errors of free variables as the
-        mode at the lowest tolerance, estimated bias included; nan where there are none, 0 for discrete ones), ``box`` (corners of the best box in the unit cube) and
-        ``rounds`` (by batch: tolerance, accepts, boxes, value of the best box as log_density, its centre,
-        simulations).
+        Free variables, and deterministics of a ``pm.Model``, at the mode, on their natural scale. The tree has the
+        groups ``mode`` (attributes ``log_density``: natural logarithm of prior density times mean kernel value, its
+        standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, and ``flags``: warnings,
+        separated by "; "), ``mode_se`` (standard errors of free variables relative to the mode at the lowest
+        tolerance, estimated bias included; nan if unknown, 0 if discrete), ``box`` (corners of the best box in the
+        unit cube) and ``rounds`` (by batch: tolerance, accepts, boxes, value of the best box as log density, its
+        centre, simulations).
 
     Raises
     ------
     TypeError, ValueError
-        Before anything is simulated in earnest: for arguments or models that cannot be used, simulators
-        that always fail. Afterwards if no simulation came close where the prior is not zero.
+        Before the first batch, for invalid arguments or models and for simulators that always fail. Afterwards, if
+        no simulation with positive prior density came close to the data.
 
     Warns
     -----
     UserWarning
-        If the tolerance is more than twice epsilon, simulations failed, or the run was cut short.
+        If the tolerance is more than twice epsilon, simulations failed, or the run was stopped early.
 
     References
     ----------
@@ -168,7 +167,7 @@ def find_MAP_tree(
     found = map_result(
         run.history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
     )
-    # A fit at a higher tolerance than that of the search is one that was as good there.
+    # A fit at a higher tolerance than that of the search was as good there: no reason to warn.
     ended = min(found.mode.tolerance, run.history.tolerance)
     if lowest is not None and ended > _FAR * lowest:
         flags.append(
@@ -193,7 +192,7 @@ def find_MAP_tree(
 
 
 def _squared(bias: np.ndarray, se: np.ndarray) -> np.ndarray:
-    """Squares of biases, 0 where none are known."""
+    """Return the squared biases, 0 where they are unknown."""
     return bias**2 if len(bias) == len(se) else np.zeros(len(se))
 
 
@@ -233,7 +232,7 @@ def _tree(problem, model, values, found: MapResult, flags, policy, estimate) -> 
 
 
 def _dims(model, values) -> dict[str, tuple[str, ...]]:
-    """Names of axes: those of the model, else ones made from the variable's name."""
+    """Return the dims of each variable: those of the model, else names made from the variable's name."""
     named = {} if model is None else model.named_vars_to_dims
     out = {}
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""Doubts about a result: what happened, what it means for the number, what to do."""
+"""Flags of doubtful results: what happened, what it means for the estimate, and what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["FLAGS", "Flag", "flag", "flag_attributes", "flag_texts", "warn_of"]
 
-#: Name of each flag: what happened, what it means for the number, what to do. Braces are filled in by :func:`flag`.
+#: Texts by name of the flag: what happened, what it means for the estimate, what to do. :func:`flag` fills in braces.
 FLAGS: dict[str, tuple[str, str, str]] = {
     # Estimators and their combination.
     "interrupted": (
@@ -136,7 +136,7 @@ FLAGS: dict[str, tuple[str, str, str]] = {
         "the estimate is of these and less precise",
         "run again if its error is too large, with checkpoint= from where this one stopped",
     ),
-    # Evidence from draws that users have.
+    # Evidence from the user's draws.
     "chains_disagree": (
         "the chains of idata do not agree (R-hat {r_hat:.2f})",
         "they have not found the posterior yet, and the estimate may be off by more than its error",
@@ -195,14 +195,14 @@ FLAGS: dict[str, tuple[str, str, str]] = {
 
 @dataclass(frozen=True)
 class Flag:
-    """One doubt about a result.
+    """A doubt about a result.
 
     Attributes
     ----------
     name : str
-        Of the table :data:`FLAGS`.
+        Key in the table :data:`FLAGS`.
     happened, meaning, advice : str
-        What happened, what it means for the number, what to do.
+        What happened, what it means for the estimate, and what to do.
 
     Examples
     --------
@@ -218,28 +218,28 @@ class Flag:
 
     @property
     def message(self) -> str:
-        """All three in one line."""
+        """All three texts in one sentence."""
         return f"{self.happened}: {self.meaning}, so {self.advice}"
 
 
 def flag(name: str, **values: Any) -> Flag:
-    """The flag of a name, with values for what its texts leave open."""
+    """Return the flag with a given name, its texts filled in with `values`."""
     texts = (text.format(**values).replace(";", ",") for text in FLAGS[name])
     return Flag(name, *texts)
 
 
 def flag_texts(flags: Iterable[Flag]) -> str:
-    """Messages of all flags, separated by "; "."""
+    """Return the messages of all flags, separated by "; "."""
     return "; ".join(f.message for f in flags)
 
 
 def flag_attributes(flags: Iterable[Flag]) -> dict[str, str]:
-    """What is stored of flags: their messages and their names."""
+    """Return the attributes that store flags: their messages and their names."""
     found = list(flags)
     return {"flags": flag_texts(found), "flag_names": "; ".join(f.name for f in found)}
 
 
 def warn_of(flags: Iterable[Flag], subject: str, *, stacklevel: int) -> None:
-    """Give one warning for each flag, to the caller so many calls up."""
+    """Issue one warning per flag, attributed to the caller `stacklevel` levels up."""
     for f in flags:
         warnings.warn(f"{subject}: {f.message}.", UserWarning, stacklevel=stacklevel + 1)

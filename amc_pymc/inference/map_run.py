@@ -1,4 +1,4 @@
-"""A search for a mode with all that can happen meanwhile: workers, a checkpoint, limits."""
+"""Run of a search for a mode, with worker processes, a checkpoint and limits."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _DESCRIPTION = "MAP-Tree"
 
 @dataclass
 class MapRun:
-    """A search that is over.
+    """A finished search.
 
     Attributes
     ----------
     history : MapHistory
     failures : list of Failure
-        With rows among all simulations.
+        Failures, indexed among all simulations.
     flags : list of str
-        What a user should know.
+        Warnings for the user.
     """
 
     history: MapHistory
@@ -57,15 +57,14 @@ def search(
     progressbar: bool,
     checkpoint: str | FilePath | None,
 ) -> MapRun:
-    """Simulate batch after batch, and keep what there is when time is over or after an interrupt.
+    """Simulate batch after batch, and keep the results so far at a time limit or an interrupt.
 
-    A batch that a checkpoint has is learned from as if it had just been simulated, so that a run that was
-    killed goes on to the same numbers.
+    Batches in a checkpoint are treated as if they had just been simulated, so a resumed run gives the same numbers.
 
     Raises
     ------
     TypeError, ValueError
-        Before anything is simulated in earnest: for simulators that always fail, checkpoints of other runs.
+        Before the first batch, for simulators that always fail and checkpoints of other runs.
     """
     fingerprint = {"sampler": _DESCRIPTION, "sizes": list(budget.sizes), "batched": batched}
     fingerprint |= dataclasses.asdict(settings)
@@ -120,7 +119,7 @@ def _described(history: MapHistory) -> str:
 
 
 def _spent(run: MapRun, budget: Budget, seconds: float) -> bool:
-    """Whether time is over, though simulations are left."""
+    """Whether the time limit ends the run before all simulations are made."""
     if len(run.history.rounds) == len(budget.sizes):
         return False
     if budget.max_time is None or seconds <= budget.max_time:

@@ -1,4 +1,4 @@
-"""Which local effects evidence integrates out."""
+"""Choice of the local effects that evidence estimates integrate out."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ __all__ = [
 _log = logging.getLogger("amc_pymc")
 
 Marginalize = Literal["auto"] | str | Sequence[Any] | None
-#: What says that a model cannot be taken apart into groups.
+#: Exceptions that mean that a model cannot be split into groups.
 CANNOT = (
     NotScalar, NotRowFactorised, ParameterValueError, NotImplementedError, ValueError, TypeError, IndexError,
 )  # fmt: skip
-#: Local effects from which on they are integrated out unasked: fewer cost a sampler little.
+#: Minimum number of local effects to integrate out by default; fewer cost a sampler little.
 _MANY = 20
-#: Observed values from which on a run takes minutes.
+#: Number of observed values from which on a run takes minutes.
 _TALL = 30_000
-#: Shares of the standard error wanted, by default of so many nats, that quadrature may add: at any point that
-#: nodes are chosen at, and in all before it is flagged.
+#: Shares of the target standard error that the quadrature error may reach: at each point for which nodes are
+#: chosen, and in total before it is flagged. The default target, in nats.
 _SHARE_OF_TARGET, _FLAGGED, _TARGET = 0.05, 0.1, 0.05
 
 
 @dataclass(frozen=True)
 class LocalEffects:
-    """Effects of the levels of a grouping factor, and what they are in the model.
+    """Effects of the levels of a grouping factor.
 
     Attributes
     ----------
     factor : Factor
     observed_vars : tuple of str
-        Observed variables that depend on them.
+        Names of the observed variables that depend on the effects.
     asked : bool
-        Whether the user named them.
+        Whether the user named the effects.
     """
 
     factor: Factor
@@ -67,27 +67,27 @@ class LocalEffects:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Names of the free variables."""
+        """Names of the free variables that hold the effects."""
         return self.factor.variables
 
 
 @remembering()
 def chosen_effects(model, marginalize: Marginalize) -> LocalEffects | None:
-    """The local effects to integrate out, if there are any.
+    """Return the local effects to integrate out, None if there are none.
 
     Parameters
     ----------
     model : pm.Model
     marginalize : "auto", None, or variables or their names
-        "auto" takes the grouping factor with the most effects, if they are 20 or more and
-        can be integrated out.
+        "auto" takes the grouping factor with the most effects, if there are at least 20 and they can be integrated
+        out.
 
     Raises
     ------
     ValueError
         For variables that cannot be integrated out, with the reason.
     TypeError
-        For something else than names and variables.
+        For anything but names and variables.
     """
     if marginalize is None:
         return None
@@ -120,7 +120,7 @@ def chosen_effects(model, marginalize: Marginalize) -> LocalEffects | None:
 
 
 def _names(marginalize) -> list[str]:
-    """Names of variables that the user passed."""
+    """Return the names of the variables that the user passed."""
     single = isinstance(marginalize, str) or not isinstance(marginalize, Sequence)
     found = [getattr(v, "name", v) for v in ([marginalize] if single else marginalize)]
     if not found or not all(isinstance(n, str) for n in found):
@@ -132,7 +132,7 @@ def _names(marginalize) -> list[str]:
 
 
 def _dependents(model, names: Sequence[str]) -> tuple[str, ...]:
-    """Names of the observed variables that depend on some free variables, others left as they are."""
+    """Return the names of the observed variables that depend directly on some free variables."""
     local = {rv for rv in model.free_RVs if rv.name in names}
     blockers = [rv for rv in model.basic_RVs if rv not in local]
     return tuple(
@@ -143,7 +143,7 @@ def _dependents(model, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _largest(model) -> LocalEffects | None:
-    """The factor with the most effects, if it pays to integrate them out and can be done."""
+    """Return the factor with the most effects that are worth integrating out, None if there is none."""
     sizes = {rv.name: int(np.prod(s)) for rv, s in _shapes(model) if s}
     if len(model.free_RVs) < 2 or sum(sizes.values()) < _MANY or not model.observed_RVs:
         return None
@@ -189,13 +189,13 @@ def _reason_against(effects: LocalEffects, model) -> str:
 
 
 def _without_advice(message: str) -> str:
-    """What step methods say, without the arguments that only they have."""
+    """Return a message of step methods without advice on arguments that only they have."""
     head, _, _ = message.partition("; pass observed_vars")
     return head if head.endswith(".") else f"{head}."
 
 
 def enough_nodes(densities: Any, x: np.ndarray, target: float | None) -> Any:
-    """Densities whose quadrature is as accurate as posterior points (P, D) need for a standard error."""
+    """Return densities whose quadrature at posterior points (P, D) is accurate enough for a standard error."""
     if not isinstance(densities, MarginalDensities):
         return densities
     tolerance = _SHARE_OF_TARGET * (_TARGET if target is None else target)
@@ -205,9 +205,9 @@ def enough_nodes(densities: Any, x: np.ndarray, target: float | None) -> Any:
 def quadrature(
     numbers: dict[str, Any], densities: Any, x: np.ndarray, target: float | None
 ) -> list[Flag]:
-    """Add the error of the quadrature over local effects to the numbers; a flag if it matters.
+    """Add the quadrature error over local effects to the numbers; return a flag if it is large.
 
-    From posterior draws (P, D).
+    The error is estimated at posterior draws (P, D).
     """
     if not isinstance(densities, MarginalDensities):
         return []
@@ -219,7 +219,7 @@ def quadrature(
 
 
 def say_if_dear(densities: Any) -> None:
-    """Say in the log what is cheaper where every evaluation reads many rows."""
+    """Log a cheaper alternative if every evaluation reads many rows."""
     if isinstance(densities, MarginalDensities) and densities.n_observed >= _TALL:
         _log.info(
             "Each evaluation reads %s rows, and a run takes some 100,000. Draws of "
@@ -230,7 +230,7 @@ def say_if_dear(densities: Any) -> None:
 
 
 def describe(tree, densities: Any) -> None:
-    """Say in a result what was integrated out, and how its draws are made."""
+    """Record in a result which effects were integrated out, and how to draw them."""
     if not isinstance(densities, MarginalDensities):
         return
     label = densities.factor.label

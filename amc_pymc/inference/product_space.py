@@ -42,7 +42,7 @@ from amc_pymc.timing import COMPILING
 
 __all__ = ["sample_product_space"]
 
-#: Acceptance rate of the paper's Langevin moves.
+#: Acceptance probability of the Langevin moves in the paper.
 _ACCEPT = 0.36
 
 
@@ -75,7 +75,7 @@ def sample_product_space(
     dimensions. At each draw the current model's parameters move by :class:`RacingMetropolis`, those
     of the others are drawn from pseudo-priors, and the model index is drawn from its conditional by
     a race between the models. First the weights of the models are adapted so that all are visited
-    about equally often; then they are fixed, and taken out of the result.
+    about equally often; then they are fixed, and their effect is removed from the result.
 
     Use it for a handful of models with up to a few hundred continuous parameters each, of the same
     rows. For evidence without a chain over models, estimate each model's evidence instead.
@@ -87,25 +87,25 @@ def sample_product_space(
     prior_probs : sequence or mapping of float, optional
         Prior probabilities of the models, up to a constant; default all equal.
     pseudo_prior : {"laplace", "pilot"}
-        Gaussian in unconstrained space: the Laplace approximation at each model's mode, or with the
-        moments of a pilot chain of each model, which suits skewed posteriors better.
+        Gaussian in unconstrained space: the Laplace approximation at each model's mode, or the
+        moments of a pilot chain of each model, which are better for skewed posteriors.
     adapt : {"wang_landau"} or None
-        How the weights of the models are tuned, beginning with the Laplace approximation of each
-        evidence, in a chain of ``tune`` draws before all others. None keeps the prior.
+        How the weights of the models are tuned, in a chain of ``tune`` draws before all others. It
+        starts from the Laplace approximation of each evidence. None keeps the prior.
     draws, tune, chains : int
-        ``tune`` draws of each chain tune its proposals and are left out.
+        The first ``tune`` draws of each chain tune its proposals and are discarded.
     cores : int, optional
-        Worker processes, default those available, four at most. Results do not depend on it.
+        Worker processes, by default all cores, at most four. Results do not depend on it.
     random_seed : int, sequence of int, SeedSequence or Generator, optional
     observed_vars, delta, race, batch_size, audits, compile_kwargs
-        As for :class:`RacingMetropolis`; they hold for the index too. ``race="exact"`` reads all
+        As for :class:`RacingMetropolis`; they also apply to the index. ``race="exact"`` reads all
         rows in every step.
     proposal : {"langevin", "auto", "gaussian", "random_walk"} or a proposal object
-        How parameters move; ``"langevin"`` is tuned to an acceptance of 36 %.
+        Proposal for the parameters; ``"langevin"`` is tuned to an acceptance probability of 36 %.
     proxy : {"taylor", "data"} or TaylorProxy or DataProxy
-        Control variates. Those in data space pay where posteriors are far from Gaussian.
+        Control variates. Those in data space are worthwhile if posteriors are far from Gaussian.
     transitions_per_draw : int
-        Moves of the parameters per draw of the index.
+        Transitions of the parameters per draw of the index.
     progressbar : bool
     mp_ctx : str, optional
         Start method of worker processes.
@@ -117,15 +117,15 @@ def sample_product_space(
         ``prob`` and ``log_bf`` (natural logarithm, row against column) with Monte Carlo standard
         errors ``prob_mcse`` and ``log_bf_mcse``, ``visits``, ``round_trips`` and ``log_weight`` per
         chain, ``prior_prob`` and ``laplace_log_evidence``. ``sample_stats`` holds the statistics of
-        races by ``step`` (parameters, index), and ``row_evaluations``: log-likelihoods of one row
-        under one model. ``/models/<name>/posterior`` holds the draws made while a chain was in that
-        model, repeated to (chain, draw).
+        races by ``step`` (parameters, index), and ``row_evaluations``, the number of log-likelihoods
+        of one row under one model. ``/models/<name>/posterior`` holds the draws made while a chain
+        was in that model, repeated to (chain, draw).
 
     Raises
     ------
     ValueError
-        Fewer than two models, discrete variables, models whose observed rows differ, a model
-        without a mode to build its pseudo-prior on, arguments out of range.
+        For fewer than two models, discrete variables, models whose observed rows differ, a model
+        without a mode for its pseudo-prior, or arguments out of range.
 
     Notes
     -----
@@ -133,8 +133,8 @@ def sample_product_space(
 
     .. math:: \tilde\pi_k \, \frac{p_k(\theta_k)}{g_k(\theta_k)} \prod_n p_k(y_n \mid \theta_k),
 
-    :math:`g_k` the pseudo-prior. It errs with probability at most ``delta`` if batch means are
-    normal; both steps' measured errors: :func:`amc_pymc.decision_error`.
+    where :math:`g_k` is the pseudo-prior. The draw errs with probability at most ``delta`` if batch
+    means are normal. :func:`amc_pymc.decision_error` returns the measured errors of both steps.
 
     References
     ----------
@@ -250,7 +250,7 @@ def _sampler(model, name: str, options: Options, proposal: str | Proposal) -> Me
 
 
 def _preparation_times(samplers: Sequence[Metropolis]) -> dict[str, float]:
-    """Wall seconds of all models' preparation, for attributes."""
+    """Return the wall time of preparing all models, in seconds, as attributes."""
     each = [sampler.prepared.seconds for sampler in samplers]
     compiling = sum(seconds.get(COMPILING, 0.0) for seconds in each)
     total = sum(sum(seconds.values()) for seconds in each)
@@ -258,7 +258,7 @@ def _preparation_times(samplers: Sequence[Metropolis]) -> dict[str, float]:
 
 
 def _check_same_rows(names, observed: Sequence[list[np.ndarray]]) -> None:
-    """All models must be of the same observed values, row by row."""
+    """Raise a ValueError if the observed values of the models differ in any row."""
     first = observed[0]
     shapes = ", ".join(str(a.shape) for a in first)
     for name, here in zip(names[1:], observed[1:]):
@@ -268,7 +268,7 @@ def _check_same_rows(names, observed: Sequence[list[np.ndarray]]) -> None:
                 f"{', '.join(str(a.shape) for a in here)}, models[{names[0]!r}] {shapes}; models "
                 "can only be compared on the same rows"
             )
-        # Missing values are refused later, with their own reason.
+        # Missing values raise an error of their own later.
         differ = [(a != b) & ~(np.isnan(a) & np.isnan(b)) for a, b in zip(here, first)]
         rows = [np.flatnonzero(d.reshape(len(d), -1).any(axis=1)) for d in differ if d.ndim]
         if any(r.size for r in rows):
@@ -280,7 +280,7 @@ def _check_same_rows(names, observed: Sequence[list[np.ndarray]]) -> None:
 
 
 def _observed(model, name, observed_vars) -> list[np.ndarray]:
-    """Values of the observed variables that are raced."""
+    """Return the values of the observed variables that are raced."""
     try:
         values = [model.rvs_to_values[rv] for rv in choose_observed(model, observed_vars)]
     except ValueError as error:
@@ -302,9 +302,9 @@ class _Plan(NamedTuple):
 
 
 def _adapted_weights(space: ModelSpace, plan: _Plan, rng, bar) -> np.ndarray:
-    """Log weights (M,), averaged over the second half of a chain that is only tuned.
+    """Return log weights (M,), averaged over the second half of a chain that is used only for tuning.
 
-    The last ones would be too low for the model that the chain happened to stay in.
+    The last weights would be too low for the model that the chain happened to stay in.
     """
     run = functools.partial(_run_chain, space, plan._replace(draws=0, adapt=True))
     (record,) = run_jobs(run, [rng], bar=bar)
@@ -349,18 +349,18 @@ def _run_chain(space: ModelSpace, plan: _Plan, rng, job: JobReport) -> ChainReco
 
 
 def _no_stats(draws: int) -> dict[str, np.ndarray]:
-    """Room for the statistics of some draws."""
+    """Allocate the statistics of some draws."""
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(RACE_STATS, (draws, len(STEPS)))
     shapes |= dict.fromkeys(("accept", "row_evaluations", "race_arms_left"), (draws,))
     return {key: np.zeros(shape) for key, shape in shapes.items()}
 
 
 def _record(stats, s: int, moved, drawn, evaluations: int) -> None:
-    """Write down what the steps of the parameters and of the index report of draw ``s``."""
+    """Store the statistics of draw ``s`` from the steps of the parameters and of the index."""
     for key in RACE_STATS:
         stats[key][s] = moved[key], drawn[key]
     stats["accept"][s] = moved["accept"]
     stats["race_arms_left"][s] = drawn["race_arms_left"]
-    # An exact chain would keep the current point's log-likelihood; a race needs both.
+    # An exact chain keeps the log-likelihood of the current point; a race evaluates both points.
     points = 2.0 if drawn["race_delta"] > 0.0 else 1.0
     stats["row_evaluations"][s] = points * moved["race_rows"] + evaluations

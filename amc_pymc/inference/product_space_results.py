@@ -1,4 +1,4 @@
-"""What a chain over a product space of models returns."""
+"""Results of a chain over a product space of models."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from amc_pymc.samplers.index import ModelSpace
 __all__ = ["STEPS", "ChainRecord", "product_space_result"]
 
 _log = logging.getLogger("amc_pymc")
-#: A model that was entered fewer times has an error that batch means do not see.
+#: Number of round trips below which batch means underestimate the error of a model.
 _FEW_TRIPS = 10
 STEPS = ("parameters", "index")
 
 
 class ChainRecord(NamedTuple):
-    """What one chain leaves, ``complete`` unless it was stopped.
+    """Record of one chain, ``complete`` unless it was stopped.
 
-    ``visits`` (S,) of models, ``points`` (S, D) of the current model, ``log_weights`` (M,).
+    ``visits`` (S,) are models, ``points`` (S, D) parameters of the current model; ``log_weights`` (M,).
     """
 
     visits: np.ndarray
@@ -48,7 +48,7 @@ def product_space_result(
     tune: int,
     records: Sequence[ChainRecord],
 ) -> xr.DataTree:
-    """The posterior over models, each model's own, and the statistics of the chains."""
+    """Return the posterior over models, that of each model, and the statistics of the chains."""
     names = list(models)
     records, draws = _rectangle(records)
     if draws == 0:
@@ -80,7 +80,7 @@ def product_space_result(
 
 
 def _rectangle(records) -> tuple[list[ChainRecord], int]:
-    """The chains and the number of draws that keep most draws of interrupted chains."""
+    """Return the chains and the number of draws that keep most draws if chains were interrupted."""
     lengths = sorted((len(r.visits) for r in records), reverse=True)
     draws = max(lengths, key=lambda n: n * sum(m >= n for m in lengths))
     return [r for r in records if len(r.visits) >= draws], draws
@@ -135,7 +135,7 @@ def _summary(names, prior, space, index, log_weights) -> xr.Dataset:
 
 
 def _model_posterior(model, space, k, index, points) -> xr.DataTree:
-    """The draws made in model k, each chain's repeated evenly to the full number of draws."""
+    """Return the draws made in model k, repeated evenly to the full number of draws in each chain."""
     draws = index.shape[1]
     pools = [p[i == k, : space.sizes[k]] for p, i in zip(points, index)]
     everywhere = np.concatenate(pools)

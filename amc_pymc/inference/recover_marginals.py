@@ -1,4 +1,4 @@
-"""Draw the local effects that a racing step has integrated out."""
+"""Draw local effects that were integrated out."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ def recover_marginals(
 ) -> xr.DataTree:
     """Draw local effects given each draw of the population parameters.
 
-    Use it after ``pm.sample(step=RacingMetropolis(recover=False))``, which leaves the effects that it
-    integrated out as NaN, or after :func:`estimate_evidence`, which leaves them out. Population parameters are as they were; effects are drawn from their
-    conditional distribution given these.
+    Use it after ``pm.sample(step=RacingMetropolis(recover=False))``, which returns NaN for the effects
+    that it integrated out, or after :func:`estimate_evidence`, which leaves them out. Population
+    parameters are unchanged; effects are drawn from their conditional distribution given these.
 
     Parameters
     ----------
     idata : xarray.DataTree
-        What ``pm.sample`` or :func:`estimate_evidence` returned.
+        Result of ``pm.sample`` or :func:`estimate_evidence`.
     model : pm.Model, optional
-        Default: the model of the context.
+        Default: the model in the context.
     var_names : str or list of str, optional
-        Variables to draw, those of one grouping factor; default those whose draws are NaN.
+        Variables to draw, of one grouping factor. Default: those whose draws are missing or NaN.
     observed_vars : sequence of str or variables, optional
         As for the step.
     rows : amc_pymc.Rows or mapping of str to array or path, optional
-        As for the step, if it had them: the model's own data are placeholders then. With
-        ``Rows(folder=)`` the store that the step has made is used again.
+        As for the step, if it used them; the model's own data are then placeholders. With
+        ``Rows(folder=)`` the store that the step made is used again.
     tries : int, default 5
-        Independence Metropolis-Hastings proposals for each group and draw, each accepted with a
+        Independence Metropolis-Hastings proposals per group and draw, each accepted with a
         probability of 0.8 to 1. Discrete effects are drawn exactly.
     random_seed : int, sequence of int, SeedSequence or Generator, optional
     progressbar : bool, default True
@@ -76,7 +76,8 @@ def recover_marginals(
     Raises
     ------
     ValueError
-        No variable to draw, variables of different factors, or effects that cannot be integrated out.
+        If there is no variable to draw, variables belong to different factors, or effects cannot be
+        integrated out.
 
     See Also
     --------
@@ -146,12 +147,12 @@ def recover_marginals(
 
 
 def _hidden(model) -> set[str]:
-    """Names of value variables that are not variables of the user's."""
+    """Return the names of value variables that are not free variables of the model."""
     return {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
 
 
 def _wanted(model, posterior: xr.Dataset, var_names) -> list[str]:
-    """Names of the free variables to draw."""
+    """Return the names of the free variables to draw."""
     free = [rv.name for rv in model.free_RVs]
     if var_names is None:
         names = [n for n in free if n not in posterior or bool(posterior[n].isnull().any())]
@@ -168,11 +169,11 @@ def _wanted(model, posterior: xr.Dataset, var_names) -> list[str]:
 def _points(
     model, grouped: GroupedModel, posterior: xr.Dataset, local: set[str], point
 ) -> np.ndarray:
-    """Population parameters (S, E) of all draws, chain after chain."""
+    """Return the population parameters (S, E) of all draws, chain after chain."""
     number = posterior.sizes["chain"] * posterior.sizes["draw"]
     values = {}
     for rv in model.free_RVs:
-        if rv.name in local:  # any value will do
+        if rv.name in local:  # not used: any value will do
             (value,) = (v for v in model.value_vars if model.values_to_rvs[v] is rv)
             shape = np.shape(point[value.name])
             values[rv.name] = np.ones((number, *shape))
@@ -184,12 +185,12 @@ def _points(
     whole = FlatLayout.from_model(model, point)
     flat = unconstrain(model, whole, values)
     places = [np.arange(whole.size)[whole.slices[n]] for n in grouped.layout.names]
-    kept = flat[:, np.concatenate(places)]  # the groups' own order
+    kept = flat[:, np.concatenate(places)]  # in the order of the groups
     return np.stack([grouped.groups.centring.effects(x) for x in kept])
 
 
 def _with_draws(idata: xr.DataTree, model, draws: dict[str, list[np.ndarray]]) -> xr.DataTree:
-    """A copy of the tree with new draws of some variables."""
+    """Return a copy of the tree with new draws of some variables."""
     out, posterior = idata.copy(), idata["posterior"].to_dataset()
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     coords, dims = coords_and_dims_for_inferencedata(model)

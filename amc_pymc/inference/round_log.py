@@ -1,4 +1,4 @@
-"""Batches of a long run on disk, one file each, so that a run that is killed can go on."""
+"""Checkpoint of a long run in a folder, with one file per batch."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ __all__ = ["RoundLog"]
 
 _FORMAT = 1
 _HEADER = "run.json"
-#: Arrays of more elements are told from others by a digest.
+#: Number of elements above which an array is identified by a digest.
 _SMALL = 8
 _LONGEST = 60
 
 
 class RoundLog:
-    """Batches of arrays in a folder; nothing is ever written twice.
+    """Batches of arrays in a folder; finished batches are never written again.
 
-    Each batch is a file ``000000.npz`` that NumPy can open, without pickles. It is there either whole or not
-    at all, whenever the run is killed. Beside them ``run.json`` holds what tells the run from others.
+    Each batch is a file ``000000.npz`` that NumPy can open without pickles. It is written atomically: a killed run
+    leaves no incomplete batch. The file ``run.json`` identifies the run.
 
     Parameters
     ----------
     path : str, Path or None
-        Folder; it is made by :meth:`begin`, in one that exists. None keeps nothing.
+        Folder, made by :meth:`begin` if its parent exists. None stores nothing.
     fingerprint : mapping
-        All that the numbers depend on, but for the seed: numbers, strings, None, arrays, and sequences and
+        Everything that the numbers depend on, except the seed: numbers, strings, None, arrays, and sequences and
         mappings of these.
     words : list of int, optional
-        Seed, if it must be that of the folder.
+        Seed that the folder must have.
 
     Raises
     ------
     TypeError, ValueError
-        If the path is none, its folder does not exist, it holds anything else, or batches of a run with
-        another fingerprint, which is named, or another seed.
+        If `path` is not a path, its parent does not exist, the folder holds other files, or it holds batches of a
+        run with another seed or another fingerprint; the message names the difference.
 
     Examples
     --------
@@ -76,11 +76,11 @@ class RoundLog:
             self._look(self.path, words)
 
     def __len__(self) -> int:
-        """Batches on disk."""
+        """Return the number of batches on disk."""
         return self._n
 
     def begin(self, words: Sequence[int]) -> list[int]:
-        """The seed to go on with: that of the batches in the folder, else `words`."""
+        """Return the seed to continue with: that of the batches in the folder, else `words`."""
         if not self._n:
             self.words = [int(word) for word in words]
             if self.path is not None:
@@ -95,11 +95,11 @@ class RoundLog:
         return self.words
 
     def load(self) -> list[dict[str, np.ndarray]]:
-        """All batches, in order."""
+        """Return all batches in order."""
         return list(self.batches())
 
     def batches(self) -> Iterator[dict[str, np.ndarray]]:
-        """One batch after the other.
+        """Yield one batch after the other.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class RoundLog:
             yield arrays
 
     def append(self, arrays: Mapping[str, Any]) -> None:
-        """Add a batch; it is on disk when this returns.
+        """Write a batch; it is on disk when this returns.
 
         Raises
         ------
@@ -144,7 +144,7 @@ class RoundLog:
         self._n += 1
 
     def _look(self, path: Path, words: Sequence[int] | None) -> None:
-        """Count batches and see whether they are of this run."""
+        """Count the batches and check that they belong to this run."""
         if not path.parent.is_dir():
             raise ValueError(f"checkpoint={str(path)!r} is in a folder that does not exist.")
         if not path.exists():
@@ -154,7 +154,7 @@ class RoundLog:
             return
         self._n = _batches_in(path)
         if not self._n:
-            return  # nothing is lost with a run that was killed before its first batch
+            return  # a folder without batches may be overwritten
         others = _differences(known["fingerprint"], self._fingerprint)
         if others:
             raise ValueError(
@@ -169,7 +169,7 @@ class RoundLog:
             )
 
     def _header(self, path: Path) -> dict | None:
-        """What the folder says of its run; None if it is empty."""
+        """Return the header of the run in the folder; None if the folder is empty."""
         message = f"checkpoint={str(path)!r} is no checkpoint of simulations"
         if not path.is_dir():
             raise ValueError(f"{message}: it is not a folder.")
@@ -208,7 +208,7 @@ def _partial(file: Path) -> Path:
 
 
 def _write(file: Path, content: bytes | dict[str, np.ndarray]) -> None:
-    """Write a file that is there only once it is whole, and stays there if the machine goes down."""
+    """Write a file atomically, and flush it to disk."""
     with _partial(file).open("wb") as stream:
         if isinstance(content, bytes):
             stream.write(content)
@@ -232,7 +232,7 @@ def _read(file: Path) -> dict[str, np.ndarray]:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """A value as JSON has it, arrays by shape, type and content."""
+    """Convert a value to JSON types; large arrays become shape, type and digest."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -254,7 +254,7 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def _differences(before: dict, now: dict) -> list[str]:
-    """What differs, in words, one line for each name."""
+    """Return messages about what differs, one for each name."""
     out = []
     for name in dict.fromkeys([*before, *now]):
         old, new = (json.dumps(x[name]) if name in x else "nothing" for x in (before, now))

@@ -33,12 +33,12 @@ __all__ = ["sample_abc_rejection", "sample_abc_tree"]
 
 LearnedName = Literal["learned"]
 
-#: Simulations accepted per round where it is not said.
+#: Default number of simulations accepted per round.
 _ACCEPTS = 1000
-#: What results call something of their own, and where all simulations are kept.
+#: Names reserved in results, and further ones if all simulations are kept.
 _NAMES = {"chain", "draw", "sample", "statistic", "distance", "log_weight", "round", "box"}
 _NAMES_OF_ALL = {"u", "simulation", "coordinate", "failure", "summaries", "summary"}
-#: Proposals where nothing else is said.
+#: Default options of the proposals.
 _DEFAULT = TreeProposal()
 
 
@@ -68,112 +68,111 @@ def sample_abc_tree(
     progressbar: bool = True,
     checkpoint: str | FilePath | None = None,
 ) -> xr.DataTree:
-    r"""Draw from the posterior of a simulator by ABC-Tree: simulate where trees have learnt that it pays.
+    r"""Draw from the posterior of a simulator by ABC-Tree, which learns where to simulate.
 
-    The prior becomes uniform on the unit cube. After each batch of simulations trees cut the cube into
-    boxes, at a tolerance that falls; the next batch is drawn from boxes of high acceptance :math:`\mu_k`, from kernels around
-    accepted simulations as far as that has paid, and from the prior. All simulations are kept, scored again at the final tolerance, and weighted by
+    The prior is transformed to the uniform distribution on the unit cube. After each batch of simulations, trees
+    partition the cube into boxes, at a decreasing tolerance. The next batch is drawn from boxes with a high
+    acceptance probability :math:`\mu_k`, from kernels around accepted simulations, as far as these have been
+    efficient, and from the prior. All simulations are kept, compared with the final tolerance, and weighted by
 
     .. math:: w_i = G_b \frac{\pi(\theta_i)}{q_b(\theta_i)},
 
-    with the proposal of their own batch b, which was fixed before it was drawn, as was the gain G of it. Weighted sums of
-    accepted simulations are unbiased at a tolerance fixed in advance, but for the sum they are divided by.
+    where the proposal :math:`q_b` of batch b and its expected gain :math:`G_b` are fixed before the batch is drawn.
+    At a tolerance fixed in advance, weighted sums over accepted simulations are unbiased before they are divided by
+    the sum of the weights.
 
     Parameters
     ----------
     draws : int, default 1000
-        Draws per chain of ``posterior``, 4,000 in all by default: around accepted simulations or, without `smooth`,
-        copies of them.
+        Draws per chain in ``posterior``: around accepted simulations or, without `smooth`, copies of them.
     max_simulations : int
-        Budget; all of it is spent.
+        Total number of simulations.
     proposal : TreeProposal, optional
-        How to learn where to simulate: partitions, kernels beside them, the share of the prior. The defaults are those of
-        :class:`TreeProposal`.
+        Options of the proposals: partitions, kernels, and the share drawn from the prior.
     tolerance : float, optional
-        At which lowering ends, in units of the distance: for ``pm.Simulator`` of its ``epsilon``, which is
-        the default, 1. The final tolerance is above it if too few simulations come so close.
+        Smallest tolerance, in units of the distance. For ``pm.Simulator`` the unit is its ``epsilon`` and the
+        default is 1. The final tolerance is larger if too few simulations come this close to the data.
     tolerance_schedule : "quantile" or float, default "quantile"
-        Lower the tolerance so that `accepts_per_round` simulations are accepted; or by a factor each round.
+        "quantile" lowers the tolerance until it accepts `accepts_per_round` simulations. A number between 0 and 1
+        multiplies the tolerance in each round.
     accepts_per_round : int, default 1000
-        Simulations that the next tolerance accepts, but not more than 3 % of those there are, and twice the
-        number of effective draws to end with, which is not more than 1.5 % of all simulations. (Neither is
-        less than 30.) To accept more set `tolerance`.
+        Simulations that the next tolerance accepts, at most 3 % of those so far or 30, whichever is more. The final
+        tolerance aims at half as many effective draws, at most 1.5 % of all simulations and at least 30. To accept
+        more, set `tolerance`.
     adjust : {None, "auto", "linear", "heteroscedastic", "quadratic", "modes", "learned"}, default None
-        Regression of accepted parameters on summary statistics (Beaumont, Zhang & Balding 2002), worth
-        more than any proposal in many dimensions. "heteroscedastic" adjusts spreads as well (Blum & Francois 2010),
-        "modes" does so for each mode alone. "learned" accepts by summaries that are learnt from the simulations
-        (Fearnhead & Prangle 2012). "auto" takes the one, or none, that predicts parameters of simulations best that are
-        close to the data.
+        Regression of accepted parameters on summary statistics (Beaumont, Zhang & Balding 2002). It matters more
+        than the proposal in many dimensions. "heteroscedastic" also adjusts the spread (Blum & Francois 2010);
+        "modes" does so for each mode separately. "learned" accepts by summary statistics that are learned from the
+        simulations (Fearnhead & Prangle 2012). "auto" selects the adjustment, or none, that best predicts the
+        parameters of simulations close to the data.
     exchangeable : bool, default False
-        Observations along the first axis of the data are independent and identically distributed: what is
-        learnt, and regressed on, are moments and quantiles, which do not depend on their order. The data are compared
-        in their order by the distance nevertheless, unless it is learnt.
+        Whether observations along the first axis of the data are independent and identically distributed.
+        Regressions and learned summaries then use moments and quantiles, which do not depend on the order. The
+        distance still compares the data in order, unless it is learned.
     smooth : bool, default True
-        Draw ``posterior`` from normal kernels around accepted simulations, on the scale where the prior is normal, instead
-        of copying simulations: copies of a few hundred points do not look like a distribution in more than
-        three dimensions. Kernels are moved towards the mean so that means and covariances stay
-        (Liu & West 2001); their width, and whether their shape is a local one, is chosen by leave-one-out likelihood. Draws stay
-        within the support of the prior. They know no more than the simulations: ``effective_draws`` says how
-        much that is, while :func:`arviz.ess` takes all draws for independent. Models with discrete parameters are not
-        smoothed.
+        Whether to draw ``posterior`` from normal kernels around accepted simulations, on the scale where the prior
+        is normal, instead of copying simulations. A few hundred copies represent a distribution poorly in more than
+        three dimensions. Kernels are moved towards the mean to preserve means and covariances (Liu & West 2001).
+        Their bandwidth, and whether their shape is local, is chosen by leave-one-out likelihood. Draws stay within
+        the support of the prior. Smoothing adds no information: ``effective_draws`` is that of the simulations,
+        whereas :func:`arviz.ess` treats all draws as independent. Models with discrete parameters are not smoothed.
     distance_scale : {None, "mad", "whiten", "learned"}, default None
-        Replace the distance of the model by a Euclidean one between summary statistics, in units of their
-        median absolute deviations in the first batch, or of their principal axes there. Those stay as they are
-        for the whole run, for every change would be one of the posterior. The tolerance is in these units, and
-        lowered as far as the budget goes unless it is given. "learned" is the distance between posterior means and
-        second moments that are learnt from all simulations so far, anew before each batch.
+        Replace the distance of the model by a Euclidean distance between summary statistics, in units of their
+        median absolute deviations ("mad") or of their principal axes ("whiten") in the first batch. The units are
+        fixed during the run, because changing them would change the posterior. `tolerance` has the same units and
+        is by default the lowest that the budget allows. "learned" is the distance between posterior means and
+        second moments, which are learned again from all simulations before each batch.
     batch_size : int, optional
-        Simulations between two fits. By default 2 % of the budget at first, then 40 % of all before.
+        Simulations per batch. Default: 2 % of the budget first, then 40 % of all previous simulations.
     batched : bool, default False
-        The simulator takes parameters of a whole batch at once: arrays with a first axis n, size=(n, ...).
+        Whether the simulator takes parameters of a whole batch: arrays with a first axis n, ``size=(n, ...)``.
     chains : int, default 4
-        Groups of accepted simulations; no two share one.
+        Groups of accepted simulations. No simulation is in two groups.
     executor : concurrent.futures.Executor, optional
-        Where to simulate, for example ``dask.distributed.Client.get_executor()``.
+        Executor of the simulations, for example ``dask.distributed.Client.get_executor()``.
     cores : int or None, default 1
-        Worker processes, without `executor`; None: as many as there are, four at most.
+        Worker processes, without `executor`. None: all cores, at most four.
     max_time : float, optional
-        Seconds after which no further batch begins. What is kept then depends on speed.
+        Seconds after which no further batch starts. The result then depends on the speed of the machine.
     min_acceptance : float, optional
-        End when less than this share of a batch is accepted at its tolerance.
+        Stop when a smaller share of a batch is accepted at its own tolerance.
     simulation_timeout : float, optional
-        Seconds that one simulation may take; longer ones count as not accepted.
+        Time limit of one simulation in seconds. Slower ones are not accepted.
     keep_simulations : bool, default False
-        Add a group ``simulations`` with all of them.
+        Whether to add a group ``simulations`` with all simulations.
     model : pm.Model or SimulatorProblem, optional
-        Default: the model of the context. Its data are of ``pm.Simulator``.
+        Default: the model in the context. A ``pm.Model`` must observe its data by ``pm.Simulator``.
     random_seed : int, sequence of int, SeedSequence, Generator or None
-        Reproduces everything but seconds, whatever `cores` and `executor` are.
+        A seed reproduces everything but ``seconds``, with any `cores` and `executor`.
     progressbar : bool, default True
     checkpoint : str or Path, optional
-        Folder to which each batch is written. A run that was killed goes on from it when called again
-        with the same arguments, to the same numbers.
+        Folder to which each batch is written. A killed run resumes from it when called again with the same
+        arguments, with the same results.
 
     Returns
     -------
     xarray.DataTree
-        ``posterior``: draws (chain, draw) of equal weight; attributes ``effective_draws``, ``unique_draws`` (simulations
-        behind them), ``tolerance``, ``simulations``, ``smoothing``, ``smoothing_bandwidth``. ``sample_stats``: distance, round and number of the simulation behind
-        each. ``weighted_posterior``: accepted simulations with distance, ``log_weight`` (natural logarithm),
-        round and box. ``estimates``: by ``statistic`` the mean of each variable; "mcse", its Monte Carlo
-        standard error, which knows of weights and regression as :func:`arviz.summary` does not; "tolerance_bias", by how much the tolerance
-        shifts it according to extrapolation, and "tolerance_bias_error"; and "error", all of these together. ``abc``: by round tolerance,
-        boxes, simulations, acceptance at its own and at the final tolerance, ess (at the final tolerance),
-        expected gain, failed simulations, seconds; and totals.
-        ``step_posterior``: boxes with their posterior mass; :func:`step_density` makes a function of them.
-        ``observed_data``, ``constant_data``.
+        ``posterior``: draws (chain, draw) of equal weight; attributes ``effective_draws``, ``unique_draws``
+        (simulations behind them), ``tolerance``, ``simulations``, ``smoothing``, ``smoothing_bandwidth``.
+        ``sample_stats``: distance, round and index of the simulation behind each draw. ``weighted_posterior``:
+        accepted simulations with distance, ``log_weight`` (natural logarithm), round and box. ``estimates``: by
+        ``statistic``, the mean of each variable; "mcse", its Monte Carlo standard error, which unlike that of
+        :func:`arviz.summary` accounts for weights and regression; "tolerance_bias", the extrapolated effect of the
+        tolerance on the mean, and "tolerance_bias_error"; and "error", the total of these. ``abc``: by round, the
+        tolerance, boxes, simulations, acceptance at the round's own and at the final tolerance, ess (at the final
+        tolerance), expected gain, failed simulations and seconds; and totals. ``step_posterior``: boxes with their
+        posterior mass; :func:`step_density` turns them into a function. ``observed_data``, ``constant_data``.
 
     Raises
     ------
     TypeError, ValueError
-        Before anything is simulated in earnest: for arguments or models that cannot be used, simulators that always
-        fail.
+        Before the first batch, for invalid arguments or models and for simulators that always fail.
 
     Warns
     -----
     UserWarning
-        If effective draws are few, one draw has much of the weight, the tolerance ends above
-        epsilon or shifts posterior means by more than chance does, simulations failed, or the run was cut short.
+        If there are few effective draws, one draw has much of the weight, the final tolerance is above epsilon or
+        shifts posterior means significantly, simulations failed, or the run was stopped early.
 
     References
     ----------
@@ -251,24 +250,24 @@ def sample_abc_rejection(
     progressbar: bool = True,
     checkpoint: str | FilePath | None = None,
 ) -> xr.DataTree:
-    """Draw from the posterior of a simulator by rejection: the baseline that anyone can check against.
+    """Draw from the posterior of a simulator by rejection, as a baseline for :func:`sample_abc_tree`.
 
     Parameters are drawn from the prior; those whose simulations come closest to the data are kept.
 
     Parameters
     ----------
     accepts : int, optional
-        Simulations to accept, unless more of them are within the tolerance. Default: 500, or 1.5 % of the
-        budget if that is less, or 30 if that is more.
-    draws, max_simulations, tolerance, adjust, exchangeable, smooth, distance_scale, batch_size, batched, chains, executor, cores
+        Simulations to accept; more if more are within the tolerance. Default: 500, but at most 1.5 % of the budget
+        and at least 30.
+    draws, max_simulations, tolerance, adjust, exchangeable, smooth, distance_scale, batch_size, batched, chains
         As for :func:`sample_abc_tree`.
-    max_time, simulation_timeout, keep_simulations, model, random_seed, progressbar, checkpoint
+    executor, cores, max_time, simulation_timeout, keep_simulations, model, random_seed, progressbar, checkpoint
         As for :func:`sample_abc_tree`.
 
     Returns
     -------
     xarray.DataTree
-        As that of :func:`sample_abc_tree`; all weights are equal.
+        The same groups as from :func:`sample_abc_tree`; all weights are equal.
 
     Raises
     ------
@@ -326,7 +325,7 @@ def _sample(
     smooth, distance_scale, batched, chains, executor, cores, max_time, min_acceptance, simulation_timeout,
     keep_simulations, model, random_seed, progressbar, checkpoint,
 ) -> xr.DataTree:  # fmt: skip
-    """Check what both samplers are given, simulate, and collect results."""
+    """Check the arguments of both samplers, simulate, and collect the results."""
     _check_draws(draws)
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
     batched, smooth = boolean("batched", batched), boolean("smooth", smooth)
@@ -399,7 +398,7 @@ def _check_draws(draws: object) -> None:
 
 
 def _check_names(problem, keep_simulations: bool) -> None:
-    """Raise a ValueError if results have no room for a variable beside what they tell of simulations."""
+    """Raise a ValueError if a variable has a name that is reserved in results."""
     names = {*problem.shapes, *getattr(problem, "deterministic_names", ())}
     taken = names & (_NAMES | (_NAMES_OF_ALL if keep_simulations else set()))
     if taken:

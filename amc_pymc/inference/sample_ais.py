@@ -65,13 +65,13 @@ __all__ = ["sample_ais"]
 ReferenceName = Literal["auto", "prior", "laplace", "student_t"]
 _REFERENCES = get_args(ReferenceName)
 
-#: Particles annealed at once: the unit of parallel work and of checkpoints.
+#: Particles in a block, the unit of parallel work and of checkpoints.
 _BLOCK = 250
-#: Particles whose cumulative weights are kept for pictures.
+#: Particles whose cumulative weights are stored for plots.
 _PATHS = 100
-#: Relative variance of weights below which no few of them can carry the sum.
+#: Relative variance of weights below which a few of them cannot dominate the sum.
 _UNEVEN = 0.02
-#: Relative variance of weights up to which a fitted reference is preferred to the prior.
+#: Relative variance of weights below which the fitted reference is preferred to the prior.
 _USABLE = 100.0
 
 
@@ -93,71 +93,71 @@ def sample_ais(
 ) -> xr.DataTree:
     r"""Estimate the evidence of a model, and draw from its posterior, by annealed importance sampling.
 
-    Particles start as independent draws of a reference q and are moved along the path
-    :math:`q^{1-\beta} (p L)^{\beta}` from q to prior times likelihood; the mean of their weights is an unbiased
+    Particles start as independent draws from a reference density q and are moved along the path
+    :math:`q^{1-\beta} (p L)^{\beta}` from q to prior times likelihood. The mean of their weights is an unbiased
     estimate of the evidence :math:`Z = \int p(x) L(x) dx` of the model as written (Neal 2001). Step sizes, scales,
-    references and adaptive schedules come from a pilot run and are frozen before. For an error that
-    you name, rather than a number of draws, use :func:`estimate_evidence`.
+    references and adaptive schedules come from a pilot run and are then frozen. To specify a standard error instead
+    of a number of draws, use :func:`estimate_evidence`.
 
     Parameters
     ----------
     draws : int, default 1000
-        Particles per chain. All are independent of each other.
+        Particles per chain. All are independent.
     n_steps : int, default 400
-        T, steps of the inverse temperature from 0 to 1. The variance of a log-weight falls like 1 / T.
+        Number T of steps in inverse temperature from 0 to 1. The variance of a log-weight decreases as 1 / T.
     schedule : str, tuple or sequence, default ("power", 4)
-        Inverse temperatures: "linear", "power", "geometric", "sigmoid", a pair of such a name and its
-        number, "adaptive" (from the pilot run), or T + 1 numbers; see
-        :func:`amc_pymc.annealing.make_schedule`.
+        Inverse temperatures: "linear", "power", "geometric", "sigmoid", a pair of such a name and its parameter,
+        "adaptive" (from the pilot run), or T + 1 numbers; see :func:`amc_pymc.annealing.make_schedule`.
     kernel : {"hmc", "langevin", "random_walk", "slice"} or Kernel, default "hmc"
-        Moves of continuous variables; discrete ones are moved by Metropolis.
+        Transition kernel for continuous variables. Discrete variables are updated by Metropolis.
     n_moves : int, default 1
-        Moves at each temperature.
+        Transitions at each temperature.
     reference : {"auto", "prior", "laplace", "student_t"} or callable, default "auto"
-        Where to start: the prior, normal distributions at all modes, or a mixture of Student t
-        distributions adapted in the pilot run. "auto" is the last one if its importance weights
-        have a relative variance below 100, else the prior. A callable is given rough posterior draws
-        (P, D) on the unconstrained scale and returns an object with ``sample(n, rng)``,
-        ``log_density(x)`` and ``log_density_and_gradient(x)``, of a normalised density.
+        Starting distribution: the prior, normal distributions at all modes, or a mixture of Student t distributions
+        adapted in the pilot run. "auto" is "student_t" if its importance weights have a relative variance below
+        100, otherwise "prior". A callable receives approximate posterior draws (P, D) on the unconstrained scale
+        and returns a normalised density: an object with ``sample(n, rng)``, ``log_density(x)`` and
+        ``log_density_and_gradient(x)``.
     reverse_draws : DataTree, mapping or array, optional
-        Exact draws from the posterior, or those of another sampler, to anneal back from: minus the
-        logarithm of their mean weight is above log Z on the mean, if the draws are exact. A
-        DataTree's group ``posterior``, a mapping of names to arrays (P, ...), or unconstrained
-        vectors (P, D).
+        Posterior draws, exact or from another sampler, to anneal back to the reference. If they are exact, minus
+        the logarithm of their mean weight is above log Z in expectation. A DataTree with a group ``posterior``, a
+        mapping of names to arrays (P, ...), or unconstrained vectors (P, D).
     chains : int, default 4
-        Groups that the particles are reported in.
+        Number of chains, each with `draws` particles.
     model : pm.Model, optional
-        Default: that of the context. A ``pm.Potential`` counts as likelihood.
+        Default: the model in the context. A ``pm.Potential`` counts as likelihood.
     random_seed : int, sequence of int, SeedSequence, Generator or None
-        Reproduces everything but ``cpu_seconds``, with any `executor`.
+        A seed reproduces everything but ``cpu_seconds``, with any `executor`.
     progressbar : bool, default True
     executor : concurrent.futures.Executor, optional
-        Where particles are annealed, 250 at a time.
+        Executor that anneals the particles, in blocks of 250.
     checkpoint : str or Path, optional
-        netCDF file that is brought up to date after every 250 particles. A run that is killed goes on
-        from it when called again with the same arguments, to the same numbers.
+        netCDF file, updated after every 250 particles. A killed run resumes from it when called again with the same
+        arguments, with the same results.
 
     Returns
     -------
     xarray.DataTree
-        ``posterior``: draws (chain, draw) of equal weight, resampled from the particles of their chain; copies
-        of a particle stand next to each other, and the attribute ``n_distinct`` counts different ones.
-        ``weighted_posterior``: the particles, with ``log_weight`` (natural logarithm). ``sample_stats``: for the
-        draws of ``posterior`` the sum of log likelihoods, log prior (unconstrained, with Jacobians), the particle each
-        is a copy of. ``evidence``: ``log_evidence``, ``log_evidence_mcse``, 95 % interval, effective particles ``ess``,
-        ``pareto_k`` of the largest weights, ``n_likelihood`` and ``n_gradient`` (evaluations of the whole run), ``n_nan``, ``cpu_seconds`` after ``compile_seconds``, and with `reverse_draws` ``reverse_log_evidence`` with its error;
-        attributes ``flags`` and ``flag_names``. ``evaluations``: the same by stage. ``annealing``: by temperature. ``observed_data``, ``constant_data``.
+        ``posterior``: draws (chain, draw) of equal weight, resampled from the particles of their chain. Copies are
+        adjacent; the attribute ``n_distinct`` counts distinct particles. ``weighted_posterior``: the particles,
+        with ``log_weight`` (natural logarithm). ``sample_stats``: for each draw in ``posterior`` the sum of log
+        likelihoods, the log prior (unconstrained, with Jacobians) and the index of its particle. ``evidence``:
+        ``log_evidence``, ``log_evidence_mcse``, a 95 % interval, effective number of particles ``ess``,
+        ``pareto_k`` of the largest weights, ``n_likelihood`` and ``n_gradient`` (evaluations in the whole run),
+        ``n_nan``, ``compile_seconds``, ``cpu_seconds`` after compilation and, with `reverse_draws`,
+        ``reverse_log_evidence`` with its standard error; attributes ``flags`` and ``flag_names``. ``evaluations``:
+        evaluations by stage. ``annealing``: statistics by temperature. ``observed_data``, ``constant_data``.
 
     Raises
     ------
     ValueError, TypeError
-        Before any work: for arguments that cannot be used, models without likelihood or with an improper prior.
+        Before any computation, for invalid arguments, models without likelihood or with an improper prior.
 
     Warns
     -----
     UserWarning
-        For every flag: few particles carry the sum, densities were nan, the pilot run found evidence that the
-        estimate misses, an interrupted run.
+        For every flag: few particles dominate the sum, densities are nan, the pilot run found evidence that the
+        estimate misses, or the run was interrupted.
 
     References
     ----------
@@ -243,7 +243,7 @@ class _Settings(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """Everything that is frozen before particles are annealed."""
+    """Everything that is fixed before particles are annealed."""
 
     path: Any
     base: Any
@@ -255,7 +255,7 @@ class _Plan(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """A finished run, before it is put in order."""
+    """A finished run, before its results are assembled."""
 
     model: Any
     densities: Densities
@@ -268,13 +268,13 @@ class _Run(NamedTuple):
 
 
 def _blocks(draws: int, chains: int) -> list[tuple[int, int]]:
-    """Chain and size of each block of particles."""
+    """Return the chain and the size of each block of particles."""
     sizes = [min(_BLOCK, draws - i) for i in range(0, draws, _BLOCK)]
     return [(chain, size) for chain in range(chains) for size in sizes]
 
 
 def _temperatures(schedule: Any, n_steps: int) -> Any:
-    """Inverse temperatures as they will be, but for "adaptive"."""
+    """Return the inverse temperatures, or "adaptive" if the pilot run determines them."""
     if isinstance(schedule, str) and schedule == "adaptive":
         return schedule
     return make_schedule(schedule, n_steps).tolist()
@@ -289,7 +289,7 @@ def _check_reference(reference: Any, densities: Densities) -> None:
 
 
 def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> tuple[Annealed, float, int]:
-    """Anneal one block: the run, its CPU seconds and the number of nan met."""
+    """Anneal one block; return the result, its CPU seconds and the number of nan densities."""
     plan, n, rng = job
     with one_blas_thread(), counted() as counts:
         begin = time.thread_time()
@@ -302,7 +302,7 @@ def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> tuple[Annealed, floa
 
 
 def _name_of(reference: Any) -> str:
-    """What a reference is called, the same in another process."""
+    """Return a name of a reference that is the same in every process."""
     if isinstance(reference, str):
         return reference
     made = reference if hasattr(reference, "__qualname__") else type(reference)
@@ -310,13 +310,13 @@ def _name_of(reference: Any) -> str:
 
 
 def _print_of(densities: Densities) -> tuple:
-    """What tells a model and its data from others: densities at a few points."""
+    """Return a fingerprint of a model and its data: the layout and densities at a few points."""
     x = densities.draw_prior(3, spawn_generators(0, 1)[0])
     return densities.layout, densities.values(x).round(6).tolist()
 
 
 def _plan(densities, pilot: Pilot, kernel, reference, settings: _Settings, rng) -> _Plan:
-    """Reference, schedule and tunings."""
+    """Choose the reference, the schedule and the tuning of the kernel."""
     name = reference if isinstance(reference, str) else "callable"
     if name == "auto":
         usable = pilot.adapted is not None and pilot.adapted.relative_variance < _USABLE
@@ -338,7 +338,7 @@ def _plan(densities, pilot: Pilot, kernel, reference, settings: _Settings, rng) 
 
 
 def _normals(pilot: Pilot) -> StudentTMixture:
-    """Normal distributions at the modes."""
+    """Return normal distributions at the modes."""
     if pilot.laplace is None:
         raise ValueError("reference='laplace': no mode was found; use 'prior' or 'student_t'.")
     m = pilot.laplace
@@ -346,7 +346,7 @@ def _normals(pilot: Pilot) -> StudentTMixture:
 
 
 def _unconstrained(model, densities: Densities, draws: Any) -> np.ndarray:
-    """Unconstrained vectors (P, D) of the draws to anneal back from."""
+    """Return the draws to anneal back as unconstrained vectors (P, D)."""
     if isinstance(draws, xr.DataTree):
         if "posterior" not in draws.children:
             raise ValueError("reverse_draws has no group 'posterior'.")
@@ -432,7 +432,7 @@ def _reversed(run: Annealed) -> dict[str, float]:
 
 
 def _whole_chains(blocks, done: dict[int, Annealed]) -> list[tuple[np.ndarray, ...]]:
-    """Particles of each chain that has any, cut to the same number."""
+    """Return the particles of non-empty chains, truncated to the same number."""
     found: dict[int, list[Annealed]] = {}
     for i, run in done.items():
         found.setdefault(blocks[i][0], []).append(run)
@@ -450,9 +450,9 @@ def _join(runs: Sequence[Annealed]) -> tuple[np.ndarray, ...]:
 
 
 def _add_draws(tree, model, densities: Densities, chains, rng) -> dict[str, np.ndarray]:
-    """Add particles with their weights, and draws of equal weight; return these.
+    """Add the weighted particles and draws of equal weight to the tree; return the draws.
 
-    Copies of a particle stand next to each other, so that diagnostics do not take them for independent.
+    Copies of a particle are adjacent, so diagnostics do not treat them as independent.
     """
     x = np.concatenate([c[0] for c in chains])
     log_w = np.stack([c[1] for c in chains])

@@ -1,4 +1,4 @@
-"""The step-function posterior of a likelihood-free run, as something to call."""
+"""Step-function posterior of a likelihood-free run as a callable density."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import xarray as xr
 
 __all__ = ["StepDensity", "step_density"]
 
-#: Comparisons of points with boxes made at once.
+#: Maximum number of comparisons of points with boxes at once.
 _AT_ONCE = 2**22
 _ENDS = ("lower", "upper")
 
 
 class StepDensity:
-    """A posterior that is constant, relative to the prior, in each box.
+    """Posterior whose density relative to the prior is constant in each box.
 
-    Made by :func:`step_density`, which says how coarse it is.
+    Made by :func:`step_density`, which describes how coarse it is.
 
     Attributes
     ----------
     coordinates : list of str
-        Elements of parameters, or what the coordinates of the cube belong to.
+        Parameter elements that the coordinates of the cube belong to.
     lower, upper : arrays (K, D)
-        Boxes of the unit cube, in which the prior is uniform.
+        Corners of the boxes in the unit cube, where the prior is uniform.
     mass : array (K,)
-        Posterior masses, which sum to one.
+        Posterior masses of the boxes, which sum to one.
     """
 
     def __init__(self, boxes: xr.Dataset):
@@ -39,12 +39,12 @@ class StepDensity:
             self._whole = boxes["whole_numbers"].values.astype(bool)
 
     def cube(self, u: np.ndarray) -> np.ndarray:
-        """Density (n,) at points (n, D) of the unit cube; its integral there is one."""
+        """Return the density (n,) at points (n, D) of the unit cube; it integrates to one."""
         u = np.asarray(u, dtype=float)
         if u.ndim != 2 or u.shape[1] != len(self.coordinates):
             raise ValueError(f"u must have shape (n, {len(self.coordinates)}), got {u.shape}.")
         _refuse_nan("u", u)
-        # Boxes are half-open, but for those at the end.
+        # Boxes are half-open, except at the upper end of the cube.
         last = self.upper == 1.0
 
         def shares(points: np.ndarray) -> np.ndarray:
@@ -53,22 +53,22 @@ class StepDensity:
         return self._mean(u, shares)
 
     def ratio(self, parameters: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Density of posterior over prior (n,).
+        """Return the ratio (n,) of posterior to prior density.
 
-        Of whole numbers, and of any value that has a probability in the prior, it is the ratio of
-        probabilities: the mean of the cube's density over all points that stand for the value.
+        For whole numbers, and other values with a positive prior probability, it is the ratio of probabilities: the
+        mean of the cube's density over all points that map to the value.
 
         Parameters
         ----------
         parameters : mapping of str to array (n,)
-            Values of every element, as ``{"mu[0]": ..., "sigma": ...}``; zero comes out where the prior
-            has nothing.
+            Values of every element, such as ``{"mu[0]": ..., "sigma": ...}``. The ratio is zero outside the support
+            of the prior.
 
         Raises
         ------
         TypeError, ValueError
-            If elements are missing or no numbers, or depend on each other in the prior, so that boxes of
-            the cube are no boxes of parameters.
+            If elements are missing or not numeric, or depend on each other in the prior: boxes of the cube are then
+            not boxes of parameters.
         """
         if self._ends is None:
             raise ValueError(
@@ -84,7 +84,7 @@ class StepDensity:
         return self._mean(theta, shares)
 
     def _columns(self, parameters) -> np.ndarray:
-        """Values (n, D), checked."""
+        """Return the values (n, D) after checking them."""
         if not isinstance(parameters, Mapping):
             raise TypeError(
                 f"parameters must map {', '.join(map(repr, self.coordinates))} to arrays, got {parameters!r}."
@@ -100,7 +100,7 @@ class StepDensity:
         return np.stack(columns, axis=1)
 
     def _mean(self, x: np.ndarray, shares: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Sums (n,) of densities times shares (m, K, D) of points (m, 1, D) that are in boxes."""
+        """Return sums (n,) of box densities, weighted by the shares (m, K, D) of points (m, 1, D) in boxes."""
         density = self.mass / np.prod(self.upper - self.lower, axis=1)
         out = np.zeros(len(x))
         step = max(1, _AT_ONCE // max(1, self.lower.size))
@@ -111,7 +111,7 @@ class StepDensity:
 
 
 def _below(points: np.ndarray, ends: np.ndarray, atom: np.ndarray) -> np.ndarray:
-    """How much of each point lies below ends: none or all, or what is said of points that are there."""
+    """Return the share of each point below `ends`: 0 or 1, or `atom` for points equal to them."""
     return np.where(points == ends, atom, points < ends)
 
 
@@ -135,17 +135,18 @@ def _refuse_nan(name: str, values: np.ndarray) -> None:
 
 
 def step_density(data: xr.DataTree) -> StepDensity:
-    """The step-function posterior of :func:`sample_abc_tree`.
+    """Return the step-function posterior of :func:`sample_abc_tree`.
 
-    It is coarse: one box for 20 accepted simulations, two at least, chosen by one half of the simulations with
-    masses by the other. With 500 accepted ones that is 25 boxes in all dimensions together, far wider than the
-    posterior in many. It shows where the posterior is, and what the draws leave out; for means and intervals
-    take the draws. Those of ``adjust="linear"`` are not in it: it is of what was accepted before adjustment.
+    It is coarse: one box per 20 accepted simulations, at least two. Half of the simulations choose the boxes; the
+    others determine their masses. With 500 accepted simulations there are 25 boxes in total, which in many
+    dimensions are far wider than the posterior. The density shows where the posterior is, and regions that the
+    draws miss. For means and intervals use the draws. It is fitted to simulations accepted before any adjustment,
+    such as ``adjust="linear"``.
 
     Parameters
     ----------
     data : xarray.DataTree
-        With a group ``step_posterior``.
+        Result with a group ``step_posterior``.
 
     Returns
     -------
@@ -154,7 +155,7 @@ def step_density(data: xr.DataTree) -> StepDensity:
     Raises
     ------
     TypeError, ValueError
-        If `data` is none, or has no such group.
+        If `data` is not a DataTree, or has no such group.
 
     Examples
     --------

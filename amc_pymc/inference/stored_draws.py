@@ -1,4 +1,4 @@
-"""Posterior draws that users have, on the unconstrained scale and checked against a model."""
+"""The user's posterior draws, on the unconstrained scale and checked against a model."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from amc_pymc.extract.unconstrain import unconstrain
 
 __all__ = ["Health", "check_idata", "foreign_density", "health_of", "stored_draws"]
 
-#: Fewer draws in all, or in a chain, cannot be split in halves that say something.
+#: Minimum number of draws in total and per chain; fewer cannot be split into useful halves.
 _FEWEST, _SHORTEST = 100, 10
-#: Difference between stored and recomputed log densities that rounding explains, absolute and relative,
-#: and the share of draws that may differ by more.
+#: Difference between stored and recomputed log densities that rounding explains, in nats and relative,
+#: and share of draws that may differ by more.
 _NATS, _RELATIVE, _SHARE = 0.05, 1e-5, 0.05
-#: Libraries whose log density in sample_stats is that of the draw on the unconstrained scale.
+#: Libraries whose sample_stats hold the log density on the unconstrained scale, and its name.
 _COMPARABLE = {"pymc": "lp", "nutpie": "logp", "amc_pymc": "lp"}
-#: Statistics of step methods that move a part of the variables after the density was stored.
+#: Statistics of step methods that move some of the variables after the density was stored.
 _OTHER_STEPS = ("accept", "accepted", "scaling", "nstep_out", "race_rows")
 
 
 class Health(NamedTuple):
-    """Whether draws can be trusted as draws of one distribution.
+    """Diagnostics of whether draws come from one distribution.
 
     Attributes
     ----------
     r_hat : float
-        The largest of all coordinates.
+        Largest R-hat of all coordinates.
     ess_bulk : float
-        The smallest of all coordinates.
+        Smallest bulk effective sample size of all coordinates.
     copies : float
         Mean number of copies of a draw.
     divergences : int
     particles : bool
-        Whether they are particles of sequential Monte Carlo.
+        Whether the draws are particles of sequential Monte Carlo.
     """
 
     r_hat: float
@@ -50,14 +50,14 @@ class Health(NamedTuple):
 
 
 def check_idata(idata: object, model, marginalized: Sequence[str] = ()) -> xr.Dataset:
-    """The group ``posterior`` of a result, if a model's evidence can be estimated from it.
+    """Return the group ``posterior`` of a result, if a model's evidence can be estimated from it.
 
     Draws of free variables that are integrated out are not needed.
 
     Raises
     ------
     TypeError, ValueError
-        Naming what is missing, of the wrong shape or not finite, before anything is compiled.
+        Before compilation, naming what is missing, of the wrong shape or not finite.
     """
     if not isinstance(idata, xr.DataTree):
         raise TypeError(
@@ -117,14 +117,14 @@ def _check_variables(posterior: xr.Dataset, free: Sequence[Any]) -> None:
 def stored_draws(
     idata: xr.DataTree, posterior: xr.Dataset, model, densities: Densities
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws of the free variables on the unconstrained scale (C, N, D), and the log density there (C, N).
+    """Return draws of the free variables on the unconstrained scale (C, N, D), and the log density there (C, N).
 
-    They are read from the group ``unconstrained_posterior`` where it is complete, else transformed.
+    They are read from the group ``unconstrained_posterior`` if it is complete, else transformed.
 
     Raises
     ------
     ValueError
-        If a shape is wrong, or draws are where the posterior density is zero.
+        If a shape is wrong, or the posterior density is zero at a draw.
     """
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     expected = densities.constrain(np.zeros((1, densities.n_dim)))
@@ -148,7 +148,7 @@ def stored_draws(
 def _as_stored(
     idata: xr.DataTree, posterior: xr.Dataset, densities: Densities
 ) -> np.ndarray | None:
-    """Unconstrained draws (P, D) that a sampler kept; None if they are not all there."""
+    """Return unconstrained draws (P, D) that a sampler stored; None if they are incomplete."""
     if "unconstrained_posterior" not in idata.children:
         return None
     kept = idata["unconstrained_posterior"].to_dataset()
@@ -196,10 +196,10 @@ def _checked_density(
 
 
 def foreign_density(idata: xr.DataTree, log_density: np.ndarray) -> str | None:
-    """Say so if the log density that a sampler stored is not that of the model at the draws (C, N).
+    """Return a message if the log density that a sampler stored differs from that of the model at the draws (C, N).
 
-    A constant difference does not matter: samplers may leave constants out. The densities are not
-    compared where step methods moved some variables after it was stored.
+    A constant difference is ignored, because samplers may leave out constants. The densities are not compared if
+    step methods moved some variables after the density was stored.
     """
     if "sample_stats" not in idata.children:
         return None
@@ -224,7 +224,7 @@ def foreign_density(idata: xr.DataTree, log_density: np.ndarray) -> str | None:
 
 
 def health_of(idata: xr.DataTree, x: np.ndarray) -> Health:
-    """R-hat, effective draws, copies and divergences of draws (C, N, D)."""
+    """Return R-hat, effective sample size, copies and divergences of draws (C, N, D)."""
     series = np.ascontiguousarray(np.moveaxis(x, 2, 0))
     r_hat = float(np.max(array_stats.rhat(series, chain_axis=1, draw_axis=2)))
     ess = float(np.min(array_stats.ess(series, chain_axis=1, draw_axis=2)))

@@ -16,53 +16,51 @@ PartitionName = Literal["forest", "cart", "dyadic", "bart"]
 Utility = Literal["ess", "efficiency", "posterior", "kl"]
 Rates = Literal["mean", "draw"]
 
-#: Trees of a forest: random cuts keep weights even, the best ones find narrow posteriors with few
-#: simulations; with many they cost more than they give.
+#: Trees of a forest. Random cuts keep weights even; the best cuts find narrow posteriors with few
+#: simulations, but are not worth their cost with many.
 _RANDOM, _BEST = Cart(random_cuts=True), Cart(random_beyond=10_000)
 _FOREST = (_RANDOM, _RANDOM, _BEST, _BEST)
-#: Partitions by BART that are mixed.
+#: Number of BART partitions in a mixture.
 _BART_DRAWS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class TreeProposal:
-    r"""How :func:`sample_abc_tree` learns where to simulate next.
+    r"""Options for how :func:`sample_abc_tree` learns where to simulate.
 
-    The defaults are good for most problems. Whatever is chosen, weights are exact: it matters for how many effective
-    draws a budget gives, not for what they are draws of.
+    The defaults suit most problems. Weights are exact for all options; these affect the number of effective draws,
+    not their distribution.
 
     Parameters
     ----------
     partition : {"forest", "cart", "dyadic", "bart"} or callable, default "forest"
-        Boxes: two extremely randomised regression trees and two CART trees (at most 1000 leaves each) on
-        parts of the simulations, all four randomised once there are many; one CART tree; dyadic halving;
-        draws of Bayesian additive trees (extra ``bart``); or a
-        :class:`amc_pymc.abc_tree.Partitioner` of your own.
+        Boxes: two extremely randomised regression trees and two CART trees (at most 1000 leaves each) on parts of
+        the simulations, all four randomised for many simulations; one CART tree; dyadic halving; draws of Bayesian
+        additive trees (extra ``bart``); or your own :class:`amc_pymc.abc_tree.Partitioner`.
     local : bool, default True
-        Draw from mixtures of Student t kernels, too, which follow posteriors that are narrow in oblique directions. Their
-        share of each batch is learnt from the simulations before it; boxes and the prior keep a tenth at least. Only for
-        ``utility="ess"``.
+        Whether to draw also from mixtures of Student t kernels, which follow posteriors that are narrow in oblique
+        directions. Their share of each batch is learned from earlier simulations; boxes and the prior keep at least
+        a tenth. Only for ``utility="ess"``.
     utility : {"ess", "efficiency", "posterior", "kl"}, default "ess"
-        What proposals maximise given acceptance rates. "ess", effective draws per simulation:
-        :math:`q_k \propto \pi_k \mu_k^\gamma`, with :math:`\gamma` between 1/2, best for known rates, and 1 by prediction. The
-        others are :math:`\omega^2`, :math:`\omega^1` and :math:`\omega^3` of the paper; see
-        :func:`amc_pymc.abc_tree.best_proposal`.
+        Objective of the proposals given acceptance probabilities. "ess", effective draws per simulation:
+        :math:`q_k \propto \pi_k \mu_k^\gamma`, with :math:`\gamma` chosen by prediction between 1/2, which is
+        optimal for known probabilities, and 1. The others are :math:`\omega^2`, :math:`\omega^1` and
+        :math:`\omega^3` of the paper; see :func:`amc_pymc.abc_tree.best_proposal`.
     prior_share : float, default 0.05
-        Of each batch drawn from the prior: no weight exceeds 1 / prior_share times the gain.
+        Share of each batch drawn from the prior. No weight exceeds 1 / prior_share times the gain.
     rates : {"mean", "draw"}, default "mean"
-        Means of acceptance rates, or draws from their Beta distributions.
+        Use the means of acceptance probabilities, or draws from their Beta distributions.
     rotate : bool, default True
-        Cut every other tree of several along principal axes of the accepted simulations, for posteriors that
-        are correlated.
+        Whether to cut every other tree along principal axes of the accepted simulations, for correlated posteriors.
     honest : bool, default False
-        Estimate rates from other simulations than those that cuts are chosen by.
+        Whether to estimate acceptance probabilities from simulations that did not choose the cuts.
     window : int, optional
-        Learn from the last rounds only.
+        Number of most recent rounds to learn from. Default: all.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument cannot be used; the error names it and its value.
+        If an argument is invalid; the error names it and its value.
 
     References
     ----------
@@ -108,7 +106,7 @@ class TreeProposal:
             positive_int("window", self.window)
 
     def learner(self) -> Learner:
-        """What makes proposals by these options."""
+        """Return the learner that makes proposals with these options."""
         return Learner(
             **self._partitioner(),
             local=bool(self.local),
@@ -135,7 +133,7 @@ class TreeProposal:
 
 
 def one_of(name: str, value, choices):
-    """A value that is one of those of a Literal type, or an error that names the argument."""
+    """Return `value` if it is among the choices of a Literal type, else raise a ValueError."""
     known = get_args(choices)
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}.")

@@ -1,4 +1,4 @@
-"""Markov kernels for P particles at once."""
+"""Markov kernels that move P particles at once."""
 
 from amc_pymc.kernels.both import Mixed
 from amc_pymc.kernels.discrete import DiscreteMetropolis

@@ -1,4 +1,4 @@
-"""Discrete and continuous coordinates in turn."""
+"""Kernel for discrete and continuous coordinates."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["Mixed"]
 
 @dataclass(frozen=True)
 class Mixed:
-    """Move the discrete coordinates, then the continuous ones given these.
+    """Kernel that moves the discrete coordinates, then the continuous ones given these.
 
-    Gradients, if the continuous kernel uses them, are evaluated again for those particles whose
-    discrete coordinates have changed. Tuning and acceptance are those of the continuous kernel.
+    If the continuous kernel uses gradients, they are re-evaluated for particles whose discrete
+    coordinates have changed. Tuning and acceptance are those of the continuous kernel.
 
     Parameters
     ----------
     continuous : Slice, RandomWalk, Langevin or HMC
-        With the `coordinates` that it moves, those which are not discrete.
+        Its `coordinates` must be given and must not include discrete ones.
     discrete : DiscreteMetropolis
 
     Raises
     ------
     ValueError
-        If both move the same coordinate, or the continuous one all.
+        If both kernels move the same coordinate, or the continuous one moves all.
 
     Examples
     --------
@@ -63,17 +63,17 @@ class Mixed:
 
     @property
     def needs_gradient(self) -> bool:
-        """Whether the continuous kernel does."""
+        """Whether the continuous kernel needs gradients."""
         return self.continuous.needs_gradient
 
     @property
     def target_acceptance(self) -> float:
-        """That of the continuous kernel."""
+        """Target acceptance of the continuous kernel."""
         return self.continuous.target_acceptance
 
     @property
     def max_size(self) -> float:
-        """That of the continuous kernel."""
+        """Largest step size of the continuous kernel."""
         return getattr(self.continuous, "max_size", math.inf)
 
     def step(
@@ -98,7 +98,7 @@ class Mixed:
 
 
 def _with_gradients(path: Path, moved: Particles, old: Particles) -> tuple[Particles, int]:
-    """Gradients of particles, evaluated where they have moved; and how many were."""
+    """Evaluate the gradients of particles that have moved; return also their number."""
     if old.gradients is None:
         raise ValueError("particles have no gradients; start them with with_gradient=True")
     changed = np.flatnonzero((moved.x != old.x).any(axis=1))

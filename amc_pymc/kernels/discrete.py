@@ -1,4 +1,4 @@
-"""Metropolis moves of integer coordinates, one after the other."""
+"""Metropolis moves of integer coordinates, one at a time."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["DiscreteMetropolis"]
 
 @dataclass(frozen=True)
 class DiscreteMetropolis:
-    """Metropolis for coordinates that are integers, whatever type holds them.
+    """Metropolis kernel for coordinates with integer values of any dtype.
 
-    Each coordinate in turn: one with finitely many states proposes any of the other ones with equal
-    probability, one without bounds x + g or x - g with equal probability, P(g = k) = 2^-k for k = 1,
-    2, ... Both are symmetric. States that the path does not know have density zero there.
+    Coordinates are updated in turn. With finitely many states, the proposal is uniform on the other
+    states; without bounds it is x + g or x - g with equal probability, P(g = k) = 2^-k for k = 1, 2, ...
+    Both proposals are symmetric. States outside the support of the path have density zero.
 
     Parameters
     ----------
     coordinates : tuple of int
     states : tuple of (array_like of int or None)
-        For each coordinate its states, or None if there is no end to them. A coordinate with a single
-        state stays as it is, at no cost.
+        States of each coordinate, or None if unbounded. A coordinate with a single state is not
+        updated and costs nothing.
 
     Raises
     ------
     TypeError, ValueError
-        If coordinates and states differ in number, states are not integers, occur twice or are none.
-        In a step: if a coordinate is in none of its states.
+        If coordinates and states differ in number, or if states are not integers, repeated or empty.
+        In a step: if the value of a coordinate is not one of its states.
 
     Examples
     --------
@@ -89,9 +89,9 @@ class DiscreteMetropolis:
         tuning: Tuning,
         rng: np.random.Generator,
     ) -> tuple[Particles, Move]:
-        """Move each coordinate of all particles once; the acceptance is the mean over these.
+        """Move each coordinate of all particles once; the acceptance is the mean over coordinates.
 
-        There is nothing in the tuning for it. Particles come back without gradients.
+        The tuning is not used. The returned particles have no gradients.
         """
         checked_particles(particles, self.coordinates)
         n = len(particles.x)
@@ -116,7 +116,7 @@ class DiscreteMetropolis:
 
 
 def _checked_states(states: Sequence[int] | np.ndarray | None) -> tuple[int, ...] | None:
-    """States in increasing order."""
+    """Return checked states in increasing order."""
     if states is None:
         return None
     found = np.asarray(states)
@@ -134,7 +134,7 @@ def _propose(
     d: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Another state for each particle."""
+    """Propose a different state for each particle."""
     if states is None:
         sign = 2 * rng.integers(2, size=now.size) - 1
         return now + sign * rng.geometric(0.5, now.size)

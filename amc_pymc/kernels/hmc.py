@@ -39,7 +39,7 @@ def hamiltonian_step(
     jitter: float = 0.0,
     coordinates: tuple[int, ...] | None = None,
 ) -> tuple[Particles, Move]:
-    r"""Give each particle a velocity, follow it for some leapfrog steps, accept or go back.
+    r"""Move particles by one Hamiltonian trajectory each, accepted or rejected.
 
     With mass matrix :math:`M = (L L^T)^{-1}` and :math:`v = L^T p`, which is standard normal for a
     momentum p ~ N(0, M), a leapfrog step is
@@ -49,7 +49,7 @@ def hamiltonian_step(
         x \leftarrow x + \epsilon L v, \qquad
         v \leftarrow v + \tfrac{\epsilon}{2} L^T \nabla \log f(x),
 
-    so no system is ever solved. The energy is :math:`|v|^2 / 2 - \log f(x)`.
+    so no linear system is solved. The energy is :math:`|v|^2 / 2 - \log f(x)`.
 
     Parameters
     ----------
@@ -64,14 +64,13 @@ def hamiltonian_step(
     Returns
     -------
     Particles, Move
-        With gradients; P `n_leapfrog` of them were evaluated.
+        Particles have gradients; P `n_leapfrog` gradients were evaluated.
 
     Notes
     -----
-    A trajectory that leaves the finite numbers, by its position, gradient or energy, is rejected, and
-    the same one the other way round is too. A particle of finite density without finite gradient
-    therefore stays where it is. A particle at density zero goes straight on where there is no finite
-    gradient.
+    A trajectory with a position, gradient or energy that is not finite is rejected, and so is its
+    reverse. A particle with positive density but no finite gradient therefore does not move. A
+    particle at density zero moves in a straight line where the gradient is not finite.
     """
     at, n_moved = checked_particles(particles, coordinates)
     scale = checked_scale(tuning, n_moved)
@@ -126,7 +125,7 @@ def _force(
     chol: np.ndarray | None,
     nowhere: np.ndarray,
 ) -> np.ndarray:
-    """Gradient of the log density, times L^T if dense; zero for those of nowhere that have none."""
+    """Return L^T (if dense) times the gradient; zero for ``nowhere`` particles where not finite."""
     force = target_gradient(gradients[:, :, at], beta)
     if chol is not None:
         force = force @ chol
@@ -138,7 +137,7 @@ def _force(
 
 @dataclass(frozen=True)
 class HMC:
-    """Hamiltonian Monte Carlo with fresh velocities in each move.
+    """Hamiltonian Monte Carlo with new velocities in each move.
 
     See :func:`hamiltonian_step`, Duane et al. (1987, doi:10.1016/0370-2693(87)91197-X) and Neal (2011,
     arXiv:1206.1901). The mass matrix is the inverse of the covariance given by the scale.
@@ -149,15 +148,15 @@ class HMC:
         Leapfrog steps of a trajectory, one gradient each.
     jitter : float, default 0.3
         Step sizes of the particles are uniform between 1 - jitter and 1 + jitter times the size,
-        drawn afresh in each move: a trajectory of fixed length may come back to where it started.
+        drawn in each move, because a trajectory of fixed length may return to its start.
     coordinates : tuple of int, optional
-        Coordinates to move, by default all. The scale is of these only.
+        Coordinates to move, by default all. The scale covers only these.
 
     Raises
     ------
     TypeError, ValueError
-        If `n_leapfrog` is no positive integer, `jitter` not in [0, 1) or the coordinates are not
-        different and not negative.
+        If `n_leapfrog` is not a positive integer, `jitter` is not in [0, 1), or the coordinates are
+        repeated or negative.
 
     Examples
     --------
@@ -193,10 +192,10 @@ class HMC:
 
     @property
     def max_size(self) -> float:
-        """Size with which a trajectory forgets where on a Gaussian of known scale it began.
+        """Step size at which a trajectory on a Gaussian of known scale is independent of its start.
 
-        Longer ones turn back: from where 0.8 of them are accepted in ten dimensions, most of the energy
-        is still remembered after three moves.
+        Longer trajectories turn back: at the size with acceptance 0.8 in ten dimensions, most of the
+        energy is still remembered after three moves.
         """
         return 2.0 * math.sin(0.25 * math.pi / self.n_leapfrog)
 

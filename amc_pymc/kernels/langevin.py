@@ -18,26 +18,27 @@ __all__ = ["Langevin"]
 
 @dataclass(frozen=True)
 class Langevin:
-    r"""Propose a step up the gradient plus noise, preconditioned by the scale.
+    r"""Metropolis-adjusted Langevin kernel, preconditioned by the scale.
+
+    The proposal
 
     .. math::
         x' = x + \tfrac{s^2}{2} L L^T \nabla \log f(x) + s L z, \qquad z \sim N(0, I),
 
-    accepted with the ratio of Metropolis and Hastings (Roberts & Tweedie 1996,
-    doi:10.2307/3318418). This is one leapfrog step of size s with velocity z: if z' is the velocity
-    that it ends with, the step back from x' is made by -z', so that
-    :math:`\log q(x \mid x') - \log q(x' \mid x) = (|z|^2 - |z'|^2) / 2`, and the scale is never
-    inverted.
+    is accepted or rejected by Metropolis-Hastings (Roberts & Tweedie 1996, doi:10.2307/3318418). It is
+    one leapfrog step of size s with velocity z. If z' is the final velocity, the reverse step from x'
+    has velocity -z'. Therefore :math:`\log q(x \mid x') - \log q(x' \mid x) = (|z|^2 - |z'|^2) / 2`,
+    and the scale is never inverted.
 
     Parameters
     ----------
     coordinates : tuple of int, optional
-        Coordinates to move, by default all. The scale is of these only.
+        Coordinates to move, by default all. The scale covers only these.
 
     Raises
     ------
     TypeError, ValueError
-        If the coordinates are not different and not negative.
+        If the coordinates are repeated or negative.
 
     Examples
     --------
@@ -63,7 +64,7 @@ class Langevin:
     needs_gradient: ClassVar[bool] = True
     target_acceptance: ClassVar[float] = 0.57
 
-    #: From here on steps on a Gaussian of known scale lead beyond its centre.
+    #: Step size above which steps on a Gaussian of known scale overshoot its centre.
     max_size: ClassVar[float] = math.sqrt(2.0)
 
     def __post_init__(self):

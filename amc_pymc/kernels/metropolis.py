@@ -1,4 +1,4 @@
-"""To accept or not: what the Metropolis kernels share."""
+"""Accept steps shared by the Metropolis kernels."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["acceptance", "settle"]
 
 
 def acceptance(new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    """Probability of acceptance min(1, exp(new - old)), zero unless `new` is finite.
+    """Return the acceptance probability min(1, exp(new - old)), zero unless `new` is finite.
 
     Parameters
     ----------
     new, old : array (P,)
-        Log densities of proposals and of where they come from, or minus energies. From an old one
-        of -inf any finite new one is accepted.
+        Log densities (or negative energies) of proposals and of current points. If `old` is -inf,
+        any finite `new` is accepted.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def acceptance(new: np.ndarray, old: np.ndarray) -> np.ndarray:
 
 
 def settle(proposed: Particles, old: Particles, accepted: np.ndarray) -> Particles:
-    """The proposed particles, those not accepted put back; writes into the proposed ones."""
+    """Restore the old state of rejected particles in ``proposed``, in place, and return it."""
     back = np.flatnonzero(~accepted)
     proposed.x[back] = old.x[back]
     proposed.terms[:, back] = old.terms[:, back]

@@ -17,23 +17,24 @@ __all__ = ["RandomWalk"]
 
 @dataclass(frozen=True)
 class RandomWalk:
-    """Propose x' = x + size L z with z ~ N(0, I) (Metropolis et al. 1953, doi:10.1063/1.1699114).
+    """Random-walk Metropolis kernel with Gaussian steps (Metropolis et al. 1953, doi:10.1063/1.1699114).
 
-    L is the diagonal matrix of the standard deviations or the Cholesky factor in the tuning. The best
-    size is near 2.4 / sqrt(D) for a Gaussian whose scale is known, which accepts 0.44 of the proposals
-    in one dimension and 0.23 in many (Roberts & Rosenthal 2001, doi:10.1214/ss/1015346320).
+    The proposal is x' = x + size L z with z ~ N(0, I), where L is the diagonal matrix of the standard
+    deviations or the Cholesky factor in the tuning. For a Gaussian of known scale, the best size is near
+    2.4 / sqrt(D), with acceptance rate 0.44 in one dimension and 0.23 in many (Roberts & Rosenthal 2001,
+    doi:10.1214/ss/1015346320).
 
     Parameters
     ----------
     n_steps : int, default 1
-        Proposals in one move, each of them accepted or not.
+        Proposals in one move, each accepted or rejected.
     coordinates : tuple of int, optional
-        Coordinates to move, by default all. The scale is of these only.
+        Coordinates to move, by default all. The scale covers only these.
 
     Raises
     ------
     TypeError, ValueError
-        If `n_steps` is no positive integer or the coordinates are not different and not negative.
+        If `n_steps` is not a positive integer or the coordinates are repeated or negative.
 
     Examples
     --------
@@ -71,7 +72,7 @@ class RandomWalk:
         tuning: Tuning,
         rng: np.random.Generator,
     ) -> tuple[Particles, Move]:
-        """Move all particles `n_steps` times; the acceptance is the mean over these."""
+        """Move all particles `n_steps` times; the acceptance is the mean over the steps."""
         at, n_moved = checked_particles(particles, self.coordinates)
         scale = checked_scale(tuning, n_moved)
         n = len(particles.x)

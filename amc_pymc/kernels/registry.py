@@ -10,12 +10,12 @@ from amc_pymc.kernels.target import Kernel
 
 __all__ = ["KERNELS", "make_kernel"]
 
-#: Kernels for continuous coordinates, by their names.
+#: Kernels for continuous coordinates by name.
 KERNELS: dict[str, type] = {cls.name: cls for cls in (Slice, RandomWalk, Langevin, HMC)}
 
 
 def make_kernel(kernel: str | Kernel) -> Kernel:
-    """Make a kernel from its name, with default settings, or pass on one that is there.
+    """Create a kernel with default settings from its name, or return a given kernel.
 
     Parameters
     ----------
@@ -28,9 +28,9 @@ def make_kernel(kernel: str | Kernel) -> Kernel:
     Raises
     ------
     ValueError
-        If there is no kernel of that name.
+        If the name is unknown.
     TypeError
-        If it is neither a name nor a kernel.
+        If `kernel` is neither a name nor a kernel.
 
     Examples
     --------

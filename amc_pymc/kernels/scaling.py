@@ -1,6 +1,6 @@
 """Scales of targets: standard deviations (D,), or the Cholesky factor L (D, D) of a covariance.
 
-Steps are size L z of standard normal z. Rows are particles, so that L z is ``z @ L.T``.
+A step is size L z with z standard normal. Rows are particles, so L z is ``z @ L.T``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Columns = slice | np.ndarray
 
 
 def checked_coordinates(coordinates: object) -> tuple[int, ...] | None:
-    """Coordinates as a tuple of different ints; None stands for all."""
+    """Return coordinates as a tuple of distinct ints; None means all."""
     if coordinates is None:
         return None
     try:
@@ -45,7 +45,7 @@ def checked_coordinates(coordinates: object) -> tuple[int, ...] | None:
 
 
 def columns(coordinates: tuple[int, ...] | None, n_dim: int) -> tuple[Columns, int]:
-    """Index of the coordinates in points (P, D), and their number."""
+    """Return an index of the coordinates in points (P, D), and their number."""
     if coordinates is None:
         return slice(None), n_dim
     if max(coordinates) >= n_dim:
@@ -57,7 +57,7 @@ def columns(coordinates: tuple[int, ...] | None, n_dim: int) -> tuple[Columns, i
 
 
 def checked_scale(tuning: Tuning, n: int) -> np.ndarray:
-    """The scale of a tuning of n coordinates that makes sense, or an error."""
+    """Return the scale of a tuning for n coordinates, or raise ValueError if it is invalid."""
     size, scale = tuning
     if not (math.isfinite(size) and size > 0.0):
         raise ValueError(f"tuning.size must be positive and finite, got {size!r}")
@@ -75,7 +75,7 @@ def checked_scale(tuning: Tuning, n: int) -> np.ndarray:
 
 
 def checked_particles(particles: Particles, coordinates: tuple[int, ...] | None):
-    """Columns to be moved and their number, if the particles are what they should be."""
+    """Check the shapes of particles; return the index of the columns to move and their number."""
     x, terms, _ = particles
     if x.ndim != 2 or x.shape[0] == 0 or terms.shape != (2, x.shape[0]):
         raise ValueError(
@@ -86,7 +86,7 @@ def checked_particles(particles: Particles, coordinates: tuple[int, ...] | None)
 
 
 def push(scale: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """L z for every row of z (P, D).
+    """Return L z for every row of z (P, D).
 
     Examples
     --------
@@ -99,5 +99,5 @@ def push(scale: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def standard_deviations(scale: np.ndarray) -> np.ndarray:
-    """Those (D,) of the coordinates."""
+    """Return the standard deviations (D,) of a scale."""
     return scale if scale.ndim == 1 else np.sqrt(np.einsum("ij,ij->i", scale, scale))

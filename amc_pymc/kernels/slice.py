@@ -1,4 +1,4 @@
-"""Slice sampling, one coordinate after the other."""
+"""Slice sampling, one coordinate at a time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from amc_pymc.kernels.target import Move, Particles, Path, Tuning, log_target
 
 __all__ = ["Slice"]
 
-#: Points tried on a slice before the particle stays where it is: the interval has then shrunk to
-#: what floating-point numbers tell apart.
+#: Maximum number of points tried on a slice. The interval has then shrunk to floating-point
+#: resolution, and the particle does not move.
 _MAX_TRIES = 200
 
 
@@ -27,26 +27,26 @@ _MAX_TRIES = 200
 class Slice:
     """Univariate slice sampling by stepping out and shrinkage (Neal 2003, doi:10.1214/aos/1056562461).
 
-    Each coordinate in turn gets a level uniform below its density, an interval of width w = size sd
-    placed at random around it and widened in steps of w until its ends are below the level, and points
-    uniform in the interval, which shrinks to those that are below, until one is above. At most
-    `max_widths` - 1 steps are made, split at random between the two ends beforehand, as in figure 3
-    of the paper. Every particle does as many evaluations as it needs.
+    Coordinates are updated in turn. A level is drawn uniformly below the density. An interval of width
+    w = size sd is placed at random around the point and extended in steps of w until its ends are below
+    the level. Points are drawn uniformly from the interval, which shrinks to each point below the level,
+    until one is above. At most `max_widths` - 1 steps are made, split at random between the two ends
+    beforehand, as in figure 3 of the paper. Particles differ in their number of evaluations.
 
-    A particle at density zero gets the longest interval there is and tries one point of it in each
-    coordinate, which it takes if the density is positive.
+    A particle at density zero gets the longest interval and tries one point per coordinate, which is
+    accepted if its density is positive.
 
     Parameters
     ----------
     max_widths : int, default 10
-        Limit of an interval, in widths w; 1 leaves out the stepping.
+        Maximum length of an interval, in widths w; 1 disables stepping out.
     coordinates : tuple of int, optional
-        Coordinates to move, by default all. The scale is of these only.
+        Coordinates to move, by default all. The scale covers only these.
 
     Raises
     ------
     TypeError, ValueError
-        If `max_widths` is no positive integer or the coordinates are not different and not negative.
+        If `max_widths` is not a positive integer or the coordinates are repeated or negative.
 
     Examples
     --------
@@ -96,14 +96,14 @@ class Slice:
 
 
 class _Line:
-    """Densities of particles along a coordinate, and how often they were asked for."""
+    """Densities of particles along a coordinate, with a count of evaluations."""
 
     def __init__(self, path: Path, particles: Particles, beta: float):
         self.path, self.particles, self.beta = path, particles, beta
         self.evaluations = 0
 
     def terms(self, rows: np.ndarray, d: int, points: np.ndarray) -> np.ndarray:
-        """Terms (2, A) of A particles with their coordinate d at some points."""
+        """Return terms (2, A) of A particles with coordinate d set to the given points."""
         x = self.particles.x.take(rows, axis=0)
         x[:, d] = points
         self.evaluations += rows.size
@@ -113,7 +113,7 @@ class _Line:
 def _move_along(
     line: _Line, d: int, width: float, max_widths: int, rng: np.random.Generator
 ) -> None:
-    """Move coordinate d of all particles; writes into them."""
+    """Move coordinate d of all particles, in place."""
     x, terms = line.particles.x, line.particles.terms
     log_now = log_target(terms, line.beta)
     level = log_now - rng.standard_exponential(log_now.size)
@@ -145,7 +145,7 @@ def _step_out(
     max_widths: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Left and right ends (2, P) of the intervals."""
+    """Return the left and right ends (2, P) of the intervals."""
     n = level.size
     left = line.particles.x[:, d] - width * rng.random(n)
     ends = np.concatenate([left, left + width])

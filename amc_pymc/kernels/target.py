@@ -1,4 +1,4 @@
-"""What Markov kernels move: P particles under one member of a path of densities."""
+"""Types of the Markov kernels: P particles under one member of a path of densities."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ __all__ = [
 class Path(Protocol):
     """Unnormalised densities f_beta(x) = exp(base(x) + beta slope(x)) on R^D, 0 <= beta <= 1.
 
-    Both terms are natural logarithms, may be -inf and are never nan or +inf. The arrays returned are
-    new in each call, for kernels keep them and write into them. P differs from call to call and is
-    never zero.
+    Both terms are natural logarithms, may be -inf and are never nan or +inf. Each call returns new
+    arrays, because kernels keep them and write to them. P varies between calls and is never zero.
     """
 
     @property
     def n_dim(self) -> int:
-        """D."""
+        """Dimension D."""
 
     def values(self, x: np.ndarray) -> np.ndarray:
-        """Base and slope (2, P) at the points x (P, D)."""
+        """Return base and slope (2, P) at the points x (P, D)."""
 
     def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Base and slope (2, P) and their gradients (2, P, D), anything where a term is -inf."""
+        """Return both terms (2, P) and their gradients (2, P, D), arbitrary where a term is -inf."""
 
 
 class Particles(NamedTuple):
-    """Points and what is known of the path there.
+    """Points with the terms of the path and their gradients.
 
     Attributes
     ----------
@@ -46,7 +45,7 @@ class Particles(NamedTuple):
     terms : array (2, P)
         Base and slope.
     gradients : array (2, P, D) or None
-        Theirs, if the kernel wants them.
+        Gradients of base and slope, if the kernel needs them.
     """
 
     x: np.ndarray
@@ -55,15 +54,15 @@ class Particles(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """What a kernel is tuned by: frozen before a run that counts.
+    """Tuning parameters of a kernel, fixed after tuning.
 
     Attributes
     ----------
     size : float
         Step size, in units of `scale`.
     scale : array (D,) or (D, D)
-        Standard deviations of the target, or the lower Cholesky factor of its covariance; of the
-        coordinates that the kernel moves, if it does not move all.
+        Standard deviations of the target, or the lower Cholesky factor of its covariance, for the
+        coordinates that the kernel moves.
     """
 
     size: float
@@ -71,14 +70,14 @@ class Tuning(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What one move of P particles did.
+    """Acceptance and cost of one move of P particles.
 
     Attributes
     ----------
     acceptance : array (P,)
-        Probability of acceptance; for slices one.
+        Acceptance probability; one for slice sampling.
     evaluations, gradients : int
-        Points at which the path was evaluated without and with gradients.
+        Number of points at which the path was evaluated without and with gradients.
     """
 
     acceptance: np.ndarray
@@ -88,15 +87,15 @@ class Move(NamedTuple):
 
 @runtime_checkable
 class Kernel(Protocol):
-    """A Markov kernel that leaves f_beta invariant, whatever the path, beta and the tuning.
+    """A Markov kernel that leaves f_beta invariant for any path, beta and tuning.
 
-    A particle where the density is zero takes any proposal where it is not; no particle goes the
-    other way. A kernel may have a `max_size`, in units of the scale, that `tune` does not go beyond.
+    A particle at density zero accepts any proposal with positive density; the reverse move never
+    happens. A kernel may have a `max_size`, in units of the scale, which `tune` does not exceed.
     """
 
     @property
     def name(self) -> str:
-        """What it is called in tables and by `make_kernel`."""
+        """Name of the kernel in tables and for `make_kernel`."""
 
     @property
     def needs_gradient(self) -> bool:
@@ -104,7 +103,7 @@ class Kernel(Protocol):
 
     @property
     def target_acceptance(self) -> float:
-        """Mean probability of acceptance that `tune` aims at; one if there is nothing to tune."""
+        """Mean acceptance probability that `tune` aims at; one if there is nothing to tune."""
 
     def step(
         self,
@@ -114,7 +113,7 @@ class Kernel(Protocol):
         tuning: Tuning,
         rng: np.random.Generator,
     ) -> tuple[Particles, Move]:
-        """Move all particles once; what was given is left as it was."""
+        """Move all particles once; the arguments are not changed."""
 
 
 def start(path: Path, x: np.ndarray, *, with_gradient: bool) -> Particles:
@@ -125,7 +124,7 @@ def start(path: Path, x: np.ndarray, *, with_gradient: bool) -> Particles:
 
 
 def log_target(terms: np.ndarray, beta: float) -> np.ndarray:
-    """Log density (P,) of f_beta; an impossible slope does not matter at beta = 0.
+    """Return the log density (P,) of f_beta; the slope may be -inf at beta = 0.
 
     Examples
     --------
@@ -139,6 +138,6 @@ def log_target(terms: np.ndarray, beta: float) -> np.ndarray:
 
 
 def target_gradient(gradients: np.ndarray, beta: float) -> np.ndarray:
-    """Gradient (P, D) of the log density of f_beta."""
+    """Return the gradient (P, D) of the log density of f_beta."""
     base, slope = gradients
     return base.copy() if beta == 0.0 else base + beta * slope

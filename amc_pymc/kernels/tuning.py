@@ -1,4 +1,4 @@
-"""Step sizes and scales, found on a pilot run."""
+"""Tuning of step sizes and scales in a pilot run."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from amc_pymc.kernels.target import Kernel, Particles, Path, Tuning, log_target
 
 __all__ = ["Tuned", "scale_of", "tune"]
 
-#: Sizes stay between these.
+#: Bounds of step sizes.
 _SMALLEST, _LARGEST = 1e-6, 1e3
-#: Probabilities of acceptance that the size tried is judged by, at least.
+#: Minimum number of acceptance probabilities averaged per step size.
 _MIN_SEEN = 100
-#: A change of log size below which there is nothing left to do, and the largest one.
+#: Change of the log size below which tuning stops, and the largest change per iteration.
 _SMALL_CHANGE, _LARGEST_CHANGE = 0.05, math.log(10.0)
-#: Means of acceptance beyond which one is like the other.
+#: Bounds beyond which mean acceptance probabilities are not distinguished.
 _NEVER, _ALWAYS = 1e-3, 0.999
-#: Widths of slices in standard deviations, where none are given.
+#: Default width of slices, in standard deviations.
 _SLICE_SIZE = 2.0
-#: Shrinkage that a Cholesky factor is never without.
+#: Minimum shrinkage of correlations for a Cholesky factor.
 _MIN_SHRINK = 1e-6
-#: Standard deviation of a coordinate seen at one value only, relative to that value.
+#: Standard deviation assigned to a constant coordinate, relative to its value.
 _CONSTANT = 1e-6
 
 
 class Tuned(NamedTuple):
-    """What came of tuning.
+    """Result of tuning.
 
     Attributes
     ----------
     tuning : Tuning
     particles : Particles
-        As the moves left them.
+        Particles after the moves.
     evaluations, gradients : int
-        What the moves took.
+        Evaluations by the moves, without and with gradients.
     """
 
     tuning: Tuning
@@ -61,43 +61,42 @@ def tune(
     size: float | None = None,
     n_moves: int = 12,
 ) -> Tuned:
-    r"""Find the size with which a kernel accepts as often as it should on the mean.
+    r"""Find the step size at which the mean acceptance probability of a kernel is its target.
 
-    Of a proposal of size s in many dimensions the share
-    :math:`a(s) = 2 \Phi(-c s^r)` is accepted, r = 1 for random walks, 2 for Hamiltonian and 3 for
+    The acceptance rate of proposals of size s in many dimensions is
+    :math:`a(s) = 2 \Phi(-c s^r)`, with r = 1 for random walks, 2 for Hamiltonian and 3 for
     Langevin moves (Roberts & Rosenthal 2001, doi:10.1214/ss/1015346320; Beskos et al. 2013,
-    doi:10.3150/12-BEJ414). So :math:`\log(-\Phi^{-1}(a / 2))` is a line in :math:`\log s`, and its
-    intersection with the level aimed at is searched for by the secant method, with slopes held between
-    1/4 and 3, the first 2. Against the noise steps are divided by one plus the number of times that
-    they changed direction (Kesten 1958, Annals of Mathematical Statistics 29:41-59). The mean is over
-    the particles of positive density.
+    doi:10.3150/12-BEJ414). So :math:`\log(-\Phi^{-1}(a / 2))` is linear in :math:`\log s`, and the
+    target is found by the secant method, with slopes between 1/4 and 3, initially 2. To reduce noise,
+    steps are divided by one plus the number of changes of direction (Kesten 1958, Annals of
+    Mathematical Statistics 29:41-59). The mean is over the particles with positive density.
 
     Parameters
     ----------
     kernel : Kernel
     path : Path
     particles : Particles
-        P of them, roughly from f_beta.
+        P particles, approximately from f_beta.
     beta : float
     rng : numpy.random.Generator
     scale : array (D,) or (D, D)
-        Of the coordinates the kernel moves, see :func:`scale_of`.
+        Scale of the coordinates that the kernel moves, see :func:`scale_of`.
     size : float, optional
-        Where to begin, by default 1, or 2 for kernels that have nothing to tune.
+        Initial size, by default 1, or 2 for kernels without tuning.
     n_moves : int, default 12
-        Sizes tried at most, with one move each, or as many as it takes to see 100 probabilities of
-        acceptance where there are fewer particles. Fewer are tried if the size has settled.
+        Maximum number of sizes tried, each with one move, or with as many as needed for 100 acceptance
+        probabilities if there are fewer particles. Tuning stops early if the size has converged.
 
     Returns
     -------
     Tuned
-        The size is between 1e-6 and 1e3, and not above the `max_size` of a kernel that has one.
-        Kernels that have nothing to tune make no move and keep the size they are given.
+        The size is between 1e-6 and 1e3, and at most the `max_size` of the kernel, if any. Kernels
+        without tuning make no move and keep the given size.
 
     Raises
     ------
     ValueError
-        If `size` is not positive and finite, or the scale is not of the kernel's coordinates.
+        If `size` is not positive and finite, or the scale does not match the kernel's coordinates.
 
     Examples
     --------
@@ -162,7 +161,7 @@ def _try(
     tuning: Tuning,
     rng: np.random.Generator,
 ) -> tuple[float, Particles, int, int]:
-    """Mean acceptance where the density is positive, nan if nowhere, and what the moves took."""
+    """Return the mean acceptance at positive densities (nan if none), particles and cost of moves."""
     total, seen, evaluations, gradients = 0.0, 0, 0, 0
     for _ in range(-(-_MIN_SEEN // len(particles.x))):
         somewhere = log_target(particles.terms, beta) > -np.inf
@@ -175,12 +174,12 @@ def _try(
 
 
 def _bend(acceptance: float) -> float:
-    """Log of -Phi^-1(a / 2), which is a line in the log size where there are many dimensions."""
+    """Return log(-Phi^-1(a / 2)), which is linear in the log size in many dimensions."""
     return math.log(-ndtri(0.5 * min(max(acceptance, _NEVER), _ALWAYS)))
 
 
 def _slope(tried: list[tuple[float, float]], last: float) -> float:
-    """Slope of that line, from the last two sizes tried if these tell."""
+    """Estimate the slope of that line from the last two sizes, if they are informative."""
     if len(tried) < 2:
         return last
     (size, level), (size_before, level_before) = tried[-1], tried[-2]
@@ -191,26 +190,26 @@ def _slope(tried: list[tuple[float, float]], last: float) -> float:
 
 
 def scale_of(x: ArrayLike, *, dense: bool, shrink: float | None = None) -> np.ndarray:
-    """Scale of a kernel from points: standard deviations or a Cholesky factor.
+    """Estimate the scale of a kernel from points: standard deviations or a Cholesky factor.
 
-    The covariance keeps the variances; its correlations are multiplied by 1 - `shrink`, by default
-    with the shrinkage that estimates them best in mean square (Schäfer & Strimmer 2005,
-    doi:10.2202/1544-6115.1175), at least 1e-6, so that the factor exists for any points.
+    The correlations of the covariance are multiplied by 1 - `shrink`; variances are not shrunk. The
+    default shrinkage minimises the mean squared error (Schäfer & Strimmer 2005,
+    doi:10.2202/1544-6115.1175). It is at least 1e-6, so the factor exists for any points.
 
     Parameters
     ----------
     x : array_like (P, D)
-        Points. A coordinate that has one value only, up to rounding, gets 1e-6 of that, or of the
-        median of the other standard deviations if it is zero (or of one, if there are none).
+        Points. A coordinate that is constant up to rounding gets 1e-6 times its value as its standard
+        deviation; if zero, 1e-6 times the median of the other standard deviations, or 1e-6.
     dense : bool
         Whether to estimate correlations.
     shrink : float, optional
-        Share of the correlations to give up, between 0 and 1.
+        Shrinkage of the correlations, between 0 and 1.
 
     Returns
     -------
     array (D,) or (D, D)
-        For :class:`Tuning`.
+        Scale for :class:`Tuning`.
 
     Raises
     ------
@@ -249,7 +248,7 @@ def scale_of(x: ArrayLike, *, dense: bool, shrink: float | None = None) -> np.nd
 
 
 def _shrunk_correlation(z: np.ndarray, shrink: float | None) -> np.ndarray:
-    """Correlation matrix of standardised points (P, D), moved towards the identity."""
+    """Return the correlation matrix of standardised points (P, D), shrunk to the identity."""
     n = len(z)
     correlation = z.T @ z / max(n - 1, 1)
     np.fill_diagonal(correlation, 0.0)
@@ -261,7 +260,7 @@ def _shrunk_correlation(z: np.ndarray, shrink: float | None) -> np.ndarray:
 
 
 def _best_shrinkage(z: np.ndarray, correlation: np.ndarray) -> float:
-    """Sum of the variances of the correlations (zero diagonal) over that of their squares."""
+    """Return the summed variances of the correlations (zero diagonal) over their summed squares."""
     n = len(z)
     squares = float(np.sum(correlation**2))
     if n < 3 or squares == 0.0:

@@ -1,4 +1,4 @@
-"""Boxes that are cut where it tells."""
+"""Refinement of boxes whose parts differ significantly."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from amc_pymc.abc_tree.partition import NARROWEST, Partition, cut_boxes
 
 __all__ = ["refine", "separation"]
 
-#: Rounds of cuts after a batch, at most.
+#: Maximum rounds of cuts after a batch.
 _ROUNDS = 8
-#: Simulations that labels are worth above which a box may be cut, however low they are.
+#: Effective number of labels that is enough to cut a box, however low the labels are.
 _ENOUGH = 100.0
-#: Variances below are none.
+#: Variances below this value count as zero.
 _SMALLEST = 1e-100
 
 
@@ -24,23 +24,23 @@ def refine(
     least: float = 20.0,
     significance: float = 3.0,
 ) -> Partition:
-    r"""Halve boxes whose parts differ, again and again.
+    r"""Halve boxes repeatedly where their parts differ.
 
-    A box whose parts are alike is left whole however much was simulated in it: its parts
-    would only be told apart by luck.
+    A box whose parts do not differ significantly is not cut, however many simulations it contains, because the
+    differences would be noise.
 
     Parameters
     ----------
     partition : Partition
     u : array (n, D)
-        Where simulations were made.
+        Simulated points of the unit cube.
     labels : array (n,)
-        How close they came, from 0 to 1.
+        Kernel values of the simulations, from 0 to 1.
     least : float
-        Sum of labels s that a box must hold to be cut, unless they are worth 100 simulations, by
-        :math:`(\sum s)^2 / \sum s^2`: where all are low, but alike, parts of it are told apart as well.
+        Minimum sum of labels s for a box to be cut, unless their effective number
+        :math:`(\sum s)^2 / \sum s^2` is at least 100: low but similar labels are informative, too.
     significance : float
-        Differences are at least so many standard errors.
+        Number of standard errors that differences must exceed.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def refine(
 
 
 def _worth(found: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
-    """Simulations (K,) that the labels in each box are worth: as many as are 1, if all others are 0."""
+    """Return the effective number of labels (K,) in each box: the number of 1s if all others are 0."""
     total, squares = (np.bincount(found, x, minlength=k) for x in (labels, labels**2))
     return total**2 / np.where(squares > 0.0, squares, 1.0)
 
@@ -77,10 +77,10 @@ def _worth(found: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
 def separation(
     partition: Partition, found: np.ndarray, u: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """By how many standard errors parts of each box differ, and along which coordinate, both (K,).
+    """Return by how many standard errors parts of each box differ, and along which coordinate, both (K,).
 
-    Parts are halves, or the middle half and the rest, so that a peak in the middle is seen. Boxes
-    too narrow to be halved along a coordinate count -1 there.
+    Parts are halves, or the middle half and the rest, to detect a peak in the middle. Coordinates along
+    which a box is too narrow to be halved count as -1.
     """
     k = partition.boxes
     n, total = np.bincount(found, minlength=k), np.bincount(found, labels, minlength=k)

@@ -1,4 +1,4 @@
-"""Which boxes to simulate in next, to find out which one has the largest density."""
+"""Choice of the boxes to simulate in next, to find the box with the largest density."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from amc_pymc.bandits.ucb1 import ucb1_index
 
 __all__ = ["POLICIES", "Beliefs", "beliefs", "choose_boxes"]
 
-#: Names of policies over boxes, and one that grows its own tree.
+#: Names of policies for choosing boxes; "hoo" grows its own tree.
 POLICIES = ("top_two", "thompson", "ucb", "hoo")
-#: Draws made in search of a challenger.
+#: Maximum draws in search of a challenger.
 _TRIES = 10
-#: Least parameter of a Beta distribution.
+#: Minimum parameter of a Beta distribution.
 _LEAST = 1e-6
 
 _ucb = index_kernels(ucb1_index)
 
 
 class Beliefs(NamedTuple):
-    """What is believed of K boxes.
+    """Estimated densities of K boxes and their uncertainty.
 
     Attributes
     ----------
     rate : array (K,)
-        Mean closeness, shrunk towards that of the box it was cut from.
+        Mean kernel values, shrunk towards those of the parent boxes.
     counts : array (K,)
-        Simulations that the belief is worth.
+        Number of simulations that each estimate is worth.
     prior : array (K,)
         Prior density or mass at the centre, on the scale of the parameters, relative to the largest.
     """
@@ -49,31 +49,31 @@ class Beliefs(NamedTuple):
 
     @property
     def error(self) -> np.ndarray:
-        """Their standard deviations (K,)."""
+        """Standard deviations (K,) of the posterior densities."""
         return self.prior * np.sqrt(self.rate * (1.0 - self.rate) / (self.counts + 1.0))
 
 
 def beliefs(
     partition: Partition,
     u: np.ndarray,
-    closeness: np.ndarray,
+    kernel_values: np.ndarray,
     log_prior: np.ndarray,
     *,
     strength: float = 2.0,
 ) -> Beliefs:
-    """Sum up simulations in boxes.
+    """Estimate the densities of boxes from simulations.
 
     Parameters
     ----------
     partition : Partition
     u : array (n, D)
-    closeness : array (n,)
+    kernel_values : array (n,)
         From 0 to 1.
     log_prior : array (K,)
-        Natural logarithm of the prior's density or mass at the centres of boxes, on the scale of the
-        parameters; a box where it is not finite has value 0, unless none is.
+        Natural log prior density or mass at the centres of boxes, on the scale of the parameters. A box
+        where it is not finite has value 0, unless it is finite nowhere.
     strength : float
-        Simulations that the rate of the box it was cut from counts for.
+        Number of simulations that the rate of the parent box counts for.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def beliefs(
     >>> beliefs(halves, u, np.array([0, 0, 1, 1]), np.log([4.0, 1.0])).value
     array([0.25  , 0.1875])
     """
-    rate = shrunk_rates(partition, u, closeness, strength=strength)
+    rate = shrunk_rates(partition, u, kernel_values, strength=strength)
     counts = np.bincount(partition.find(u), minlength=partition.boxes) + strength
     possible = np.isfinite(log_prior)
     prior = np.zeros(len(log_prior)) if possible.any() else np.ones(len(log_prior))
@@ -100,7 +100,7 @@ def beliefs(
 def choose_boxes(
     believed: Beliefs, n: int, rng: np.random.Generator, *, policy: str = "top_two", b: float = 0.5
 ) -> np.ndarray:
-    """Choose boxes for a batch, one after the other without hearing of any in between.
+    """Choose boxes for a batch one by one, without feedback in between.
 
     Parameters
     ----------
@@ -108,10 +108,10 @@ def choose_boxes(
     n : int
     rng : numpy.random.Generator
     policy : {"top_two", "thompson", "ucb"}
-        Draw all densities and take the largest ("thompson"); do so with probability `b`, else draw until
-        another box has the largest ("top_two"); or take the largest upper confidence bound.
+        "thompson" draws all densities and takes the largest. "top_two" does so with probability `b`, and
+        otherwise draws until another box has the largest. "ucb" takes the largest upper confidence bound.
     b : float
-        Of "top_two".
+        Probability for "top_two".
 
     Returns
     -------

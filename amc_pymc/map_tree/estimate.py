@@ -19,32 +19,32 @@ from amc_pymc.simulators.kernels import gaussian_kernel
 __all__ = ["ESTIMATES", "MapResult", "estimate_mode", "flat", "map_result"]
 
 ESTIMATES = ("kde", "box")
-#: Lower confidence bounds are so many standard deviations below.
+#: Distance of lower confidence bounds from the estimate, in standard deviations.
 _ERRORS = 1.0
-#: Combinations of discrete parameters that are looked into.
+#: Maximum number of combinations of discrete parameters to examine.
 _COMBINATIONS = 5
-#: Step in the cube by which coordinates of continuous parameters are recognised.
+#: Step in the cube for detecting the coordinates of continuous parameters.
 _STEP = 1e-6
 
 Parameters = Callable[[np.ndarray], Mapping[str, np.ndarray]]
 
 
 class MapResult(NamedTuple):
-    """What a search for a mode found.
+    """Result of a search for a mode.
 
     Attributes
     ----------
     mode : Mode
     parameters : dict of str to array (*shape)
-        At the mode, on their own scale.
+        Parameters at the mode, on their own scale.
     lower, upper : arrays (D,)
-        Corners of the box of the unit cube whose density is largest by a lower confidence bound.
+        Corners of the box, in the unit cube, with the largest lower confidence bound of the density.
     simulations : int
     tolerance, accepts, boxes, value, batch : arrays (B,)
-        By batch: tolerance, simulations so far that it accepts, boxes, natural logarithm of the largest
-        density of a box, simulations.
+        For each batch: tolerance, number of simulations so far that it accepts, number of boxes, natural log
+        of the largest density of a box, number of simulations.
     incumbent : array (B, D)
-        Centre of that box, in the unit cube.
+        Centre of the box with that density, in the unit cube.
     """
 
     mode: Mode
@@ -68,7 +68,7 @@ def map_result(
     estimate: str = "kde",
     lowest: float = 0.0,
 ) -> MapResult:
-    """Estimate the mode, as :func:`estimate_mode`, and tell how it was come to."""
+    """Estimate the mode by :func:`estimate_mode` and summarise the search."""
     mode = estimate_mode(history, parameters, log_prior, estimate=estimate, lowest=lowest)
     box, rounds = history.best_box(errors=_ERRORS), history.rounds
     return MapResult(
@@ -87,7 +87,7 @@ def map_result(
 
 
 def flat(values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Parameters (n, *shape) as columns (n, P), and which columns (P,) are discrete."""
+    """Return parameters (n, *shape) as columns (n, P), and which columns (P,) are discrete."""
     columns = [np.asarray(v).reshape(len(v), -1) for v in values.values()]
     discrete = [np.full(c.shape[1], c.dtype.kind in "iub") for c in columns]
     return np.concatenate(columns, axis=1).astype(float), np.concatenate(discrete)
@@ -107,14 +107,14 @@ def estimate_mode(
     ----------
     history : MapHistory
     parameters : callable
-        Points (n, D) of the cube to parameters (n, *shape) by name; integers are discrete.
+        Maps points (n, D) of the cube to parameters (n, *shape) by name; integers are discrete.
     log_prior : callable
-        Points (n, D) to natural logarithms (n,) of the prior's density or mass.
+        Maps points (n, D) to the natural log prior density or mass (n,).
     estimate : {"kde", "box"}
-        "kde": maximum of the local fit of :func:`amc_pymc.map_tree.mode.find_mode`; discrete parameters by
-        the largest mass. "box": centre of the box with the largest lower confidence bound.
+        "kde": maximum of the local fit by :func:`amc_pymc.map_tree.mode.find_mode`; discrete parameters
+        are chosen by the largest mass. "box": centre of the box with the largest lower confidence bound.
     lowest : float
-        No lower tolerance is of interest.
+        Smallest tolerance of interest.
 
     Returns
     -------
@@ -124,7 +124,7 @@ def estimate_mode(
     Raises
     ------
     ValueError
-        If no simulation came close where the prior is not zero.
+        If no simulation came close to the data where the prior is positive.
     """
     if estimate == "box":
         return _box(history, parameters)
@@ -144,14 +144,14 @@ def estimate_mode(
 
 
 def _positions(parameters: Parameters, n_columns: int, n_dim: int):
-    """Coordinates to fit in: the parameters, or normal quantiles where there are not as many."""
+    """Return a function for the coordinates to fit in: parameters, or normal quantiles if their numbers differ."""
     if n_columns == n_dim:
         return lambda u: flat(parameters(u))[0]
     return ndtri
 
 
 def _spelt_out(mode: Mode, x: np.ndarray, discrete: np.ndarray) -> Mode:
-    """Standard errors of all columns."""
+    """Expand the standard errors to all columns."""
     se = np.where(discrete, 0.0, np.nan)
     if len(mode.se) == (~discrete).sum():
         se[~discrete] = mode.se
@@ -183,7 +183,7 @@ def _box(history: MapHistory, parameters: Parameters) -> Mode:
 
 
 def _combinations(history: MapHistory, values: np.ndarray, possible: np.ndarray, log_prior):
-    """Combinations of values (n, d) that are likely, best first: places in `possible`, rate and error."""
+    """Return the best combinations of values (n, d) in order: places in `possible`, rate and error."""
     labels = gaussian_kernel(history.distance[possible], history.tolerance)
     if not (labels > 0.0).any():
         raise ValueError(
@@ -207,7 +207,7 @@ def _combinations(history: MapHistory, values: np.ndarray, possible: np.ndarray,
 
 
 def _of_combination(history, x, discrete, rows, rate, parameters, log_prior, lowest) -> Mode:
-    """The mode among simulations that share the values of discrete parameters."""
+    """Find the mode among simulations that share the values of discrete parameters."""
     u = history.u[rows]
     labels = gaussian_kernel(history.distance[rows], history.tolerance)
     at = u[int(labels.argmax())]
@@ -250,7 +250,7 @@ def _of_combination(history, x, discrete, rows, rate, parameters, log_prior, low
 
 
 def _continuous_coordinates(u: np.ndarray, discrete: np.ndarray, parameters) -> np.ndarray:
-    """Coordinates (D,) of the cube that continuous parameters move with."""
+    """Return which coordinates (D,) of the cube change continuous parameters."""
     towards = np.where(u < 0.5, _STEP, -_STEP)
     moved = flat(parameters(np.concatenate([u[None], u + np.diag(towards)])))[0][:, ~discrete]
     return (moved[1:] != moved[0]).any(axis=1)

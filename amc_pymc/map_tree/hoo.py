@@ -13,18 +13,18 @@ __all__ = ["OwnTree"]
 
 
 class OwnTree:
-    """A search by HOO, at one tolerance.
+    """Search by HOO at a fixed tolerance.
 
     Parameters
     ----------
     u : array (n, D)
-        Points by which densities are scaled: rewards are densities relative to the largest prior among them,
-        at most 1.
+        Points that set the scale of rewards, which are densities relative to the largest prior density at
+        these points, at most 1.
     tolerance : float
     log_prior : callable
-        Points (n, D) to natural logarithms (n,) of the prior's density.
+        Maps points (n, D) to the natural log prior density (n,).
     horizon : int
-        Simulations in all.
+        Total number of simulations.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class OwnTree:
         self._top = float(found[np.isfinite(found)].max(initial=-np.inf))
 
     def ask(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """The next points (n, D), without hearing of any in between."""
+        """Return the next points (n, D), without feedback in between."""
         self._pulls = self._hoo.ask(rng, n)
         return np.array([p.point for p in self._pulls])
 
     def tell(self, distance: np.ndarray) -> None:
-        """Distances (n,) at the points asked for last."""
+        """Record the distances (n,) at the points asked for last."""
         u = np.array([p.point for p in self._pulls])
         prior = np.exp(np.minimum(self._log_prior(u) - self._top, 0.0))
         self._hoo.tell(self._pulls, prior * gaussian_kernel(distance, self._tolerance))

@@ -1,4 +1,4 @@
-"""The logarithm of a mean as a quadratic function near a point."""
+"""Local quadratic fits of the logarithm of a mean."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from scipy import special
 __all__ = ["LocalQuadratic", "fit_log_quadratic", "n_terms"]
 
 _STEPS, _HALVINGS = 50, 20
-#: Newton's method stops where the loss would fall by less.
+#: Predicted decrease of the loss below which Newton's method stops.
 _GAIN = 1e-8
-#: Largest logarithm of a mean, so that nothing overflows on the way.
+#: Maximum logarithm of a mean, to prevent overflow.
 _LARGEST = 50.0
-#: Weight of the assumption that curvature is one in the units of the window.
+#: Weight of the penalty on curvatures that differ from one in the units of the window.
 _RIDGE = 1e-3
 
 
 class LocalQuadratic(NamedTuple):
-    r"""A fit :math:`\log E[s(x)] = a + g^\top y + \tfrac12 y^\top C y` with :math:`y = R^{-1} (x - x_0)`.
+    r"""Local fit :math:`\log E[s(x)] = a + g^\top y + \tfrac12 y^\top C y` with :math:`y = R^{-1} (x - x_0)`.
 
     Attributes
     ----------
     centre : array (D,)
-        x_0.
+        Centre x_0.
     root : array (D, D)
-        R.
+        Matrix R.
     radius : float
-        Draws with a longer y are not used.
+        Maximum length of y; other draws are not used.
     diagonal : bool
         Whether C is diagonal.
     cubic : bool
-        Whether there are terms y_i^3 too, the last ones.
+        Whether the fit includes terms y_i^3, which come last.
     coefficients : array (p,)
     covariance : array (p, p)
-        Of the coefficients, right also where the quadratic is wrong (sandwich).
+        Sandwich covariance of the coefficients, valid even if the mean is not log-quadratic.
     rows : array of int (m,)
         Draws in the window.
     influence : array (m, p)
-        By how much each of them moved the coefficients; the covariance is that of their sum.
+        Influence of each of these draws on the coefficients; the covariance is that of the sum.
     effective : float
-        Labels the fit stands on, :math:`(\sum w s)^2 / \sum (w s)^2`: as many as are 1, if all others are 0.
+        Effective number of labels, :math:`(\sum w s)^2 / \sum (w s)^2`: the number of 1s if all others are 0.
     """
 
     centre: np.ndarray
@@ -59,25 +59,25 @@ class LocalQuadratic(NamedTuple):
     effective: float
 
     def to_units(self, x: np.ndarray) -> np.ndarray:
-        """Points (n, D) as y (n, D)."""
+        """Return points (n, D) in units of the window, y (n, D)."""
         return np.linalg.solve(self.root, (x - self.centre).T).T
 
     def values(self, y: np.ndarray) -> np.ndarray:
-        """Logarithms (n,) of the mean."""
+        """Return logarithms (n,) of the mean at y (n, D)."""
         return _terms(y, self.diagonal, self.cubic) @ self.coefficients
 
     def value_terms(self, y: np.ndarray) -> np.ndarray:
-        """All terms (p,) at one point (D,)."""
+        """Return all terms (p,) at one point (D,)."""
         return _terms(y[None], self.diagonal, self.cubic)[0]
 
     def gradient_terms(self, y: np.ndarray) -> np.ndarray:
-        """Derivatives (D, p) of all terms at one point (D,)."""
+        """Return derivatives (D, p) of all terms at one point (D,)."""
         h = 1e-6 * np.eye(len(y))
         above, below = (_terms(y + sign * h, self.diagonal, self.cubic) for sign in (1.0, -1.0))
         return (above - below) / 2e-6
 
     def curvature(self) -> np.ndarray:
-        """-C (D, D)."""
+        """Return -C (D, D)."""
         d = len(self.centre)
         out, second = np.zeros((d, d)), self.coefficients[1 + d :]
         out[np.diag_indices(d)] = -2.0 * second[:d]
@@ -87,14 +87,14 @@ class LocalQuadratic(NamedTuple):
         return out
 
     def skewness(self) -> float:
-        """P-value of the cubic terms, by a Wald test; small where the peak is skewed."""
+        """Return the p-value of a Wald test of the cubic terms; it is small if the peak is skewed."""
         d = len(self.centre)
         found = self.coefficients[-d:]
         return float(special.chdtrc(d, found @ np.linalg.pinv(self.covariance[-d:, -d:]) @ found))
 
 
 def n_terms(n_dim: int, *, diagonal: bool = False, cubic: bool = False) -> int:
-    """Number of coefficients p."""
+    """Return the number of coefficients p."""
     off = 0 if diagonal else n_dim * (n_dim - 1) // 2
     return 1 + 2 * n_dim + off + (n_dim if cubic else 0)
 
@@ -109,29 +109,28 @@ def fit_log_quadratic(
     diagonal: bool = False,
     cubic: bool = False,
 ) -> LocalQuadratic | None:
-    r"""Fit the mean of labels in a window, by a Poisson likelihood.
+    r"""Fit the mean of labels in a window by a Poisson likelihood.
 
-    Points enter with weights :math:`1 - |y|^2 / r^2`, so nothing is assumed of where they were drawn. The mean
-    of a label of any distribution is what is estimated; that labels are not Poisson shows in
-    the covariance only.
+    Points have the weights :math:`1 - |y|^2 / r^2`, and nothing is assumed about where they were drawn. The fit
+    estimates the mean of labels with any distribution; that labels are not Poisson affects only the covariance.
 
     Parameters
     ----------
     x : array (n, D)
     labels : array (n,)
-        Not negative.
+        Nonnegative.
     centre : array (D,)
     root : array (D, D)
-        A guess of how wide the peak is: a root of the inverse of minus its second derivatives.
+        Guess of the width of the peak: a root of the inverse of its negative second derivatives.
     radius : float
-        Of the window, in the units of `root`.
+        Radius of the window, in units of `root`.
     diagonal, cubic : bool
-        Leave products of different coordinates out; take cubes in.
+        Leave out products of different coordinates; include cubes.
 
     Returns
     -------
     LocalQuadratic or None
-        None where no label in the window is positive.
+        None if no label in the window is positive.
 
     Examples
     --------
@@ -169,7 +168,7 @@ def fit_log_quadratic(
 
 
 def _terms(y: np.ndarray, diagonal: bool, cubic: bool) -> np.ndarray:
-    """1, y_i, y_i^2, y_i y_j, y_i^3 as columns."""
+    """Return 1, y_i, y_i^2, y_i y_j, y_i^3 as columns."""
     columns = [np.ones((len(y), 1)), y, y**2]
     if not diagonal:
         i, j = np.triu_indices(y.shape[1], 1)
@@ -186,7 +185,7 @@ def _hessian(f: np.ndarray, weights: np.ndarray, ridge: np.ndarray) -> np.ndarra
 
 
 def _minimise(f, s, w, guess, ridge, beta) -> np.ndarray:
-    """Newton's method with halved steps; the loss is convex."""
+    """Minimise the convex loss by Newton's method with step halving."""
 
     def loss(b):
         eta = np.minimum(f @ b, _LARGEST)

@@ -1,4 +1,4 @@
-"""The mode of a posterior density that is seen through how close simulations come to the data."""
+"""Mode of a posterior density that is estimated from how close simulations come to the data."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ from amc_pymc.simulators.kernels import gaussian_kernel
 
 __all__ = ["Mode", "find_mode"]
 
-#: Nearest neighbours that starting points are chosen by, candidates, starts.
+#: Nearest neighbours for choosing starting points, maximum candidates, and maximum starting points.
 _NEIGHBOURS, _CANDIDATES, _STARTS = 50, 500, 3
-#: Part of all closeness around a start that the first window is made of, and its inflation.
+#: Fraction of all kernel values that the first window contains, and inflation of its covariance.
 _PART, _INFLATION = 0.3, 4.0
-#: Steps of the square of the tolerance, by factors of two, from four times the last one down.
+#: Steps of the squared tolerance above and below the last one, by factors of two.
 _UP, _DOWN = 2, 4
-#: Steps of the window's radius, by factors of the root of two.
+#: Maximum steps of the window's radius, by factors of the root of two.
 _NARROWER = 6
-#: Effective labels below which a fit is not listened to.
+#: Minimum effective number of labels for a fit to be used.
 _ENOUGH = 100.0
-#: The mode at the highest tolerance, and the line through two; that through three tells their bias only.
+#: Candidates: mode at the highest tolerance, and line through two. A line through three only measures bias.
 _LINES = 2
-#: Steps of Newton's method.
+#: Maximum steps of Newton's method.
 _NEWTON = 20
-#: Squared differences count as bias where they exceed the larger variance by this factor.
+#: Multiple of the larger variance that squared differences must exceed to count as bias.
 _DOUBT = 3.0
 
 
 class Mode(NamedTuple):
-    """Where the posterior density is largest.
+    """Maximum of the posterior density.
 
     Attributes
     ----------
     u : array (D,)
-        In the unit cube.
+        Mode in the unit cube.
     se : array (P,)
-        Standard errors of the parameters as the mode at the lowest tolerance of interest, root of variance and
-        squared `bias`; nan where there are none, as at an edge.
+        Standard errors of the parameters as estimates of the mode at the lowest tolerance of interest: root of
+        variance plus squared `bias`; nan if unknown, as at an edge.
     log_density : float
-        Natural logarithm of prior density times mean closeness there.
+        Natural logarithm of prior density times mean kernel value at the mode.
     log_density_se : float
     tolerance : float
-        Scale of the closeness that was fitted.
+        Tolerance of the kernel values that were fitted.
     effective : float
-        Labels that the fit stands on, as :class:`amc_pymc.map_tree.log_quadratic.LocalQuadratic` counts them;
-        0 if there was no fit.
+        Effective number of labels, as in :class:`amc_pymc.map_tree.log_quadratic.LocalQuadratic`; 0 if there was
+        no fit.
     compared : float
-        The logarithm of the density at the tolerance that was asked for, by which modes can be compared.
+        Natural log density at the requested tolerance, for comparing modes.
     bias : array (P,)
-        What the tolerance is estimated to shift still; empty where that is not known.
+        Estimated remaining bias due to the tolerance; empty if unknown.
     """
 
     u: np.ndarray
@@ -78,23 +78,23 @@ def find_mode(
 ) -> Mode:
     """Maximise a local estimate of the posterior density.
 
-    Points with high closeness times prior among their neighbours are starts. Around each, the logarithm
-    of the mean closeness is fitted by a quadratic in a window that follows the peak and takes
-    its width, then with cubic terms if these are significant. Nothing depends on how often
-    a place was simulated. The fit is repeated at several tolerances h, and the mode taken at the
-    highest one, or on a straight line in h^2 through those at the two highest, at the lowest tolerance of
-    interest: whichever has less squared bias, by the change to a line through one more, and variance.
+    Searches start where kernel values times prior are high among neighbouring points. Around each start, the log
+    mean kernel value is fitted by a quadratic in a window that moves to the peak and adopts its width, then with
+    cubic terms if these are significant. The fit does not depend on how densely a region was simulated. It is
+    repeated at several tolerances h. The estimate is the mode at the highest tolerance, or a line in h^2 through
+    the modes at the two highest, extrapolated to the lowest tolerance of interest, whichever has less variance plus
+    squared bias. Bias is estimated by the change to a line through one more mode.
 
     Parameters
     ----------
     u : array (n, D)
-        Where simulations were made, in the unit cube.
+        Simulated points of the unit cube.
     distance : array (n,)
     tolerance : float
-        At which closeness tells places apart.
+        Tolerance at which kernel values discriminate between points.
     surface : Surface
     lowest : float
-        No lower tolerance is of interest.
+        Smallest tolerance of interest.
 
     Returns
     -------
@@ -103,7 +103,7 @@ def find_mode(
     Raises
     ------
     ValueError
-        If no simulation came close where the prior is not zero.
+        If no simulation came close to the data where the prior is positive.
     """
     draws, possible = _possible(u, surface)
     u, x, distance = u[possible], draws.x, distance[possible]
@@ -133,7 +133,7 @@ def find_mode(
 
 
 def _possible(u: np.ndarray, surface: Surface) -> tuple[Draws, np.ndarray]:
-    """Points (n, D) that the prior allows, and which ones (n,) they are."""
+    """Return the points where the prior is positive, and which of the points (n, D) they are."""
     x = surface.positions(u)
     possible = np.isfinite(x).all(axis=1)
     log_prior = np.full(len(u), -np.inf)
@@ -144,7 +144,7 @@ def _possible(u: np.ndarray, surface: Surface) -> tuple[Draws, np.ndarray]:
 
 
 def _starts(x, labels, log_prior):
-    """Rows with the highest closeness times prior among neighbours, rows around, a lower bound of it."""
+    """Return rows with high kernel values times prior, rows around them, and a lower bound of its log."""
     scale = _spread(x, labels)
     tree = cKDTree(x / scale)
     k = min(_NEIGHBOURS, len(x))
@@ -181,10 +181,10 @@ def _first_root(x, labels, near):
 
 
 def _ladder(first: Peak, draws: Draws, distance, surface: Surface, lowest: float) -> list[Peak]:
-    """Fits at lower and lower tolerances.
+    """Return fits at successively lower tolerances.
 
-    All are in the window of the first, for windows that follow what few labels say exaggerate; and all are
-    with cubic terms or all without, as the one at the highest tolerance, which knows best.
+    All fits use the window of `first`, because windows that adapt to few labels overfit. Cubic terms are
+    in all fits or none, as at the highest tolerance, which has most information.
     """
     ladder: list[Peak] = []
     skewed: bool | None = None
@@ -204,9 +204,9 @@ def _ladder(first: Peak, draws: Draws, distance, surface: Surface, lowest: float
 
 
 def _extrapolated(ladder: list[Peak], unit, surface: Surface, lowest: float) -> Mode | None:
-    """The mode at the lowest tolerance, by a line through the first two if that helps; None if no error is known.
+    """Return the mode, extrapolated by a line through the first two if that helps; None if no error is known.
 
-    The mode is taken to move like h^2.
+    The mode is assumed to be linear in h^2.
     """
     terms = [mode_terms(fitted, surface) for fitted in ladder]
     known = [bool(np.isfinite(t).all()) for t in terms]
@@ -233,7 +233,7 @@ def _extrapolated(ladder: list[Peak], unit, surface: Surface, lowest: float) -> 
 
 
 def _covariance(ladder: list[Peak], terms: list[np.ndarray]) -> np.ndarray:
-    """Covariances (K, K, P, P) of the modes of fits that share draws, by how each draw moved each of them."""
+    """Return covariances (K, K, P, P) of the modes of fits that share draws, from the influence of each draw."""
     rows = np.unique(np.concatenate([fitted.fit.rows for fitted in ladder]))
     moved = np.zeros((len(ladder), len(rows), len(terms[0])))
     for own, fitted, t in zip(moved, ladder, terms, strict=False):
@@ -242,12 +242,12 @@ def _covariance(ladder: list[Peak], terms: list[np.ndarray]) -> np.ndarray:
 
 
 def _order(modes, weights, variance, unit) -> np.ndarray:
-    """Lines that may be taken, those of least variance and squared bias first, in units (D, D) of the peak."""
+    """Return candidate lines ordered by variance plus squared bias, in units (D, D) of the peak."""
 
     def size(v):
         return np.trace(np.linalg.solve(unit, np.linalg.solve(unit, v).T))
 
-    # More of them cannot tell more: a variance that falls is luck.
+    # Lines through more modes are not more precise: a decrease of the variance is noise.
     loss = np.maximum.accumulate([size(variance(w)) for w in weights])
     for j in range(len(modes) - 1):
         change = np.linalg.solve(unit, modes[j] - modes[j + 1])
@@ -257,7 +257,7 @@ def _order(modes, weights, variance, unit) -> np.ndarray:
 
 
 def _place(z: np.ndarray, x: np.ndarray, surface: Surface) -> np.ndarray:
-    """Normal quantiles (D,) of the point x (P,), by Newton's method from z; nan where it does not get there."""
+    """Return normal quantiles (D,) of the point x (P,), by Newton's method from z; nan without convergence."""
     h, scale = 1e-4 * np.eye(len(z)), np.abs(x - surface.positions(ndtr(z)[None])[0]).max()
     for _ in range(_NEWTON):
         gap = x - surface.positions(ndtr(z)[None])[0]
@@ -271,7 +271,7 @@ def _place(z: np.ndarray, x: np.ndarray, surface: Surface) -> np.ndarray:
 
 
 def _at_zero(x: np.ndarray, k: int) -> np.ndarray:
-    """Weights of all values by which a line through the first k + 1, least squares, is the value at x = 0."""
+    """Return weights of all values that give the least-squares line through the first k + 1 at x = 0."""
     out = np.zeros(len(x))
     if k == 0:
         out[0] = 1.0
@@ -281,9 +281,9 @@ def _at_zero(x: np.ndarray, k: int) -> np.ndarray:
 
 
 def _best_window(first: Peak, draws: Draws, labels, surface: Surface) -> Peak:
-    """Of fits in narrower and narrower windows the one with the least variance and squared bias.
+    """Return the fit with the least variance plus squared bias among successively narrower windows.
 
-    In a window as wide as the peak a peak that is bent, or two of them, are not quadratic.
+    In a window as wide as the peak, a curved peak or two peaks are not log-quadratic.
     """
     ladder = [first]
     for k in range(1, _NARROWER + 1):
@@ -301,9 +301,9 @@ def _best_window(first: Peak, draws: Draws, labels, surface: Surface) -> Peak:
 
 
 def _least_error(ladder: list[Peak], scales: list[float], unit, surface: Surface) -> int | None:
-    """Index of the fit with the least variance and squared bias, in units (D, D) of the peak.
+    """Return the index of the fit with the least variance plus squared bias, in units (D, D) of the peak.
 
-    Bias is taken to fall like the square of the scale of the window; None if no variance is known.
+    Bias is assumed proportional to the squared scale of the window. The result is None if no variance is known.
     """
     at = [np.linalg.solve(unit, surface.positions(ndtr(f.z)[None])[0]) for f in ladder]
     covariances = [peak_errors(f, surface)[0] for f in ladder]
@@ -313,7 +313,7 @@ def _least_error(ladder: list[Peak], scales: list[float], unit, surface: Surface
     known = np.flatnonzero(np.isfinite(variance))
     if not len(known):
         return None
-    # A lower scale cannot tell more: a variance that falls with it is luck.
+    # Narrower windows are not more precise: a decrease of the variance is noise.
     variance[known] = np.maximum.accumulate(variance[known])
     bias = np.zeros(len(ladder))
     for j in known:

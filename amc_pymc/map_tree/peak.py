@@ -1,4 +1,4 @@
-"""A peak of prior times closeness, fitted in a window that follows it."""
+"""Peak of prior times kernel values, fitted in a window that moves to it."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ __all__ = ["Draws", "Peak", "Surface", "climb", "height_at", "mode_terms", "peak
 
 #: Radius of the window in one dimension, in standard deviations of the peak.
 _RADIUS = 2.0
-#: Fits until the window has found its place and width, and by how much its width may change at once.
+#: Number of fits that adapt the window, and maximum factor by which each may change its width.
 _FITS, _CHANGE = 6, 3.0
-#: Error probability of the test by which a peak is taken to be skewed.
+#: Significance level of the test for a skewed peak.
 _SKEWED = 0.001
-#: Normal quantiles that are searched, whatever is in the tails.
+#: Maximum absolute value of the normal quantiles that are searched.
 _REACH = 8.0
-#: Searches begin no further out, for at an edge of the cube all is flat.
+#: Maximum absolute normal quantile of starting points, because surfaces are flat at the edges of the cube.
 _INSIDE = 3.0
-#: Effective labels that a fit needs for each coefficient.
+#: Minimum effective number of labels per coefficient of a fit.
 _PER_TERM = 4.0
-#: Times that a window may be doubled to hold enough.
+#: Maximum attempts at a fit, with the window doubled in between.
 _WIDER = 4
-#: Height that a simulated point must be above the maximum found to be where to look again.
+#: Minimum excess of log density over the maximum found for a simulated point to start another search.
 _HIGHER = 1e-6
-#: Slope per width of the peak above which a maximum is one at an edge.
+#: Slope per width of the peak above which a maximum counts as one at an edge.
 _STEEP = 0.1
 
 
 class Surface(NamedTuple):
-    """A prior in coordinates of the unit cube.
+    """Prior in coordinates of the unit cube.
 
     Attributes
     ----------
     positions : callable
-        Points (n, D) of the cube to parameters (n, P) on their own scale.
+        Maps points (n, D) of the cube to parameters (n, P) on their own scale.
     log_prior : callable
-        Points (n, D) to natural logarithms (n,) of the prior's density there.
+        Maps points (n, D) to the natural log prior density (n,).
     """
 
     positions: Callable[[np.ndarray], np.ndarray]
@@ -52,7 +52,7 @@ class Surface(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """Where simulations were made, points that the prior allows.
+    """Simulated points where the prior is positive.
 
     Attributes
     ----------
@@ -61,9 +61,9 @@ class Draws(NamedTuple):
     x : array (n, P)
         Parameters on their own scale.
     log_prior : array (n,)
-        Natural logarithm of the prior's density there, finite.
+        Natural log prior density, finite.
     truncated : bool
-        Whether the prior was zero somewhere else.
+        Whether the prior is zero at other simulated points.
     """
 
     z: np.ndarray
@@ -96,10 +96,10 @@ def climb(
     fits: int = _FITS,
     skewed: bool | None = False,
 ) -> Peak | None:
-    """Move the window to the peak and give it its width; None if there is too little to fit.
+    """Fit a peak in a window that moves to it and adopts its width; None if there are too few labels.
 
-    The peak is where the prior is not zero, as `u` must be. Cubic terms are added in the end if `skewed`;
-    None: if they are significant.
+    The prior must be positive at `u`, and is positive at the peak. Cubic terms are added at the end if `skewed` is
+    True, or if it is None and they are significant.
     """
     x = draws.x
     z, radius = np.clip(ndtri(u), -_REACH, _REACH), _radius(x.shape[1])
@@ -143,10 +143,10 @@ def _fit(x, labels, centre, root, radius) -> LocalQuadratic | None:
 def _maximise(
     fit: LocalQuadratic, surface: Surface, z: np.ndarray, draws: Draws
 ) -> tuple[np.ndarray, float]:
-    """Maximum of prior times fit inside the window, by normal quantiles of cube coordinates.
+    """Maximise prior times fit inside the window, over normal quantiles of cube coordinates.
 
-    Where a truncated prior ends a search can stop early or have no slope to follow, so the highest simulated
-    point in the window is another start, and a result.
+    At the edge of a truncated prior a search can stop early or have no slope to follow. The highest simulated
+    point in the window is therefore another starting point, and a candidate result.
     """
 
     def height(points):
@@ -186,16 +186,16 @@ def _maximise(
 
 
 def height_at(fitted: Peak, surface: Surface, z: np.ndarray) -> float:
-    """Logarithm of prior times fit at normal quantiles (D,) of cube coordinates."""
+    """Return the logarithm of prior times fit at normal quantiles (D,) of cube coordinates."""
     u = ndtr(z)[None]
     y = fitted.fit.to_units(surface.positions(u))
     return float((surface.log_prior(u) + fitted.fit.values(y))[0])
 
 
 def mode_terms(fitted: Peak, surface: Surface) -> np.ndarray:
-    """Derivatives (P, p) of the mode by the coefficients of the fit.
+    """Return derivatives (P, p) of the mode with respect to the coefficients of the fit.
 
-    They are nan where the peak is at an edge of what is possible.
+    They are nan if the peak is at an edge of the prior's support.
     """
     fit, z = fitted.fit, fitted.z
     p, d, h = len(fit.centre), len(z), 1e-3
@@ -226,9 +226,9 @@ def mode_terms(fitted: Peak, surface: Surface) -> np.ndarray:
 
 
 def peak_errors(fitted: Peak, surface: Surface) -> tuple[np.ndarray, float]:
-    """Covariance (P, P) of the mode and standard error of the logarithm of the height.
+    """Return the covariance (P, P) of the mode and the standard error of its log density.
 
-    The covariance is nan where the peak is at an edge of what is possible.
+    The covariance is nan if the peak is at an edge of the prior's support.
     """
     fit, moved = fitted.fit, mode_terms(fitted, surface)
     terms = fit.value_terms(fit.to_units(surface.positions(ndtr(fitted.z)[None]))[0])

@@ -1,4 +1,4 @@
-"""Sizes of batches and their tolerances, in a search for a mode."""
+"""Batch sizes and tolerances of a search for a mode."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from amc_pymc.simulators.kernels import gaussian_kernel
 
 __all__ = ["lowered", "map_batches"]
 
-#: Batches that a budget is cut into.
+#: Default number of batches that a budget is split into.
 _BATCHES = 20
-#: Halvings of the interval in which a tolerance is sought.
+#: Number of bisection steps in the search for a tolerance.
 _HALVINGS = 60
-#: Smallest tolerance in units of the smallest distance that is not 0: labels of what is not hit are e^-450.
+#: Smallest tolerance in units of the smallest nonzero distance, whose label is then e^-450.
 _FINEST = 1.0 / 30.0
 
 
 def map_batches(max_simulations: int, batch_size: int | None = None) -> list[int]:
-    """Sizes of batches, fixed before anything is simulated.
+    """Return batch sizes, fixed before any simulation.
 
     Examples
     --------
@@ -34,24 +34,24 @@ def map_batches(max_simulations: int, batch_size: int | None = None) -> list[int
 
 
 def lowered(
-    distance: np.ndarray, last: float, *, closeness: float, lowest: float | None = None
+    distance: np.ndarray, last: float, *, kernel_values: float, lowest: float | None = None
 ) -> float:
-    """The tolerance at which labels of a batch have some mean, but not above the last tolerance.
+    """Return the tolerance at which the mean label of a batch is `kernel_values`, but at most `last`.
 
-    It stays above 0 unless all distances are 0, also where more simulations than wanted hit the data.
+    It is positive unless all distances are 0, even if more simulations than wanted match the data exactly.
 
     Examples
     --------
     >>> import math
     >>> import numpy as np
     >>> from amc_pymc.map_tree.schedule import lowered
-    >>> round(lowered(np.array([1.0, 2.0, np.inf]), math.inf, closeness=0.1), 3)
+    >>> round(lowered(np.array([1.0, 2.0, np.inf]), math.inf, kernel_values=0.1), 3)
     0.638
     """
     finite, floor = distance[np.isfinite(distance)], 0.0 if lowest is None else lowest
     if len(finite) == 0:
         return last
-    wanted = closeness * len(distance)
+    wanted = kernel_values * len(distance)
     low, high = 0.0, min(last, 1e3 * float(finite.max()))
     if gaussian_kernel(finite, high).sum() <= wanted:
         return max(min(last, high) if math.isfinite(last) else high, floor)

@@ -1,4 +1,4 @@
-"""Simulate where the posterior density is largest, to find its mode."""
+"""Search for the mode of a posterior by simulating where its density is largest."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from amc_pymc.simulators.kernels import gaussian_kernel
 
 __all__ = ["MapHistory", "MapRound", "MapSettings", "map_rounds"]
 
-#: Mean label in the first batch, from the prior, relative to others.
+#: Target mean label in the first batch, from the prior, relative to later batches.
 _FIRST = 0.5
-#: Batches at the same tolerance after which it may be lowered by force, sum of labels that must be left.
+#: Batches at the same tolerance before it may be lowered by force, and minimum sum of labels afterwards.
 _PATIENCE, _ENOUGH = 3, 100.0
 
 
 @dataclass(frozen=True)
 class MapSettings:
-    r"""How to look for a mode.
+    r"""Settings of a search for a mode.
 
     Attributes
     ----------
     policy : {"top_two", "thompson", "ucb", "hoo"}
     b : float
-        Of "top_two": share of draws in the box that seems best.
+        For "top_two": share of draws in the box that seems best.
     share : float
-        Of each batch that is drawn from the whole cube.
-    closeness : float
+        Share of each batch that is drawn from the whole cube.
+    kernel_values : float
         Mean label :math:`\exp(-d^2 / 2 h^2)` in a batch that the tolerance h is lowered to.
     tolerance : float or None
-        At which lowering ends.
+        Tolerance at which lowering ends.
     least, significance : float
-        When boxes are cut, see :func:`amc_pymc.map_tree.boxes.refine`.
+        Criteria for cutting boxes, see :func:`amc_pymc.map_tree.boxes.refine`.
     strength : float
-        Simulations that the rate of the box a box was cut from counts for.
+        Number of simulations that the rate of the parent box counts for.
 
     Raises
     ------
@@ -53,7 +53,7 @@ class MapSettings:
     policy: str = "top_two"
     b: float = 0.5
     share: float = 0.05
-    closeness: float = 0.1
+    kernel_values: float = 0.1
     tolerance: float | None = None
     least: float = 20.0
     significance: float = 3.0
@@ -63,7 +63,7 @@ class MapSettings:
         if self.policy not in POLICIES:
             names = ", ".join(map(repr, POLICIES))
             raise ValueError(f"policy must be one of {names}, got {self.policy!r}.")
-        for name in ("b", "share", "closeness"):
+        for name in ("b", "share", "kernel_values"):
             if not 0.0 < getattr(self, name) < 1.0:
                 raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)!r}.")
         for name in ("least", "significance", "strength"):
@@ -76,7 +76,7 @@ class MapSettings:
 
 
 class MapRound(NamedTuple):
-    """One batch, and what was known after it.
+    """One batch and the state of the search after it.
 
     Attributes
     ----------
@@ -84,14 +84,14 @@ class MapRound(NamedTuple):
     distance : array (n,)
         inf where the simulation failed, or the prior is zero.
     tolerance : float
-        h.
+        Tolerance h.
     accepts : int
-        Simulations so far with a distance of at most h.
+        Number of simulations so far with a distance of at most h.
     boxes : int
     incumbent : array (D,)
         Centre of the box with the largest density.
     value : float
-        Its natural logarithm, of prior density times mean label.
+        Natural logarithm of that density, the prior density times the mean label.
     """
 
     u: np.ndarray
@@ -113,9 +113,9 @@ class MapHistory:
     partition : Partition
         Boxes after the last batch.
     believed : Beliefs or None
-        Of these boxes.
+        Estimates for these boxes.
     log_prior : array (K,)
-        At their centres.
+        Natural log prior density at the centres of the boxes.
     """
 
     partition: Partition
@@ -135,25 +135,25 @@ class MapHistory:
 
     @property
     def tolerance(self) -> float:
-        """The last one."""
+        """Tolerance of the last batch."""
         return self.rounds[-1].tolerance if self.rounds else math.inf
 
     @property
     def centres(self) -> np.ndarray:
-        """Of the boxes (K, D)."""
+        """Centres of the boxes (K, D)."""
         return 0.5 * (self.partition.lower + self.partition.upper)
 
     def best_box(self, *, errors: float = 0.0) -> int:
-        """The box with the largest density, or density less so many standard deviations.
+        """Return the box with the largest density minus `errors` standard deviations.
 
-        The prior at its centre is not zero, unless it is at all centres.
+        Boxes whose prior is zero at the centre are excluded, unless it is zero at all centres.
         """
         assert self.believed is not None
         bound = self.believed.value - errors * self.believed.error
         return int(np.where(np.isfinite(self.log_prior), bound, -np.inf).argmax())
 
     def log_value(self, box: int) -> float:
-        """Natural logarithm of prior density times mean label in a box."""
+        """Return the natural logarithm of prior density times mean label in a box."""
         assert self.believed is not None
         with np.errstate(divide="ignore"):
             return float(np.log(self.believed.rate[box]) + self.log_prior[box])
@@ -168,34 +168,34 @@ def map_rounds(
     generators: Sequence[np.random.Generator],
     start: np.ndarray | None = None,
 ) -> Iterator[MapHistory]:
-    r"""Spend a budget batch by batch on finding the box with the largest posterior density.
+    r"""Search batch by batch for the box with the largest posterior density.
 
-    The density of a box is the prior's density on the scale of the parameters, at its centre, times
-    the mean label :math:`\exp(-d^2 / 2 h^2)` of simulations in it; where the prior is zero, the distance d
-    counts as infinite. Boxes of a batch are chosen by
-    :func:`amc_pymc.map_tree.choice.choose_boxes` from what was known before. After it the tolerance h is
-    lowered, all labels are made anew, and boxes whose parts differ are cut.
+    The density of a box is the prior density at its centre, on the scale of the parameters, times the
+    mean label :math:`\exp(-d^2 / 2 h^2)` of simulations in it. Where the prior is zero, the distance d
+    counts as infinite. The boxes of a batch are chosen by
+    :func:`amc_pymc.map_tree.choice.choose_boxes` from earlier batches. After each batch the tolerance h is
+    lowered, all labels are recomputed, and boxes whose parts differ are cut.
 
     Parameters
     ----------
     simulate : callable
-        Points (n, D) of the unit cube and the number of the batch, to distances (n,).
+        Maps points (n, D) of the unit cube and the batch number to distances (n,).
     log_prior : callable
-        Points (n, D) to natural logarithms (n,) of the prior's density or mass on the scale of the
+        Maps points (n, D) to the natural log prior density or mass (n,) on the scale of the
         parameters.
     n_dim : int
     sizes : sequence of int
-        Of the batches.
+        Sizes of the batches.
     settings : MapSettings
     generators : sequence of numpy.random.Generator
         One for each batch.
     start : array (m, D), optional
-        Points to simulate at first.
+        Points to simulate first.
 
     Yields
     ------
     MapHistory
-        The same object, grown by a batch each time.
+        The same object each time, extended by one batch.
     """
     history, hoo = MapHistory(whole_cube(n_dim)), None
     for b, (size, rng) in enumerate(zip(sizes, generators, strict=True)):
@@ -210,8 +210,10 @@ def map_rounds(
         distance = np.where(np.isfinite(log_prior(u)), simulate(u, b), np.inf)
         tolerance = history.tolerance
         if hoo is None:
-            wanted = settings.closeness * (_FIRST if b == 0 else 1.0)
-            tolerance = lowered(distance, tolerance, closeness=wanted, lowest=settings.tolerance)
+            wanted = settings.kernel_values * (_FIRST if b == 0 else 1.0)
+            tolerance = lowered(
+                distance, tolerance, kernel_values=wanted, lowest=settings.tolerance
+            )
             if tolerance == history.tolerance:
                 tolerance = _unstuck(history, distance, settings)
         else:
@@ -221,17 +223,17 @@ def map_rounds(
 
 
 def _unstuck(history: MapHistory, distance: np.ndarray, settings: MapSettings) -> float:
-    """A lower tolerance where few simulations of a batch come close, as long as enough of all do.
+    """Return a lower tolerance if few simulations of a batch come close, but enough of all still do.
 
-    The density may have its mode far from where most come close, for a prior that the data do not agree with;
-    the more so the higher the tolerance.
+    If prior and data disagree, the mode of the density may be far from where most simulations come close, especially
+    at high tolerances.
     """
     last, lowest = history.tolerance, settings.tolerance or 0.0
     if not lowest < last < math.inf:
         return last
     if any(r.tolerance > last for r in history.rounds[-_PATIENCE:]):
         return last
-    if gaussian_kernel(distance, last).mean() > 0.5 * settings.closeness:
+    if gaussian_kernel(distance, last).mean() > 0.5 * settings.kernel_values:
         return last
     lower = max(last / math.sqrt(2.0), lowest)
     everything = np.concatenate([history.distance, distance])

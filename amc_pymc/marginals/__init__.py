@@ -1,4 +1,4 @@
-"""Marginal log-likelihoods of groups, with their local effects integrated out."""
+"""Marginal log-likelihoods of groups, with local effects integrated out."""
 
 from amc_pymc.marginals.kernels import GroupKernels
 from amc_pymc.marginals.nodes import Nodes, hermite_nodes, state_nodes, wide_nodes

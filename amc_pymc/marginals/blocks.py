@@ -1,4 +1,4 @@
-"""What a model has printed, called for a block that holds the rows of a group."""
+"""Calls of a model's generated functions for a block that holds the rows of a group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _compiled = njit(cache=True, error_model="numpy")
 
 @_compiled
 def of_line(program, at, du, dv):
-    """What depends on parameters and directions only."""
+    """Return the values that depend only on parameters and directions."""
     out = np.empty(max(1, program[JET + N_SHARED]))
     call(program[JET + SHARED], at, du, dv, out)
     return out
@@ -31,7 +31,7 @@ def of_line(program, at, du, dv):
 
 @_compiled
 def gather(rows, begin, n, block):
-    """Write the rows of a group to a block (C, width)."""
+    """Copy the rows of a group to a block (C, width)."""
     for c in range(block.shape[0]):
         for j in range(n):
             block[c, j] = rows[c, begin + j]
@@ -39,7 +39,7 @@ def gather(rows, begin, n, block):
 
 @_compiled
 def keep_rows(program, stage, eta, shared, block, size, kept):
-    """Write what depends on the rows of a block, but not on local effects."""
+    """Write the values of a block's rows that do not depend on local effects."""
     call(
         program[stage + ROWS], eta, shared, block, block.shape[1], padded(size), kept, kept.shape[1]
     )  # fmt: skip
@@ -47,7 +47,7 @@ def keep_rows(program, stage, eta, shared, block, size, kept):
 
 @_compiled
 def log_density(program, eta, shared, kept, size, group, u, total):
-    """Log density of a group's rows and local effects; ``total`` is room for one number."""
+    """Return the log density of a group's rows and local effects; ``total`` (1,) is a work array."""
     call(program[PRIOR_VALUE], eta, shared, group, u, total)
     call(
         program[ROWS_VALUE], eta, shared, kept, kept.shape[1], size, padded(size), u, total
@@ -57,7 +57,7 @@ def log_density(program, eta, shared, kept, size, group, u, total):
 
 @_compiled
 def jet_of(program, at, du, dv, shared, kept, size, group, u, jet):
-    """Write the same, its derivatives along du and dv, and the second one along both (4,)."""
+    """Write the log density, its derivatives along du and dv, and the mixed second one (4,)."""
     call(program[PRIOR_JET], at, du, dv, shared, group, u, jet)
     call(
         program[ROWS_JET], at, du, dv, shared, kept, kept.shape[1], size, padded(size), u, jet

@@ -1,4 +1,4 @@
-"""The mode of a group's local effects, by Newton's method, as a compiled loop."""
+"""Compiled Newton search for the mode of a group's local effects."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from amc_pymc.marginals.parts import factor_of, padded
 
 __all__ = ["climb"]
 
-#: Newton steps towards a mode, at most, and the squared length (in standard deviations) of the last.
+#: Maximum number of Newton steps, and squared length of a step, in standard deviations, that ends them.
 _MOST_STEPS = 30
 _CLOSE = 1e-2
-#: Standard deviations that a first step is cut to. Further ones in the same direction may be twice
-#: as long each: where a hyperparameter makes the effects' variance small, a mode is far away in
-#: standard deviations.
+#: Maximum length of the first step, in standard deviations. It doubles with each further step in the
+#: same direction, because the mode is many standard deviations away if the effects' variance is small.
 _LONGEST = 2.0
 
 _compiled = njit(cache=True, error_model="numpy")
@@ -26,7 +25,7 @@ _compiled = njit(cache=True, error_model="numpy")
 
 @_compiled
 def _newton_sums(program, eta, shared, kept, size, group, u, out):
-    """Gradient and lower triangle of the Hessian of the integrand's logarithm by local effects."""
+    """Write gradient and lower Hessian triangle of the log integrand in the local effects."""
     call(program[PRIOR_NEWTON], eta, shared, group, u, out)
     call(
         program[ROWS_NEWTON], eta, shared, kept, kept.shape[1], size, padded(size), u, out
@@ -35,10 +34,10 @@ def _newton_sums(program, eta, shared, kept, size, group, u, out):
 
 @_compiled
 def _climb_line(program, eta, shared, kept, size, group, u, factor):
-    """As :func:`climb`, for one local effect.
+    """Move u to the mode as :func:`climb` does, for one local effect.
 
-    Once there are points on either side of the mode, steps that leave them or are too long halve their
-    distance; so they do where the density overflows.
+    Once the mode is bracketed, steps that are too long, leave the bracket or start from a point where
+    the density overflows are replaced by bisection.
     """
     sums = np.empty(2)
     longest, before = _LONGEST, 0.0
@@ -76,9 +75,9 @@ def _climb_line(program, eta, shared, kept, size, group, u, factor):
 
 @_compiled
 def climb(program, eta, shared, kept, size, group, u, factor):
-    """Move u (q,) to the integrand's mode; return log |C| of the curvature there.
+    """Move u (q,) to the integrand's mode; write ``factor`` C and return log |C|.
 
-    Curvatures that are not positive are lifted.
+    C C' is the inverse curvature, whose diagonal is increased if it is not positive definite.
     """
     q = u.size
     if q == 1:

@@ -1,4 +1,4 @@
-"""Local effects of groups: their density with that of the rows, and draws given parameters."""
+"""Local effects of groups: joint density with the rows, and draws given parameters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _compiled = njit(cache=True, error_model="numpy")
 
 @_compiled
 def complete(eta, effects, rows, first, groups, program):
-    """Sum over all groups of the log density of rows and local effects (G, q)."""
+    """Return the sum over all groups of the log density of rows and local effects (G, q)."""
     shared = of_parameters(program, VALUE, eta)
     n_groups = first.size - 1
     width = longest(first, np.arange(n_groups))
@@ -54,7 +54,7 @@ def complete(eta, effects, rows, first, groups, program):
 
 @_compiled
 def row_values(eta, effects, levels, rows, program):
-    """Log-likelihoods (m,) of rows given the local effects (G, q), each row's those of its level."""
+    """Return log-likelihoods (m,) of rows given the local effects (G, q) of their ``levels`` (m,)."""
     shared = of_parameters(program, VALUE, eta)
     block, kept = np.zeros((program[N_COLUMNS], 1)), room_of(program, VALUE, 1)
     out = np.zeros(levels.size)
@@ -72,9 +72,8 @@ def draw_effects(
 ):  # fmt: skip
     """Draw the local effects (G, q) of all groups given eta, in place.
 
-    Discrete ones are drawn exactly. Others make ``tries`` independence Metropolis-Hastings steps from
-    where they are, with proposals from a multivariate t around the mode. Returns the share of the
-    proposals that were accepted.
+    Discrete effects are drawn exactly. Others are updated by ``tries`` independence Metropolis-Hastings
+    steps with multivariate t proposals around the mode. Returns the acceptance rate.
     """
     shared = of_parameters(program, VALUE, eta)
     n_groups, q = first.size - 1, program[N_LOCAL]
@@ -114,7 +113,7 @@ def draw_effects(
 
 @_compiled
 def _drawn(weights, rng):
-    """A number drawn with some probabilities."""
+    """Draw an index with the given probabilities."""
     left = rng.random()
     k = 0
     while k < weights.size - 1 and left >= weights[k]:

@@ -1,4 +1,4 @@
-"""The loops of groups with what a model has printed."""
+"""Loops over groups, bound to a model's generated functions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["GroupKernels"]
 
 
 class GroupKernels:
-    """Compiled loops over groups of rows, of a model.
+    """Compiled loops over a model's groups of rows.
 
-    They are those of :mod:`amc_pymc.marginals.loops`, :mod:`amc_pymc.marginals.many` and
+    The loops are those of :mod:`amc_pymc.marginals.loops`, :mod:`amc_pymc.marginals.many` and
     :mod:`amc_pymc.marginals.effects`.
 
     Parameters
     ----------
     printed : Printed
-        From :func:`~amc_pymc.marginals.printed_groups`.
+        Result of :func:`~amc_pymc.marginals.printed_groups`.
     """
 
     #: Compiled functions whose last argument is :attr:`program`.

@@ -1,22 +1,22 @@
-"""Marginal log-likelihoods of groups, their local effects integrated out, as compiled loops.
+"""Compiled loops for marginal log-likelihoods of groups with local effects integrated out.
 
 Group g has rows first[g] <= i < first[g + 1] and q local effects u. Data are columns (C, N). With
 parameters eta,
 
     log L_g(eta) = log integral p(u | eta) prod_i p(y_i | eta, u) du
 
-is found by adaptive Gauss-Hermite quadrature: nodes u_k = m + C z_k around the mode m of the
-integrand, C C' its inverse curvature there (Liu & Pierce 1994, Biometrika 81:624-629,
+is computed by adaptive Gauss-Hermite quadrature: nodes u_k = m + C z_k around the mode m of the
+integrand, with C C' its inverse curvature there (Liu & Pierce 1994, Biometrika 81:624-629,
 doi:10.1093/biomet/81.3.624; Pinheiro & Bates 1995, JCGS 4:12-35,
-doi:10.1080/10618600.1995.10474663). With weights p_k of the nodes and derivatives s_k, c_k of the
-integrand's logarithm along directions a and b at each (Fisher's and Louis's identities),
+doi:10.1080/10618600.1995.10474663). With node weights p_k and derivatives s_k, c_k of the integrand's
+logarithm at the nodes along directions a and b, Fisher's and Louis's identities are
 
     d_a log L = sum_k p_k s_k(a),
     d_a d_b log L = sum_k p_k (c_k(a, b) + s_k(a) s_k(b)) - sum_k p_k s_k(a) sum_k p_k s_k(b).
 
-These loops are the same for all models, and are compiled once. What a model adds is printed
-(:mod:`amc_pymc.marginals.printed`): functions of the rows of a group and of its local effects, whose
-addresses stand in ``program``.
+These loops are the same for all models and compiled once. The functions of a group's rows and of its
+local effects are generated for each model (:mod:`amc_pymc.marginals.printed`); ``program`` holds their
+addresses.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def node_place(program, mode, factor, z, u):
 
 @_compiled
 def _log_terms(program, eta, shared, kept, size, group, mode, factor, nodes, log_weights, terms):
-    """Write logarithms of the integrand at nodes (K, q) around the mode times their weights."""
+    """Write the logarithms of integrand times weight at nodes (K, q) around the mode."""
     u, total = np.empty(program[N_LOCAL]), np.empty(1)
     for k in range(log_weights.size):
         node_place(program, mode, factor, nodes[k], u)
@@ -111,9 +111,9 @@ def _log_terms(program, eta, shared, kept, size, group, mode, factor, nodes, log
 def value_and_terms(
     program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights, terms
 ):
-    """Marginal log-likelihood of a group; mode (q,) and factor (q, q) are moved to its own.
+    """Return a group's marginal log-likelihood; mode (q,) and factor (q, q) are updated in place.
 
-    Writes the logarithms of the integrand at the nodes to ``terms`` (K,).
+    Writes the logarithms of integrand times weight at the nodes to ``terms`` (K,).
     """
     keep_rows(program, VALUE, eta, shared, block, size, kept)
     log_det = 0.0
@@ -127,7 +127,7 @@ def value_and_terms(
 
 @_compiled
 def _value(program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights):
-    """The same, without the terms."""
+    """Return a group's marginal log-likelihood only."""
     terms = np.empty(log_weights.size)
     return value_and_terms(
         program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights, terms
@@ -138,9 +138,9 @@ def _value(program, eta, shared, kept, block, size, group, mode, factor, nodes, 
 def values(
     eta, units, rows, first, groups, modes, factors, nodes, log_weights, keep, counter, program
 ):
-    """Marginal log-likelihoods (m,) of some groups.
+    """Return the marginal log-likelihoods (m,) of some groups.
 
-    Modes (G, q) and factors (G, q, q) are starts; if ``keep`` they are overwritten by those found.
+    The search starts from ``modes`` (G, q) and ``factors`` (G, q, q), which are updated if ``keep``.
     """
     out = np.empty(units.size)
     shared = of_parameters(program, VALUE, eta)
@@ -171,9 +171,9 @@ def values(
 def _expansion(
     program, at, du, dv, shared, kept, block, size, group, mode, factor, nodes, log_weights, terms
 ):
-    """First derivatives of log L along du and dv, and the second one along both.
+    """Return the derivatives of log L along du and dv, and the mixed second derivative.
 
-    Writes the logarithms of the integrand at the nodes to ``terms`` (K,).
+    Writes the logarithms of integrand times weight at the nodes to ``terms`` (K,).
     """
     call(
         program[JET + ROWS], at, du, dv, shared, block, block.shape[1], padded(size), kept,
@@ -217,13 +217,13 @@ def rewards(
     counter,
     program,
 ):
-    """Changes of groups from points[0] to points[1] less those of their control variates, (2, m).
+    """Return residual changes of groups from points[0] to points[1], in row 1 of (2, m).
 
     With u = points[1] - points[0] and v = points[1] + points[0] - 2 centre over the coordinates in
-    ``mask`` (1 or 0), the control variate is d_u log L + d_u d_v log L / 2 at the centre. Both are
-    those of ``nodes`` held where they are stored. Where the integrand's logarithm changes by amounts
-    that differ between nodes by more than ``most_spread`` (1,), ``moved_nodes`` take their places
-    around the modes at both points.
+    ``mask`` (1 or 0), the control variate changes by d_u log L + d_u d_v log L / 2 at the centre, with
+    ``nodes`` at the stored modes. Log-likelihoods use the same nodes, unless changes of the log
+    integrand from the centre range over more than ``most_spread`` (1,) between nodes; then they use
+    ``moved_nodes`` around the modes at both points.
     """
     at, du, dv = np.empty(mask.size), np.empty(mask.size), np.empty(mask.size)
     directions(points[0], points[1], centre, mask, at, du, dv)
@@ -283,9 +283,9 @@ def state_rewards(
     counter,
     program,
 ):
-    """Log-likelihoods of groups at several points less their Taylor polynomials, (K, m).
+    """Return log-likelihoods of groups at K points minus their Taylor polynomials, (K, m).
 
-    The polynomials are those around ``centre`` but for their constants, which all points share.
+    The polynomials around ``centre`` omit their constants, which are the same for all points.
     """
     out = np.empty((points.shape[0], units.size))
     at, du = np.empty(mask.size), np.empty(mask.size)
@@ -320,9 +320,9 @@ def sums(
     eta, units, rows, first, groups, modes, factors, nodes, log_weights, climbs, second, counter,
     program,
 ):  # fmt: skip
-    """Sum of log L over some groups, its gradient (E,) and, if ``second``, its Hessian (E, E).
+    """Return the sum of log L over some groups, its gradient (E,) and, if ``second``, Hessian (E, E).
 
-    ``climbs`` says whether each group's nodes are moved to its mode at eta, or are those stored.
+    ``climbs`` says whether nodes are centred at each group's mode at eta or at the stored mode.
     """
     size_eta = eta.size
     total = 0.0
@@ -400,7 +400,7 @@ def sums(
 
 @_compiled
 def _add_prior(part, at, n_leaves, hessian):
-    """Add second derivatives of the local effects' log density (lower triangle) to those by eta."""
+    """Add second derivatives of the local effects' log density (lower triangle) to the Hessian."""
     n = n_leaves
     for a in range(n_leaves):
         for b in range(a + 1):

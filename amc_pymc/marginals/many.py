@@ -1,6 +1,7 @@
-"""Marginal log-likelihoods of all groups together, at many points, as compiled loops.
+"""Compiled loops for the total marginal log-likelihood of all groups at many points.
 
-They are sums of those of :mod:`amc_pymc.marginals.loops`. Groups whose value is not finite end a sum.
+Totals are sums of the values of :mod:`amc_pymc.marginals.loops`. A sum stops at the first group whose
+value is not finite.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _compiled = njit(cache=True, error_model="numpy")
 
 @_compiled
 def totals(etas, rows, first, groups, modes, factors, nodes, log_weights, program):
-    """Sums (P,) of all groups' marginal log-likelihoods at points (P, E).
+    """Return sums (P,) of all groups' marginal log-likelihoods at points (P, E).
 
-    Modes (G, q) and factors (G, q, q) are starts of the searches for each group's mode.
+    The search for each group's mode starts from ``modes`` (G, q) and ``factors`` (G, q, q).
     """
     n_points, q = etas.shape[0], program[N_LOCAL]
     width = longest(first, np.arange(first.size - 1))
@@ -62,7 +63,7 @@ def totals(etas, rows, first, groups, modes, factors, nodes, log_weights, progra
 
 @_compiled
 def total_gradients(etas, rows, first, groups, modes, factors, nodes, log_weights, program):
-    """The same, and their gradients (P, E) by Fisher's identity."""
+    """Return the sums (P,) and their gradients (P, E) by Fisher's identity."""
     n_points, q = etas.shape[0], program[N_LOCAL]
     width = longest(first, np.arange(first.size - 1))
     block, kept = np.zeros((program[N_COLUMNS], width)), room_of(program, VALUE, width)
@@ -93,7 +94,7 @@ def total_gradients(etas, rows, first, groups, modes, factors, nodes, log_weight
 
 @_compiled
 def _room(program, width):
-    """Room for derivatives of a group's rows and of its local effects."""
+    """Allocate arrays for the derivatives of a group's rows and local effects."""
     n_rows, n_prior = program[N_ENTRIES] + program[N_DOTS], program[N_PRIOR_LEAVES]
     return (
         room_of(program, SLOPE, width),
@@ -110,7 +111,7 @@ def _room(program, width):
 def _add_slopes(
     program, eta, slope, block, size, group, mode, factor, nodes, weights, room, gradient
 ):
-    """Add the gradient of a group's marginal log-likelihood: the mean over nodes of that at each."""
+    """Add the gradient of a group's marginal log-likelihood, a weighted mean over nodes."""
     kept, part, found, places, prior_found, prior_at, u = room
     width = block.shape[1]
     n_leaves, n_prior = program[N_ENTRIES] + program[N_DOTS], program[N_PRIOR_LEAVES]

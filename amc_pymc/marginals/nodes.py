@@ -1,4 +1,4 @@
-"""Nodes and weights of quadrature over the local effects of a group."""
+"""Quadrature nodes and weights for the local effects of a group."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 __all__ = ["Nodes", "hermite_nodes", "state_nodes", "wide_nodes"]
 
-#: Distance of neighbouring nodes of the wide rule and how many lie on either side of the mode, by the
-#: number of effects. They are equally spaced for three effects, for fewer their hyperbolic sines are nodes.
+#: Step of the wide rule and number of nodes on either side of the mode, by the number of effects. The
+#: steps are in z for three effects, otherwise in t with z = sinh(t).
 _WIDE = {1: (0.2, 40), 2: (0.3, 13), 3: (0.9, 8)}
 
 
@@ -24,10 +24,10 @@ class Nodes(NamedTuple):
 
 
 def hermite_nodes(number: int, n_local: int) -> Nodes:
-    """Gauss-Hermite product rule with ``number`` nodes along each of q axes.
+    """Return the Gauss-Hermite product rule with ``number`` nodes along each of q axes.
 
-    It is exact for a Gaussian times a polynomial of degree 2 ``number`` - 1. One node is Laplace's
-    approximation.
+    It is exact for a Gaussian times a polynomial of degree 2 ``number`` - 1. One node gives the
+    Laplace approximation.
 
     Examples
     --------
@@ -43,25 +43,25 @@ def hermite_nodes(number: int, n_local: int) -> Nodes:
 
 
 def _product(z: np.ndarray, log_w: np.ndarray, n_local: int) -> Nodes:
-    """The rule with nodes z (K,) along each of some axes."""
+    """Return the product rule with nodes z (K,) along each axis."""
     grid = np.stack(np.meshgrid(*[z] * n_local, indexing="ij"), axis=-1).reshape(-1, n_local)
     each = np.stack(np.meshgrid(*[log_w] * n_local, indexing="ij"), axis=-1)
     return Nodes(np.ascontiguousarray(grid), each.reshape(-1, n_local).sum(axis=1))
 
 
 def wide_nodes(n_local: int, finer: int = 1) -> Nodes:
-    """A rule that also integrates what is far from Gaussian: several peaks, long tails.
+    """Return a rule for integrands far from Gaussian, with several peaks or heavy tails.
 
-    Trapezoidal in t with z = sinh(t) along each of one or two axes, in z along each of three. It reaches
-    1,490, 25 and 7 standard deviations and takes 81, 729 and 4,913 nodes. A Gaussian is integrated with a
-    relative error below 1e-10, 1e-6 and 1e-9.
+    The rule is trapezoidal in t with z = sinh(t) for one or two axes, and in z for three. It extends to
+    1,490, 25 and 7 standard deviations with 81, 729 and 4,913 nodes. The relative error for a Gaussian is
+    below 1e-10, 1e-6 and 1e-9.
 
     Parameters
     ----------
     n_local : int
-        q, 1 to 3.
+        Number q of local effects, 1 to 3.
     finer : int
-        So many times closer to each other.
+        Factor by which the step is divided.
 
     Examples
     --------
@@ -84,5 +84,5 @@ def wide_nodes(n_local: int, finer: int = 1) -> Nodes:
 
 
 def state_nodes(states: np.ndarray) -> Nodes:
-    """The states (K, q) of discrete effects, all of weight one."""
+    """Return the states (K, q) of discrete effects as nodes of weight one."""
     return Nodes(np.ascontiguousarray(states, dtype=float), np.zeros(len(states)))

@@ -1,7 +1,7 @@
-"""Parts of the kernels of groups that are the same for all models, compiled once for all of them.
+"""Compiled helper functions of the loops over groups, shared by all models.
 
-The last group of functions copies arrays entry by entry: assignments to slices would make Numba
-compile checks of shapes and their messages anew for every model.
+The last functions copy arrays entry by entry: for assignments to slices, Numba would compile shape
+checks and their messages for every model.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from amc_pymc.jit import njit
 
 __all__: list[str] = []
 
-#: Rows that are computed at once.
+#: Number of rows computed at once.
 _AT_ONCE = 16
-#: Degrees of freedom of the proposals of local effects.
+#: Degrees of freedom of the t proposals of local effects.
 _FREEDOM = 7
 
 _compiled = njit(cache=True, error_model="numpy")
@@ -24,13 +24,13 @@ _compiled = njit(cache=True, error_model="numpy")
 
 @_compiled
 def padded(size):
-    """Rows of a group and some that follow it, so many that they are computed without a rest."""
+    """Return the number of rows rounded up to a multiple of the rows computed at once."""
     return (size + _AT_ONCE - 1) // _AT_ONCE * _AT_ONCE
 
 
 @_compiled
 def longest(first, units):
-    """Rows of the largest of some groups, padded."""
+    """Return the padded size of the largest of some groups."""
     out = 0
     for g in units:
         out = max(out, first[g + 1] - first[g])
@@ -42,7 +42,7 @@ def longest(first, units):
 
 @_compiled
 def log_sum(terms):
-    """Logarithm of the sum of exponentials; nan where a term is nan."""
+    """Return the logarithm of the sum of exponentials; nan if a term is nan."""
     top = -math.inf
     for t in terms:
         if math.isnan(t):
@@ -58,7 +58,7 @@ def log_sum(terms):
 
 @_compiled
 def node_weights(terms):
-    """Normalised weights from logarithms, in place."""
+    """Replace logarithms of weights by normalised weights, in place."""
     total = log_sum(terms)
     for k in range(terms.size):
         terms[k] = math.exp(terms[k] - total)
@@ -66,7 +66,7 @@ def node_weights(terms):
 
 @_compiled
 def spread(terms, others):
-    """Range over nodes of the changes of the integrand's logarithm; nan where one is nan."""
+    """Return the range over nodes of changes of the log integrand; nan if one is nan."""
     low, high = math.inf, -math.inf
     for k in range(terms.size):
         change = terms[k] - others[k]
@@ -107,7 +107,7 @@ def add_covariance(hessian, at_node, weights):
 
 @_compiled
 def factor_of(curvature, factor):
-    """Upper C with C C' = curvature^-1; return log |C|, or nan if the curvature is not positive."""
+    """Write upper C with C C' = curvature^-1; return log |C|, nan if not positive definite."""
     q = curvature.shape[0]
     lower = np.zeros((q, q))
     log_det = 0.0
@@ -134,7 +134,7 @@ def factor_of(curvature, factor):
 
 @_compiled
 def log_student(mode, factor, u):
-    """Log density, up to a constant, of the multivariate t around a mode with upper factor."""
+    """Return the log density, up to a constant, of a multivariate t with upper factor C."""
     q = mode.size
     square = 0.0
     z = np.empty(q)
@@ -149,7 +149,7 @@ def log_student(mode, factor, u):
 
 @_compiled
 def draw_student(mode, factor, rng, u):
-    """Draw u (q,) from the same distribution."""
+    """Draw u (q,) from that multivariate t."""
     q = mode.size
     square = 0.0
     for _ in range(_FREEDOM):
@@ -169,7 +169,7 @@ def draw_student(mode, factor, rng, u):
 
 @_compiled
 def directions(begin, end, centre, mask, at, du, dv):
-    """Write the centre in the coordinates of the mask (1 or 0), and u and v of a control variate."""
+    """Write the expansion point, the centre where ``mask`` is 1, and u and v of a control variate."""
     for k in range(mask.size):
         at[k] = centre[k] if mask[k] > 0.0 else begin[k]
         du[k] = mask[k] * (end[k] - begin[k])
@@ -178,7 +178,7 @@ def directions(begin, end, centre, mask, at, du, dv):
 
 @_compiled
 def offsets(point, centre, mask, at, du):
-    """Write the centre in the coordinates of the mask (1 or 0), and the way from it to a point."""
+    """Write the expansion point, the centre where ``mask`` is 1, and its difference from a point."""
     for k in range(mask.size):
         at[k] = centre[k] if mask[k] > 0.0 else point[k]
         du[k] = mask[k] * (point[k] - centre[k])
@@ -186,14 +186,14 @@ def offsets(point, centre, mask, at, du):
 
 @_compiled
 def copy_vector(target, source):
-    """Write a vector into another."""
+    """Copy a vector to another."""
     for a in range(source.size):
         target[a] = source[a]
 
 
 @_compiled
 def copy_matrix(target, source):
-    """Write a matrix into another."""
+    """Copy a matrix to another."""
     for a in range(source.shape[0]):
         for b in range(source.shape[1]):
             target[a, b] = source[a, b]
@@ -201,6 +201,6 @@ def copy_matrix(target, source):
 
 @_compiled
 def clear(vector):
-    """Write zeros."""
+    """Fill a vector with zeros."""
     for a in range(vector.size):
         vector[a] = 0.0

@@ -1,4 +1,4 @@
-"""What a model adds to the loops of groups, as printed functions."""
+"""Generated functions of a model for the loops over groups."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from amc_pymc.marginals import layout
 
 __all__ = ["ROWS_BEYOND", "GroupProgram", "printed_groups"]
 
-#: Rows that kernels may read beyond the last one.
+#: Number of rows that kernels may read beyond the last one.
 ROWS_BEYOND = 16
 _LINE = ("eta", "du", "dv")
 
 
 @dataclass(frozen=True, eq=False)
 class GroupProgram:
-    """What the functions of a model's groups are printed from.
+    """Expressions from which the functions of a model's groups are generated.
 
     Attributes
     ----------
@@ -30,11 +30,11 @@ class GroupProgram:
     prior : int
         Log density of a group's local effects.
     n_local : int
-        Local effects of a group.
+        Number of local effects per group.
     discrete : bool
-        Whether they are summed over states instead of integrated out.
+        Whether local effects are summed over states instead of integrated out.
     n_columns : int
-        Columns of data that a row reads.
+        Number of data columns that a row reads.
     """
 
     graph: Graph
@@ -46,10 +46,10 @@ class GroupProgram:
 
 
 def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
-    """Functions of a model's groups, in the places that :mod:`amc_pymc.marginals.layout` names.
+    """Generate the functions of a model's groups, in the order of :mod:`amc_pymc.marginals.layout`.
 
-    Unless ``curved``, functions of first derivatives by leaves write no second ones, and those of directional
-    derivatives write nothing.
+    Unless ``curved``, the functions of derivatives by leaves omit second derivatives, and those of
+    directional derivatives write nothing.
     """
     g = program.graph
     outputs = [program.row, program.prior]
@@ -103,14 +103,14 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
 
 
 class _GroupPrinter(Printer):
-    """Prints functions that begin with what earlier stages have left."""
+    """Printer of functions that read the results of earlier stages."""
 
     def _kept(self, stages: Stages) -> list[int]:
-        """What is handed on for each row; a group's own data are read anew."""
+        """Return the values stored for each row; a group's own data are read again instead."""
         return [n for n in stages.kept if self.graph.depends(n) == ROW]
 
     def stage(self, name: str, arrays: Sequence[str], stages: Stages) -> list[int | str]:
-        """Functions that write what does not depend on local effects."""
+        """Print functions that write values that do not depend on local effects."""
         self.once(f"{name}_shared", (*arrays, "out"), stages.shared)
         rows = (*arrays, "shared", "block", "stride", "n", "out", "out_stride")
         kept = self._kept(stages)
@@ -118,20 +118,20 @@ class _GroupPrinter(Printer):
         return [f"{name}_shared", f"{name}_kept", len(stages.shared), number]
 
     def sum(self, name: str, arrays: Sequence[str], stages: Stages, outputs: Sequence[int]) -> str:
-        """A function that adds sums over the rows of a group."""
+        """Print a function that adds sums over the rows of a group."""
         arguments = (*arrays, "shared", "kept", "stride", "n", "padded", "u", "out")
         known = {"shared": stages.shared, "kept": self._kept(stages)}
         self.sum_of_rows(name, arguments, outputs, **known)
         return name
 
     def slopes(self, name: str, stages: Stages, outputs: Sequence[int]) -> int:
-        """A function that writes derivatives of each row by leaves; how many rows of output."""
+        """Print a function that writes each row's derivatives by leaves; return its output rows."""
         arguments = ("eta", "shared", "kept", "stride", "n", "u", "out", "out_stride")
         known = {"shared": stages.shared, "kept": self._kept(stages)}
         return self.each_row(name, arguments, outputs, **known)
 
     def row_places(self, name: str, stages: Stages, places: Sequence[int]) -> str:
-        """A function that writes where in eta the entries of each row are."""
+        """Print a function that writes the positions in eta of each row's entries."""
         arguments = ("eta", "shared", "block", "stride", "n", "at", "out_stride")
         self.each_row(name, arguments, [], shared=stages.shared, places=places)
         return name
@@ -139,18 +139,18 @@ class _GroupPrinter(Printer):
     def prior(
         self, name: str, arrays: Sequence[str], stages: Stages, outputs: Sequence[int]
     ) -> str:
-        """A function of a group's data and local effects."""
+        """Print a function of a group's data and local effects."""
         self.once(name, (*arrays, "shared", "group", "u", "out"), outputs, shared=stages.shared)
         return name
 
     def prior_places(self, name: str, stages: Stages, places: Sequence[int]) -> str:
-        """A function that writes where in eta the entries of the local effects' density are."""
+        """Print a function that writes the positions in eta of the prior's entries."""
         self.once(name, ("eta", "shared", "group", "at"), [], shared=stages.shared, places=places)
         return name
 
 
 def _jet(g: Graph, output: int) -> list[int]:
-    """Value, derivatives along du and dv, and the second one along both."""
+    """Return the value, its derivatives along du and dv, and the mixed second derivative."""
     along_u = g.directional(output, "eta", "du")
     along_v = g.directional(output, "eta", "dv")
     return [output, along_u, along_v, g.directional(along_u, "eta", "dv")]

@@ -1,4 +1,4 @@
-"""Pictures of results, drawn with arviz_plots."""
+"""Plots of results, made with arviz_plots."""
 
 from amc_pymc.plots.abc import plot_abc
 from amc_pymc.plots.ais import plot_ais

@@ -1,4 +1,4 @@
-"""How a likelihood-free run went, round by round."""
+"""Plot of the progress of a likelihood-free run by rounds."""
 
 from __future__ import annotations
 
@@ -39,28 +39,27 @@ def plot_abc(
     visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
     **pc_kwargs,
 ):
-    r"""Plot how a likelihood-free run went, against the simulations that were spent.
+    r"""Plot the progress of a likelihood-free run against the number of simulations.
 
-    The first plot shows the tolerance of each round; the second the share of its simulations that
-    was accepted, at that tolerance and at the final one; the third what a simulation of it was
-    worth, in effective draws at the final tolerance; and the last the effective draws of all rounds
-    so far. Dashed lines are what rejection sampling would have had at the final tolerance. A run
-    that learns leaves them behind.
+    The first plot shows the tolerance of each round, the second the share of its simulations accepted
+    at that tolerance and at the final one, the third its effective draws per simulation at the final
+    tolerance, and the last the effective draws of all rounds so far. Dashed lines show rejection sampling
+    at the final tolerance, which an adaptive run should exceed.
 
     Parameters
     ----------
     data : DataTree
-        What :func:`amc_pymc.sample_abc_tree` or :func:`amc_pymc.sample_abc_rejection` returned.
+        Result of :func:`amc_pymc.sample_abc_tree` or :func:`amc_pymc.sample_abc_rejection`.
     plot_collection : PlotCollection, optional
-        Where to draw, with plots for the variables "tolerance", "acceptance", "efficiency" and
+        Collection to draw in, with plots for the variables "tolerance", "acceptance", "efficiency" and
         "draws".
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         By default ``rcParams["plot.backend"]`` of ArviZ.
     visuals : mapping of {str : mapping or bool}, optional
-        Options of the parts, or False to leave one out:
+        Options of each visual, or False to omit it:
 
         * lines -> passed to :func:`~arviz_plots.visuals.line_xy`
-        * rounds, dots at the ends of rounds unless they are many
+        * rounds, dots at the ends of rounds if there are few
           -> passed to :func:`~arviz_plots.visuals.scatter_xy`
         * rejection -> passed to :func:`~arviz_plots.visuals.line_xy`
         * ticks, of the last plot -> passed to :func:`~arviz_plots.visuals.set_xticks`
@@ -79,18 +78,18 @@ def plot_abc(
     Raises
     ------
     TypeError, ValueError
-        If `data` is no such result or lacks a group, or an option is unknown.
+        If `data` is not such a result or lacks a group, or an option is unknown.
 
     Notes
     -----
-    Effective draws are those of Kish, :math:`(\sum w)^2 / \sum w^2`, of the accepted simulations of
-    a round with weights of that round alone, or of all so far. Rejection's are its acceptance
-    probability, estimated from all rounds, times simulations. Infinite tolerances and shares of
-    zero, which have no logarithm, are left out.
+    Effective draws are Kish's effective sample size, :math:`(\sum w)^2 / \sum w^2`, of the accepted
+    simulations of a round with the weights of that round alone, or of all rounds so far. For rejection,
+    they are its acceptance probability, estimated from all rounds, times the number of simulations.
+    Infinite tolerances and shares of zero cannot be shown on a log axis and are omitted.
 
     See Also
     --------
-    plot_partition : the boxes in the end.
+    plot_partition : final boxes.
 
     Examples
     --------
@@ -162,7 +161,7 @@ def plot_abc(
 
 
 def _dash(plot_collection, quantity: str) -> None:
-    """Map dashes to one of the quantities."""
+    """Use a dashed line for one of the quantities."""
     module = import_module(f"arviz_plots.backend.{plot_collection.backend}")
     solid, dashed = module.get_default_aes("linestyle", 2)
     styles = [dashed if q == quantity else solid for q in _QUANTITIES]
@@ -171,7 +170,7 @@ def _dash(plot_collection, quantity: str) -> None:
 
 
 def _draws_so_far(weighted: xr.Dataset, n_rounds: int) -> np.ndarray:
-    """Effective draws (R,) at the final tolerance of all rounds up to each."""
+    """Return the effective draws (R,) at the final tolerance of all rounds up to each one."""
     log_weight = weighted["log_weight"].values.reshape(-1)
     number = weighted["round"].values.reshape(-1)
     if not np.isfinite(log_weight).all() or not len(log_weight):
@@ -189,7 +188,7 @@ def _draws_so_far(weighted: xr.Dataset, n_rounds: int) -> np.ndarray:
 
 
 def _lines(found: xr.Dataset, draws: np.ndarray) -> xr.Dataset:
-    """Lines (quantity, plot_axis, round) against simulations; nan where there is nothing."""
+    """Return lines (quantity, plot_axis, round) against simulations; nan for missing values."""
     size = found["simulations"].values.astype(float)
     spent = size.cumsum()
     of_rejection = float(found["prior_acceptance"])
@@ -210,14 +209,14 @@ def _lines(found: xr.Dataset, draws: np.ndarray) -> xr.Dataset:
 
 
 def _stacked(x: np.ndarray, lines: tuple, on_log: bool) -> np.ndarray:
-    """Lines (quantity, 2, round); what has no logarithm is left out where one is needed."""
+    """Stack lines (quantity, 2, round); on a log axis, values that are not positive become nan."""
     y = np.stack([np.asarray(line, float) for line in lines])
     usable = np.isfinite(y) & ((y > 0.0) | (not on_log))
     return np.where(usable[:, None], np.stack([np.broadcast_to(x, y.shape), y], axis=1), np.nan)
 
 
 def _texts(found: xr.Dataset, draws: float) -> dict[str, dict[str, str]]:
-    """Title and labels of each plot."""
+    """Return the title and labels of each plot."""
     rate = float(found["prior_acceptance"])
     n = float(found["simulations"].sum())
     times = f", {_digits(draws / (n * rate))} × rejection" if rate > 0.0 else ""
@@ -237,7 +236,7 @@ def _texts(found: xr.Dataset, draws: float) -> dict[str, dict[str, str]]:
 
 
 def _ticks(largest: float) -> np.ndarray:
-    """Round numbers from zero on, six at most.
+    """Return at most six round numbers from zero.
 
     Examples
     --------
@@ -250,7 +249,7 @@ def _ticks(largest: float) -> np.ndarray:
 
 
 def _digits(x: float) -> str:
-    """Two significant digits, without an exponent."""
+    """Format a number to two significant digits, without an exponent."""
     return f"{x:,.0f}" if x >= 10.0 else f"{x:.2g}"
 
 
@@ -259,7 +258,7 @@ def _percent(share: float) -> str:
 
 
 def _sized(pc_kwargs: dict, backend: str, *, legend: bool) -> dict:
-    """Options of the collection: two rows of two plots."""
+    """Return collection options for two rows of two plots."""
     figure = dict(pc_kwargs.get("figure_kwargs", {}))
     if "figsize" not in figure:
         module = import_module(f"arviz_plots.backend.{backend}")

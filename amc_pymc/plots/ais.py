@@ -1,4 +1,4 @@
-"""Where the weights of annealed importance sampling come from."""
+"""Plot of the weights of annealed importance sampling along the temperatures."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _VISUALS = (
     "ylabel", "legend",
 )  # fmt: skip
 _SHARES = ("effective draws", "acceptance")
-#: More temperatures than this are not drawn.
+#: Maximum number of temperatures drawn.
 _MOST_POINTS = 400
-#: Effective draws below this share are shown on a log axis.
+#: Effective share of the draws below which the axis is logarithmic.
 _SMALL = 0.1
 _SOURCE = "amc_pymc.sample_ais"
 
@@ -44,30 +44,29 @@ def plot_ais(
     visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
     **pc_kwargs,
 ):
-    """Plot how the weights of annealed importance sampling grow along the temperatures.
+    """Plot how the weights of annealed importance sampling change along the temperatures.
 
-    The first plot shows cumulative log-weights of some particles as paths, the logarithm of the mean
-    weight of all particles as a thick line, and the log evidence, at which that line ends, with its
-    95 % interval. The line should run within the paths; where it runs along the highest, few particles
-    carry the estimate. The second plot shows the effective share of the draws that is left, and how
-    many moves were accepted.
+    The first plot shows cumulative log-weights of some particles as paths, the log of the mean weight of
+    all particles as a thick line, and the log evidence, where that line ends, with its 95 % interval. The
+    line should run within the paths; if it follows the highest ones, few particles dominate the estimate.
+    The second plot shows the effective share of the draws and the acceptance probability.
 
     Parameters
     ----------
     dt : DataTree
-        What :func:`amc_pymc.sample_ais` returned.
+        Result of :func:`amc_pymc.sample_ais`.
     against : {"step", "beta"}, default "step"
-        The horizontal axis: temperatures at equal distances, labelled with their values, which shows
-        all of a schedule that crowds near zero; or to scale.
+        Horizontal axis: "step" for equally spaced temperatures labelled with their values, which suits
+        schedules that are dense near zero, or "beta" for temperatures to scale.
     relative : bool, default True
-        Show log-weights as differences from the thick line, which makes their spread visible; or as
-        they are, which shows how the line falls to the log evidence.
+        Whether to show log-weights as differences from the thick line, which makes their spread visible.
+        Otherwise they are shown as they are, so the line ends at the log evidence.
     plot_collection : PlotCollection, optional
-        Where to draw, with plots for the variables "log_weight" and "share".
+        Collection to draw in, with plots for the variables "log_weight" and "share".
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         By default ``rcParams["plot.backend"]`` of ArviZ.
     visuals : mapping of {str : mapping or bool}, optional
-        Options of the parts, or False to leave one out:
+        Options of each visual, or False to omit it:
 
         * paths -> passed to :func:`~arviz_plots.visuals.multiple_lines`
         * mean, the thick line -> passed to :func:`~arviz_plots.visuals.line_xy`
@@ -91,16 +90,16 @@ def plot_ais(
     Raises
     ------
     TypeError, ValueError
-        If `dt` is no such result or lacks a group, or an option is unknown.
+        If `dt` is not such a result or lacks a group, or an option is unknown.
 
     Notes
     -----
-    At temperature :math:`t` the mean weight estimates the normalising constant of the annealed density,
-    so the thick line is an estimate of its whole path, if a poor one where few draws are effective. In
-    results without ``log_mean_weight`` it is the mean of the stored paths, and need not end at the
-    log evidence. Paths of weight zero end where they fall to it, the lowest twentieth of the others may
-    leave the plot, and so may an interval much longer than the rest of it; one across the whole plot is
-    that of an unknown error. Of very many temperatures evenly spaced ones are drawn.
+    At temperature :math:`t` the mean weight estimates the normalising constant of the annealed density, so
+    the thick line estimates its logarithm at all temperatures; it is unreliable if few draws are effective.
+    In results without ``log_mean_weight``, the line is computed from the stored paths and may not end at the
+    log evidence. Paths end where their weight becomes zero. The lowest twentieth of the other paths may
+    leave the plot, and so may a very long interval; one across the whole plot means an unknown error. If
+    there are very many temperatures, only evenly spaced ones are drawn.
 
     See Also
     --------
@@ -108,7 +107,7 @@ def plot_ais(
 
     Examples
     --------
-    Paths of a Gaussian whose weights were not moved, so that the effective draws decline:
+    Paths of a Gaussian without moves, which make the effective draws decline:
 
     >>> import numpy as np, xarray as xr
     >>> from amc_pymc.plots.ais import plot_ais
@@ -210,12 +209,12 @@ def plot_ais(
 
 
 def _thinned(n: int) -> np.ndarray:
-    """Numbers of the temperatures that are drawn, the first and the last among them."""
+    """Return the indices of the temperatures drawn, including the first and the last."""
     return np.unique(np.linspace(0, n - 1, min(n, _MOST_POINTS)).round().astype(int))
 
 
 def _weights(annealing: xr.Dataset, kept: np.ndarray) -> tuple[xr.DataArray, np.ndarray]:
-    """Log-weights of the paths (path, temperature), nan for weight zero, and log of the mean weight."""
+    """Return log-weights (path, temperature), nan for weight zero, and the log of the mean weight."""
     annealing = annealing.isel(temperature=kept)
     paths = annealing["log_weight_path"].transpose("path", "temperature").astype(float)
     paths = paths.drop_vars(list(paths.coords))
@@ -229,7 +228,7 @@ def _weights(annealing: xr.Dataset, kept: np.ndarray) -> tuple[xr.DataArray, np.
 def _relative(
     paths: xr.DataArray, mean: np.ndarray, final: xr.DataArray
 ) -> tuple[xr.DataArray, np.ndarray, xr.DataArray]:
-    """Paths, their mean and the final estimate as differences from the mean."""
+    """Return paths, their mean and the final estimate as differences from the mean."""
     shift = xr.where(final["plot_axis"] == "x", 0.0, mean[-1])
     return paths - mean, mean - mean, final - shift
 
@@ -241,13 +240,13 @@ def _line(x: np.ndarray, y: np.ndarray) -> xr.DataArray:
 
 
 def _shares(annealing: xr.Dataset, x: np.ndarray, kept: np.ndarray) -> xr.DataArray:
-    """Effective draws and acceptance against temperature, (quantity, plot_axis, point)."""
+    """Return effective draws and acceptance against temperature, (quantity, plot_axis, point)."""
     lines = [_line(x[kept], annealing[key].values[kept]) for key in ("ess", "accept")]
     return xr.concat(lines, "quantity").assign_coords(quantity=list(_SHARES))
 
 
 def _final(found: xr.Dataset, x: float) -> xr.DataArray:
-    """Log evidence and its 95 % interval, without ends if unknown, at the last temperature."""
+    """Return the log evidence and its 95 % interval, infinite if unknown, at the last temperature."""
     centre, error = float(found["log_evidence"]), float(found["log_evidence_mcse"])
     low, high = -np.inf, np.inf
     if error <= LARGEST_ERROR:
@@ -261,9 +260,9 @@ def _final(found: xr.Dataset, x: float) -> xr.DataArray:
 
 
 def _limits(paths: np.ndarray, mean: np.ndarray, final: np.ndarray) -> tuple[float, float] | None:
-    """Ends of the axis of log-weights: everything but the lowest twentieth of the paths.
+    """Return axis limits for everything except the lowest twentieth of the paths.
 
-    Of an interval, `final[1:]`, no more is shown than thrice the range of the rest.
+    The interval, `final[1:]`, extends the limits to at most three times the range of the rest.
     """
     known = paths[np.isfinite(paths)]
     rest = np.r_[mean, final[0], np.quantile(known, [0.05, 1.0]) if known.size else []]
@@ -284,7 +283,7 @@ def _limits(paths: np.ndarray, mean: np.ndarray, final: np.ndarray) -> tuple[flo
 def _texts(
     found: xr.Dataset, annealing: xr.Dataset, against: Against, relative: bool, flags: str
 ) -> dict[str, dict[str, str]]:
-    """Title and labels of each plot."""
+    """Return the title and labels of each plot."""
     title = "Log evidence " + number_with_error(
         float(found["log_evidence"]), float(found["log_evidence_mcse"])
     )

@@ -1,4 +1,4 @@
-"""Where the draws of combined estimators went, and what they gave."""
+"""Plot of the allocation of draws to combined estimators, and of the resulting estimate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from amc_pymc.plots.combinations import (
 
 __all__ = ["plot_allocation"]
 
-#: Of many arms none is drawn by itself that took less than this share of the cost.
+#: Minimum share of the cost for an arm to have its own line, if there are many arms.
 _SMALL = 1e-3
 _VISUALS = (
     "arms", "rounds", "estimate", "band", "level", "final", "final_interval", "title", "xlabel",
@@ -42,30 +42,30 @@ def plot_allocation(
     visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
     **pc_kwargs,
 ):
-    """Plot where the draws of combined estimators went, and the estimate they gave.
+    """Plot the allocation of draws to combined estimators, and the resulting estimate.
 
-    The first plot shows the draws of each arm against those of all arms; if draws differ in cost, a
-    second shows the cost spent on each. The last plot is the running estimate after each round with a
+    The first plot shows the draws of each arm against those of all arms. If the costs of draws differ, a
+    second plot shows the cost of each arm. The last plot shows the running estimate after each round with a
     band of two standard errors to either side, and the final estimate with its interval.
 
     Parameters
     ----------
     dt : DataTree
-        What :func:`amc_pymc.combine_estimators` returned.
+        Result of :func:`amc_pymc.combine_estimators`.
     weights : {"predictable", "inverse_variance", "uniform"}, optional
-        Which estimate; by default the headline of the run.
+        Weights of the estimate to show; by default those of the main estimate of the run.
     max_arms : int, default 10
-        Lines at most. Of more arms those that took most of the cost, and at least a thousandth of it,
-        have a line of their own; the others share one.
+        Maximum number of lines. If there are more arms, those with the largest cost, and at least a
+        thousandth of the total, have their own line; the others share one.
     plot_collection : PlotCollection, optional
-        Where to draw, with plots for the variables "draws" and "estimate" ("cost" is optional).
+        Collection to draw in, with plots for the variables "draws" and "estimate" ("cost" is optional).
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         By default ``rcParams["plot.backend"]`` of ArviZ.
     visuals : mapping of {str : mapping or bool}, optional
-        Options of the parts, or False to leave one out:
+        Options of each visual, or False to omit it:
 
         * arms -> passed to :func:`~arviz_plots.visuals.line_xy`
-        * rounds, dots at the ends of rounds unless they are many
+        * rounds, dots at the ends of rounds if there are few
           -> passed to :func:`~arviz_plots.visuals.scatter_xy`
         * estimate -> passed to :func:`~arviz_plots.visuals.line_xy`
         * band -> passed to :func:`~arviz_plots.visuals.fill_between_y`
@@ -87,11 +87,11 @@ def plot_allocation(
     Raises
     ------
     TypeError, ValueError
-        If `dt` is no such result or lacks a group, or an option is unknown.
+        If `dt` is not such a result or lacks a group, or an option is unknown.
 
     See Also
     --------
-    plot_regret : what the draws from other arms than the best one cost.
+    plot_regret : regret from draws of suboptimal arms.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def plot_allocation(
 
 
 def _weights(dt: xr.DataTree, weights: str | None) -> str:
-    """The name of the weights to show."""
+    """Return the name of the weights to show."""
     known = dataset_of(dt, "estimate", ("mean", "mcse"), "dt")["weights"].values.tolist()
     if weights is None:
         weights = dt.attrs.get("weights", known[0])
@@ -183,7 +183,7 @@ def _weights(dt: xr.DataTree, weights: str | None) -> str:
 
 
 def _arm_lines(dt: xr.DataTree, max_arms: int) -> tuple[xr.Dataset, list[str], str | None]:
-    """Lines of the arms, their labels and which of them stands for several small ones."""
+    """Return the lines of the arms, their labels, and the label of the line shared by small arms."""
     pulls = dataset_of(dt, "pulls", ("arm", "round", "cost", "failed"), "dt")
     names = [str(name) for name in dataset_of(dt, "arms", ("draws",), "dt")["arm"].values]
     group_of, labels, others = _groups(pulls, names, max_arms)
@@ -198,7 +198,7 @@ def _arm_lines(dt: xr.DataTree, max_arms: int) -> tuple[xr.Dataset, list[str], s
 def _groups(
     pulls: xr.Dataset, names: list[str], max_arms: int
 ) -> tuple[np.ndarray, list[str], str | None]:
-    """Group of each arm (K,), one of its own for those that took most, and labels."""
+    """Return the group of each arm (K,), where arms with the largest cost have their own, and the labels."""
     n_arms = len(names)
     if n_arms <= max_arms:
         return np.arange(n_arms), names, None
@@ -212,7 +212,7 @@ def _groups(
 
 
 def _lines(totals: np.ndarray, labels: list[str]) -> xr.DataArray:
-    """Running totals (R, G) as lines against their sum; zeros, which have no logarithm, left out."""
+    """Return running totals (R, G) as lines against their sum, with nan for zeros because of the log axis."""
     y = np.where(totals > 0, totals, np.nan).T
     x = np.broadcast_to(totals.sum(axis=1), y.shape)
     return xr.DataArray(
@@ -223,7 +223,7 @@ def _lines(totals: np.ndarray, labels: list[str]) -> xr.DataArray:
 
 
 def _estimate(dt: xr.DataTree, weights: str, *, by_cost: bool) -> dict[str, xr.DataArray]:
-    """The running estimate with its band, and the final one, against draws or cost."""
+    """Return the running estimate with its band, and the final one, against draws or cost."""
     prefix = "log_" if dt.attrs.get("scale") == "log" else ""
     mean, error = f"{prefix}mean", "log_mean_mcse" if prefix else "mcse"
     rounds = dataset_of(
@@ -253,7 +253,7 @@ def _band(x, centre, half) -> xr.DataArray:
 
 
 def _limits(running: xr.DataArray, final: xr.DataArray) -> tuple[float, float] | None:
-    """Ends of the axis: all of the last two thirds on the log scale, not the errors of the start."""
+    """Return axis limits that fit the last two thirds of the run on the log scale, without early errors."""
     shown = final
     if running.sizes["point"]:
         x = running.sel(plot_axis="x")
@@ -266,7 +266,7 @@ def _limits(running: xr.DataArray, final: xr.DataArray) -> tuple[float, float] |
     )
     if not np.isfinite([low, high]).all() or low == high:
         return None
-    # Twice as wide: of what is earlier as much as leaves the end legible.
+    # Double the range to show part of the earlier estimates while the end stays legible.
     margin = 0.5 * (high - low)
     return low - margin, high + margin
 
@@ -274,7 +274,7 @@ def _limits(running: xr.DataArray, final: xr.DataArray) -> tuple[float, float] |
 def _texts(
     dt: xr.DataTree, weights: str, panels: list[str], final: xr.DataArray
 ) -> dict[str, dict[str, str]]:
-    """Title and labels of each plot."""
+    """Return the title and labels of each plot."""
     unit = cost_unit(dt)
     log = dt.attrs.get("scale") == "log"
     centre = final.sel(plot_axis="y").item()
@@ -299,7 +299,7 @@ def _texts(
 
 
 def _with_error(centre: float, error: float) -> str:
-    """A number and its standard error to two digits."""
+    """Format a number and its standard error to two digits."""
     if not (np.isfinite(error) and error > 0.0):
         return f"{centre:.4g}"
     digits = 1 - int(np.floor(np.log10(error)))

@@ -1,4 +1,4 @@
-"""What the pictures of combined estimators share: reading results, axes, legends."""
+"""Shared functions of the plots of combined estimators: reading results, axes, legends."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = [
     "visual_options",
 ]
 
-#: More points than this are not drawn, and with more rounds than this not each gets a dot.
+#: Maximum number of points drawn, and of rounds drawn with dots.
 MOST_POINTS, MOST_DOTS = 300, 40
 
 
 class RoundEnds(NamedTuple):
-    """Running totals at the ends of rounds, an incomplete last one included.
+    """Running totals at the ends of rounds, including an incomplete last round.
 
     Attributes
     ----------
     draws, good : array (R, G)
-        Draws of each of G groups of arms, and those that did not fail.
+        Number of draws of each of G groups of arms, and of draws that did not fail.
     cost : array (R, G)
     numbers : array (R,)
         Numbers of the rounds.
@@ -45,7 +45,7 @@ class RoundEnds(NamedTuple):
 
 
 def dataset_of(dt: xr.DataTree, group: str, variables: tuple[str, ...], name: str) -> xr.Dataset:
-    """A group of a result, after checking that it holds what is needed."""
+    """Return a group of a result after checking that it has the required variables."""
     if not isinstance(dt, xr.DataTree):
         raise TypeError(
             f"{name} must be the xarray.DataTree that amc_pymc.combine_estimators returns, "
@@ -67,7 +67,7 @@ def dataset_of(dt: xr.DataTree, group: str, variables: tuple[str, ...], name: st
 
 
 def round_ends(pulls: xr.Dataset, group_of: np.ndarray, most: int = MOST_POINTS) -> RoundEnds:
-    """Running totals of groups of arms at the ends of rounds.
+    """Compute running totals of groups of arms at the ends of rounds.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def round_ends(pulls: xr.Dataset, group_of: np.ndarray, most: int = MOST_POINTS)
     group_of : array of int (K,)
         Group of each arm, from 0 to G - 1.
     most : int
-        At most about this many rounds, evenly on a log scale; the first and the last are among them.
+        Approximate maximum number of rounds, evenly spaced on a log scale, including the first and the last.
     """
     rounds, costs = pulls["round"].values, pulls["cost"].values
     n_rounds, n_groups = int(rounds.max()) + 1, int(group_of.max()) + 1
@@ -92,14 +92,14 @@ def round_ends(pulls: xr.Dataset, group_of: np.ndarray, most: int = MOST_POINTS)
 
 
 def log_spaced(n: int, most: int = MOST_POINTS) -> np.ndarray:
-    """Some of 0, ..., n - 1, all if they are few, else closer at the beginning."""
+    """Return all of 0, ..., n - 1 if they are few, else about `most` of them, evenly spaced on a log scale."""
     if n <= most:
         return np.arange(n)
     return np.unique(np.geomspace(1, n, most).round().astype(int)) - 1
 
 
 def plot_backend(backend: str | None, plot_collection) -> str:
-    """The plotting library: as asked for, else that of the collection, else ArviZ's default."""
+    """Return the plotting library: `backend` if given, else that of the collection, else the default of ArviZ."""
     from arviz_base import rcParams
 
     if backend is not None:
@@ -110,7 +110,7 @@ def plot_backend(backend: str | None, plot_collection) -> str:
 def visual_options(
     visuals: Mapping[str, Mapping[str, Any] | bool] | None, known: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Options of every visual, False for those switched off."""
+    """Return the options of every visual, False for disabled ones."""
     visuals = {} if visuals is None else dict(visuals)
     unknown = [key for key in visuals if key not in known]
     if unknown:
@@ -125,10 +125,10 @@ def visual_options(
 
 
 def colour_by(plot_collection, dim: str, labels: list[str], plain: str | None = None) -> None:
-    """Map colours to the values of a dimension, that of text to one of them."""
+    """Map colours to the values of a dimension; the value `plain` gets the text colour."""
     backend = import_module(f"arviz_plots.backend.{plot_collection.backend}")
     found = backend.get_default_aes("color", len(labels))
-    colours = np.empty(len(labels), object)  # some libraries' colours are triples
+    colours = np.empty(len(labels), object)  # some libraries use triples as colours
     for i, label in enumerate(labels):
         colours[i] = "B1" if label == plain else found[i]
     mapping = xr.Dataset({"mapping": (dim, colours)}, {dim: labels})
@@ -138,7 +138,7 @@ def colour_by(plot_collection, dim: str, labels: list[str], plain: str | None = 
 def log_axis(da, target, *, axis: str) -> None:
     """Make the axis "x" or "y" of a plot logarithmic, unless the data span less than a factor of three.
 
-    A visual for ``PlotCollection.map``, for any plotting library.
+    This is a visual for ``PlotCollection.map`` and works with all plotting libraries.
     """
     from arviz_plots.plot_collection import backend_from_object
 
@@ -167,12 +167,12 @@ def log_axis(da, target, *, axis: str) -> None:
 
 
 def cost_unit(dt: xr.DataTree) -> str:
-    """What costs that are not all one are counted in."""
+    """Return the axis label for the unit of costs."""
     return "CPU time (s)" if dt.attrs.get("cost") == "cpu" else "cost"
 
 
 def side_by_side(pc_kwargs: dict, backend: str, n_plots: int, *, legend: bool) -> dict:
-    """Options of the collection: a plot per variable, side by side, with room for the legend."""
+    """Return collection options for one plot per variable, side by side, with room for the legend."""
     module = import_module(f"arviz_plots.backend.{backend}")
     figure = dict(pc_kwargs.get("figure_kwargs", {}))
     if "figsize" not in figure:

@@ -1,4 +1,4 @@
-"""Evidence of several models, or of the arms of one estimate."""
+"""Plot of the evidence of several models, or of the arms of one estimate."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _Several = Mapping[str, xr.DataTree | tuple[float, float]]
 _VISUALS = (
     "bar", "band", "reference", "interval", "point", "value", "names", "ticks", "title", "xlabel",
 )  # fmt: skip
-#: Half a 95 % interval in standard errors.
+#: Half width of a 95 % interval in standard errors.
 _Z95 = 1.96
-#: Differences in nats beyond which the axis becomes logarithmic.
+#: Range of differences in nats above which the axis becomes logarithmic.
 _LINEAR_RANGE = 20.0
-#: Place of the figures beside probabilities.
+#: Horizontal position of the numbers beside probabilities.
 _NOTES = 1.08
-#: An interval shorter than the axis by more than this factor is not seen.
+#: Ratio of the range of the axis to an interval above which the interval is too short to see.
 _SHORT = 60.0
-#: Above this shape of their tail a few weights carry the sum.
+#: Pareto k above which a few weights dominate the sum.
 _LARGEST_K = 0.7
-#: Errors above this, in nats, are flagged, as compare_evidence flags them.
+#: Standard error in nats above which estimates are flagged, as in compare_evidence.
 _ROUGH = 1.0
-#: Errors above this, in nats, are those of weights that tell nothing: they are shown as unknown.
+#: Standard error in nats above which it is shown as unknown.
 LARGEST_ERROR = 100.0
-#: The flag of compare_evidence that says nothing against an estimate.
+#: Start of the flag of compare_evidence that is not a warning.
 _NO_WARNING = "not separated from "
 
 
@@ -46,33 +46,32 @@ def plot_evidence(
     visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
     **pc_kwargs,
 ):
-    """Plot the evidence of several models, or what the arms of one estimate say of it.
+    """Plot the evidence of several models, or the estimates from the arms of one result.
 
-    Of several models the first plot shows log evidences with 95 % intervals, as differences from the
-    best, and in figures with standard errors. The second shows posterior probabilities.
+    For several models, the first plot shows log evidences with 95 % intervals, as differences from the
+    best, and as numbers with standard errors. The second shows posterior probabilities.
 
-    Of one result with several arms the first plot shows the estimate of each arm alone, with the 95 %
-    interval of the combined estimate as a band; the second shows the weights of the arms.
+    For one result with several arms, the first plot shows the estimate of each arm, with the 95 % interval
+    of the combined estimate as a band. The second shows the weights of the arms.
 
-    Where a linear axis would hide what is close to zero, it is linear near zero and logarithmic beyond:
+    If a linear axis would hide differences close to zero, it is linear near zero and logarithmic beyond:
     for models beyond one nat if differences exceed 20 nats, for arms beyond about three times the
-    shortest interval if it would be too short to be seen.
+    shortest interval if that would be too short to see.
 
     Parameters
     ----------
     data : DataFrame, mapping of {str : DataTree or (float, float)} or DataTree
-        A table of :func:`amc_pymc.compare_evidence`, whose order of rows is kept; or what
-        :func:`amc_pymc.sample_ais` or :func:`amc_pymc.estimate_evidence` returned of several models, or natural
-        log evidences and their standard errors (nan if unknown), equally probable in advance and sorted here; or
-        what was returned of one. A table shows intervals of 1.96
-        standard errors, results their own.
+        Table from :func:`amc_pymc.compare_evidence`, drawn in its order with intervals of 1.96 standard errors;
+        mapping from model names to results of :func:`amc_pymc.sample_ais` or :func:`amc_pymc.estimate_evidence`,
+        or to pairs of natural log evidence and standard error (nan if unknown), sorted and with equal prior
+        probabilities; or a single result. Results have their own intervals.
     plot_collection : PlotCollection, optional
-        Where to draw, with plots for the variables "log_evidence" and, for several rows, "prob" or
+        Collection to draw in, with plots for the variables "log_evidence" and, for several rows, "prob" or
         "weight".
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         By default ``rcParams["plot.backend"]`` of ArviZ.
     visuals : mapping of {str : mapping or bool}, optional
-        Options of the parts, or False to leave one out:
+        Options of each visual, or False to omit it:
 
         * bar, from zero to a probability or weight
           -> passed to :func:`~arviz_plots.visuals.fill_between_y`
@@ -81,8 +80,8 @@ def plot_evidence(
           -> passed to :func:`~arviz_plots.visuals.vline`
         * interval -> passed to :func:`~arviz_plots.visuals.line_x`
         * point -> passed to :func:`~arviz_plots.visuals.scatter_x`
-        * value, the figures -> passed to :func:`~arviz_plots.visuals.annotate_xy`
-        * names, of the rows, and ticks -> passed to functions ``yticks`` and ``xticks`` of the library
+        * value, the numbers -> passed to :func:`~arviz_plots.visuals.annotate_xy`
+        * names (of the rows) and ticks -> passed to functions ``yticks`` and ``xticks`` of the library
         * title -> passed to :func:`~arviz_plots.visuals.labelled_title`
         * xlabel -> passed to :func:`~arviz_plots.visuals.labelled_x`
 
@@ -100,17 +99,16 @@ def plot_evidence(
 
     Notes
     -----
-    A name followed by (!) belongs to an estimate that is flagged or has an error that is unknown or
-    above one nat, or to an arm of whose weights a few carry the sum (Pareto k above 0.7). Its interval
-    should not be trusted.
+    Names followed by (!) mark estimates that are flagged or have an error that is unknown or above one
+    nat, and arms with a few dominant weights (Pareto k above 0.7). Their intervals are not reliable.
 
-    Other results, and models with prior probabilities, are compared by
-    :func:`amc_pymc.compare_evidence`, which also checks that the data are the same.
+    For other results and for unequal prior probabilities, use :func:`amc_pymc.compare_evidence`, which
+    also checks that the data are the same.
 
     See Also
     --------
-    amc_pymc.compare_evidence : the table.
-    amc_pymc.plot_ais : where the weights of annealed importance sampling come from.
+    amc_pymc.compare_evidence : table of evidences and probabilities.
+    amc_pymc.plot_ais : weights of annealed importance sampling.
 
     Examples
     --------
@@ -198,7 +196,7 @@ def plot_evidence(
 def evidence_group(
     dt: xr.DataTree, group: str, variables: tuple[str, ...], name: str, source: str
 ) -> xr.Dataset:
-    """A group of a result, after checking that it holds what is needed."""
+    """Return a group of a result after checking that it has the required variables."""
     if not isinstance(dt, xr.DataTree):
         raise TypeError(
             f"{name} must be the xarray.DataTree that {source} returns, got {type(dt).__name__}."
@@ -218,7 +216,7 @@ def evidence_group(
 
 
 def number_with_error(centre: float, error: float) -> str:
-    """A number and its standard error to two digits; errors above 100 nats are as good as unknown.
+    """Format a number and its standard error to two digits; errors above 100 nats count as unknown.
 
     Examples
     --------
@@ -234,7 +232,7 @@ def number_with_error(centre: float, error: float) -> str:
 
 
 class _Rows(NamedTuple):
-    """What is drawn: rows from top to bottom.
+    """Data of the plot, in rows from top to bottom.
 
     Attributes
     ----------
@@ -243,18 +241,18 @@ class _Rows(NamedTuple):
     centre, error : array (R,)
         Log evidences relative to `reference`, and standard errors.
     bounds : array (R, 2)
-        Intervals, relative to `reference`.
+        Bounds of intervals, relative to `reference`.
     bad : list of bool (R,)
         Whether an estimate is flagged.
     reference : float
-        The log evidence at zero.
+        Log evidence at zero of the axis.
     band : (float, float) or None
         Interval of the combined estimate, relative to `reference`.
     share_name : str
     share, share_error : array (R,) or None
         Probabilities or weights.
     notes : list of str (R,)
-        What to write beside them.
+        Text beside the probabilities or weights.
     titles, xlabels : dict of {str : str}
     """
 
@@ -290,7 +288,7 @@ def _rows(data: pd.DataFrame | xr.DataTree | _Several) -> _Rows:
 
 
 def _table(results: _Several) -> pd.DataFrame:
-    """The columns needed of several results, the best first; all are equally probable in advance."""
+    """Make a table of several results with equal prior probabilities, the best first."""
     found = {name: _own(dt, f"data[{name!r}]") for name, dt in results.items()}
     table = pd.DataFrame(found.values(), index=list(found), columns=[*_Own._fields])
     table = table.sort_values("log_evidence", ascending=False, kind="stable")
@@ -303,7 +301,7 @@ def _table(results: _Several) -> pd.DataFrame:
 
 
 class _Own(NamedTuple):
-    """What one result says of its evidence."""
+    """Log evidence of one result, with error, interval and flags."""
 
     log_evidence: float
     log_evidence_mcse: float
@@ -328,7 +326,7 @@ def _own(dt: xr.DataTree | tuple[float, float], name: str) -> _Own:
 
 
 def _pair(pair: tuple | list, name: str) -> tuple[float, float]:
-    """A log evidence and its standard error, as compare_evidence takes them."""
+    """Check and return a pair of log evidence and standard error, as for compare_evidence."""
     try:
         centre, error = (float(value) for value in pair)
     except (TypeError, ValueError):
@@ -343,7 +341,7 @@ def _pair(pair: tuple | list, name: str) -> tuple[float, float]:
 def _checked(
     centre: float, error: float, lower: float, upper: float, flags: str, name: str
 ) -> _Own:
-    """What is said of an evidence, with a flag if its error is unknown or large."""
+    """Check a log evidence, and flag it if its error is unknown or large."""
     if not math.isfinite(centre):
         raise ValueError(f"The log evidence of {name} must be finite, got {centre}.")
     if not error <= _ROUGH:
@@ -414,7 +412,7 @@ def _of_arms(dt: xr.DataTree) -> _Rows:
 
 
 def _of_runs(dt: xr.DataTree) -> _Rows:
-    """One result without arms: its estimate, and that of reverse runs if there are any."""
+    """Make rows of a result without arms: its estimate, and that of reverse runs if present."""
     own = _own(dt, "data")
     group = dt["evidence"].to_dataset()
     names, centre, error = ["estimate"], [own.log_evidence], [own.log_evidence_mcse]
@@ -452,7 +450,7 @@ def _probability(p: float, error: float) -> str:
 
 
 class _Scale(NamedTuple):
-    """Places on the axis of differences: linear, or linear up to a unit and logarithmic beyond."""
+    """Scale of the axis of differences: linear, or linear up to a unit and logarithmic beyond."""
 
     unit: float | None
 
@@ -482,7 +480,7 @@ def _extremes(rows: _Rows) -> tuple[float, float]:
 
 
 def _layers(rows: _Rows, scale: _Scale) -> tuple[xr.Dataset, xr.Dataset, xr.Dataset, xr.Dataset]:
-    """Points, intervals, texts and the places of the texts on the axis, of each plot."""
+    """Return the points, intervals, texts and positions of the texts for each plot."""
     low, high = (float(scale(np.array(x))) for x in _extremes(rows))
     points = {"log_evidence": scale(rows.centre)}
     bounds = {"log_evidence": scale(rows.bounds)}
@@ -516,7 +514,7 @@ def _width(low: float, high: float) -> float:
 
 
 def _limits(rows: _Rows, scale: _Scale, texts: xr.Dataset) -> tuple[float, float]:
-    """Ends of the axis of differences, with room for the figures to the right."""
+    """Return the limits of the axis of differences, with room for the numbers on the right."""
     low, high = (float(scale(np.array(x))) for x in _extremes(rows))
     width = _width(low, high)
     letters = max(len(text) for text in texts["log_evidence"].values)
@@ -524,7 +522,7 @@ def _limits(rows: _Rows, scale: _Scale, texts: xr.Dataset) -> tuple[float, float
 
 
 def _ticks(rows: _Rows, scale: _Scale, limits: tuple[float, float]) -> tuple[np.ndarray, list[str]]:
-    """Places of ticks and their labels, none in the room for the figures."""
+    """Return positions and labels of ticks, outside the room for the numbers."""
     low, high = _extremes(rows)
     if scale.unit is None:
         step = _width(low, high) / 6.0
@@ -537,7 +535,7 @@ def _ticks(rows: _Rows, scale: _Scale, limits: tuple[float, float]) -> tuple[np.
         sizes = np.concatenate([powers, 3.0 * powers])
         values = np.concatenate([[0.0], np.stack([-sizes, sizes], axis=1).ravel()])
     values = values[(values >= low) & (values <= high)]
-    # Of the more important ticks first, those that leave room for each other's labels.
+    # Keep ticks in the order of their importance if their labels do not overlap.
     letter = 0.016 * (limits[1] - limits[0])
     places: list[float] = []
     labels: list[str] = []
@@ -553,7 +551,7 @@ def _ticks(rows: _Rows, scale: _Scale, limits: tuple[float, float]) -> tuple[np.
 
 
 def _bars(rows: _Rows, share: np.ndarray) -> xr.Dataset:
-    """Bars from zero to the shares, as areas around height zero."""
+    """Return bars from zero to the shares, as areas around height zero."""
     ends = np.stack([np.zeros_like(share), share], axis=1)
     half = np.full_like(ends, 0.14)
     return xr.Dataset(
@@ -563,7 +561,7 @@ def _bars(rows: _Rows, share: np.ndarray) -> xr.Dataset:
 
 
 def _sized(pc_kwargs: dict, backend: str, labels: list[str], *, two: bool) -> dict:
-    """Options of the collection with a figure as high as there are rows."""
+    """Return collection options with a figure height that depends on the number of rows."""
     figure = dict(pc_kwargs.get("figure_kwargs", {}))
     if "figsize" not in figure:
         names = 0.08 * max(map(len, labels))
@@ -577,14 +575,14 @@ def _sized(pc_kwargs: dict, backend: str, labels: list[str], *, two: bool) -> di
 
 
 def _write(da, target, *, text, x, y, **kwargs):
-    """A visual that writes the text of a row."""
+    """Write the text of a row (a visual)."""
     from arviz_plots.plot_collection import backend_from_object
 
     return backend_from_object(target).text(float(x), float(y), str(text.item()), target, **kwargs)
 
 
 def _y_ticks(da, target, *, values, labels, **kwargs):
-    """A visual that names the rows."""
+    """Label the rows (a visual)."""
     from arviz_plots.plot_collection import backend_from_object
 
     return backend_from_object(target).yticks(values, labels, target, **kwargs)

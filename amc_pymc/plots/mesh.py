@@ -1,4 +1,4 @@
-"""Coloured cells and a bar of their colours, which arviz_plots has no visuals for."""
+"""Visuals for coloured cells and a colour bar, which arviz_plots does not provide."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 __all__ = ["COLOURS", "colour_bar", "coloured_cells"]
 
-#: From the lowest to the highest density.
+#: RGB colours from the lowest to the highest density.
 _ANCHORS = (
     (246, 248, 251), (222, 232, 242), (188, 212, 230), (140, 184, 214), (88, 148, 192),
     (46, 108, 164), (22, 70, 128), (10, 36, 84),
@@ -36,18 +36,18 @@ def coloured_cells(
 ):
     """Colour cells by the logarithm of positive values.
 
-    A visual for ``PlotCollection.map``, for any plotting library.
+    This is a visual for ``PlotCollection.map`` and works with all plotting libraries.
 
     Parameters
     ----------
     da : DataArray (C_x, C_y)
     target : plot
     x, y : arrays (C_x + 1,), (C_y + 1,)
-        Edges.
+        Edges of the cells.
     limits : (float, float)
-        Values of the first and the last colour; others get the nearer one.
+        Values of the first and the last colour; values outside are clipped.
     colors : sequence of str
-        As "#rrggbb".
+        Colours "#rrggbb".
     **kwargs
         Passed to ``pcolormesh``, ``quad`` or ``Heatmap``.
     """
@@ -104,7 +104,7 @@ def colour_bar(
         As for :func:`coloured_cells`.
     text : str
     inside : bool
-        Within the plot, which is empty; else beside it.
+        Whether to draw the bar within the plot, which is empty, or beside it.
     **kwargs
         Passed to ``colorbar`` or ``ColorBar``.
     """
@@ -149,7 +149,7 @@ def colour_bar(
 
 
 def _share(values: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
-    """Where values are between the limits, on a log scale, from 0 to 1."""
+    """Return the position of values between the limits on a log scale, from 0 to 1."""
     low, high = np.log(limits)
     return (np.log(values) - low) / (high - low)
 

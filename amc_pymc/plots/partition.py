@@ -1,4 +1,4 @@
-"""The boxes of a likelihood-free run, and the posterior density on them."""
+"""Plot of the boxes of a likelihood-free run and the posterior density on them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ABC_SOURCE = "amc_pymc.sample_abc_tree or amc_pymc.sample_abc_rejection"
 _VISUALS = (
     "density", "boxes", "draws", "marginal", "fill", "rug", "colorbar", "title", "xlabel", "ylabel",
 )  # fmt: skip
-#: Coordinates shown unless others are asked for, and at most.
+#: Default and maximum number of coordinates shown.
 _SHOWN, _MOST = 4, 6
-#: Draws on top of a plot, at most.
+#: Maximum number of draws in a plot.
 _MOST_DRAWS = 1000
-#: Densities this much lower than the highest have the same colour.
+#: Range of the colour scale in decades; lower densities have the same colour.
 _DECADES = 4.0
 
 
@@ -43,39 +43,39 @@ def plot_partition(
 ):
     """Plot the boxes of a likelihood-free run, coloured by posterior density, with draws on top.
 
-    One coordinate is drawn as the step function that its marginal density is, two as their boxes,
-    more as the lower triangle of a matrix: marginal densities on the diagonal, and the densities of
-    pairs, on which boxes of more dimensions are projected.
+    One coordinate is shown by its marginal density, which is a step function, and two by their boxes.
+    More coordinates are shown as the lower triangle of a matrix: marginal densities on the diagonal, and
+    densities of pairs, onto which boxes of more dimensions are projected.
 
     Parameters
     ----------
     data : DataTree
-        What :func:`amc_pymc.sample_abc_tree` or :func:`amc_pymc.sample_abc_rejection` returned.
+        Result of :func:`amc_pymc.sample_abc_tree` or :func:`amc_pymc.sample_abc_rejection`.
     var_names : str or sequence of str, optional
-        Coordinates such as "mu[0]", or variables, which stand for all their coordinates; six at
-        most. By default the first four.
+        At most six coordinates such as "mu[0]", or variables, which stand for all their coordinates. By
+        default the first four coordinates.
     pairs : sequence of (str, str), optional
-        Instead, coordinates of horizontal and vertical axes, a plot for each pair.
+        Alternatively, coordinates of the horizontal and vertical axes, with a plot for each pair.
     zoom : bool, default True
-        Show where draws are, with a margin; or all that the prior allows, but for infinite ends,
-        which are cut there in either case.
+        Whether to show only the range of the draws, with a margin, instead of the range of the prior.
+        Infinite bounds are truncated to the range of the draws in either case.
     plot_collection : PlotCollection, optional
-        Where to draw, with plots for variables "a" and "a, b" for coordinates a and pairs (a, b).
+        Collection to draw in, with plots for variables "a" and "a, b" for coordinates a and pairs (a, b).
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         By default ``rcParams["plot.backend"]`` of ArviZ.
     visuals : mapping of {str : mapping or bool}, optional
-        Options of the parts, or False to leave one out:
+        Options of each visual, or False to omit it:
 
         * density -> passed to ``pcolormesh``, ``quad`` or ``Heatmap`` of the library; ``colors``: a
           sequence of "#rrggbb", from low to high
-        * boxes, outlines in problems of two dimensions -> passed to
+        * boxes, their outlines if the problem has two dimensions -> passed to
           :func:`~arviz_plots.visuals.line_xy`
         * draws, at most 1000 of equal weight -> passed to :func:`~arviz_plots.visuals.scatter_xy`
         * marginal -> passed to :func:`~arviz_plots.visuals.line_xy`
-        * fill, below it -> passed to :func:`~arviz_plots.visuals.fill_between_y`
+        * fill, area below marginals -> passed to :func:`~arviz_plots.visuals.fill_between_y`
         * rug, draws below marginals -> passed to :func:`~arviz_plots.visuals.scatter_xy`
         * colorbar -> passed to ``colorbar`` or ``ColorBar`` of the library
-        * title -> passed to :func:`~arviz_plots.visuals.labelled_title`, of several plots to
+        * title -> passed to :func:`~arviz_plots.visuals.labelled_title`, or for several plots to
           :meth:`arviz_plots.PlotCollection.add_title`
         * xlabel, ylabel -> passed to :func:`~arviz_plots.visuals.labelled_x` and
           :func:`~arviz_plots.visuals.labelled_y`
@@ -90,25 +90,25 @@ def plot_partition(
     Raises
     ------
     TypeError, ValueError
-        If `data` is no such result or lacks a group, a coordinate is unknown or named twice, or an
+        If `data` is not such a result or lacks a group, a coordinate is unknown or named twice, or an
         option is unknown.
 
     Notes
     -----
     In each box the posterior is constant relative to the prior, that is, in the unit cube. On the
-    scale of parameters the density of a cell between neighbouring ends of boxes is its mass over
-    its size, exact on the mean over the cell; of a cell that is cut all mass is in what is left of
-    it. A last cell is cut where draws end if it has no end, and if the prior is five times thinner
-    in it than in the next one, as in a tail that a quantile function cuts far out. Coordinates are
-    drawn in the cube, without draws, where the scale of the parameters is not known: priors without
-    quantiles, discrete ones, and those that depend on other parameters. Colours are on a log scale;
-    below a ten thousandth of the highest density all are the same.
+    scale of the parameters, the density of a cell between adjacent bounds of boxes is its mass over
+    its size, which is exact on average over the cell. If a cell is truncated, the remaining part has all
+    of its mass. An outermost cell is truncated to the range of the draws if it is unbounded, or if the
+    prior is five times thinner in it than in the next cell, as in a tail that a quantile function
+    truncates far out. Coordinates are shown in the cube, without draws, if the scale of the parameters is
+    unknown: for priors that have no quantiles, are discrete, or depend on other parameters. Colours are on
+    a log scale, and densities below a ten-thousandth of the highest one have the same colour.
 
-    Draws of a run with ``adjust="linear"`` are adjusted, the boxes are not.
+    In a run with ``adjust="linear"``, the draws are adjusted, but the boxes are not.
 
     See Also
     --------
-    plot_abc : how the run went.
+    plot_abc : progress of the run.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def plot_partition(
     names = list(dict.fromkeys(name for panel in wanted for name in panel))
     axes, mass = _axes(data, steps, names, known, zoom), steps["mass"].values
     panels = {", ".join(p): _panel([axes[name] for name in p], mass) for p in wanted}
-    # A matrix of more than two coordinates; a single plot or plots side by side otherwise.
+    # More than two coordinates make a matrix; otherwise there is one plot, or plots side by side.
     side = len(names) if pairs is None and len(names) > 2 else 0
     layout = _layout(wanted, names, side)
     backend = plot_backend(backend, plot_collection)
@@ -210,14 +210,14 @@ def plot_partition(
 
 
 class _Panel(NamedTuple):
-    """A plot.
+    """Single plot.
 
     Attributes
     ----------
     x, y : Axis
-        No y for a marginal density.
+        Axes; y is None for a marginal density.
     density : array (C_x,) or (C_x, C_y)
-        Of the cells.
+        Density in each cell.
     """
 
     x: Axis
@@ -226,7 +226,7 @@ class _Panel(NamedTuple):
 
 
 def _steps(data: xr.DataTree) -> xr.Dataset:
-    """Group ``step_posterior``, checked."""
+    """Check and return the group ``step_posterior``, with normalised masses."""
     steps = evidence_group(data, "step_posterior", ("lower", "upper", "mass"), "data", ABC_SOURCE)
     if "coordinate" not in steps.coords or not steps.sizes.get("box", 0):
         raise ValueError(
@@ -249,7 +249,7 @@ def _steps(data: xr.DataTree) -> xr.Dataset:
 
 
 def _wanted(var_names, pairs, known: list[str]) -> list[tuple[str, ...]]:
-    """Coordinates of the plots: one for marginal densities, else x and y."""
+    """Return the coordinates of each plot: one for a marginal density, else x and y."""
     if pairs is not None:
         if var_names is not None:
             raise ValueError("Pass var_names or pairs, not both.")
@@ -267,7 +267,7 @@ def _wanted(var_names, pairs, known: list[str]) -> list[tuple[str, ...]]:
 
 
 def _expanded(var_names, known: list[str]) -> list[str]:
-    """Coordinates of names of coordinates and variables."""
+    """Expand names of variables to their coordinates."""
     given = [var_names] if isinstance(var_names, str) else var_names
     if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
         raise TypeError(f"var_names must be a string or a sequence of strings, got {var_names!r}.")
@@ -335,7 +335,7 @@ def _axes(
 
 
 def _draws(data: xr.DataTree, names: list[str]) -> dict[str, np.ndarray]:
-    """Draws of equal weight of those coordinates that there are draws of, at most 1000."""
+    """Return at most 1000 equally weighted draws of the coordinates that have draws."""
     if "posterior" in data.children:
         group, place = data["posterior"].to_dataset(), None
     elif "weighted_posterior" in data.children:
@@ -359,7 +359,7 @@ def _draws(data: xr.DataTree, names: list[str]) -> dict[str, np.ndarray]:
 
 
 def _column(group: xr.Dataset, name: str) -> np.ndarray | None:
-    """All draws of one coordinate, None if there are none."""
+    """Return all draws of one coordinate, or None if it has none."""
     variable = name.partition("[")[0]
     if variable not in group or not {"chain", "draw"} <= set(group[variable].dims):
         return None
@@ -371,7 +371,7 @@ def _column(group: xr.Dataset, name: str) -> np.ndarray | None:
 
 
 def _resampled(weighted: xr.Dataset) -> np.ndarray:
-    """Positions of draws in proportion to their weights, evenly spaced in the sum of weights."""
+    """Return indices of draws resampled by their weights, evenly spaced in the cumulative weights."""
     if "log_weight" not in weighted:
         raise ValueError(
             f"Group 'weighted_posterior' of data has no log_weight; pass what {ABC_SOURCE} returned."
@@ -396,7 +396,7 @@ def _panel(axes: list[Axis], mass: np.ndarray) -> _Panel:
 
 
 def _layout(wanted: list[tuple[str, ...]], names: list[str], side: int) -> xr.Dataset:
-    """A variable for each plot, row by row; in a matrix for those above the diagonal, too."""
+    """Return a dataset with a variable for each plot, row by row; a matrix includes those above the diagonal."""
     if not side:
         return xr.Dataset({", ".join(p): 0.0 for p in wanted})
     cells = itertools.product(names, repeat=2)
@@ -404,7 +404,7 @@ def _layout(wanted: list[tuple[str, ...]], names: list[str], side: int) -> xr.Da
 
 
 def _sized(pc_kwargs: dict, backend: str, n: int, side: int, *, bar: bool) -> dict:
-    """Options of the collection, with nearly square plots."""
+    """Return collection options for nearly square plots."""
     if not side:
         figure = dict(pc_kwargs.get("figure_kwargs", {}))
         if n == 1 and bar and "figsize" not in figure:
@@ -423,7 +423,7 @@ def _sized(pc_kwargs: dict, backend: str, n: int, side: int, *, bar: bool) -> di
 
 
 def _colour_limits(panels: list[_Panel], relative: bool) -> tuple[float, float] | None:
-    """Densities of the first and the last colour, relative to the highest of each plot or not."""
+    """Return the densities of the first and last colours, which may be relative to the highest of each plot."""
     if not panels:
         return None
     lowest, highest = np.inf, 0.0
@@ -432,12 +432,12 @@ def _colour_limits(panels: list[_Panel], relative: bool) -> tuple[float, float] 
         shown = panel.density[panel.density > 0.0] / (top if relative else 1.0)
         lowest, highest = min(lowest, float(shown.min())), max(highest, float(shown.max()))
     lowest = max(lowest, highest * 10.0**-_DECADES)
-    # One colour for all needs two different limits.
+    # The limits must differ even if all densities are equal.
     return (min(lowest, 0.1 * highest), highest)
 
 
 def _outlines(x: Axis, y: Axis) -> tuple[np.ndarray, np.ndarray]:
-    """Outlines of the boxes that are seen, as one line with gaps."""
+    """Return the outlines of the visible boxes as one line with gaps."""
     (left, right), (bottom, top) = x.drawn, y.drawn
     seen = (left < x.view[1]) & (right > x.view[0]) & (bottom < y.view[1]) & (top > y.view[0])
     left, right, bottom, top = (v[seen] for v in (left, right, bottom, top))
@@ -449,7 +449,7 @@ def _outlines(x: Axis, y: Axis) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _paint_marginal(paint, name: str, panel: _Panel) -> None:
-    """A step function, the area below it, and draws below that."""
+    """Draw a marginal density as a step function with the area below it, and a rug of draws."""
     from arviz_plots import visuals as draw
 
     x = np.repeat(panel.x.places, 2)
@@ -470,7 +470,7 @@ def _xy(name: str, x: np.ndarray, y: np.ndarray) -> xr.Dataset:
 
 
 def _title(data: xr.DataTree, steps: xr.Dataset) -> str:
-    """What is known of the run."""
+    """Summarise the run in a title."""
     n = steps.sizes["box"]
     parts = [f"{n:,} box{'es' if n != 1 else ''}"]
     attrs = data["posterior"].attrs if "posterior" in data.children else {}

@@ -1,4 +1,4 @@
-"""What the draws from other arms than the best one cost."""
+"""Plot of the regret from draws of suboptimal arms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from amc_pymc.plots.combinations import (
 __all__ = ["plot_regret"]
 
 _VISUALS = ("regret", "rounds", "title", "xlabel", "ylabel", "legend")
-#: Draws from which on a variance is trusted to tell the best arm.
+#: Minimum number of draws for a variance that determines the best arm.
 _TRUSTED = 30
 
 
@@ -40,38 +40,38 @@ def plot_regret(
     visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
     **pc_kwargs,
 ):
-    r"""Plot the cumulative regret of one or several runs against what they cost.
+    r"""Plot the cumulative regret of one or several runs against their cost.
 
-    Regret is the loss from draws of other arms than the best one. If arm k has been drawn :math:`T_k`
-    times at a mean cost :math:`\delta_k`, and its draws have the variance :math:`V_k`, it is
+    Regret is the loss from draws of arms other than the best one. If arm k has been drawn :math:`T_k`
+    times at a mean cost :math:`\delta_k`, and its draws have the variance :math:`V_k`, the regret is
 
     .. math:: R = \sum_k T_k \frac{\delta_k V_k - \delta_* V_*}{\delta_* V_*},
 
-    in draws of the best arm. At equal costs the plain average of n draws has a mean squared error of
-    :math:`1 + R / n` times that of n draws of the best arm (Neufeld et al. 2014, theorem 1). A policy
-    that learns has a curve that flattens.
+    in draws of the best arm. At equal costs, the plain average of n draws has a mean squared error of
+    :math:`1 + R / n` times that of n draws of the best arm (Neufeld et al. 2014, theorem 1). The curve
+    of a policy that learns flattens.
 
     Parameters
     ----------
     dt : DataTree or mapping of names to DataTree
-        What :func:`amc_pymc.combine_estimators` returned; several runs of the same arms, of different
-        policies for example, are drawn together and share costs and variances.
+        Result of :func:`amc_pymc.combine_estimators`. Several runs of the same arms, for example with
+        different policies, are drawn together and share costs and variances.
     best : str, optional
-        The arm to compare with. By default the one with the smallest cost times variance among those
-        drawn 30 times or more or of given variance, so that few draws that happen to be close do not make an arm the best;
-        arms that look better still count as equally good.
+        Arm to compare with. By default, the arm with the smallest cost times variance among those drawn at
+        least 30 times or with a given variance, because an arm with few draws can look best by chance; arms
+        that look even better count as equally good.
     variances : mapping of {str : float}, optional
-        Variances of arms where they are known, on the log scale over the squared mean. Others are
-        estimated from the group ``arms``, of several runs together.
+        Known variances of arms, on the log scale divided by the squared mean. Others are estimated from
+        the group ``arms`` of all runs.
     plot_collection : PlotCollection, optional
-        Where to draw, with a plot for the variable "regret".
+        Collection to draw in, with a plot for the variable "regret".
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         By default ``rcParams["plot.backend"]`` of ArviZ.
     visuals : mapping of {str : mapping or bool}, optional
-        Options of the parts, or False to leave one out:
+        Options of each visual, or False to omit it:
 
         * regret -> passed to :func:`~arviz_plots.visuals.line_xy`
-        * rounds, dots at the ends of rounds unless they are many
+        * rounds, dots at the ends of rounds if there are few
           -> passed to :func:`~arviz_plots.visuals.scatter_xy`
         * title -> passed to :func:`~arviz_plots.visuals.labelled_title`
         * xlabel, ylabel -> passed to :func:`~arviz_plots.visuals.labelled_x` and
@@ -88,12 +88,12 @@ def plot_regret(
     Raises
     ------
     TypeError, ValueError
-        If something is no such result or lacks a group, runs are of different arms, a variance is
-        neither known nor estimable, or an option is unknown.
+        If `dt` is not such a result or lacks a group, runs have different arms, a variance is neither
+        known nor estimable, or an option is unknown.
 
     See Also
     --------
-    plot_allocation : where the draws went.
+    plot_allocation : draws of each arm.
 
     References
     ----------
@@ -170,7 +170,7 @@ def plot_regret(
 
 
 class _Found(NamedTuple):
-    """The arm compared with, and the unit of costs."""
+    """Arm compared with, and unit of costs."""
 
     best: str
     unit: str
@@ -179,7 +179,7 @@ class _Found(NamedTuple):
 def _curves(
     runs: Mapping[str, xr.DataTree], best: str | None, variances: Mapping[str, float] | None
 ) -> tuple[xr.Dataset, _Found]:
-    """Cost and regret at the ends of rounds; runs with fewer rounds are padded with nan."""
+    """Compute cost and regret at the ends of rounds; runs with fewer rounds are padded with nan."""
     names = _common_arms(runs)
     pulls = {
         run: dataset_of(dt, "pulls", ("arm", "round", "cost", "failed"), _label(run))
@@ -218,7 +218,7 @@ def _curves(
 
 
 def _curve(pulls: xr.Dataset, excess: np.ndarray, names: list[str]) -> np.ndarray:
-    """Cost and regret at the ends of rounds, (2, R)."""
+    """Compute cost and regret (2, R) of a run at the ends of rounds."""
     arms, good = pulls["arm"].values, ~pulls["failed"].values
     unknown = np.isnan(excess) & (np.bincount(arms[good], minlength=excess.size) > 0)
     if unknown.any():
@@ -240,7 +240,7 @@ def _moments(
     names: list[str],
     variances: Mapping[str, float] | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each arm (K,): mean cost of a good draw, variance, and the draws it was estimated from."""
+    """Return, for each arm (K,), the mean cost of a good draw, the variance and its degrees of freedom."""
     n_arms = len(names)
     spent, good, squares, df = (np.zeros(n_arms) for _ in range(4))
     for run, dt in runs.items():
@@ -268,7 +268,7 @@ def _moments(
 
 
 def _most_likely_best(price: np.ndarray, df: np.ndarray) -> int:
-    """The arm with the smallest cost times variance, of those whose variance can be trusted."""
+    """Return the arm with the smallest cost times variance, among those with a reliable variance if possible."""
     usable = np.isfinite(price) & (df > 0.0)
     if not usable.any():
         raise ValueError("No arm was drawn twice; pass variances={name: ...} of all arms.")
@@ -277,7 +277,7 @@ def _most_likely_best(price: np.ndarray, df: np.ndarray) -> int:
 
 
 def _common_arms(runs: Mapping[str, xr.DataTree]) -> list[str]:
-    """Names of the arms, the same in all runs."""
+    """Return the names of the arms after checking that all runs share them."""
     found = {
         run: [str(name) for name in dataset_of(dt, "arms", ("draws",), _label(run))["arm"].values]
         for run, dt in runs.items()
@@ -297,7 +297,7 @@ def _common_arms(runs: Mapping[str, xr.DataTree]) -> list[str]:
 
 
 def _unit(runs: Mapping[str, xr.DataTree], pulls: Mapping[str, xr.Dataset]) -> str:
-    """What the cost is counted in."""
+    """Return the unit of the cost."""
     if all((p["cost"] == 1.0).all() for p in pulls.values()):
         return "draws"
     return cost_unit(next(iter(runs.values())))

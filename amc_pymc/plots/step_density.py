@@ -1,4 +1,4 @@
-"""Step densities on boxes: their projections, and the scale they are drawn on."""
+"""Projections of step densities on boxes, and the axes to draw them on."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ import numpy as np
 
 __all__ = ["Axis", "box_axis", "cell_masses", "pair_masses"]
 
-#: Bounds beyond this are infinite.
+#: Absolute value above which bounds count as infinite.
 _HUGE = 1e300
-#: Cells along one coordinate, at most.
+#: Maximum number of cells along one coordinate.
 MOST_CELLS = 400
-#: By how much the prior is thinner in a last cell than in the next, for it to have no end.
+#: Ratio of prior densities in the last two cells above which the outermost cell counts as unbounded.
 _THIN = 5.0
-#: Margin around what is shown, relative to its range.
+#: Margin around the draws, relative to their range.
 _MARGIN = 0.06
 
 
 class Axis(NamedTuple):
-    """One coordinate, cut into cells at the ends of boxes.
+    """Axis of one coordinate, cut into cells at the bounds of boxes.
 
     Attributes
     ----------
     label : str
     lower, upper : arrays (K,)
-        Ends of the boxes in the unit cube.
+        Bounds of the boxes in the unit cube.
     knots : array (N,)
-        All ends in the cube, ascending.
+        All bounds in the cube, ascending.
     knot_places : array (N,)
-        Where they are drawn, ascending and finite: on the scale of the parameter, or in the cube.
+        Positions of the knots, ascending and finite: on the scale of the parameter, or in the cube.
     edges, places : arrays (C + 1,)
-        Knots that cells are between, all unless they are many, and where they are drawn.
+        Knots at the edges of cells (all knots, unless there are too many), and their positions.
     view : (float, float)
-        What is shown.
+        Range shown.
     draws : array (n,) or None
-        None in the cube.
+        Draws on the scale of the parameter; None in the cube.
     """
 
     label: str
@@ -50,7 +50,7 @@ class Axis(NamedTuple):
 
     @property
     def drawn(self) -> tuple[np.ndarray, np.ndarray]:
-        """Ends (K,) of the boxes where they are drawn."""
+        """Positions (K,) of the bounds of the boxes."""
         at = (np.searchsorted(self.knots, ends) for ends in (self.lower, self.upper))
         low, high = (self.knot_places[i] for i in at)
         return low, high
@@ -65,23 +65,23 @@ def box_axis(
     *,
     zoom: bool = True,
 ) -> Axis:
-    """The axis of one coordinate.
+    """Make the axis of one coordinate.
 
-    It is on the scale of the parameter if draws and increasing bounds are there that depend on the
-    coordinate alone; else it is the unit cube's.
+    The axis is on the scale of the parameter if there are draws, and increasing bounds that depend on
+    this coordinate only. Otherwise it is in the unit cube.
 
     Parameters
     ----------
     label : str
     lower, upper : arrays (K,)
-        Ends of boxes in the cube.
+        Bounds of boxes in the cube.
     theta : two arrays (K,), optional
-        The same on the scale of the parameter. Infinite ones are cut where `draws` end, and so are
-        those at which the prior is so thin that they stand for infinite ones.
+        Bounds on the scale of the parameter. Infinite bounds are truncated at the range of `draws`, and so
+        are finite ones in a tail where the prior is very thin.
     draws : array (n,), optional
-        Finite.
+        Finite draws.
     zoom : bool
-        Show where draws are; else all.
+        Whether to show only the range of the draws.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def box_axis(
 def _places(
     theta: tuple[np.ndarray, np.ndarray], first: np.ndarray, inverse: np.ndarray
 ) -> np.ndarray | None:
-    """Values at the knots, None if they are not a strictly increasing function of them."""
+    """Return parameter values at the knots, or None if they are not a strictly increasing function of them."""
     values = np.concatenate(theta).astype(float)
     values = np.where(np.abs(values) > _HUGE, np.copysign(np.inf, values), values)
     at = values[first]
@@ -125,11 +125,11 @@ def _places(
 
 
 def _without_ends(knots: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Values at the knots, infinite ones at ends that stand for them.
+    """Replace the outermost values at the knots by infinity if the prior seems to be unbounded.
 
-    Quantile functions are cut at levels next to 0 and 1, so that priors without end seem to have
-    one. A last cell is taken for one without end if the prior is much thinner in it than in the
-    next, and if there is no other to compare it with, unless the prior is uniform.
+    Quantile functions are truncated at levels close to 0 and 1, so unbounded priors seem to be bounded.
+    An outermost cell counts as unbounded if the prior is much thinner in it than in the next cell, or if
+    there are at most two cells, unless the prior is uniform.
     """
     slopes = np.diff(places) / np.diff(knots)
     if len(slopes) > 2:
@@ -145,14 +145,14 @@ def _without_ends(knots: np.ndarray, places: np.ndarray) -> np.ndarray:
 def _cut(
     places: np.ndarray, bounds: tuple[float, float], draws: np.ndarray, zoom: bool
 ) -> tuple[np.ndarray, tuple[float, float]]:
-    """Values at the knots, infinite ones cut where draws end, and what to show of them."""
+    """Truncate infinite values at the knots to the range of the draws; also return the range to show."""
     inner = places[np.isfinite(places)]
     low, high = float(draws.min()), float(draws.max())
     width = high - low
     if width <= 0.0:
         width = float(np.ptp(inner) if len(inner) else 0.0) or max(abs(low), 1.0)
     margin = _MARGIN * width
-    # A cell without end begins within what is shown, so that something of it is left.
+    # An unbounded cell must begin within the range, so that a part of it remains.
     ends = [low, high, *(inner[[0, -1]] if len(inner) else [])]
     places = np.clip(places, max(min(ends) - margin, bounds[0]), min(max(ends) + margin, bounds[1]))
     if not zoom:
@@ -161,7 +161,7 @@ def _cut(
 
 
 def _kept(places: np.ndarray, view: tuple[float, float]) -> np.ndarray:
-    """Numbers of knots that cells are between."""
+    """Return the indices of the knots at the edges of cells."""
     n = len(places)
     if n <= MOST_CELLS + 1:
         return np.arange(n)
@@ -170,18 +170,18 @@ def _kept(places: np.ndarray, view: tuple[float, float]) -> np.ndarray:
 
 
 def _overlaps(axis: Axis) -> np.ndarray:
-    """Parts (K, C) of boxes in cells."""
+    """Return the fractions (K, C) of boxes in cells."""
     lower, upper = axis.lower[:, None], axis.upper[:, None]
     return np.diff(np.clip(axis.edges, lower, upper), axis=1) / (upper - lower)
 
 
 def cell_masses(axis: Axis, mass: np.ndarray) -> np.ndarray:
-    r"""Masses (C,) of the cells of one coordinate, the others integrated out.
+    r"""Return the masses (C,) of the cells of one coordinate, with the others integrated out.
 
     .. math:: M_i = \sum_k m_k \frac{|I_k \cap C_i|}{|I_k|}
 
-    with I the boxes' intervals, C the cells, both in the cube, where density within a box is
-    constant.
+    with the intervals I of the boxes and the cells C, both in the cube, where the density is constant
+    within a box.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def cell_masses(axis: Axis, mass: np.ndarray) -> np.ndarray:
 
 
 def pair_masses(x: Axis, y: Axis, mass: np.ndarray) -> np.ndarray:
-    r"""Masses (C_x, C_y) of the cells of two coordinates, the others integrated out.
+    r"""Return the masses (C_x, C_y) of the cells of two coordinates, with the others integrated out.
 
     .. math:: M_{ij} = \sum_k m_k \frac{|I_k \cap C_i|}{|I_k|} \frac{|J_k \cap D_j|}{|J_k|}
     """

@@ -1,4 +1,4 @@
-"""Weights and estimates of a chain over the product space of models (Carlin & Chib 1995)."""
+"""Weights and estimates for chains over the product space of models (Carlin & Chib 1995)."""
 
 from amc_pymc.product_space.estimates import ModelEstimates, estimate_models, round_trips
 from amc_pymc.product_space.wang_landau import wang_landau_step

@@ -1,4 +1,4 @@
-"""Posterior model probabilities from the visits of chains with their own model weights."""
+"""Posterior model probabilities from model visits of chains with their own weights."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LEAST_BATCHES = 20
 class ModelEstimates(NamedTuple):
     """Estimates over M models.
 
-    ``prob`` (M,) are posterior probabilities under the prior given, ``log_bf`` (M, M) the natural
+    ``prob`` (M,) are posterior probabilities under the given prior, ``log_bf`` (M, M) the natural
     log Bayes factors of row against column, with Monte Carlo standard errors ``prob_mcse`` and
-    ``log_bf_mcse``; NaN where a model was never visited. ``prob_mcse`` is NaN throughout if a chain
-    stayed in one model, ``log_bf`` if a chain missed one of the two.
+    ``log_bf_mcse``. Values are NaN for models never visited. ``prob_mcse`` is NaN throughout if a
+    chain stayed in one model, ``log_bf`` if a chain missed one of the two.
     """
 
     prob: np.ndarray
@@ -33,16 +33,16 @@ def estimate_models(
 
     With f_ck the share of chain c's visits to model k and :math:`\tilde\pi_{ck}` its weight, the
     evidence of model k is proportional to :math:`f_{ck} / \tilde\pi_{ck}`. Estimates are averaged over
-    the chains that visited the models in question. Errors are propagated from the covariance of the
-    visits by batch means (batches of draws^(2/3), twenty at least); with four chains or more they
-    are at least what the chains' differences say.
+    the chains that visited the models in question. Standard errors are propagated from the covariance
+    of the visits by batch means (batches of draws^(2/3), at least twenty). With four or more chains
+    they are at least those from the variance between chains.
 
     Parameters
     ----------
     index : (C, S) int array
         Model visited.
     log_weights : (C, M) array
-        Natural logarithms of the weights, fixed while drawing.
+        Natural logarithms of the weights, the same for all draws of a chain.
     prior : (M,) array
         Prior probabilities of the models.
 
@@ -87,10 +87,10 @@ def estimate_models(
 
 
 def _over_chains(values: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over the chains (C, ...) that know a value, and its standard error.
+    """Return the mean over the chains (C, ...) with finite values, and its standard error.
 
-    The error is the larger of what the chains say of themselves and, from four chains on, of what
-    their differences say: a chain that mixes badly is too certain.
+    With four or more chains, the error is the larger of that within chains and that between chains,
+    because the former is too small for chains that mix slowly.
     """
     known = np.isfinite(values)
     number = known.sum(axis=0)
@@ -104,7 +104,7 @@ def _over_chains(values: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray,
 
 
 def _shares(visits: np.ndarray, n_models: int) -> tuple[np.ndarray, np.ndarray]:
-    """Shares of visits (M,) and their Monte Carlo covariance (M, M) by batch means."""
+    """Return shares of visits (M,) and their Monte Carlo covariance (M, M) by batch means."""
     visited = (visits[:, None] == np.arange(n_models)).astype(float)
     share = visited.mean(axis=0)
     draws = visits.size
@@ -117,7 +117,7 @@ def _shares(visits: np.ndarray, n_models: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _reweighted(share, log_ratio) -> tuple[np.ndarray, np.ndarray]:
-    """Normalised share * exp(log_ratio) (M,) and its Jacobian in the shares (M, M)."""
+    """Return normalised share * exp(log_ratio) (M,) and its Jacobian in the shares (M, M)."""
     ratio = np.exp(log_ratio - log_ratio.max())
     total = share @ ratio
     prob = share * ratio / total
@@ -125,7 +125,7 @@ def _reweighted(share, log_ratio) -> tuple[np.ndarray, np.ndarray]:
 
 
 def round_trips(index: np.ndarray, n_models: int) -> np.ndarray:
-    """Times (M,) that a chain (S,) left each model and came back.
+    """Count how often (M,) a chain (S,) left each model and returned to it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Weights of the models that make a chain visit all of them."""
+"""Adaptive model weights that make a chain visit all models."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ __all__ = ["wang_landau_step"]
 
 
 def wang_landau_step(log_weights: np.ndarray, visited: int, t: int) -> None:
-    """Make the model just visited less likely, by less and less.
+    """Decrease the weight of the model just visited, by a decreasing amount.
 
-    log pi~_k falls by 1 / (1 + t / 100) for the model visited at iteration t, and the weights keep
-    the sum one (Chen & Ghahramani 2016, appendix C.2; Wang & Landau 2001,
+    log pi~_k of the model visited at iteration t decreases by 1 / (1 + t / 100), and the weights are
+    normalised (Chen & Ghahramani 2016, appendix C.2; Wang & Landau 2001,
     doi:10.1103/PhysRevLett.86.2050).
 
     Parameters
     ----------
     log_weights : (M,) array
-        Natural logarithms, overwritten.
+        Natural logarithms of the weights, overwritten.
     visited : int
     t : int
-        Iteration, from 0.
+        Iteration, starting at 0.
 
     Examples
     --------

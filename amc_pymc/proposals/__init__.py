@@ -1,4 +1,4 @@
-"""Proposals: pure compiled functions of the state, a scale and a generator."""
+"""Proposals, as compiled functions of the state, a scale and a random generator."""
 
 from amc_pymc.proposals.gaussian import conditional_mean, gaussian_log_ratio, propose_gaussian
 from amc_pymc.proposals.langevin import langevin_log_ratio, propose_langevin

@@ -9,5 +9,5 @@ __all__ = ["propose_random_walk"]
 
 @njit(cache=True)
 def propose_random_walk(x_active, chol, scale, rng):
-    """Move x to x + scale L z, z ~ N(0, I); symmetric, so the log proposal ratio is zero."""
+    """Propose x + scale L z, z ~ N(0, I); symmetric, so the log proposal ratio is zero."""
     return x_active + scale * (chol @ rng.standard_normal(x_active.size))

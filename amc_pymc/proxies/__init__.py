@@ -1,4 +1,4 @@
-"""Control variates for the rows' log-likelihoods."""
+"""Control variates for log-likelihoods of rows."""
 
 from amc_pymc.proxies.data_space import (
     BinMoments,

@@ -1,8 +1,8 @@
-"""Control variates in data space: bins of rows, their moments, and the rows too far out for them.
+"""Control variates in data space: bins of rows, their moments, and outlying rows.
 
 The log-likelihood l(x; y_n) of row n is expanded to second order in its data vector y_n around the
 reference row of its bin (Chen & Ghahramani 2016, section 3.4, eq. 11, and appendix C.2). The sum of
-the expansion over all rows needs the bins' first two moments only.
+the expansion over all rows needs only the first two moments of the bins.
 """
 
 from __future__ import annotations
@@ -25,26 +25,25 @@ _MAX_AXES = 3
 class DataProxy:
     """Second-order Taylor control variate of every row in its data, around reference rows.
 
-    It needs no mode and no particular shape of the posterior, and serves discrete variables too.
-    It pays where a row's data can be summarised by a few numbers.
+    It requires no mode and no particular shape of the posterior, and also works for discrete
+    variables. It is worthwhile if a row's data can be summarised by a few numbers.
 
     Parameters
     ----------
     summary : "auto", (N, S) array or callable
-        What the rows are binned by, S <= 3: an array, or a function of row numbers (m,) that
-        returns (m, S). ``"auto"`` takes the two directions in data space along which the
-        gradient in the data varies most at the starting point, or the data themselves if they
-        are no more than two numbers per row.
+        Summaries by which rows are binned, S <= 3: an array, or a function of row numbers (m,) that
+        returns (m, S). ``"auto"`` uses the two directions along which the gradient in the data varies
+        most at the starting point, or the data themselves if at most two numbers per row.
     bins : int
-        Quantile bins of each axis of the summary; ``bins ** S`` cells.
+        Number of quantile bins of each axis of the summary; ``bins ** S`` cells.
     outliers : float or int
-        Share (float) or number (int) of rows that lie farthest from their reference in the
-        summary. They are evaluated at every decision and not raced.
+        Share (float) or number (int) of the rows farthest from their reference in the summary. They
+        are evaluated at every decision and not raced.
     rank : int, optional
-        Directions per bin in which second derivatives are taken; all by default. The cost of
-        the control variate's sum is proportional to bins times rank.
+        Number of directions per bin for second derivatives; all by default. The cost of the control
+        variate's sum is proportional to bins times rank.
     max_bins : int
-        Refuse to make more bins.
+        Maximum number of bins; more raise an error.
 
     Examples
     --------
@@ -69,12 +68,12 @@ class DataProxy:
 
 
 class BinMoments(NamedTuple):
-    """Moments of the rows' data vectors y_n (Dy,) in B bins, d_n = y_n less its bin's reference.
+    """Moments of the rows' data vectors y_n (Dy,) in B bins, d_n = y_n minus its bin's reference.
 
     ``count`` (B,) holds the numbers of rows, ``reference`` (B, Dy) the reference rows, ``first``
-    (B, Dy) the sums of d_n. With P_b d = factor[b].T @ (dual[b] @ d) the projection of bin b,
-    ``factor`` and ``dual`` being (B, R, Dy), the sum over the bin's rows of (P_b d_n)(P_b d_n)'
-    is factor[b].T @ factor[b].
+    (B, Dy) the sums of d_n. ``factor`` and ``dual`` (B, R, Dy) define the projection of bin b,
+    P_b d = factor[b].T @ (dual[b] @ d). The sum over the bin's rows of (P_b d_n)(P_b d_n)' is
+    factor[b].T @ factor[b].
     """
 
     count: np.ndarray  # type: ignore[assignment]
@@ -91,18 +90,18 @@ def quantile_bins(
     keys: Iterable[np.ndarray] = (),
     max_bins: int | None = None,
 ) -> np.ndarray:
-    """Cells of a grid of marginal quantiles, numbered without the empty ones.
+    """Assign rows to the non-empty cells of a grid of marginal quantiles.
 
     Parameters
     ----------
     summary : (N, S) array
-        Finite.
+        Finite summaries of the rows.
     bins : int
-        Quantile bins of each axis.
+        Number of quantile bins of each axis.
     keys : iterable of (N,) arrays
-        Cells are split until each of these is constant within a bin.
+        Cells are split until each key is constant within a bin.
     max_bins : int, optional
-        Most bins allowed.
+        Maximum number of bins.
 
     Returns
     -------
@@ -153,21 +152,21 @@ def quantile_bins(
 
 
 def outlying_rows(summary: np.ndarray, labels: np.ndarray, share: float | int) -> np.ndarray:
-    """Rows that lie farthest from the mean of their bin in the standardised summary.
+    """Return the rows farthest from the mean of their bin in the standardised summary.
 
     Parameters
     ----------
     summary : (N, S) array
         Each axis is divided by its standard deviation over all rows.
     labels : (N,) int array
-        Bins, as :func:`quantile_bins` gives them.
+        Bins, as returned by :func:`quantile_bins`.
     share : float or int
         Share of the rows (float, rounded down) or their number (int).
 
     Returns
     -------
     (n,) int64 array
-        Sorted row numbers; rows at their bin's mean are never taken.
+        Sorted row numbers, without rows at their bin's mean.
 
     Examples
     --------
@@ -200,22 +199,22 @@ def bin_moments(
     rank: int | None = None,
     reference: np.ndarray | None = None,
 ) -> BinMoments:
-    """Moments of each bin and the projections on its R leading directions.
+    """Compute the moments of each bin and the projections on its R leading directions.
 
-    Entries of y count by their standard deviations over all rows. In these units the directions
-    are leading eigenvectors of the bin's second moments, the sum of d d'; R = Dy of them make the
-    projection the identity on the bin's rows.
+    Entries of y are scaled by their standard deviations over all rows. In these units the directions
+    are the leading eigenvectors of the bin's second moments, the sum of d d'. With R = Dy the
+    projection is the identity on the bin's rows.
 
     Parameters
     ----------
     y : (N, Dy) array or callable
         Data vectors, or a function of row numbers (m,) that returns (m, Dy).
     labels : (N,) int array
-        Bins 0..B-1, each in use; rows with a negative label are left out.
+        Bins 0..B-1, each in use; rows with a negative label are ignored.
     rank : int, optional
-        R; Dy by default and at most.
+        Number R of directions; by default the maximum, Dy.
     reference : (B, Dy) array, optional
-        Default: the means of the bins.
+        By default the means of the bins.
 
     Returns
     -------
@@ -251,7 +250,7 @@ def bin_moments(
 
 
 def _scales(second, count, reference) -> np.ndarray:
-    """Standard deviations (Dy,) of y over all bins from the moments, 1 where there is no spread."""
+    """Return standard deviations (Dy,) of y over all bins from the moments, 1 if constant."""
     spread = reference - np.average(reference, axis=0, weights=count)
     within = np.diagonal(second, axis1=1, axis2=2).sum(axis=0) / count.sum()
     variance = within + np.average(np.square(spread), axis=0, weights=count)
@@ -265,7 +264,7 @@ def _projections(second, scale, rank):
     for b, moments in enumerate(second):
         values, vectors = linalg.eigh(moments / np.outer(scale, scale))
         values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
-        used = values > dim * np.finfo(float).eps * max(values[0], 0.0)  # not rounding errors
+        used = values > dim * np.finfo(float).eps * max(values[0], 0.0)  # drop rounding errors
         root = np.sqrt(values[used])
         factor[b, used] = (scale[:, None] * vectors[:, used] * root).T
         dual[b, used] = (vectors[:, used] / scale[:, None] / root).T

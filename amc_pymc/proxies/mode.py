@@ -1,4 +1,4 @@
-"""Posterior mode on tall data: a subsample finds the neighbourhood, a few full passes the point."""
+"""Posterior mode on tall data: a search on a subsample, refined by a few passes over all rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from scipy import linalg, optimize
 
 __all__ = ["Mode", "find_mode", "gaussian_factor"]
 
-#: Standard deviations moved by the search on all rows after which curvature is measured anew.
+#: Distance moved by the search on all rows, in standard deviations, beyond which the curvature is
+#: recomputed.
 _FAR = 3.0
 
 
@@ -22,16 +23,15 @@ class Mode:
     Attributes
     ----------
     x : (D,) array
-        The point; coordinates not searched are those of the start.
+        The point; coordinates not searched keep their starting values.
     factor : (S, S) array
-        Lower Cholesky factor L of the inverse negative Hessian over the S searched coordinates
-        (of the subsample at its own mode, which is what whitens the search, or at ``x`` if that
-        is far from there).
+        Lower Cholesky factor L of the inverse negative Hessian over the S searched coordinates. It
+        is computed on the subsample at the subsample's mode, or at ``x`` if that is far away.
     decrement : float
-        g' L L' g at ``x`` in nats, twice the log density still to be gained to second order.
+        g' L L' g at ``x`` in nats, twice the remaining gain in log density to second order.
     converged : bool
     message : str
-        Advice where ``converged`` is false.
+        Reason if ``converged`` is false.
     """
 
     x: np.ndarray
@@ -42,9 +42,9 @@ class Mode:
 
 
 def gaussian_factor(precision: np.ndarray, *, floor: float = 1e-10) -> tuple[np.ndarray, bool]:
-    """Lower factor L with L L' = precision^-1; small or negative eigenvalues are lifted.
+    """Return lower L with L L' = precision^-1, after raising small or negative eigenvalues.
 
-    Returns the factor and whether the precision was positive definite as it was.
+    Also returns whether the precision was positive definite without this.
 
     Examples
     --------
@@ -75,31 +75,31 @@ def find_mode(
 ) -> Mode:
     """Maximise a log density that sums over N rows.
 
-    A trust-region Newton search on a random subsample, its rows weighted N/n, is followed by BFGS
-    on all rows in the coordinates whitened by the subsample's Hessian, in which the target is
-    nearly a standard Gaussian: a handful of full passes.
+    A trust-region Newton search on a random subsample of n rows, weighted by N/n, is followed by BFGS
+    on all rows. Coordinates are whitened by the subsample's Hessian, so the target is nearly a
+    standard Gaussian and a handful of full passes suffice.
 
     Parameters
     ----------
     value_and_gradient : callable
-        ``(x, rows) -> (log density, gradient (D,))``; ``rows`` is an index array, whose part of
-        the log-likelihood is to be scaled by N over its length, or None for all.
+        ``(x, rows) -> (log density, gradient (D,))``. ``rows`` is None for all rows or an index array,
+        whose log-likelihood must be scaled by N over its length.
     hessian : callable
-        ``(x, rows) -> (D, D)``, scaled likewise.
+        ``(x, rows) -> (D, D)``, with the same scaling.
     x0 : (D,) array
-        Start; its log density must be finite.
+        Starting point; its log density must be finite.
     search : (S,) int array
         Coordinates to optimise.
     n_rows : int
-        N.
+        Number N of rows.
     rng : numpy.random.Generator
-        Draws the subsample.
+        Generator for the subsample.
     subsample : int
-        Rows of the first search; all rows are used if there are not twice as many.
+        Rows of the first search; all rows are used unless there are more than twice as many.
     tolerance : float
-        Stop when the Newton decrement is below, in nats.
+        Newton decrement at which the search stops, in nats.
     max_passes : int
-        Of BFGS over all rows.
+        Maximum number of BFGS iterations.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def find_mode(
     factor, definite = gaussian_factor(precision)
     x, slope, moved = _polish(value_and_gradient, start, search, factor, tolerance, max_passes)
     if moved > _FAR:
-        # The curvature at the start says nothing about this place.
+        # The curvature at the start is not informative here.
         there = -hessian(x, rows)[np.ix_(search, search)]
         if not np.all(np.isfinite(there)):
             return Mode(x, factor, np.inf, False, "the Hessian is not finite")

@@ -1,8 +1,8 @@
-"""Which rows a second-order Taylor control variate leaves to be evaluated exactly.
+"""Choice of the rows that are evaluated exactly beside a second-order Taylor control variate.
 
-The rows' log-likelihoods are expanded around a centre; the race samples what is left over, the
-residuals. Where a few rows carry most of the residual sum, no batch that misses them knows their
-spread: those rows are taken out of the race and evaluated at every decision.
+The rows' log-likelihoods are expanded around a centre, and the race samples the residuals. If a few
+rows dominate the residual sum, a batch without them underestimates the spread. Such rows are removed
+from the race and evaluated at every decision.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class ResidualSummary(NamedTuple):
     """Residuals r (natural log) of N rows over Q probe moves.
 
     ``largest`` (T,) are the rows with the largest root mean squares over the probes, in decreasing
-    order, ``scale`` (T,) these; ``power`` is the sum of all rows' mean squares, ``totals`` (Q,) the
-    sums over all rows, ``squares`` (Q,) the sums of squares.
+    order; ``scale`` (T,) are these root mean squares. ``power`` is the sum of all rows' mean squares,
+    ``totals`` (Q,) and ``squares`` (Q,) are sums over all rows of r and of r^2.
     """
 
     n_rows: int
@@ -34,14 +34,14 @@ class ResidualSummary(NamedTuple):
 
 
 class _Largest:
-    """The T largest of the values seen so far, and where they were."""
+    """The T largest values seen so far, with their rows."""
 
     def __init__(self, number: int):
         self._number = number
         self.values, self.rows = np.empty(0), np.empty(0, np.int64)
 
     def see(self, first: int, values: np.ndarray) -> None:
-        """Look at the values of rows ``first``, ``first + 1``, ..."""
+        """Process the values of rows ``first``, ``first + 1``, ..."""
         least = self.values[-1] if 0 < self._number == self.values.size else -np.inf
         kept = np.flatnonzero(values > least)
         if not kept.size:
@@ -60,10 +60,10 @@ def summarise_residuals(
     *,
     n_largest: int = EXACT_ROW_CHOICES[-1],
 ) -> ResidualSummary:
-    """Pass once over all rows for each probe move.
+    """Summarise residuals by one pass over all rows per probe move.
 
     ``residuals(points, rows)`` returns (m,) residual changes for a probe's points (2, D). Memory
-    does not depend on the number of rows.
+    use does not depend on the number of rows.
     """
     totals, squares = np.zeros(len(probes)), np.zeros(len(probes))
     largest = _Largest(min(n_largest, n_rows))
@@ -84,7 +84,7 @@ def summarise_residuals(
 def choose_exact_rows(
     summary: ResidualSummary, expected_rows: Callable, choices=EXACT_ROW_CHOICES
 ) -> np.ndarray:
-    """Rows to take out of the race, so that a decision is expected to read the fewest rows.
+    """Choose the exactly evaluated rows that minimise the expected rows read per decision.
 
     ``expected_rows(sd, n_raced)`` predicts the rows read by a race whose residuals have standard
     deviation ``sd`` per row.

@@ -1,13 +1,13 @@
-"""lil'UCB for arms with finite populations, one row of one arm at a time.
+"""lil'UCB for arms with finite populations.
 
 lil'UCB pulls the arm with the highest upper confidence bound
 
     mean_i + (1 + beta) (1 + sqrt(eps)) sqrt(2 s^2 (1 + eps) log(log((1 + eps) T_i) / delta) / T_i),
 
-s being half the range of the rewards, and stops when one arm has been pulled more than lambda
-times as often as all the others together, and returns it. Chen & Ghahramani (2016), section 3.2, adapt it to finite
-populations: each arm draws rows of its own without replacement, the bound of an arm that has read
-all rows is its exact mean, and the race also stops when the highest bound is exact.
+where s is half the range of the rewards. It returns the first arm pulled more than lambda times as often
+as all the others together. Chen & Ghahramani (2016), section 3.2, adapt it to finite populations: each
+arm draws its own rows without replacement, the bound of an arm that has read all rows is its exact mean,
+and the race also stops when the highest bound is exact.
 
 References
 ----------
@@ -30,7 +30,7 @@ from amc_pymc.racing.population import Population, draw_rows, sweep_rows
 
 __all__ = ["LilParameters", "lil_ucb", "upper_half_width"]
 
-#: Beyond this share of the rows an arm reads what is left.
+#: Share of the rows beyond which an arm reads all remaining rows at once.
 _ALL_BEYOND = 0.95
 _CHUNK = 4096
 
@@ -38,9 +38,9 @@ _CHUNK = 4096
 class LilParameters(NamedTuple):
     """Parameters of lil'UCB.
 
-    ``delta`` is that of the bound, not the promised error; 0 stands for a race that is not lil'UCB.
-    ``scale`` is half the range of the rewards, 0 if it is taken from the rewards read.
-    ``rows_per_pull`` rows are read at a time.
+    ``delta`` is the delta of the bound, not the promised error; 0 disables lil'UCB. ``scale`` is half
+    the range of the rewards, or 0 to estimate it from the rewards read. ``rows_per_pull`` is the
+    number of rows read at a time.
     """
 
     delta: float
@@ -52,9 +52,9 @@ class LilParameters(NamedTuple):
 
 @njit(cache=True)
 def upper_half_width(pulls, scale, lil):
-    """How far above its mean the bound of an arm lies after ``pulls`` rows.
+    """Return the distance of an arm's upper bound from its mean after ``pulls`` rows.
 
-    Below (1 + eps) T = e the iterated logarithm is taken at e, which keeps it at zero or above.
+    The iterated logarithm is evaluated at (1 + eps) T >= e, so it is not negative.
     """
     iterated = max(1.0, math.log((1.0 + lil.epsilon) * pulls))
     inner = 2.0 * (1.0 + lil.epsilon) * math.log(iterated / lil.delta) / pulls
@@ -63,7 +63,7 @@ def upper_half_width(pulls, scale, lil):
 
 @njit(cache=True)
 def _highest(scores, pulls, alive, scale, n_raced, lil):
-    """Arm with the highest upper bound, -1 if none races."""
+    """Return the arm with the highest upper bound, -1 if no arm is left."""
     best, highest = -1, -np.inf
     for a in range(alive.size):
         if not alive[a]:
@@ -80,14 +80,14 @@ def _highest(scores, pulls, alive, scale, n_raced, lil):
 def lil_ucb(rewards, points, centre, bias, population, lil, rng):
     """Find the arm with the highest population mean of rewards plus bias by lil'UCB.
 
-    Arguments are those of :func:`amc_pymc.racing.race`.
+    The arguments are those of :func:`amc_pymc.racing.race`.
 
     Returns
     -------
     winner : int
         -1 if every arm is impossible.
     rows : int
-        Largest number of rows an arm has read.
+        Largest number of rows read by one arm.
     drawn : int
         Rows read by all arms.
     margin : float
@@ -95,7 +95,7 @@ def lil_ucb(rewards, points, centre, bias, population, lil, rng):
     bad_row : int
         Row whose reward is NaN or +inf, else -1.
     arms_left : int
-        Arms that race on after the first pull of each.
+        Number of arms left after the first pull of each.
     """
     n_arms = points.shape[0]
     n_raced = population.n_raced

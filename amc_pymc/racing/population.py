@@ -1,9 +1,9 @@
 """Uniform draws without replacement from a finite population of rows.
 
-A bitmap remembers which rows a race has read, N/8 bytes whatever the race does. Drawing by
-rejection takes three tries per row on average even where 95 % of the rows are read; beyond that,
-and in the last round, a race sweeps in order over everything that is left. After the race the
-bitmap is put back, so a race depends on its random generator only, never on the races before it.
+A bitmap of N/8 bytes marks the rows that a race has read. Drawing by rejection takes three tries per
+row on average even if 95 % of the rows are read; beyond that, and in the last round, a race reads the
+remaining rows in order. The bitmap is restored after the race, so a race depends only on its random
+generator, not on earlier races.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["Population", "draw_rows", "forget_rows", "make_population", "sweep_r
 
 
 class Population(NamedTuple):
-    """N rows, those of ``exact`` taken out and always evaluated.
+    """N rows; those in ``exact`` are not raced but always evaluated.
 
-    ``marked`` holds one bit per row; a set bit means read or taken out.
+    ``marked`` holds one bit per row; a set bit means that the row is read or exact.
     """
 
     n_rows: int
@@ -30,7 +30,7 @@ class Population(NamedTuple):
 
 
 def make_population(n_rows: int, exact=()) -> Population:
-    """Population of ``n_rows`` rows without the distinct rows of ``exact``.
+    """Return a population of ``n_rows`` rows, of which those in ``exact`` are not raced.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def make_population(n_rows: int, exact=()) -> Population:
 def draw_rows(population, out, rng):
     """Fill ``out`` with distinct unread rows, each equally likely, and mark them as read.
 
-    Needs at least ``out.size`` unread rows.
+    Requires at least ``out.size`` unread rows.
     """
     n_rows = population.n_rows
     marked = population.marked
@@ -70,7 +70,7 @@ def draw_rows(population, out, rng):
 
 @njit(cache=True)
 def sweep_rows(population, start, out):
-    """Next unread rows at or after ``start`` in order, unmarked; return (number, next start)."""
+    """Fill ``out`` with unread rows from ``start`` on, unmarked; return (number, next start)."""
     n_rows = population.n_rows
     marked = population.marked
     one = np.uint64(1)
@@ -95,7 +95,7 @@ def forget_rows(population, rows):
 
 @njit(cache=True)
 def forget_all(population):
-    """Unmark everything but the rows taken out."""
+    """Unmark all rows except the exact ones."""
     marked = population.marked
     one = np.uint64(1)
     marked[:] = np.uint64(0)

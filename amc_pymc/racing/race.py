@@ -1,10 +1,10 @@
-"""The race: which of K arms has the highest population mean, from as few rows as needed.
+"""Races: find which of K arms has the highest population mean from as few rows as needed.
 
 Algorithm 1 of Chen & Ghahramani (2016), *Scalable Discrete Sampling as a Multi-Armed Bandit
-Problem*, ICML, PMLR 48:2492-2501: all arms see the same rows, batches are drawn without
+Problem*, ICML, PMLR 48:2492-2501. All arms see the same rows, batches are drawn without
 replacement, an arm is dropped when the best one leads it by more than a half-width G, and at T = N
-every mean is exact. A table of rounds says how many rows are read by each and how wide G is, so
-every bound is the same code.
+every mean is exact. A table holds the number of rows and the half-width of each round, so all bounds
+share the same code.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ from amc_pymc.racing.population import draw_rows, forget_all, forget_rows, sweep
 
 __all__ = ["DECIDED", "NOT_FINITE", "REWARDS", "RaceResult", "RaceRule", "race"]
 
-#: Signature of the compiled rewards: points (K, D), centre (D,), rows (m,) -> a new array (K, m),
-#: natural logarithms up to a constant per row common to all arms.
+#: Signature of the compiled rewards: points (K, D), centre (D,), rows (m,) -> a new array (K, m) of
+#: natural logarithms, up to a constant per row common to all arms.
 REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 
 DECIDED, NOT_FINITE = 0, 1
 _CHUNK = 4096
-#: Above this number of arms the sums of products are a matrix product.
+#: Number of arms above which sums of products are computed by a matrix product.
 _FEW_ARMS = 8
-#: In a guarded race, a round in which one row holds more than this share of the squares decides
-#: nothing.
+#: Share of the squares held by one row above which a round of a guarded race decides nothing.
 _DOMINANT_SHARE = 0.5
-#: Half-widths by which arm 0 must be led as long as they are not safe.
+#: Lead over arm 0, in half-widths, that is required while the half-width exceeds ``safe_width``.
 _FIRM_LEAD = 4.0
 
 
 class RaceRule(NamedTuple):
-    """How a race decides; made by the builders in :mod:`amc_pymc.racing.rules`.
+    """Decision rule of a race, built by the functions in :mod:`amc_pymc.racing.rules`.
 
     After round t the half-width of a mean, or of the gap of two means, is
     ``sd_factor[t] * sd + range_factor[t] * C``, where sd is the standard deviation with divisor
@@ -50,24 +49,24 @@ class RaceRule(NamedTuple):
     sizes : (R,) int64 array
         Rows read after each round, increasing; the last is the number of raced rows.
     sd_factor, range_factor : (R,) arrays
-        Factors of sd and C; of the last round, where means are exact, they are not used.
-        ``range_factor`` is zero throughout where the bound needs no range.
+        Factors of sd and C; not used in the last round, where means are exact. ``range_factor`` is
+        zero if the bound needs no range.
     ranges : (K,), (1,) or (0,) array
-        Known range of each arm's rewards, largest minus smallest; one for all arms; or none: the
-        range of what has been read so far takes its place.
+        Known range of each arm's rewards, largest minus smallest, or one for all arms. If empty, the
+        range of the rewards read so far is used.
     marginal : bool
-        Whether the half-widths of two arms are added, instead of the half-width of their gap.
+        Whether the half-widths of two arms are added, instead of using the half-width of their gap.
     guarded : bool
         Whether a round decides nothing as long as one row holds more than half the squares.
     zero_sd_decides : bool
-        Whether a half-width of zero may decide. Only right where the rewards are known to be
-        constant over rows (a control variate that is exact).
+        Whether a half-width of zero may decide. Valid only if the rewards are known to be constant
+        over rows (an exact control variate).
     lil : LilParameters
-        Hands the race over to lil'UCB where its ``delta`` is positive.
+        If its ``delta`` is positive, lil'UCB runs the race.
     safe_width : float
-        As long as its half-width is larger, a lead over arm 0 drops it only if it is four times as
-        large. Infinity: arms are alike. Where arm 0 is the current point of a chain, this keeps the
-        error rate delta from moving it to a point whose log density is lower by many units.
+        While a half-width is larger, arm 0 is dropped only if the lead over it is at least four times
+        the half-width; infinity treats all arms alike. If arm 0 is the current point of a chain, this
+        prevents wrong decisions from moving the chain to a much lower log density.
     """
 
     sizes: np.ndarray
@@ -84,11 +83,11 @@ class RaceRule(NamedTuple):
 class RaceResult(NamedTuple):
     """Outcome of one race.
 
-    ``winner`` is -1 if every arm is impossible. ``rows`` counts the raced rows read (of lil'UCB,
-    where arms read rows of their own, the largest number an arm has read). ``margin`` is the
-    estimated lead of arm 1 over arm 0 in population means, of two arms; otherwise 0. ``row`` names
-    an offending row if ``status`` is ``NOT_FINITE``. ``rewards`` counts the evaluations of one row
-    for one arm, ``arms_left`` the arms still racing after the first round.
+    ``winner`` is -1 if every arm is impossible. ``rows`` counts the raced rows read (for lil'UCB, where
+    each arm reads its own rows, the largest number of one arm). ``margin`` is the estimated lead of arm
+    1 over arm 0 in population means if there are two arms, otherwise 0. ``row`` is the offending row if
+    ``status`` is ``NOT_FINITE``. ``rewards`` counts evaluations of one row for one arm, ``arms_left``
+    the arms left after the first round.
     """
 
     winner: int
@@ -103,7 +102,7 @@ class RaceResult(NamedTuple):
 
 @njit(cache=True)
 def _first_bad(values):
-    """Position of the first row whose rewards are NaN or +inf, else -1."""
+    """Return the position of the first row with a reward that is NaN or +inf, else -1."""
     for j in range(values.shape[1]):
         for a in range(values.shape[0]):
             v = values[a, j]
@@ -114,7 +113,7 @@ def _first_bad(values):
 
 @njit(cache=True)
 def _drop_impossible(alive, arms, values):
-    """Arms with a -inf reward are out at once."""
+    """Drop arms with a reward of -inf."""
     for a in range(arms.size):
         for j in range(values.shape[1]):
             if values[a, j] == -np.inf:
@@ -124,7 +123,7 @@ def _drop_impossible(alive, arms, values):
 
 @njit(cache=True, fastmath={"nnan", "nsz"})
 def _extremes(values, a, b):
-    """Smallest and largest difference of rows a and b; NaN must not occur."""
+    """Return the smallest and largest difference of rows a and b, which must not hold NaN."""
     low, high = np.inf, -np.inf
     for j in range(values.shape[1]):
         d = values[a, j] - values[b, j]
@@ -135,12 +134,11 @@ def _extremes(values, a, b):
 
 @njit(cache=True)
 def _merge_pairs(seen, mean, squares, low, high, ranged, arms, values):
-    """Add a chunk of rewards (k, m), overwritten, of the arms still racing to running moments.
+    """Add a chunk of rewards (k, m), overwritten, of the remaining arms to running moments.
 
-    ``mean`` (K,) is up to a constant common to all arms: the first arm still racing is taken off
-    every row, so that what is common to all arms costs no digits. ``squares`` [a, b] holds the sums
-    of products of deviations of arms a <= b; if ``ranged``, ``low`` and ``high`` [a, b] the range
-    of their differences.
+    ``mean`` (K,) is up to a constant common to all arms: the rewards of the first remaining arm are
+    subtracted to avoid cancellation. ``squares`` [a, b] holds the sums of products of deviations of
+    arms a <= b. If ``ranged``, ``low`` and ``high`` [a, b] hold the range of their differences.
     """
     k, m = values.shape
     total = seen + m
@@ -186,7 +184,7 @@ def _merge_pairs(seen, mean, squares, low, high, ranged, arms, values):
 
 @njit(cache=True)
 def _merge_arms(seen, mean, squares, low, high, arms, values):
-    """The same arm by arm: ``squares``, ``low`` and ``high`` [a, 0] are those of the rewards."""
+    """Add a chunk arm by arm: ``squares``, ``low`` and ``high`` [a, 0] are those of arm a alone."""
     k, m = values.shape
     total = seen + m
     for a in range(k):
@@ -208,7 +206,7 @@ def _merge_arms(seen, mean, squares, low, high, arms, values):
 
 @njit(cache=True)
 def _half_width(seen, squares, mean, low, high, sd_factor, range_term, guarded):
-    """Half-width from the moments of one arm, or of a gap; inf where nothing may be decided."""
+    """Return the half-width from the moments of one arm or of a gap; inf blocks the decision."""
     if squares <= 0.0:
         return range_term
     if guarded:
@@ -247,7 +245,7 @@ def _half_width_of_pair(t, seen, a, b, squares, mean, low, high, ranged, rule):
 
 @njit(cache=True)
 def _eliminate(t, seen, alive, scores, squares, mean, low, high, ranged, rule):
-    """Drop every arm that the best one leads by more than the half-width; return the best."""
+    """Drop arms that the best arm leads by more than the half-width; return the best arm."""
     best = -1
     for a in range(alive.size):
         if alive[a] and (best < 0 or scores[a] > scores[best]):
@@ -284,19 +282,19 @@ def race(rewards, points, centre, bias, population, rule, rng):
     Parameters
     ----------
     rewards : first-class function of signature ``REWARDS``
-        Compiled row rewards: natural logarithms up to a constant per row that is common to all
-        arms; with marginal variances and in lil'UCB they are used as they are. Returns a new array,
-        which the race overwrites. -inf makes an arm impossible, NaN and +inf end the race.
+        Compiled row rewards, natural logarithms up to a constant per row common to all arms (which
+        marginal variances and lil'UCB do not remove). Returns a new array, which the race overwrites.
+        -inf makes an arm impossible, NaN and +inf end the race.
     points : (K, D) array
-        Describes the arms: row k holds whatever ``rewards`` needs to know of arm k.
+        Description of the arms: row k holds the arguments of ``rewards`` for arm k.
     centre : (D,) array
-        Expansion point of the control variate, handed on to ``rewards``.
+        Expansion point of the control variate, passed to ``rewards``.
     bias : (K,) array
-        What each arm's population mean gets besides its rows: (log f_0 + Gumbel noise)/N. An arm
-        whose bias is -inf does not race.
+        Term added to each arm's population mean: (log f_0 + Gumbel noise)/N. An arm whose bias is
+        -inf does not race.
     population : Population
     rule : RaceRule
-        For the number of rows in ``population``.
+        Rule for the number of raced rows in ``population``.
     rng : numpy.random.Generator
 
     Returns

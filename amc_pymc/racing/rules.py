@@ -1,10 +1,10 @@
-"""Rules of races: when rows are read and how far the best arm must lead, for every bound.
+"""Decision rules of races for each bound: batch schedule and required lead of the best arm.
 
 A race over D arms divides its error probability delta by D' = D - 1 if gaps are judged by the
 variance of differences ("pairwise"), and by D' = D if the half-widths of two arms are added
 ("marginal"; proposition 3 of Chen & Ghahramani 2016, ICML, PMLR 48:2492-2501). Pairwise costs
-O(D^2) per row and is tighter where arms go up and down together, as they do when they share rows;
-marginal costs O(D).
+O(D^2) per row and is tighter if the arms' rewards are positively correlated, as they usually are
+on shared rows; marginal costs O(D).
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ __all__ = [
 
 Variance = Literal["pairwise", "marginal"]
 
-#: A round that would end with more than this share of the rows reads all: drawing without
-#: replacement gets dear there, and one look less errs less.
+#: Share of the rows beyond which a round reads all rows: drawing without replacement becomes
+#: expensive there, and one test fewer reduces the error.
 _ALL_BEYOND = 0.95
 _NO_LIL = LilParameters(0.0, 0.0, 0.0, 0.0, 1)
 
 
 def schedule(n_raced: int, batch_size: int, *, doubling: bool = True) -> np.ndarray:
-    """Rows read after each round.
+    """Return the number of rows read after each round.
 
     Parameters
     ----------
     n_raced : int
-        Rows that race.
+        Number of raced rows.
     batch_size : int
         Rows of the first batch.
     doubling : bool
@@ -79,18 +79,18 @@ def normal_rule(
     variance: Variance = "pairwise",
     zero_sd_decides: bool = False,
 ) -> RaceRule:
-    """Racing-Normal: B standard errors, the error exactly delta at the worst case.
+    """Build the rule of Racing-Normal: B standard errors, with error delta in the worst case.
 
-    Equation 9 of Chen & Ghahramani (2016). B is that of a walk absorbed on both sides for two arms
-    compared pairwise, and of one absorbed on one side, their condition 5, otherwise
-    (:func:`amc_pymc.bounds.b_normal`). A batch that one row dominates decides nothing.
+    Equation 9 of Chen & Ghahramani (2016). For two arms compared pairwise, B is that of a walk
+    absorbed on both sides; otherwise of a walk absorbed on one side, their condition 5
+    (:func:`amc_pymc.bounds.b_normal`). A batch dominated by one row decides nothing.
     """
     sizes = schedule(n_raced, batch_size)
     sides: Literal["one", "two"] = "two" if n_arms == 2 and variance == "pairwise" else "one"
     share = delta / _comparisons(n_arms, variance)
     b = b_normal(share, min(1.0, batch_size / max(1, n_raced)), sides=sides)
     factor = b * _standard_error(sizes, n_raced)
-    # What rounding leaves of an exact control variate is of no size, so no row of it dominates.
+    # Residuals of an exact control variate are rounding errors; a dominant row means nothing.
     guarded = not zero_sd_decides
     return _rule(sizes, factor, variance, guarded=guarded, zero_sd_decides=zero_sd_decides)
 
@@ -105,11 +105,11 @@ def bernstein_rule(
     variance: Variance = "pairwise",
     zero_sd_decides: bool = False,
 ) -> RaceRule:
-    """Racing-EBS: the empirical Bernstein-Serfling bound, delta divided by the number of looks.
+    """Build the rule of Racing-EBS: empirical Bernstein-Serfling bound, delta divided by the rounds.
 
-    Equations 6-7 of Chen & Ghahramani (2016). The promise holds for any rewards whose ranges are
-    at most ``reward_range``; without it, the range seen so far takes its place and there is no
-    promise.
+    Equations 6-7 of Chen & Ghahramani (2016). The error is guaranteed for any rewards whose ranges
+    are at most ``reward_range``. If that is None, the range seen so far is used and there is no
+    guarantee.
     """
     sizes = schedule(n_raced, batch_size)
     share = delta / _comparisons(n_arms, variance) / max(1, sizes.size - 1)
@@ -126,11 +126,11 @@ def bardenet_rule(
     reward_range: float | Sequence[float] | None = None,
     zero_sd_decides: bool = False,
 ) -> RaceRule:
-    """The race of Bardenet, Doucet & Holmes (2014), a baseline.
+    """Build the rule of Bardenet, Doucet & Holmes (2014), a baseline.
 
-    Racing-EBS with delta_t = (p - 1) / (p T^p) delta for the look at T rows, which spends little
-    of delta where it is needed. *Towards scaling up Markov chain Monte Carlo: an adaptive
-    subsampling approach*, ICML, PMLR 32:405-413.
+    Racing-EBS with delta_t = (p - 1) / (p T^p) delta for the test after T rows, which leaves little
+    of delta for later tests. *Towards scaling up Markov chain Monte Carlo: an adaptive subsampling
+    approach*, ICML, PMLR 32:405-413.
     """
     sizes = schedule(n_raced, batch_size)
     share = delta / _comparisons(n_arms, "pairwise")
@@ -146,10 +146,10 @@ def t_test_rule(
     batch_size: int = 500,
     zero_sd_decides: bool = False,
 ) -> RaceRule:
-    """The race of Korattikara, Chen & Welling (2014), a baseline.
+    """Build the rule of Korattikara, Chen & Welling (2014), a baseline.
 
-    A t-test at level delta after every ``batch_size`` rows, without any correction for the number
-    of looks: a race errs more often than delta. *Austerity in MCMC Land*, ICML, PMLR 32:181-189,
+    A t-test at level delta after every ``batch_size`` rows, without correction for the number of
+    tests: the error rate of a race exceeds delta. *Austerity in MCMC Land*, ICML, PMLR 32:181-189,
     algorithm 1.
     """
     sizes = schedule(n_raced, batch_size, doubling=False)
@@ -160,7 +160,7 @@ def t_test_rule(
 
 
 def exact_rule(n_raced: int, n_arms: int = 2, *, zero_sd_decides: bool = False) -> RaceRule:
-    """Read all rows."""
+    """Build a rule that reads all rows."""
     return _rule(np.array([n_raced], dtype=np.int64), np.zeros(1), "pairwise")
 
 
@@ -174,10 +174,9 @@ def lil_rule(
     epsilon: float = 0.0,
     rows_per_pull: int = 1,
 ) -> RaceRule:
-    """Lil'UCB for finite populations with the heuristic parameters (:mod:`.lil_ucb`).
+    """Build the rule of lil'UCB for finite populations with heuristic parameters (:mod:`.lil_ucb`).
 
-    The scale is half the (largest) range; without ``reward_range`` half of the largest range an
-    arm has shown.
+    The scale is half the largest ``reward_range`` or, if None, half the largest range seen in an arm.
     """
     widest = 0.0 if reward_range is None else float(np.max(reward_range))
     lil = LilParameters(delta / 5.0, widest / 2.0, float(beta), float(epsilon), int(rows_per_pull))
@@ -189,7 +188,7 @@ def _comparisons(n_arms: int, variance: Variance) -> int:
 
 
 def _standard_error(sizes: np.ndarray, n_raced: int) -> np.ndarray:
-    """Of a mean, where the standard deviation with divisor T - 1 is one."""
+    """Return the standard error of a mean per unit standard deviation (divisor T - 1)."""
     return np.sqrt((1.0 - (sizes - 1.0) / max(1, n_raced - 1)) / np.maximum(1, sizes))
 
 

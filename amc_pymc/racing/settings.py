@@ -1,4 +1,4 @@
-"""Which race: the objects behind the argument ``race`` of racing step methods."""
+"""Settings of races, for the argument ``race`` of racing step methods."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class NormalRace:
     Parameters
     ----------
     delta : float
-        Probability, at most, that a decision differs from the one all rows would make, if batch
-        means are normal. In (0, 0.5).
+        Maximum probability that a decision differs from that on all rows, if batch means are normal.
+        In (0, 0.5).
     batch_size : int
         Rows of the first batch; batches double.
     variance : {"pairwise", "marginal"}
-        Whether arms are compared by the variance of their difference, or by their own variances,
-        which is cheaper with very many arms and looser.
+        Whether arms are compared by the variance of their difference or by their own variances. The
+        latter is looser but cheaper with many arms.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class NormalRace:
         _check_variance(self.variance)
 
     def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
-        """Rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
         return rules.normal_rule(
             n_raced,
             n_arms,
@@ -77,7 +77,7 @@ class NormalRace:
         )
 
     def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
-        """Expected rows of a two-arm race at gaps in standard deviations of the differences."""
+        """Return the expected rows of a two-arm race for gaps in sds of the rows' differences."""
         gaps = _gaps(gap_in_sds)
         if self.batch_size >= n_raced:
             return np.full(gaps.shape, float(n_raced))
@@ -94,16 +94,16 @@ class NormalRace:
 class BernsteinRace:
     """Race with the empirical Bernstein-Serfling bound of Chen & Ghahramani (2016), section 3.3.1.
 
-    It promises its error for any rewards in a known range, and reads more rows for it.
+    The error is guaranteed for any rewards in a known range, at the cost of reading more rows.
 
     Parameters
     ----------
     delta : float
-        Probability, at most, that a decision differs from the one all rows would make. In (0, 0.5).
+        Maximum probability that a decision differs from that on all rows. In (0, 0.5).
     reward_range : float or sequence of float, optional
-        Largest minus smallest reward of an arm (natural logarithms; of what is raced, so of the
-        residuals where there is a control variate), one number or one per arm. None takes the range
-        of the rewards read so far, *which voids the promise*.
+        Largest minus smallest reward of an arm (natural logarithms; of residuals if there is a control
+        variate), one number or one per arm. None uses the range of the rewards read so far, *which
+        voids the guarantee*.
     batch_size : int
         Rows of the first batch; batches double.
     variance : {"pairwise", "marginal"}
@@ -128,7 +128,7 @@ class BernsteinRace:
         object.__setattr__(self, "reward_range", _as_range(self.reward_range))
 
     def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
-        """Rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
         return rules.bernstein_rule(
             n_raced,
             n_arms,
@@ -140,9 +140,9 @@ class BernsteinRace:
         )
 
     def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
-        """Rows of a two-arm race by which the half-width is below the gap.
+        """Return the rows after which the half-width of a two-arm race is below the gap.
 
-        The range counts as ten standard deviations of the differences.
+        The range is taken to be ten standard deviations of the differences.
         """
         return _rows_until(self.rule(n_raced, 2), gap_in_sds)
 
@@ -151,21 +151,21 @@ class BernsteinRace:
 class LilUCBRace:
     """lil'UCB adapted to finite populations, Chen & Ghahramani (2016), section 3.2.
 
-    Each arm draws rows of its own, one at a time, and better arms draw more. It pays only with many
-    arms, most of them hopeless. The heuristic parameters of Jamieson et al. (2014) have no proof:
-    the error may exceed ``delta``.
+    Each arm draws its own rows, one at a time, and better arms draw more. It is worthwhile only with
+    many arms, most of them clearly inferior. The heuristic parameters of Jamieson et al. (2014) have
+    no proof: the error may exceed ``delta``.
 
     Parameters
     ----------
     delta : float
-        Error probability aimed at, in (0, 0.5).
+        Nominal error probability, in (0, 0.5).
     reward_range : float or sequence of float, optional
-        Largest minus smallest reward of an arm; the largest counts. None takes the widest range an
-        arm has shown.
+        Largest minus smallest reward of an arm; of several, the largest is used. None uses the
+        largest range seen in an arm.
     beta, epsilon : float
         Parameters of the bound, 1/2 and 0 in the heuristic.
     rows_per_pull : int
-        Rows read at a time. More are faster on the clock and may read more than needed.
+        Rows read at a time. Larger values take less time per row but may read more rows.
     """
 
     delta: float = _DELTA
@@ -183,7 +183,7 @@ class LilUCBRace:
         _check_count("rows_per_pull", self.rows_per_pull, 1)
 
     def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
-        """Rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
         return rules.lil_rule(
             n_raced,
             n_arms,
@@ -195,9 +195,9 @@ class LilUCBRace:
         )
 
     def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
-        """Rows of an arm by which twice the half-width is below the gap.
+        """Return the rows of an arm after which twice the half-width is below the gap.
 
-        The range counts as ten standard deviations of the differences.
+        The range is taken to be ten standard deviations of the differences.
         """
         gaps = _gaps(gap_in_sds)
         lil = self.rule(n_raced, 2).lil
@@ -208,7 +208,7 @@ class LilUCBRace:
 
 @dataclass(frozen=True)
 class TTestRace:
-    """The race of Korattikara, Chen & Welling (2014), a baseline that errs more often than delta.
+    """Race of Korattikara, Chen & Welling (2014), a baseline whose error rate exceeds delta.
 
     A t-test at level ``delta`` after every ``batch_size`` rows, uncorrected for the number of tests.
 
@@ -228,7 +228,7 @@ class TTestRace:
         _check_count("batch_size", self.batch_size, 2)
 
     def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
-        """Rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
         return rules.t_test_rule(
             n_raced,
             n_arms,
@@ -238,22 +238,22 @@ class TTestRace:
         )
 
     def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
-        """Rows of a two-arm race by which the half-width is below the gap."""
+        """Return the rows after which the half-width of a two-arm race is below the gap."""
         return _rows_until(self.rule(n_raced, 2), gap_in_sds)
 
 
 @dataclass(frozen=True)
 class BardenetRace:
-    """The race of Bardenet, Doucet & Holmes (2014), a baseline.
+    """Race of Bardenet, Doucet & Holmes (2014), a baseline.
 
-    :class:`BernsteinRace` with delta spread over the rounds as (p - 1) / (p T^p).
+    :class:`BernsteinRace` with delta multiplied by (p - 1) / (p T^p) in the round that ends at T rows.
 
     Parameters
     ----------
     delta, reward_range, batch_size
         As for :class:`BernsteinRace`.
     p : float
-        Above 1.
+        Exponent, above 1.
     """
 
     delta: float = _DELTA
@@ -269,7 +269,7 @@ class BardenetRace:
             raise ValueError(f"p must be finite and above 1, got {self.p!r}")
 
     def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
-        """Rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
         return rules.bardenet_rule(
             n_raced,
             n_arms,
@@ -281,28 +281,28 @@ class BardenetRace:
         )
 
     def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
-        """Rows of a two-arm race by which the half-width is below the gap.
+        """Return the rows after which the half-width of a two-arm race is below the gap.
 
-        The range counts as ten standard deviations of the differences.
+        The range is taken to be ten standard deviations of the differences.
         """
         return _rows_until(self.rule(n_raced, 2), gap_in_sds)
 
 
 @dataclass(frozen=True)
 class ExactRace:
-    """Read all rows at every decision, for checking."""
+    """Exact decisions on all rows, as a reference."""
 
     @property
     def delta(self) -> float:
-        """Zero: no decision differs from the one all rows make."""
+        """Zero: every decision is made on all rows."""
         return 0.0
 
     def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
-        """Rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
         return rules.exact_rule(n_raced, n_arms, zero_sd_decides=zero_sd_decides)
 
     def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
-        """All rows, whatever the gap."""
+        """Return the number of all rows, for any gap."""
         return np.full(_gaps(gap_in_sds).shape, float(n_raced))
 
 
@@ -315,20 +315,19 @@ def as_race(
     batch_size: int | None = None,
     variance: Variance = "pairwise",
 ) -> Race:
-    """Settings of the race from a step's arguments.
+    """Return the settings of the race for a step's arguments.
 
     Parameters
     ----------
     race : {"normal", "bernstein", "lil_ucb", "exact"} or a race
     delta, batch_size, variance
-        For a race given by name; None is 50 rows. "bernstein" begins with 2 rows unless
-        ``batch_size`` is another number.
+        Settings of a race given by name. None or 50 rows are 2 rows for "bernstein", otherwise 50.
 
     Raises
     ------
     ValueError
-        Values out of range, an unknown name, or a race that contradicts an argument that was
-        changed from its default.
+        If a value is out of range, the name is unknown, or an argument other than its default
+        contradicts the race.
     """
     batch_size = _BATCH_SIZE if batch_size is None else batch_size
     if isinstance(race, get_args(Race)):
@@ -370,7 +369,7 @@ def _gaps(gap_in_sds) -> np.ndarray:
 
 
 def _rows_until(rule: RaceRule, gap_in_sds) -> np.ndarray:
-    """Round at which a gap of the given size exceeds the half-width, its sd being one."""
+    """Return the rows after which a gap exceeds the half-width, in units of the sd."""
     widths = rule.sd_factor + _UNKNOWN_RANGE * rule.range_factor
     return _first_below(rule.sizes, widths, _gaps(gap_in_sds), int(rule.sizes[-1]))
 

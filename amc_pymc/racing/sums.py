@@ -1,11 +1,11 @@
-r"""The race over arms with populations of their own, of different sizes.
+r"""Races over arms with separate populations of different sizes.
 
-Arm k has N_k rewards l_{k,n} and a bias; the arm with the highest sum
-:math:`S_k = \sum_n l_{k,n} + b_k` is sought. Appendix C.3 of Chen & Ghahramani (2016) races such
-arms with independent variances. Its eq. 26 lacks squares, has the exponent -1/2 for 1/2, and is
-about means, while arms of different sizes compare by sums. What is used here, with T_k rewards of
-arm k read without replacement, their mean m_k and variance s_k^2 (divisor T_k - 1, which makes
-the second line unbiased):
+Arm k has N_k rewards l_{k,n} and a bias; the race finds the arm with the highest sum
+:math:`S_k = \sum_n l_{k,n} + b_k`. Appendix C.3 of Chen & Ghahramani (2016) races such arms with
+independent variances. Its eq. 26 lacks squares, has the exponent -1/2 for 1/2, and is about means,
+while arms of different sizes must be compared by sums. This module uses, with T_k rewards of arm k
+read without replacement, their mean m_k and variance s_k^2 (divisor T_k - 1, which makes the second
+line unbiased):
 
 .. math::
 
@@ -14,25 +14,25 @@ the second line unbiased):
     B &= \Phi^{-1}\!\left(1 - \frac{\delta}{M (t^* - 1)}\right).
 
 Arm k is dropped when :math:`\hat S_{best} - \hat S_k > B \sqrt{V_{best} + V_k}`, and V_k = 0 once
-the arm is read completely. t* is the number of rounds of the longest schedule. M counts the ways
-in which the best arm can be lost to a given arm: D - 1, or the number of arms that outlast the
-first round if that is smaller, because all arms read completely are exact and can only win through
-the one error of the best arm's own sum.
+the arm is read completely. t* is the number of rounds of the longest schedule. M is the number of
+error events: D - 1, or the number of arms with rows left after the first round if that is smaller,
+because arms read completely are exact and can win wrongly only through the single error of the best
+arm's own sum.
 
-The first batch is so small (3) that s_k is often tiny by chance, and V_k with it. With
+The first batch is so small (3) that s_k, and V_k with it, is often tiny by chance. With
 ``student=True`` the lead is measured by Student's t with Welch's degrees of freedom,
 
 .. math:: \nu = \frac{(V_i + V_j)^2}{V_i^2 / (T_i - 1) + V_j^2 / (T_j - 1)},
 
 and mapped to the normal deviate of the same probability by Wallace's formula,
 :math:`z = \sqrt{\nu \log(1 + t^2/\nu)}\,(8\nu + 1)/(8\nu + 3)`, before it is compared with B. An
-arm that has shown no spread at all, and is not read completely, takes part in no elimination.
+arm that is not read completely and whose rewards so far are equal takes part in no elimination.
 
-Measured with all sums equal, the worst case, at delta = 0.05 and first batches of 3 (4,000 races a
-figure; ten arms of 2,000 down to 0 normal rewards, two arms of 2,000): 0.12 and 0.07 for normal
-deviates, 0.02 and 0.04 for Student's t. No small-sample correction helps against skewness: one
-large arm of lognormal rewards against arms that are exact errs with up to 0.16 (0.13 with a first
-batch of 50), because the few rewards that carry its sum are not seen.
+Error rates measured in the worst case, all sums equal, at delta = 0.05 with first batches of 3 (4,000
+races each; ten arms of 2,000 down to 0 normal rewards, and two arms of 2,000): 0.12 and 0.07 for normal
+deviates, 0.02 and 0.04 for Student's t. No small-sample correction helps against skewness: the error
+rate of one large arm of lognormal rewards against exact arms is up to 0.16 (0.13 with a first batch of
+50), because the few rewards that dominate its sum are not seen.
 
 References
 ----------
@@ -69,11 +69,11 @@ DECIDED, NOT_FINITE, ALL_EXCLUDED = 0, 1, 2
 
 
 class Arms(NamedTuple):
-    """Populations of K arms, side by side.
+    """Populations of K arms in shared arrays.
 
     Arm k owns ``members[start[k] : start[k] + size[k]]``, labels of rows that no other arm has;
-    ``place[label]`` is where a label stands in ``members``. A race permutes an arm's members in
-    place and keeps ``place`` up to date; a draw is uniform whatever order it finds.
+    ``place[label]`` is the position of a label in ``members``. A race permutes an arm's members in
+    place and keeps ``place`` up to date; draws are uniform for any initial order.
     """
 
     start: np.ndarray
@@ -83,14 +83,14 @@ class Arms(NamedTuple):
 
 
 class SumsRule(NamedTuple):
-    """How a race of sums decides.
+    """Decision rule of a race of sums.
 
     Attributes
     ----------
     delta : float
         Promised error probability of one decision.
     first : int
-        Rewards of each arm in the first round; ``first >= max N_k`` reads everything at once.
+        Rewards of each arm in the first round; ``first >= max N_k`` reads all rewards at once.
     student : bool
         Whether leads are measured by Student's t (Welch) rather than as normal deviates.
     """
@@ -103,10 +103,10 @@ class SumsRule(NamedTuple):
 class SumsResult(NamedTuple):
     """Outcome of one race.
 
-    ``rows`` counts the rewards read, of all arms together; with one possible arm it is zero.
+    ``rows`` counts the rewards read from all arms; it is zero if only one arm is possible.
 
-    If ``status`` is not ``DECIDED``, ``winner`` is -1: a reward of ``row`` of ``arm`` (or the bias
-    of ``arm``, then ``row`` is -1) is NaN or +inf, or every arm is excluded by -inf.
+    If ``status`` is not ``DECIDED``, ``winner`` is -1: the reward of ``row`` of ``arm`` is NaN or +inf
+    (or the bias of ``arm``, then ``row`` is -1), or every arm is excluded by -inf.
     """
 
     winner: int
@@ -118,7 +118,7 @@ class SumsResult(NamedTuple):
 
 
 def make_sums_rule(delta: float = 0.05, *, first: int = 3, student: bool = True) -> SumsRule:
-    """Check and build the rule of a race of sums.
+    """Build the rule of a race of sums from checked arguments.
 
     Examples
     --------
@@ -134,12 +134,12 @@ def make_sums_rule(delta: float = 0.05, *, first: int = 3, student: bool = True)
 
 
 def make_arms(sizes) -> Arms:
-    """Arms whose rows are numbered 0, ..., N_k - 1 from arm to arm, without gaps.
+    """Return arms with rows numbered consecutively from arm to arm, starting at 0.
 
     Parameters
     ----------
     sizes : (K,) sequence of int
-        N_k, which may be zero: the arm's sum is its bias.
+        Sizes N_k. The sum of an arm of size zero is its bias.
 
     Examples
     --------
@@ -160,9 +160,9 @@ def make_arms(sizes) -> Arms:
 
 @njit(cache=True)
 def rows_after(seen, size, first):
-    """Rewards read after the next round of an arm of which ``seen`` have been read.
+    """Return the number of rewards of an arm read after its next round, of which ``seen`` are read.
 
-    ``first``, then a tenth of what was left (at least one) more, then twice as many each time.
+    First ``first``, then a tenth of the remaining rewards more (at least one), then doubling.
     """
     if seen == 0:
         target = first
@@ -175,7 +175,7 @@ def rows_after(seen, size, first):
 
 @njit(cache=True)
 def longest_schedule(size, first):
-    """Rounds after which an arm of ``size`` rewards is read completely."""
+    """Return the number of rounds that read an arm of ``size`` rewards completely."""
     seen, rounds = 0, 0
     while seen < size:
         seen = rows_after(seen, size, first)
@@ -185,7 +185,7 @@ def longest_schedule(size, first):
 
 @njit(cache=True)
 def _upper_quantile(p):
-    """The standard normal's z with P(Z > z) = p, 0 < p < 1/2, by Newton's method on log P."""
+    """Return the standard normal z with P(Z > z) = p, 0 < p < 1/2, by Newton's method on log P."""
     z = math.sqrt(max(-2.0 * math.log(2.0 * p), 0.0))
     for _ in range(50):
         tail = 0.5 * math.erfc(z / math.sqrt(2.0))
@@ -199,13 +199,13 @@ def _upper_quantile(p):
 
 @njit(cache=True)
 def _deviate(t, df):
-    """Normal deviate with the tail probability of Student's t > 0 (Wallace 1959)."""
+    """Return the normal deviate with the tail probability of Student's t > 0 (Wallace 1959)."""
     return math.sqrt(df * math.log1p(t * t / df)) * (8.0 * df + 1.0) / (8.0 * df + 3.0)
 
 
 @njit(cache=True)
 def draw_members(arms, k, seen, target, rng):
-    """Bring a random choice of arm k's unread members to its places ``seen`` to ``target``."""
+    """Move a random sample of arm k's unread members to its positions ``seen`` to ``target``."""
     members, place = arms.members, arms.place
     start, size = arms.start[k], arms.size[k]
     if target == size:
@@ -219,7 +219,7 @@ def draw_members(arms, k, seen, target, rng):
 
 @njit(cache=True)
 def _merge(mean, comoment, seen, values):
-    """Mean and sum of squared deviations after a batch of rewards has been added."""
+    """Return mean and sum of squared deviations updated with a batch of rewards."""
     m = values.size
     total = 0.0
     for value in values:
@@ -236,7 +236,7 @@ def _merge(mean, comoment, seen, values):
 
 @njit(cache=True)
 def _first_bad(values):
-    """Position of the first reward that is NaN or +inf, else -1."""
+    """Return the position of the first reward that is NaN or +inf, else -1."""
     for j in range(values.size):
         if np.isnan(values[j]) or values[j] == np.inf:
             return j
@@ -245,7 +245,7 @@ def _first_bad(values):
 
 @njit(cache=True)
 def _variance(comoment, seen, size):
-    """V_k, the variance of the estimated sum of an arm; zero once it is exact."""
+    """Return V_k, the variance of the estimated sum of an arm; zero once it is exact."""
     if seen >= size:
         return 0.0
     return size * (size - seen) * comoment / (seen * (seen - 1.0))
@@ -253,7 +253,7 @@ def _variance(comoment, seen, size):
 
 @njit(cache=True)
 def _eliminate(alive, scores, comoment, seen, size, bound, student):
-    """Drop every arm that the best one leads by more than B standard errors; return the best."""
+    """Drop arms that the best arm leads by more than B standard errors; return the best arm."""
     best = -1
     for k in range(alive.size):
         if alive[k] and (best < 0 or scores[k] > scores[best]):
@@ -287,7 +287,7 @@ def _eliminate(alive, scores, comoment, seen, size, bound, student):
 
 @njit(cache=True)
 def _check_biases(bias):
-    """Number of arms that are possible, and the first arm whose bias is NaN or +inf, else -1."""
+    """Return the number of possible arms, and the first arm whose bias is NaN or +inf, else -1."""
     possible = 0
     for k in range(bias.size):
         if np.isnan(bias[k]) or bias[k] == np.inf:
@@ -304,13 +304,13 @@ def race_sums(rewards, context, arms, bias, rule, rng):
     Parameters
     ----------
     rewards : first-class function (arm, rows (m,) int64, context) -> (m,) float64
-        Compiled rewards (a Numba ``cfunc``), natural logarithms, of some of an arm's labels.
+        Compiled rewards (a Numba ``cfunc``), natural logarithms, of some labels of an arm.
     context : any Numba type
-        Handed on to ``rewards``: the data it reads.
+        Data passed to ``rewards``.
     arms : Arms
         Members are permuted within their arms.
     bias : (K,) array
-        Natural logarithms, Gumbel noise included; -inf excludes an arm.
+        Natural logarithms, including Gumbel noise; -inf excludes an arm.
     rule : SumsRule
     rng : numpy.random.Generator
 
@@ -320,7 +320,7 @@ def race_sums(rewards, context, arms, bias, rule, rng):
 
     Notes
     -----
-    A reward of -inf excludes its arm at once. Ties are won by the first of the arms.
+    A reward of -inf excludes its arm immediately. The first arm wins ties.
     """
     n_arms = bias.size
     size = arms.size

@@ -1,4 +1,4 @@
-"""Log-likelihoods of rows, and what races, sums and gradients make of them, as compiled loops."""
+"""Compiled loops over the log-likelihoods of rows, for races, sums and gradients."""
 
 from amc_pymc.row_kernels.data_control import printed_data_control
 from amc_pymc.row_kernels.kernels import RowKernels

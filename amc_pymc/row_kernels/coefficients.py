@@ -1,4 +1,4 @@
-"""Coefficients that are functions of parameters: from eta to z = (eta, w), and derivatives back to eta."""
+"""Coefficients w that are functions of parameters: maps eta -> z = (eta, w) and derivatives by eta."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _compiled = njit(cache=True, error_model="numpy")
 
 @_compiled
 def of_line(program, stage, z, zu, zv, zw):
-    """What depends on parameters and directions only."""
+    """Return the values that depend only on parameters and directions."""
     out = np.empty(max(1, program[stage + N_SHARED]))
     call(program[stage + SHARED], z, zu, zv, zw, out)
     return out
@@ -38,7 +38,7 @@ def of_line(program, stage, z, zu, zv, zw):
 
 @_compiled
 def extended(eta, program, table):
-    """Parameters, and after them coefficients."""
+    """Return z, the parameters followed by the coefficients."""
     if program[N_COEFFICIENTS] == 0:
         return eta
     size = program[N_PARAMETERS]
@@ -60,7 +60,7 @@ def extended(eta, program, table):
 
 @_compiled
 def extended_line(at, du, dv, program, table):
-    """The same of a point and two directions, and the direction of first derivatives."""
+    """Extend a point and two directions; return also the direction of first derivatives."""
     if program[N_COEFFICIENTS] == 0:
         return at, du, dv, du
     size = program[N_PARAMETERS]
@@ -86,7 +86,7 @@ def extended_line(at, du, dv, program, table):
 
 @_compiled
 def _derivatives(eta, program, table):
-    """Places of the entries that coefficients read, and derivatives by them."""
+    """Return positions of the entries of eta that coefficients read, and derivatives by these."""
     n_leaves, number = program[COEFFICIENT_LEAVES], table.shape[1]
     at = np.empty((n_leaves, number), np.int64)
     curves = np.empty((program[DERIVATIVE_ROWS], number))
@@ -104,7 +104,7 @@ def _derivatives(eta, program, table):
 
 @_compiled
 def gradient_by_parameters(eta, slopes, program, table):
-    """Derivatives by parameters from those by parameters and coefficients."""
+    """Convert first derivatives by z to those by eta."""
     if program[N_COEFFICIENTS] == 0:
         return slopes
     at, curves = _derivatives(eta, program, table)
@@ -113,7 +113,7 @@ def gradient_by_parameters(eta, slopes, program, table):
 
 @_compiled
 def hessian_by_parameters(eta, slopes, hessian, program, table):
-    """The same of second derivatives."""
+    """Convert second derivatives by z to those by eta."""
     if program[N_COEFFICIENTS] == 0:
         return hessian
     at, curves = _derivatives(eta, program, table)
@@ -122,7 +122,7 @@ def hessian_by_parameters(eta, slopes, hessian, program, table):
 
 @_compiled
 def line_by_parameters(eta, slopes, expanded, direction, program, table):
-    """The same of first derivatives plus second ones along a direction."""
+    """Convert first derivatives plus second ones along a direction from z to eta."""
     if program[N_COEFFICIENTS] == 0:
         return expanded
     at, curves = _derivatives(eta, program, table)

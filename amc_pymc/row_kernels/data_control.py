@@ -1,13 +1,13 @@
-"""Control variates in data space, as compiled loops.
+"""Compiled loops for control variates in data space.
 
 Row n holds W numbers, of which the first Dy, y_n, vary within a bin. Its control variate at the
 reference y^_b of its bin is
 
     h_n(x) = l(x; y^_b) + g_b(x).d_n + (P_b d_n)' H_b(x) (P_b d_n) / 2,     d_n = y_n - y^_b,
 
-g_b and H_b being derivatives in the data. These loops are the same for all models. What a model adds
-is printed (:func:`printed_data_control`): its log-likelihood, of a block of rows of W columns, and
-the three terms of h, of a block of 3 W: references, and displacements of first and second order.
+where g_b and H_b are derivatives in the data. These loops are the same for all models. Functions are
+generated for each model (:func:`printed_data_control`): the log-likelihood of a block of W columns, and
+the three terms of h for a block of 3 W columns: references, and first- and second-order displacements.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from amc_pymc.row_kernels.printed import check_size
 
 __all__ = ["printed_data_control", "rewards", "state_rewards", "total"]
 
-#: Places of stages in the program: log-likelihoods, and the terms of the control variate.
+#: Positions of stages in the program: log-likelihoods, and the terms of the control variate.
 _VALUE, _TERMS = 0, 4
-#: Rows of a block.
+#: Maximum number of rows of a block.
 _BLOCK = 256
 
 _compiled = njit(cache=True, error_model="numpy")
 
 
 def printed_data_control(graph: Graph, row: int, width: int, dim: int) -> Printed:
-    """Functions of rows and of their control variates.
+    """Generate the functions of rows and of their control variates.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ def printed_data_control(graph: Graph, row: int, width: int, dim: int) -> Printe
     row : int
         Log-likelihood of a row.
     width, dim : int
-        W, the columns that it reads, and Dy, those that it is differentiated by.
+        Numbers of columns that it reads (W) and that it is differentiated by (Dy).
 
     Raises
     ------
     TooLarge
-        If that takes too many operations.
+        If the expressions have too many operations.
     """
     g = graph
     slope = g.displaced(row, dim, width)
@@ -59,10 +59,10 @@ def printed_data_control(graph: Graph, row: int, width: int, dim: int) -> Printe
 
 @_compiled
 def total(x, virtual, count, program):
-    """Sum of the control variates of the raced rows.
+    """Return the sum of the control variates of the raced rows.
 
-    ``virtual`` (3 W, V) holds the references of B bins with their sums of first displacements,
-    behind them those of pairs of a bin and a direction; ``count`` (B,) the rows of each bin.
+    Columns of ``virtual`` (3 W, V) hold the B bins' references and summed displacements, then a
+    reference and displacement per bin and direction. ``count`` (B,) are the rows per bin.
     """
     n = virtual.shape[1]
     shared = of_parameters(program, _TERMS, x)
@@ -78,7 +78,7 @@ def total(x, virtual, count, program):
 
 @_compiled
 def _gather(data, units, begin, n, block):
-    """Write some rows of the data to the columns of a block."""
+    """Copy some rows of the data to the columns of a block."""
     for j in range(n):
         i = units[begin + j]
         for c in range(block.shape[0]):
@@ -87,7 +87,7 @@ def _gather(data, units, begin, n, block):
 
 @_compiled
 def _gather_bins(label, units, begin, n, reference, block):
-    """The same of the references of their bins, bin 0 for outliers; whether any row has a bin."""
+    """Copy the references of their bins (bin 0 for outliers); return whether any row has a bin."""
     raced = False
     for j in range(n):
         b = label[units[begin + j]]
@@ -99,7 +99,7 @@ def _gather_bins(label, units, begin, n, reference, block):
 
 @_compiled
 def _displace(own, label, units, begin, n, factor, dual, block):
-    """Write displacements from references, and their projections, behind these in a block."""
+    """Write displacements from the references and their projections after these in a block."""
     width, (rank, dim) = own.shape[0], factor.shape[1:]
     for c in range(width):
         for j in range(n):
@@ -118,11 +118,11 @@ def _displace(own, label, units, begin, n, factor, dual, block):
 
 @_compiled
 def state_rewards(points, centre, units, data, label, reference, factor, dual, program):
-    """Log-likelihoods (K, m) at several points less control variates; ``centre`` is not read.
+    """Return log-likelihoods (K, m) at K points minus control variates; ``centre`` is not used.
 
     ``data`` (N, W) are rows, ``label`` (N,) their bins, -1 for outliers, which have no control
     variate, ``reference`` (B, W) the bins' references. P_b d = factor[b].T @ (dual[b] @ d) for arrays
-    (B, R, Dy); without directions, R = 0, nothing is projected.
+    (B, R, Dy); if R = 0, displacements are not projected.
     """
     m, n_points, width = units.size, points.shape[0], data.shape[1]
     out = np.empty((n_points, m))
@@ -155,7 +155,7 @@ def state_rewards(points, centre, units, data, label, reference, factor, dual, p
 
 @_compiled
 def rewards(points, centre, units, data, label, reference, factor, dual, program):
-    """As :func:`state_rewards`, less the values at points[0]: row 0 is zero."""
+    """Return :func:`state_rewards` minus the values at points[0]; row 0 is zero."""
     out = state_rewards(points, centre, units, data, label, reference, factor, dual, program)
     for k in range(out.shape[0] - 1, -1, -1):
         for j in range(out.shape[1]):

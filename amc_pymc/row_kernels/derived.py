@@ -1,7 +1,7 @@
 """Stages of coefficients that are functions of parameters.
 
-The loops of rows work on z = (eta, w), parameters and coefficients. The stages lead from eta to z,
-from directions of eta to those of z, and to the derivatives that lead back. Here a row is one of a
+The loops over rows work on z = (eta, w), parameters and coefficients. The stages map eta to z and
+directions of eta to those of z, and compute the derivatives that map back. Here a row is a row of a
 family's table.
 """
 
@@ -19,7 +19,7 @@ __all__ = ["StagePrinter", "coefficient_stages", "coefficient_table"]
 
 
 class StagePrinter(Printer):
-    """Prints stages: functions of parameters, and functions of rows that read their results."""
+    """Printer of stages: functions of parameters, and functions of rows that read their results."""
 
     def stage(
         self,
@@ -28,7 +28,7 @@ class StagePrinter(Printer):
         outputs: Sequence[int],
         places: Sequence[int] | None = None,
     ) -> list[int | str]:
-        """A stage of some expressions of rows and, unless None, of places in eta."""
+        """Print a stage of expressions of rows and, unless None, of positions in eta."""
         shared = Stages.of(self.graph, [*outputs, *(places or ())]).shared
         self.once(f"{name}_shared", (*arrays, "out"), shared)
         rows = [*arrays, "shared", "block", "stride", "n", "out", "out_stride"]
@@ -40,7 +40,7 @@ class StagePrinter(Printer):
 def coefficient_stages(
     families: Sequence[Family], printer: StagePrinter
 ) -> tuple[list[int | str], int, int]:
-    """Descriptions of families, the largest number of leaves, and rows of output of derivatives."""
+    """Return descriptions of families, the largest number of leaves, and output rows of derivatives."""
     g = printer.graph
     leaves = [leaves_of(g, f.expression)[0] for f in families]
     widest = max([1, *map(len, leaves)])
@@ -72,7 +72,7 @@ def coefficient_stages(
 
 
 def coefficient_table(families: Sequence[Family]) -> tuple[tuple[float, ...], ...]:
-    """Columns of the tables of all families, one family behind the other."""
+    """Return the concatenated tables of all families, column by column."""
     if not families:
         return ((0.0,),)
     out = np.zeros((max(f.table.shape[1] for f in families), sum(len(f.table) for f in families)))

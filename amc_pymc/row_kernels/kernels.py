@@ -1,4 +1,4 @@
-"""The loops of rows with what a model has printed."""
+"""Loops over rows, bound to a model's generated functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RowKernels:
     Parameters
     ----------
     printed : Printed
-        From :func:`~amc_pymc.row_kernels.printed_rows`.
+        Result of :func:`~amc_pymc.row_kernels.printed_rows`.
     """
 
     #: Compiled functions ``(points, centre, units, mask, data, *arrays)``.
@@ -27,29 +27,29 @@ class RowKernels:
         self.arrays = printed.arrays
 
     def values(self, eta: np.ndarray, units: np.ndarray, data: np.ndarray) -> np.ndarray:
-        """Log-likelihoods (m,) of some rows."""
+        """Return log-likelihoods (m,) of some rows."""
         return loops.values(eta, units, data, *self.arrays)
 
     def residuals(self, points, centre, units, mask, data) -> np.ndarray:
-        """Changes of residuals (m,) of some rows from points[0] to points[1]."""
+        """Return changes of residuals (m,) of some rows from points[0] to points[1]."""
         return loops.rewards(points, centre, units, mask, data, *self.arrays)[1]
 
     def gradient(
         self, eta: np.ndarray, units: np.ndarray, data: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Sum of the log-likelihoods of some rows, and its gradient (E,)."""
+        """Return the summed log-likelihood of some rows and its gradient (E,)."""
         return loops.gradient(eta, units, data, *self.arrays)
 
     def hessian(self, eta: np.ndarray, units: np.ndarray, data: np.ndarray) -> np.ndarray:
-        """Hessian (E, E) of the sum of the log-likelihoods of some rows."""
+        """Return the Hessian (E, E) of the summed log-likelihood of some rows."""
         return loops.hessian(eta, units, data, *self.arrays)
 
     def totals(self, etas: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Sums (P,) of the log-likelihoods of all rows of columns (C, N) at points (P, E)."""
+        """Return summed log-likelihoods (P,) of all rows of columns (C, N) at points (P, E)."""
         return loops.totals(etas, columns, *self.arrays)
 
     def total_gradients(
         self, etas: np.ndarray, columns: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same sums (P,), and their gradients (P, E)."""
+        """Return the same sums (P,) and their gradients (P, E)."""
         return loops.total_gradients(etas, columns, *self.arrays)

@@ -1,7 +1,7 @@
-"""Rows of tall data: log-likelihoods, control variates, gradients and Hessians, as compiled loops.
+"""Compiled loops over rows: log-likelihoods, control variates, gradients and Hessians.
 
-Data are packed row by row, (N, C), so that a row that is read at random costs a cache line or two.
-Rows are gathered in blocks of columns first, in which a processor computes several rows at once.
+Data are packed row by row, (N, C), so a row read at random costs one or two cache lines. Rows are
+gathered in blocks of columns, in which several rows are computed at once (SIMD).
 
 With parameters eta, l_i(eta) is the log-likelihood of row i. Its control variate is the second-order
 Taylor polynomial around a centre c, in the coordinates in which ``mask`` is one; with u = eta' - eta
@@ -9,13 +9,13 @@ and v = eta' + eta - 2 c the residual changes by
 
     l_i(eta') - l_i(eta) - [d_u l_i(c) + d_u d_v l_i(c) / 2].
 
-Derivatives of a row by its *leaves*, entries of eta and products of columns with consecutive ones,
-are scattered into those by eta. Parameters may be followed by *coefficients* that are functions of
-them: loops work on z = (eta, w).
+The *leaves* of a row are entries of eta and products of columns with consecutive entries. Derivatives
+by leaves are scattered to those by eta. Parameters may be followed by *coefficients* w that are
+functions of them: loops work on z = (eta, w).
 
-These loops are the same for all models, and are compiled once. What a model adds is printed
-(:mod:`amc_pymc.row_kernels.printed`): functions of a block of rows, whose addresses stand in
-``program``, and the table that its coefficients are made from.
+These loops are the same for all models and compiled once. The functions of a block of rows are
+generated for each model (:mod:`amc_pymc.row_kernels.printed`); ``program`` holds their addresses, and
+``table`` the data of the coefficients.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
     "values",
 ]
 
-#: Rows of a block.
+#: Maximum number of rows of a block.
 _BLOCK = 256
 
 _compiled = njit(cache=True, error_model="numpy")
@@ -69,7 +69,7 @@ _compiled = njit(cache=True, error_model="numpy")
 
 @_compiled
 def _gather(data, units, begin, n, block):
-    """Write some rows of the data to the columns of a block."""
+    """Copy some rows of the data to the columns of a block."""
     for j in range(n):
         i = units[begin + j]
         for c in range(block.shape[0]):
@@ -78,13 +78,13 @@ def _gather(data, units, begin, n, block):
 
 @_compiled
 def _block(program, units):
-    """Room for the columns of the largest block."""
+    """Allocate the largest block of columns."""
     return np.empty((program[N_COLUMNS], min(_BLOCK, max(1, units.size))))
 
 
 @_compiled
 def _places(program, block):
-    """Room for the places in eta of the entries that each row of a block reads."""
+    """Allocate the positions in eta of the entries that each row of a block reads."""
     return np.empty((max(1, program[N_ENTRIES]), block.shape[1]), np.int64)
 
 
@@ -106,7 +106,7 @@ def _taylor_rows(program, z, zu, zv, zw, shared, block, n, out):
 
 @_compiled
 def _derivative_rows(program, stage, z, shared, block, n, out, at):
-    """Write log-likelihoods and derivatives by leaves, and where in z the entries are."""
+    """Write log-likelihoods, derivatives by leaves, and positions in z of the entries."""
     call(
         program[stage + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1], at
     )  # fmt: skip
@@ -117,7 +117,7 @@ def _derivative_rows(program, stage, z, shared, block, n, out, at):
 
 @_compiled
 def _line(x, x_new, centre, mask, at, du, dv):
-    """Write where to expand and the directions u and v; whether there is anything to expand."""
+    """Write expansion point and directions u and v; return whether any coordinate is expanded."""
     expands = False
     for a in range(x.size):
         if mask[a] > 0.0:
@@ -134,7 +134,7 @@ def _line(x, x_new, centre, mask, at, du, dv):
 
 @_compiled
 def _store(point, line, out):
-    """Write a point, where it is expanded and three directions to the rows of an array."""
+    """Write a point, its expansion point and three directions to the rows of an array."""
     at, du, dv, dw = line
     for a in range(point.size):
         out[0, a] = point[a]
@@ -146,7 +146,7 @@ def _store(point, line, out):
 
 @_compiled
 def values(eta, units, data, program, table):
-    """Log-likelihoods (m,) of some rows."""
+    """Return log-likelihoods (m,) of some rows."""
     m = units.size
     out = np.empty(m)
     z = extended(eta, program, table)
@@ -164,7 +164,7 @@ def values(eta, units, data, program, table):
 
 @_compiled
 def rewards(points, centre, units, mask, data, program, table):
-    """Changes of residuals from points[0] to points[1], in row 1 of (2, m); row 0 is zero."""
+    """Return residual changes from points[0] to points[1] in row 1 of (2, m); row 0 is zero."""
     m, size = units.size, centre.size
     x, x_new = extended(points[0], program, table), extended(points[1], program, table)
     out = np.empty((2, m))
@@ -194,13 +194,13 @@ def rewards(points, centre, units, mask, data, program, table):
 
 @_compiled
 def state_rewards(points, centre, units, mask, data, program, table):
-    """Log-likelihoods (K, m) at several points less the Taylor polynomials around a centre."""
+    """Return log-likelihoods (K, m) at K points minus Taylor polynomials around a centre."""
     m, n_points, size = units.size, points.shape[0], centre.size
     out = np.empty((n_points, m))
     block = _block(program, units)
     kept, terms = room_of(program, VALUE, block.shape[1]), room_of(program, TAYLOR, block.shape[1])
     at, du, dv = np.empty(size), np.empty(size), np.empty(size)
-    # Of each point: itself, where it is expanded, and the directions of the expansion.
+    # For each point: the point, its expansion point and the directions of the expansion.
     z = np.empty((n_points, 5, size + program[N_COEFFICIENTS]))
     there = np.empty((n_points, max(1, program[VALUE + N_SHARED])))
     middle = np.empty(there.shape)
@@ -239,7 +239,7 @@ def state_rewards(points, centre, units, mask, data, program, table):
 
 @_compiled
 def gradient(eta, units, data, program, table):
-    """Sum of the log-likelihoods of some rows, and its gradient (E,)."""
+    """Return the summed log-likelihood of some rows and its gradient (E,)."""
     m = units.size
     z = extended(eta, program, table)
     total, out = 0.0, np.zeros(z.size)
@@ -258,7 +258,7 @@ def gradient(eta, units, data, program, table):
 
 @_compiled
 def hessian(eta, units, data, program, table):
-    """Hessian (E, E) of the sum of the log-likelihoods of some rows."""
+    """Return the Hessian (E, E) of the summed log-likelihood of some rows."""
     z = extended(eta, program, table)
     m, size = units.size, z.size
     n_leaves = program[N_ENTRIES] + program[N_DOTS]
@@ -280,7 +280,7 @@ def hessian(eta, units, data, program, table):
 
 @_compiled
 def totals(etas, columns, program, table):
-    """Sums (P,) of the log-likelihoods of all rows at several points; columns (C, N), no gaps."""
+    """Return summed log-likelihoods (P,) of all rows at P points; columns (C, N) are contiguous."""
     out = np.zeros(etas.shape[0])
     n_rows = columns.shape[1]
     kept = room_of(program, VALUE, min(_BLOCK, max(1, n_rows)))
@@ -302,7 +302,7 @@ def totals(etas, columns, program, table):
 
 @_compiled
 def total_gradients(etas, columns, program, table):
-    """The same sums (P,), and their gradients (P, E)."""
+    """Return the same sums (P,) and their gradients (P, E)."""
     out, slopes = np.zeros(etas.shape[0]), np.zeros(etas.shape)
     n_rows = columns.shape[1]
     width = min(_BLOCK, max(1, n_rows))
@@ -331,7 +331,7 @@ def total_gradients(etas, columns, program, table):
 
 @_compiled
 def row_gradient(points, centre, units, mask, data, program, table):
-    """Sums over some rows of the gradients (K, E) of residuals at several points."""
+    """Return gradients (K, E) of summed residuals of some rows at K points."""
     size, n_points = centre.size, points.shape[0]
     out = np.empty((n_points, size))
     where, du, dv = np.empty(size), np.empty(size), np.empty(size)
@@ -348,7 +348,7 @@ def row_gradient(points, centre, units, mask, data, program, table):
 
 @_compiled
 def _expanded_gradient(centre, du, units, data, program, table):
-    """Gradient (E,) at a centre plus the Hessian there along a direction, of the sum of some rows."""
+    """Return gradient (E,) plus Hessian times a direction of some rows' sum, at a centre."""
     m = units.size
     z, zu, _, _ = extended_line(centre, du, du, program, table)
     shared = of_parameters(program, CURVES, z)
@@ -370,7 +370,7 @@ def _expanded_gradient(centre, du, units, data, program, table):
 
 @_compiled
 def _add_curvature(program, part, j, direction):
-    """Add second derivatives by leaves along a direction to the first ones of row j."""
+    """Add second derivatives by leaves along a direction to the first derivatives of row j."""
     n_leaves = program[N_ENTRIES] + program[N_DOTS]
     t = 1 + n_leaves
     for a in range(n_leaves):

@@ -1,4 +1,4 @@
-"""What a model adds to the loops of rows, as printed functions."""
+"""Generated functions of a model for the loops over rows."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from amc_pymc.row_kernels.derived import StagePrinter, coefficient_stages, coeff
 
 __all__ = ["RowProgram", "TooLarge", "printed_rows", "row_program"]
 
-#: Operations of a row with its derivatives beyond which compiling would take too long.
+#: Maximum number of operations of a row and its derivatives; more would take too long to compile.
 _MOST_OPERATIONS = 6_000
 _LINE = ("eta", "du", "dv", "dw")
 
 
 class TooLarge(ValueError):
-    """The expression of a row is too large to be printed."""
+    """The expression of a row is too large for code generation."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowProgram:
-    """What the functions of a model's rows are printed from.
+    """Expressions from which the functions of a model's rows are generated.
 
     Attributes
     ----------
@@ -39,11 +39,11 @@ class RowProgram:
     row : int
         Log-likelihood of a row.
     n_columns : int
-        Columns of data that it reads.
+        Number of data columns that a row reads.
     families : tuple of Family
         Coefficients that are functions of parameters; they follow the parameters in ``eta``.
     n_parameters : int
-        Size of ``eta`` without them.
+        Size of ``eta`` without coefficients.
     """
 
     graph: Graph
@@ -56,13 +56,13 @@ class RowProgram:
 def row_program(
     graph: Graph, row: int, n_columns: int, families: Families, n_parameters: int
 ) -> RowProgram:
-    """The program of a row whose expression may read coefficients of some families."""
+    """Return the program of a row whose expression may read coefficients of some families."""
     (row,) = beside_parameters(graph, [row], n_parameters)
     return RowProgram(graph, row, n_columns, tuple(families.all), n_parameters)
 
 
 def printed_rows(program: RowProgram) -> Printed:
-    """Functions of a model's rows, in the places that :mod:`amc_pymc.row_kernels.layout` names.
+    """Generate the functions of a model's rows, in the order of :mod:`amc_pymc.row_kernels.layout`.
 
     Raises
     ------

@@ -1,13 +1,13 @@
-"""Derivatives by parameters from those by parameters and coefficients that are functions of them.
+"""Conversion of derivatives by z = (eta, w(eta)), parameters and coefficients, to those by eta.
 
-With z = (eta, w(eta)), J = dw / deta and f(eta) = l(z),
+With J = dw / deta and f(eta) = l(z),
 
     f' = l_eta + J' l_w,
     f'' = [I J'] l'' [I; J] + sum_j l_w_j w_j''.
 
-Coefficient j depends on the entries ``at[:, j]`` of eta. Rows 0, ..., L - 1 of ``curves`` hold its
-derivatives by them, further rows the lower triangle of second derivatives. These loops are the same
-for all models, and are compiled once.
+Coefficient j depends on the entries ``at[:, j]`` of eta. Rows 0, ..., L - 1 of ``curves`` hold its first
+derivatives by these entries, further rows the lower triangle of the second. These loops are the same
+for all models and compiled once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _compiled = njit(cache=True, error_model="numpy")
 
 @_compiled
 def pull_gradient(slopes, at, curves, size):
-    """F' (E,) from the derivatives by z, ``slopes`` (E + W,)."""
+    """Return f' (E,) from the derivatives by z, ``slopes`` (E + W,)."""
     out = np.empty(size)
     for a in range(size):
         out[a] = slopes[a]
@@ -35,7 +35,7 @@ def pull_gradient(slopes, at, curves, size):
 
 @_compiled
 def pull_hessian(slopes, hessian, at, curves, size):
-    """F'' (E, E) from the first and second derivatives by z."""
+    """Return f'' (E, E) from the first and second derivatives by z."""
     n_leaves, n = at.shape
     half = np.empty((size, size + n))
     for a in range(size):
@@ -67,7 +67,7 @@ def pull_hessian(slopes, hessian, at, curves, size):
 
 @_compiled
 def pull_along(slopes, expanded, direction, at, curves, size):
-    """F' + f'' d from ``slopes`` l' and ``expanded`` l' + l'' [I; J] d, for a direction d (E,)."""
+    """Return f' + f'' d from ``slopes`` l' and ``expanded`` l' + l'' [I; J] d, for d (E,)."""
     n_leaves = at.shape[0]
     out = pull_gradient(expanded, at, curves, size)
     for j in range(at.shape[1]):

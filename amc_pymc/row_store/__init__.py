@@ -1,4 +1,4 @@
-"""Rows larger than memory: sources that users have, and a shuffled store on disk made of them."""
+"""Data larger than memory: sources of rows, and a shuffled store of rows on disk."""
 
 from amc_pymc.row_store.chunks import Placeholder
 from amc_pymc.row_store.group_writer import GroupedPacking, stored_groups

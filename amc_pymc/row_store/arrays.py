@@ -17,14 +17,14 @@ from amc_pymc.row_store.pages import release
 
 __all__ = ["ArraySource", "Part", "computed", "file_stamp", "recut"]
 
-#: Rows at each end, and between, that tell whether an array is the same.
+#: Number of rows at the beginning, middle and end that identify an array.
 _SAMPLE = 64
 
 
 class ArraySource:
     """Arrays (N, ...) by the name of the ``pm.Data`` whose rows they hold.
 
-    ``client`` is that of a Dask cluster that computes Dask arrays, if there is one.
+    ``client`` is an optional Dask client that computes Dask arrays.
     """
 
     def __init__(self, arrays: Mapping[str, Any], client: Any = None):
@@ -41,21 +41,21 @@ class ArraySource:
     def chunks(
         self, size: int, names: Sequence[str] | None = None
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Rows in order, at most ``size`` at a time, of all data or some."""
+        """Yield rows in order, at most ``size`` at a time, of all data or those in ``names``."""
         names = list(self._arrays) if names is None else names
         parts = [recut(self._blocks(self._arrays[n], size), size) for n in names]
         for chunk in zip(*parts, strict=True):
             yield dict(zip(names, chunk))
 
     def stamp(self) -> list:
-        """Shapes, types, and the file of a memory map or a hash of some rows."""
+        """Return shapes, types, and the file of a memory map or a hash of some rows."""
         return [
             [n, list(map(int, a.shape)), str(a.dtype), self._content(a)]
             for n, a in sorted(self._arrays.items())
         ]
 
     def parts(self) -> list[Part]:
-        """Chunks of Dask arrays, all cut where the one with the widest rows is."""
+        """Return the chunks of Dask arrays, all split like the array with the widest rows."""
         delayed = library("dask", "client=").delayed
         widest = max(self._arrays.values(), key=lambda a: a.dtype.itemsize * math.prod(a.shape[1:]))
         lengths = widest.chunks[0]
@@ -68,7 +68,7 @@ class ArraySource:
         return [Part(r, int(n)) for r, n in zip(rows, lengths, strict=True) if n]
 
     def _blocks(self, array, size: int) -> Iterator[np.ndarray]:
-        """An array in blocks of whole chunks, so that no chunk is read twice."""
+        """Yield an array in blocks of whole chunks, so no chunk is read twice."""
         for start, stop in _bounds(array, size):
             block = array[start:stop]
             if isinstance(array, np.memmap):
@@ -78,7 +78,7 @@ class ArraySource:
                 yield np.asarray(self._computed(block))
 
     def _content(self, array) -> list | str:
-        """What tells whether an array holds what it held."""
+        """Return values that identify the content of an array."""
         name = getattr(array, "filename", None)
         if isinstance(array, np.memmap) and name is not None:
             return [*file_stamp(Path(name)), int(array.offset)]
@@ -91,7 +91,7 @@ class ArraySource:
 
 
 def _as_array(name: str, given: Any):
-    """An array with a known number of rows."""
+    """Return an array with a known number of rows, or raise an error."""
     if not (hasattr(given, "shape") and hasattr(given, "dtype") and hasattr(given, "__getitem__")):
         if isinstance(given, list | tuple):
             given = np.asarray(given)
@@ -124,7 +124,7 @@ def _bounds(array, size: int) -> Iterator[tuple[int, int]]:
 
 
 class Part(NamedTuple):
-    """Some consecutive rows of a source, which a worker of a Dask cluster can make.
+    """Consecutive rows of a source that a worker of a Dask cluster can compute.
 
     ``rows`` is a delayed dict of arrays (m, ...) by the name of their ``pm.Data``.
     """
@@ -134,12 +134,12 @@ class Part(NamedTuple):
 
 
 def computed(value, client=None):
-    """What a Dask collection is, by the workers of a client or here; anything else as it is."""
+    """Compute a Dask collection by a client or in this process; return other values unchanged."""
     return value.compute(scheduler=client or "sync") if hasattr(value, "dask") else value
 
 
 def recut(blocks: Iterator[np.ndarray], size: int) -> Iterator[np.ndarray]:
-    """The same rows in chunks of ``size``, the last one shorter."""
+    """Yield the same rows in chunks of ``size``; the last one may be shorter."""
     held: list[np.ndarray] = []
     length = 0
     for block in blocks:
@@ -155,6 +155,6 @@ def recut(blocks: Iterator[np.ndarray], size: int) -> Iterator[np.ndarray]:
 
 
 def file_stamp(path: Path) -> list:
-    """Place, size and time of the last change of a file."""
+    """Return path, size and modification time of a file."""
     status = path.stat()
     return [str(path.resolve()), status.st_size, status.st_mtime_ns]

@@ -1,4 +1,4 @@
-"""Chunks of rows as the placeholders of a model take them, or an error that names the row."""
+"""Conversion of chunks of rows to the types of the placeholders of a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Placeholder", "as_placeholder", "column_label"]
 
 
 class Placeholder(NamedTuple):
-    """What a model expects of the rows of a ``pm.Data``: (N, *shape) of a type."""
+    """Shape and type that a model expects of the rows (N, *shape) of a ``pm.Data``."""
 
     name: str
     shape: tuple[int, ...]
@@ -19,7 +19,7 @@ class Placeholder(NamedTuple):
 
 
 def column_label(labels: Sequence[str], name: str, place: tuple[int, ...]) -> str:
-    """How a message names a column of some rows."""
+    """Return the name of a column for error messages."""
     if labels:
         return f"column {labels[place[0] if place else 0]!r} ({name!r})"
     return f"{name!r}" + (f" at {list(place)}" if place else "")
@@ -28,19 +28,19 @@ def column_label(labels: Sequence[str], name: str, place: tuple[int, ...]) -> st
 def as_placeholder(
     chunk: np.ndarray, wanted: Placeholder, labels: Sequence[str], first: int
 ) -> np.ndarray:
-    """A chunk (m, ...) in the type that a placeholder has.
+    """Convert a chunk (m, ...) to the type of a placeholder.
 
     ``first`` is the number of its first row in the source.
 
     Raises
     ------
     ValueError
-        Rows that are not finite, or not whole numbers where the placeholder's are.
+        If rows are not finite or do not fit the type; the message names the first such row.
     """
     if chunk.dtype.kind == "f":
         _refuse(~np.isfinite(chunk), chunk, wanted.name, labels, first, "must be finite")
     if chunk.dtype == wanted.dtype:
-        return np.require(chunk, requirements=["C", "A"])  # what has travelled may be unaligned
+        return np.require(chunk, requirements=["C", "A"])  # arrays from workers may be unaligned
     with np.errstate(all="ignore"):
         out = np.ascontiguousarray(chunk, dtype=wanted.dtype)
     if wanted.dtype.kind != "f":
@@ -52,7 +52,7 @@ def as_placeholder(
 
 
 def _refuse(bad: np.ndarray, chunk, name: str, labels, first: int, reason: str) -> None:
-    """An error about the first bad entry, if there is one."""
+    """Raise an error that names the first bad entry, if there is one."""
     if not bad.any():
         return
     place = tuple(int(i) for i in np.argwhere(bad)[0])

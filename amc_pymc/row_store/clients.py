@@ -1,4 +1,4 @@
-"""The client of a Dask cluster that a user means."""
+"""Checks and choice of the client of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["check_client", "client_of"]
 
 
 def check_client(client: Any) -> None:
-    """Refuse what is neither a client that waits for results, ``"auto"`` nor None.
+    """Raise an error unless the argument is a synchronous client, ``"auto"`` or None.
 
     Raises
     ------
     TypeError, ValueError
-        The client is something else or asynchronous.
+        If the client has another type or is asynchronous.
     ImportError
-        There is no ``distributed``.
+        If ``distributed`` is not installed.
     """
     if client is None or (isinstance(client, str) and client == "auto"):
         return
@@ -33,12 +33,12 @@ def check_client(client: Any) -> None:
 
 
 def client_of(rows: Any) -> Any:
-    """The client whose workers hold the rows of :class:`Rows`, or None.
+    """Return the client whose workers hold the rows of :class:`Rows`, or None.
 
     Raises
     ------
     ValueError
-        A client has been passed, but not every source is a Dask collection.
+        If a client is given, but not every source is a Dask collection.
     """
     other = _not_dask(rows.source)
     if not isinstance(rows.client, str):
@@ -48,18 +48,18 @@ def client_of(rows: Any) -> Any:
                 "dask.array.from_array or dask.dataframe.read_parquet), or leave client out"
             )
         return rows.client
-    distributed: Any = sys.modules.get("distributed")  # a client can only come from there
+    distributed: Any = sys.modules.get("distributed")  # not imported: there is no client
     if other or distributed is None:
         return None
     try:
         client = distributed.default_client()
-    except ValueError:  # there is none
+    except ValueError:  # no default client
         return None
     return None if client.asynchronous else client
 
 
 def _not_dask(source: Any) -> str:
-    """What of a source is no Dask collection; empty if all of it is one."""
+    """Describe a part of a source that is no Dask collection; empty if there is none."""
     if isinstance(source, Mapping):
         others = [n for n, a in source.items() if not hasattr(a, "__dask_graph__")]
         return f"source[{others[0]!r}] is a {type(source[others[0]]).__name__}" if others else ""

@@ -1,9 +1,8 @@
-"""Files that have no name until they are complete, so that a killed run leaves nothing behind.
+"""Files that get a name when they are complete; a killed run leaves none behind.
 
-Where the system has files without names (``O_TMPFILE`` and ``/proc/self/fd``: Linux, but not on
-every file system), the kernel removes a draft with the process that writes it. Elsewhere a draft has
-a name with the number of its process; it is removed when the process ends by itself, and else by
-the next run that looks into its folder.
+If the system has unnamed files (``O_TMPFILE`` and ``/proc/self/fd``: Linux, but not on every file
+system), the kernel removes a draft with the process that writes it. Otherwise, a draft is named after
+the process ID and removed when the process ends normally, or else by the next run in the folder.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import BinaryIO
 __all__ = ["Draft", "check_space", "sweep"]
 
 _FILES = Path("/proc/self/fd")
-#: Space that is left free on a disk.
+#: Bytes of disk space that are left free.
 _SPARE = 64 * 2**20
 
 
@@ -39,15 +38,15 @@ def check_space(folder: Path, needed: int) -> None:
 
 
 class Draft:
-    """A file in a folder, open for reading and writing, that :meth:`publish` gives its name.
+    """A file open for reading and writing that is named by :meth:`publish`.
 
     Attributes
     ----------
     file : binary file
     path : str
-        Where other processes find it as long as this object lives.
+        Path of the file for other processes, as long as this object exists.
     nameless : bool
-        Whether the system removes it with this process.
+        Whether the system removes the file when this process ends.
     """
 
     def __init__(self, folder: Path):
@@ -58,12 +57,12 @@ class Draft:
         self._end = weakref.finalize(self, _discard, self.file, name, os.getpid())
 
     def publish(self, target: Path) -> None:
-        """Give the complete file its name, at once.
+        """Give the complete file its name atomically.
 
         Raises
         ------
         FileExistsError
-            Another run has been faster.
+            If another run has created the file.
         """
         os.fsync(self.file.fileno())
         if target.exists():
@@ -73,7 +72,7 @@ class Draft:
             os.replace(self.path, target)
             return
         folder = os.open(target.parent, os.O_RDONLY)
-        try:  # with a folder, the link is followed to the file
+        try:  # os.link follows the symbolic link only if a folder is given
             source = str(_FILES / str(self.file.fileno()))
             os.link(source, target, src_dir_fd=folder, follow_symlinks=True)
         finally:
@@ -85,7 +84,7 @@ class Draft:
 
 
 def _opened(folder: Path) -> tuple[BinaryIO, str | None]:
-    """A new file, and its name if it must have one."""
+    """Open a new file; return it and its name, None if it is unnamed."""
     if hasattr(os, "O_TMPFILE") and _FILES.is_dir():
         with contextlib.suppress(OSError):
             handle = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
@@ -97,27 +96,27 @@ def _opened(folder: Path) -> tuple[BinaryIO, str | None]:
 def _discard(file: BinaryIO, name: str | None, process: int) -> None:
     file.close()
     if name is not None and os.getpid() == process:  # not in a forked child
-        with contextlib.suppress(OSError):  # some systems keep what is mapped into memory
+        with contextlib.suppress(OSError):  # some systems do not remove mapped files
             Path(name).unlink()
 
 
 def _mark() -> str:
-    """How names of drafts begin on this machine."""
+    """Return the prefix of the names of drafts on this machine."""
     return f".amc_pymc-rows-{zlib.crc32(platform.node().encode()):08x}-"
 
 
 def sweep(folder: Path) -> None:
-    """Remove drafts in a folder whose processes are gone."""
+    """Remove drafts in a folder whose processes have ended."""
     pattern = re.compile(re.escape(_mark()) + r"(\d+)-\w+\.part")
     for path in folder.glob(f"{_mark()}*.part"):
         found = pattern.fullmatch(path.name)
         if found and not _alive(int(found[1])):
-            with contextlib.suppress(OSError):  # another user's
+            with contextlib.suppress(OSError):  # of another user
                 path.unlink()
 
 
 def _alive(process: int) -> bool:
-    if os.name != "posix":  # to ask is to kill
+    if os.name != "posix":  # os.kill would end the process
         return True
     try:
         os.kill(process, 0)

@@ -1,8 +1,8 @@
-"""Passes over a source of rows that write a store in which the rows of a group lie together.
+"""Writing of a store by group: the rows of each group are contiguous.
 
-The first pass counts the rows of each group. The second one sends rows to buckets on disk, each of
-which is a run of groups; the third one sorts each bucket in memory. Rows of a group keep the order
-of the source.
+The first pass counts the rows of each group. The second pass distributes rows to buckets on disk,
+each of which is a run of groups. The third pass sorts each bucket in memory. Rows of a group keep
+the order of the source.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from amc_pymc.row_store.writer import (
 
 __all__ = ["GroupedPacking", "stored_groups"]
 
-#: Rows of a chunk of the first pass, and the type of levels on disk.
+#: Rows per chunk in the first pass, and type of levels on disk.
 _CHUNK, _LEVEL = 65_536, np.dtype(np.int32)
 
 
 class GroupedPacking(Packing, Protocol):
-    """What the columns of a store in groups are made of.
+    """Definition of the columns of a store by group.
 
     Attributes
     ----------
     level_names : tuple of str
-        Data that the group of a row is made of.
+        Data that determine the group of a row.
     n_levels : int
-        G.
+        Number of groups G.
     beyond : int
-        Copies of the last row that follow it.
+        Number of copies of the last row that follow it.
     """
 
     level_names: tuple[str, ...]
@@ -57,20 +57,20 @@ class GroupedPacking(Packing, Protocol):
     beyond: int
 
     def levels(self, chunk: Mapping[str, np.ndarray], /) -> np.ndarray:
-        """The group (m,) of each row of a chunk, which has at least the data ``level_names``."""
+        """Return the group (m,) of each row of a chunk with at least the data ``level_names``."""
 
 
 def stored_groups(
     rows: Rows, source: RowSource, packing: GroupedPacking, *, progressbar: bool = True
 ) -> RowStore:
-    """The store of the rows of a source in groups: the one in their folder, or a new one.
+    """Return the store of the rows of a source by group: the one in their folder, or a new one.
 
     Raises
     ------
     ValueError
-        As for :func:`stored_rows`; groups are not whole numbers from 0 to G - 1.
+        As for :func:`stored_rows`, or if groups are not integers from 0 to G - 1.
     OSError
-        There is not enough space on the disk.
+        If there is not enough space on the disk.
     """
     expected, target = _expected(rows, source, packing), kept_at(rows)
     if target is not None and target.exists():
@@ -81,7 +81,7 @@ def stored_groups(
 
 
 def _expected(rows: Rows, source: RowSource, packing: GroupedPacking) -> dict[str, Any]:
-    """What a header says of the source, the model, its groups and the settings."""
+    """Return the fields of a header that identify source, model, groups and settings."""
     head = next(iter(source.chunks(SAMPLE)))
     levels = _levels(packing, source, head, 0)
     expected = expected_header(rows, source, packing)
@@ -92,13 +92,13 @@ def _expected(rows: Rows, source: RowSource, packing: GroupedPacking) -> dict[st
         "beyond": packing.beyond,
         "first_checksum": "0" * 8,
         "sample": sample,
-        "seed": 0,  # no row is where it is by chance
+        "seed": 0,  # the order is not random
         "shuffle": False,
     }
 
 
 def _levels(packing: GroupedPacking, source: RowSource, chunk, first: int) -> np.ndarray:
-    """The group of each row of a chunk; a ValueError names the first row that has none."""
+    """Return the group of each row of a chunk; raise a ValueError if one is out of range."""
     own = {name: chunk[name] for name in packing.level_names}
     levels = packing.levels(placed_rows(packing, source.labels, own, first))
     bad = np.flatnonzero((levels < 0) | (levels >= packing.n_levels))
@@ -113,7 +113,7 @@ def _levels(packing: GroupedPacking, source: RowSource, chunk, first: int) -> np
 
 
 def _counts(source: RowSource, packing: GroupedPacking, progressbar: bool) -> np.ndarray:
-    """Rows (G,) of each group."""
+    """Count the rows (G,) of each group."""
     counts, first = np.zeros(packing.n_levels, np.int64), 0
     with progress("Counting rows of groups", source.n_rows, enabled=progressbar) as bar:
         for chunk in source.chunks(_CHUNK, packing.level_names):
@@ -125,7 +125,7 @@ def _counts(source: RowSource, packing: GroupedPacking, progressbar: bool) -> np
 
 
 class _GroupWriter(Writer):
-    """The passes over the source and over the file."""
+    """Writer of a store by group, given the number of rows of each group."""
 
     keeps_unrounded = False
 
@@ -159,7 +159,7 @@ class _GroupWriter(Writer):
         return checksums.end()
 
     def _deal_to_runs(self, file: BinaryIO, level_file: BinaryIO, bar: ProgressReport) -> None:
-        """Pack the source chunk by chunk, and send rows and their levels to buckets."""
+        """Pack the source chunk by chunk, and distribute rows and their levels to buckets."""
         run_of = np.repeat(np.arange(self._runs.size - 1), np.diff(self._runs))
         place, ends = self._first[self._runs[:-1]].copy(), self._first[self._runs[1:]]
         first = 0
@@ -186,10 +186,10 @@ class _GroupWriter(Writer):
     def _sorted(
         self, file: BinaryIO, level_file: BinaryIO, bar: ProgressReport
     ) -> Iterator[np.ndarray]:
-        """Sort each bucket; the bytes of all rows in order."""
+        """Sort each bucket, and yield the bytes of all rows in order."""
         for start, stop in zip(self._runs[:-1], self._runs[1:]):
             begin, end = int(self._first[start]), int(self._first[stop])
-            if stop - start == 1:  # a group may be larger than a bucket, and is in order
+            if stop - start == 1:  # one group, maybe larger than a bucket, is in order
                 for row in range(begin, end, self._bucket):
                     number = min(self._bucket, end - row)
                     yield read_at(file, self._place(row), number * self._width)
@@ -202,7 +202,7 @@ class _GroupWriter(Writer):
     def _sorted_bucket(
         self, file: BinaryIO, level_file: BinaryIO, begin: int, expected: np.ndarray
     ) -> np.ndarray:
-        """Sort rows from ``begin`` on by level; ``expected`` are the levels in order."""
+        """Sort rows from ``begin`` on by level; ``expected`` are the sorted levels."""
         size = _LEVEL.itemsize
         levels = read_at(level_file, begin * size, expected.nbytes).view(_LEVEL)
         raw = read_at(file, self._place(begin), expected.size * self._width)
@@ -215,7 +215,7 @@ class _GroupWriter(Writer):
         return raw
 
     def _finish_groups(self, file: BinaryIO, checksums: _Checksums) -> None:
-        """Write copies of the last row, and where each group begins."""
+        """Write copies of the last row, and the first row of each group."""
         n_rows = self._source.n_rows
         last = read_at(file, self._place(n_rows - 1), self._width)
         beyond = np.tile(last, n_stored(self._header) - n_rows)
@@ -231,7 +231,7 @@ def _changed() -> ValueError:
 
 
 def _runs(first: np.ndarray, size: int) -> np.ndarray:
-    """First group of each run of groups with at most ``size`` rows, or of a larger one, and the end.
+    """Return the first group of each run of at most ``size`` rows, or of one larger group, and the end.
 
     Examples
     --------
@@ -247,14 +247,14 @@ def _runs(first: np.ndarray, size: int) -> np.ndarray:
 
 
 class _Checksums:
-    """Checksums of blocks of bytes that come in pieces."""
+    """Checksums of the blocks of a stream of bytes."""
 
     def __init__(self, block: int):
         self._block, self._filled, self._sum = block, 0, 0
         self._all: list[str] = []
 
     def add(self, piece: np.ndarray) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         start = 0
         while start < piece.size:
             part = piece[start : start + self._block - self._filled]
@@ -269,7 +269,7 @@ class _Checksums:
         self._filled = self._sum = 0
 
     def end(self) -> list[str]:
-        """The checksum of each block, the last one shorter."""
+        """Return the checksum of each block; the last one may be shorter."""
         if self._filled:
             self._close()
         return self._all

@@ -1,4 +1,4 @@
-"""The beginning of a store: what it holds, of which source and model, with checksums."""
+"""Header of a store: its content, source and model, with checksums."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "size_of",
 ]
 
-#: Version of the format.
+#: Version of the file format.
 FORMAT = 1
 _MAGIC = b"amc_rows"
 _PREFIX = struct.Struct("<8sQI")
@@ -33,31 +33,31 @@ _FIRST = np.dtype("<i8")
 
 
 def digest_of(value: Any) -> str:
-    """Hash of what JSON can hold."""
+    """Return a hash of a value that JSON can represent."""
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
 
 
 def room_for(header: dict[str, Any], n_blocks: int) -> int:
-    """Bytes at the beginning of a store, whatever its checksums are."""
+    """Return the bytes reserved for a header, independent of its checksums."""
     longest = header | {"checksums": ["f" * 8] * n_blocks, "made": 10**20, "offset": 10**20}
     size = _PREFIX.size + len(json.dumps(longest))
     return -(-size // _PAGE) * _PAGE
 
 
 def encoded(header: dict[str, Any]) -> bytes:
-    """The beginning of a store, ``header["offset"]`` bytes."""
+    """Return the first ``header["offset"]`` bytes of a store."""
     text = json.dumps(header).encode()
     out = _PREFIX.pack(_MAGIC, len(text), zlib.crc32(text)) + text
     return out.ljust(header["offset"], b"\0")
 
 
 def read_header(file: BinaryIO) -> dict[str, Any]:
-    """The header of a store.
+    """Read the header of a store.
 
     Raises
     ------
     ValueError
-        It is not whole, or of another format.
+        If it is damaged or has another format.
     """
     file.seek(0)
     prefix = file.read(_PREFIX.size)
@@ -74,29 +74,29 @@ def read_header(file: BinaryIO) -> dict[str, Any]:
 
 
 def n_stored(header: dict[str, Any]) -> int:
-    """Rows of a store, with the copies of the last one that kernels of groups read beyond it."""
+    """Return the rows of a store, including copies of the last one that group kernels may read."""
     return header["n_rows"] + header.get("beyond", 0)
 
 
 def end_of_rows(header: dict[str, Any]) -> int:
-    """Where the rows of a store end."""
+    """Return the offset of the end of the rows of a store."""
     width = header["n_columns"] * np.dtype(header["dtype"]).itemsize
     return header["offset"] + n_stored(header) * width
 
 
 def size_of(header: dict[str, Any]) -> int:
-    """Bytes of a store: its header, its rows, and where each group begins if there are groups."""
+    """Return the bytes of a store: its header, its rows, and the table of groups if there is one."""
     levels = header.get("levels")
     return end_of_rows(header) + (0 if levels is None else (levels + 1) * _FIRST.itemsize)
 
 
 def read_first(file: BinaryIO, header: dict[str, Any]) -> np.ndarray:
-    """Where the rows of each group of a store begin, and the end (G + 1,).
+    """Read the first row of each group of a store, and the end (G + 1,).
 
     Raises
     ------
     ValueError
-        It is not what was written.
+        If the table of groups is damaged.
     """
     start = end_of_rows(header)
     file.seek(start)
@@ -106,7 +106,7 @@ def read_first(file: BinaryIO, header: dict[str, Any]) -> np.ndarray:
     return np.frombuffer(text, _FIRST).astype(np.int64)
 
 
-#: What must agree for a store to be used again, and what to say if it does not.
+#: Fields that must agree for a store to be reused, and the message if they do not.
 _MUST_AGREE = {
     "levels": "its rows lie in another number of groups, or in none",
     "index": "its rows are grouped by other data",
@@ -121,7 +121,7 @@ _MUST_AGREE = {
 
 
 def difference(header: dict[str, Any], expected: dict[str, Any]) -> str:
-    """Why a store is not the one expected; empty if it is."""
+    """Return why a store is not the expected one; empty if it is."""
     for name, reason in _MUST_AGREE.items():
         found, wanted = header.get(name), expected.get(name)
         if found != wanted:

@@ -10,7 +10,7 @@ __all__ = ["library"]
 
 
 def library(name: str, what: str) -> ModuleType:
-    """A module, or an error that says what to install.
+    """Import a module, or raise an error that says what to install.
 
     Examples
     --------

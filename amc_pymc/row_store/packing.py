@@ -1,4 +1,4 @@
-"""Rows of a source as packed columns, in the type of a store."""
+"""Packing of the rows of a source into columns, in the type of a store."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from amc_pymc.row_store.chunks import Placeholder, as_placeholder
 
 __all__ = ["Packing", "chunk_rows", "packed_rows", "placed_rows", "rounded"]
 
-#: Rows of a chunk at most, and its share of the memory: it is held in several forms.
+#: Maximum rows of a chunk, and divisor of the memory for it, because several copies are held.
 _MOST, _SHARE = 65_536, 32
 
 
 class Packing(Protocol):
-    """What the columns of a store are made of.
+    """Definition of the columns of a store.
 
     Attributes
     ----------
     placeholders : tuple of Placeholder
-        Data that columns are made of.
+        Data from which the columns are computed.
     n_columns : int
     whole : (C,) bool array
         Columns that hold whole numbers, which must not be rounded.
     digest : str
-        Of the functions that read the columns.
+        Hash of the functions that read the columns.
     printed : object
-        These functions, as workers get them.
+        These functions, in the form sent to workers.
     """
 
     placeholders: tuple[Placeholder, ...]
@@ -38,11 +38,11 @@ class Packing(Protocol):
     printed: Any
 
     def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
-        """Columns (m, C) of a chunk whose first row has the number ``first``."""
+        """Return the columns (m, C) of a chunk whose first row has the number ``first``."""
 
 
 def chunk_rows(memory: int, packing: Packing) -> int:
-    """Rows that are packed at once, with so many bytes of memory."""
+    """Return the number of rows packed at once with ``memory`` bytes."""
     wide = 8 * packing.n_columns + sum(
         8 * int(np.prod(p.shape, dtype=int)) for p in packing.placeholders
     )
@@ -52,7 +52,7 @@ def chunk_rows(memory: int, packing: Packing) -> int:
 def placed_rows(
     packing: Packing, labels: Mapping[str, Sequence[str]], chunk: dict[str, np.ndarray], first: int
 ) -> dict[str, np.ndarray]:
-    """The data of a chunk, all or some, as the placeholders have them."""
+    """Convert the data of a chunk, all or some, to the types of the placeholders."""
     return {
         p.name: as_placeholder(chunk[p.name], p, labels[p.name], first)
         for p in packing.placeholders
@@ -63,17 +63,17 @@ def placed_rows(
 def packed_rows(
     packing: Packing, labels: Mapping[str, Sequence[str]], chunk: dict[str, np.ndarray], first: int
 ) -> np.ndarray:
-    """Columns (m, C) of a chunk as the source has it; ``labels`` name columns in messages."""
+    """Return the columns (m, C) of a chunk of the source; ``labels`` name columns in messages."""
     return packing.pack(placed_rows(packing, labels, chunk, first), first)
 
 
 def rounded(packing: Packing, dtype: np.dtype, packed: np.ndarray, first: int) -> np.ndarray:
-    """Packed rows in the type of a store.
+    """Convert packed rows to the type of a store.
 
     Raises
     ------
     ValueError
-        The type cannot hold a number.
+        If the type cannot hold a number.
     """
     if dtype == packed.dtype:
         return packed

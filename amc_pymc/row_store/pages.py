@@ -1,4 +1,4 @@
-"""Memory that pages of files take in a process."""
+"""Release of memory taken by mapped files."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["release"]
 
 
 def release(array: np.ndarray) -> None:
-    """Let go of the pages of an array that is mapped into memory read-only.
+    """Release the pages of an array that is memory-mapped read-only.
 
-    They are read again when they are needed. Other arrays are left as they are.
+    They are read again when they are needed. Other arrays are not changed.
 
     Examples
     --------

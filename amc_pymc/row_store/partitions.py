@@ -1,8 +1,8 @@
-"""Packed rows where the workers of a Dask cluster hold them, and sums over all of them.
+"""Packed rows in the memory of the workers of a Dask cluster, and sums over all rows.
 
-Dask does what a cluster needs: it places partitions, moves tasks to them, and makes anew from the
-source what a worker has lost. A sum is a tree of tasks whose form depends on the number of
-partitions only, so that it is the same number whichever worker does what.
+Dask places partitions, moves tasks to them, and recomputes the partitions of lost workers from the
+source. A sum is a tree of tasks whose form depends on the number of partitions only. Its value
+therefore does not depend on which worker runs which task.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from amc_pymc.row_store.sources import RowSource
 
 __all__ = ["Partitions", "added", "held_partitions"]
 
-#: Totals that a task adds up.
+#: Number of totals that a task adds up.
 _FAN = 16
 
 
 def held_partitions(rows: Rows, source: RowSource, packing: Packing) -> Partitions:
-    """Have workers pack the parts of a source, and keep them.
+    """Pack the parts of a source on the workers, and keep them there.
 
     Parameters
     ----------
     rows, source, packing
-        As for :func:`~amc_pymc.row_store.writer.stored_rows`; the source has a client.
+        As for :func:`~amc_pymc.row_store.writer.stored_rows`; the source must have a client.
     """
     delayed = library("dask", "client=").delayed
-    # Values that workers get through the graph can be had again when a worker is lost.
+    # Values passed through the graph can be recomputed when a worker is lost.
     shared = delayed(cloudpickle.dumps((packing, source.labels)))
     make, dtype = delayed(_pack_part, nout=2), np.dtype(rows.dtype)
     sample = UnroundedRows(source.n_rows, packing.n_columns, dtype, rows.seed)
@@ -57,7 +57,7 @@ def held_partitions(rows: Rows, source: RowSource, packing: Packing) -> Partitio
 
 
 def added(totals: Sequence[tuple]) -> tuple:
-    """Sums of numbers and arrays, one after the other."""
+    """Add tuples of numbers and arrays element by element, in order."""
     out = totals[0]
     for other in totals[1:]:
         out = tuple(a + b for a, b in zip(out, other, strict=True))
@@ -67,15 +67,15 @@ def added(totals: Sequence[tuple]) -> tuple:
 class Partitions:
     """Packed rows (m, C) of each partition, in the memory of workers.
 
-    It can be pickled. In another process, and in a task of a worker, it finds the cluster by its
-    address; rows stay as long as the object in the first process does.
+    The object can be pickled. In another process or in a task of a worker, it connects to the
+    cluster by its address. Rows are kept as long as the object in the first process exists.
 
     Parameters
     ----------
     client : distributed.Client
     futures : sequence of distributed.Future
-        The functions that rows are read by, a sample of rows from before they were rounded, and the
-        rows of each partition.
+        The functions that read rows, a sample of the rows before rounding, and the rows of each
+        partition.
     """
 
     def __init__(self, client: Any, futures: Sequence[Any]):
@@ -92,13 +92,13 @@ class Partitions:
         }
 
     def fetched(self) -> Iterator[np.ndarray]:
-        """The rows of one partition after the other."""
+        """Yield the rows of each partition in order."""
         with self._connected() as (_, (_, _, *parts)):
             for part in parts:
                 yield _result(part, self._address)
 
     def unrounded(self) -> np.ndarray:
-        """The rows (S, C) of the sample that a store keeps as they were; none if none is rounded."""
+        """Return the sample (S, C) of the rows before rounding; empty if rows are not rounded."""
         with self._connected() as (_, (_, sample, *_)):
             return _result(sample, self._address)
 
@@ -108,19 +108,19 @@ class Partitions:
         *args: Any,
         merge: Callable[[Sequence[tuple]], tuple] = added,
     ) -> tuple:
-        """Sums over partitions of what ``function(printed, rows, *args)`` gives.
+        """Sum ``function(printed, rows, *args)`` over partitions.
 
         Parameters
         ----------
         function : callable
-            Importable by workers. It returns a tuple of numbers and arrays.
+            Must be importable by workers. It returns a tuple of numbers and arrays.
         merge : callable
-            Makes one of several such tuples, which are in the order of the partitions.
+            Merges several such tuples, given in the order of the partitions.
 
         Raises
         ------
         RuntimeError
-            The cluster is gone.
+            If the cluster cannot be reached.
         """
         with self._connected() as (client, (printed, _, *parts)):
             with _reached(self._address):
@@ -133,9 +133,9 @@ class Partitions:
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[Any, list]]:
-        """A client of this process and the futures as it knows them."""
+        """Yield a client of this process and its futures."""
         distributed = library("distributed", "rows that a Dask cluster holds")
-        if _inside_worker(distributed):  # which must not keep a place that the sum needs
+        if _inside_worker(distributed):  # worker_client frees the thread for the sum
             with distributed.worker_client() as client, client.as_current():
                 yield client, pickle.loads(self._pickled())
             return
@@ -146,7 +146,7 @@ class Partitions:
         yield self._client, self._futures
 
     def _connect(self, distributed) -> None:
-        """Connect this process, which has got the object from another one."""
+        """Connect this process, which received the object from another one."""
         if self._address.startswith("inproc:"):
             raise RuntimeError(
                 f"rows: the Dask cluster at {self._address} lives in the process that made the "
@@ -158,7 +158,7 @@ class Partitions:
             )
         except OSError as error:
             raise _gone(self._address) from error
-        # A forked process must not touch the client that it inherits.
+        # A forked process must neither use nor delete the inherited client.
         self._inherited = self._client, self._futures
         with client.as_current():
             self._futures = pickle.loads(self._pickled())
@@ -179,7 +179,7 @@ def _inside_worker(distributed) -> bool:
 
 # --- tasks of workers -----------------------------------------------------------------------------
 
-#: PyTensor is not made for threads, and the functions of a packing are compiled once.
+#: Lock of packing: PyTensor is not thread-safe, and the functions of a packing are compiled once.
 _packing_now = threading.Lock()
 _unpickled: list[Any] = [None, None]
 
@@ -193,7 +193,7 @@ def _pack_part(
     first: int,
     chosen: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Packed rows (m, C) of a part, and those that are chosen from before they were rounded."""
+    """Return the packed rows (m, C) of a part, and the chosen ones before rounding."""
     with _packing_now:
         if _unpickled[0] != text:
             _unpickled[:] = text, pickle.loads(text)
@@ -213,12 +213,12 @@ def _call(function: Callable[..., tuple], args: tuple, printed: Any, rows: np.nd
     return function(printed, rows, *args)
 
 
-# --- clusters that are gone -----------------------------------------------------------------------
+# --- lost clusters --------------------------------------------------------------------------------
 
 
 @contextmanager
 def _reached(address: str) -> Iterator[None]:
-    """Say what to do if the cluster cannot be reached any more."""
+    """Raise an error with advice if the cluster cannot be reached any more."""
     try:
         yield
     except (CancelledError, OSError, _closed_error()) as error:
@@ -226,7 +226,7 @@ def _reached(address: str) -> Iterator[None]:
 
 
 def _result(future: Any, address: str) -> Any:
-    """What a future gives; the error of its task, if there is one, as it is."""
+    """Return the result of a future; an error of its task is raised unchanged."""
     try:
         return future.result()
     except (CancelledError, OSError, _closed_error()) as error:

@@ -1,4 +1,4 @@
-"""Some rows as they were before they were rounded, to measure what rounding does."""
+"""Sample of the rows before rounding, for measuring the effect of rounding."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from amc_pymc.rng import as_generator
 
 __all__ = ["UnroundedRows", "unrounded_rows"]
 
-#: Rows that are kept at most, and bytes that they may take.
+#: Maximum number of rows in the sample, and of bytes.
 _MOST_ROWS, _MOST_BYTES = 4_096, 2**20
 
 
 class UnroundedRows:
-    """A uniform sample of the rows (N, C) of a store, collected while they come in order.
+    """A uniform sample of the rows (N, C) of a store, collected in the order of the source.
 
     Parameters
     ----------
     n_rows, n_columns : int
     dtype : numpy.dtype
-        Of the store; nothing is kept if it is float64.
+        Type of the store; the sample is empty if it is float64.
     seed : int
     """
 
@@ -36,27 +36,27 @@ class UnroundedRows:
         self._rows = np.zeros((number, n_columns))
 
     def add(self, packed: np.ndarray, first: int) -> None:
-        """Keep those among rows (m, C) that are in the sample; the first one has this number."""
+        """Keep sampled rows among rows (m, C), of which the first has the number ``first``."""
         start = np.searchsorted(self._numbers, first)
         chosen = self.within(first, len(packed))
         self._rows[start : start + chosen.size] = packed[chosen]
 
     def within(self, first: int, number: int) -> np.ndarray:
-        """Which of so many rows, the first of which has this number, are in the sample."""
+        """Return the positions of sampled rows among ``number`` rows from row ``first`` on."""
         a, b = np.searchsorted(self._numbers, [first, first + number])
         return self._numbers[a:b] - first
 
     def take(self, rows: np.ndarray) -> None:
-        """Keep rows (S, C) that have been drawn elsewhere: the whole sample, in order."""
+        """Replace the sample by rows (S, C) collected elsewhere, in order."""
         self._rows[:] = rows
 
     def encoded(self) -> str:
-        """The sample as text, whose length does not depend on what is in it."""
+        """Return the sample as text of a length that does not depend on its values."""
         return base64.b64encode(self._rows.tobytes()).decode()
 
 
 def unrounded_rows(header: Mapping[str, Any]) -> np.ndarray | None:
-    """The sample (S, C) from the header of a store; None if it has none."""
+    """Return the sample (S, C) from the header of a store; None if it has none."""
     text = header.get("unrounded")
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""What a user says of rows that are larger than memory."""
+"""Settings of rows that are larger than memory."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from amc_pymc.row_store.clients import check_client
 
 __all__ = ["Rows", "as_rows"]
 
-#: The least memory that a pass can do with, and what it gets by default.
+#: Minimum and default memory of a pass, in bytes.
 _LEAST, _DEFAULT = 8 * 2**20, 256 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows that a model reads through ``pm.Data`` placeholders, and the store made of them.
+    """Rows that a model reads through ``pm.Data`` placeholders, and their store on disk.
 
-    The model is built on placeholders: ``pm.Data`` containers with some hundred representative
-    rows. One pass over the source writes what rows read of the data to a store on disk, in random
-    order. The source is not read again. In a model whose effects of groups are integrated out, rows
-    lie group by group, in the order of the source within each; one more pass, over the index of
-    groups alone, counts them before.
+    The model is built on placeholders: ``pm.Data`` containers with a few hundred representative
+    rows. One pass over the source writes the data that the likelihood needs to a store on disk, in
+    random order. The source is not read again. If group effects are integrated out, the rows of a
+    group are stored together, in the order of the source, and a preceding pass over the group index
+    alone counts them.
 
     Parameters
     ----------
     source : mapping of str to array, str, path, zarr.Group or Dask dataframe
         A mapping holds the rows (N, ...) of each ``pm.Data``: NumPy arrays, ``numpy.memmap``,
-        Zarr or Dask arrays. A path leads to a Parquet file, a folder of them, or a Zarr group.
+        Zarr or Dask arrays. A path is that of a Parquet file, a folder of them, or a Zarr group.
     columns : mapping of str to str or sequence of str, optional
         For tables and groups: the column of each ``pm.Data`` (N,), or the list of its columns
         (N, K). By default a column has the name of its ``pm.Data``.
     folder : str or path, optional
-        Where the store is kept, in the file ``rows.bin``; it must exist. Later runs use it again. By
-        default the store lies in the folder of temporary files, without a name where the system
-        allows that, and goes with the last object that needs it.
+        Existing folder in which the store is kept, as ``rows.bin``. Later runs reuse it. By default
+        the store is a temporary file, unnamed if the system allows that, and is removed with the
+        last object that needs it.
     memory : int, default 256 MiB
-        Bytes that the pass may use beyond what the source itself takes to read a chunk.
+        Bytes that the pass may use, in addition to those that the source uses to read a chunk.
     seed : int, default 0
-        Of the random order.
+        Seed of the random order.
     shuffle : bool, default True
-        Whether rows are put in random order. Races draw rows at random anyway. Neither it nor
-        ``seed`` changes a store in groups.
+        Whether rows are stored in random order. Races draw rows at random in any case. ``shuffle``
+        and ``seed`` have no effect if rows are stored by group.
     dtype : {"float64", "float32"}
-        Of the store. ``"float32"`` takes half of the space and rounds the data to seven digits;
-        sums are those of 64 bits all the same. What that does to decisions is measured on a sample
-        of the rows and told by ``racing_outlook(...).rounding`` and a warning.
+        Type of the store. ``"float32"`` takes half the space and rounds the data to seven digits;
+        sums still use 64 bits. The effect on decisions is measured on a sample of the rows and
+        reported by ``racing_forecast(...).rounding`` and a warning.
     client : distributed.Client, "auto" or None
-        Whose workers hold the partitions of a Dask source and compute sums over all rows; in a
-        model whose effects of groups are integrated out, they only read the source. ``"auto"`` is
-        the current client, if there is one; None computes everything here.
+        Client whose workers hold the partitions of a Dask source and compute sums over all rows; if
+        group effects are integrated out, they only read the source. ``"auto"`` is the current
+        client, if there is one. None computes everything in this process.
 
     Raises
     ------
     ValueError, TypeError
-        Arguments out of range, a folder that does not exist or cannot be written to.
+        If an argument is out of range, or the folder does not exist or cannot be written to.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def _check_folder(folder) -> None:
 
 
 def as_rows(rows: Any) -> Rows | None:
-    """Settings of rows from what a step's ``rows=`` may be."""
+    """Convert the argument ``rows=`` of a step to settings."""
     if rows is None or isinstance(rows, Rows):
         return rows
     if isinstance(rows, Mapping | str | os.PathLike) or hasattr(rows, "columns"):

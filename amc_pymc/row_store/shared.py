@@ -1,8 +1,7 @@
-"""Arrays in memory that processes share, and that the system takes back with the last of them.
+"""Arrays in shared memory, which the system frees when the last process ends.
 
-Where the system has files in memory without names (``memfd_create`` and ``/proc``: Linux), other
-processes open such a file through the process that made it. Nothing has to be removed, however a
-run ends.
+If the system has unnamed files in memory (``memfd_create`` and ``/proc``: Linux), other processes
+open such a file through the process that created it. No clean-up is needed, however a run ends.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ import numpy as np
 __all__ = ["SharedArray", "shared_array"]
 
 _FILES = Path("/proc/self/fd")
-#: Bytes from which on an array is worth a file of its own.
+#: Least size of an array that is stored in a file, in bytes.
 _LEAST = 16 * 2**20
 
 
 class SharedArray:
     """An array of floats in a file in memory.
 
-    It can be pickled: whoever gets it maps the same memory, as long as the object lives from which
-    the pickle was made. To write to :attr:`data` changes them in this process only.
+    The object can be pickled. Other processes map the same memory, as long as the original object
+    exists. Writing to :attr:`data` changes the array in this process only.
 
     Parameters
     ----------
     shape : sequence of int
     handle : int
-        Of an empty file that is open for reading and writing. It is closed with this object.
+        Handle of an empty file, open for reading and writing. It is closed with this object.
 
     Attributes
     ----------
     path : str
-        Where other processes find the file.
+        Path of the file for other processes.
     """
 
     def __init__(self, shape: Sequence[int], handle: int):
@@ -54,22 +53,22 @@ class SharedArray:
 
     @property
     def n_bytes(self) -> int:
-        """Size of the array."""
+        """Size of the array in bytes."""
         return 8 * int(np.prod(self.shape, dtype=int))
 
     def draft(self) -> np.ndarray:
-        """The array, zero at first, to be filled before anybody reads :attr:`data`."""
+        """Return the array, initially zero, to be filled before :attr:`data` is read."""
         assert self._handle is not None, "only who made the array fills it"
         return self._mapped(self._handle, mmap.ACCESS_WRITE)
 
     @cached_property
     def data(self) -> np.ndarray:
-        """The array; memory is copied page by page where somebody writes to it.
+        """The array; pages are copied when they are written to.
 
         Raises
         ------
         ValueError
-            The object that the array was pickled from is gone.
+            If the object that was pickled no longer exists.
         """
         if self._handle is not None:
             return self._mapped(self._handle, mmap.ACCESS_COPY)
@@ -94,7 +93,7 @@ class SharedArray:
 
 
 def shared_array(shape: Sequence[int]) -> SharedArray | None:
-    """An array of floats in memory that processes can share, if it is large and there is such.
+    """Create an array of floats in shared memory; None if it is small or this is not supported.
 
     Examples
     --------
@@ -106,7 +105,7 @@ def shared_array(shape: Sequence[int]) -> SharedArray | None:
         return None
     if not (hasattr(os, "memfd_create") and _FILES.is_dir()):
         return None
-    with contextlib.suppress(OSError):  # not allowed here
+    with contextlib.suppress(OSError):  # not permitted
         return SharedArray(shape, os.memfd_create("amc_pymc-rows"))
     return None
 

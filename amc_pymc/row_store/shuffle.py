@@ -1,9 +1,9 @@
-"""Rows in random order on disk, by two passes that hold a bounded number of rows in memory.
+"""Shuffling of rows on disk, in two passes that hold a bounded number of rows in memory.
 
-The file is cut into buckets of fixed sizes. The first pass sends each row to a bucket, as if cards
-were dealt to players who take fixed numbers of them: how many rows of a chunk go to each is
-multivariate hypergeometric, which ones a permutation. The second pass shuffles each bucket in
-memory. Every order is equally likely, and the file needs no space besides its own.
+The file is divided into buckets of fixed sizes. The first pass assigns each row to a random bucket:
+the numbers of rows of a chunk in the buckets are multivariate hypergeometric, and a permutation
+selects the rows. The second pass shuffles each bucket in memory. Every order is equally likely, and
+no further disk space is needed.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import numpy as np
 
 __all__ = ["MOST_ROWS", "Dealer", "bucket_bounds"]
 
-#: Beyond this many rows NumPy has no hypergeometric numbers.
+#: Largest number of rows for which NumPy draws hypergeometric numbers.
 MOST_ROWS = 10**9 - 1
 
 
 def bucket_bounds(n_rows: int, size: int) -> np.ndarray:
-    """First row of each bucket of ``size`` rows, the last one shorter, and the end (K + 1,)."""
+    """Return the first row of each bucket of at most ``size`` rows, and the end (K + 1,)."""
     return np.append(np.arange(0, n_rows, size), n_rows)
 
 
 class Dealer:
-    """Deals rows to buckets.
+    """Random assignment of rows to buckets.
 
     Parameters
     ----------
     bounds : (K + 1,) int array
-        First rows of buckets, and the end.
+        First row of each bucket, and the end.
     rng : numpy.random.Generator or None
         None fills buckets in order.
     """
@@ -40,7 +40,7 @@ class Dealer:
         self._rng = rng
 
     def deal(self, rows: np.ndarray, put: Callable[[int, np.ndarray], None]) -> None:
-        """Call ``put(place, some rows)`` for each bucket that gets rows of a chunk (m, C)."""
+        """Call ``put(place, rows)`` for each bucket that gets some rows of a chunk (m, C)."""
         if self._rng is None:
             put(int(self._next[0]), rows)
             self._next[0] += len(rows)

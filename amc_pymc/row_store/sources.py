@@ -1,4 +1,4 @@
-"""Sources of rows: what users have, read chunk by chunk."""
+"""Sources of rows, read chunk by chunk."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class RowSource(Protocol):
     ----------
     n_rows : int
     shapes : dict of str to tuple
-        Of one row of each.
+        Shape of one row of each.
     dtypes : dict of str to numpy.dtype
     labels : dict of str to sequence of str
-        Columns of a table, for messages; empty for arrays.
+        Column names of a table, for messages; empty for arrays.
     client : distributed.Client or None
-        Of the Dask cluster whose workers make parts of the source; without one there are no parts.
+        Client of the Dask cluster whose workers compute parts of the source; None if there are no parts.
     """
 
     client: Any
@@ -43,25 +43,25 @@ class RowSource(Protocol):
     def chunks(
         self, size: int, names: Sequence[str] | None = None
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Rows in order, at most ``size`` at a time, of all data or some."""
+        """Yield rows in order, at most ``size`` at a time, of all data or those in ``names``."""
 
     def parts(self) -> Sequence[Part]:
-        """The same rows as workers make them, cut as Dask has them; only with a client."""
+        """Return the rows as Dask partitions computed by workers; only with a client."""
 
     def stamp(self) -> list:
-        """What tells whether the source is the same: numbers and strings."""
+        """Return numbers and strings that identify the source."""
 
 
 def open_source(rows: Rows, wanted: Sequence[Placeholder]) -> RowSource:
-    """The source of some rows, checked against what a model wants of it.
+    """Open the source of rows, and check it against the placeholders of a model.
 
     Raises
     ------
     ValueError, TypeError
-        Names that are missing or not read, lengths that differ, an empty source or one of a single
-        row, shapes and types other than the placeholders'.
+        If names are missing or not used, lengths differ, the source has fewer than two rows, or
+        shapes or types differ from those of the placeholders.
     ImportError
-        The library that reads such a source is not there.
+        If the library that reads the source is not installed.
     """
     source = _source(rows, wanted)
     if source.n_rows < 2:
@@ -90,7 +90,7 @@ def _source(rows: Rows, wanted: Sequence[Placeholder]) -> RowSource:
 
 
 def _group_source(group, columns: Mapping[str, str | Sequence[str]]) -> RowSource:
-    """Arrays of a Zarr group."""
+    """Return the arrays of a Zarr group as a source."""
     several = [n for n, c in columns.items() if not isinstance(c, str)]
     if several:
         raise TypeError(
@@ -107,7 +107,7 @@ def _group_source(group, columns: Mapping[str, str | Sequence[str]]) -> RowSourc
 
 
 def _columns(columns, names: Sequence[str]) -> dict[str, str | list[str]]:
-    """Column or columns of each ``pm.Data``."""
+    """Return the column or columns of each ``pm.Data``."""
     if columns is None:
         return {name: name for name in names}
     _check_names("columns", columns, names)

@@ -1,4 +1,4 @@
-"""A store of packed rows, mapped into memory by every process that reads it."""
+"""A store of packed rows, memory-mapped by every process that reads it."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from amc_pymc.row_store.rounding import unrounded_rows
 __all__ = ["AROUND", "FILE_NAME", "RowStore", "as_writable", "bad_block", "open_store"]
 
 FILE_NAME = "rows.bin"
-#: Blocks that are checked when a store that nobody seems to have touched is opened.
+#: Number of blocks that are checked when a store that seems unmodified is opened.
 _CHECKED = 16
-#: Seconds by which the clock of a file may be ahead.
+#: Seconds by which the modification time of an unmodified store may exceed its creation time.
 _LATER = 5.0
-#: Bytes that the system maps around a row that is read, and that may stay mapped.
+#: Bytes that the system maps around a row that is read, and bytes that may stay mapped.
 AROUND, _RESIDENT = 64 * 2**10, 256 * 2**20
 
 
 class RowStore:
     """Packed rows (N, C) in a file.
 
-    It can be pickled: whoever gets it maps the same file, so that all processes share one copy.
+    The object can be pickled. All processes map the same file and share one copy.
 
     Parameters
     ----------
     path : str
     header : dict
-        As in the file.
+        Header of the file.
     draft : Draft, optional
-        The file that goes with this object, if it is not kept.
+        The file, if it is removed with this object.
     """
 
     def __init__(self, path: str, header: dict[str, Any], draft: Draft | None = None):
@@ -55,31 +55,31 @@ class RowStore:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows, copies of the last one included, and columns."""
+        """Number of rows, including copies of the last one, and of columns."""
         return n_stored(self._header), self._header["n_columns"]
 
     @property
     def n_bytes(self) -> int:
-        """Size of the rows."""
+        """Size of the rows in bytes."""
         return int(np.prod(self.shape)) * np.dtype(self._header["dtype"]).itemsize
 
     @property
     def unrounded(self) -> np.ndarray | None:
-        """A sample of the rows (S, C) before they were rounded; None if there is none."""
+        """Sample (S, C) of the rows before rounding; None if there is none."""
         return unrounded_rows(self._header)
 
     @cached_property
     def data(self) -> np.ndarray:
-        """The rows (N, C), which nobody may write to.
+        """The rows (N, C), which must not be written to.
 
-        NumPy does not know that: compiled kernels would need machine code of their own for arrays
-        that are marked as read-only.
+        They are not marked as read-only, because compiled kernels would need separate machine code
+        for read-only arrays.
         """
         return as_writable(self._map)
 
     @cached_property
     def _map(self) -> np.memmap:
-        """The rows, mapped into memory read-only."""
+        """Read-only memory map of the rows."""
         try:
             with open(self.path, "rb") as file:
                 same = read_header(file)["made"] == self._header["made"]
@@ -101,12 +101,12 @@ class RowStore:
 
     @cached_property
     def first(self) -> np.ndarray:
-        """Where the rows of each group begin, and the end (G + 1,), if rows lie in groups."""
+        """First row of each group, and the end (G + 1,), if rows are stored by group."""
         with open(self.path, "rb") as file:
             return read_first(file, self._header)
 
     def release(self) -> None:
-        """Let go of the memory that pages of the file take in this process.
+        """Release the memory that pages of the file take in this process.
 
         They stay in the cache of the system as long as there is room.
         """
@@ -115,7 +115,7 @@ class RowStore:
             release(self._map)
 
     def touch(self, n_rows: float) -> None:
-        """Take note of rows read at random; their pages are let go of now and then."""
+        """Count rows read at random, and release their pages when too many are mapped."""
         self._touched += n_rows * AROUND
         if self._touched > _RESIDENT:
             self.release()
@@ -126,7 +126,7 @@ class RowStore:
 
 
 def as_writable(array: np.ndarray) -> np.ndarray:
-    """The same memory in an array that is not marked as read-only; nobody may write to it."""
+    """Return an array of the same memory not marked as read-only; it must not be written to."""
     return array if array.flags.writeable else np.asarray(_Writable(array))
 
 
@@ -134,19 +134,19 @@ class _Writable:
     """An array of the same memory that is not marked as read-only."""
 
     def __init__(self, array: np.ndarray):
-        self._array = array  # keeps the memory
+        self._array = array  # keeps the memory alive
         interface = dict(array.__array_interface__)
         interface["data"] = (interface["data"][0], False)
         self.__array_interface__ = interface
 
 
 def open_store(path: Path, expected: dict[str, Any]) -> RowStore:
-    """The store at a path, if it is whole and the one expected.
+    """Open the store at a path, and check that it is intact and the expected one.
 
     Raises
     ------
     ValueError
-        It is damaged, or of another source, model or settings.
+        If it is damaged or belongs to another source, model or settings.
     """
     try:
         with open(path, "rb") as file:
@@ -177,7 +177,7 @@ def _check_size(file: BinaryIO, header: dict[str, Any]) -> None:
 
 
 def bad_block(file: BinaryIO, header: dict[str, Any], *, everything: bool) -> int | None:
-    """A block whose checksum is wrong, among some or all."""
+    """Return a block with a wrong checksum, among some or all blocks, or None."""
     known, end = header["checksums"], end_of_rows(header)
     width = header["block_rows"] * header["n_columns"] * np.dtype(header["dtype"]).itemsize
     for block in _chosen(len(known), everything):

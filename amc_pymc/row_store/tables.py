@@ -15,7 +15,7 @@ from amc_pymc.row_store.libraries import library
 
 __all__ = ["DaskTable", "ParquetTable"]
 
-#: Rows that tell whether a dataframe is the same.
+#: Number of rows that identify a dataframe.
 _HEAD = 64
 
 Chosen = Mapping[str, str | Sequence[str]]
@@ -24,7 +24,7 @@ Chosen = Mapping[str, str | Sequence[str]]
 class Table:
     """Columns of a table by the name of the ``pm.Data`` whose rows they hold.
 
-    A subclass gives ``n_rows`` and reads columns.
+    A subclass sets ``n_rows`` and reads columns.
     """
 
     n_rows: int
@@ -53,7 +53,7 @@ class Table:
     def chunks(
         self, size: int, names: Sequence[str] | None = None
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Rows in order, at most ``size`` at a time, of all data or some."""
+        """Yield rows in order, at most ``size`` at a time, of all data or those in ``names``."""
         chosen = {n: self._columns[n] for n in (self._columns if names is None else names)}
         wanted = list(dict.fromkeys(c for n in chosen for c in self.labels[n]))
         for read in self._read(size, wanted):
@@ -66,7 +66,7 @@ class Table:
         raise NotImplementedError
 
     def parts(self) -> Sequence[Part]:
-        """None: no workers read this table."""
+        """Return no parts, because no workers read this table."""
         return ()
 
 
@@ -104,12 +104,12 @@ class ParquetTable(Table):
                     first += batch.num_rows
 
     def stamp(self) -> list:
-        """Places, sizes and times of the files, and the columns."""
+        """Return paths, sizes and modification times of the files, and the columns."""
         return [[file_stamp(f) for f in self._files], _plain(self.labels)]
 
 
 class DaskTable(Table):
-    """A Dask dataframe, partition by partition, computed by the workers of a client or here."""
+    """A Dask dataframe, computed partition by partition by a client or in this process."""
 
     def __init__(self, frame: Any, columns: Chosen, client: Any = None):
         self._frame, self.client = frame, client
@@ -126,7 +126,7 @@ class DaskTable(Table):
             first += len(part)
 
     def parts(self) -> list[Part]:
-        """Partitions of the dataframe."""
+        """Return the partitions of the dataframe."""
         delayed = library("dask", "client=").delayed
         made = delayed(_partition_rows)
         partitions = self._frame[self._names].to_delayed()
@@ -138,14 +138,14 @@ class DaskTable(Table):
         ]
 
     def stamp(self) -> list:
-        """Lengths, types and the first rows."""
+        """Return lengths, types and the first rows."""
         head = computed(self._frame[self._names].partitions[0], self.client)[:_HEAD]
         types = {c: str(self._frame.dtypes[c]) for c in self._names}
         return [self._lengths, types, _plain(self.labels), head.to_numpy(float).tolist()]
 
 
 def _put_together(columns: Chosen, read: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Columns of a chunk by the name of their ``pm.Data``."""
+    """Return the columns of a chunk by the name of their ``pm.Data``."""
     return {
         name: read[c] if isinstance(c, str) else np.stack([read[k] for k in c], axis=1)
         for name, c in columns.items()
@@ -153,7 +153,7 @@ def _put_together(columns: Chosen, read: Mapping[str, np.ndarray]) -> dict[str, 
 
 
 def _pandas_columns(part, first: int) -> dict[str, np.ndarray]:
-    """Columns of a pandas dataframe whose first row has this number."""
+    """Return the columns of a pandas dataframe whose first row has the number ``first``."""
     for c in part.columns:
         missing = np.flatnonzero(part[c].isna().to_numpy())
         if missing.size:
@@ -162,7 +162,7 @@ def _pandas_columns(part, first: int) -> dict[str, np.ndarray]:
 
 
 def _partition_rows(part, columns: Chosen, first: int) -> dict[str, np.ndarray]:
-    """Rows of a partition, on a worker."""
+    """Return the rows of a partition, on a worker."""
     return _put_together(columns, _pandas_columns(part, first))
 
 
@@ -190,7 +190,7 @@ def _parquet_files(path: Path) -> list[Path]:
 
 
 def _numpy_type(kind) -> np.dtype:
-    """The NumPy type of an Arrow column; that of objects where there is none of numbers."""
+    """Return the NumPy type of an Arrow column, ``object`` if there is none."""
     try:
         return np.dtype(kind.to_pandas_dtype())
     except (NotImplementedError, TypeError):
@@ -198,7 +198,7 @@ def _numpy_type(kind) -> np.dtype:
 
 
 def _pandas_type(kind) -> np.dtype:
-    """The NumPy type of a pandas column, also of those that may have missing values."""
+    """Return the NumPy type of a pandas column, including nullable ones."""
     kind = getattr(kind, "numpy_dtype", kind)
     return kind if isinstance(kind, np.dtype) else np.dtype(object)
 

@@ -1,4 +1,4 @@
-"""One pass over a source of rows that writes their store."""
+"""Writing of a store in one pass over a source of rows."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ __all__ = [
 ]
 
 _log = logging.getLogger("amc_pymc")
-#: Bytes of a block that has a checksum, rows that tell a packing.
+#: Bytes of a block with a checksum, and number of rows that identify a packing.
 _BLOCK_BYTES, SAMPLE = 4 * 2**20, 16
-#: Share of the memory: a bucket is held twice.
+#: Divisor of the memory for a bucket, which is held twice.
 _BUCKETS = 4
 
 
@@ -52,17 +52,17 @@ def stored_rows(
     partitions: Partitions | None = None,
     progressbar: bool = True,
 ) -> RowStore:
-    """The store of the rows of a source: the one in their folder, or a new one.
+    """Return the store of the rows of a source: the one in their folder, or a new one.
 
-    ``partitions`` are the same rows, packed already where workers hold them.
+    ``partitions`` are the same rows, already packed by workers.
 
     Raises
     ------
     ValueError
-        Rows are not finite, or there is a store in the folder that is damaged or of another
-        source, model or settings.
+        If rows are not finite, or the store in the folder is damaged or belongs to another source,
+        model or settings.
     OSError
-        There is not enough space on the disk.
+        If there is not enough space on the disk.
     """
     if source.n_rows > MOST_ROWS:
         raise ValueError(f"rows: there can be {MOST_ROWS:,} rows at most, got {source.n_rows:,}")
@@ -73,19 +73,19 @@ def stored_rows(
 
 
 def kept_at(rows: Rows) -> Path | None:
-    """The file of a store that is to be kept."""
+    """Return the path of a store that is kept, else None."""
     return None if rows.folder is None else Path(rows.folder).resolve() / FILE_NAME
 
 
 def kept_store(target: Path, expected: dict[str, Any]) -> RowStore:
-    """The store that an earlier run has made; a ValueError if it is not the one expected."""
+    """Open the store of an earlier run; raise a ValueError if it is not the expected one."""
     store = open_store(target, expected)
     _log.info("Rows are read from %s, made by an earlier run.", target)
     return store
 
 
 def expected_header(rows: Rows, source: RowSource, packing: Packing) -> dict[str, Any]:
-    """What a header says of the source, the model and the settings."""
+    """Return the fields of a header that identify the source, the model and the settings."""
     head = packed_rows(packing, source.labels, next(iter(source.chunks(SAMPLE))), 0)
     return {
         "format": FORMAT,
@@ -101,11 +101,11 @@ def expected_header(rows: Rows, source: RowSource, packing: Packing) -> dict[str
 
 
 class Writer:
-    """The two passes: one over the source, one over the file."""
+    """Writer of a store in two passes: one over the source, one over the file."""
 
-    #: Bytes of files that are gone when the store is complete.
+    #: Bytes of files that are removed when the store is complete.
     scratch_bytes = 0
-    #: Whether some rows are kept as they were before they were rounded.
+    #: Whether a sample of the rows before rounding is kept.
     keeps_unrounded = True
 
     def __init__(
@@ -133,7 +133,7 @@ class Writer:
         self._n_bytes = size_of(self._header)
 
     def write(self, target: Path | None, progressbar: bool) -> RowStore:
-        """The store, under its name if it is to be kept."""
+        """Write the store, under its name if it is kept, and return it."""
         folder = Path(tempfile.gettempdir()) if target is None else target.parent
         check_space(folder, self._n_bytes + self.scratch_bytes)
         begin = time.monotonic()
@@ -157,17 +157,17 @@ class Writer:
         return RowStore(str(target), header)
 
     def _fill(self, file: BinaryIO, folder: Path, bar: ProgressReport) -> list[str]:
-        """Write the rows to a file; checksums of all blocks."""
+        """Write the rows to a file, and return the checksums of all blocks."""
         self._deal(file, bar)
         bar.update(description="Shuffling the store")
         return self._finish(file, bar)
 
     def _place(self, row: int) -> int:
-        """Where a row begins in the file."""
+        """Return the offset of a row in the file."""
         return self._header["offset"] + row * self._width
 
     def _deal(self, file: BinaryIO, bar: ProgressReport) -> None:
-        """Pack the source chunk by chunk, and send rows to buckets."""
+        """Pack the source chunk by chunk, and distribute rows to buckets."""
         rng = as_generator([self._rows.seed, 0]) if self._rows.shuffle else None
         bounds = self._bounds if rng is not None else self._bounds[[0, -1]]
         dealer, first = Dealer(bounds, rng), 0
@@ -183,7 +183,7 @@ class Writer:
             raise ValueError(f"rows: the source gave {first} rows, not {self._source.n_rows}")
 
     def _chunks(self) -> Iterator[np.ndarray]:
-        """Packed rows in order, in chunks that do not depend on how the source is cut."""
+        """Yield packed rows in order, in chunks that do not depend on those of the source."""
         if self._partitions is None:
             yield from recut(self._packed_here(), self._chunk)
             return
@@ -199,7 +199,7 @@ class Writer:
             first += len(packed)
 
     def _finish(self, file: BinaryIO, bar: ProgressReport) -> list[str]:
-        """Shuffle each bucket; checksums of all blocks."""
+        """Shuffle each bucket, and return the checksums of all blocks."""
         shape, checksums = (-1, self._packing.n_columns), []
         step = self._header["block_rows"] * self._width
         for k, (first, stop) in enumerate(zip(self._bounds[:-1], self._bounds[1:])):
@@ -237,7 +237,7 @@ class Writer:
 
 
 def write_at(file: BinaryIO, offset: int, data) -> None:
-    """Write bytes to a place in a file."""
+    """Write bytes at an offset in a file."""
     view = memoryview(data)
     file.seek(offset)
     while view:
@@ -245,7 +245,7 @@ def write_at(file: BinaryIO, offset: int, data) -> None:
 
 
 def read_at(file: BinaryIO, offset: int, n_bytes: int) -> np.ndarray:
-    """Read bytes from a place in a file."""
+    """Read bytes from an offset in a file."""
     out = np.empty(n_bytes, np.uint8)
     file.seek(offset)
     view = memoryview(out)

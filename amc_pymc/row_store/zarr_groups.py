@@ -11,12 +11,12 @@ from amc_pymc.row_store.libraries import library
 
 __all__ = ["is_zarr_folder", "is_zarr_group", "opened_group"]
 
-#: What a folder has that holds a Zarr group or array, of format 2 or 3.
+#: Files that identify the folder of a Zarr group or array, of format 2 or 3.
 _MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 
 def is_zarr_folder(path: str | os.PathLike) -> bool:
-    """Whether a path leads to a Zarr group."""
+    """Whether a path is the folder of a Zarr group or array."""
     return any((Path(path) / mark).exists() for mark in _MARKS)
 
 
@@ -26,7 +26,7 @@ def is_zarr_group(given: Any) -> bool:
 
 
 def opened_group(given: Any):
-    """The group at a path."""
+    """Open the group at a path; return a group unchanged."""
     if is_zarr_group(given):
         return given
     group = library("zarr", "a Zarr group").open(str(given), mode="r")

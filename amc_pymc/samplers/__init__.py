@@ -1,11 +1,11 @@
-"""Samplers whose decisions are races, as functions ``init`` and ``step`` over the state of a chain.
+"""Samplers with racing decisions, as functions ``init`` and ``step`` over the state of a chain.
 
-One module each: :mod:`~amc_pymc.samplers.metropolis`, :mod:`~amc_pymc.samplers.gibbs`,
+Each sampler has a module: :mod:`~amc_pymc.samplers.metropolis`, :mod:`~amc_pymc.samplers.gibbs`,
 :mod:`~amc_pymc.samplers.slice`, and :mod:`~amc_pymc.samplers.index` for the index of a product space.
-Its ``init(sampler, rng, tune=, draws=)`` makes a chain, ``step(sampler, chain, x, rng, tuning=)`` draws
-once and returns the new point with what was counted, and :func:`~amc_pymc.samplers.chain.report` audits
-and turns counts into statistics. A sampler is a value: a
-:class:`~amc_pymc.samplers.preparation.Preparation` of a model and settings.
+``init(sampler, rng, tune=, draws=)`` creates a chain. ``step(sampler, chain, x, rng, tuning=)`` makes one
+draw and returns the new point and counts. :func:`~amc_pymc.samplers.chain.report` runs audits and
+returns statistics. A sampler consists of a :class:`~amc_pymc.samplers.preparation.Preparation` of a
+model and settings.
 """
 
 from amc_pymc.samplers import gibbs, index, metropolis, slice

@@ -1,4 +1,4 @@
-"""What racing steps learn while tuning: scales, a covariance, and which proposal pays."""
+"""Adaptation of racing steps during tuning: scales, a covariance, and proposal weights."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Moments:
         self.comoment += np.outer(shift, x - self.mean)
 
     def covariance(self) -> np.ndarray:
-        """Unbiased covariance; needs two points."""
+        """Return the unbiased covariance; requires two points."""
         return self.comoment / (self.count - 1)
 
     def factor(self, coordinates: np.ndarray, prior: np.ndarray, weight: float) -> np.ndarray:
-        """Cholesky factor of the covariance of some coordinates, shrunk to that of ``prior``."""
+        """Return the Cholesky factor of some coordinates' covariance, shrunk to prior @ prior.T."""
         inner = self.covariance()[np.ix_(coordinates, coordinates)]
         mixed = (self.count * inner + weight * prior @ prior.T) / (self.count + weight)
         factor, _ = gaussian_factor(np.linalg.inv(mixed))
@@ -41,16 +41,16 @@ class Moments:
 
 
 def adapt_scale(scale: float, acceptance: float, target: float, tries: float, most: float) -> float:
-    """Robbins-Monro step of the logarithm of a scale towards a target acceptance rate."""
+    """Adapt a scale to a target acceptance rate by a Robbins-Monro step of its logarithm."""
     gain = min(0.5, 3.0 / (tries + 1.0) ** 0.6)
     return min(most, scale * math.exp(gain * (acceptance - target)))
 
 
 def proposal_weights(kinds: tuple[int, ...], jumps: np.ndarray) -> np.ndarray:
-    """Probabilities (3,) of the proposal kinds from their mean squared jumps per try.
+    """Return probabilities (K,) of the kinds of proposals from their mean squared jumps.
 
-    The kind that has moved the chain furthest gets nine tenths. The others keep a share: a random
-    walk repairs what a Gaussian move cannot reach, and the other way round.
+    The kind with the largest jumps gets nine tenths. The others share the rest, because each kind
+    may reach points that another cannot.
     """
     weights = np.zeros(jumps.size)
     kinds_ = list(kinds)

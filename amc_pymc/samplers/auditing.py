@@ -1,8 +1,8 @@
-"""Audits: some decisions are re-made on all units, to measure how often subsampling errs.
+"""Audits: some decisions are repeated on all units, to measure the error rate of subsampling.
 
-Which decisions are audited must not depend on how their races went, or the measured error would
-be biased. Half of the audited decisions are a uniform sample. The other half are those that an
-independent batch of units shows nearest to the threshold among a larger uniform sample.
+The choice of decisions must not depend on the outcome of their races, or the measured error rate
+would be biased. Half of them are a uniform sample. The other half are those of a larger uniform
+sample that are closest to the threshold, judged by an independent batch of units.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = [
 _BLOCKS = 20
 _CANDIDATES = 4
 _SAMPLE = 200
-#: Costs in evaluations of one row, measured: a draw's overhead in ``pm.sample`` and its step, and a
-#: chain's part of starting up.
+#: Measured overhead of a draw in ``pm.sample`` and the step, and start-up cost of a chain, in
+#: evaluations of one row.
 _DRAW_COST = 3_000
 _START_COST = 20_000_000
 
 
 class AuditTally(NamedTuple):
-    """Decisions audited, those found wrong, and units read for it."""
+    """Numbers of audited decisions, of wrong ones, and of units read by the audits."""
 
     audited: int
     wrong: int
@@ -46,59 +46,59 @@ class AuditTally(NamedTuple):
 
 
 class Decisions(Protocol):
-    """A uniform sample of the decisions made since the last audit; k is a place in the sample.
+    """A uniform sample of the decisions made since the last audit; k is an index into the sample.
 
-    ``log`` is what compiled loops write to: ``log.x`` (C, ...) has room for C decisions,
-    ``log.seen`` (1,) counts all. ``prepared`` is what the decisions were made on.
+    Compiled loops write to ``log``: ``log.x`` (C, ...) has room for C decisions, ``log.seen`` (1,)
+    counts all of them. ``prepared`` is the preparation that the decisions were made with.
     """
 
     log: Any
 
     def cost(self, k: int, prepared: Any) -> int:
-        """Units that making decision k on all of them takes; 0 if its race has read them all."""
+        """Return the units read to repeat decision k on all; 0 if its race read every unit."""
 
     def confirmed(self, k: int, prepared: Any, surrogate: Any) -> bool:
-        """Whether all units decide as the race did."""
+        """Whether the decision on all units agrees with the race."""
 
     def distance(self, k: int, prepared: Any, surrogate: Any, rng) -> float:
-        """Estimated distance from the threshold, from units drawn independently of the race."""
+        """Estimate the distance from the threshold with units drawn independently of the race."""
 
 
 def sample_units(n_units: int, rng: np.random.Generator) -> np.ndarray:
-    """Units from which a distance from the threshold is estimated."""
+    """Draw the units used to estimate a distance from the threshold."""
     return rng.integers(0, n_units, size=min(_SAMPLE, n_units))
 
 
 def lead(scores: np.ndarray) -> float:
-    """Lead of the best score over the second; infinite where there is none."""
+    """Return the lead of the best score over the second best, infinite if there is none."""
     scores = np.sort(np.where(np.isfinite(scores), scores, -np.inf))
     distance = scores[-1] - scores[-2] if scores.size > 1 else np.inf
     return float(distance) if np.isfinite(distance) else np.inf
 
 
 def _cost(n_units: int, exact: np.ndarray, arms: int, read: float) -> int:
-    """Units of one pass for each arm, unless the race has read every unit."""
+    """Return the units of one pass per arm; 0 if the race has read every unit."""
     return n_units * arms if read < n_units - exact.size else 0
 
 
 class MoveDecisions:
-    """Accepted and rejected moves from x (D,) to x_new, D = ``size``."""
+    """Accepted and rejected moves from x (D,) to x_new (D,), D = ``size``."""
 
     def __init__(self, capacity: int, size: int):
         self.log = MoveLog.empty(capacity, size)
 
     def cost(self, k: int, prepared: Preparation) -> int:
-        """Units of one pass, unless the race has read every one."""
+        """Return the units of one pass; 0 if the race has read every unit."""
         return _cost(prepared.densities.n_units, prepared.exact_rows, 1, self.log.read[k])
 
     def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
-        """Whether the log ratio on all units has the sign of the verdict."""
+        """Whether the sign of the log ratio on all units agrees with the verdict."""
         points = self.log.x[k], self.log.x_new[k]
         change = prepared.densities.change(*points, surrogate)
         return bool(self.log.known[k] + change > 0.0) == bool(self.log.accepted[k])
 
     def distance(self, k: int, prepared: Preparation, surrogate: Surrogate, rng) -> float:
-        """|log ratio - threshold|."""
+        """Estimate |log ratio - threshold|."""
         n_units = prepared.densities.n_units
         points = prepared.eta(np.stack([self.log.x[k], self.log.x_new[k]]))
         units = sample_units(n_units, rng)
@@ -111,7 +111,7 @@ class MoveDecisions:
 
 
 class StateDecisions:
-    """States drawn for discrete elements, at points x (D,), D = ``size``."""
+    """States drawn for discrete elements at points x (D,), D = ``size``."""
 
     def __init__(self, capacity: int, size: int, elements):
         self.elements = elements
@@ -119,7 +119,7 @@ class StateDecisions:
         self.log = StateLog.empty(capacity, size, most)
 
     def _points(self, k) -> np.ndarray:
-        """The point with each state, (K, D)."""
+        """Return copies of the point, one with each state, (K, D)."""
         element = self.log.element[k]
         states = self.elements.states_of(element)
         points = np.repeat(self.log.x[k][None, :], states.size, axis=0)
@@ -131,7 +131,7 @@ class StateDecisions:
         return np.array(rest) + self.log.noise[k, : len(points)]
 
     def cost(self, k: int, prepared: Preparation) -> int:
-        """Units of one pass for each state, unless the race has read every one."""
+        """Return the units of one pass per state; 0 if the race has read every unit."""
         arms = self.elements.states_of(self.log.element[k]).size
         return _cost(prepared.densities.n_units, prepared.exact_rows, arms, self.log.read[k])
 
@@ -146,7 +146,7 @@ class StateDecisions:
         return not np.any(scores > scores[drawn])
 
     def distance(self, k: int, prepared: Preparation, surrogate: Surrogate, rng) -> float:
-        """Lead of the best state over the second."""
+        """Estimate the lead of the best state over the second best."""
         n_units = prepared.densities.n_units
         points = self._points(k)
         scores = self._scores(k, points, prepared)
@@ -162,20 +162,20 @@ class StateDecisions:
 
 
 class Auditor:
-    """Collects decisions of one chain and audits them block by block.
+    """Collector of one chain's decisions, which audits them block by block.
 
-    The budget is counted in row evaluations, not timed, so a seed reproduces a run.
+    The budget is counted in row evaluations, not in seconds, so a seed reproduces a run.
 
     Parameters
     ----------
     settings : Audits
     rows_spent : float
-        Row evaluations that setting up took.
+        Row evaluations made during setup.
     n_units : int
     costs : (float, float)
-        Row evaluations that racing a unit takes, and auditing a decision for each unit.
+        Row evaluations per unit of a race and of an audit.
     draws : int
-        Of the chain; 0 collects nothing.
+        Draws of the chain; if 0, no decisions are collected.
     decisions : callable
         ``capacity -> Decisions``.
     """
@@ -201,22 +201,22 @@ class Auditor:
 
     @property
     def log(self):
-        """Where compiled loops write decisions."""
+        """Log that compiled loops write decisions to."""
         return self.decisions.log
 
     def spend(self, units: float) -> None:
-        """Count what the chain has done since, which allows more audits."""
+        """Add the cost of one draw that read ``units`` units; the audit budget grows with it."""
         self.spent += _DRAW_COST + units * self.costs[0]
 
     def until_due(self) -> int:
-        """Draws until audits may be due again: further ones would be written down too early."""
+        """Return the draws until audits may be due, beyond which none must be made ahead."""
         if not self.draws:
             return 1
         block = self.block_length - self.draw % self.block_length
         return max(1, min(block, self.draws - self.draw))
 
     def due(self) -> bool:
-        """Whether a block has ended with this draw."""
+        """Count a draw; return whether it ends a block with decisions to audit."""
         if not self.draws:
             return False
         self.draw += 1
@@ -224,7 +224,7 @@ class Auditor:
         return at_end and self.log.seen[0] > 0 and self.tally.audited < self.settings.number
 
     def run(self, prepared: Any, surrogate: Surrogate | None, rng) -> AuditTally:
-        """Audit what the budget allows of the logged decisions; return what was added."""
+        """Audit as many logged decisions as the budget allows; return the tally of this call."""
         if not self._affordable(self.n_units):
             return AuditTally(0, 0, 0)
         kept = int(min(self.log.seen[0], self.log.x.shape[0]))
@@ -250,7 +250,7 @@ class Auditor:
         return share is None or cost <= share * self.spent
 
     def _choose(self, kept, due, prepared, surrogate, rng) -> np.ndarray:
-        """Indices to audit: uniform ones and the nearest to the threshold, alternating."""
+        """Return indices to audit: uniform ones and those nearest to the threshold, alternating."""
         due = min(due, kept)
         if due <= 0:
             return np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""The settings that chains of a sampler share, the life of one chain, and its report."""
+"""Settings shared by the chains of a sampler, the state of one chain, and its statistics."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
 
 __all__ = ["Chain", "Sampler", "audited", "learns_now", "recentre", "report", "see"]
 
-#: A race that reads more than this share of the units calls for a better centre.
+#: Share of the units read per race above which a new expansion point is tried.
 _RECENTRE_SHARE = 0.02
-#: Half-width of a log ratio, in nats, above which a proposal is accepted by a firm lead only.
+#: Half-width of a log ratio, in nats, above which only a lead of several half-widths is accepted.
 _SAFE = 5.0
 _NO_AUDIT = AuditTally(0, 0, 0)
 
 
 @dataclass(kw_only=True, eq=False)
 class Sampler:
-    """What all chains of a sampler share.
+    """Settings shared by all chains of a sampler.
 
-    ``transitions`` are made between two draws. What is compiled is made when first needed and not
-    pickled; ``dataclasses.replace(sampler, race=...)`` is the same sampler with another race.
+    ``transitions`` is the number of transitions per draw. Compiled functions are built on first use
+    and not pickled. ``dataclasses.replace(sampler, race=...)`` is the same sampler with another race.
     """
 
     prepared: Preparation
@@ -47,7 +47,7 @@ class Sampler:
 
     @cached_property
     def compiled(self) -> tuple[Densities, Population, RaceRule]:
-        """Densities, the population of units and the rule that decides."""
+        """Densities, population of units and decision rule of the races."""
         prepared = self.prepared
         population = make_population(prepared.densities.n_units, prepared.exact_rows)
         return self._densities(), population, self._rule(population.n_raced)
@@ -60,7 +60,7 @@ class Sampler:
         return rule._replace(safe_width=_SAFE / max(1, n_raced))
 
     def races(self, chain: Chain) -> Races:
-        """Decisions of one chain."""
+        """Return the arguments of one chain's decisions."""
         densities, population, rule = self.compiled
         return Races(densities, chain.surrogate, population, rule)
 
@@ -72,13 +72,13 @@ class Sampler:
         return entry(*args)
 
     def rows_of_a_draw(self) -> float:
-        """Rows that a draw with exact decisions reads."""
+        """Return the rows read by a draw with exact decisions."""
         return float(self.prepared.densities.n_rows * self.transitions)
 
     def begin(
         self, rng: np.random.Generator, tune: int, draws: int, decisions: Callable
     ) -> dict[str, Any]:
-        """What :class:`Chain` asks for, of a chain that has not moved yet."""
+        """Return arguments of :class:`Chain` for a new chain."""
         prepared, raced = self.prepared, self.prepared.raced
         costs = raced.race_cost, raced.audit_cost
         return {
@@ -93,10 +93,10 @@ class Sampler:
 
 @dataclass(kw_only=True)
 class Chain:
-    """What changes while one chain runs.
+    """State of one running chain.
 
-    ``moments`` are those of the points x, ``visited`` of the parameters eta since tuning settled,
-    ``totals`` counts what loops have done since tuning last learnt from it.
+    ``moments`` are those of the points x, ``visited`` those of the parameters eta, both without the
+    start of tuning. ``totals`` are the counts since the last adaptation.
     """
 
     surrogate: Surrogate
@@ -110,23 +110,23 @@ class Chain:
     recentred: int = 0
 
     def stats(self) -> dict[str, float]:
-        """Statistics of its own."""
+        """Return statistics of the chain's state."""
         return {"race_recentred": float(self.recentred)}
 
     def log(self, tuning: bool):
-        """Where decisions are written; nowhere while tuning."""
+        """Return the log of decisions, without room while tuning."""
         return without_room(self.auditor.log) if tuning else self.auditor.log
 
 
 def moments_of(prepared: Preparation) -> dict[str, Any]:
-    """Moments of x and of eta, the same ones where eta is x."""
+    """Return empty moments of x and of eta, one shared object if eta is x."""
     moments = Moments(prepared.start.size)
     other = Moments(prepared.first_surrogate.centre.size)
     return {"moments": moments, "visited": moments if prepared.cut is None else other}
 
 
 def see(chain: Chain, prepared: Preparation, x: np.ndarray) -> None:
-    """Add the point x to the moments, once the first fifth of the tuning is over."""
+    """Add the point x to the moments after the first fifth of the tuning."""
     if chain.draw > chain.tune_draws // 5:
         chain.moments.add(x)
         if prepared.cut is not None:
@@ -134,14 +134,14 @@ def see(chain: Chain, prepared: Preparation, x: np.ndarray) -> None:
 
 
 def learns_now(chain: Chain) -> bool:
-    """Whether a chain that is tuned learns from its past after this draw."""
+    """Whether a chain that is being tuned adapts after this draw."""
     return chain.draw in {chain.tune_draws * k // 10 for k in (2, 3, 5, 7)}
 
 
 def recentre(chain: Chain, prepared: Preparation, read: float, decisions: float) -> None:
-    """Expand around the chain's mean instead, where races read much and that helps.
+    """Expand around the chain's mean if races read many units and the residuals become smaller.
 
-    ``read`` units have been read in ``decisions`` races.
+    ``read`` is the number of units read in ``decisions`` races.
     """
     raced, visited = prepared.raced, chain.visited
     if prepared.surrogate is None or visited.count < 20:
@@ -160,7 +160,7 @@ def recentre(chain: Chain, prepared: Preparation, read: float, decisions: float)
 
 
 def _residual_sd(chain: Chain, raced: Raced, centre: np.ndarray) -> float:
-    """Spread of residuals for moves of one standard deviation from the chain's mean."""
+    """Estimate the standard deviation of residuals for moves near the chain's mean."""
     rng = as_generator(chain.draw)
     units = rng.integers(0, raced.n_units, size=min(2000, raced.n_units))
     spread = np.sqrt(np.diag(chain.visited.covariance()))
@@ -171,18 +171,18 @@ def _residual_sd(chain: Chain, raced: Raced, centre: np.ndarray) -> float:
     return float(np.sqrt(variance))
 
 
-# --- what a draw reports --------------------------------------------------------------------------
+# --- statistics of a draw -------------------------------------------------------------------------
 
 
 def report(sampler: Sampler, chain: Chain, counts, *, tuning: bool = False) -> dict[str, float]:
-    """Audit what is due after a draw; its statistics, under the names in ``results``."""
+    """Run audits due after a draw; return its statistics, named as in ``amc_pymc.results``."""
     stats = counts.stats() | chain.stats() | {"race_delta": float(sampler.race.delta)}
     args = sampler.prepared, chain.surrogate, chain.audit_rng
     return stats | audited(chain.auditor, stats["race_rows"], *args, tuning=tuning)
 
 
 def audited(auditor: Auditor, spent, prepared, surrogate, rng, *, tuning=False) -> dict[str, float]:
-    """Count ``spent`` units towards the budget and audit what is due, but not while tuning."""
+    """Add ``spent`` units to the budget and, unless tuning, run the audits that are due."""
     auditor.spend(spent)
     due = not tuning and auditor.due()
     added = auditor.run(prepared, surrogate, rng) if due else _NO_AUDIT

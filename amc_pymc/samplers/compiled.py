@@ -1,4 +1,4 @@
-"""What compiled loops share: densities, races, and the decision between two points."""
+"""Shared parts of the compiled loops: densities, races, and the decision between two points."""
 
 from __future__ import annotations
 
@@ -31,44 +31,44 @@ __all__ = [
     "unit_changes",
 ]
 
-#: log density of everything but the raced units: x (D,) -> float.
+#: Signature of the log density without the raced units: x (D,) -> float.
 LOGP = types.float64(types.float64[::1])
-#: its gradient, or the parameters eta: x (D,) -> (D,) or (E,).
+#: Signature of its gradient and of the map to parameters eta: x (D,) -> (D,) or (E,).
 GRADIENT = types.float64[::1](types.float64[::1])
-#: sum over units of the gradient of their residuals: points (K, D), centre (D,), units -> (K, D).
+#: Signature of summed gradients of residuals: points (K, D), centre (D,), units -> (K, D).
 ROW_GRADIENT = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 
 
 @cfunc(GRADIENT, cache=True)
 def no_gradient(x):
-    """Stand-in where no proposal needs a gradient."""
+    """Return zeros; placeholder if no proposal needs a gradient."""
     return np.zeros_like(x)
 
 
 @cfunc(ROW_GRADIENT, cache=True)
 def no_row_gradient(points, centre, rows):
-    """Stand-in where no proposal needs gradients of units."""
+    """Return zeros; placeholder if no proposal needs gradients of units."""
     return np.zeros_like(points)
 
 
 @cfunc(GRADIENT, cache=True)
 def as_they_are(x):
-    """Parameters that are the value variables themselves."""
+    """Return x; used if the parameters are the value variables."""
     return x.copy()
 
 
 @cfunc(LOGP, cache=True)
 def no_control(eta):
-    """Stand-in where there is no control variate in data space."""
+    """Return zero; placeholder without a control variate in data space."""
     return 0.0
 
 
 class Densities(NamedTuple):
-    """First-class pieces of the log posterior.
+    """Parts of the log posterior, as first-class functions.
 
-    ``rewards``, ``row_gradient`` and ``control`` take parameters eta (E,), the others x (D,);
-    ``parameters`` maps x to eta, ``control`` gives the population sum of the control variate in
-    data space. ``reads`` are the coordinates of eta that units depend on, ``hyper`` gives the
+    ``rewards``, ``row_gradient`` and ``control`` take parameters eta (E,), the others x (D,).
+    ``parameters`` maps x to eta, ``control`` returns the population sum of the control variate in
+    data space. ``reads`` are the coordinates of eta that units depend on, ``hyper`` returns the
     Gaussian priors of coefficients given hyperparameters.
     """
 
@@ -83,7 +83,7 @@ class Densities(NamedTuple):
 
 
 class Races(NamedTuple):
-    """All that decisions of a chain need: what is raced, less which surrogate, by which rule."""
+    """Arguments of a chain's decisions: densities, surrogate, population of units and rule."""
 
     densities: Densities
     surrogate: Surrogate
@@ -92,10 +92,10 @@ class Races(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A two-arm decision.
+    """Outcome of a two-arm decision.
 
-    ``gap`` is the estimated log ratio less its threshold, ``raced`` and ``exact`` count units,
-    ``unit`` names an offending one if ``status`` is ``NOT_FINITE``.
+    ``gap`` is the estimated log ratio minus its threshold. ``raced`` and ``exact`` count units.
+    ``unit`` is the offending unit if ``status`` is ``NOT_FINITE``.
     """
 
     accepted: bool
@@ -123,11 +123,11 @@ def _alike(points, coordinates):
 
 @njit(cache=True)
 def decide(known, points, races, rng):
-    """Whether known + sum_n [l_n(eta') - l_n(eta)] > 0 for the points (2, E) eta, eta'.
+    """Decide whether known + sum_n [l_n(eta') - l_n(eta)] > 0 for the points (2, E) eta, eta'.
 
-    ``known`` is the log ratio without the raced units, less the threshold. The race estimates the
-    mean of the residuals only (Chen & Ghahramani 2016, eq. 11-12). No unit is read where nothing
-    that units depend on has changed.
+    ``known`` is the log ratio without the raced units, minus the threshold. The race estimates only
+    the mean of the residuals (Chen & Ghahramani 2016, eq. 11-12). No unit is read if the points agree
+    in all coordinates that units depend on.
     """
     if _alike(points, races.densities.reads):
         return _verdict(known > 0.0, known, 0, DECIDED, -1)
@@ -163,27 +163,27 @@ def decide(known, points, races, rng):
 
 @njit(cache=True)
 def call_total(total, eta):
-    """Value of a first-class function of parameters."""
+    """Return the value of a first-class function of parameters."""
     return total(eta)
 
 
 @njit(cache=True)
 def state_values(rewards, points, centre, units):
-    """Residuals (K, m) of some units at several parameters."""
+    """Return residuals (K, m) of some units at K points."""
     return rewards(points, centre, units)
 
 
 @njit(cache=True)
 def unit_changes(rewards, points, centre, units):
-    """Changes (m,) of the units' residuals from points[0] to points[1]."""
+    """Return changes (m,) of the units' residuals from points[0] to points[1]."""
     return rewards(points, centre, units)[1].copy()
 
 
 def entry_point(dispatcher, args: tuple) -> Callable:
-    """Compiled entry of a Numba function for arguments of these types.
+    """Return the compiled entry point of a Numba function for arguments of these types.
 
-    It skips the dispatcher's look-up of types, which for nested tuples takes longer than a
-    transition. Calling it with arguments of other types is undefined.
+    It skips the dispatcher's type look-up, which takes longer than a transition for nested tuples.
+    Calling it with arguments of other types is undefined.
     """
     kinds = tuple(dispatcher.typeof_pyval(a) for a in args)
     dispatcher.compile(kinds)

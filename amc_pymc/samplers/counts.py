@@ -1,7 +1,7 @@
-"""What compiled loops count, and what samplers report of it: the one place for both.
+"""Counters of the compiled loops, and the statistics computed from them.
 
-Counts are arrays that the loops add to: one entry per kind of proposal (K,), or one (1,).
-:mod:`amc_pymc.results` declares the statistics that :func:`report` and ``stats`` return.
+Counters are arrays that the loops add to: one entry per kind of proposal (K,), or one (1,).
+:mod:`amc_pymc.results` declares the statistics returned by ``report`` and ``stats``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["GibbsCounts", "MetropolisCounts", "SliceCounts", "add_counts"]
 
 
 class MetropolisCounts(NamedTuple):
-    """Counts of transitions.
+    """Counts of Metropolis-Hastings transitions.
 
-    By kind of proposal: ``tries``, ``accepted``, ``acceptance``, the sum of estimated acceptance
-    probabilities, and ``jumps``, the sum of squared jumps in standard deviations. Over all kinds:
-    ``raced`` units read, ``rounds`` of batches, ``other`` units read.
+    By kind: proposals (``tries``), those ``accepted``, sums of estimated acceptance probabilities
+    (``acceptance``) and of squared jumps in standard deviations (``jumps``). Over all kinds: ``raced``
+    units read, ``rounds`` of races, ``other`` units read.
     """
 
     tries: np.ndarray
@@ -33,11 +33,11 @@ class MetropolisCounts(NamedTuple):
 
     @classmethod
     def zeros(cls, n_kinds: int, *draws: int) -> MetropolisCounts:
-        """Nothing yet, of one draw, or of several: arrays (B, K) and (B, 1)."""
+        """Return zero counts of one draw, or of B draws: arrays (B, K) and (B, 1)."""
         return cls(*np.zeros((4, *draws, n_kinds)), *np.zeros((3, *draws, 1)))
 
     def stats(self) -> dict[str, float]:
-        """Of one draw."""
+        """Return the statistics of one draw."""
         tries = float(sum(self.tries)) or math.nan
         return {
             "accept": float(sum(self.acceptance)) / tries,
@@ -50,8 +50,9 @@ class MetropolisCounts(NamedTuple):
 class GibbsCounts(NamedTuple):
     """Counts of draws of discrete elements.
 
-    ``drawn`` elements, those ``changed``, ``races``, their ``rounds``, ``raced`` units read, ``other``
-    units read, ``arms_left`` after the first round, ``rewards``: units read for one state. All (1,).
+    Elements ``drawn`` and ``changed``, ``races`` and their ``rounds``, ``raced`` and ``other`` units
+    read, ``arms_left`` after the first round, and ``rewards``, evaluations of one unit in one state.
+    All are (1,).
     """
 
     drawn: np.ndarray
@@ -65,11 +66,11 @@ class GibbsCounts(NamedTuple):
 
     @classmethod
     def zeros(cls) -> GibbsCounts:
-        """Nothing yet."""
+        """Return zero counts."""
         return cls(*np.zeros((8, 1)))
 
     def stats(self) -> dict[str, float]:
-        """Of one draw."""
+        """Return the statistics of one draw."""
         races = self.races[0]
         return {
             "race_rows": float(self.raced[0] + self.other[0]),
@@ -80,7 +81,7 @@ class GibbsCounts(NamedTuple):
 
 
 class SliceCounts(NamedTuple):
-    """Counts of slice sweeps: ``decisions``, ``rounds``, ``read`` units, each (1,)."""
+    """Counts of slice sweeps: ``decisions``, ``rounds`` and units ``read``, each (1,)."""
 
     decisions: np.ndarray
     rounds: np.ndarray
@@ -88,11 +89,11 @@ class SliceCounts(NamedTuple):
 
     @classmethod
     def zeros(cls) -> SliceCounts:
-        """Nothing yet."""
+        """Return zero counts."""
         return cls(*np.zeros((3, 1)))
 
     def stats(self) -> dict[str, float]:
-        """Of one draw."""
+        """Return the statistics of one draw."""
         return {
             "race_rows": float(self.read[0]),
             "race_rounds": float(self.rounds[0]),

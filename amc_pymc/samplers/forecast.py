@@ -1,4 +1,4 @@
-"""What the control variate leaves to races, measured before anything is sampled."""
+"""Cost of decisions with the control variate, predicted before sampling."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from amc_pymc.samplers.raced import Raced
 
 __all__ = ["probe_moves", "with_forecast"]
 
-#: Residuals this small against the log-likelihood's own size are rounding errors.
+#: Size of residuals, relative to the log-likelihoods, below which they are rounding errors.
 _ROUNDING = 1e-11
 _PROBES = 4
-#: Units whose residuals are computed at once, and their rows.
+#: Maximum numbers of units and of rows whose residuals are computed at once.
 _CHUNK, _CHUNK_ROWS = 16_384, 262_144
 _SAMPLE = 5_000
 
@@ -37,9 +37,9 @@ def with_forecast(
     exact_rows: int | Literal["auto"],
     rng: np.random.Generator,
 ) -> Preparation:
-    """The preparation with its units to evaluate exactly and the forecast of a decision's cost.
+    """Choose the exactly evaluated units and forecast the cost of a decision.
 
-    ``active`` are the coordinates of x that the sampler moves.
+    ``active`` are the coordinates of x that the sampler moves. Returns a new preparation.
     """
     raced, surrogate = prepared.raced, prepared.surrogate
     assert surrogate is not None
@@ -71,7 +71,7 @@ def with_forecast(
 
 
 def probe_moves(prepared: Preparation, active: np.ndarray, rng) -> list[np.ndarray]:
-    """Pairs of points (2, E) between which a chain at stationarity would move."""
+    """Draw pairs of points (2, E) like the moves of a chain at stationarity."""
     fit = prepared.fit
     if prepared.cut is not None or fit is None:
         assert prepared.surrogate is not None
@@ -85,7 +85,7 @@ def probe_moves(prepared: Preparation, active: np.ndarray, rng) -> list[np.ndarr
 
 
 def _acceptance(totals: np.ndarray) -> float:
-    """Share of moves accepted whose log ratios have mean -s^2 / 2 and the scatter of ``totals``."""
+    """Return the acceptance rate if log ratios are N(-s^2 / 2, s^2), s^2 the mean of totals^2."""
     return float(2.0 * special.ndtr(-0.5 * np.sqrt(np.mean(np.square(totals)))))
 
 
@@ -95,7 +95,7 @@ def _residuals(
     probes: list[np.ndarray],
     exact_rows: int | Literal["auto"],
 ) -> ResidualSummary:
-    """Residuals of all units over the probe moves."""
+    """Summarise the residuals of all units over the probe moves."""
     number = EXACT_ROW_CHOICES[-1] if exact_rows == "auto" else exact_rows
 
     def residuals(points, units):

@@ -1,8 +1,8 @@
-"""Gibbs sweeps over discrete elements whose draws are races.
+"""Gibbs sweeps over discrete elements, with draws decided by races.
 
-An element with K states gets the state k with the highest log p(x_k) + eps_k, eps standard Gumbel
-noise: an exact draw from its full conditional (Papandreou & Yuille 2011; Chen & Ghahramani 2016,
-eq. 2). Each state is an arm whose rewards are the units' log-likelihoods less a control variate.
+The state k with the highest log p(x_k) + eps_k, eps_k standard Gumbel noise, is an exact draw from
+the full conditional of an element with K states (Papandreou & Yuille 2011; Chen & Ghahramani 2016,
+eq. 2). Each state is an arm; its rewards are the units' log-likelihoods minus a control variate.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ __all__ = [
     "step",
 ]
 
-#: Further outcomes of a sweep: no state has a positive density; the rest of the model is NaN; the
-#: control variate does not hold in a state.
+#: Further statuses of a sweep: no state has a positive density; the rest of the log density is
+#: NaN or +inf; the control variate is invalid in a state.
 _NO_STATE, _REST_NOT_FINITE, _NOT_EXPANDABLE = 11, 12, 13
 
 
 class Elements(NamedTuple):
-    """Discrete elements to be drawn.
+    """J discrete elements to be drawn.
 
-    ``coordinate`` (J,) are their places in x, ``first`` (J + 1,) where each one's states begin in
-    ``states``, ``rule`` (J,) which row of the rules' tables holds for its number of states,
-    ``raced`` (J,) whether units depend on it. ``fixed`` are coordinates of the parameters eta that
-    the control variate takes as they are at its centre: conditions and indices.
+    ``coordinate`` (J,) are their positions in x, ``first`` (J + 1,) the start of each element's states
+    in ``states``, ``rule`` (J,) the row of the rules' tables for its number of states, ``raced`` (J,)
+    whether units depend on it. ``fixed`` are the coordinates of eta (conditions and indices) at which
+    the control variate requires the values of its centre.
     """
 
     coordinate: np.ndarray
@@ -60,7 +60,7 @@ class Elements(NamedTuple):
     fixed: np.ndarray
 
     def states_of(self, element: int) -> np.ndarray:
-        """States (K,) of one element."""
+        """Return the states (K,) of one element."""
         return self.states[slice(*self.first[element : element + 2])]
 
 
@@ -70,7 +70,7 @@ def elements_of(
     states: Sequence[np.ndarray],
     raced: Sequence[bool],
 ) -> Elements:
-    """Elements from their coordinates, their states and whether units depend on them."""
+    """Build elements from their coordinates, their states and whether units depend on them."""
     sizes = np.array([s.size for s in states])
     cut = prepared.cut if prepared.surrogate is not None else None
     return Elements(
@@ -85,7 +85,7 @@ def elements_of(
 
 @dataclass(kw_only=True, eq=False)
 class Gibbs(Sampler):
-    """Sweeps over discrete elements."""
+    """Gibbs sampler of discrete elements."""
 
     elements: Elements
 
@@ -93,7 +93,7 @@ class Gibbs(Sampler):
         return self.prepared.compiled(self.prepared.residuals.state_rewards)
 
     def _rule(self, n_raced: int) -> RaceRule:
-        """Rules with a row of tables for each number of states."""
+        """Return a rule whose tables have one row for each number of states."""
         zero = self.prepared.rounding_only
         numbers = np.unique(np.diff(self.elements.first))
         rules = [self.race.rule(n_raced, max(2, int(k)), zero_sd_decides=zero) for k in numbers]
@@ -103,12 +103,12 @@ class Gibbs(Sampler):
         )
 
     def rows_of_a_draw(self) -> float:
-        """Units that a draw with exact decisions reads."""
+        """Return the rows read by a draw with exact decisions."""
         return super().rows_of_a_draw() * max(1, int(self.elements.raced.sum()))
 
 
 def init(sampler: Gibbs, rng, *, tune: int = 0, draws: int = 0) -> Chain:
-    """A chain of ``tune`` draws that tune and ``draws`` draws that are audited."""
+    """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
     prepared, elements = sampler.prepared, sampler.elements
     size = prepared.start.size
     expanded = prepared.surrogate.centre.size if prepared.surrogate is not None else 0
@@ -123,15 +123,15 @@ def init(sampler: Gibbs, rng, *, tune: int = 0, draws: int = 0) -> Chain:
 def step(
     sampler: Gibbs, chain: Chain, x: np.ndarray, rng, *, tuning: bool = False
 ) -> tuple[np.ndarray, GibbsCounts]:
-    """One draw: make the sampler's sweeps from x (D,).
+    """Make one draw: the sampler's sweeps from x (D,).
 
-    Returns the point reached and the counts; the chain is changed in place.
+    Returns the point reached and the counts. The chain is changed in place.
 
     Raises
     ------
     ValueError
-        No state of an element is possible, a log density is not finite in one, or the control
-        variate does not hold in one.
+        If no state of an element is possible, or if a log density is not finite or the control
+        variate is invalid in a state.
     """
     x, counts = x.copy(), GibbsCounts.zeros()
     args = sampler.elements, sampler.races(chain), rng, chain.log(tuning), chain.audit_rng, counts
@@ -155,7 +155,7 @@ def _tune(sampler: Gibbs, chain: Chain, counts: GibbsCounts, x: np.ndarray) -> N
 
 
 def learn(sampler: Gibbs, chain: Chain) -> None:
-    """Use what the chain has seen so far: centre."""
+    """Adapt the expansion point to the chain's history."""
     recentre(chain, sampler.prepared, chain.totals.raced[0], chain.totals.races[0])
     chain.totals = GibbsCounts.zeros()
 
@@ -196,7 +196,7 @@ def _raise_bad(sampler: Gibbs, status: int, element: int, where: int, x: np.ndar
 
 @njit(cache=True)
 def rule_of(rules, j):
-    """Rule for one number of states from tables (J, R) over numbers of states."""
+    """Return the rule in row j of tables (J, R) over numbers of states."""
     return RaceRule(
         rules.sizes,
         rules.sd_factor[j],
@@ -212,9 +212,9 @@ def rule_of(rules, j):
 
 @njit(cache=True)
 def _arm_scores(x, coordinate, states, noise, densities):
-    """Score (K,) of each state without the units: rest of the log density plus noise.
+    """Return the scores (K,) of states without the units: rest of the log density plus noise.
 
-    x is left as it was. Returns the scores, whether one is NaN or +inf, and how many are finite.
+    Also returns whether one is NaN or +inf, and the number of possible states. x is restored.
     """
     old = x[coordinate]
     scores = np.empty(states.size)
@@ -232,10 +232,10 @@ def _arm_scores(x, coordinate, states, noise, densities):
 
 @njit(cache=True)
 def _expanded_scores(x, coordinate, states, scores, fixed, races):
-    """Parameters (K, E) of states and their scores (K,) with what control variates say.
+    """Return parameters (K, E) of states and their scores (K,) including the control variates.
 
-    x is left as it was. Returns also the position of a state where the control variate does not
-    hold, else -1.
+    Also returns the position of a state in which the control variate is invalid, else -1. x is
+    restored.
     """
     densities, centre = races.densities, races.surrogate.centre
     old = x[coordinate]
@@ -259,7 +259,7 @@ def _expanded_scores(x, coordinate, states, scores, fixed, races):
 
 @njit(cache=True)
 def _add_exact(points, bias, races):
-    """Add the units always read to ``bias`` (K,); return one that is not finite, else -1."""
+    """Add the exactly evaluated units to ``bias`` (K,); return a unit that is not finite, or -1."""
     exact = races.population.exact
     values = races.densities.rewards(points, races.surrogate.centre, exact)
     for a in range(bias.size):
@@ -275,7 +275,7 @@ def _add_exact(points, bias, races):
 
 @njit(cache=True)
 def race_states(x, coordinate, states, scores, fixed, races, rule, rng):
-    """Race the states with a finite score; return the result, its winner a position in states."""
+    """Race the states with a finite score; the result's winner is a position in ``states``."""
     arms = np.flatnonzero(scores > -np.inf)
     points, bias, unfit = _expanded_scores(x, coordinate, states[arms], scores[arms], fixed, races)
     if unfit >= 0:
@@ -284,7 +284,7 @@ def race_states(x, coordinate, states, scores, fixed, races, rule, rng):
         unit = _add_exact(points, bias, races)
         if unit >= 0:
             return RaceResult(0, 0, 0, 0.0, NOT_FINITE, unit, 0, 0)
-    # A control variate may overflow far from its centre; such a state is raced as hopeless.
+    # A control variate may overflow far from its centre; such a state is left out as hopeless.
     kept = np.flatnonzero(np.isfinite(bias))
     if kept.size == 0:
         return RaceResult(-1, 0, 0, 0.0, DECIDED, -1, 0, 0)
@@ -316,7 +316,7 @@ def _shuffle(order, rng):
 
 @njit(cache=True)
 def _log_state(log, x, element, noise, winner, read, rng):
-    """Write down a draw, if there is room at all."""
+    """Log a draw, unless the log has no room."""
     size = log.x.shape[0]
     if size == 0:
         return
@@ -331,7 +331,7 @@ def _log_state(log, x, element, noise, winner, read, rng):
 
 @njit(cache=True)
 def _draw(e, x, elements, races, rng, log, log_rng, counts):
-    """Draw element e; return the status and the offending unit, or the state's position."""
+    """Draw element e; return the status and the offending unit or the position of the state."""
     coordinate = elements.coordinate[e]
     states = elements.states[elements.first[e] : elements.first[e + 1]]
     noise = np.empty(states.size)
@@ -371,8 +371,8 @@ def _draw(e, x, elements, races, rng, log, log_rng, counts):
 def run_sweeps(n, x, elements, races, rng, log, log_rng, counts):
     """Make ``n`` sweeps over all elements in random order, overwriting x (D,).
 
-    Adds to ``counts``. Returns the status, the element at which it stopped and the offending unit,
-    or the position of the offending state.
+    Adds to ``counts``. Returns the status, the element at which the sweep stopped, and the offending
+    unit or the position of the offending state.
     """
     order = np.arange(elements.coordinate.size)
     for _ in range(n):

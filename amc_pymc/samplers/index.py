@@ -1,4 +1,4 @@
-"""Moves of the model index of a product space, and what the models of such a space share."""
+"""Draws of the model index of a product space, and the settings its models share."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _PILOT_DRAWS, _PILOT_TRANSITIONS = 600, 5
 
 @dataclass(eq=False)
 class ModelSpace:
-    """What all chains over a product space of M models share.
+    """Settings shared by all chains over a product space of M models.
 
     Parameters
     ----------
     samplers : sequence of Metropolis
         One per model, over all its coordinates, with a Gaussian approximation.
     race : Race
-        Of the index.
+        Race for draws of the index.
     audits : Audits
     pilot_rngs : sequence of numpy.random.Generator, optional
-        One per model: the pseudo-priors then have the moments of a pilot chain of each model,
-        instead of the Laplace approximation's.
+        One per model. If given, the pseudo-priors have the moments of a pilot chain of each model
+        instead of those of the Laplace approximation.
     """
 
     samplers: Sequence[Metropolis]
@@ -72,7 +72,7 @@ class ModelSpace:
 
     @cached_property
     def races(self) -> IndexRaces:
-        """Decisions of the index."""
+        """Arguments of draws of the index."""
         prepared, sizes = [s.prepared for s in self.samplers], self.sizes.tolist()
         population = make_population(self.n_units, self.exact)
         zero = all(p.rounding_only for p in prepared)
@@ -94,13 +94,13 @@ class ModelSpace:
         return entry(*args)
 
     def totals(self, points: np.ndarray, models: np.ndarray) -> np.ndarray:
-        """Log-likelihoods of all rows under some models at their points."""
+        """Return the log-likelihoods of all rows under some models at their points."""
         densities = [s.prepared.densities for s in self.samplers]
         thetas = [points[k, 1 : 1 + self.sizes[k]] for k in models]
         return np.array([densities[k].all_values(t).sum() for k, t in zip(models, thetas)])
 
     def estimates(self, points: np.ndarray, models: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """The same from some rows."""
+        """Estimate the totals from some rows."""
         races = self.races
         sampled = state_values(races.rewards, points[models], self.models.centres, units)
         known = _known_totals(points[models], self.models, races.control)
@@ -109,10 +109,10 @@ class ModelSpace:
 
 @dataclass
 class IndexChain:
-    """What changes while one chain over the product space runs.
+    """State of one running chain over the product space.
 
-    ``current`` is its model, ``points`` (M, 1 + D) hold each model's number and parameters,
-    ``log_weights`` (M,) are those of the models.
+    ``current`` is the current model, ``points`` (M, 1 + D) holds each model's number and parameters,
+    ``log_weights`` (M,) are the log weights of the models.
     """
 
     current: int
@@ -122,12 +122,12 @@ class IndexChain:
     audit_rng: np.random.Generator
 
     def theta(self, space: ModelSpace) -> np.ndarray:
-        """View of the current model's parameters."""
+        """Return a view of the current model's parameters."""
         return self.points[self.current, 1 : 1 + space.sizes[self.current]]
 
 
 def init(space: ModelSpace, log_weights: np.ndarray, rng, *, draws: int = 0) -> IndexChain:
-    """A chain that starts in a random model, with points drawn from the pseudo-priors."""
+    """Start a chain in a random model, with points drawn from the pseudo-priors."""
     m, width = len(space.sizes), space.width
     spent = sum(s.prepared.rows_spent for s in space.samplers)
     raced = space.samplers[0].prepared.raced
@@ -150,7 +150,7 @@ def step(space: ModelSpace, chain: IndexChain, rng, *, tuning: bool = False) -> 
     Raises
     ------
     ValueError
-        A row is not finite under a model that was drawn from its pseudo-prior.
+        If a row is not finite under a model whose parameters were drawn from its pseudo-prior.
     """
     log = without_room(chain.auditor.log) if tuning else chain.auditor.log
     args = chain.log_weights, space.races, rng, log, chain.audit_rng
@@ -165,7 +165,7 @@ def step(space: ModelSpace, chain: IndexChain, rng, *, tuning: bool = False) -> 
 
 
 def report(space: ModelSpace, chain: IndexChain, found: IndexStep) -> dict[str, float]:
-    """Audit what is due after a draw of the index; its statistics, under the names in ``results``."""
+    """Run audits due after a draw of the index; return its statistics, named as in ``results``."""
     stats = {
         "race_rows": float(found.rows + found.exact),
         "race_rounds": float(found.rounds),
@@ -182,7 +182,7 @@ def _known_totals(points, models, control):
 
 
 def _describe(samplers, sizes, width) -> tuple[Models, np.ndarray]:
-    """Pseudo-priors and surrogates of the models, padded, and the Laplace log evidences (M,)."""
+    """Return the models' padded pseudo-priors and surrogates, and Laplace log evidences (M,)."""
     m = len(sizes)
     mean, centre, gradient = np.zeros((3, m, width))
     chol, inverse, hessian = np.zeros((3, m, width, width))
@@ -208,7 +208,7 @@ def _describe(samplers, sizes, width) -> tuple[Models, np.ndarray]:
 
 
 def _set_pseudo_prior(models: Models, k: int, mean: np.ndarray, factor: np.ndarray) -> None:
-    """Make the pseudo-prior of model k a Gaussian with this lower factor of its covariance."""
+    """Set the pseudo-prior of model k to a Gaussian with this lower factor of the covariance."""
     d = mean.size
     models.mean[k, :d], models.chol[k, :d, :d] = mean, factor
     models.chol_inverse[k, :d, :d] = np.linalg.inv(factor)
@@ -216,7 +216,7 @@ def _set_pseudo_prior(models: Models, k: int, mean: np.ndarray, factor: np.ndarr
 
 
 def pilot(sampler: Metropolis, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (D,) and covariance (D, D) of a chain of one model, its first third left out."""
+    """Run a chain of one model; return mean (D,) and covariance (D, D) without its first third."""
     fit = sampler.prepared.fit
     assert fit is not None
     sampler = replace(sampler, transitions=_PILOT_TRANSITIONS)
@@ -227,19 +227,19 @@ def pilot(sampler: Metropolis, rng: np.random.Generator) -> tuple[np.ndarray, np
         if 3 * t > _PILOT_DRAWS:
             seen.add(x)
     factor, _ = gaussian_factor(fit.precision)
-    weight = 10.0 + seen.mean.size  # draws that the Laplace approximation is worth
+    weight = 10.0 + seen.mean.size  # of the Laplace approximation, in draws
     mixed = seen.count * seen.covariance() + weight * factor @ factor.T
     return seen.mean, mixed / (seen.count + weight)
 
 
 class IndexDecisions:
-    """Draws of the index of M models with D = ``size`` parameters at most."""
+    """Draws of the index of M models with at most D = ``size`` parameters."""
 
     def __init__(self, capacity: int, n_models: int, size: int):
         self.log = IndexLog.empty(capacity, n_models, size)
 
     def cost(self, k: int, space: ModelSpace) -> int:
-        """Rows of one pass for each model, unless the race has read every row."""
+        """Return the rows of one pass per model; 0 if the race has read every row."""
         possible = int(np.isfinite(self.log.scores[k]).sum())
         everything = space.n_units - space.exact.size
         return space.n_units * possible if self.log.read[k] < everything else 0
@@ -252,7 +252,7 @@ class IndexDecisions:
         return bool(models[np.argmax(scores)] == self.log.model[k])
 
     def distance(self, k: int, space: ModelSpace, surrogate: None, rng) -> float:
-        """Lead of the best model over the second."""
+        """Estimate the lead of the best model over the second best."""
         models = np.flatnonzero(np.isfinite(self.log.scores[k]))
         units = sample_units(space.n_units, rng)
         return lead(self.log.scores[k][models] + space.estimates(self.log.x[k], models, units))

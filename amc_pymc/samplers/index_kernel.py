@@ -1,11 +1,12 @@
-"""The model index of a Carlin-Chib product space, drawn by a race between models.
+"""Draws of the model index of a Carlin-Chib product space by races between models.
 
-Given every model's parameters, those of the current model from its posterior and those of the
-others from their pseudo-priors, model k is drawn with probability proportional to
+The parameters of the current model come from its posterior, those of the other models from their
+pseudo-priors. Given all parameters, model k is drawn with probability proportional to
 
     pi_k p_k(theta_k) prod_n p_k(y_n | theta_k) / g_k(theta_k),
 
-g_k its pseudo-prior (Carlin & Chib 1995). The arms are the models (Chen & Ghahramani 2016, eq. 25).
+where g_k is its pseudo-prior (Carlin & Chib 1995). The arms are the models (Chen & Ghahramani 2016,
+eq. 25).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from amc_pymc.samplers.logs import reservoir_slot
 
 __all__ = ["VALUES", "IndexRaces", "IndexStep", "Models", "draw_index", "known_totals", "surrogate"]
 
-#: One number per model: points (K, 1 + D) -> (K,).
+#: Signature of functions with one value per point: points (K, 1 + D) -> (K,).
 VALUES = types.float64[::1](types.float64[:, ::1])
 
 
@@ -33,8 +34,8 @@ class Models(NamedTuple):
 
     ``sizes`` (M,) holds the D_k; ``mean`` (M, D), ``chol`` (M, D, D), ``chol_inverse`` and
     ``log_norm`` (M,) the Gaussian pseudo-priors; ``base`` (M,), ``centre``, ``gradient`` (M, D) and
-    ``hessian`` (M, D, D) the second-order surrogates of the rows' sums; ``centres`` (sum D_k,) the
-    centres one after the other.
+    ``hessian`` (M, D, D) the second-order surrogates of summed log-likelihoods; ``centres``
+    (sum D_k,) the concatenated centres.
     """
 
     sizes: np.ndarray
@@ -50,10 +51,10 @@ class Models(NamedTuple):
 
 
 class IndexRaces(NamedTuple):
-    """All that draws of the index need.
+    """Arguments of draws of the index.
 
-    ``rest`` and ``control`` are first-class functions of signature ``VALUES``: the log density besides
-    the rows and the population sum of the control variate in data space; ``rewards`` one of signature
+    ``rest`` and ``control`` are first-class functions of signature ``VALUES``: the log density without
+    the rows, and the population sum of the control variate in data space. ``rewards`` has signature
     :data:`amc_pymc.racing.REWARDS`.
     """
 
@@ -68,8 +69,8 @@ class IndexRaces(NamedTuple):
 class IndexStep(NamedTuple):
     """Outcome of one draw of the index.
 
-    ``rows`` counts raced rows, ``exact`` those always read, ``evaluations`` one row under one model;
-    ``row`` names an offending row if ``status`` is ``NOT_FINITE``.
+    ``rows`` counts raced rows, ``exact`` rows always read, ``evaluations`` evaluations of one row
+    under one model. ``row`` is the offending row if ``status`` is ``NOT_FINITE``.
     """
 
     model: int
@@ -84,7 +85,7 @@ class IndexStep(NamedTuple):
 
 @njit(cache=True)
 def _fill(points, current, models, log_pseudo, rng):
-    """Draw the parameters of all models but the current one; log pseudo-prior of each (M,)."""
+    """Draw the other models' parameters; write the log pseudo-prior of each model (M,)."""
     for k in range(models.sizes.size):
         d = models.sizes[k]
         theta = points[k, 1 : 1 + d]
@@ -107,7 +108,7 @@ def _fill(points, current, models, log_pseudo, rng):
 
 @njit(cache=True)
 def surrogate(theta, k, models):
-    """Second-order surrogate of the rows' sum of model k."""
+    """Return the second-order surrogate of model k's summed log-likelihood."""
     d = theta.size
     u = theta - models.centre[k, :d]
     total = models.base[k] + np.dot(models.gradient[k, :d], u)
@@ -119,7 +120,7 @@ def surrogate(theta, k, models):
 
 @njit(cache=True)
 def known_totals(points, models, control):
-    """What control variates say of the rows' sums at points (K, 1 + D)."""
+    """Return the control variates' sums over all rows at points (K, 1 + D)."""
     out = control(points)
     for a in range(points.shape[0]):
         k = np.int64(points[a, 0])
@@ -135,7 +136,7 @@ def draw_index(current, points, log_prior, races, rng, log, log_rng):
     ----------
     current : int
     points : (M, 1 + D) array
-        Row k begins with k; the parameters of the other models are overwritten.
+        Row k starts with k; the parameters of the other models are overwritten.
     log_prior : (M,) array
         Log weights of the models.
     races : IndexRaces
@@ -165,7 +166,7 @@ def draw_index(current, points, log_prior, races, rng, log, log_rng):
         for a in range(arms.size):
             bias[a] += exact[a].sum()
     seen = n_exact * arms.size
-    # A surrogate or a row that is not finite at a pseudo-prior draw rules that model out for now.
+    # A surrogate or row that is not finite at a pseudo-prior draw excludes the model for now.
     kept = np.flatnonzero(np.isfinite(bias))
     arms = arms[kept]
     bias = bias[kept]

@@ -1,7 +1,7 @@
-"""Decisions that compiled loops write down, so that some of them can be audited.
+"""Logs of decisions, written by compiled loops and read by audits.
 
 Each log is a uniform sample of C of the decisions made since the last audit (reservoir sampling);
-``seen`` (1,) counts all of them. A log without room, C = 0, is not written to.
+``seen`` (1,) counts all of them. A log without room (C = 0) is not written to.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["IndexLog", "MoveLog", "StateLog", "log_move", "reservoir_slot", "wit
 class MoveLog(NamedTuple):
     """Moves from ``x`` (C, D) to ``x_new`` (C, D).
 
-    ``known`` (C,) is the log ratio without the units less its threshold, ``accepted`` (C,) the
-    verdict, ``read`` (C,) the raced units read.
+    ``known`` (C,) is the log ratio without the units minus its threshold, ``accepted`` (C,) the
+    verdict, ``read`` (C,) the number of raced units read.
     """
 
     x: np.ndarray
@@ -31,7 +31,7 @@ class MoveLog(NamedTuple):
 
     @classmethod
     def empty(cls, capacity: int, size: int) -> MoveLog:
-        """A log of ``capacity`` moves of D = ``size`` coordinates."""
+        """Return a log for ``capacity`` moves of D = ``size`` coordinates."""
         x, x_new = np.zeros((capacity, size)), np.zeros((capacity, size))
         known, accepted, read = np.zeros((3, capacity))
         return cls(x, x_new, known, accepted, read, np.zeros(1, np.int64))
@@ -40,9 +40,9 @@ class MoveLog(NamedTuple):
 class StateLog(NamedTuple):
     """States drawn for discrete elements.
 
-    ``x`` (C, D) holds the points, ``noise`` (C, K) the Gumbel noise, ``element`` (C,) which one was
-    drawn, ``winner`` (C,) the position of its state, ``read`` (C,) the raced units read, a mean over
-    the states.
+    ``x`` (C, D) holds the points, ``noise`` (C, K) the Gumbel noise, ``element`` (C,) the element
+    drawn, ``winner`` (C,) the position of its state, ``read`` (C,) the mean number of raced units
+    read per state.
     """
 
     x: np.ndarray
@@ -54,7 +54,7 @@ class StateLog(NamedTuple):
 
     @classmethod
     def empty(cls, capacity: int, size: int, most_states: int) -> StateLog:
-        """A log of ``capacity`` draws at points of D = ``size`` coordinates."""
+        """Return a log for ``capacity`` draws at points of D = ``size`` coordinates."""
         points, noise = np.zeros((capacity, size)), np.zeros((capacity, most_states))
         element, winner = np.zeros((2, capacity), np.int64)
         return cls(points, noise, element, winner, np.zeros(capacity), np.zeros(1, np.int64))
@@ -63,8 +63,8 @@ class StateLog(NamedTuple):
 class IndexLog(NamedTuple):
     """Models drawn for the index of a product space.
 
-    ``x`` (C, M, 1 + D) holds the points, ``scores`` (C, M) what each model scores besides the
-    units, ``model`` (C,) the one drawn, ``read`` (C,) the raced units read.
+    ``x`` (C, M, 1 + D) holds the points, ``scores`` (C, M) the models' scores without the units,
+    ``model`` (C,) the model drawn, ``read`` (C,) the number of raced units read.
     """
 
     x: np.ndarray
@@ -75,20 +75,20 @@ class IndexLog(NamedTuple):
 
     @classmethod
     def empty(cls, capacity: int, n_models: int, size: int) -> IndexLog:
-        """A log of ``capacity`` draws of models of D = ``size`` parameters at most."""
+        """Return a log for ``capacity`` draws of models with at most D = ``size`` parameters."""
         points, scores = np.zeros((capacity, n_models, 1 + size)), np.zeros((capacity, n_models))
         model, read = np.zeros((2, capacity), np.int64)
         return cls(points, scores, model, read, np.zeros(1, np.int64))
 
 
 def without_room(log):
-    """The same log, not written to."""
+    """Return the log without room for entries."""
     return log._replace(x=log.x[:0])
 
 
 @njit(cache=True)
 def reservoir_slot(seen, size, rng):
-    """Place of the next decision in a uniform sample of ``size``; beyond it: leave it out."""
+    """Return the slot of the next decision in a uniform sample; skip it if not below ``size``."""
     k = seen[0]
     seen[0] += 1
     return k if k < size else np.int64(rng.random() * (k + 1))
@@ -96,7 +96,7 @@ def reservoir_slot(seen, size, rng):
 
 @njit(cache=True)
 def log_move(log, points, known, accepted, read, rng):
-    """Write down a move from points[0] to points[1], if there is room at all."""
+    """Log a move from points[0] to points[1], unless the log has no room."""
     size = log.x.shape[0]
     if size == 0:
         return

@@ -1,4 +1,4 @@
-"""Metropolis-Hastings transitions whose accept step is a two-arm race.
+"""Metropolis-Hastings transitions with a two-arm race as the accept step.
 
 Arm 0 is the current point x, arm 1 the proposal x' (Chen & Ghahramani 2016, eq. 12).
 """
@@ -50,18 +50,18 @@ __all__ = [
     "step",
 ]
 
-#: In standard deviations per root coordinate: chains that start further than this from the mode
-#: begin their tuning near it instead; and chains whose units change expand around where they are
-#: instead of the mode.
+#: Distances from the mode, in standard deviations per root coordinate. Beyond the first, a chain
+#: starts its tuning near the mode instead. Beyond the second, a chain with changing units expands
+#: around its current point instead of the mode.
 _FAR, _TOO_FAR = 5.0, 20.0
 
 
 @dataclass(kw_only=True, eq=False)
 class Metropolis(Sampler):
-    """Moves of the coordinates ``active`` (A,) by some proposals.
+    """Metropolis-Hastings sampler of the coordinates ``active`` (A,).
 
-    ``tuning_transitions`` are those of a draw that tunes, if they are not as many as later. A chain
-    that nothing else moves may make several draws at one go that read up to ``ahead`` units.
+    ``tuning_transitions`` is the number of transitions per tuning draw, if different from later draws.
+    A chain that no other step moves may make draws in batches that read up to ``ahead`` units.
     """
 
     active: np.ndarray
@@ -76,11 +76,11 @@ class Metropolis(Sampler):
 
 @dataclass(kw_only=True)
 class MetropolisChain(Chain):
-    """A chain that proposes moves; ``fit`` is the Gaussian behind them.
+    """State of a Metropolis-Hastings chain; ``fit`` is the Gaussian that its moves are based on.
 
-    ``rest_hessian`` (D, D) is that of everything but the units, once it has been needed;
-    ``arrived`` says that a chain whose units change has come to where it stays. ``made`` are the
-    draws that have been made last, some of them not handed out yet.
+    ``rest_hessian`` (D, D) is the Hessian of the log density without the units, computed when first
+    needed. ``arrived`` is set once the expansion point of a chain with changing units has settled.
+    ``made`` is the latest batch of draws.
     """
 
     moves: Moves
@@ -90,14 +90,14 @@ class MetropolisChain(Chain):
     made: Ahead | None = None
 
     def stats(self) -> dict[str, float]:
-        """Statistics of its own."""
+        """Return statistics of the chain's state."""
         weights = self.moves.weights.tolist()
         scaling = self.moves.scales[weights.index(max(weights))]
         return super().stats() | {"scaling": float(scaling)}
 
 
 def init(sampler: Metropolis, rng, *, tune: int = 0, draws: int = 0) -> MetropolisChain:
-    """A chain of ``tune`` draws that tune and ``draws`` draws that are audited."""
+    """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
     prepared = sampler.prepared
     size = prepared.start.size
     return MetropolisChain(
@@ -112,16 +112,15 @@ def init(sampler: Metropolis, rng, *, tune: int = 0, draws: int = 0) -> Metropol
 def step(
     sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng, *, tuning: bool = False
 ) -> tuple[np.ndarray, MetropolisCounts]:
-    """One draw: make the sampler's transitions from x (D,).
+    """Make one draw: the sampler's transitions from x (D,).
 
-    Returns the point reached and the counts; the chain is changed in place. Where the sampler runs
-    ahead, draws are made before they are asked for, and made anew if x is not the point of the
-    draw before.
+    Returns the point reached and the counts. The chain is changed in place. If the sampler runs
+    ahead, draws are made in batches; a batch is discarded if x is not the point of the previous draw.
 
     Raises
     ------
     ValueError
-        A unit that had not been read before is not finite at the current point.
+        If a unit that had not been read before is not finite at the current point.
     """
     made = chain.made
     if tuning or made is None or not made.continues(x):
@@ -137,7 +136,7 @@ def step(
 
 
 def _make_draws(sampler: Metropolis, chain: MetropolisChain, x, rng, number, tuning) -> Ahead:
-    """Some draws from x (D,)."""
+    """Make ``number`` draws from x (D,)."""
     points, draws = np.stack([x, x]), np.empty((number, x.size))
     counts, each = MetropolisCounts.zeros(len(KINDS), number), sampler.transitions
     if tuning and sampler.tuning_transitions is not None:
@@ -155,7 +154,7 @@ def _make_draws(sampler: Metropolis, chain: MetropolisChain, x, rng, number, tun
 
 @njit(cache=True)
 def _pick(weights, rng):
-    """A kind with the given probabilities; no draw where there is only one."""
+    """Draw a kind of proposal; use no random number if there is only one."""
     last = 0
     several = 0
     for k in range(weights.size):
@@ -176,8 +175,8 @@ def _pick(weights, rng):
 def run_transitions(n, points, races, moves, rng, log, log_rng, counts):
     """Make ``n`` transitions from points[0] (points is (2, D), overwritten).
 
-    Adds to ``counts``. Returns the number of transitions made, the status and the offending unit;
-    with ``NOT_FINITE`` the last transition was not made and points[1] holds its proposal.
+    Adds to ``counts``. Returns the number of transitions made, the status and the offending unit.
+    With status ``NOT_FINITE`` the last transition was not made; points[1] holds its proposal.
     """
     densities, active = races.densities, moves.active
     rest = densities.rest(points[0])
@@ -215,10 +214,10 @@ def run_transitions(n, points, races, moves, rng, log, log_rng, counts):
 
 @njit(cache=True)
 def run_draws(k, left, each, points, races, moves, rng, log, log_rng, draws, counts):
-    """Fill draws[k:] (B, D) by ``each`` transitions, the first of them by ``left``, from points[0].
+    """Fill draws[k:] (B, D) from points[0], draw k by ``left`` and later ones by ``each`` transitions.
 
-    Adds to ``counts``, of arrays (B, ...). Returns the draw it has come to, the transitions that are
-    left of it, the status and the offending unit.
+    Adds to ``counts``, arrays (B, ...). Returns the draw at which it stopped, the transitions left
+    for that draw, the status and the offending unit.
     """
     while k < draws.shape[0]:
         one = MetropolisCounts(
@@ -241,24 +240,23 @@ def run_draws(k, left, each, points, races, moves, rng, log, log_rng, draws, cou
 
 # --- units that change ----------------------------------------------------------------------------
 
-#: Longest Newton step of a Gaussian's mean, in standard deviations per root coordinate, and the one
-#: after which a chain has arrived where it stays.
+#: Maximum length of a Newton step of the Gaussian's mean, and the length below which the mean has
+#: settled, in standard deviations per root coordinate.
 _LONGEST, _ARRIVED = 5.0, 1.0
 
 
 def follow(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, *, tuning: bool) -> None:
-    """Expand anew, since units have changed with what is data to them.
+    """Update the expansion after the units' data have changed.
 
-    While tuning the centre follows the mode, by a Newton step a draw, unless the chain is at an x
-    far from it. Decisions that have been written down are forgotten, since they belong to units as
-    they were.
+    While tuning, the centre follows the mode by one Newton step per draw, unless x is far from it.
+    Logged decisions are discarded because they were made on the previous units.
     """
     prepared, chain.auditor.log.seen[0] = sampler.prepared, 0
     prepared.raced.forget_centre()
     if prepared.surrogate is None or chain.fit is None:
         return
     centre = _centre(chain.fit, x) if tuning else chain.surrogate.centre
-    if chain.rest_hessian is None:  # for proposals, and hardly different later
+    if chain.rest_hessian is None:  # used for proposals only and nearly constant
         chain.rest_hessian = prepared.densities.rest_hessian(centre, chain.fit.coordinates)
     if prepared.nested is not None:
         chain.fit, length = _follow_nested(prepared, chain, chain.fit, centre)
@@ -269,7 +267,7 @@ def follow(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, *, tuning
 
 
 def _forget_the_way(chain: MetropolisChain, prepared) -> None:
-    """Begin to learn anew where the chain has arrived."""
+    """Restart the adaptation from the point that the chain has reached."""
     scales, chain.arrived = chain.moves.scales.copy(), True
     scales[[GAUSSIAN, NESTED]] = 1.0
     chain.moves = chain.moves._replace(scales=scales)
@@ -279,7 +277,7 @@ def _forget_the_way(chain: MetropolisChain, prepared) -> None:
 
 
 def _centre(fit: GaussianFit, x: np.ndarray) -> np.ndarray:
-    """The Gaussian's mean, if the chain is not far from it."""
+    """Return the Gaussian's mean, or x if the chain is far from it."""
     inside = fit.coordinates
     factor, _ = gaussian_factor(fit.precision[np.ix_(inside, inside)])
     z = np.linalg.solve(factor, (x - fit.mean)[inside])
@@ -288,7 +286,7 @@ def _centre(fit: GaussianFit, x: np.ndarray) -> np.ndarray:
 
 
 def _follow_gaussian(prepared, chain: MetropolisChain, fit, centre, active):
-    """The Gaussian approximation is that of a Newton step from the centre."""
+    """Update the Gaussian approximation by a Newton step from the centre."""
     model, inside = prepared.densities, mask_of(centre.size, fit.coordinates)
     chain.surrogate = _surrogate(model, centre)
     precision = -(chain.surrogate.hessian + chain.rest_hessian) * np.outer(inside, inside)
@@ -305,7 +303,7 @@ def _follow_gaussian(prepared, chain: MetropolisChain, fit, centre, active):
 
 
 def _follow_nested(prepared, chain: MetropolisChain, fit, centre):
-    """The reference of coefficients given hyperparameters is expanded at the centre."""
+    """Expand the reference of coefficients given hyperparameters at the centre."""
     prior, nested = prepared.nested.prior, chain.moves.nested
     laplace = expand(prepared.densities, prior, centre, chain.rest_hessian)
     nested.known_phi[:] = np.nan
@@ -321,11 +319,11 @@ def _follow_nested(prepared, chain: MetropolisChain, fit, centre):
 
 
 def _newton(x, precision, slope, before, inside=slice(None)) -> tuple[np.ndarray, float]:
-    """A Newton step from x along some coordinates, shortened if it is long, and its whole length.
+    """Take a Newton step from x, shortened if long; return also its full length.
 
-    None is made, and the length is infinite, where the log density is not concave. Lengths are in
-    standard deviations per root coordinate, the larger one of those by this precision and by the
-    one ``before``: where a log density is nearly flat its own promises too much.
+    If the log density is not concave, no step is taken and the length is infinite. Lengths are in
+    standard deviations per root coordinate, the larger of those under this precision and under
+    ``before``, because a nearly flat log density permits steps that are too long.
     """
     factor, concave = gaussian_factor(precision[inside][:, inside], floor=1e-6)
     out = x.copy()
@@ -354,9 +352,9 @@ def _surrogate(model, centre):
 
 
 def near_mode(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng) -> np.ndarray:
-    """The start x, or, if it is far out, a draw twice as wide as the Gaussian at the mode.
+    """Return x or, if far from the mode, a draw with twice the Gaussian's standard deviation.
 
-    From far out Gaussian moves would be rejected and races read everything.
+    Far from the mode, Gaussian moves would be rejected and races would read all rows.
     """
     fit, normal, densities = chain.fit, chain.moves.normal, sampler.prepared.densities
     if fit is None:
@@ -387,7 +385,7 @@ def _tune(sampler: Metropolis, chain: MetropolisChain, counts: MetropolisCounts,
 
 
 def learn(sampler: Metropolis, chain: MetropolisChain) -> None:
-    """Use what the chain has seen so far: covariance, proposal weights, centre."""
+    """Adapt covariance, proposal weights and expansion point to the chain's history."""
     kinds, totals, prepared = kinds_of(sampler.proposals), chain.totals, sampler.prepared
     tries = np.maximum(totals.tries, 1.0)
     accepted = np.where(totals.tries > 0, totals.acceptance / tries, np.nan)

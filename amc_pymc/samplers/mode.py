@@ -1,4 +1,4 @@
-"""Where control variates and Gaussian approximations are centred."""
+"""Modes at which control variates and Gaussian approximations are centred."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger("amc_pymc")
 def posterior_mode(
     model: RacedModel, start: np.ndarray, continuous: np.ndarray, subsample: int, rng
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Mode (D,) over the continuous coordinates given the others, and what to say of the search."""
+    """Find the mode (D,) over continuous coordinates given the others; return also warnings."""
     mode = search_mode(model, start, continuous, subsample, rng)
     if mode.converged:
         return mode.x, ()
@@ -30,13 +30,13 @@ def posterior_mode(
 def search_mode(
     model: RacedModel, start: np.ndarray, coordinates: np.ndarray, subsample: int, rng
 ) -> Mode:
-    """Mode over some coordinates given the others."""
+    """Find the mode over some coordinates given the others."""
     rest = model.rest_value_and_gradient, lambda x: model.rest_hessian(x, coordinates)
     return _maximise(model, *rest, start, coordinates, subsample, rng)
 
 
 def likelihood_mode(prepared: Preparation, subsample: int, rng) -> np.ndarray:
-    """Parameters (E,) that fit the units best, held back by a prior 10 units (or values) wide."""
+    """Maximise the units' likelihood over eta (E,) under priors N(start, (10 max(1, |start|))^2)."""
     raced, start = prepared.raced, prepared.eta(prepared.start)
     width = 10.0 * np.maximum(1.0, np.abs(start[raced.expand]))
     curvature = np.zeros((start.size, start.size))
@@ -53,7 +53,7 @@ def likelihood_mode(prepared: Preparation, subsample: int, rng) -> np.ndarray:
 
 
 def _maximise(raced: Raced, rest, rest_hessian, start, coordinates, subsample, rng) -> Mode:
-    """Mode of the units' sum plus ``rest`` over some coordinates."""
+    """Maximise the units' sum plus ``rest`` over some coordinates."""
     n_units = raced.n_units
 
     def value_and_gradient(x, some):

@@ -1,6 +1,6 @@
-"""First-class functions of a product space, which ask the model that each point belongs to.
+"""First-class functions over a product space, which dispatch each point to its model.
 
-The first entry of a point is the number of its model, the next ones are its parameters.
+The first entry of a point is the number of its model, followed by the parameters.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _value, _rewards = caller(LOGP), caller(REWARDS)
 
 
 def values_of_models(functions: Sequence, sizes: Sequence[int]) -> BoundFunction:
-    """First-class function of points (K, 1 + D), the models' values (K,) there.
+    """Return a first-class function from points (K, 1 + D) to the models' values (K,).
 
     Parameters
     ----------
     functions : sequence of first-class functions
         One per model, ``theta (D_k,) -> float``.
     sizes : sequence of int
-        Parameters D_k of each model.
+        Number of parameters D_k of each model.
     """
     return bound_function(ask_values, VALUES, _places(functions, sizes), functions)
 
@@ -36,30 +36,30 @@ def values_of_models(functions: Sequence, sizes: Sequence[int]) -> BoundFunction
 def rewards_of_models(
     functions: Sequence, sizes: Sequence[int], centres: np.ndarray
 ) -> BoundFunction:
-    """First-class function of points (K, 1 + D), any centre and rows (m,), the models' rewards (K, m).
+    """Return a first-class function from points (K, 1 + D), any centre, rows (m,) to rewards (K, m).
 
     Parameters
     ----------
     functions : sequence of first-class functions
         One per model, ``(points, centre, rows) -> (K, m)``.
     sizes : sequence of int
-        Parameters D_k of each model.
+        Number of parameters D_k of each model.
     centres : array (sum D_k,)
-        Where each model is expanded, one after the other.
+        Concatenated expansion points of the models.
     """
     arrays = [*_places(functions, sizes), np.ascontiguousarray(centres, float)]
     return bound_function(ask_rewards, REWARDS, arrays, functions)
 
 
 def _places(functions: Sequence, sizes: Sequence[int]) -> list[np.ndarray]:
-    """Addresses of the functions (M,), and where the parameters of each begin and end (M + 1,)."""
+    """Return addresses of the functions (M,) and offsets of the models' parameters (M + 1,)."""
     ends = np.concatenate([[0], np.cumsum(sizes)])
     return [np.array([address_of(f) for f in functions], np.int64), ends.astype(np.int64)]
 
 
 @njit(cache=True)
 def ask_values(points, places, ends):
-    """Values (K,) at points (K, 1 + D)."""
+    """Return values (K,) at points (K, 1 + D)."""
     out = np.empty(points.shape[0])
     for a in range(points.shape[0]):
         k = np.int64(points[a, 0])
@@ -69,7 +69,7 @@ def ask_values(points, places, ends):
 
 @njit(cache=True)
 def ask_rewards(points, unused, rows, places, ends, centres):
-    """Rewards (K, m) of rows at points (K, 1 + D)."""
+    """Return rewards (K, m) of rows at points (K, 1 + D)."""
     out = np.empty((points.shape[0], rows.size))
     for a in range(points.shape[0]):
         k = np.int64(points[a, 0])

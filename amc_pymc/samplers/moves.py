@@ -1,8 +1,8 @@
-"""What a Metropolis step proposes, and how that is learnt while tuning.
+"""Proposals of Metropolis steps, and their adaptation during tuning.
 
-To add a kind of proposal: a number below, its settings in :mod:`~amc_pymc.samplers.settings`, a field
-of :class:`Moves` for what it needs, a pair of functions (``_propose_...``, compiled, and ``_adapt_...``),
-a branch in :func:`propose`, a line in :func:`first_moves` and an entry in :data:`KINDS`, in order.
+To add a kind of proposal, add a number below, its settings in :mod:`~amc_pymc.samplers.settings`, a field
+of :class:`Moves` for its arguments, two functions (``_propose_...``, compiled, and ``_adapt_...``), a
+branch in :func:`propose`, a line in :func:`first_moves` and an entry in :data:`KINDS`, in order.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ __all__ = [
 ]
 
 RANDOM_WALK, GAUSSIAN, LANGEVIN, NESTED = 0, 1, 2, 3
-#: Draws that the covariance before is worth when a new one is estimated.
+#: Weight of the previous covariance, in draws, when a new one is estimated.
 _SHRINKAGE = 10.0
-#: Gaussian moves of which fewer are accepted may have tails in which chains are stuck.
+#: Acceptance rate of Gaussian moves below which chains may get stuck in heavy tails.
 _FITS_WELL = 0.9
 
 
 class Normal(NamedTuple):
     """Gaussian approximation of the active coordinates given the others.
 
-    ``mean`` (D,), ``gain`` (A, D), ``chol`` (A, A) and its inverse. Gaussian moves are those of a
-    Student t with ``freedom`` degrees of freedom if this is finite.
+    ``mean`` is (D,), ``gain`` (A, D), ``chol`` and its inverse (A, A). If ``freedom`` is finite, moves
+    are those of a Student t with this many degrees of freedom.
     """
 
     mean: np.ndarray
@@ -79,19 +79,19 @@ class Normal(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """Gradients from ``units`` of the population, with control variates made of ``slope``."""
+    """Settings of gradient estimates: number of units and control-variate surrogate ``slope``."""
 
     units: int
     slope: Surrogate
 
 
 class Moves(NamedTuple):
-    """What to propose.
+    """State of all kinds of proposals.
 
     ``weights`` (K,) are the probabilities of the kinds in ``KINDS``, ``scales`` (K,) their scales,
-    ``active`` (A,) the coordinates moved. ``normal`` is the approximation that Gaussian and
-    Langevin moves use and that jumps are measured in, ``walk`` (A, A) the random walk's factor,
-    ``gradient`` that of Langevin moves, ``nested`` the reference of nested moves.
+    ``active`` (A,) the coordinates moved. ``normal`` is the approximation for Gaussian and Langevin
+    moves and for lengths of jumps, ``walk`` (A, A) the random walk's factor, ``gradient`` the gradient
+    estimate of Langevin moves, ``nested`` the reference of nested moves.
     """
 
     weights: np.ndarray
@@ -104,8 +104,8 @@ class Moves(NamedTuple):
 
 
 # --- proposing ------------------------------------------------------------------------------------
-# Each function writes x' into points[1], which holds x like points[0], and returns
-# log q(x | x') - log q(x' | x) and the units it has read.
+# Each function writes x' to points[1], which initially holds x, and returns
+# log q(x | x') - log q(x' | x) and the number of units read.
 
 
 @njit(cache=True)
@@ -146,7 +146,7 @@ def _propose_gaussian(points, scale, moves, rng):
 
 @njit(cache=True)
 def _propose_langevin(points, scale, moves, densities, population, rng):
-    """The reverse move uses the same units for its gradient."""
+    """Propose a Langevin move; the reverse move uses the same units."""
     active, normal = moves.active, moves.normal
     mean = conditional_mean(points[0], normal.mean, active, normal.gain)
     w = normal.chol_inverse @ (points[0][active] - mean)
@@ -164,7 +164,7 @@ def _propose_langevin(points, scale, moves, densities, population, rng):
 
 @njit(cache=True)
 def estimated_gradients(points, densities, population, slope, units):
-    """Estimates (K, D) of the log posterior's gradient at some points from the same units."""
+    """Estimate the log posterior's gradients (K, D) at several points from the same units."""
     out = densities.row_gradient(points, slope.centre, units)
     out *= population.n_raced / max(1, units.size)
     if population.exact.size:
@@ -175,15 +175,15 @@ def estimated_gradients(points, densities, population, slope, units):
     return out
 
 
-# --- learning -------------------------------------------------------------------------------------
-# Each function returns new moves and the Gaussian fit behind them.
+# --- adaptation -----------------------------------------------------------------------------------
+# Each function returns new moves and the Gaussian fit that they are based on.
 
 
 class Past(NamedTuple):
-    """What a chain that is tuned has seen.
+    """History of a chain that is being tuned.
 
-    ``moments`` are those of its points, ``accepted`` is the share of the moves of one kind that has
-    been accepted since the chain learnt last, nan if there were none.
+    ``moments`` are the moments of its points, ``accepted`` is the acceptance rate of one kind of
+    proposal since the last adaptation, NaN if that kind was not proposed.
     """
 
     moments: Moments
@@ -191,7 +191,7 @@ class Past(NamedTuple):
 
 
 def _adapt_walk(moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting):
-    """The random walk's covariance is that of the chain."""
+    """Set the random walk's covariance to that of the chain."""
     size, moments = moves.active.size, past.moments
     if moments.count > 2 * size + 10:
         walk = moments.factor(moves.active, moves.normal.chol, _SHRINKAGE + size)
@@ -202,7 +202,7 @@ def _adapt_walk(moves: Moves, fit: GaussianFit | None, past: Past, prepared: Pre
 def _adapt_gaussian(
     moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting
 ):
-    """A Student t, if there may be one, once the Gaussian has been seen to do less than well."""
+    """Switch to a Student t, if allowed, once the acceptance rate of Gaussian moves is low."""
     normal = moves.normal
     if past.accepted < _FITS_WELL and math.isinf(normal.freedom):
         moves = moves._replace(normal=normal._replace(freedom=setting.freedom))
@@ -212,7 +212,7 @@ def _adapt_gaussian(
 def _adapt_normal(
     moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting
 ):
-    """A Gaussian with the moments of the chain, where the fit at the mode does badly."""
+    """Refit the Gaussian to the moments of the chain if the fit at the mode performs poorly."""
     freedom, moments = moves.normal.freedom, past.moments
     does_well = fit is not None and math.isinf(freedom) and moves.scales[GAUSSIAN] >= 0.5
     if does_well or moments.count <= 10 * moves.active.size + 50:
@@ -236,7 +236,7 @@ def _adapt_normal(
 def _adapt_nested(
     moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting
 ):
-    """Hyperparameters are proposed with the chain's own mean and covariance."""
+    """Set the proposal of hyperparameters to the chain's mean and covariance."""
     nested, moments = moves.nested, past.moments
     outer = nested.outer
     if moments.count <= 10 * outer.size + 50:
@@ -252,9 +252,9 @@ def _adapt_nested(
 class Kind(NamedTuple):
     """A kind of proposal.
 
-    ``first_scale`` is a function of the number of coordinates moved, ``most_scale`` the largest
-    that tuning may reach, ``adapt`` what it learns at the end of a stretch of tuning, ``gradients``
-    whether it needs those of units and of the rest.
+    ``first_scale`` maps the number of coordinates moved to the initial scale, ``most_scale`` is the
+    largest scale in tuning, ``adapt`` is called at the end of a tuning window, ``gradients`` says
+    whether gradients of units and rest are needed.
     """
 
     name: str
@@ -275,13 +275,13 @@ NAMES = tuple(kind.name for kind in KINDS)
 
 
 def kinds_of(proposals: Sequence[Proposal]) -> tuple[int, ...]:
-    """Positions in ``KINDS`` of some proposal settings."""
+    """Return the positions in ``KINDS`` of proposal settings."""
     settings = [kind.settings for kind in KINDS]
     return tuple(settings.index(type(p)) for p in proposals)
 
 
 def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[Proposal]) -> Moves:
-    """Moves of a chain that has learnt nothing yet."""
+    """Return the moves of a new chain."""
     a, d = active.size, prepared.densities.layout.size
     if prepared.fit is not None:
         factor, gain = prepared.fit.moves(active)
@@ -290,7 +290,7 @@ def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[P
         factor = np.eye(a) / np.sqrt(prepared.densities.n_units)
         gain, mean = np.zeros((a, d)), np.zeros(d)
     guess = np.zeros(len(KINDS))
-    guess[[GAUSSIAN, NESTED]] = 1.0  # the best where there are several
+    guess[[GAUSSIAN, NESTED]] = 1.0  # preferred if there are several kinds
     units = max((p.batch_size for p in proposals if isinstance(p, LangevinProposal)), default=0)
     return Moves(
         weights=proposal_weights(kinds_of(proposals), guess),

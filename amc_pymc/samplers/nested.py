@@ -1,24 +1,24 @@
 r"""A Gaussian reference for coefficients given hyperparameters, and moves along both.
 
-Coefficients theta that units depend on have, given hyperparameters phi on which only priors depend,
-a nearly Gaussian posterior; phi itself has not. With H and b the precision and linear term of
-everything besides Gaussian priors at the centre, and Lambda(phi), m_0(phi) the precisions and means
-of those,
+Only priors depend on the hyperparameters phi. Given phi, the posterior of the coefficients theta that
+units depend on is nearly Gaussian; that of phi is not. Let H and b be the precision and linear term,
+at the centre, of everything besides the Gaussian priors, and Lambda(phi), m_0(phi) the precisions and
+means of these priors. Then
 
 .. math::
 
     Q(\phi) &= H + \Lambda(\phi), \qquad m(\phi) = Q^{-1}(\phi) (b + \Lambda m_0), \\
     \log \tilde p(\phi) &= \log p(m(\phi), \phi, y) - \tfrac12 \log |Q(\phi)| ,
 
-the nested Laplace approximation (Rue, Martino & Chopin 2009, JRSS B 71:319-392,
+is the nested Laplace approximation (Rue, Martino & Chopin 2009, JRSS B 71:319-392,
 doi:10.1111/j.1467-9868.2008.00700.x). A move draws phi' near its mode and sets theta' = m(phi') +
-Q(phi')^-1/2 w' with w' = sqrt(1 - s^2) w + s z, z standard normal. The accept step corrects it.
+Q(phi')^-1/2 w' with w' = sqrt(1 - s^2) w + s z, z standard normal. The accept step corrects for errors.
 
-Some coordinates of theta, psi, are transformed ones, such as the log standard deviation of effects
-that have been integrated out. Their posterior is often skewed, so they are drawn together with phi,
-and the Gaussian is that of the other coefficients given psi' and phi'. As psi comes last in theta
-and the factor L of Q is lower triangular, only the last entries of w' change: those of
-L' (theta' - m) are a function of psi' alone.
+Some coordinates psi of theta are transformed, such as the log standard deviation of effects that have
+been integrated out. Their posterior is often skewed, so they are drawn together with phi, and the
+Gaussian is that of the other coefficients given psi' and phi'. Because psi comes last in theta and
+the factor L of Q is lower triangular, the last entries of w' = L' (theta' - m) are a function of psi'
+alone, and the move draws only the others.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ __all__ = [
     "propose_nested",
 ]
 
-#: Degrees of freedom of the hyperparameters' proposals, and the share that are random-walk steps.
+#: Degrees of freedom of the hyperparameters' proposals, and the share of random-walk steps.
 _FREEDOM, _WALKS = 5.0, 0.1
 _MOST_ROUNDS = 8
-#: Hyperparameters have settled when they move by less than this many standard deviations.
+#: Change of the hyperparameters, in standard deviations, below which the fit has converged.
 _SETTLED = 0.1
 
 
@@ -61,8 +61,7 @@ class HyperPrior(Protocol):
     """Gaussian priors of coefficients given hyperparameters.
 
     ``theta`` (T,) and ``phi`` (F,) are coordinates of x; the last ``n_psi`` of theta are psi.
-    ``block`` (T,) is the prior that each coefficient has, -1 for one that is not Gaussian;
-    ``n_blocks`` is B.
+    ``block`` (T,) is the index of each coefficient's prior, -1 if it is not Gaussian; ``n_blocks`` is B.
     """
 
     theta: np.ndarray
@@ -77,16 +76,16 @@ class HyperPrior(Protocol):
 
     @property
     def evaluate(self) -> Any:
-        """The same for Python."""
+        """The same function for Python."""
 
 
 class Nested(NamedTuple):
-    """What compiled moves need.
+    """Arguments of compiled nested moves.
 
-    ``precision`` (T, T) and ``linear`` (T,) are H and b; ``outer`` (F + P,) are the coordinates of
-    phi and psi, and ``mode`` (F + P,), ``factor`` (F + P, F + P) and its inverse describe their
-    proposal. ``known_phi`` (2, F), ``known_mean`` (2, T), ``known_factor`` (2, T, T) and
-    ``known_log_det`` (2,) remember the last two references.
+    ``precision`` (T, T) and ``linear`` (T,) are H and b. ``outer`` (F + P,) are the coordinates of
+    phi and psi; ``mode`` (F + P,), ``factor`` (F + P, F + P) and its inverse describe their proposal.
+    ``known_phi`` (2, F), ``known_mean`` (2, T), ``known_factor`` (2, T, T) and ``known_log_det`` (2,)
+    cache the last two references.
     """
 
     theta: np.ndarray
@@ -106,7 +105,7 @@ class Nested(NamedTuple):
 
 @dataclass(frozen=True)
 class NestedFit:
-    """The reference of a model.
+    """Gaussian reference of a model.
 
     ``mode`` (F + P,) and ``covariance`` (F + P, F + P) are those of phi and psi.
     """
@@ -119,11 +118,11 @@ class NestedFit:
 
     @property
     def prior_of(self) -> Any:
-        """First-class function of the priors."""
+        """First-class function of the Gaussian priors."""
         return self.prior.native
 
     def compiled(self) -> Nested:
-        """Fresh, with nothing remembered."""
+        """Return arguments of compiled moves with empty caches."""
         p = self.prior
         t, f = p.theta.size, p.phi.size
         factor = np.ascontiguousarray(linalg.cholesky(self.covariance, lower=True))
@@ -145,12 +144,12 @@ class NestedFit:
 
 
 def _outer(prior: HyperPrior) -> np.ndarray:
-    """Coordinates (F + P,) of phi and psi."""
+    """Return the coordinates (F + P,) of phi and psi."""
     return np.concatenate([prior.phi, prior.theta[prior.theta.size - prior.n_psi :]])
 
 
 def no_nested() -> Nested:
-    """Stand-in where there are no hyperparameters."""
+    """Return a placeholder for models without hyperparameters."""
     none, empty = np.empty(0, np.int64), np.empty(0)
     square = np.empty((0, 0))
     return Nested(
@@ -159,18 +158,18 @@ def no_nested() -> Nested:
     )  # fmt: skip
 
 
-# --- compiled -------------------------------------------------------------------------------------
+# --- compiled moves -------------------------------------------------------------------------------
 
 
 @njit(cache=True)
 def _n_inner(nested):
-    """Number of coefficients that are not psi; they come first in theta."""
+    """Return the number of coefficients that are not psi; they come first in theta."""
     return nested.theta.size - (nested.outer.size - nested.phi.size)
 
 
 @njit(cache=True)
 def _whitened(x, nested, slot):
-    """Standardised coefficients w (T,) = L' (theta - m) by the reference in a slot."""
+    """Return whitened coefficients w (T,) = L' (theta - m) under the reference in a slot."""
     t = nested.theta.size
     shift = x[nested.theta] - nested.known_mean[slot]
     w = np.zeros(t)
@@ -190,7 +189,7 @@ def _same_phi(x, nested, slot):
 
 @njit(cache=True)
 def _reference(x, nested, prior_of, other):
-    """Slot that holds the reference at the hyperparameters of x; never ``other`` if it is new."""
+    """Return the slot of the reference at phi of x; compute it outside slot ``other`` if new."""
     for slot in range(2):
         if _same_phi(x, nested, slot):
             return slot
@@ -222,7 +221,7 @@ def _reference(x, nested, prior_of, other):
 
 @njit(cache=True)
 def _solve_upper(lower, y):
-    """L^-T y."""
+    """Return L^-T y."""
     out = y.copy()
     for j in range(y.size - 1, -1, -1):
         out[j] /= lower[j, j]
@@ -232,14 +231,14 @@ def _solve_upper(lower, y):
 
 @njit(cache=True)
 def _log_student(outer, nested):
-    """Log density of the proposal of phi and psi up to a constant."""
+    """Return the log proposal density of phi and psi up to a constant."""
     z = nested.inverse @ (outer - nested.mode)
     return -0.5 * (_FREEDOM + outer.size) * math.log1p(np.dot(z, z) / _FREEDOM)
 
 
 @njit(cache=True)
 def _propose_outer(points, nested, rng):
-    """Write phi' and psi' into points[1]; return log q(x | x') - log q(x' | x) of these."""
+    """Write phi' and psi' to points[1]; return their log q(x | x') - log q(x' | x)."""
     here = points[0][nested.outer]
     walks = rng.random() < _WALKS
     length = 2.38 / math.sqrt(here.size) if walks else 1.0
@@ -256,16 +255,16 @@ def _propose_outer(points, nested, rng):
 
 @njit(cache=True)
 def propose_nested(points, scale, nested, prior_of, rng):
-    """Write x' into points[1]; return log q(x | x') - log q(x' | x).
+    """Write x' to points[1]; return log q(x | x') - log q(x' | x).
 
-    ``prior_of`` is the first-class function of :class:`HyperPrior`.
+    ``prior_of`` is the first-class function ``native`` of :class:`HyperPrior`.
     """
     here = _reference(points[0], nested, prior_of, 0)
     log_ratio = _propose_outer(points, nested, rng)
     there = _reference(points[1], nested, prior_of, here)
     inner = _n_inner(nested)
     w, w_new = _whitened(points[0], nested, here), _whitened(points[1], nested, there)
-    for j in range(inner):  # the others are those of psi'
+    for j in range(inner):  # the other entries of w' are determined by psi'
         w_new[j] = math.sqrt(max(0.0, 1.0 - scale * scale)) * w[j] + scale * rng.standard_normal()
         log_ratio += 0.5 * (w_new[j] ** 2 - w[j] ** 2)
     theta = nested.known_mean[there] + _solve_upper(nested.known_factor[there], w_new)
@@ -277,7 +276,7 @@ def propose_nested(points, scale, nested, prior_of, rng):
 
 
 class _Laplace(NamedTuple):
-    """Everything besides Gaussian priors to second order: H, b and the surrogate of the units."""
+    """Second-order expansion besides Gaussian priors: H, b and the surrogate of the units."""
 
     precision: np.ndarray
     linear: np.ndarray
@@ -287,20 +286,20 @@ class _Laplace(NamedTuple):
 def fit_nested(
     model: RacedModel, prior: HyperPrior, start: np.ndarray, subsample: int, rng
 ) -> tuple[Surrogate, GaussianFit, NestedFit, tuple[str, ...]]:
-    """Coefficients and hyperparameters at the mode of their nested Laplace approximation.
+    """Find the mode of the nested Laplace approximation of coefficients and hyperparameters.
 
-    Modes of the coefficients given hyperparameters and of hyperparameters given the expansion there
-    alternate until the hyperparameters have settled.
+    Modes of the coefficients given the hyperparameters, and of the hyperparameters given the expansion
+    there, are computed in turn until the hyperparameters converge.
 
     Returns
     -------
     surrogate : Surrogate
-        Of the units at the mode.
+        Surrogate of the units at the mode.
     fit : GaussianFit
         Coefficients and hyperparameters, independent of each other, for other kinds of moves.
     nested : NestedFit
     notes : tuple of str
-        What is doubtful.
+        Warnings.
     """
     x, notes = start.copy(), tuple[str, ...]()
     for _ in range(_MOST_ROUNDS):
@@ -336,8 +335,8 @@ def fit_nested(
 
 
 def _prior_terms(prior: HyperPrior, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Precision and mean (T,) of each coefficient's Gaussian prior; zeros without one."""
-    found = np.append(prior.evaluate(x), 0.0)  # what block -1 finds
+    """Return precision and mean (T,) of each coefficient's Gaussian prior; zeros without one."""
+    found = np.append(prior.evaluate(x), 0.0)  # the zero is for block -1
     b = prior.n_blocks
     has = prior.block >= 0
     precision = np.where(has, found[np.where(has, prior.block, 2 * b)], 0.0)
@@ -347,9 +346,9 @@ def _prior_terms(prior: HyperPrior, x: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def expand(
     model: RacedModel, prior: HyperPrior, x: np.ndarray, rest_hessian: np.ndarray | None = None
 ) -> _Laplace:
-    """Expand the units and whatever priors are not Gaussian at x.
+    """Expand the units and the priors that are not Gaussian at x.
 
-    ``rest_hessian`` (D, D) is that of everything but the units, if it is known.
+    ``rest_hessian`` (D, D) is the Hessian of the log density without the units, if known.
     """
     surrogate = surrogate_at(model, x)
     if surrogate is None:
@@ -363,14 +362,14 @@ def expand(
     slope = model.rest_value_and_gradient(x)[1][theta] + precision * (x[theta] - mean)
     curvature = -(surrogate.hessian[inside] + other)
     values, vectors = linalg.eigh(0.5 * (curvature + curvature.T))
-    # Directions that the data do not know may have a small negative curvature.
+    # The curvature may be slightly negative in directions that the data do not inform.
     curvature = (vectors * np.maximum(values, 1e-9 * max(values.max(), 1.0))) @ vectors.T
     gradient = surrogate.gradient[theta] + slope
     return _Laplace(curvature, curvature @ x[theta] + gradient, surrogate)
 
 
 def at_phi(prior: HyperPrior, laplace: _Laplace, x: np.ndarray):
-    """Mean (T,), precision (T, T) and half its log determinant at the hyperparameters of x."""
+    """Return mean (T,), precision (T, T) and half its log determinant at the phi of x."""
     precision, mean = _prior_terms(prior, x)
     q = laplace.precision + np.diag(precision)
     factor = linalg.cho_factor(q, lower=True)
@@ -379,7 +378,7 @@ def at_phi(prior: HyperPrior, laplace: _Laplace, x: np.ndarray):
 
 
 def _hyper_mode(model: RacedModel, prior: HyperPrior, laplace: _Laplace, x: np.ndarray):
-    """Mode (F,) and covariance (F, F) of the hyperparameters' nested Laplace approximation."""
+    """Return mode (F,) and covariance (F, F) of phi under the nested Laplace approximation."""
 
     def objective(phi):
         at = x.copy()
@@ -401,7 +400,7 @@ def _hyper_mode(model: RacedModel, prior: HyperPrior, laplace: _Laplace, x: np.n
 
 
 def _curvature(objective, at: np.ndarray, step: float = 0.05) -> np.ndarray:
-    """Hessian (F, F) of a function by central differences."""
+    """Return the Hessian (F, F) of a function by central differences."""
     f = at.size
     steps = step * np.eye(f)
     out = np.empty((f, f))

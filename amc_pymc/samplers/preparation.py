@@ -1,4 +1,4 @@
-"""What all chains over a model share: densities, control variate, Gaussian approximation."""
+"""Data shared by all chains over a model: densities, control variate, Gaussian approximation."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["Forecast", "GaussianFit", "NoProxy", "Preparation", "fit_gaussian"]
 
 
 class NoProxy(Exception):
-    """There can be no control variate, and why."""
+    """No control variate is possible; the message gives the reason."""
 
 
 class ParameterMap(Protocol):
-    """Parameters eta (E,) that units see of x (D,), where some of x is discrete."""
+    """Map from x (D,), partly discrete, to the parameters eta (E,) that units depend on."""
 
     @property
     def native(self) -> Any:
@@ -36,37 +36,37 @@ class ParameterMap(Protocol):
 
     @property
     def evaluate(self) -> Any:
-        """The same for Python."""
+        """The same function for Python."""
 
     def rough(self) -> np.ndarray:
-        """Coordinates of eta that are conditions and indices."""
+        """Return the coordinates of eta that are conditions or indices."""
 
 
 class NestedReference(Protocol):
-    """Coefficients given hyperparameters."""
+    """Gaussian reference for coefficients given hyperparameters."""
 
     @property
     def prior_of(self) -> Any:
         """First-class ``x (D,) -> (2B,)``: precisions, then means of Gaussian priors."""
 
     def compiled(self) -> Any:
-        """For compiled moves, with nothing remembered."""
+        """Return arguments of compiled moves with empty caches."""
 
 
 class DataSpaceControl(Protocol):
-    """Control variate in data space: its own residuals and population sum."""
+    """Control variate in data space: residuals and population sum."""
 
     @property
     def total(self) -> Any:
-        """First-class ``eta -> sum of the control variate``."""
+        """First-class ``eta -> population sum of the control variate``."""
 
     @property
     def rewards(self) -> Any:
-        """As of :class:`~amc_pymc.samplers.raced.Raced`."""
+        """Residual changes, as in :class:`~amc_pymc.samplers.raced.Raced`."""
 
     @property
     def state_rewards(self) -> Any:
-        """As of :class:`~amc_pymc.samplers.raced.Raced`."""
+        """Residuals, as in :class:`~amc_pymc.samplers.raced.Raced`."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class GaussianFit:
     coordinates: np.ndarray
 
     def moves(self, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Cholesky factor (A, A) and gain (A, D) of the active coordinates given the others."""
+        """Return Cholesky factor (A, A) and gain (A, D) of active coordinates given the others."""
         within = self.precision[np.ix_(active, active)]
         factor, _ = gaussian_factor(within)
         others = np.setdiff1d(self.coordinates, active)
@@ -91,7 +91,7 @@ class GaussianFit:
         return factor, gain
 
     def draw(self, x: np.ndarray, active: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """A point with its active coordinates drawn given the rest of ``x``."""
+        """Draw the active coordinates given the rest of ``x``; return the new point."""
         factor, gain = self.moves(active)
         out = x.copy()
         shift = gain @ (x - self.mean)
@@ -102,10 +102,10 @@ class GaussianFit:
 class Forecast(NamedTuple):
     """Predicted cost of a decision between two independent draws of the Gaussian fit.
 
-    ``residual_sd`` and ``plain_sd`` are standard deviations over units of what a race samples, with
-    and without control variate (natural log); ``rows`` and ``plain_rows`` the expected units of a
-    decision, those evaluated exactly included. ``acceptance`` is the share of such moves that would
-    be accepted if nothing but the units were not Gaussian.
+    ``residual_sd`` and ``plain_sd`` are standard deviations over units of raced rewards, with and
+    without control variate (natural log), ``rows`` and ``plain_rows`` the expected units read per
+    decision, including exact ones. ``acceptance`` is the acceptance rate of such moves if only the
+    units were not Gaussian.
     """
 
     residual_sd: float
@@ -117,19 +117,17 @@ class Forecast(NamedTuple):
 
 @dataclass(frozen=True)
 class Preparation:
-    """Everything about a model that all chains share.
+    """Data about a model that are shared by all chains.
 
-    ``densities`` are those of the model at x, ``raced`` the population of units in terms of the
-    parameters eta(x): ``densities`` itself unless ``cut`` says otherwise. ``surrogate`` is None
-    without a Taylor control variate, ``fit`` without a mode to approximate, ``control`` is the
-    control variate in data space if there is one, ``exact_rows`` are units evaluated at every
-    decision, ``rounding_only`` says that the control variate is exact but for rounding,
-    ``rows_spent`` counts the row evaluations made, ``notes`` say what is doubtful, ``forecast``
-    predicts the cost of a decision. ``slope`` is a surrogate in x, from which gradients are
-    estimated. ``nested`` is the reference of coefficients given hyperparameters, if there are any.
-    ``rounding`` is how many nats rounding the data adds to a decision's log ratio at most, None where
-    nothing is rounded or there is no control variate. ``seconds`` says what the time went into,
-    wall seconds by task with ``"compiling"`` apart.
+    ``densities`` is the model as a function of x, ``raced`` the population of units as a function of
+    the parameters eta(x), the same object if ``cut`` is None. ``surrogate`` is None without a Taylor
+    control variate, ``fit`` is None without a mode. ``control`` is the control variate in data space,
+    if any. ``exact_rows`` are units evaluated at every decision. ``rounding_only`` says whether the
+    control variate is exact up to rounding. ``rows_spent`` counts row evaluations, ``notes`` are
+    warnings, ``forecast`` predicts the cost of a decision. ``slope`` is a surrogate in x for gradient
+    estimates, ``nested`` the reference of coefficients given hyperparameters, if any. ``rounding`` is
+    the largest error of a decision's log ratio from rounded data, in nats; None without rounding or
+    without a control variate. ``seconds`` is the wall time by task, ``"compiling"`` separately.
     """
 
     densities: RacedModel
@@ -150,32 +148,32 @@ class Preparation:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def eta(self, x: np.ndarray) -> np.ndarray:
-        """Parameters (..., E) at points (..., D)."""
+        """Return parameters (..., E) at points (..., D)."""
         if self.cut is None:
             return x
         return np.apply_along_axis(self.cut.evaluate, -1, x)
 
     @property
     def first_surrogate(self) -> Surrogate:
-        """The surrogate of a new chain; zero where there is no Taylor control variate."""
+        """Surrogate of a new chain; zero without a Taylor control variate."""
         return self.surrogate or no_surrogate(self.eta(self.start))
 
     @property
     def residuals(self) -> Raced | DataSpaceControl:
-        """Whose ``rewards`` and ``state_rewards`` races read."""
+        """Source of the ``rewards`` and ``state_rewards`` of races."""
         return self.raced if self.control is None else self.control
 
     @property
     def control_native(self):
-        """First-class population sum of the control variate in data space; zero without one."""
+        """First-class population sum of the control variate in data space, zero without one."""
         return no_control if self.control is None else self.control.total
 
     def control_total(self, eta: np.ndarray) -> float:
-        """Population sum of the control variate in data space."""
+        """Return the population sum of the control variate in data space."""
         return call_total(self.control_native, eta)
 
     def compiled(self, rewards, *, gradients: bool = False) -> Densities:
-        """What compiled loops need, with ``rewards`` of the kind their race takes."""
+        """Return the densities for compiled loops, with the given ``rewards``."""
         densities = self.densities
         return Densities(
             rewards,
@@ -192,7 +190,7 @@ class Preparation:
 def fit_gaussian(
     model: RacedModel, hessian: np.ndarray, x: np.ndarray, coordinates: np.ndarray
 ) -> GaussianFit | None:
-    """Laplace approximation at x from the units' Hessian; None where it is not finite."""
+    """Return the Laplace approximation at x from the units' Hessian; None if not finite."""
     hessian = hessian + model.rest_hessian(x, coordinates)
     if not np.all(np.isfinite(hessian)):
         return None

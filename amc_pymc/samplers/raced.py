@@ -1,10 +1,10 @@
-"""What a sampler asks of a model: a population of units that are raced, and the rest of the logp.
+"""Interface between samplers and models: a population of raced units, and the rest of the logp.
 
-A unit is a row or a group of rows. The log posterior at a flat point x (D,) is
+A unit is a row or a group of rows. The log posterior (natural logarithm) at a flat point x (D,) is
 
-    sum over units l_n(x) + rest(x),
+    sum over units l_n(x) + rest(x).
 
-natural logarithms. Everything in this room knows a model by these two protocols only.
+Samplers access a model only through :class:`Raced` and :class:`RacedModel`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Layout", "Raced", "RacedModel", "finite_or_raise"]
 
 
 class Layout(Protocol):
-    """Where each variable lies in a flat point x (D,)."""
+    """Positions of the variables in a flat point x (D,)."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -32,16 +32,16 @@ class Layout(Protocol):
 
     @property
     def slices(self) -> dict[str, slice]:
-        """Place of each variable."""
+        """Slice of each variable."""
 
     def is_continuous(self, name: str) -> bool:
         """Whether a variable has a floating dtype."""
 
     def indices(self, names: Sequence[str]) -> np.ndarray:
-        """Sorted places of the entries of some variables."""
+        """Return the sorted positions of the entries of some variables."""
 
     def labels(self) -> list[str]:
-        """Readable name of each entry."""
+        """Return a readable name for each entry."""
 
 
 class Raced(Protocol):
@@ -55,9 +55,9 @@ class Raced(Protocol):
     n_units : int
         Number N of units, which are numbered from 0.
     unit : str
-        What one is called in messages: "row".
+        Name of a unit in messages: "row".
     expand : (E,) int array
-        Coordinates in which control variates expand; empty for none.
+        Coordinates in which control variates are expanded; empty for none.
     rows_evaluated : int
         Cost of the passes over all units so far, in log-likelihoods of one row.
     """
@@ -69,30 +69,30 @@ class Raced(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """Of the points."""
+        """Layout of the points."""
 
     @property
     def n_rows(self) -> int:
-        """Rows of all units."""
+        """Number of rows of all units."""
 
     @property
     def race_cost(self) -> float:
-        """Cost of racing one unit, in log-likelihoods of one row that is read in order."""
+        """Cost of racing one unit, in log-likelihoods of one row read sequentially."""
 
     @property
     def audit_cost(self) -> float:
-        """Cost of auditing a decision, for each unit."""
+        """Cost per unit of auditing a decision, on the same scale."""
 
     @property
     def rows_read(self) -> int | None:
-        """Rows read so far, where units are not rows."""
+        """Number of rows read so far; None if units are rows."""
 
     @property
     def approximation_error(self) -> float:
-        """Largest difference that a finer approximation of units made to a decision so far."""
+        """Largest change of a decision's log ratio so far under a finer approximation of units."""
 
     def forget_errors(self) -> None:
-        """Set :attr:`approximation_error` to zero, for a new chain."""
+        """Reset :attr:`approximation_error` to zero for a new chain."""
 
     @property
     def reads(self) -> np.ndarray:
@@ -100,9 +100,9 @@ class Raced(Protocol):
 
     @property
     def rewards(self) -> Any:
-        """First-class ``(points (2, D), centre, units (m,)) -> (2, m)``; row 0 is zero.
+        """First-class ``(points (2, D), centre, units (m,)) -> (2, m)``: residual changes.
 
-        Row 1 holds the change of each unit's residual from points[0] to points[1].
+        Row 0 is zero; row 1 holds the changes from points[0] to points[1].
         """
 
     @property
@@ -114,50 +114,50 @@ class Raced(Protocol):
         """First-class ``(points (K, D), centre, units) -> (K, D)``: summed residual gradients."""
 
     def values(self, x: np.ndarray, units: np.ndarray, /) -> np.ndarray:
-        """Log-likelihoods (m,) of some units at x."""
+        """Return log-likelihoods (m,) of some units at x."""
 
     def all_values(self, x: np.ndarray) -> np.ndarray:
-        """Log-likelihoods (N,) of all units at x."""
+        """Return log-likelihoods (N,) of all units at x."""
 
     def value_chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
-        """The same in order, some at a time."""
+        """Yield log-likelihoods of all units in order, in chunks."""
 
     def all_finite(self, x: np.ndarray, /) -> bool:
         """Whether the log-likelihoods of all units are finite at x."""
 
     def touch(self, n_rows: float, /) -> None:
-        """Take note of rows that races have read at random, which may hold memory."""
+        """Count rows read at random by races; their pages of mapped files occupy memory."""
 
     def release(self) -> None:
-        """Let go of memory that can be read again."""
+        """Release memory that holds pages of mapped files."""
 
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None, /) -> float:
-        """Sum over all units of l_n(x_new) - l_n(x).
+        """Return the sum over all units of l_n(x_new) - l_n(x).
 
-        ``surrogate`` is the one that races use, for :attr:`approximation_error`.
+        ``surrogate`` is the surrogate of the races, needed for :attr:`approximation_error`.
         """
 
     def value_and_gradient(
         self, x: np.ndarray, units: np.ndarray | None = None, /
     ) -> tuple[float, np.ndarray]:
-        """Sum of the log-likelihoods of some units, default all, and its gradient (D,)."""
+        """Return the summed log-likelihood of some or all units and its gradient (D,)."""
 
     def hessian(self, x: np.ndarray, units: np.ndarray | None = None, /) -> np.ndarray:
-        """Hessian (D, D) of that sum, zero in coordinates that are not expanded."""
+        """Return the Hessian (D, D) of that sum, zero in coordinates that are not expanded."""
 
     def residual_summary(
         self, probes: list[np.ndarray], centre: np.ndarray, number: int, /
     ) -> ResidualSummary | None:
-        """Residuals of all units over probe moves (2, D), of so many units one by one.
+        """Summarise all units' residuals over probe moves (2, D), listing the ``number`` largest.
 
-        None unless they are computed elsewhere: :attr:`rewards` then give them.
+        Return None if the caller must compute the summary from :attr:`rewards`.
         """
 
     def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient (D,) and Hessian (D, D) at x of the sum of all units' control variates."""
+        """Return gradient (D,) and Hessian (D, D) at x of the sum of all control variates."""
 
     def forget_centre(self) -> None:
-        """Let the next expansion choose anew what control variates are built on."""
+        """Discard what is stored for the current centre; the next expansion recomputes it."""
 
 
 class RacedModel(Raced, Protocol):
@@ -173,29 +173,29 @@ class RacedModel(Raced, Protocol):
 
     @property
     def rest_gradient(self) -> Any:
-        """First-class ``x -> (D,)``; zero at discrete coordinates."""
+        """First-class ``x -> gradient (D,)``; zero at discrete coordinates."""
 
     def rest_value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Both, outside of compiled loops."""
+        """Return both, outside of compiled loops."""
 
     def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-        """Hessian (D, D) over some coordinates, zero elsewhere."""
+        """Return the Hessian (D, D) of the rest over some coordinates, zero elsewhere."""
 
     def ravel(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Point of the user's model -> x (D,)."""
+        """Convert a point of the user's model to x (D,)."""
 
     def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """X (D,) -> values of the user's variables."""
+        """Convert x (D,) to values of the user's variables."""
 
     def changed_data(self, model: Any) -> tuple[str, ...]:
-        """Names of data that have changed in the user's model."""
+        """Return the names of data that have changed in the user's model."""
 
     def raise_errors(self) -> None:
-        """Raise what a Python callback raised inside a compiled loop, if one did."""
+        """Raise an error that a Python callback raised inside a compiled loop, if any."""
 
 
 def finite_or_raise(model: RacedModel, x: np.ndarray, unit: int) -> None:
-    """Raise a ValueError that names a unit whose log-likelihood at x is not finite.
+    """Raise a ValueError if the log-likelihood of a unit is not finite at x.
 
     A unit that is not finite at a proposal is a rejection, at the current point an error.
     """

@@ -1,4 +1,4 @@
-"""What rounding the data does to decisions, which audits on the same data do not see."""
+"""Effect of rounded data on decisions, which audits on the same data cannot detect."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 __all__ = ["TOO_MUCH", "rounding_effect"]
 
-#: Nats by which a decision's log ratio may be off. Between two independent draws of the posterior it
-#: changes by as much if means move by a tenth of a standard deviation or less.
+#: Maximum error of a decision's log ratio, in nats. The log ratio of two independent posterior
+#: draws changes by this much if means shift by at most a tenth of a standard deviation.
 TOO_MUCH = 0.1
 
 
@@ -18,23 +18,23 @@ def rounding_effect(
     probes: Sequence[np.ndarray],
     n_units: int,
 ) -> float | None:
-    """Nats by which rounding changes the log ratio of a decision, at most.
+    """Bound the effect of rounding on the log ratio of a decision, in nats.
 
     Parameters
     ----------
     errors : callable
-        ``points (2, E) -> (S,)``: what rounding adds to the change of the log-likelihood of each of
-        S rows, a uniform sample, from points[0] to points[1]; None if nothing is rounded.
+        ``points (2, E) -> (S,)``: rounding errors in the change of the log-likelihood from points[0]
+        to points[1], for a uniform sample of S rows; None if nothing is rounded.
     probes : sequence of (2, E) arrays
-        Moves of the size that decisions are about.
+        Moves of typical size.
     n_units : int
-        Rows N.
+        Number N of rows.
 
     Returns
     -------
     float or None
-        The largest of the probes' N times mean error and twice its standard error; infinite if
-        rounded rows are impossible where rows are not.
+        N times the absolute mean error plus two standard errors, the largest value over the probes;
+        infinite if rounded rows are impossible where the original rows are not.
 
     Examples
     --------

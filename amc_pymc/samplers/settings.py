@@ -21,7 +21,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RandomWalkProposal:
-    """Gaussian random walk, covariance and scale adapted while tuning."""
+    """Gaussian random walk with covariance and scale adapted during tuning."""
 
     target_accept: float = 0.25
 
@@ -36,10 +36,10 @@ class GaussianProposal:
     Parameters
     ----------
     target_accept : float
-        Acceptance rate the scale is tuned to.
+        Target acceptance rate of the scale.
     freedom : float, default infinity
-        Degrees of freedom of a Student t that takes the place of the Gaussian if fewer than nine in
-        ten moves are accepted, so that tails heavier than Gaussian are visited and left.
+        Degrees of freedom of a Student t that replaces the Gaussian if less than 90 % of the moves are
+        accepted, so that chains can enter and leave tails heavier than Gaussian.
     """
 
     target_accept: float = 0.6
@@ -59,9 +59,9 @@ class LangevinProposal:
     Parameters
     ----------
     target_accept : float
-        Acceptance rate the scale is tuned to.
+        Target acceptance rate of the scale.
     batch_size : int
-        Rows of a gradient, drawn apart from those of the race; the reverse move uses the same.
+        Rows per gradient, drawn independently of the race; the reverse move uses the same rows.
     """
 
     target_accept: float = 0.57
@@ -74,10 +74,10 @@ class LangevinProposal:
 
 @dataclass(frozen=True)
 class NestedProposal:
-    """Hyperparameters near their mode, coefficients from their Gaussian approximation given these.
+    """Joint moves of hyperparameters near their mode and of coefficients given these.
 
-    For models with hyperparameters on which only priors depend. The scale of the coefficients' part
-    is adapted in (0, 1]; at 1 they are drawn anew.
+    For models with hyperparameters on which only priors depend. Coefficients are proposed from a
+    Gaussian approximation, with a scale adapted in (0, 1]; at 1 they are drawn independently.
     """
 
     target_accept: float = 0.4
@@ -91,18 +91,18 @@ Proposal = RandomWalkProposal | GaussianProposal | LangevinProposal | NestedProp
 
 @dataclass(frozen=True)
 class Audits:
-    """Decisions per chain that are re-made on all rows, to measure the decision error.
+    """Settings of audits: decisions repeated on all rows to measure the error rate.
 
-    Half are drawn from all decisions of the chain, half are those that an independent batch of
-    rows shows nearest to the threshold.
+    Half of the audited decisions are drawn from all, half are those closest to the threshold, judged
+    by an independent batch of rows.
 
     Parameters
     ----------
     number : int
-        Audited decisions per chain, at most.
+        Maximum number of audited decisions per chain.
     max_share : float or None
-        Share of the time that audits may take, by a count of rows (so that a seed reproduces a
-        run); None for no limit.
+        Maximum share of time spent on audits, estimated from row counts so a seed reproduces a run;
+        None for no limit.
     """
 
     number: int = 200
@@ -122,7 +122,7 @@ def is_integer(value) -> bool:
 
 
 def check_count(name: str, value: int, least: int) -> None:
-    """Refuse what is not an integer of at least ``least``."""
+    """Raise an error unless ``value`` is an integer of at least ``least``."""
     if not is_integer(value):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < least:

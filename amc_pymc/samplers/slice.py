@@ -1,9 +1,9 @@
-"""Slice sampling whose tests of a point against the slice's height are two-arm races.
+"""Slice sampling in which races compare points with the slice's height.
 
-Along a direction v, a height log f(x) + log u is drawn under the density, an interval around x is
-stepped out until its ends are below that height, and points are drawn in it, shrinking it at those
-below, until one is above (Neal 2003). "Above" is the decision of a Metropolis step with the slice's
-u (DuBois, Korattikara, Welling & Smyth 2014).
+Along a direction v, a height log f(x) + log u is drawn. An interval around x is stepped out until its
+ends are below the height. Points are drawn in it, and each point below the height shrinks it, until
+one is above (Neal 2003). "Above" is the decision of a Metropolis step with the slice's u (DuBois,
+Korattikara, Welling & Smyth 2014).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from amc_pymc.samplers.raced import finite_or_raise
 __all__ = ["Slice", "SliceChain", "Slices", "init", "learn", "run_slices", "step"]
 
 _MOST_SHRINKS = 100
-#: Draws that the directions before are worth when new ones are estimated.
+#: Weight of the previous directions, in draws, when new ones are estimated.
 _SHRINKAGE = 10.0
 
 
 class Slices(NamedTuple):
     """Directions (A, A), one per row, over the ``active`` (A,) coordinates.
 
-    The first interval is ``width`` times a direction long, and is stepped out by ``most_steps``
-    such lengths at most.
+    The initial interval is ``width`` times a direction long; an interval spans at most
+    ``most_steps`` of these lengths.
     """
 
     active: np.ndarray
@@ -46,7 +46,7 @@ class Slices(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class Slice(Sampler):
-    """Sweeps along directions over the coordinates ``active`` (A,)."""
+    """Slice sampler that sweeps along directions over the coordinates ``active`` (A,)."""
 
     active: np.ndarray
     width: float
@@ -55,13 +55,13 @@ class Slice(Sampler):
 
 @dataclass(kw_only=True)
 class SliceChain(Chain):
-    """A chain of slice sweeps."""
+    """State of a chain of slice sweeps."""
 
     slices: Slices
 
 
 def init(sampler: Slice, rng, *, tune: int = 0, draws: int = 0) -> SliceChain:
-    """A chain of ``tune`` draws that tune and ``draws`` draws that are audited."""
+    """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
     prepared, active = sampler.prepared, sampler.active
     factor = np.eye(active.size) if prepared.fit is None else prepared.fit.moves(active)[0]
     directions, size = np.ascontiguousarray(factor.T), prepared.start.size
@@ -76,14 +76,14 @@ def init(sampler: Slice, rng, *, tune: int = 0, draws: int = 0) -> SliceChain:
 def step(
     sampler: Slice, chain: SliceChain, x: np.ndarray, rng, *, tuning: bool = False
 ) -> tuple[np.ndarray, SliceCounts]:
-    """One draw: make the sampler's sweeps from x (D,).
+    """Make one draw: the sampler's sweeps from x (D,).
 
-    Returns the point reached and the counts; the chain is changed in place.
+    Returns the point reached and the counts. The chain is changed in place.
 
     Raises
     ------
     ValueError
-        A unit that had not been read before is not finite at the current point.
+        If a unit that had not been read before is not finite at the current point.
     """
     points, counts = np.stack([x, x]), SliceCounts.zeros()
     args = sampler.races(chain), chain.slices, rng, chain.log(tuning), chain.audit_rng, counts
@@ -100,7 +100,7 @@ def step(
 
 
 def learn(sampler: Slice, chain: SliceChain) -> None:
-    """Use what the chain has seen so far: directions, centre."""
+    """Adapt directions and expansion point to the chain's history."""
     active, moments, totals = sampler.active, chain.moments, chain.totals
     if sampler.prepared.fit is None and moments.count > 2 * active.size + 10:
         prior = np.ascontiguousarray(chain.slices.directions.T)
@@ -114,7 +114,7 @@ def learn(sampler: Slice, chain: SliceChain) -> None:
 
 
 class _Line(NamedTuple):
-    """A direction through x (D,) and what is known of x: rest of the log density and log u."""
+    """A direction through x (D,), the rest of the log density at x, and log u."""
 
     direction: np.ndarray
     active: np.ndarray
@@ -124,9 +124,9 @@ class _Line(NamedTuple):
 
 @njit(cache=True)
 def _above(t, points, arms, line, races, rng, log, log_rng, counts):
-    """Whether x + t v, which is written to points[1], is above the slice's height.
+    """Decide whether x + t v, written to points[1], is above the slice's height.
 
-    A unit that is not finite there makes it below and is returned; else -1 is.
+    Also returns a unit that is not finite there, which counts as below, else -1.
     """
     points[1] = points[0]
     for a in range(line.active.size):
@@ -149,7 +149,7 @@ def _above(t, points, arms, line, races, rng, log, log_rng, counts):
 def run_slices(n, points, races, slices, rng, log, log_rng, counts):
     """Make ``n`` sweeps over all directions in turn from points[0] (points is (2, D), overwritten).
 
-    Adds to ``counts``. Returns the last unit that was not finite at a point tried, else -1.
+    Adds to ``counts``. Returns the last unit that was not finite at a trial point, else -1.
     """
     densities, active, width = races.densities, slices.active, slices.width
     arms = np.empty((2, densities.parameters(points[0]).size))

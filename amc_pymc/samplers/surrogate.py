@@ -1,12 +1,12 @@
 """Second-order surrogate of the units' summed log-likelihood.
 
-Units depend on the flat point x through parameters eta(x): x itself, or what it makes of discrete
-variables. With a second-order Taylor control variate h of every unit around a centre c of eta,
-u = eta' - eta and v = eta' + eta - 2c,
+Units depend on the flat point x through parameters eta(x): x itself, or functions of x if variables
+are discrete. Let h be a second-order Taylor control variate of every unit around a centre c of eta,
+u = eta' - eta and v = eta' + eta - 2c. Then
 
     sum_n [l_n(x') - l_n(x)] = G.u + u'Hv/2 + sum_n r_n,     r_n = residual of unit n,
 
-where G and H are population sums of gradients and Hessians at c, stored once (Bardenet, Doucet &
+where G and H are population sums of gradients and Hessians at c, computed once (Bardenet, Doucet &
 Holmes 2017, JMLR 18(47)).
 """
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Surrogate(NamedTuple):
-    """Centre (E,), sums G (E,) and H (E, E)."""
+    """Centre c (E,) and population sums G (E,) and H (E, E)."""
 
     centre: np.ndarray
     gradient: np.ndarray
@@ -40,29 +40,26 @@ class Surrogate(NamedTuple):
 
 @njit(cache=True)
 def surrogate_total(eta, surrogate):
-    """G.u + u'Hu/2 for u = eta - c: the surrogate's sum but for its value at the centre."""
+    """Return G.u + u'Hu/2 for u = eta - c, the surrogate minus its value at the centre."""
     u = eta - surrogate.centre
     return np.dot(surrogate.gradient, u) + 0.5 * np.dot(u, surrogate.hessian @ u)
 
 
 @njit(cache=True)
 def surrogate_change(points, surrogate):
-    """G.u + u'Hv/2 for u = eta' - eta, v = eta' + eta - 2c and the points eta, eta'."""
+    """Return G.u + u'Hv/2 for u = eta' - eta, v = eta' + eta - 2c and the points eta, eta'."""
     u = points[1] - points[0]
     v = points[1] + points[0] - 2.0 * surrogate.centre
     return np.dot(surrogate.gradient, u) + 0.5 * np.dot(u, surrogate.hessian @ v)
 
 
 def no_surrogate(centre: np.ndarray) -> Surrogate:
-    """A surrogate that is zero everywhere."""
+    """Return a surrogate that is zero everywhere."""
     return Surrogate(centre, np.zeros(centre.size), np.zeros((centre.size, centre.size)))
 
 
 def surrogate_at(raced: Raced, centre: np.ndarray) -> Surrogate | None:
-    """Population sums of gradients and Hessians at a centre, by one pass over all units.
-
-    None where they are not finite.
-    """
+    """Compute the surrogate at a centre by one pass over all units; None if not finite."""
     gradient, hessian = raced.expansion(centre)
     inside = mask_of(centre.size, raced.expand)
     hessian = hessian * np.outer(inside, inside)
@@ -72,13 +69,13 @@ def surrogate_at(raced: Raced, centre: np.ndarray) -> Surrogate | None:
 
 
 def expanded_hessian(raced: Raced, x: np.ndarray) -> np.ndarray:
-    """Hessian of the units' sum, zero outside the coordinates expanded."""
+    """Return the Hessian of the units' sum, zero outside the expanded coordinates."""
     inside = mask_of(x.size, raced.expand)
     return raced.hessian(x) * np.outer(inside, inside)
 
 
 def mask_of(size: int, coordinates: np.ndarray) -> np.ndarray:
-    """One at some coordinates, zero elsewhere."""
+    """Return a mask: one at some coordinates, zero elsewhere."""
     out = np.zeros(size)
     out[coordinates] = 1.0
     return out

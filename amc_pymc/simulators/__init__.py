@@ -1,4 +1,4 @@
-"""Simulators: problems without a likelihood, workers that run them, distances to the data and ABC kernels."""
+"""Likelihood-free problems, worker processes for their simulations, distances to the data and ABC kernels."""
 
 from amc_pymc.simulators.kernels import accepted, gaussian_kernel, student_kernel
 from amc_pymc.simulators.problem import Problem

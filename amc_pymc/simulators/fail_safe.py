@@ -1,4 +1,4 @@
-"""Simulators whose errors, endless loops and nan do not end a run."""
+"""Fail-safe simulation: errors, endless loops and nan in a simulator do not end a run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ __all__ = [
     "run_each",
 ]
 
-#: Simulated numbers that are kept before their distances are taken.
+#: Maximum number of simulated values kept before their distances are computed.
 _KEPT_NUMBERS = 2**18
-#: Points at which a simulator may fail before a run is refused, and points in a batch tried.
+#: Maximum trials of a simulator before a run is refused, and number of points in a trial batch.
 _TRIALS, _TRIAL_BATCH = 10, 3
-#: How often both halves of a batch that raised are simulated again, and how often halves of any part are in all.
+#: Maximum number of times that both halves of a failed batch are simulated, and maximum for all parts together.
 _TRIES, _MOST_PAIRS = 8, 100
-#: The cube without its faces, where quantiles may be infinite.
+#: Bounds that exclude the faces of the cube, where quantiles may be infinite.
 _LOWEST, _HIGHEST = 2.0**-53, 1.0 - 2.0**-53
 
 
@@ -45,9 +45,9 @@ class Summary(NamedTuple):
     Attributes
     ----------
     function : callable
-        Simulations of m rows, arrays (m, *shape), to statistics (m, S).
+        Maps simulations of m rows, arrays (m, *shape), to statistics (m, S).
     size : int
-        S.
+        Number of statistics S.
     """
 
     function: Callable[[list[np.ndarray]], np.ndarray]
@@ -55,11 +55,11 @@ class Summary(NamedTuple):
 
 
 class NegativeDistance(ValueError):
-    """A distance below zero: no simulation is wrong, the distance is."""
+    """Error for a negative distance, a fault of the distance function and not of a simulation."""
 
 
 def clipped(u: np.ndarray, n_dim: int) -> np.ndarray:
-    """Points (n, D) of the open unit cube, or an error that tells what is wrong with them."""
+    """Return points (n, D) clipped to the open unit cube; raise a ValueError if they are invalid."""
     u = np.asarray(u, dtype=float)
     if u.ndim != 2 or u.shape[1] != n_dim:
         raise ValueError(f"u must have shape (n, {n_dim}), got {u.shape}.")
@@ -69,7 +69,7 @@ def clipped(u: np.ndarray, n_dim: int) -> np.ndarray:
 
 
 def check_timeout(timeout: float | None, batched: bool = False) -> None:
-    """Raise a TypeError or ValueError where a limit in seconds makes no sense or cannot be kept."""
+    """Raise a TypeError or ValueError if a time limit in seconds is invalid or cannot be enforced."""
     if positive_or_none("simulation_timeout", timeout) is None:
         return
     if batched:
@@ -98,24 +98,24 @@ def run_each(
     *,
     summary: Summary | None = None,
 ) -> Simulated:
-    """Simulate one by one.
+    """Simulate rows one by one.
 
     Parameters
     ----------
     call : callable
-        Row to its simulations, one array for each of `shapes`.
+        Maps a row to its simulations, one array for each of `shapes`.
     distance : callable
-        Simulations of m rows, arrays (m, *shape), to distances (m,). May raise
+        Maps simulations of m rows, arrays (m, *shape), to distances (m,). It may raise
         :class:`NegativeDistance`, which is not caught.
     rows : array of int
-        Those that are possible; the others of the n count as failed.
+        Rows with valid parameters; the others of the n rows count as failed.
     n : int
     shapes : sequence of tuple
-        Of the observed data.
+        Shapes of the observed data.
     timeout : float, optional
-        Seconds that each row may take. Code in C is stopped when it returns to Python.
+        Maximum seconds for each row. Code in C is stopped when it returns to Python.
     summary : Summary, optional
-        Keeps summary statistics.
+        Summary statistics to keep.
 
     Returns
     -------
@@ -124,7 +124,7 @@ def run_each(
     Raises
     ------
     ValueError
-        If `timeout` cannot be kept here.
+        If `timeout` cannot be enforced here.
     """
     check_timeout(timeout)
     out, failures = _impossible(rows, n)
@@ -161,16 +161,16 @@ def run_batch(
     *,
     summary: Summary | None = None,
 ) -> Simulated:
-    """Simulate all rows in one call, or as many as can be told from those that raise.
+    """Simulate all rows in one call, and isolate rows that raise.
 
     Parameters
     ----------
     call : callable
-        Rows and a generator to simulations, one array for each of `shapes` with a first axis of rows.
+        Maps rows and a generator to simulations, one array for each of `shapes` with a first axis of rows.
     distance, rows, n, shapes, summary
         As for :func:`run_each`.
     rng : numpy.random.Generator
-        Given to the first call; later ones get a child of it each.
+        Generator for the first call; each later call gets a child of it.
 
     Returns
     -------
@@ -178,13 +178,12 @@ def run_batch(
 
     Notes
     -----
-    Where a call raises, its rows are simulated again in halves, the halves that raise in halves of their own,
-    and so on; a single row that raises has failed. Rows are taken to be independent, and a call to raise if
-    any of its rows would alone. Given that a call has raised, at least one of its halves raises: if none
-    does, both are drawn once more, so that simulations come from their distribution given what happened. To
-    take those instead would be to try rows again until they succeed, whose probability of raising would
-    no longer count. A part of which no half raises in eight attempts fails as a whole, as do all those that
-    are left when a hundred pairs of halves were simulated.
+    If a call raises, its rows are simulated again in halves, halves that raise are split again, and so on; a
+    single row that raises has failed. Rows are assumed to be independent, and a call to raise if any of its rows
+    would raise alone. Given that a call has raised, at least one of its halves must raise. If neither does, both
+    are drawn again, which samples from the distribution conditional on the failure. To accept them instead would
+    mean repeating rows until they succeed and ignoring their probability of failure. A part fails as a whole if
+    neither half raises in eight attempts; so do all remaining parts after a hundred pairs of halves.
     """
     out, failures = _impossible(rows, n)
     kept_summaries = _room(summary, n)
@@ -210,7 +209,7 @@ def run_batch(
 
 
 def _in_parts(attempt, rows: np.ndarray, rng: np.random.Generator) -> list[tuple[np.ndarray, Any]]:
-    """Rows in parts, each with its simulations or the error that it failed of."""
+    """Return the rows in parts, each with its simulations or its error."""
     parts, pairs = [], iter(range(_MOST_PAIRS))
     waiting = deque([(rows, attempt(rows, rng))])
     while waiting:
@@ -234,21 +233,21 @@ def check_simulations(
     batched: bool = False,
     timeout: float | None = None,
 ) -> np.ndarray:
-    """Simulate at draws from the prior until one gives a distance, and in batches two do not fail.
+    """Simulate at prior draws until a distance is finite and, with batches, two rows succeed.
 
     Returns
     -------
     array (k,)
-        Distances of all that were simulated, in order, inf for those that failed; they depend on the
-        simulator and the state of `rng` only.
+        Distances of all simulations in order, inf for those that failed; they depend only on the simulator
+        and the state of `rng`.
 
     Raises
     ------
     TypeError
-        If `timeout` is no number.
+        If `timeout` is not a number.
     ValueError
-        If none of ten does, with what happened to the first; if a distance is negative; if
-        `timeout` cannot be kept.
+        If ten trials fail, with the first failure; if a distance is negative; if `timeout` cannot be
+        enforced.
     """
     check_timeout(timeout, batched)
     told, distances = None, []
@@ -256,7 +255,7 @@ def check_simulations(
         u = rng.uniform(size=(_TRIAL_BATCH if batched else 1, problem.n_dim))
         found = problem.simulate(u, rng, batched=batched, timeout=timeout)
         distances.append(found.distance)
-        # One row alone of a batch does not show that batches can be simulated.
+        # A single successful row does not show that batches can be simulated.
         worked = len(u) - len(found.failures) >= min(2, len(u))
         if worked and np.isfinite(found.distance).any():
             return np.concatenate(distances)
@@ -285,7 +284,7 @@ def _keep(found, kept: list[np.ndarray], k: int, shapes) -> None:
 
 
 def _measure(distance, simulations, rows: np.ndarray, out: np.ndarray, failures: list) -> None:
-    """Write distances of some rows to `out`."""
+    """Write the distances of the given rows to `out`."""
     if not len(rows):
         return
     good = np.ones(len(rows), bool)
@@ -298,7 +297,7 @@ def _measure(distance, simulations, rows: np.ndarray, out: np.ndarray, failures:
         rows, simulations = rows[good], [s[good] for s in simulations]
     try:
         out[rows] = _checked(distance(simulations), len(rows))
-    except Exception:  # of one of them: which?
+    except Exception:  # find the rows that raise
         for k, i in enumerate(rows.tolist()):
             try:
                 out[i] = _checked(distance([s[k : k + 1] for s in simulations]), 1)[0]
@@ -316,7 +315,7 @@ def _room(summary: Summary | None, n: int) -> np.ndarray | None:
 
 
 def _summarise(summary, simulations, rows: np.ndarray, distance: np.ndarray, out) -> None:
-    """Write summary statistics of those rows to `out` that have a distance."""
+    """Write summary statistics of the rows with a finite distance to `out`."""
     if summary is None or not len(rows):
         return
     good = np.isfinite(distance[rows])
@@ -340,11 +339,11 @@ def _limited(seconds: float | None) -> AbstractContextManager:
 
 
 class _TimedOut(BaseException):
-    """Not an Exception, which a simulator might catch."""
+    """Timeout of a simulation; not an Exception, which a simulator might catch."""
 
 
 class _TimeLimit:
-    """Calls within so many seconds each."""
+    """Context manager that limits the seconds of each call."""
 
     def __init__(self, seconds: float):
         self._seconds = seconds
@@ -359,7 +358,7 @@ class _TimeLimit:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL if self._before is None else self._before)
         delay, interval = self._left
-        if delay > 0.0:  # somebody else's clock was running
+        if delay > 0.0:  # restore a timer that was already running
             left = max(1e-6, delay - (time.monotonic() - self._began))
             signal.setitimer(signal.ITIMER_REAL, left, interval)
 
@@ -370,7 +369,7 @@ class _TimeLimit:
     def _limited(self, call, i):
         self._armed = True
         try:
-            # Again and again, should the simulator catch whatever is raised in it.
+            # The alarm is repeated in case the simulator catches the exception.
             signal.setitimer(signal.ITIMER_REAL, self._seconds, self._seconds)
             return call(i)
         finally:

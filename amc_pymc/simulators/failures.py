@@ -1,4 +1,4 @@
-"""Simulations that failed, in words and as arrays."""
+"""Failed simulations as text and as arrays."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from amc_pymc.simulators.problem import Failure
 __all__ = ["describe", "failure_arrays", "failures_from_arrays"]
 
 _SAID = {"error": "raised", "nan": "returned nan", "timeout": "took too long"}
-#: Characters kept of a message.
+#: Maximum length of a message in characters.
 _LONGEST = 200
 
 
 def describe(failures: Sequence[Failure], parameters: Mapping[str, np.ndarray]) -> str:
-    """Say how many simulations failed, in which way, and where each way was met first.
+    """Describe how many simulations failed, in which ways, and where each kind of failure first occurred.
 
     Parameters
     ----------
     failures : sequence of Failure
     parameters : mapping of str to array (n, *shape)
-        Of all n simulations, also those that did not fail.
+        Parameters of all n simulations, including those that did not fail.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def _order(kind: str) -> tuple[int, str]:
 
 
 def _shortened(message: str) -> str:
-    """A message in one line of limited length."""
+    """Return a message in one line of limited length."""
     line = " ".join(message.split())
     return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
 
@@ -67,13 +67,13 @@ def _brief(value: np.ndarray) -> str:
 
 
 def failure_arrays(failures: Sequence[Failure]) -> dict[str, np.ndarray]:
-    """Failures as arrays that need no pickle; messages that are repeated are kept once, and shortened.
+    """Return failures as arrays that need no pickle; messages are shortened, and repeated ones are kept once.
 
     Returns
     -------
     dict
-        ``failed`` (F,), indices; ``failed_how`` (F,), which row of ``failure_kinds`` and ``failure_messages``
-        (M,) it is.
+        ``failed`` (F,), indices of simulations; ``failed_how`` (F,), indices into ``failure_kinds`` and
+        ``failure_messages`` (M,).
 
     Examples
     --------
@@ -93,7 +93,7 @@ def failure_arrays(failures: Sequence[Failure]) -> dict[str, np.ndarray]:
 
 
 def failures_from_arrays(arrays: Mapping[str, np.ndarray]) -> list[Failure]:
-    """What :func:`failure_arrays` was given, but for the length of messages."""
+    """Restore the failures given to :func:`failure_arrays`, with shortened messages."""
     kinds, messages = arrays["failure_kinds"], arrays["failure_messages"]
     return [
         Failure(int(index), str(kinds[row]), str(messages[row]))

@@ -13,7 +13,7 @@ _SCALE, _TAILS = 0.7, 4.0
 
 
 def accepted(distance: np.ndarray, tolerance: float) -> np.ndarray:
-    """The uniform kernel: whether distances (n,) are at most the tolerance; all finite ones if it is inf.
+    """Return whether distances (n,) are at most the tolerance (uniform kernel); inf accepts all finite ones.
 
     Examples
     --------
@@ -28,7 +28,7 @@ def accepted(distance: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 def gaussian_kernel(distance: np.ndarray, tolerance: float) -> np.ndarray:
-    r"""The kernel of ``pm.Simulator``, :math:`\exp(-d^2 / 2 \epsilon^2)`, of distances (n,).
+    r"""Return the kernel of ``pm.Simulator``, :math:`\exp(-d^2 / 2 \epsilon^2)`, of distances (n,).
 
     Examples
     --------
@@ -44,19 +44,19 @@ def gaussian_kernel(distance: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 def student_kernel(distance: np.ndarray, tolerance: float) -> np.ndarray:
-    r"""Weights (n,) between 0 and 1 from which trees learn.
+    r"""Return weights (n,) between 0 and 1 for learning trees.
 
     .. math:: \left(1 + \frac{z^2}{\nu}\right)^{-\nu / 2 - 1}, \qquad z = \frac{d}{h \epsilon}
 
-    with :math:`\nu = 4`, h = 0.7: a simulation that was just rejected tells nearly as much of where to
-    simulate as one that was just accepted.
+    with :math:`\nu = 4` and h = 0.7. A simulation that was just rejected is nearly as informative about where
+    to simulate as one that was just accepted.
 
     Parameters
     ----------
     distance : array (n,)
-        inf where there is none.
+        Distances; inf for failed simulations.
     tolerance : float
-        inf accepts whatever is finite.
+        Tolerance; inf accepts all finite distances.
 
     Examples
     --------

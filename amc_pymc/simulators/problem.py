@@ -1,4 +1,4 @@
-"""What a sampler without a likelihood needs to know of a model."""
+"""Interface between models and likelihood-free samplers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Failure", "Problem", "Simulated", "labels"]
 
 
 def labels(name: str, shape: tuple[int, ...]) -> list[str]:
-    """Names of the elements of an array, in C order.
+    """Return names of the elements of an array, in C order.
 
     Examples
     --------
@@ -33,7 +33,7 @@ class Failure(NamedTuple):
         Row of the parameters.
     kind : {"error", "nan", "timeout"}
     message : str
-        The error's type and text, or what else went wrong.
+        Type and text of the error, or another reason for the failure.
     """
 
     index: int  # type: ignore[assignment]
@@ -47,10 +47,10 @@ class Simulated(NamedTuple):
     Attributes
     ----------
     distance : array (n,)
-        Not negative; inf where a simulation failed.
+        Nonnegative distances; inf where a simulation failed.
     failures : list of Failure
     summaries : array (n, S) or None
-        Summary statistics, if they were asked for; nan where a simulation failed.
+        Summary statistics, if requested; nan where a simulation failed.
     """
 
     distance: np.ndarray
@@ -64,45 +64,45 @@ class Problem(Protocol):
     Attributes
     ----------
     shapes : mapping of str to tuple of int
-        Parameters, in order.
+        Shapes of the parameters by name, in order.
     n_dim : int
-        D, coordinates of the unit cube.
+        Number of coordinates of the unit cube, D.
     coordinates : list of str
-        What they belong to.
+        Parameter elements that the coordinates belong to.
     tolerance : float or None
-        Below which nobody wants to go, in units of the distance.
+        Smallest tolerance of interest, in units of the distance.
     observed_summaries : array (S,)
         Summary statistics of the data.
     """
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of parameters by name."""
+        """Shapes of the parameters by name."""
 
     @property
     def n_dim(self) -> int:
-        """D."""
+        """Number of coordinates D."""
 
     @property
     def coordinates(self) -> list[str]:
-        """What the coordinates of the cube belong to, as "mu[0]"."""
+        """Parameter elements that the coordinates belong to, such as "mu[0]"."""
 
     @property
     def tolerance(self) -> float | None:
-        """Smallest tolerance that is of interest."""
+        """Smallest tolerance of interest."""
 
     @property
     def observed_summaries(self) -> np.ndarray:
         """Summary statistics (S,) of the data."""
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
-        """Parameters (n, *shape) on their own scale, at points (n, D) of the unit cube."""
+        """Return parameters (n, *shape) on their own scale, at points (n, D) of the unit cube."""
 
     def log_density(self, u: np.ndarray) -> np.ndarray | None:
-        """Natural logarithm (n,) of the prior's density in the cube; None where it is uniform."""
+        """Return the natural log prior density (n,) in the cube; None if it is uniform."""
 
     def log_prior(self, u: np.ndarray) -> np.ndarray:
-        """Natural logarithm (n,) of the prior's density or mass on the scale of the parameters."""
+        """Return the natural log prior density or mass (n,) on the scale of the parameters."""
 
     def simulate(
         self,
@@ -113,9 +113,9 @@ class Problem(Protocol):
         timeout: float | None = None,
         summaries: bool = False,
     ) -> Simulated:
-        """Simulate at points (n, D), one by one, within so many seconds each, or all in one call."""
+        """Simulate at points (n, D), one by one within `timeout` seconds each, or all in one call."""
 
     def check(
         self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
     ) -> np.ndarray:
-        """Distances (k,) at draws from the prior; a ValueError if nothing comes of them."""
+        """Return distances (k,) at prior draws; raise a ValueError if the simulator fails."""

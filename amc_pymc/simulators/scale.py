@@ -1,4 +1,4 @@
-"""Units in which summary statistics are compared, taken from a pilot and kept."""
+"""Scales for comparing summary statistics, estimated from a pilot and then fixed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["FEWEST_PILOTS", "ScaleName", "SummaryScale", "pilot_scale"]
 
 ScaleName = Literal["mad", "whiten"]
 
-#: Simulations that a scale is taken from, at least.
+#: Minimum simulations for estimating a scale.
 FEWEST_PILOTS = 30
 #: Median absolute deviation of a normal variable, over its standard deviation.
 _MAD_OF_NORMAL = 0.6744897501960817
-#: Standardised summaries beyond are drawn in before their correlations are taken.
+#: Absolute value at which standardised summaries are clipped before their correlations are estimated.
 _FAR = 3.0
 
 
 @dataclass(frozen=True)
 class SummaryScale:
-    r"""A distance between summary statistics.
+    r"""Distance of summary statistics from those of the data.
 
     .. math:: d = \lVert L^{-1} (s - s_{obs}) / \sigma \rVert
 
@@ -32,9 +32,9 @@ class SummaryScale:
     observed : array (S,)
         Summary statistics of the data.
     spread : array (S,)
-        :math:`\sigma`, in units of the summary statistics; inf for those that are left out.
+        Scales :math:`\sigma`, in units of the summary statistics; inf for those that are left out.
     root : array (S, S) or None
-        L, lower triangular, with L L' the correlations; None for the identity.
+        Lower triangular L, where L L' is the correlation matrix; None for the identity.
     """
 
     observed: np.ndarray
@@ -43,7 +43,7 @@ class SummaryScale:
 
     @property
     def matrix(self) -> np.ndarray:
-        """Matrix (S, S): the distance is the length of a gap, as a row, times it."""
+        """Matrix (S, S); the distance is the length of a gap, as a row vector, times this matrix."""
         with np.errstate(divide="ignore"):
             scaled = np.diag(1.0 / self.spread)
         if self.root is None:
@@ -51,7 +51,7 @@ class SummaryScale:
         return scaled @ solve_triangular(self.root, np.eye(len(self.spread)), lower=True).T
 
     def distance(self, summaries: np.ndarray) -> np.ndarray:
-        """Distances (n,) of summary statistics (n, S) from the data; inf where any is not finite."""
+        """Return distances (n,) of summary statistics (n, S) from the data; inf where any is not finite."""
         with np.errstate(over="ignore", invalid="ignore"):
             z = (summaries - self.observed) / self.spread
             good = np.isfinite(summaries).all(axis=1)
@@ -64,7 +64,7 @@ class SummaryScale:
 
 
 def pilot_scale(summaries: np.ndarray, observed: np.ndarray, name: ScaleName) -> SummaryScale:
-    """The scale of summary statistics over all simulations of a pilot, near the data or not.
+    """Estimate the scale of summary statistics from all simulations of a pilot, near the data or not.
 
     Parameters
     ----------
@@ -72,10 +72,10 @@ def pilot_scale(summaries: np.ndarray, observed: np.ndarray, name: ScaleName) ->
         Rows that are not finite are left out.
     observed : array (S,)
     name : {"mad", "whiten"}
-        "mad": median absolute deviations, over 0.674, which makes them standard deviations of
-        normal variables (Prangle 2017, doi:10.1214/16-BA1002); the standard deviation where more than half
-        are equal. "whiten": uncorrelated as well, by correlations of statistics that
-        are drawn in to three deviations, shrunk after Ledoit & Wolf (2004), doi:10.1016/S0047-259X(03)00096-4.
+        "mad": median absolute deviations divided by 0.674, which are standard deviations for normal variables
+        (Prangle 2017, doi:10.1214/16-BA1002); the standard deviation if more than half of the values are equal.
+        "whiten": also removes correlations, estimated from statistics clipped at three deviations with the
+        shrinkage of Ledoit & Wolf (2004), doi:10.1016/S0047-259X(03)00096-4.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def pilot_scale(summaries: np.ndarray, observed: np.ndarray, name: ScaleName) ->
 
 
 def _root(z: np.ndarray) -> np.ndarray:
-    """Cholesky factor of the correlations of z (n, S); ones where a column is constant."""
+    """Return the Cholesky factor of the correlations of z (n, S); identity rows for constant columns."""
     from sklearn.covariance import ledoit_wolf
 
     varies = z.std(axis=0) > 0.0

@@ -1,4 +1,4 @@
-"""Priors of SciPy distributions, of which later ones may depend on earlier parameters."""
+"""Priors from SciPy distributions, which may depend on earlier parameters."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["ScipyPrior"]
 
 
 class ScipyPrior:
-    """Parameters as quantiles of SciPy distributions, one after the other (Rosenblatt's transformation).
+    """Prior with parameters that are successive quantiles of SciPy distributions (Rosenblatt transformation).
 
     Parameters
     ----------
     prior : mapping of str to distribution, or to (distribution, shape)
-        A distribution is frozen, as ``scipy.stats.norm(0, 1)``, or a function of earlier parameters by name that returns
-        one, as ``lambda mu: stats.norm(mu, 1)``. The function gets arrays (n, *shape); where an earlier parameter has
-        fewer axes than the one that it is for, axes of length one are put in after the first, so that scalars broadcast.
+        Frozen distributions, such as ``scipy.stats.norm(0, 1)``, or functions of earlier parameters, by name, that
+        return one, such as ``lambda mu: stats.norm(mu, 1)``. Functions get arrays (n, *shape). If an earlier parameter
+        has fewer axes than the new one, axes of length one are inserted after the first, which broadcasts scalars.
 
     Attributes
     ----------
     shapes : dict of str to tuple of int
     n_dim : int
-        D, as many as there are numbers in all parameters.
+        Number of elements of all parameters, D.
     coordinates : list of str
 
     Examples
@@ -68,12 +68,12 @@ class ScipyPrior:
         ]
 
     def values(self, u: np.ndarray) -> dict[str, np.ndarray]:
-        """Quantiles (n, *shape) of each parameter at points (n, D) of the unit cube.
+        """Return quantiles (n, *shape) of each parameter at points (n, D) of the unit cube.
 
         Raises
         ------
         ValueError
-            If the distribution of a parameter that depends on others is impossible for some of these.
+            If a parameter that depends on others has no valid distribution for some of their values.
         """
         out: dict[str, np.ndarray] = {}
         start = 0
@@ -90,7 +90,7 @@ class ScipyPrior:
         return out
 
     def log_density(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Natural logarithm (n,) of the density or mass of parameters (n, *shape)."""
+        """Return the natural log density or mass (n,) of parameters (n, *shape)."""
         total: Any = 0.0
         for name, shape in self.shapes.items():
             frozen = self._frozen(name, values, len(shape))
@@ -100,14 +100,14 @@ class ScipyPrior:
         return total
 
     def _frozen(self, name: str, values: Mapping[str, np.ndarray], ndim: int):
-        """The distribution of a parameter of so many axes, given those before it."""
+        """Return the distribution of a parameter with `ndim` axes, given those before it."""
         own = self._given[name]
         if name not in self._parents:
             return own
         return own(**{p: _broadcastable(values[p], ndim) for p in self._parents[name]})
 
     def _first_median(self, name: str, shape: tuple[int, ...] | None) -> np.ndarray | None:
-        """Median of a parameter given medians of those before it; None if it has no distribution."""
+        """Return the median of a parameter given medians of those before it; None if it has no distribution."""
         if name not in self._parents:
             return _median(self._given[name])
         medians: dict[str, np.ndarray] = {}
@@ -126,7 +126,7 @@ class ScipyPrior:
 
 
 def _broadcastable(value: np.ndarray, ndim: int) -> np.ndarray:
-    """An array (n, *shape) with so many axes after the first, at least."""
+    """Return an array (n, *shape) with at least `ndim` axes after the first."""
     missing = max(0, 1 + ndim - value.ndim)
     return value.reshape(len(value), *(1,) * missing, *value.shape[1:])
 
@@ -136,7 +136,7 @@ def _is_function(own) -> bool:
 
 
 def _parents(name: str, function: Callable, before: list[str]) -> list[str]:
-    """Names of the earlier parameters that a function takes."""
+    """Return names of the earlier parameters that a function takes."""
     found = []
     for p in inspect.signature(function).parameters.values():
         if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL, p.POSITIONAL_ONLY):
@@ -153,7 +153,7 @@ def _parents(name: str, function: Callable, before: list[str]) -> list[str]:
 
 
 def _median(frozen):
-    """Median of a frozen distribution; None if it is none."""
+    """Return the median of a frozen distribution; None if the object is not one."""
     if not any(callable(getattr(frozen, log, None)) for log in ("logpdf", "logpmf")):
         return None
     try:
@@ -174,7 +174,7 @@ def _shape(name: str, given) -> tuple[int, ...]:
 
 
 def _fitting(name: str, median: np.ndarray, shape: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The shape of a parameter whose distribution has this median."""
+    """Return the shape of a parameter whose distribution has this median."""
     if np.isnan(median).any():
         raise ValueError(f"prior[{name!r}] has no median: its parameters are impossible.")
     own = np.shape(median)

@@ -27,43 +27,43 @@ __all__ = ["SimulatorProblem"]
 
 
 class SimulatorProblem:
-    """Priors of SciPy, a simulator in Python and a distance.
+    """Likelihood-free problem with SciPy priors, a Python simulator and a distance.
 
     Parameters
     ----------
     prior : mapping of str to distribution, or to (distribution, shape)
-        A frozen distribution with methods ``ppf`` and ``logpdf`` or ``logpmf``, as in ``scipy.stats``, or a function of parameters
-        that come before it, by name, that returns one: ``{"mu": stats.norm(), "x": (lambda mu: stats.norm(mu, 1.0), 5)}``. Functions
-        get parameters (n, *shape), in which scalars broadcast against arrays. Elements of an array are independent given
-        earlier parameters.
+        Frozen distributions with methods ``ppf`` and ``logpdf`` or ``logpmf``, as in ``scipy.stats``, or functions
+        of earlier parameters, by name, that return one:
+        ``{"mu": stats.norm(), "x": (lambda mu: stats.norm(mu, 1.0), 5)}``. Functions get parameters (n, *shape), where
+        scalars broadcast against arrays. Elements of an array are independent given earlier parameters.
     simulator : callable
-        ``simulator(rng, **parameters)`` returns an array of the shape of `observed`. To be called with
-        ``batched=True`` it must take parameters (n, *shape) and return (n, *observed.shape).
+        ``simulator(rng, **parameters)`` returns an array of the shape of `observed`. With ``batched=True`` it must
+        take parameters (n, *shape) and return (n, *observed.shape).
     observed : array
-        Finite.
+        Observed data, finite.
     distance : {"euclidean", "manhattan"} or callable
-        ``distance(simulated, observed)``: not negative; for a batch from (n, *observed.shape) to (n,).
+        ``distance(simulated, observed)`` must be nonnegative; for a batch it maps (n, *observed.shape) to (n,).
     tolerance : float, optional
-        Below which nobody wants to go.
+        Smallest tolerance of interest.
     deterministics : mapping of str to callable, optional
-        Functions of all parameters (n, *shape), by name, to arrays (n, ...), which results have beside the parameters.
+        Functions of all parameters (n, *shape), by name, that return arrays (n, ...) to add to the results.
 
     Attributes
     ----------
     shapes : dict of str to tuple of int
     n_dim : int
-        D, as many as there are numbers in all parameters.
+        Number of elements of all parameters, D.
     coordinates : list of str
     tolerance : float or None
     deterministic_names : list of str
     observed : array
     observed_summaries : array (S,)
-        The data in one row: simulations are their own summary statistics.
+        Flattened data; simulations are their own summary statistics.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is invalid.
 
     Examples
     --------
@@ -79,8 +79,8 @@ class SimulatorProblem:
     >>> problem.simulate(np.full((4, 2), 0.5), np.random.default_rng(1)).distance.shape
     (4,)
 
-    A simulator of whole batches has parameters with a first axis of length n. Here effects depend on their
-    mean, and results have their range, too.
+    A simulator of whole batches gets parameters with a first axis of length n. Here, effects depend on their
+    mean, and results include their range.
 
     >>> def batch(rng, mu, effect):
     ...     return rng.normal(effect, 0.5)  # (n, 3)
@@ -130,11 +130,11 @@ class SimulatorProblem:
         self._simulator, self._distance = simulator, distance
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
-        """Quantiles (n, *shape) of each parameter at points (n, D) of the unit cube."""
+        """Return quantiles (n, *shape) of each parameter at points (n, D) of the unit cube."""
         return self._prior.values(clipped(u, self.n_dim))
 
     def deterministics(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Functions (n, ...) of parameters (n, *shape)."""
+        """Return deterministics (n, ...) of parameters (n, *shape)."""
         n = len(next(iter(values.values())))
         out = {}
         for name, function in self._deterministics.items():
@@ -148,16 +148,16 @@ class SimulatorProblem:
         return out
 
     def log_density(self, u: np.ndarray) -> None:
-        """None: the prior is uniform in the cube."""
+        """Return None because the prior is uniform in the cube."""
 
     def log_prior(self, u: np.ndarray) -> np.ndarray:
-        """Natural logarithm (n,) of the prior's density or mass."""
+        """Return the natural log prior density or mass (n,)."""
         return self._prior.log_density(self.parameters(u))
 
     def check(
         self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
     ) -> np.ndarray:
-        """Distances (k,) at draws from the prior; a ValueError if nothing comes of them."""
+        """Return distances (k,) at prior draws; raise a ValueError if the simulator fails."""
         return check_simulations(self, rng, batched=batched, timeout=timeout)
 
     def simulate(
@@ -169,12 +169,12 @@ class SimulatorProblem:
         timeout: float | None = None,
         summaries: bool = False,
     ) -> Simulated:
-        """Simulate at points (n, D), one by one, within so many seconds each, or all in one call.
+        """Simulate at points (n, D), one by one within `timeout` seconds each, or all in one call.
 
         Raises
         ------
         ValueError
-            If a distance is negative, or `timeout` cannot be kept.
+            If a distance is negative, or `timeout` cannot be enforced.
         """
         check_timeout(timeout, batched)
         values = self.parameters(u)
@@ -184,7 +184,7 @@ class SimulatorProblem:
         if batched:
 
             def call(rows: np.ndarray, rng: np.random.Generator):
-                # Anew for parts: the simulator may have written to what it was given.
+                # Computed again for parts, because the simulator may have modified its arguments.
                 given = values if len(rows) == n else self.parameters(u[rows])
                 return [self._simulator(rng, **given)]
 
@@ -247,7 +247,7 @@ def _check_signature(simulator: Callable, names: list[str]) -> None:
     try:
         signature = inspect.signature(simulator)
     except (TypeError, ValueError):
-        return  # of compiled functions nothing may be known
+        return  # compiled functions may have no signature
     try:
         signature.bind(None, **dict.fromkeys(names))
     except TypeError as error:
@@ -258,7 +258,7 @@ def _check_signature(simulator: Callable, names: list[str]) -> None:
 
 
 def _functions(given, shapes: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
-    """Deterministics, checked."""
+    """Check deterministics and return them as a dict."""
     if given is None:
         return {}
     if not isinstance(given, Mapping) or not all(map(callable, given.values())):

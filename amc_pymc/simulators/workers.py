@@ -1,9 +1,9 @@
-"""Many simulations, here or in worker processes that may die or hang.
+"""Batches of simulations in this process or in worker processes, which may die or hang.
 
-A batch is cut into chunks that depend on its size only, each with a stream of random numbers of its own, so
-that results do not depend on where they are simulated. Which simulations are made never depends on how they
-end: what a dead worker was doing is done again with the same random numbers, and a simulation that cannot be
-done is a failure, at an infinite distance. Anything else would bias weights.
+A batch is split into chunks that depend only on its size. Each chunk has its own stream of random numbers, so
+results do not depend on where they are simulated. Which simulations are made never depends on their outcome:
+the work of a dead worker is repeated with the same random numbers, and a simulation that cannot be completed is
+a failure with an infinite distance. Otherwise weights would be biased.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ __all__ = ["Simulate", "simulation_workers"]
 type Seed = int | Sequence[int] | np.random.SeedSequence
 type Simulate = Callable[[np.ndarray, Seed], Simulated]
 
-#: A batch is cut into so many chunks, as far as the limits of their sizes allow.
+#: Number of chunks of a batch, within the limits on their sizes.
 _CHUNKS = 64
-#: Least and most simulations in a chunk, made one by one and in one call.
+#: Minimum and maximum simulations in a chunk, made one by one and in one call.
 _ONE_BY_ONE, _BATCHED = (1, 100), (1_000, 5_000)
-#: Chunks that an executor is given at a time.
+#: Maximum number of chunks submitted to an executor at a time.
 _IN_FLIGHT = 256
-#: How often a chunk may lose its worker.
+#: Number of times that a chunk may lose its worker.
 _TRIES = 3
-#: Workers that may die, one after the other, before anything is simulated.
+#: Successive worker deaths that end a run: without a finished simulation, and before workers are ready.
 _DEATHS, _DEATHS_AT_START = 30, 3
-#: Seconds beyond the time allowed after which a worker is held to be hanging; in its first job it may have to
-#: compile.
+#: Seconds beyond the allowed time after which a worker counts as hanging; more for its first job, which may
+#: include compilation.
 _GRACE, _FIRST_GRACE = 5.0, 60.0
-#: With a timeout, so many seconds of simulations, if each took all of its time, are one piece of work.
+#: Maximum seconds of simulations in one piece of work, if each takes its full timeout.
 _PIECE_SECONDS = 60.0
-#: How often workers are looked at that send nothing.
+#: Maximum seconds between checks of workers that send nothing.
 _POLL_SECONDS = 1.0
-#: Streams of chunks are kept apart from whatever else is spawned from a seed.
+#: Spawn key that separates the streams of chunks from other children of a seed.
 _SPACE = 0x51D5
-#: Problems that a thread of a foreign worker keeps.
+#: Maximum number of problems cached in each thread of an executor.
 _KEPT = 2
-#: Warnings of each kind; later ones are logged as details.
+#: Maximum warnings of each kind; later ones are logged at level DEBUG.
 _WARNINGS = 5
-#: Errors of executors, besides those of Python, which say that a worker was lost.
+#: Names of executor errors, besides those of Python, that report a lost worker.
 _LOST = {"CommClosedError", "EngineError", "KilledWorker", "WorkerCrashedError"}
 
 _log = logging.getLogger("amc_pymc")
@@ -78,49 +78,49 @@ def simulation_workers(
     mp_ctx: str | BaseContext | None = None,
     bar: ProgressReport | None = None,
 ) -> Iterator[Simulate]:
-    """Simulate batches, with workers that stay from batch to batch.
+    """Provide a function that simulates batches with persistent workers.
 
     Parameters
     ----------
     problem : Problem
-        Sent to each worker process once; it must be pickleable (by cloudpickle) unless all happens in this
-        process or in forked ones. For simulations to be repeated with the same numbers, ``simulate`` must use
-        its generator row after row.
+        Sent to each worker process once. It must be picklable (by cloudpickle) unless all simulations run in
+        this process or in forked ones. To repeat simulations with the same random numbers, ``simulate`` must
+        use its generator row by row.
     cores : int or None, default 1
-        Worker processes; 1 simulates in this process, unless there is a `timeout`. None: those available,
-        four at most.
+        Number of worker processes. 1 simulates in this process, unless there is a `timeout`. None uses those
+        available, four at most.
     executor : concurrent.futures.Executor, optional
-        Anything with ``submit`` instead: threads, Dask, MPI. The problem is sent with every chunk and unpacked
-        once in each thread.
+        Any object with ``submit`` to use instead: threads, Dask, MPI. The problem is sent with every chunk and
+        unpacked once in each thread.
     batched : bool
-        Hand whole chunks to the simulator.
+        Pass whole chunks to the simulator.
     timeout : float, optional
-        Seconds for one simulation; ``problem.simulate`` keeps to it, but not in threads nor with `batched`. A
-        worker process that does n in more than n + 1 times as long and five seconds, deaf to its alarm, is
-        killed, and they are simulated one by one. A minute's worth is done at a time.
+        Maximum seconds for one simulation, enforced by ``problem.simulate``, but not in threads or with
+        `batched`. An unresponsive worker process that takes more than n + 1 times as long plus five seconds for
+        n simulations is killed, and they are repeated one by one. Pieces of work are limited to a minute.
     summaries : bool, default False
         Keep summary statistics: ``problem.simulate`` is called with ``summaries=True``.
     mp_ctx : str or context, optional
-        Start method of worker processes, default that of Python.
+        Start method of worker processes, by default that of Python.
     bar : ProgressReport, optional
-        Told of simulations as they are done.
+        Progress report, advanced as simulations finish.
 
     Yields
     ------
     callable
-        ``simulate(u, seed)`` with points (n, D) of the unit cube and a SeedSequence, or what one is made of,
-        returns a :class:`Simulated` in the order of the points. It depends on points and seed only.
+        ``simulate(u, seed)`` takes points (n, D) of the unit cube and a SeedSequence, or integers to make one,
+        and returns a :class:`Simulated` in the order of the points. It depends only on points and seed.
 
     Raises
     ------
     TypeError, ValueError
-        For arguments that cannot be used.
+        If an argument is invalid.
     RuntimeError
-        From ``simulate``: workers cannot start, or nothing but die; an executor loses the same chunk again
-        and again. Errors of ``problem.simulate`` itself, which reports those of the simulator, are raised.
+        From ``simulate``, if workers cannot start or keep dying, or an executor repeatedly loses the same
+        chunk. Errors of ``problem.simulate`` itself, which reports those of the simulator, are raised.
     KeyboardInterrupt
-        From ``simulate``, when no worker process is left. The batch is lost: a part that is chosen by how
-        fast its simulations were would bias weights.
+        From ``simulate``, after all worker processes have been stopped. The batch is discarded, because
+        keeping the simulations that were fast enough would bias weights.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def simulation_workers(
 
 
 class _How(NamedTuple):
-    """How simulations are made: in one call, within how many seconds, and whether with summaries."""
+    """Settings of simulations: whether in one call, timeout in seconds, and whether with summaries."""
 
     batched: bool
     timeout: float | None
@@ -184,11 +184,11 @@ class _Chunk(NamedTuple):
         First row.
     u : array (n, D)
     seed : SeedSequence
-        That of the batch.
+        Seed of the batch.
     stream : int
-        Number of the stream of random numbers among those of the batch.
+        Index of the stream of random numbers among those of the batch.
     anew : int
-        Number of the stream for what follows row 0 of the batch, if that was broken off; row i adds i.
+        Offset of stream indices after an interrupted row; a chunk restarted at row i uses stream `anew` + i.
     """
 
     start: int
@@ -205,7 +205,7 @@ class _Chunk(NamedTuple):
         )
 
     def after(self, row: int) -> _Chunk:
-        """The rows after one that took an unknown share of the random numbers."""
+        """Return the rows after one that used an unknown share of the random numbers."""
         start = self.start + row + 1
         return self._replace(start=start, u=self.u[row + 1 :], stream=self.anew + start)
 
@@ -219,7 +219,7 @@ def _chunks(u: np.ndarray, seed: np.random.SeedSequence, batched: bool) -> list[
 
 
 def _pieces(problem: Problem, how: _How, chunk: _Chunk, rows: int) -> Iterator[Simulated]:
-    """Simulate a chunk, so many rows at a time, with the same random numbers however many they are."""
+    """Simulate a chunk, `rows` rows at a time; random numbers do not depend on `rows`."""
     rng = chunk.generator()
     for start in range(0, len(chunk.u), rows):
         piece = _simulated(problem, how, chunk.u[start : start + rows], rng)
@@ -246,7 +246,7 @@ def _simulated(problem, how: _How, u: np.ndarray, rng: np.random.Generator) -> S
 
 
 def _rows(how: _How, chunk: _Chunk) -> int:
-    """Rows in a piece: few if they may take long, so that one that hangs is soon found."""
+    """Return the number of rows in a piece: few if they may take long, to detect hanging early."""
     if how.timeout is None or how.batched:
         return len(chunk.u)
     return min(len(chunk.u), max(1, int(_PIECE_SECONDS // how.timeout)))
@@ -255,7 +255,7 @@ def _rows(how: _How, chunk: _Chunk) -> int:
 def _joined(
     parts: Iterable[tuple[int, Simulated]], n: int, bar: ProgressReport | None = None
 ) -> Simulated:
-    """Simulations of rows from a number on, in any order, as one."""
+    """Combine parts, each with its first row and in any order."""
     distance, failures, summaries = np.full(n, np.inf), [], None
     for start, part in parts:
         rows = slice(start, start + len(part.distance))
@@ -276,12 +276,12 @@ def _here(problem, how: _How, chunks: list[_Chunk]) -> Iterator[tuple[int, Simul
             yield chunk.start, piece
 
 
-# --- processes of our own -------------------------------------------------------------------------
+# --- worker processes -----------------------------------------------------------------------------
 
 
 @dataclass
 class _Task:
-    """A chunk, done so many rows at a time, what is known of it, and how many workers have died of it."""
+    """A chunk, its rows per piece, the finished pieces, and the number of workers that died on it."""
 
     chunk: _Chunk
     rows: int
@@ -289,15 +289,15 @@ class _Task:
     pieces: list[Simulated] = field(default_factory=list)
 
     def done(self) -> int:
-        """Rows that are known."""
+        """Return the number of finished rows."""
         return sum(len(piece.distance) for piece in self.pieces)
 
     def left(self) -> int:
-        """Rows that are not."""
+        """Return the number of unfinished rows."""
         return len(self.chunk.u) - self.done()
 
     def parts(self) -> Iterator[tuple[int, Simulated]]:
-        """Pieces with their first rows."""
+        """Yield the finished pieces with their first rows."""
         start = self.chunk.start
         for piece in self.pieces:
             yield start, piece
@@ -306,7 +306,7 @@ class _Task:
 
 @dataclass(eq=False)
 class _Post:
-    """A worker process and what it is doing."""
+    """A worker process and its current task."""
 
     worker: Worker
     ready: bool = False
@@ -328,7 +328,7 @@ class _Processes:
         self._warnings: Counter[str] = Counter()
 
     def run(self, chunks: list[_Chunk]) -> Iterator[tuple[int, Simulated]]:
-        # Those that have died since the last batch have died of nothing in this one.
+        # Workers that died between batches did not die on a task of this batch.
         self._posts = [post for post in self._posts if post.worker.alive]
         waiting = deque(_Task(chunk, _rows(self._how, chunk)) for chunk in chunks)
         try:
@@ -343,7 +343,7 @@ class _Processes:
             raise
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """Stop all worker processes."""
         posts, self._posts = self._posts, []
         busy = [p.worker for p in posts if p.task is not None or not p.ready]
         stop_workers([p.worker for p in posts], busy=busy)
@@ -422,7 +422,7 @@ class _Processes:
             )
 
     def _hangs(self, post: _Post, waiting) -> Iterator[tuple[int, Simulated]]:
-        """End a worker that does not heed its alarm."""
+        """Kill a hanging worker, and repeat or fail its simulations."""
         self._posts.remove(post)
         post.worker.kill()
         task = post.task
@@ -440,7 +440,7 @@ class _Processes:
         waiting.appendleft(task)
 
     def _without(self, task, kind: str, message: str, waiting) -> Iterator[tuple[int, Simulated]]:
-        """Give the simulation up that was being made, and go on with the one after it."""
+        """Record the current simulation as failed, and continue with the next one."""
         row = task.done()
         task.pieces.append(Simulated(np.array([np.inf]), [Failure(0, kind, message)]))
         self._warn(f"Simulation {task.chunk.start + row} of a batch has failed: {message}.", kind)
@@ -455,7 +455,7 @@ class _Processes:
 
 
 class _Job(NamedTuple):
-    """What a worker process does."""
+    """Function that a worker process calls for each job."""
 
     problem: Problem
     how: _How
@@ -469,7 +469,7 @@ class _Job(NamedTuple):
 
 
 class _Remote:
-    """Chunks handed to an executor."""
+    """Simulation of chunks by an executor."""
 
     def __init__(self, problem: Problem, how: _How, executor: Executor):
         self._executor, self._how, self._payload = executor, how, _pickled(problem)
@@ -490,7 +490,7 @@ class _Remote:
                     future.cancel()
 
     def _submit(self, chunk: _Chunk, attempt: int) -> Future | None:
-        """Submit a chunk; None if the executor has broken down."""
+        """Submit a chunk; return None if the executor is broken."""
         try:
             return self._executor.submit(
                 _simulate_chunk, self._digest, self._payload, self._how, chunk, attempt
@@ -527,7 +527,7 @@ class _Remote:
 def _simulate_chunk(
     digest: str, payload: bytes, how: _How, chunk: _Chunk, attempt: int
 ) -> Simulated:
-    """Simulate a chunk where an executor says; `attempt` makes Dask see another task."""
+    """Simulate a chunk in an executor; a new `attempt` makes it a different task for Dask."""
     pieces = _pieces(_unpacked(digest, payload), how, chunk, _rows(how, chunk))
     return _joined(_numbered(pieces), len(chunk.u))
 
@@ -539,7 +539,7 @@ def _numbered(pieces: Iterable[Simulated]) -> Iterator[tuple[int, Simulated]]:
         start += len(piece.distance)
 
 
-#: Compiled functions are not shared between threads.
+#: Cache of problems per thread, because compiled functions are not shared between threads.
 _local = threading.local()
 
 
@@ -553,7 +553,7 @@ def _unpacked(digest: str, payload: bytes) -> Problem:
 
 
 def _is_lost(error: Exception) -> bool:
-    """Whether an executor lost a worker; errors of the simulator come as failures."""
+    """Whether an error reports a lost worker; errors of the simulator are reported as failures."""
     known = isinstance(error, BrokenExecutor | CancelledError | ConnectionError)
     return known or any(kind.__name__ in _LOST for kind in type(error).__mro__)
 

@@ -1,4 +1,4 @@
-"""Which local effects a step integrates out, and in which turns."""
+"""Choice of the local effects that a step integrates out, and of its turns."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ __all__ = [
 ]
 
 _log = logging.getLogger("amc_pymc")
-#: Fewer levels than this make a race over groups read most of them, ...
+#: Least number of levels for which a race over groups does not read most of them.
 _FEW_LEVELS = 250
-#: ... which costs nothing that matters where there are not more rows than this.
+#: Maximum number of rows for which reading most groups is cheap.
 _FEW_ROWS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """Value variables that are moved together.
+    """Value variables that are updated together.
 
     Attributes
     ----------
     names : tuple of str
-        Of the variables, those of the factor included.
+        Names of the variables, including those of the factor.
     factor : Factor or None
-        What is integrated out meanwhile.
+        Factor that is integrated out.
     held : tuple of str
-        Variables that are data meanwhile.
+        Variables that are held fixed as data.
     insists : bool
         Whether the user asked for this factor.
     """
@@ -59,17 +59,17 @@ class Turn:
 def chosen_turns(
     model, active_names: Sequence[str], options: Options, factors: Sequence[Factor] | None = None
 ) -> list[Turn]:
-    """What a step integrates out.
+    """Choose what a step integrates out, and return its turns.
 
-    That is the factor with the most levels among those whose variables are all sampled, if a race
-    over its groups pays. Factors with so many levels that their effects cannot stay among the
-    coordinates of a control variate take turns with it: each has its effects integrated out given
-    those of the others. ``factors`` are those of :func:`find_factors`, if they have been found.
+    By default, this is the factor with the most levels among those whose variables are all sampled,
+    if a race over its groups is worthwhile. Further factors with too many effects for the
+    coordinates of a control variate are integrated out in turns, each given the effects of the
+    others. ``factors`` are those of :func:`find_factors`, if already found.
 
     Raises
     ------
     ValueError
-        ``marginalize`` names variables that cannot be integrated out.
+        If ``marginalize`` names variables that cannot be integrated out.
     """
     wanted = options.marginalize
     rows = [Turn(tuple(active_names))]
@@ -97,7 +97,7 @@ def chosen_turns(
 
 
 def possible_factors(model, options: Options) -> list[Factor]:
-    """The factors of :func:`find_factors`, with what speaks against them if rows are in a store."""
+    """Return the factors of :func:`find_factors`, with reasons against them if rows are in a store."""
     factors = find_factors(model, options.observed_vars)
     if options.rows is None:
         return factors
@@ -105,7 +105,7 @@ def possible_factors(model, options: Options) -> list[Factor]:
 
 
 def in_store(factor: Factor, model, observed_vars) -> Factor:
-    """A factor of rows that lie in a store, of which the model has placeholders only."""
+    """Return a factor of rows in a store, with the reason if it cannot be integrated out."""
     reason = factor.reason
     names = [str(rv.name) for rv in choose_observed(model, observed_vars)]
     if not reason and len(names) > 1:
@@ -126,13 +126,13 @@ def _no_turns(factors: Sequence[Factor]) -> ValueError:
 
 
 def _sizes(model, without: set[str]) -> dict[str, int]:
-    """Numbers of entries of value variables."""
+    """Return the numbers of entries of value variables."""
     layout = FlatLayout.from_model(model, initial_point_of(model))
     return {n: size for n, size in zip(layout.names, layout.sizes) if n not in without}
 
 
 def _asked(wanted, factors, model, active_names) -> list[Factor]:
-    """The factors of variables that the user names."""
+    """Return the factors of the variables that the user names."""
     _check_names(wanted, model, "marginalize")
     chosen: list[Factor] = []
     for variable in wanted:
@@ -154,7 +154,7 @@ def _asked(wanted, factors, model, active_names) -> list[Factor]:
 def _too_large(
     factors: Sequence[Factor], model, active_names: Sequence[str], proxy: TaylorProxy
 ) -> list[Factor]:
-    """The first factor, and those of the others that cannot stay among the coordinates."""
+    """Return the first factor, and others until the remaining coordinates fit in ``max_dim``."""
     sizes = _sizes(model, set())
     left = sum(sizes[n] for n in active_names if n in sizes)
     chosen: list[Factor] = []
@@ -167,10 +167,10 @@ def _too_large(
 
 
 def _turns(chosen: Sequence[Factor], model, active_names, options, insists: bool) -> list[Turn]:
-    """One turn for each factor, with the variables that are its own and those of none.
+    """Return a turn for each factor, with its own variables and those that belong to none.
 
-    What a turn does not move are data to it, unless these variables are the user's choice and fit
-    among the coordinates.
+    Variables that a turn does not move are data to it, unless there is only one factor and they fit
+    in ``max_dim``.
     """
     sizes = _sizes(model, set(chosen[0].names))
     few = len(chosen) == 1 and sum(sizes.values()) <= options.proxy.max_dim
@@ -185,7 +185,7 @@ def _turns(chosen: Sequence[Factor], model, active_names, options, insists: bool
 
 
 def _hyperparameters(factor: Factor, model, active_names) -> set[str]:
-    """Variables on which nothing but the prior of a factor's effects depends."""
+    """Return the variables on which only the prior of a factor's effects depends."""
     values = {v.name: v for v in model.value_vars}
     local = {model.values_to_rvs[values[n]] for n in factor.names}
     left = set(active_names) - set(factor.names)
@@ -200,13 +200,13 @@ def _hyperparameters(factor: Factor, model, active_names) -> set[str]:
 
 
 def reasons_against(factors: Sequence[Factor], active_names: Sequence[str]) -> tuple[str, ...]:
-    """Variables with levels that ``marginalize="auto"`` leaves as they are, each with the reason."""
+    """Return the factors that ``marginalize="auto"`` does not integrate out, with reasons."""
     reasons = ((f.label, _reason_against(f, active_names)) for f in factors)
     return tuple(f"{label}: {reason}" for label, reason in reasons if reason)
 
 
 def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
-    """Why a factor is not integrated out unasked; empty if it may be."""
+    """Return why a factor is not integrated out by default; empty if it may be."""
     if factor.reason:
         return factor.reason
     missing = _left_out(factor, active_names)
@@ -223,12 +223,12 @@ def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
 
 
 def _of_rows(factor: Factor, digits: str, how: str) -> str:
-    """How many rows a group has, if that is known."""
+    """Return the text on the rows of a group, if their number is known."""
     return "" if factor.stored else f" of {_n_rows(factor) / factor.n_levels:{digits}} rows {how}"
 
 
 def _left_out(factor: Factor, active_names: Sequence[str]) -> str:
-    """The user's names of the variables of a factor that a step does not sample."""
+    """Return the user's names of the variables of a factor that a step does not sample."""
     pairs = zip(factor.names, factor.variables, strict=True)
     return ", ".join(user for name, user in pairs if name not in active_names)
 
@@ -268,7 +268,7 @@ def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names) -> N
 
 
 def _check_names(wanted: Sequence[Any], model, argument: str) -> dict[str, Any]:
-    """Refuse names that no free variable has; free variables by name."""
+    """Return the free variables by name; raise an error for unknown names."""
     free = {rv.name: rv for rv in model.free_RVs}
     unknown = [v for v in wanted if isinstance(v, str) and v not in free]
     if unknown:
@@ -280,7 +280,7 @@ def _check_names(wanted: Sequence[Any], model, argument: str) -> dict[str, Any]:
 
 
 def grouped_by(wanted: Any, factors: Sequence[Factor], model, argument: str) -> Factor:
-    """The factor that variables named in an argument belong to."""
+    """Return the factor of the variables named in an argument."""
     wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
     free = _check_names(wanted, model, argument)
     named = [free[v] if isinstance(v, str) else v for v in wanted]

@@ -1,4 +1,4 @@
-"""The densities of a ``pm.Model``, and whether they add up to it."""
+"""Densities of a ``pm.Model``, and checks that they add up to its log density."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def checked_densities(
     point: dict[str, np.ndarray],
     compile_kwargs: dict[str, Any] | None,
 ) -> ModelDensities:
-    """Take the model apart and check it against itself at a point."""
+    """Decompose the model, and check at a point that its densities add up."""
     densities = plain_densities(model, observed_vars, row_logp, point, compile_kwargs)
     check_densities(model, densities, point)
     return densities
 
 
 def check_densities(model, densities: ModelDensities, point: dict[str, np.ndarray]) -> None:
-    """Refuse a point or rows that are not finite, and densities that do not add up."""
+    """Raise an error if the point or rows are not finite, or densities do not add up."""
     start = densities.layout.ravel(point)
     bad = np.flatnonzero(~np.isfinite(start))
     if bad.size:
@@ -63,9 +63,9 @@ def grouped_densities(
     compile_kwargs,
     held: Sequence[str] = (),
 ) -> GroupedModel:
-    """The same with the local effects of a factor integrated out.
+    """Decompose the model with the local effects of a factor integrated out, and check it.
 
-    Variables that are ``held`` are data. What depends on nothing else of the rest is left out.
+    Variables that are ``held`` are data. Terms of the rest that depend only on these are omitted.
     """
     groups = take_groups(model, factor, observed_vars, held)
     densities = grouped_model(model, groups, compile_kwargs)
@@ -74,7 +74,7 @@ def grouped_densities(
 
 
 def grouped_model(model, groups: Groups, compile_kwargs: dict[str, Any] | None) -> GroupedModel:
-    """Groups and what else there is of a model."""
+    """Return the densities of groups and of the rest of a model."""
     _, others = _parts(model, groups)
     rest = log_density(model, others)
     kept = [v for v in model.value_vars if v.name not in groups.factor.names]
@@ -82,7 +82,7 @@ def grouped_model(model, groups: Groups, compile_kwargs: dict[str, Any] | None) 
 
 
 def check_groups(model, densities: GroupedModel, point: dict[str, np.ndarray]) -> None:
-    """Refuse groups that are not finite at a point, and densities that do not add up there."""
+    """Raise an error if groups are not finite at a point, or densities do not add up there."""
     densities.hold(point)
     start = densities.ravel(point)
     effects = densities.effects(point)
@@ -94,7 +94,7 @@ def check_groups(model, densities: GroupedModel, point: dict[str, np.ndarray]) -
 
 
 def _parts(model, groups: Groups) -> tuple[list, list]:
-    """Parts of a model that groups are made of, and others that depend on what is not held."""
+    """Return the variables of groups, and the other terms that depend on variables not held."""
     effects = [model.values_to_rvs[v] for v in model.value_vars if v.name in groups.factor.names]
     raced = [v for v in model.basic_RVs if v.name in groups.observed_vars]
     local = [*effects, *raced]
@@ -106,7 +106,7 @@ def _parts(model, groups: Groups) -> tuple[list, list]:
 
 
 def plain_densities(model, observed_vars, row_logp, point, compile_kwargs) -> ModelDensities:
-    """Take the model apart."""
+    """Decompose the model into densities of rows and the rest."""
     observed = choose_observed(model, observed_vars)
     layout = FlatLayout.from_model(model, point)
     factors = [*model.basic_RVs, *model.potentials]
@@ -144,7 +144,7 @@ def check_rows_finite(densities: RacedModel, x: np.ndarray, where: str) -> None:
 
 
 def _check_total(model, densities: ModelDensities, start: np.ndarray) -> None:
-    """Rows plus rest must add up to the model's logp."""
+    """Check that rows and rest add up to the model's logp."""
     if isinstance(densities.rows, CallbackRows):
         return
     got = float(densities.all_values(start).sum()) + densities.rest_value_and_gradient(start)[0]
@@ -152,7 +152,7 @@ def _check_total(model, densities: ModelDensities, start: np.ndarray) -> None:
 
 
 def _check_sum(model, point: dict[str, np.ndarray], got: float, parts=None) -> None:
-    """The parts of a log density, default all of it, must add up to what the model says."""
+    """Check a value against the model's log density of some parts, default all."""
     whole = log_density(model, parts or [*model.basic_RVs, *model.potentials])
     fn = pytensor.function(
         model.value_vars, whole, mode=interpreted_mode(), on_unused_input="ignore"

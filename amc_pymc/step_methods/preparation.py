@@ -1,4 +1,4 @@
-"""From a ``pm.Model`` to what samplers need: mode, control variate, Gaussian approximation."""
+"""Preparation of a ``pm.Model`` for samplers: mode, control variate, Gaussian approximation."""
 
 from __future__ import annotations
 
@@ -46,13 +46,14 @@ __all__ = ["moved_coordinates", "prepare"]
 _log = logging.getLogger("amc_pymc")
 _POSSIBLE = 16
 _MOST_STATES = 2_000
-#: Points at which the quadrature's error is measured, how far out they are (a posterior of standard
-#: deviations is skewed, and its Gaussian approximation too narrow), and the error worth a note.
+#: Number of points at which the quadrature error is measured, their scale relative to the Gaussian
+#: approximation (too narrow for standard deviations, whose posterior is skewed), and the error, in
+#: nats, above which a note is added.
 _NODE_POINTS, _NODE_WIDTH, _NODE_ERROR = 20, 1.5, 0.1
 _MORE = "raise TaylorProxy(max_dim=) if memory and time allow"
-#: Subsamples and probes of the preparation do not depend on the user's seed.
+#: Seed of subsamples and probes of the preparation, independent of the user's seed.
 _SEED = 20161
-#: What is done, for the progress bar.
+#: Stages shown by the progress bar.
 _STAGES = (
     "Taking the model apart (compiles at first use)",
     "Searching the mode",
@@ -70,15 +71,15 @@ def prepare(
     fit: bool = True,
     turn: Turn | None = None,
 ) -> Preparation:
-    """Take the model apart, check it against itself, and fit the control variate.
+    """Decompose the model, check that its parts add up, and fit the control variate.
 
-    ``fit=False`` leaves out the Gaussian approximation of the posterior, which proposals need;
-    ``turn`` says what is integrated out.
+    ``fit=False`` omits the Gaussian approximation of the posterior, which proposals need;
+    ``turn`` specifies what is integrated out.
     """
     watch = Stopwatch()
     with watch.running():
         stored: ModelDensities | GroupedModel | None = None
-        if options.rows is not None:  # the pass that writes a store has a bar of its own
+        if options.rows is not None:  # writing a store has its own progress bar
             watch.begin("store")
             stored = _stored(model, active_names, options, point, turn)
         with progress(_STAGES[0], len(_STAGES), enabled=options.progressbar) as bar:
@@ -86,7 +87,7 @@ def prepare(
             densities = stored or _densities(model, turn, options, point)
             bare = _bare(densities, point)
             try:
-                # Matrices are small: threads of the linear algebra would wait for each other.
+                # Matrices are small, and threads of the linear algebra would wait for each other.
                 with threadpool_limits(1, "blas"):
                     prepared = _prepared(bare, model, active_names, options, fit, stages)
                 stages.end("Prepared")
@@ -99,7 +100,7 @@ def prepare(
 
 
 def _bare(densities: ModelDensities | GroupedModel, point) -> Preparation:
-    """Nothing but the densities."""
+    """Return a preparation with nothing but the densities."""
     start = densities.ravel(point)
     if isinstance(densities, DiscreteRows):
         return Preparation(densities, densities.raced, start, densities.cut)
@@ -107,7 +108,7 @@ def _bare(densities: ModelDensities | GroupedModel, point) -> Preparation:
 
 
 def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparation:
-    """No control variate, unless the user insists on one."""
+    """Return the preparation without a control variate, or raise an error if the user insists."""
     if options.insist:
         name = "data" if isinstance(options.proxy, DataProxy) else "taylor"
         raise ValueError(f"proxy='{name}' cannot be used: {reason}") from None
@@ -119,7 +120,7 @@ def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparat
 def _prepared(
     bare: Preparation, model, active_names, options: Options, fit: bool, stages: _Stages
 ) -> Preparation:
-    """With a control variate; raises ``NoProxy`` where there can be none."""
+    """Return the preparation with a control variate; raise ``NoProxy`` if none is possible."""
     rng, densities, proxy = as_generator(_SEED), bare.densities, options.proxy
     _check_rows_graph(densities, proxy)
     if isinstance(proxy, DataProxy):
@@ -148,7 +149,7 @@ def _prepared(
 
 
 def _with_rounding(prepared: Preparation, active: np.ndarray) -> Preparation:
-    """What rounding the data does to decisions, if they are rounded."""
+    """Add the effect of rounding the data on decisions, if they are rounded."""
     raced = prepared.raced
     if not isinstance(raced, RowDensities):
         return prepared
@@ -170,32 +171,32 @@ def _with_rounding(prepared: Preparation, active: np.ndarray) -> Preparation:
 
 
 class _Stages:
-    """What the preparation does now, how many stages are over, and what its time is booked on."""
+    """Progress of the preparation, and assignment of its time to tasks."""
 
     def __init__(self, bar: ProgressReport, watch: Stopwatch):
         self._bar, self._watch, self._left = bar, watch, len(_STAGES)
         watch.begin("model")
 
     def say(self, text: str, task: str | None = None) -> None:
-        """The same stage, but something else is done in it."""
+        """Change the text, and optionally the task, within a stage."""
         self._bar.update(description=text)
         if task is not None:
             self._watch.begin(task)
 
     def begin(self, text: str, task: str) -> None:
-        """The next stage."""
+        """Begin the next stage."""
         self._left -= 1
         self._bar.advance()
         self.say(text, task)
 
     def end(self, text: str) -> None:
-        """Everything is done, or need not be."""
+        """Complete all remaining stages."""
         self._bar.update(description=text)
         self._bar.advance(self._left)
 
 
 def _compile_derivatives(model: Raced, x: np.ndarray) -> None:
-    """Call what the mode search calls, on one unit."""
+    """Compile the functions of the mode search by calls on one unit."""
     one = np.zeros(1, np.int64)
     with np.errstate(all="ignore"):
         model.value_and_gradient(x, one)
@@ -203,7 +204,7 @@ def _compile_derivatives(model: Raced, x: np.ndarray) -> None:
 
 
 def _compile_races(prepared: Preparation) -> None:
-    """Call what measures residuals, on one unit."""
+    """Compile the functions that measure residuals by a call on one unit."""
     raced, surrogate = prepared.raced, prepared.surrogate
     if surrogate is not None:
         points = np.stack([surrogate.centre, surrogate.centre])
@@ -213,9 +214,9 @@ def _compile_races(prepared: Preparation) -> None:
 def _stored(
     model, active_names: Sequence[str], options: Options, point, turn: Turn | None
 ) -> ModelDensities | GroupedModel:
-    """Of groups or rows in a store."""
+    """Return the densities of groups or rows in a store."""
     assert options.rows is not None
-    if turn is not None:  # discrete variables are named for the effects of groups among them only
+    if turn is not None:  # discrete names only matter as effects of groups
         moved = {v.name for v in model.value_vars if v.dtype.startswith("float")}
         active_names = [n for n in active_names if n in moved]
     if turn is None or turn.factor is None:
@@ -233,7 +234,7 @@ def _stored(
 
 
 def _densities(model, turn: Turn | None, options: Options, point) -> ModelDensities | GroupedModel:
-    """Of groups, if there are any that pay, or of rows."""
+    """Return the densities of the turn's groups, or of rows if it has none."""
     if turn is not None and turn.factor is not None and isinstance(options.proxy, TaylorProxy):
         args = model, turn.factor, options.observed_vars, point, options.compile_kwargs
         densities = grouped_densities(*args, turn.held)
@@ -255,7 +256,7 @@ def _densities(model, turn: Turn | None, options: Options, point) -> ModelDensit
 
 
 def moved_coordinates(layout: Layout, active_names: Sequence[str]) -> np.ndarray:
-    """Coordinates of the continuous variables that a step moves."""
+    """Return the coordinates of the continuous variables that a step moves."""
     names = [n for n in active_names if n in layout.names and layout.is_continuous(n)]
     return layout.indices(names)
 
@@ -293,7 +294,7 @@ def _discrete(densities) -> bool:
 
 
 def _with_nested(bare: Preparation, prior, proxy: TaylorProxy, rng, stages) -> Preparation:
-    """Coefficients given hyperparameters."""
+    """Fit the nested approximation of coefficients given hyperparameters."""
     model = bare.densities
     _refuse_many(model.reads.size, proxy, _MORE)
     stages.begin("Compiling derivatives", "mode")
@@ -308,7 +309,7 @@ def _with_nested(bare: Preparation, prior, proxy: TaylorProxy, rng, stages) -> P
 
 
 def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
-    """Nodes of the quadrature that posterior draws do not tell from more, and their expansion."""
+    """Choose the nodes of the quadrature, and expand groups with these."""
     fit, surrogate = prepared.fit, prepared.surrogate
     if fit is None or surrogate is None:
         return prepared
@@ -321,10 +322,10 @@ def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
 
 
 def _node_points(fit: GaussianFit, layout: Layout) -> list[np.ndarray]:
-    """The mode and points around it, which do not depend on the order of the variables."""
+    """Return the mode and points around it, which do not depend on the order of the variables."""
     at, labels = fit.coordinates, layout.labels()
     values, vectors = linalg.eigh(fit.precision[np.ix_(at, at)])
-    root = (vectors / np.sqrt(values)) @ vectors.T  # symmetric, so that no coordinate comes first
+    root = (vectors / np.sqrt(values)) @ vectors.T  # symmetric, to treat all coordinates alike
     points = np.tile(fit.mean, (_NODE_POINTS + 1, 1))
     for k, label in enumerate(labels[c] for c in at):
         z = as_generator([_SEED, *label.encode()]).standard_normal(_NODE_POINTS)
@@ -363,7 +364,7 @@ def _with_taylor(
 
 
 def subsample_of(model: RacedModel, proxy: TaylorProxy) -> int:
-    """Units on which the mode search starts."""
+    """Return the number of units on which the mode search starts."""
     return max(1, proxy.subsample * model.n_units // model.n_rows)
 
 
@@ -375,7 +376,7 @@ def _refuse_many(number: int, proxy: TaylorProxy, advice: str) -> None:
 
 
 def _expandable(bare: Preparation, model, proxy: TaylorProxy, rng) -> Preparation:
-    """Parameters of the rows in which they can be expanded."""
+    """Find parameters in which rows can be expanded; raise ``NoProxy`` if there are none."""
     if isinstance(bare.densities, GroupedModel):
         _refuse_many(bare.densities.reads.size, proxy, _MORE)
         return bare
@@ -396,7 +397,7 @@ def _expandable(bare: Preparation, model, proxy: TaylorProxy, rng) -> Preparatio
 
 
 def _in_parameters(densities: ModelDensities, x: np.ndarray) -> tuple[ParameterCut, RowDensities]:
-    """What rows see of discrete variables, and the rows in terms of it."""
+    """Return the parameters that rows compute from discrete variables, and rows in terms of them."""
     if isinstance(densities, DiscreteRows):
         return densities.cut, densities.raced
     cut = cut_parameters(densities.row_log_density, x)
@@ -405,7 +406,7 @@ def _in_parameters(densities: ModelDensities, x: np.ndarray) -> tuple[ParameterC
 
 
 def _check_parameters(cut: ParameterCut, bare: Preparation, model, rng) -> None:
-    """Parameters made from discrete variables must be finite, conditions and indices constant."""
+    """Require finite parameters of discrete variables, and constant conditions and indices."""
     rough, layout = cut.rough(), cut.layout
     rows = cast(ModelDensities, bare.densities).rows
     names = [n for n in rows.value_vars if not layout.is_continuous(n)]
@@ -425,14 +426,14 @@ def _check_parameters(cut: ParameterCut, bare: Preparation, model, rng) -> None:
 
 
 def _each_state(model, bare: Preparation, names, rng) -> list[np.ndarray]:
-    """The start with one element of a bounded discrete variable in each of its states."""
+    """Return the start with one element of a bounded discrete variable in each of its states."""
     layout, points = bare.densities.layout, []
     for v in model.value_vars:
         if v.name not in names:
             continue
         try:
             states = element_states(model, v)
-        except ValueError:  # unbounded: draws from the prior have to do
+        except ValueError:  # unbounded: draws from the prior must suffice
             continue
         where = layout.slices[v.name]
         pairs = [(c, s) for c, k in zip(range(where.start, where.stop), states) for s in k]
@@ -447,7 +448,7 @@ def _each_state(model, bare: Preparation, names, rng) -> list[np.ndarray]:
 
 
 def _with_data_proxy(bare: Preparation, proxy: DataProxy, rng, fit: bool) -> Preparation:
-    """Its bins look at the posterior mode where there is one."""
+    """Fit the control variate in data space, at the posterior mode if there is one."""
     densities = cast(ModelDensities, bare.densities)
     continuous = _continuous(densities.layout)
     x, notes, gaussian, slope = bare.start, bare.notes, None, None

@@ -34,39 +34,39 @@ __all__ = ["RacingGibbs"]
 
 
 class RacingGibbs(RacingStep):
-    r"""Sample discrete variables on which every row depends, reading few rows per draw.
+    r"""Gibbs step for discrete variables on which every row depends, reading few rows per draw.
 
-    An element with K states gets the state with the highest
-    :math:`\log p(x_k) + \varepsilon_k`, with Gumbel noise :math:`\varepsilon_k`: an exact draw from
-    its full conditional. Which state that is, is found by a race: rows are read in doubling batches
+    An element with K states is set to the state with the highest
+    :math:`\log p(x_k) + \varepsilon_k`, with Gumbel noise :math:`\varepsilon_k`. This is an exact
+    draw from its full conditional. A race finds the state: rows are read in doubling batches
     without replacement, states that cannot win any more are dropped, and the race ends when one is
-    left. Elements are drawn one after the other, in random order.
+    left. Elements are drawn one at a time, in random order.
 
     Use it for Bernoulli, Categorical and other bounded discrete variables of models with at least
-    some ten thousand conditionally independent rows. The sampler is approximate: each draw differs
-    from the exact one, made with the same noise, with probability at most ``delta``, so that the
-    conditional distribution is off by at most ``delta`` in total variation. How often that happens
-    is measured on audited draws: :func:`amc_pymc.decision_error`.
+    about ten thousand conditionally independent rows. The sampler is approximate: each draw differs
+    from the exact draw with the same noise with probability at most ``delta``. The total variation
+    error of the conditional distribution is therefore at most ``delta``. The actual frequency of
+    errors is measured on audited draws; see :func:`amc_pymc.decision_error`.
 
     Parameters
     ----------
     vars : sequence of variables, optional
-        Discrete variables to sample, default all. Others may have steps of their own.
+        Discrete variables to sample; default: all. Others may have their own steps.
     delta : float, default 0.05
-        Promised error probability of a draw, in (0, 0.5).
+        Maximum error probability of a draw, in (0, 0.5).
     race : {"normal", "bernstein", "lil_ucb", "exact"} or a race such as NormalRace
-        ``"exact"`` reads all rows: a plain Gibbs sampler, for checking.
+        ``"exact"`` reads all rows: a plain Gibbs sampler, for validation.
     variance : {"pairwise", "marginal"}
-        Whether states are compared by the variance of their difference, or each by its own, which
-        costs K instead of K^2 operations per row and reads more rows.
+        Whether states are compared by the variance of their difference or by their own variances.
+        The latter takes K instead of K^2 operations per row, but reads more rows.
     proxy : {"auto", "taylor", "data"} or TaylorProxy or DataProxy or None
-        Control variate. ``"auto"`` expands every row in what it makes of the discrete variables
-        (``gamma * beta``, ``mu[k]``), and does without where that is not smooth. ``"data"`` expands
-        in the rows' data instead.
+        Control variate. ``"auto"`` expands every row in the quantities that it computes from the
+        discrete variables (``gamma * beta``, ``mu[k]``), or uses none if the row is not smooth in
+        them. ``"data"`` expands in the rows' data instead.
     states : mapping of str to sequence of int, optional
-        States of variables whose support cannot be read off their distribution.
+        States of variables whose support cannot be inferred from their distribution.
     max_states : int, default 1000
-        Variables with more are refused.
+        Maximum number of states of a variable.
     blocked : bool, default True
         Draw all elements of all variables in one random order.
     rows : Rows, mapping of str to array, path, zarr.Group or Dask dataframe, optional
@@ -79,18 +79,19 @@ compile_kwargs, progressbar
     Raises
     ------
     ValueError
-        Arguments out of range, no discrete or no observed variable, continuous ``vars``, a state
-        space that is unbounded, unknown or too large, one value per row, rows that are not finite
-        at the start. :class:`amc_pymc.NotRowFactorised` names what cannot be taken row by row.
+        If an argument is out of range, there is no discrete or no observed variable, ``vars`` are
+        continuous, a state space is unbounded, unknown or too large, a variable has one value per
+        row, or rows are not finite at the start. :class:`amc_pymc.NotRowFactorised` is raised if
+        rows cannot be evaluated one by one.
 
     Notes
     -----
     State i of K is an arm with the rewards
-    :math:`l_{i,n} = \log f_n(i) + (\log f_0(i) + \varepsilon_i) / N`, of which the arm with the
-    highest mean over the rows is found. A state in which the rest of the model has log density
-    :math:`-\infty` does not race; if only one is left, no row is read.
+    :math:`l_{i,n} = \log f_n(i) + (\log f_0(i) + \varepsilon_i) / N`. The race finds the arm with the
+    highest mean over the rows. States in which the rest of the model has log density
+    :math:`-\infty` are excluded; if only one is left, no row is read.
 
-    ``sample_stats`` gets ``race_rows``, ``race_rounds``, ``race_delta``, ``race_audited``,
+    ``sample_stats`` contains ``race_rows``, ``race_rounds``, ``race_delta``, ``race_audited``,
     ``race_wrong``, ``race_audit_rows``, ``race_recentred``, ``race_moved`` and ``race_arms_left``.
 
     References
@@ -167,7 +168,7 @@ compile_kwargs, progressbar
 
 
 def _states(model, value_vars, given, max_states, point) -> dict[str, list[np.ndarray]]:
-    """States of each element of each variable; the start must be one of them."""
+    """Return the states of each element of each variable; raise an error if the start is not one."""
     names = {v.name for v in value_vars}
     unknown = set(given) - names
     if unknown:
@@ -186,7 +187,7 @@ def _states(model, value_vars, given, max_states, point) -> dict[str, list[np.nd
 
 
 def _elements(prepared: Preparation, possible: dict[str, list[np.ndarray]]) -> gibbs.Elements:
-    """What to draw, in the order of the variables."""
+    """Return the elements to draw, in the order of the variables."""
     layout, rows = prepared.densities.layout, cast(ModelDensities, prepared.densities).rows
     local = [n for n in possible if n in rows.row_local]
     if local:

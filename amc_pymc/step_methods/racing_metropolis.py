@@ -44,114 +44,112 @@ from amc_pymc.step_methods.settings import Options, TaylorProxy, as_proposals, c
 __all__ = ["RacingMetropolis", "metropolis_sampler"]
 
 _log = logging.getLogger("amc_pymc")
-#: Proposals for each group's local effects in a draw.
+#: Number of proposals for each group's local effects per draw.
 _TRIES = 2
-#: Cost of drawing local effects, in log-likelihoods of one row for each row, and of storing a draw
-#: and of a transition besides that of rows; measured.
+#: Measured costs, in log-likelihood evaluations of one row: drawing local effects (per row), storing
+#: a draw, and a transition apart from its rows.
 _DRAWING_COST, _STORING_COST, _TRANSITION_COST = 6.0, 10_000.0, 1_000.0
 _TUNING_TRANSITIONS = 5
-#: Rows that draws made at one go may read, where no other step moves anything: in memory, which bounds
-#: the time they take, and in a store, which bounds the pages they map.
+#: Maximum rows read by a batch of draws, if no other step moves anything: in memory, to limit the time
+#: of a batch, and in a store, to limit the pages that it maps.
 _AHEAD, _STORED_AHEAD = 20_000, 4_000
-#: No transitions are added where a draw is expected to be the one before with a smaller probability.
+#: Probability that a draw repeats the previous one, below which no transitions are added.
 _SAME_DRAW = 0.01
-#: Transitions of a turn: enough to forget population parameters given the effects of other factors.
+#: Transitions per turn, enough to decorrelate population parameters given the effects of other factors.
 _TURN_TRANSITIONS = 20
 
 
 class RacingMetropolis(RacingStep):
-    r"""Sample continuous variables of a model with many rows, reading few of them per step.
+    r"""Metropolis-Hastings step for continuous variables, reading few rows per decision.
 
     A Metropolis-Hastings step compares the log-likelihood of a proposal with that of the current
     point over all N rows. Here the comparison is a race: rows are read in doubling batches without
-    replacement until the verdict is clear at error probability ``delta`` (Racing-Normal). A
-    second-order Taylor control variate of every row around the posterior mode takes up nearly all
-    of the difference, so that 100-200 rows usually decide, whatever N is.
+    replacement until the decision is clear at error probability ``delta`` (Racing-Normal). A
+    second-order Taylor control variate of every row around the posterior mode explains nearly all
+    of the difference, so 100-200 rows usually suffice for any N.
 
-    In a hierarchical model the effects of one grouping factor, by default the one with the most
-    levels, are integrated out, and groups are raced in the place of rows. Crossed factors of many
-    levels each take turns.
+    In a hierarchical model, the effects of one grouping factor, by default the one with the most
+    levels, are integrated out, and races read groups instead of rows. Several crossed factors with
+    many levels are integrated out in turns.
 
-    Use it for models with at least some ten thousand conditionally independent rows and, local
-    effects apart, up to a few hundred parameters. The sampler is approximate: each decision differs from the exact one
-    with probability at most ``delta`` if batch means are normal. How often it really does is
-    measured on audited decisions: :func:`amc_pymc.decision_error`.
+    Use it for models with at least about ten thousand conditionally independent rows and up to a
+    few hundred parameters besides local effects. The sampler is approximate: each decision differs
+    from the exact one with probability at most ``delta`` if batch means are normal. The actual
+    error is measured on audited decisions; see :func:`amc_pymc.decision_error`.
 
     Parameters
     ----------
     vars : sequence of variables, optional
-        Continuous variables to sample, default all. Others may have steps of their own.
+        Continuous variables to sample; default: all. Others may have their own steps.
     observed_vars : sequence of str or variables, optional
-        Observed variables whose rows are raced; default those with the most rows. Everything else
-        in the model's logp (priors, Jacobians, Potentials, other observed variables) enters
+        Observed variables whose rows are raced; default: those with the most rows. All other terms
+        of the model's logp (priors, Jacobians, Potentials, other observed variables) are evaluated
         exactly.
     delta : float, default 0.05
-        Promised error probability of a decision, in (0, 0.5).
+        Maximum error probability of a decision, in (0, 0.5).
     race : {"normal", "bernstein", "lil_ucb", "exact"} or a race such as NormalRace
-        ``"exact"`` reads all rows: a plain Metropolis-Hastings chain, for checking.
-        :class:`BernsteinRace` needs no normal batch means, but a range of the rewards.
+        ``"exact"`` reads all rows: a plain Metropolis-Hastings chain, for validation.
+        :class:`BernsteinRace` does not require normal batch means, but a range of the rewards.
     batch_size : int, optional
-        Rows of the first batch, by default 50, or 20 groups.
+        Number of rows or groups in the first batch; default: 50 rows or 20 groups.
     proposal : {"auto", "random_walk", "gaussian", "nested", "langevin"} or a proposal object
-        ``"auto"`` mixes Gaussian moves with a random walk, and gives nine tenths to the one that
-        moved the chain further while tuning. With groups, the Gaussian becomes a Student t where it
-        does less than well. Where coefficients have normal priors that depend on
-        hyperparameters, ``"nested"`` moves take the place of Gaussian ones: they propose
-        hyperparameters from the nested Laplace approximation and coefficients given these.
+        ``"auto"`` mixes Gaussian moves with a random walk; the one that moved the chain further
+        during tuning makes nine tenths of the moves. With groups, a Student t replaces the Gaussian
+        if it does not fit well. If coefficients have normal priors that depend on hyperparameters,
+        ``"nested"`` moves replace Gaussian ones: they propose hyperparameters from the nested
+        Laplace approximation, and coefficients given these.
     proxy : {"auto", "taylor", "data"} or TaylorProxy or DataProxy or None
-        Control variate: each row expanded in the parameters, or (``"data"``) in its data.
-        ``"auto"`` does without, and says so, where there can be none. Many decisions
-        are close then: use ``delta=0.01, batch_size=200``, or the posterior is visibly too wide.
+        Control variate: expansion of each row in the parameters, or (``"data"``) in its data. If none
+        is possible, ``"auto"`` logs a warning and uses none. Many decisions are then close; without
+        ``delta=0.01, batch_size=200``, the posterior is visibly too wide.
     audits : int or Audits, default 200
-        Decisions per chain re-made on all rows, within a tenth of the time.
+        Maximum number of decisions per chain repeated on all rows, in at most a tenth of the time.
     transitions_per_draw : int or "auto", default "auto"
-        Transitions between stored draws. ``pm.sample`` spends 5-300 microseconds per stored draw, a
+        Transitions per stored draw. ``pm.sample`` spends 5-300 microseconds per stored draw, a
         transition often less. ``"auto"`` is 1, unless local effects are drawn with every stored
-        draw: then it is so many that transitions are expected to take about as long as that,
-        fewer where a few make a draw independent of the one before, and five a draw while tuning,
-        when effects are not drawn.
+        draw. Then transitions take about as long as drawing the effects, or less if fewer make
+        successive draws independent. During tuning, when effects are not drawn, it is 5.
     marginalize : "auto" or None or a variable or sequence of variables
         Local effects to integrate out: variables, or their names, of one grouping factor, or of
-        several that take turns. ``"auto"`` takes the factor with the most levels if it has at least
-        250 of them, or if there are at most 20,000 rows; further ones take turns with it where those
-        that stay have more coordinates than ``TaylorProxy.max_dim``. None integrates nothing out.
+        several in turns. ``"auto"`` selects the factor with the most levels if it has at least 250
+        levels or there are at most 20,000 rows. Further factors are integrated out in turns if the
+        other variables have more coordinates than ``TaylorProxy.max_dim``. None disables it.
     recover : bool, default True
-        Draw the effects that were integrated out for every stored draw. If False, their draws are
-        NaN, and :func:`amc_pymc.recover_marginals` draws them afterwards.
+        Draw the effects that are integrated out for every stored draw. If False, their draws are
+        NaN, and :func:`amc_pymc.recover_marginals` can draw them afterwards.
     row_logp : callable, optional
         ``(point, rows) -> (m,)`` log-likelihoods (natural) of the given rows at a point (a dict of
-        value variables), for likelihoods that cannot be sliced. There is no control variate then.
+        value variables), for likelihoods that cannot be sliced. No control variate is used then.
     rows : amc_pymc.Rows or mapping of str to array or path, optional
         Rows larger than memory: the arrays (NumPy, ``numpy.memmap``, Zarr or Dask) of each
-        ``pm.Data`` whose rows are read, or a path of Parquet files. The model's own data are
-        placeholders then. One pass writes a store: see :class:`amc_pymc.Rows` for where it lies
-        and how long. Where effects are integrated out, which ``"auto"`` does from 250 levels on
-        whatever the number of rows, the rows of a group lie together in it; factors do not take
-        turns.
+        ``pm.Data`` whose rows are read, or a path of Parquet files. The model's own data are then
+        placeholders. One pass writes a store; see :class:`amc_pymc.Rows` for its location and
+        lifetime. If effects are integrated out, which ``"auto"`` does from 250 levels on for any
+        number of rows, the rows of a group are stored together. Turns are not supported.
     model : pm.Model, optional
-        Default: the model of the context.
+        Default: the model of the current context.
     rng : numpy.random.Generator or int, optional
         ``pm.sample`` replaces it for each chain.
     initial_point : dict, optional
-        Where the model is checked and the mode search starts.
+        Point at which the model is checked and the mode search starts.
     compile_kwargs : dict, optional
-        For ``pytensor.function``.
+        Keyword arguments of ``pytensor.function``.
     blocked : bool, default True
         Move all variables jointly.
     progressbar : bool, default True
-        Show how far the preparation is where it takes longer than two seconds.
+        Show the progress of the preparation if it takes longer than two seconds.
 
     Raises
     ------
     ValueError
-        Arguments out of range, no observed variable, rows that are not finite at the start, discrete
-        ``vars``; ``marginalize`` names variables that cannot be integrated out, with the reason.
-        :class:`amc_pymc.NotRowFactorised` names what cannot be taken row by row.
+        If an argument is out of range, there is no observed variable, rows are not finite at the
+        start, ``vars`` are discrete, or ``marginalize`` names variables that cannot be integrated
+        out. :class:`amc_pymc.NotRowFactorised` is raised if rows cannot be evaluated one by one.
 
     See Also
     --------
-    amc_pymc.decision_error : how often decisions were wrong.
-    amc_pymc.recover_marginals : draw local effects after sampling.
+    amc_pymc.decision_error : Measured error of decisions.
+    amc_pymc.recover_marginals : Draw local effects after sampling.
 
     Notes
     -----
@@ -169,22 +167,22 @@ class RacingMetropolis(RacingStep):
     with local effects u, all other parameters :math:`\psi`, and nodes :math:`z_k` and weights
     :math:`w_k` of a Gauss-Hermite rule (product rules for two or three effects). m is the mode of
     the integrand, found by Newton's method for every group and point, and :math:`CC'` its inverse
-    curvature there (Liu & Pierce 1994, Pinheiro & Bates 1995). Of discrete effects the states are
-    summed. Local effects are drawn given :math:`\psi` by independence Metropolis-Hastings steps.
+    curvature there (Liu & Pierce 1994, Pinheiro & Bates 1995). Discrete effects are summed over
+    their states. Local effects are drawn given :math:`\psi` by independence Metropolis-Hastings steps.
 
-    Factors that take turns are integrated out one after the other, each given the effects of the
-    others: a collapsed Gibbs sampler (Papaspiliopoulos, Roberts & Zanella 2020).
+    Several factors are integrated out in turns, each given the effects of the others: a collapsed
+    Gibbs sampler (Papaspiliopoulos, Roberts & Zanella 2020).
 
     ``"nested"`` moves draw hyperparameters from a Student t at the mode of their Laplace
-    approximation (Rue, Martino & Chopin 2009), and coefficients from their Gaussian given these.
-    The accept step corrects both.
+    approximation (Rue, Martino & Chopin 2009), and coefficients from their Gaussian approximation
+    given these. The accept step corrects both.
 
-    ``sample_stats`` gets ``accept``, ``accepted``, ``scaling``, ``race_rows``, ``race_rounds``,
+    ``sample_stats`` contains ``accept``, ``accepted``, ``scaling``, ``race_rows``, ``race_rounds``,
     ``race_delta``, ``race_audited``, ``race_wrong``, ``race_audit_rows``, ``race_recentred`` and
-    ``race_quadrature``, one number per draw, sums over its transitions where they count.
-    ``race_rows`` counts rows also where groups are raced; divided by ``step.sampler.transitions`` it is
-    the rows of one decision. ``race_quadrature`` is the largest change,
-    in nats, that twice the nodes have made to the log ratio of an audited decision so far.
+    ``race_quadrature``, one number per draw. Counts are sums over the transitions of a draw.
+    ``race_rows`` counts rows even if groups are raced; divide it by ``step.sampler.transitions``
+    for the rows of one decision. ``race_quadrature`` is the largest change so far, in nats, of the
+    log ratio of an audited decision when the number of nodes is doubled.
 
     References
     ----------
@@ -223,7 +221,7 @@ class RacingMetropolis(RacingStep):
     >>> bool(abs(idata.posterior["mu"].mean() - y.mean()) < 0.002)
     True
 
-    In a model with groups, their effects are integrated out, and drawn for every stored draw:
+    In a model with groups, local effects are integrated out, and drawn for every stored draw:
 
     >>> rng = np.random.default_rng(1)
     >>> group = np.repeat(np.arange(300), 10)
@@ -299,7 +297,7 @@ class RacingMetropolis(RacingStep):
         self.vars = [v for v in value_vars if v in moved]
 
     def _take_turn(self, model, turn: Turn, options: Options, proposal, rng) -> None:
-        """Be a step that moves the variables of one turn."""
+        """Set up this step for the variables of one turn."""
         self.turn = turn
         value_vars = [v for v in model.value_vars if v.name in turn.names]
         sampler = metropolis_sampler(model, turn, options, proposal)
@@ -333,7 +331,7 @@ class RacingMetropolis(RacingStep):
         self._set_up(sampler, model, value_vars, rng)
 
     def replace(self, **settings):
-        """The same step with other settings of its sampler, such as ``race`` or ``audits``."""
+        """Return the same step with other sampler settings, such as ``race`` or ``audits``."""
         out = super().replace(**settings)
         out.later = tuple(step.replace(**settings) for step in self.later)
         return out
@@ -341,13 +339,13 @@ class RacingMetropolis(RacingStep):
     # --- turns ----------------------------------------------------------------------------------
 
     def setup_chain(self, rng, tune: int, draws: int) -> None:
-        """Forget the chain before and refuse data that have changed."""
+        """Start a new chain; raise an error if the data have changed."""
         super().setup_chain(rng, tune, draws)
         for step, own in zip(self.later, self.rng.spawn(len(self.later))):
             step.setup_chain(own, tune, draws)
 
     def stop_tuning(self) -> None:
-        """Freeze what has been learnt."""
+        """End tuning, and keep the tuned settings fixed."""
         super().stop_tuning()
         for step in self.later:
             step.stop_tuning()
@@ -362,7 +360,7 @@ class RacingMetropolis(RacingStep):
 
     @property
     def sampling_state(self):
-        """State of the chain, those of further turns included."""
+        """State of the chain, including those of further turns."""
         state = super().sampling_state
         state.later_turns = [step.sampling_state for step in self.later]
         return state
@@ -380,13 +378,13 @@ class RacingMetropolis(RacingStep):
 
     @property
     def _local(self) -> GroupedModel | None:
-        """The model, if local effects are integrated out."""
+        """Grouped model, or None if no local effects are integrated out."""
         densities = self.prepared.densities
         return densities if isinstance(densities, GroupedModel) else None
 
     @property
     def _in_turns(self) -> GroupedModel | None:
-        """The model, if variables of other turns are data to it."""
+        """Grouped model, or None if it does not hold variables of other turns as data."""
         local = self._local
         return local if local is not None and local.groups.held is not None else None
 
@@ -399,7 +397,7 @@ class RacingMetropolis(RacingStep):
             metropolis.follow(self.sampler, chain, x, tuning=self.tune)
 
     def _moved(self, point, x):
-        """Local effects that were integrated out are drawn given the rest."""
+        """Return the new point, with integrated-out local effects drawn given the rest."""
         local = self._local
         if local is None:
             return super()._moved(point, x)
@@ -409,7 +407,7 @@ class RacingMetropolis(RacingStep):
         elif not (self.tune and self._alone):
             local.draw_effects(x, effects, _TRIES, self.rng)
         new = super()._moved(point, x) | local.as_point(effects, point)
-        return {name: new[name] for name in point}  # PyMC goes by the order
+        return {name: new[name] for name in point}  # PyMC relies on the order
 
     def _first_point(self, chain, x):
         return metropolis.near_mode(self.sampler, chain, x, self.rng) if self.tune else x
@@ -423,7 +421,7 @@ def _is_sampled(value, densities) -> bool:
 
 
 def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
-    """Statistics of a draw from those of its turns: sums of counts, means of shares."""
+    """Combine the statistics of the turns of a draw: sums of counts, means of shares."""
     if len(stats) == 1:
         return stats[0]
     out = dict(stats[0])
@@ -441,12 +439,12 @@ def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _transitions(sampler: Metropolis) -> int:
-    """So many that what a draw costs besides takes about half of the time, if as many are of use."""
+    """Return the number of transitions that takes half the time of a draw, if all are useful."""
     prepared = sampler.prepared
     model, forecast = prepared.densities, prepared.forecast
     if not isinstance(model, GroupedModel) or forecast is None:
         return 1
-    if model.groups.held is not None:  # other steps' draws are what takes time
+    if model.groups.held is not None:  # draws of other steps take most time
         return _TURN_TRANSITIONS
     drawing = _STORING_COST + model.n_rows * _DRAWING_COST
     transition = _TRANSITION_COST + forecast.rows * model.race_cost
@@ -456,7 +454,7 @@ def _transitions(sampler: Metropolis) -> int:
 
 
 def metropolis_sampler(model, turn: Turn, options: Options, proposal: str | Proposal) -> Metropolis:
-    """Metropolis moves of some continuous variables of a model."""
+    """Return the Metropolis sampler of the continuous variables of a turn."""
     check_combination(as_proposals(proposal, options.proxy), options)
     point = starting_point(model, options.initial_point)
     prepared = prepare(model, turn.names, options, point=point, turn=turn)

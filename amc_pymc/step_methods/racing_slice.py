@@ -33,25 +33,24 @@ __all__ = ["RacingSlice"]
 
 
 class RacingSlice(RacingStep):
-    r"""Sample continuous variables of a model with many rows by slice sampling, reading few of them.
+    r"""Slice sampling step for continuous variables, reading few rows per decision.
 
     Each sweep moves along every direction in turn: the axes of a Gaussian approximation of the
-    posterior, or of the draws while tuning. Whether a point lies above the slice's height is a
-    race, as the accept step of :class:`RacingMetropolis` is; a sweep takes some five decisions per
-    direction.
+    posterior or of the tuning draws. A race decides whether a point lies in the slice, as in the
+    accept step of :class:`RacingMetropolis`; a sweep takes about five decisions per direction.
 
-    There is no proposal scale to go wrong, so use it where :class:`RacingMetropolis` is accepted
-    rarely: few parameters, heavy tails, several modes nearby. It needs more decisions per effective
-    draw where that one works well.
+    There is no proposal scale to tune. Use it if :class:`RacingMetropolis` has a low acceptance
+    rate: few parameters, heavy tails, several nearby modes. If :class:`RacingMetropolis` works
+    well, slice sampling needs more decisions per effective draw.
 
     Parameters
     ----------
     vars : sequence of variables, optional
-        Continuous variables to sample, default all. Others may have steps of their own.
+        Continuous variables to sample; default: all. Others may have their own steps.
     width : float, default 3.0
-        Width of the first interval in standard deviations of the approximation.
+        Width of the initial interval, in standard deviations of the approximation.
     max_steps : int, default 10
-        Widths that an interval is stepped out by, at most.
+        Maximum number of widths by which an interval is stepped out.
     observed_vars, delta, race, batch_size, proxy, audits, transitions_per_draw, row_logp, rows, \
 model, rng, initial_point, compile_kwargs, blocked, progressbar
         As for :class:`RacingMetropolis`; a transition is a sweep over all directions.
@@ -59,16 +58,17 @@ model, rng, initial_point, compile_kwargs, blocked, progressbar
     Raises
     ------
     ValueError
-        Arguments out of range, no observed variable, rows that are not finite at the start, discrete
-        ``vars``. :class:`amc_pymc.NotRowFactorised` names what cannot be taken row by row.
+        If an argument is out of range, there is no observed variable, rows are not finite at the
+        start, or ``vars`` are discrete. :class:`amc_pymc.NotRowFactorised` is raised if rows cannot
+        be evaluated one by one.
 
     Notes
     -----
-    With u uniform, a point :math:`x'` is above the slice's height if
+    With u uniform, a point :math:`x'` lies in the slice if
 
     .. math:: \frac1N\sum_n [l_n(x') - l_n(x)] > \frac1N \log \frac{u\,p(x)}{p(x')}.
 
-    Each comparison errs with probability at most ``delta`` if batch means are normal.
+    Each comparison is wrong with probability at most ``delta`` if batch means are normal.
 
     References
     ----------

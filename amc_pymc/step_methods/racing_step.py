@@ -1,4 +1,4 @@
-"""What all racing step methods share: a sampler's chain inside ``pm.sample``, and its report."""
+"""Base class of racing step methods: a sampler's chain inside ``pm.sample``, and its report."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from amc_pymc.samplers import Chain, Preparation, Sampler, report
 from amc_pymc.samplers.auditing import Auditor
 from amc_pymc.step_methods.model_densities import check_rows_finite
 
-#: Nats by which quadrature may change a decision's log ratio before there is a warning.
+#: Change of a decision's log ratio by quadrature, in nats, above which a warning is issued.
 _QUADRATURE_ERROR = 0.2
 
-#: Attributes that a pickle does not have: the model, and PyMC's note of the arguments, it among them.
+#: Attributes excluded from pickles: the model, and PyMC's copy of the arguments, which includes it.
 _OF_THE_MODEL = ("_model", "_BlockedStep__newargs")
 
 __all__ = ["RacingStep", "chosen_vars", "starting_point", "stat_dtypes"]
 
 
 def stat_dtypes(own: dict[str, tuple[type, str]]) -> dict[str, Any]:
-    """Declaration of a step's statistics for PyMC."""
+    """Return the declaration of a step's statistics for PyMC."""
     scalars: dict[str, Any] = {
         key: (dtype, []) for key, (dtype, _) in {**RACE_STATS, **own}.items()
     }
@@ -54,10 +54,10 @@ class RacingState(StepMethodState):
 
 
 class RacingStep(BlockedStep):
-    """A step method that makes the draws of a sampler.
+    """A step method that draws with a sampler.
 
-    A subclass names the module of its sampler's functions in ``core``, makes the sampler in its
-    ``__init__`` and hands it to :meth:`_set_up`.
+    A subclass sets ``core`` to the module of its sampler's functions, creates the sampler in its
+    ``__init__`` and passes it to :meth:`_set_up`.
     """
 
     default_blocked = True
@@ -66,7 +66,7 @@ class RacingStep(BlockedStep):
     sampler: Sampler
 
     def _set_up(self, sampler: Sampler, model, value_vars: list, rng) -> None:
-        """Compile now, so that forked workers need not."""
+        """Set attributes, and compile before workers are forked."""
         self._model, self.vars, self.rng = model, value_vars, get_random_generator(rng)
         self.var_names = [v.name for v in value_vars]
         self.sampler, self.tune = sampler, True
@@ -77,7 +77,7 @@ class RacingStep(BlockedStep):
         self.core.step(idle, fresh, x, self.rng)
 
     def __getnewargs_ex__(self):
-        """A step that travels leaves its source of rows behind: their store is enough."""
+        """Return arguments without the source of rows, because a pickle needs only the store."""
         args, kwargs = super().__getnewargs_ex__()
         return args, {name: value for name, value in kwargs.items() if name != "rows"}
 
@@ -86,7 +86,7 @@ class RacingStep(BlockedStep):
 
     @property
     def prepared(self) -> Preparation:
-        """What the sampler knows of the model."""
+        """Preparation of the model for the sampler."""
         return self.sampler.prepared
 
     @property
@@ -94,9 +94,9 @@ class RacingStep(BlockedStep):
         return cast(ModelDensities, self.prepared.densities)
 
     def replace(self, **settings) -> RacingStep:
-        """The same step with other settings of its sampler, such as ``race`` or ``audits``.
+        """Return the same step with other sampler settings, such as ``race`` or ``audits``.
 
-        The model is not taken apart again.
+        The model is not prepared again.
         """
         out = copy.copy(self)
         out.sampler, out.chain = dataclasses.replace(self.sampler, **settings), None
@@ -108,13 +108,13 @@ class RacingStep(BlockedStep):
         return out
 
     def __reduce_ex__(self, protocol):
-        """For another process: without the model, whose data the step has in a form of its own."""
+        """Pickle without the model, because the step has its own copy of the data."""
         self._refuse_changed_data()
         state = {k: v for k, v in self.__dict__.items() if k not in _OF_THE_MODEL}
         return _restored, (type(self), state)
 
     def _refuse_changed_data(self) -> None:
-        """A step that was pickled has been checked then."""
+        """Raise an error if the model's data have changed; a pickled step was checked before."""
         model = getattr(self, "_model", None)
         changed = () if model is None else self.prepared.densities.changed_data(model)
         if changed:
@@ -126,7 +126,7 @@ class RacingStep(BlockedStep):
     # --- what PyMC calls ------------------------------------------------------------------------
 
     def setup_chain(self, rng, tune: int, draws: int) -> None:
-        """Forget the chain before and refuse data that have changed."""
+        """Start a new chain; raise an error if the data have changed."""
         super().setup_chain(rng, tune, draws)
         _keep_to_one_thread()
         self._refuse_changed_data()
@@ -135,10 +135,10 @@ class RacingStep(BlockedStep):
         self.chain = self.core.init(self.sampler, self.rng, tune=tune, draws=draws)
 
     def reset_tuning(self) -> None:
-        """Nothing is carried from chain to chain: ``setup_chain`` begins anew."""
+        """Do nothing, because ``setup_chain`` starts every chain afresh."""
 
     def stop_tuning(self) -> None:
-        """Freeze what has been learnt."""
+        """End tuning, and keep the tuned settings fixed."""
         if self.tune and self.chain is not None and self.chain.draw > 0:
             self.core.learn(self.sampler, self.chain)
         self.tune = False
@@ -169,7 +169,7 @@ class RacingStep(BlockedStep):
 
     @staticmethod
     def competence(var, has_grad=False):
-        """An approximate sampler is never assigned unasked."""
+        """Never assign an approximate sampler by default."""
         return Competence.INCOMPATIBLE
 
     def _progressbar_config(self, n_chains=1):
@@ -195,26 +195,26 @@ class RacingStep(BlockedStep):
     # --- parts of a step ------------------------------------------------------------------------
 
     def _rows_of_a_draw(self) -> float:
-        """Rows that a draw with exact decisions reads."""
+        """Return the rows read by a draw with exact decisions."""
         return self.sampler.rows_of_a_draw()
 
     def _condition(self, point) -> None:
-        """Take note of what other steps have changed, where it is not among the coordinates."""
+        """Store values changed by other steps that are not among the coordinates."""
 
     def _first_point(self, chain, x: np.ndarray) -> np.ndarray:
-        """Where a chain that was given x begins."""
+        """Return the first point of a chain that was given x."""
         return x
 
     def _follow(self, chain, x: np.ndarray) -> None:
-        """Expand control variates anew where what they approximate has changed."""
+        """Rebuild control variates if the densities that they approximate have changed."""
 
     def _moved(self, point, x: np.ndarray) -> dict[str, np.ndarray]:
-        """The point with this step's variables taken from x."""
+        """Return the point with this step's variables taken from x."""
         new = self.prepared.densities.unravel(x)
         return {n: new[n] if n in self.var_names and n in new else v for n, v in point.items()}
 
     def _error_warning(self, auditor: Auditor) -> SamplerWarning | None:
-        """At the last draw, if audits show more errors than promised."""
+        """Return a warning at the last draw if errors of quadrature or decisions are too large."""
         delta, tally = self.sampler.race.delta, auditor.tally
         if auditor.draw != auditor.draws or not tally.audited:
             return None
@@ -239,15 +239,15 @@ class RacingStep(BlockedStep):
 def _keep_to_one_thread() -> None:
     """Limit linear algebra to one thread in the process of a chain, until the process ends.
 
-    PyMC does so in spawned processes only. In forked ones every chain would start as many threads as there are
-    cores. Matrices here are small, and the threads would spend their time waiting for each other.
+    PyMC does so in spawned processes only. In forked ones, every chain would start as many threads as there are
+    cores. Matrices are small, and the threads would mostly wait for each other.
     """
     if multiprocessing.parent_process() is not None:
         threadpool_limits(1, "blas")
 
 
 def _restored(kind: type[RacingStep], state: dict[str, Any]) -> RacingStep:
-    """A step from its pickle."""
+    """Restore a step from its pickle."""
     out = object.__new__(kind)
     out.__dict__.update(state)
     return out
@@ -257,7 +257,7 @@ def _restored(kind: type[RacingStep], state: dict[str, Any]) -> RacingStep:
 
 
 def starting_point(model, initial_point) -> dict[str, np.ndarray]:
-    """The user's initial point, which must have the variables and shapes of the model, or its own."""
+    """Return the user's initial point, with names and shapes checked, or that of the model."""
     point = initial_point_of(model) if initial_point is None else dict(initial_point)
     for v in model.value_vars:
         if v.name not in point:
@@ -272,7 +272,7 @@ def starting_point(model, initial_point) -> dict[str, np.ndarray]:
 
 
 def chosen_vars(vars, model, step: str, *, discrete: bool = False) -> list:
-    """Value variables of the user's continuous or discrete ``vars``, default all of the model."""
+    """Return the value variables of continuous or discrete ``vars``; default: all of the model."""
 
     def fits(v):
         return v.dtype.startswith("float") is not discrete

@@ -1,4 +1,4 @@
-"""The objects behind the string arguments of racing step methods, and the options they share."""
+"""Settings behind the string arguments of racing step methods, and their shared options."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class TaylorProxy:
     Parameters
     ----------
     max_dim : int
-        Refuse to expand in more coordinates: D + D^2 sums are stored, D passes over the data
-        made.
+        Maximum number of coordinates D of the expansion. It stores D + D^2 sums and makes D passes
+        over the data.
     subsample : int
-        Rows on which the mode search starts.
+        Number of rows on which the mode search starts.
     exact_rows : int or "auto"
-        Rows with the largest residuals that are evaluated at every decision instead of raced.
-        ``"auto"`` chooses the number that makes decisions cheapest.
+        Number of rows with the largest residuals, which are evaluated at every decision instead of
+        raced. ``"auto"`` chooses the number with the cheapest decisions.
     """
 
     max_dim: int = 500
@@ -67,20 +67,19 @@ class TaylorProxy:
 
 
 Proxy = TaylorProxy | DataProxy
-#: First batch, where the user has not chosen one. Groups' residuals are sums of those of many rows.
+#: Default size of the first batch, of rows or of groups, whose residuals are sums over many rows.
 _ROWS, _GROUPS = 50, 20
-#: The tails of a logarithm of a standard deviation are those of an exponential distribution, and of
-#: what it is the scale of, while few groups know it.
+#: The log of a standard deviation has exponential tails if few groups inform it, and so have the
+#: variables that it scales.
 _FOR_GROUPS = GaussianProposal(target_accept=0.4, freedom=5.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Arguments that all racing steps have in common, checked; documented in RacingMetropolis.
+    """Checked arguments shared by all racing steps; documented in RacingMetropolis.
 
-    ``race``, ``proxy`` and ``audits`` become settings; ``race_of_groups`` is the race where groups
-    take the place of rows; ``insist`` says that the user asked for the
-    control variate, so that there is no doing without.
+    ``race``, ``proxy`` and ``audits`` become settings; ``race_of_groups`` is the race over groups
+    instead of rows; ``insist`` is true if the user requires the control variate.
     """
 
     observed_vars: Sequence[Any] | None = None
@@ -123,7 +122,7 @@ class Options:
             raise ValueError(f"proxy='{name}' cannot be used: {self.no_proxy}")
 
     def _check_rows(self, proxy: Proxy | None) -> None:
-        """Refuse what rows in a store do not go with."""
+        """Raise an error for options that cannot be combined with rows in a store."""
         if self.row_logp is not None:
             raise ValueError("rows= and row_logp= exclude each other: row_logp reads its own data")
         if isinstance(proxy, DataProxy):
@@ -131,24 +130,24 @@ class Options:
 
     @classmethod
     def among(cls, arguments: Mapping[str, Any]) -> Options:
-        """Those among a step's arguments, which may be more."""
+        """Return the options among a step's arguments."""
         names = [f for f, spec in cls.__dataclass_fields__.items() if spec.init]
         return cls(**{name: arguments[name] for name in names if name in arguments})
 
     @property
     def no_proxy(self) -> str:
-        """Why there can be no control variate; empty if there may be one."""
+        """Reason why no control variate is possible; empty if one may be."""
         if self.proxy is None:
             return "proxy=None"
         return "" if self.row_logp is None else "row_logp has no derivatives"
 
     def _race_with(self, batch_size: int) -> Race:
-        """The race, with a first batch of this size unless the user has chosen one."""
+        """Return the race, with a first batch of this size unless the user has chosen one."""
         chosen = batch_size if self.batch_size is None else self.batch_size
         return as_race(self.race, self.delta, chosen, self.variance)
 
     def sampler_settings(self, *, groups: bool = False) -> dict[str, Any]:
-        """What a :class:`~amc_pymc.samplers.chain.Sampler` takes of them."""
+        """Return the settings of a :class:`~amc_pymc.samplers.chain.Sampler`."""
         number = 1 if self.transitions_per_draw == "auto" else self.transitions_per_draw
         race = self.race_of_groups if groups else self.race
         return {"race": race, "audits": self.audits, "transitions": number}
@@ -157,10 +156,10 @@ class Options:
 def as_proposals(
     proposal: str | Proposal, proxy: Proxy | None, *, nested: bool = False, groups: bool = False
 ) -> tuple[Proposal, ...]:
-    """Proposals a step may use; several for ``"auto"``, which measures them while tuning.
+    """Return the proposals of a step; several for ``"auto"``, which compares them during tuning.
 
-    ``nested`` says that coefficients have a reference given hyperparameters, ``groups`` that
-    effects of groups are integrated out.
+    ``nested`` is true if coefficients have a reference given hyperparameters, ``groups`` if group
+    effects are integrated out.
     """
     if isinstance(proposal, tuple(kind.settings for kind in KINDS)):
         return (cast(Proposal, proposal),)
@@ -182,7 +181,7 @@ def as_proposals(
 
 
 def as_proxy(proxy: str | Proxy | None) -> tuple[Proxy | None, bool]:
-    """Settings of the control variate and whether the user insists on it."""
+    """Return the settings of the control variate and whether the user insists on it."""
     if proxy is None or isinstance(proxy, TaylorProxy | DataProxy):
         return proxy, proxy is not None
     if proxy in ("auto", "taylor"):
@@ -195,7 +194,7 @@ def as_proxy(proxy: str | Proxy | None) -> tuple[Proxy | None, bool]:
 
 
 def check_combination(proposals: Sequence[Proposal], options: Options) -> None:
-    """Refuse what contradicts itself before the model is taken apart."""
+    """Raise an error for contradictory options, before the model is decomposed."""
     first, reason = proposals[0], options.no_proxy  # "auto" begins with the random walk
     if reason and isinstance(first, GaussianProposal):
         raise ValueError(
@@ -207,7 +206,7 @@ def check_combination(proposals: Sequence[Proposal], options: Options) -> None:
 
 
 def _marginalize(wanted: Any) -> Any:
-    """``"auto"``, None, or a list of names and variables."""
+    """Return ``"auto"``, None, or a list of names and variables."""
     if wanted is None or wanted == "auto":
         return wanted
     wanted = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
@@ -224,12 +223,12 @@ def _transitions(number: int | str) -> int | str:
 
 
 def as_audits(audits: int | Audits) -> Audits:
-    """Settings of the audits."""
+    """Return the settings of the audits."""
     return audits if isinstance(audits, Audits) else Audits(audits)
 
 
 def positive_width(width: float) -> float:
-    """The width of a slice's first interval."""
+    """Return the width of a slice's initial interval, or raise an error."""
     real = isinstance(width, Real) and not isinstance(width, bool)
     if not (real and np.isfinite(width) and width > 0.0):
         raise ValueError(f"width must be positive and finite, got {width!r}")

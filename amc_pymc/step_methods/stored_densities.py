@@ -1,4 +1,4 @@
-"""The densities of a model whose rows lie in a store, and its data only stand for them."""
+"""Densities of a model whose rows are in a store and whose data are placeholders."""
 
 from __future__ import annotations
 
@@ -25,23 +25,22 @@ from amc_pymc.step_methods.settings import Options
 
 __all__ = ["SEED", "refuse_other_steps", "stored_densities"]
 
-#: The point at which packed rows are checked does not depend on the user's seed.
+#: Seed of the points at which packed rows are checked, independent of the user's seed.
 SEED = 20161
 
 
 def stored_densities(
     model, active_names: Sequence[str], options: Options, point: dict[str, np.ndarray]
 ) -> ModelDensities:
-    """Densities of the rows of ``options.rows``, for a step that moves some variables.
+    """Return the densities of the rows of ``options.rows``, for a step that moves some variables.
 
-    The model is taken apart on its placeholders and checked against itself there. Each chunk of the
-    source is checked against the model's graph while it is packed. The data of the model are left
-    as they are.
+    The model is decomposed and checked on its placeholders. Each chunk of the source is checked
+    against the model's graph while it is packed. The data of the model are not changed.
 
     Raises
     ------
     ValueError, TypeError, OSError, ImportError
-        As :func:`amc_pymc.row_store.stored_rows` and :class:`RowPacking`.
+        As for :func:`amc_pymc.row_store.stored_rows` and :class:`RowPacking`.
     """
     rows = options.rows
     assert rows is not None
@@ -73,7 +72,7 @@ def _of_packed(plain: ModelDensities, cut: ParameterCut | None, packed: NativeRo
 def refuse_other_steps(
     densities: ModelDensities | GroupedModel, active_names: Sequence[str]
 ) -> None:
-    """Other steps would see the placeholders only."""
+    """Raise an error if other steps, which see placeholders only, would sample what rows read."""
     layout = densities.layout
     if isinstance(densities, GroupedModel):
         names = densities.groups.reads

@@ -1,4 +1,4 @@
-"""The densities of a hierarchical model whose rows lie in a store, group by group."""
+"""Densities of a hierarchical model whose rows are stored by group."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from amc_pymc.step_methods.stored_densities import SEED, refuse_other_steps
 __all__ = ["stored_group_densities"]
 
 _log = logging.getLogger("amc_pymc")
-#: Numbers that kernels hold for each row of a group while they read it, and bytes worth a warning.
+#: Numbers that kernels hold per row of a group, and bytes per group above which a warning is logged.
 _NUMBERS, _MUCH = 16, 2**30
 
 
@@ -43,17 +43,17 @@ def stored_group_densities(
     active_names: Sequence[str] | None = None,
     progressbar: bool = True,
 ) -> GroupedModel:
-    """Densities of groups of the rows of a source, the effects of a factor integrated out.
+    """Return densities of groups of stored rows, with the effects of a factor integrated out.
 
-    As for :func:`stored_densities`, the model is taken apart on its placeholders, and each chunk of
+    As in :func:`stored_densities`, the model is decomposed on its placeholders, and each chunk of
     the source is checked against the model's graph. ``active_names`` are the variables that a step
     moves, if there is one.
 
     Raises
     ------
     ValueError, TypeError, OSError, ImportError
-        As :func:`amc_pymc.row_store.stored_groups` and :class:`GroupPacking`; the factor cannot be
-        integrated out where rows lie in a store.
+        As for :func:`amc_pymc.row_store.stored_groups` and :class:`GroupPacking`, or if the factor
+        cannot be integrated out with rows in a store.
     """
     factor = in_store(factor, model, observed_vars)
     if factor.reason:

@@ -29,24 +29,24 @@ def narrow(u):
     return np.round(-0.5 * ((u[:, 0] - 0.32) / 0.003) ** 2 / GRID) * GRID
 
 
-def two_arguments(u, closeness):
+def two_arguments(u, kernel_values):
     return whole_cube(u.shape[1])
 
 
-def nothing(u, closeness, before, rng):
+def nothing(u, kernel_values, before, rng):
     return None
 
 
-def flat(u, closeness, before, rng):
+def flat(u, kernel_values, before, rng):
     return whole_cube(1)
 
 
-def broken(u, closeness, before, rng):
+def broken(u, kernel_values, before, rng):
     raise KeyError("no such box")
 
 
 class Named:
-    def __call__(self, u, closeness, before):
+    def __call__(self, u, kernel_values, before):
         return whole_cube(1)
 
     def __repr__(self):

@@ -26,7 +26,7 @@ def dyadic(d=2, *, separated=False):
     found = whole_cube(d)
     for _ in range(7):
         worth = found.volumes * shrunk_rates(found, u, near)
-        told = {"closeness": near, "u": u} if separated else {}
+        told = {"kernel_values": near, "u": u} if separated else {}
         found = halve(found, worth, n_cuts=5, **told)
     return found
 
@@ -113,7 +113,7 @@ def test_no_box_is_too_narrow():
 def test_the_best_separating_side_is_halved():
     u = np.random.default_rng(7).random((1000, 3))
     near = (u[:, 2] > 0.5).astype(float)
-    found = halve(whole_cube(3), np.ones(1), n_cuts=1, closeness=near, u=u)
+    found = halve(whole_cube(3), np.ones(1), n_cuts=1, kernel_values=near, u=u)
     assert found.feature[0] == 2
     assert halve(whole_cube(3), np.ones(1), n_cuts=1).feature[0] == 0
     again = halve(found, np.array([0.0, 1.0]), n_cuts=5)

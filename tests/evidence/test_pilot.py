@@ -9,7 +9,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from amc_pymc.evidence import ImportanceArm, PilotSettings, check, explore, fit, pilot, search
-from amc_pymc.evidence.conditionals import AdaptedConditionals, fit_conditionals
+from amc_pymc.evidence.discrete_proposal import AdaptedDiscreteProposal, fit_discrete_proposal
 from amc_pymc.evidence.joint import Joint
 from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from amc_pymc.kernels import DiscreteMetropolis, Mixed, RandomWalk, make_kernel
@@ -149,10 +149,10 @@ def test_rough_draws_count_where_conditionals_are_judged(monkeypatch):
     path, discrete = LabelAndNumber(), DiscreteMetropolis((0,), ([0, 1, 2],))
 
     def adapted(path, x, coordinates, states, rng, *, share):
-        q = fit_conditionals(x, np.ones(len(x)), coordinates, states, rng)
-        return AdaptedConditionals(q, 1e-3, path.log_z, 0)
+        q = fit_discrete_proposal(x, np.ones(len(x)), coordinates, states, rng)
+        return AdaptedDiscreteProposal(q, 1e-3, path.log_z, 0)
 
-    monkeypatch.setattr(pilot, "adapt_conditionals", adapted)
+    monkeypatch.setattr(pilot, "adapt_discrete_proposal", adapted)
     found = look(path, kernel=Mixed(RandomWalk(coordinates=(1,)), discrete), fitted=False)
     assert found.share == 0.1
     assert found.relative_variance > 0.01
@@ -350,7 +350,7 @@ def test_a_spike_that_trajectories_have_crossed(monkeypatch):
 
 def test_a_spike_that_only_the_second_look_finds(monkeypatch):
     """The mixture is adapted again with it."""
-    highest, ends, calls = pilot.Watch.highest, search.modes_and_mixture, []
+    highest, ends, calls = pilot.RecordingPath.highest, search.modes_and_mixture, []
 
     def blind(joint, starts, settings):
         calls.append(len(starts))
@@ -358,7 +358,7 @@ def test_a_spike_that_only_the_second_look_finds(monkeypatch):
 
     monkeypatch.setattr(pilot, "modes_and_mixture", blind)
     monkeypatch.setattr(pilot, "scan", lambda joint, mixture, *_: mixture.means)
-    monkeypatch.setattr(pilot.Watch, "highest", lambda self, n=None: highest(self, 0))
+    monkeypatch.setattr(pilot.RecordingPath, "highest", lambda self, n=None: highest(self, 0))
     path = SpikeAndSlab(8)
     found = look(path)
     assert has_spike(found.modes)
@@ -380,7 +380,7 @@ def one_sided(path, side, log_z):
 @pytest.mark.parametrize(("side", "share"), [(1.0, 0.3), (-1.0, 0.7)])
 def test_evidence_of_an_overlooked_mode(side, share):
     path = TwoModes(8, sd=0.5)
-    seen = pilot.Watch(path)
+    seen = pilot.RecordingPath(path)
     found = one_sided(path, side, path.log_z + math.log1p(-share))
     seen.values(np.full((1, 8), -1.5 * side))
     log_mass = pilot.overlooked(seen, found, np.random.default_rng(5))
@@ -390,7 +390,7 @@ def test_evidence_of_an_overlooked_mode(side, share):
 def test_nothing_was_overlooked():
     path = TwoModes(8, sd=0.5)
     sd = 0.5 / math.hypot(1.0, 0.5 / 3.0)
-    seen, means = pilot.Watch(path), [np.full(8, m) for m in (-1.95, 1.95)]
+    seen, means = pilot.RecordingPath(path), [np.full(8, m) for m in (-1.95, 1.95)]
     q = StudentTMixture([0.3, 0.7], means, [1.1 * sd * np.eye(8)] * 2, 5.0)
     seen.values(np.full((1, 8), -1.5))
     for mixture, log_mean in ((q, path.log_z), (q, -math.inf)):
@@ -420,7 +420,7 @@ def test_a_mode_of_no_mass_is_not_overlooked():
     path = Needle([0.0, 0.0, 0.0], 0.5)
     mean, sd = path.moments(1.0)
     q = StudentTMixture([1.0], [mean], [1.1 * sd * np.eye(3)], 5.0)
-    seen = pilot.Watch(path)
+    seen = pilot.RecordingPath(path)
     seen.values(np.full((1, 3), 1.0))
     adapted = AdaptedMixture(q, 1.0, 100.0, 100, path.log_z, np.ones(1))
     found = pilot.Pilot(None, adapted, q, q.means, np.zeros(1), 0.0, 0, 0)

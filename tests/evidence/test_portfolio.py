@@ -181,7 +181,7 @@ def test_discrete_coordinates(discrete):
     path, pilot, kernel = discrete
     found = make(path, pilot, kernel)
     assert {"importance"} <= {*found.arms} <= {"importance", *NOT_FITTED}
-    assert found.arms["importance"].reference is pilot.conditionals
+    assert found.arms["importance"].reference is pilot.discrete_proposal
     assert found.arms["importance"].share == pilot.share
     for name in FITTED_CONTINUOUS:
         assert found.left_out[name] == "no reference: some variables are discrete"

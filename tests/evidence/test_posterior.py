@@ -30,7 +30,7 @@ def pilot(path):
 def hopeless(pilot):
     """A pilot run whose reference is of no use."""
     return SimpleNamespace(
-        reference=None, conditionals=None, relative_variance=math.inf, ladder=pilot.ladder
+        reference=None, discrete_proposal=None, relative_variance=math.inf, ladder=pilot.ladder
     )
 
 
@@ -39,7 +39,11 @@ def uneven(pilot, sd):
     mean = pilot.ladder.particles.x.mean(axis=0)
     other = StudentTMixture([1.0], [mean], [sd * np.eye(3)], math.inf)
     return SimpleNamespace(
-        reference=other, conditionals=None, relative_variance=0.3, share=0.0, ladder=pilot.ladder
+        reference=other,
+        discrete_proposal=None,
+        relative_variance=0.3,
+        share=0.0,
+        ladder=pilot.ladder,
     )
 
 

@@ -214,20 +214,24 @@ def test_many_ties_at_the_edges():
     [
         (np.zeros(3), np.zeros(3), r"u must be an array \(n, D\).*got shape \(3,\)"),
         (np.zeros((3, 0)), np.zeros(3), r"u must be an array \(n, D\)"),
-        (np.zeros((3, 1)), np.zeros(2), r"closeness must have one value for each of 3 points"),
+        (np.zeros((3, 1)), np.zeros(2), r"kernel_values must have one value for each of 3 points"),
         (np.full((3, 1), np.nan), np.zeros(3), "u must be in the unit cube, got nan"),
         (np.full((3, 1), 1.5), np.zeros(3), "u must be in the unit cube, got 1.5"),
         (
             np.zeros((3, 1)),
             np.full(3, np.nan),
-            "closeness must be finite and not negative, got nan",
+            "kernel_values must be finite and not negative, got nan",
         ),
         (
             np.zeros((3, 1)),
             np.full(3, np.inf),
-            "closeness must be finite and not negative, got inf",
+            "kernel_values must be finite and not negative, got inf",
         ),
-        (np.zeros((3, 1)), np.full(3, -1.0), "closeness must be finite and not negative, got -1"),
+        (
+            np.zeros((3, 1)),
+            np.full(3, -1.0),
+            "kernel_values must be finite and not negative, got -1",
+        ),
     ],
 )
 def test_bad_arrays(u, near, message):

@@ -12,9 +12,9 @@ from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 
 from amc_pymc.extract.checks import without_checks
-from amc_pymc.extract.cube import PriorCube
 from amc_pymc.extract.graphs import is_random, lowered, opened, rebuilt
 from amc_pymc.extract.interpreted import interpreted_mode
+from amc_pymc.extract.prior_transform import PriorTransform
 
 X, SIGMA = pt.scalar("x"), pt.scalar("sigma")
 
@@ -98,7 +98,7 @@ def test_checks_inside_of_inner_graphs_spoil_their_own_point_only():
         x, sigma = pt.scalar(), pt.scalar()
         root = CheckParameterValue("scale > 0")(pt.sqrt(pt.abs(sigma)) + x, sigma > 0.0)
         pm.Normal("y", OpFromGraph([x, sigma], [root])(1.0, scale), 1.0)
-    cube = PriorCube.from_model(model, {})
+    cube = PriorTransform.from_model(model, {})
     found, possible = cube.values(np.array([[0.3, 0.5], [0.8, 0.5]]))
     assert possible.tolist() == [False, True]
     np.testing.assert_allclose(found["y"][1], 1.0 + np.sqrt(found["scale"][1]))

@@ -98,7 +98,7 @@ def test_seeds_decide_everything():
 
 
 def test_density_by_hand():
-    # Prior density times mean closeness: e^-mu times h / sqrt(1 + h^2) e^(-(2 - mu)^2 / (2 (1 + h^2))).
+    # Prior density times mean kernel_values: e^-mu times h / sqrt(1 + h^2) e^(-(2 - mu)^2 / (2 (1 + h^2))).
     found, raw = find_MAP_tree(
         max_simulations=20_000, model=problem(), random_seed=4, return_raw=True, **QUIET
     )

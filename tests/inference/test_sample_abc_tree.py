@@ -613,7 +613,7 @@ def test_a_simulator_with_random_numbers_of_its_own(tmp_path):
 
 def test_a_partition_of_ones_own_with_a_checkpoint(tmp_path):
     def made():
-        def halves(u, closeness, before, rng):
+        def halves(u, kernel_values, before, rng):
             return from_cuts([(0, 0, 0.5)], n_dim=1)
 
         return halves

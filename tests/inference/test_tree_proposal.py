@@ -33,7 +33,7 @@ def test_bad_options(options, error, message):
 
 
 def test_options_reach_the_learner():
-    def whole(u, closeness, before, rng):
+    def whole(u, kernel_values, before, rng):
         return whole_cube(u.shape[1])
 
     learner = amc.TreeProposal(

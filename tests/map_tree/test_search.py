@@ -319,14 +319,14 @@ def test_start_is_simulated_first():
 
 def test_tolerance_by_hand():
     d = np.array([1.0, 2.0, 4.0])
-    h = lowered(d, math.inf, closeness=0.3)
+    h = lowered(d, math.inf, kernel_values=0.3)
     assert gaussian_kernel(d, h).mean() == pytest.approx(0.3)
-    assert lowered(d, 0.5, closeness=0.3) == 0.5
-    assert lowered(d, math.inf, closeness=0.3, lowest=7.0) == 7.0
-    assert lowered(np.full(3, np.inf), 2.0, closeness=0.3) == 2.0
+    assert lowered(d, 0.5, kernel_values=0.3) == 0.5
+    assert lowered(d, math.inf, kernel_values=0.3, lowest=7.0) == 7.0
+    assert lowered(np.full(3, np.inf), 2.0, kernel_values=0.3) == 2.0
     # failed simulations count as far away
-    assert lowered(np.append(d, np.inf), math.inf, closeness=0.3) > h
-    assert lowered(np.zeros(5), math.inf, closeness=0.3) == 0.0
+    assert lowered(np.append(d, np.inf), math.inf, kernel_values=0.3) > h
+    assert lowered(np.zeros(5), math.inf, kernel_values=0.3) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_tolerance_by_hand():
         ("b", 0.0),
         ("b", math.nan),
         ("share", 1.0),
-        ("closeness", -0.1),
+        ("kernel_values", -0.1),
         ("tolerance", -1.0),
         ("tolerance", math.inf),
         ("least", 0.0),

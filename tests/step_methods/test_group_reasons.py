@@ -1,4 +1,4 @@
-"""Why effects of groups are not integrated out: errors, the log and the outlook name the reason."""
+"""Why effects of groups are not integrated out: errors, the log and the forecast name the reason."""
 
 import logging
 
@@ -154,13 +154,13 @@ def test_nothing_is_said_where_there_are_no_groups(caplog):
     assert message(caplog, plain(), [], Options(marginalize=None)) == []
 
 
-def test_the_outlook_shows_reasons():
+def test_the_forecast_shows_reasons():
     model = build(normal, lambda u: u[GROUP] - u[AWAY])
-    outlook = amc.racing_outlook(model=model, progressbar=False)
-    assert outlook.marginalized == () and outlook.n_groups == 0
-    (reason,) = outlook.not_marginalized
+    forecast = amc.racing_forecast(model=model, progressbar=False)
+    assert forecast.marginalized == () and forecast.n_groups == 0
+    (reason,) = forecast.not_marginalized
     assert reason.startswith("player: rows of obs read two levels of it at once")
-    assert f"not integrated out is {reason}\n" in str(outlook)
+    assert f"not integrated out is {reason}\n" in str(forecast)
 
 
 def test_the_log_says_how_many_transitions_a_draw_is(caplog, monkeypatch):

@@ -28,10 +28,10 @@ def build(values):
     return model
 
 
-def outlook(offset, dtype, **kwargs):
+def forecast(offset, dtype, **kwargs):
     values = data(offset)
     rows = amc.Rows(values, dtype=dtype, **kwargs)
-    return amc.racing_outlook(rows=rows, model=build(values), progressbar=False)
+    return amc.racing_forecast(rows=rows, model=build(values), progressbar=False)
 
 
 def true_effect(offset):
@@ -46,7 +46,7 @@ def true_effect(offset):
 
 def test_small_numbers_are_not_harmed(caplog):
     caplog.set_level(logging.INFO, logger="amc_pymc")
-    found = outlook(0.0, "float32")
+    found = forecast(0.0, "float32")
     assert 0.0 < found.rounding < 0.02
     assert found.rounding > 0.1 * true_effect(0.0)
     assert "rounding changes log ratios by at most" in str(found)
@@ -57,7 +57,7 @@ def test_small_numbers_are_not_harmed(caplog):
 def test_times_since_1970_are_destroyed(caplog):
     """Neighbours among floats of 32 bits are two minutes apart there."""
     caplog.set_level(logging.WARNING, logger="amc_pymc")
-    found = outlook(1.7e9, "float32")
+    found = forecast(1.7e9, "float32")
     assert found.rounding > max(1.0, 0.3 * true_effect(1.7e9))
     assert "dtype='float32' changes the log ratio of a decision by up to" in caplog.text
     assert "Mind: float32 changes log ratios" in found.suggestion
@@ -65,21 +65,21 @@ def test_times_since_1970_are_destroyed(caplog):
 
 def test_the_effect_grows_with_the_offset():
     """From one that does not matter to one that does, and not by chance."""
-    found = [outlook(offset, "float32").rounding for offset in (1e3, 1e5, 1e7)]
+    found = [forecast(offset, "float32").rounding for offset in (1e3, 1e5, 1e7)]
     assert found[0] < 0.1 < found[2]
     assert found[0] < found[1] < found[2]
 
 
 def test_nothing_is_rounded_to_float64(caplog):
     caplog.set_level(logging.WARNING, logger="amc_pymc")
-    found = outlook(1.7e9, "float64")
+    found = forecast(1.7e9, "float64")
     assert found.rounding is None
     assert "rounding" not in str(found)
     assert caplog.text == ""
 
 
 def test_a_kept_store_remembers(tmp_path):
-    first, again = (outlook(1e5, "float32", folder=tmp_path).rounding for _ in range(2))
+    first, again = (forecast(1e5, "float32", folder=tmp_path).rounding for _ in range(2))
     assert first == again
 
 
@@ -87,7 +87,7 @@ def test_steps_have_it():
     values = data(1e3)
     rows = amc.Rows(values, dtype="float32")
     step = amc.RacingMetropolis(rows=rows, model=build(values), progressbar=False)
-    assert step.prepared.rounding == pytest.approx(outlook(1e3, "float32").rounding)
+    assert step.prepared.rounding == pytest.approx(forecast(1e3, "float32").rounding)
 
 
 def test_the_sample_is_of_rows_of_the_source():

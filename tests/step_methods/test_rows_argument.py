@@ -136,11 +136,11 @@ def test_exact_races_read_the_store(run):
     assert np.all(stats["race_rows"] == N)
 
 
-def test_the_outlook_is_that_of_all_rows():
-    outlook = amc.racing_outlook(rows=data(), model=build(), progressbar=False)
-    assert outlook.n_rows == N
-    other = amc.racing_outlook(model=build(data()), marginalize=None, progressbar=False)
-    assert outlook.residual_sd == pytest.approx(other.residual_sd, rel=0.2)
+def test_the_forecast_is_that_of_all_rows():
+    forecast = amc.racing_forecast(rows=data(), model=build(), progressbar=False)
+    assert forecast.n_rows == N
+    other = amc.racing_forecast(model=build(data()), marginalize=None, progressbar=False)
+    assert forecast.residual_sd == pytest.approx(other.residual_sd, rel=0.2)
 
 
 def test_float32_rounds_the_data_only():
@@ -442,7 +442,7 @@ def test_models_that_are_refused(make):
 def test_variables_that_rows_read_must_be_sampled_here(run):
     """Others may be left to steps that know nothing of the store."""
     model = build()
-    for step in (amc.RacingMetropolis, amc.RacingSlice, amc.racing_outlook):
+    for step in (amc.RacingMetropolis, amc.RacingSlice, amc.racing_forecast):
         with pytest.raises(ValueError, match="vars leaves out s_log__, on which rows depend"):
             step([model["b"], model["a"]], rows=data(), model=model, progressbar=False)
     with model:

@@ -159,10 +159,10 @@ def test_a_seed_gives_the_same_draws():
     assert float(ours.posterior["group"].std()) > 0.1
 
 
-def test_the_outlook_is_that_of_all_rows():
+def test_the_forecast_is_that_of_all_rows():
     data, model = example("gaussian", *SIZE)
-    ours = amc.racing_outlook(rows=source_of(data), model=few_model(), progressbar=False)
-    theirs = amc.racing_outlook(model=model, progressbar=False)
+    ours = amc.racing_forecast(rows=source_of(data), model=few_model(), progressbar=False)
+    theirs = amc.racing_forecast(model=model, progressbar=False)
     assert ours.n_groups == SIZE[1] and ours.n_rows == SIZE[0]
     assert ours.marginalized == theirs.marginalized == ("group",)
     assert ours.residual_sd == pytest.approx(theirs.residual_sd, rel=1e-6)

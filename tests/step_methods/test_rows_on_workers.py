@@ -190,7 +190,7 @@ def test_residuals_are_local_where_workers_pack_other_bits(far, monkeypatch):
 def test_rounding_is_measured_on_rows_that_workers_hand_over(client):
     def rounding(source, client):
         rows = amc.Rows(source, client=client, dtype="float32")
-        return amc.racing_outlook(rows=rows, model=build(), progressbar=False).rounding
+        return amc.racing_forecast(rows=rows, model=build(), progressbar=False).rounding
 
     ours, theirs = rounding(collections(), client), rounding(data(), None)
     assert 0.0 < theirs < 0.1

@@ -16,24 +16,24 @@ from scipy import special, stats
 
 from amc_pymc.extract import batched
 from amc_pymc.extract.batched import Batched
-from amc_pymc.extract.cube import PriorCube
+from amc_pymc.extract.prior_transform import PriorTransform
 
 N = 2000
 GRID = (np.arange(N) + 0.5) / N
 
 
-def cube_of(write, **outputs) -> PriorCube:
+def cube_of(write, **outputs) -> PriorTransform:
     with pm.Model() as model:
         write()
-    return PriorCube.from_model(model, outputs)
+    return PriorTransform.from_model(model, outputs)
 
 
-def column(cube: PriorCube, u=GRID) -> np.ndarray:
+def column(cube: PriorTransform, u=GRID) -> np.ndarray:
     (x,) = cube.values(np.asarray(u)[:, None])[0].values()
     return x
 
 
-def uniform(cube: PriorCube, n: int, seed: int = 1) -> np.ndarray:
+def uniform(cube: PriorTransform, n: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).uniform(2.0**-53, 1.0 - 2.0**-53, size=(n, cube.n_dim))
 
 
@@ -230,7 +230,7 @@ def _circular(x, mu, kappa):
 
 
 @functools.cache
-def single(name: str) -> PriorCube:
+def single(name: str) -> PriorTransform:
     families = CONTINUOUS | SHUFFLED | DISCRETE | {"ZeroInflatedPoisson": ZERO_INFLATED}
     return cube_of(lambda: families[name][0]("x"))
 
@@ -420,7 +420,7 @@ def test_named_dimensions():
         scale = pmd.HalfNormal("scale", 2.0)
         pmd.Normal("x", 0.0, scale, dims="group")
         pmd.Deterministic("gap", model["x"].isel(group=0) - model["x"].isel(group=1))
-    cube = PriorCube.from_model(model, {"gap": model.deterministics})
+    cube = PriorTransform.from_model(model, {"gap": model.deterministics})
     u = uniform(cube, 10)
     values, _ = cube.values(u)
     np.testing.assert_allclose(values["x"], values["scale"][:, None] * special.ndtri(u[:, 1:]))
@@ -430,7 +430,7 @@ def test_named_dimensions():
 # --- reference densities ------------------------------------------------------------------------
 
 
-def weighted(cube: PriorCube, n: int = 20_000):
+def weighted(cube: PriorTransform, n: int = 20_000):
     """Values and weights at uniform points; the weights average to one within 4 standard errors."""
     u = uniform(cube, n)
     w = np.exp(cube.log_density(u))
@@ -602,7 +602,7 @@ def test_shared_data_are_read_once():
     with pm.Model() as model:
         scale = pm.Data("scale", 2.0)
         pm.Normal("x", 0.0, scale)
-    cube = PriorCube.from_model(model, {})
+    cube = PriorTransform.from_model(model, {})
     before = column(cube)
     model.set_data("scale", 5.0)
     np.testing.assert_array_equal(column(cube), before)

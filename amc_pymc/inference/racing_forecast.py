@@ -1,4 +1,4 @@
-"""Will racing pay on this model? An answer before anything is sampled."""
+"""Forecast whether racing is worthwhile for a model, before sampling."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import chosen_vars
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 
-__all__ = ["RacingOutlook", "racing_outlook"]
+__all__ = ["RacingForecast", "racing_forecast"]
 
 
 @dataclass(frozen=True)
-class RacingOutlook:
-    """Forecast of what a racing decision costs on a model.
+class RacingForecast:
+    """Forecast of the cost of a racing decision for a model.
 
     Attributes
     ----------
     n_rows : int
-        Rows N.
+        Number of rows N.
     n_parameters : int
         Unconstrained coordinates that are sampled.
     residual_sd, plain_sd : float
-        Standard deviation over rows of the log-likelihood change a race samples, with and without
-        control variate, for moves between independent draws of the Gaussian approximation.
+        Standard deviation over rows of the log-likelihood change that a race samples, with and without control
+        variate, for moves between independent draws from the Gaussian approximation.
     expected_rows, plain_rows : float
-        Rows expected per decision, with and without control variate.
+        Expected number of rows per decision, with and without control variate.
     exact_rows : int
         Rows evaluated at every decision.
     pays : bool
         Whether a decision is expected to read less than a tenth of the rows.
     suggestion : str
     n_groups : int
-        Groups that are raced instead of rows, 0 if rows are; ``residual_sd`` and ``plain_sd`` are
-        then those of a group.
+        Groups that are raced instead of rows, 0 if rows are raced; ``residual_sd`` and ``plain_sd`` then refer to
+        groups.
     marginalized : tuple of str
         Variables that are integrated out.
     not_marginalized : tuple of str
-        Variables that rows choose a level of but that are not integrated out, with the reason.
+        Variables of which each row selects a level but that are not integrated out, with the reason.
     seconds : dict of str to float
-        Wall seconds that the preparation took, by task, compiling apart. Steps have the same in
+        Wall time of the preparation in seconds, by task, compilation apart. Steps have the same in
         ``step.prepared.seconds``.
     rounding : float or None
-        Nats by which rounding the data to float32 changes the log ratio of a decision, at most;
-        None if they are not rounded.
+        Largest change of the log ratio of a decision, in nats, from rounding the data to float32; None if they are
+        not rounded.
     """
 
     n_rows: int
@@ -94,7 +94,7 @@ class RacingOutlook:
 
 
 @remembering()
-def racing_outlook(
+def racing_forecast(
     vars: Sequence[Any] | None = None,
     *,
     observed_vars: Sequence[Any] | None = None,
@@ -106,22 +106,22 @@ def racing_outlook(
     model=None,
     initial_point: Mapping[str, np.ndarray] | None = None,
     progressbar: bool = True,
-) -> RacingOutlook:
-    """Predict whether :class:`RacingMetropolis` pays on a model, before sampling.
+) -> RacingForecast:
+    """Predict whether :class:`RacingMetropolis` is worthwhile for a model, before sampling.
 
-    The mode is searched and the residuals of the control variate are measured on all rows, which
-    takes some dozens of passes over the data.
+    This finds the mode and measures the residuals of the control variate on all rows, which takes
+    a few dozen passes over the data.
 
     Parameters
     ----------
     vars, observed_vars, delta, batch_size, proxy, marginalize, rows, model, initial_point
         As for :class:`RacingMetropolis`.
     progressbar : bool, default True
-        Show progress where it takes longer than two seconds.
+        Whether to show progress if it takes longer than two seconds.
 
     Returns
     -------
-    RacingOutlook
+    RacingForecast
 
     Examples
     --------
@@ -130,8 +130,8 @@ def racing_outlook(
     >>> with pm.Model() as model:
     ...     rate = pm.Gamma("rate", 1, 1)
     ...     obs = pm.Poisson("obs", rate, observed=y)
-    >>> outlook = amc.racing_outlook(model=model)
-    >>> outlook.pays
+    >>> forecast = amc.racing_forecast(model=model)
+    >>> forecast.pays
     True
     """
     model = modelcontext(model)
@@ -151,12 +151,12 @@ def racing_outlook(
         nan, whole = float("nan"), float(n_rows)
         why = "; ".join(prepared.notes)
         text = f"There is no control variate ({why}): races will read a large part of the rows."
-        return RacingOutlook(
+        return RacingForecast(
             n_rows, size, nan, nan, whole, whole, 0, False, text, not_marginalized=left
         )
     share = forecast.rows * rows_per_unit / n_rows
     densities = prepared.densities
-    return RacingOutlook(
+    return RacingForecast(
         n_rows,
         size,
         forecast.residual_sd,
@@ -179,7 +179,7 @@ def _rows_per_unit(prepared) -> float:
 
 
 def _turns(later: Sequence[Turn]) -> str:
-    """What to say of further factors."""
+    """Return a sentence about further factors that are integrated out."""
     names = " and ".join(turn.factor.label for turn in later if turn.factor)
     if not names:
         return ""

@@ -1,4 +1,4 @@
-"""Proposals for models with discrete variables: continuous ones first, then one discrete after the other."""
+"""Proposals for models with discrete variables, which draw continuous variables first and discrete ones in turn."""
 
 from __future__ import annotations
 
@@ -21,40 +21,44 @@ from amc_pymc.importance import (
 from amc_pymc.kernels import Path
 from amc_pymc.logweights import summarise_log_weights
 
-__all__ = ["AdaptedConditionals", "Conditionals", "adapt_conditionals", "fit_conditionals"]
+__all__ = [
+    "AdaptedDiscreteProposal",
+    "DiscreteProposal",
+    "adapt_discrete_proposal",
+    "fit_discrete_proposal",
+]
 
-#: States up to which their probabilities depend on other coordinates.
+#: Maximum number of states whose probabilities depend on other coordinates.
 _FEW_STATES = 12
-#: Most predictors of a coordinate, those that correlate most with it, and how many standard errors of no
-#: correlation they must be above.
+#: Maximum number of predictors of a coordinate, and their minimum correlation with it in standard errors.
 _PREDICTORS, _SIGNIFICANT = 24, 3.0
-#: Strength of the shrinkage of coefficients, and of intercepts, in draws.
+#: Ridge penalty on coefficients and on intercepts, in draws.
 _RIDGE, _RIDGE_INTERCEPT = 1.0, 0.1
-#: Most steps of Newton's method, the largest change of a logit by one, and one that is too small to go on.
+#: Maximum number of Newton steps, largest change of a logit per step, and change below which to stop.
 _NEWTON, _LEAP, _SETTLED = 12, 4.0, 1e-3
-#: Probability, shared by all coordinates, that is spread evenly over the states.
+#: Probability spread evenly over the states, summed over all coordinates.
 _EVEN = 0.02
-#: Standard deviations beyond which a number looks no larger to other coordinates.
+#: Standard deviations at which standardised predictors are clipped.
 _CLIP = 4.0
-#: Least standard deviation of what is rounded, before rounding.
+#: Minimum standard deviation of an integer coordinate before rounding.
 _SMALLEST_SD = 0.3
-#: Points looked at together.
+#: Number of points processed at once.
 _BLOCK = 4096
-#: Draws of the first round of adaptation (doubled in each), and most rounds.
+#: Draws in the first round of adaptation (doubled in each round), and maximum number of rounds.
 _FIRST, _ROUNDS = 1000, 4
-#: Relative variance that is good enough, the part of the best one that a round must come below for
-#: another, and the variance above which a lack of progress says nothing.
+#: Relative variance that is good enough, largest fraction of the best variance that counts as progress, and
+#: variance above which lack of progress does not stop the adaptation.
 _ENOUGH, _PROGRESS, _WILD = 0.2, 0.8, 2.0
 _COMPONENTS = 6
 
 
 class _Look(NamedTuple):
-    """How a coordinate looks to those after it: indicators of all states but one, or z and z^2.
+    """Predictors made from a coordinate for those after it: indicators of all states but one, or z and z^2.
 
     Attributes
     ----------
     states : array (S,) or None
-        If there are few.
+        States, if there are few.
     centre : array (S - 1,) or float
     spread : float
     """
@@ -68,7 +72,7 @@ class _Look(NamedTuple):
         return 2 if self.states is None else len(self.states) - 1
 
     def rows(self, values: np.ndarray) -> np.ndarray:
-        """Predictors (size, P)."""
+        """Return the predictors (size, P)."""
         if self.states is not None:
             return (values == self.states[1:, None]) - np.asarray(self.centre)[:, None]
         z = np.clip((values - self.centre) / self.spread, -_CLIP, _CLIP)
@@ -77,17 +81,17 @@ class _Look(NamedTuple):
 
 @dataclass(frozen=True)
 class _Choice:
-    """One of a few states, by logistic regression.
+    """Logistic regression of a coordinate with few states.
 
     Attributes
     ----------
     states : array (S,)
     used : array of int (F,)
-        Predictors, the constant among them.
+        Indices of the predictors, including the constant.
     coefficients : array (S, F)
-        Of the logarithms of the probabilities, up to a constant.
+        Coefficients of the log probabilities, up to a constant.
     even : float
-        Share of even probabilities beside these.
+        Share of the uniform distribution over the states.
     """
 
     states: np.ndarray
@@ -96,7 +100,7 @@ class _Choice:
     even: float
 
     def probabilities(self, predictors: np.ndarray) -> np.ndarray:
-        """Of all states (S, P)."""
+        """Return the probabilities (S, P) of all states."""
         p = _softmax(self.coefficients @ predictors[self.used])
         return (1.0 - self.even) * p + self.even / len(p)
 
@@ -113,7 +117,7 @@ class _Choice:
 
 @dataclass(frozen=True)
 class _Table:
-    """One of many states, whatever the others are.
+    """Fixed probabilities of a coordinate with many states.
 
     Attributes
     ----------
@@ -133,7 +137,7 @@ class _Table:
 
 @dataclass(frozen=True)
 class _Rounded:
-    """A number by linear regression with logistic noise, rounded to an integer.
+    """Linear regression of an integer coordinate, with logistic noise and rounding.
 
     Attributes
     ----------
@@ -148,7 +152,7 @@ class _Rounded:
 
     def log_probability(self, predictors: np.ndarray, values: np.ndarray) -> np.ndarray:
         z = (values - self.coefficients @ predictors[self.used]) / self.scale
-        upper = 0.5 / self.scale - np.abs(z)  # by symmetry, on the side where nothing cancels
+        upper = 0.5 / self.scale - np.abs(z)  # by symmetry, in the tail without cancellation
         high, low = log_expit(upper), log_expit(upper - 1.0 / self.scale)
         inside = high + np.log1p(-np.exp(low - high))
         return np.where(values == np.rint(values), inside, -np.inf)
@@ -159,15 +163,15 @@ class _Rounded:
         return np.rint(centre + self.scale * noise)
 
 
-class Conditionals:
-    r"""A density that draws the coordinates of a point one after the other.
+class DiscreteProposal:
+    r"""Proposal that draws the coordinates of a point in sequence.
 
     .. math:: q(x) = q(c) \prod_j q(d_j \mid c, d_1, \dots, d_{j-1})
 
-    Continuous coordinates c are from a mixture of Student t distributions. Discrete ones of few states
-    follow logistic regressions on those before, their squares included (Schäfer & Chopin 2013, Statistics
-    and Computing 23:163-184, doi:10.1007/s11222-011-9299-z), those of many states none but a table of
-    these, those without end linear regressions, rounded.
+    Continuous coordinates c have a mixture of Student t distributions. Discrete coordinates with few states
+    have logistic regressions on the preceding coordinates and their squares (Schäfer & Chopin 2013, Statistics
+    and Computing 23:163-184, doi:10.1007/s11222-011-9299-z), those with many states a table of probabilities,
+    and unbounded ones rounded linear regressions.
 
     Parameters
     ----------
@@ -176,9 +180,9 @@ class Conditionals:
     mixture : StudentTMixture or None
     discrete : tuple of int
     looks : tuple of _Look
-        Of continuous and discrete coordinates, in this order.
+        Predictors from the continuous and discrete coordinates, in this order.
     parts : tuple of _Choice, _Table or _Rounded
-        One for each discrete coordinate.
+        Conditional distribution of each discrete coordinate.
     """
 
     def __init__(self, n_dim: int, continuous, mixture, discrete, looks, parts):
@@ -188,7 +192,7 @@ class Conditionals:
         self.looks, self.parts = tuple(looks), tuple(parts)
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
-        """Natural logarithms (P,) at points (P, D); -inf at points that cannot be drawn."""
+        """Evaluate the log density (P,) at points (P, D); -inf at points that cannot be drawn."""
         out = np.zeros(len(x))
         for rows in _blocks(len(x)):
             here = x[rows]
@@ -200,7 +204,7 @@ class Conditionals:
         return out
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws (n, D)."""
+        """Draw n points (n, D)."""
         x = np.empty((n, self.n_dim))
         if self.mixture is not None:
             x[:, self.continuous] = self.mixture.sample(n, rng)
@@ -223,7 +227,7 @@ class Conditionals:
 type _Part = _Choice | _Table | _Rounded
 
 
-def fit_conditionals(
+def fit_discrete_proposal(
     x: np.ndarray,
     weights: np.ndarray,
     coordinates: Sequence[int],
@@ -231,37 +235,37 @@ def fit_conditionals(
     rng: np.random.Generator,
     *,
     start: StudentTMixture | None = None,
-) -> Conditionals:
-    """Fit to weighted draws.
+) -> DiscreteProposal:
+    """Fit a discrete proposal to weighted draws.
 
     Parameters
     ----------
     x : array (n, D)
     weights : array (n,)
-        Not negative; their sum counts as the number of draws.
+        Non-negative weights; their sum counts as the number of draws.
     coordinates : sequence of int
-        Which are discrete, in the order in which they are to be drawn.
+        Discrete coordinates, in the order in which to draw them.
     states : sequence of (sequence of int or None)
-        For each its states in increasing order, or None if there is no end to them.
+        States of each in increasing order, or None if unbounded.
     rng : numpy.random.Generator
     start : StudentTMixture, optional
-        From which to fit the mixture of the continuous coordinates.
+        Initial mixture of the continuous coordinates.
 
     Returns
     -------
-    Conditionals
+    DiscreteProposal
 
     Examples
     --------
-    A coin that decides the mean of a number, fitted the other way round:
+    The mean of a number depends on a coin; the proposal draws the number first:
 
     >>> import numpy as np
-    >>> from amc_pymc.evidence.conditionals import fit_conditionals
+    >>> from amc_pymc.evidence.discrete_proposal import fit_discrete_proposal
     >>> from amc_pymc.rng import as_generator
     >>> rng = as_generator(1)
     >>> coin = rng.integers(2, size=2000)
     >>> x = np.column_stack([coin, 3.0 * coin + rng.standard_normal(2000)])
-    >>> q = fit_conditionals(x, np.ones(2000), [0], [(0, 1)], rng)
+    >>> q = fit_discrete_proposal(x, np.ones(2000), [0], [(0, 1)], rng)
     >>> log_q = q.log_density(np.array([[0.0, 3.0], [1.0, 3.0]]))
     >>> bool(3.5 < log_q[1] - log_q[0] < 5.5)  # 4.5
     True
@@ -280,35 +284,35 @@ def fit_conditionals(
         parts.append(_part(predictors[:end], standard[:end], x[:, d], s, weights, even))
         end += look.size
     mixture = _mixture(x[:, continuous], weights, start, rng) if continuous else None
-    return Conditionals(n_dim, continuous, mixture, discrete, looks, parts)
+    return DiscreteProposal(n_dim, continuous, mixture, discrete, looks, parts)
 
 
 class _PriorPath(Path, Protocol):
     def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray: ...
 
 
-class AdaptedConditionals(NamedTuple):
-    """What an adaptation ended with.
+class AdaptedDiscreteProposal(NamedTuple):
+    """Result of :func:`adapt_discrete_proposal`.
 
     Attributes
     ----------
-    mixture : Conditionals
-        The best of those that were drawn from.
+    mixture : DiscreteProposal
+        Best proposal among those that were sampled.
     relative_variance : float
-        Of one weight under it with its share of the prior, from draws that it was not fitted to.
+        Relative variance of its weights, including the share of the prior, from draws not used in its fit.
     log_mean : float
-        Logarithm of the mean of these weights.
+        Logarithm of the mean weight.
     evaluations : int
-        Points at which the path was evaluated.
+        Number of points at which the path was evaluated.
     """
 
-    mixture: Conditionals
+    mixture: DiscreteProposal
     relative_variance: float
     log_mean: float
     evaluations: int
 
 
-def adapt_conditionals(
+def adapt_discrete_proposal(
     path: _PriorPath,
     x: np.ndarray,
     coordinates: Sequence[int],
@@ -316,31 +320,31 @@ def adapt_conditionals(
     rng: np.random.Generator,
     *,
     share: float,
-) -> AdaptedConditionals:
-    """Fit to rough draws, draw, weight by prior times likelihood, fit again.
+) -> AdaptedDiscreteProposal:
+    """Fit a proposal to rough draws and refine it by rounds of importance sampling.
 
-    Each fit is to all draws so far, those of a round weighted to count as many as are effective (population
+    Each round fits all draws so far; the weights of a round sum to its effective sample size (population
     Monte Carlo, Cappé et al. 2008, doi:10.1007/s11222-008-9059-x).
 
     Parameters
     ----------
     path : Path
-        From the prior, with ``draw_prior``.
+        Path from the prior, with ``draw_prior``.
     x : array (P, D)
         Rough draws from the end of the path.
     coordinates, states
-        As for :func:`fit_conditionals`.
+        As for :func:`fit_discrete_proposal`.
     rng : numpy.random.Generator
     share : float
-        Of the prior among the draws.
+        Share of the prior among the draws.
 
     Returns
     -------
-    AdaptedConditionals
+    AdaptedDiscreteProposal
     """
     points, weights = [x], [np.ones(len(x))]
-    current = fit_conditionals(x, weights[0], coordinates, states, rng)
-    best, evaluations = AdaptedConditionals(current, math.inf, -math.inf, 0), 0
+    current = fit_discrete_proposal(x, weights[0], coordinates, states, rng)
+    best, evaluations = AdaptedDiscreteProposal(current, math.inf, -math.inf, 0), 0
     for r in range(_ROUNDS):
         n = _FIRST * 2**r
         from_prior = round(share * n)
@@ -357,14 +361,14 @@ def adapt_conditionals(
         found = summarise_log_weights(log_w)
         variance, before = found.relative_variance, best.relative_variance
         if variance < before:
-            best = AdaptedConditionals(current, variance, found.log_mean, 0)
+            best = AdaptedDiscreteProposal(current, variance, found.log_mean, 0)
         settled = variance < _WILD and variance > _PROGRESS * before
         if variance <= _ENOUGH or settled or r == _ROUNDS - 1:
             break
         w = np.exp(log_w[possible] - log_w.max()) if possible.any() else np.empty(0)
         points.append(drawn[possible])
         weights.append(w * found.ess / w.sum() if w.size else w)
-        current = fit_conditionals(
+        current = fit_discrete_proposal(
             np.concatenate(points), np.concatenate(weights), coordinates, states, rng,
             start=current.mixture,
         )  # fmt: skip
@@ -376,12 +380,12 @@ def _blocks(n: int) -> list[slice]:
 
 
 def _places(states: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Where values are among the states; anywhere if they are not."""
+    """Return the indices of values among the states; arbitrary for other values."""
     return np.minimum(np.searchsorted(states, values), len(states) - 1)
 
 
 def _predictors(looks, order: Sequence[int], x: np.ndarray) -> np.ndarray:
-    """A constant and what all coordinates look like (F, P)."""
+    """Return a constant and the predictors made from all coordinates (F, P)."""
     rows = [look.rows(x[:, d]) for d, look in zip(order, looks, strict=True)]
     return np.concatenate([np.ones((1, len(x))), *rows])
 
@@ -410,7 +414,7 @@ def _part(
     weights: np.ndarray,
     even: float,
 ) -> _Part:
-    """Regression of a coordinate on those before it, given as they are and standardised."""
+    """Fit a coordinate given the predictors of those before it, passed as they are and standardised."""
     if states is None:
         used = _most_correlated(standard, values[None], weights)
         return _rounded(predictors[used], values, weights, used)
@@ -432,7 +436,7 @@ def _rounded(h: np.ndarray, values: np.ndarray, weights: np.ndarray, used) -> _R
 
 
 def _standardised(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Rows (F, n) of which the products are weighted correlations; zero where nothing varies."""
+    """Standardise rows (F, n): inner products are weighted correlations; constant rows become zero."""
     w = weights / weights.sum()
     out = (rows - (rows @ w)[:, None]) * np.sqrt(w)
     out /= np.maximum(np.sqrt(np.vecdot(out, out)), 1e-150)[:, None]
@@ -440,7 +444,7 @@ def _standardised(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _most_correlated(standard: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The constant, and those of the predictors (F, n) that correlate most with what is wanted (S, n)."""
+    """Return indices of the constant and of the predictors (F, n) most correlated with the responses (S, n)."""
     strength = np.abs(standard @ _standardised(wanted, weights).T).max(axis=1)
     strength[0] = np.inf
     most = np.argsort(-strength, kind="stable")[: 1 + _PREDICTORS]
@@ -448,7 +452,7 @@ def _most_correlated(standard: np.ndarray, wanted: np.ndarray, weights: np.ndarr
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities (S, P) from logarithms (S, P) up to a constant; writes into these."""
+    """Compute probabilities (S, P) from logits (S, P), in place."""
     logits -= logits.max(axis=0)
     np.exp(logits, out=logits)
     logits /= logits.sum(axis=0)
@@ -456,9 +460,9 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def _odds(h: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Coefficients (S, F) of states (S, n): each against the most frequent one.
+    """Fit coefficients (S, F) for states (S, n), each against the most frequent one.
 
-    These regressions of two states each are consistent for the one of all (Begg & Gray 1984,
+    These binary regressions are consistent for the multinomial regression (Begg & Gray 1984,
     doi:10.1093/biomet/71.1.11).
     """
     out = np.zeros((len(wanted), len(h)))
@@ -471,7 +475,7 @@ def _odds(h: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _logistic(h: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Coefficients (F,) of a logistic regression, shrunk, by Newton's method."""
+    """Fit coefficients (F,) of a logistic regression with ridge penalty, by Newton's method."""
     ridge = np.full(len(h), _RIDGE)
     ridge[0] = _RIDGE_INTERCEPT
     yes, all_ = float(weights @ wanted), float(weights.sum())

@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from amc_pymc.evidence import ImportanceArm, conditionals
-from amc_pymc.evidence.conditionals import adapt_conditionals, fit_conditionals
+from amc_pymc.evidence.discrete_proposal import adapt_discrete_proposal, fit_discrete_proposal
 from tests.annealing.problems import FromPrior, LabelAndNumber, assert_mean
 
 #: Two states, four, one, fifteen, no end.
@@ -30,7 +30,7 @@ def rows_of_all_kinds(n, rng):
 def fitted():
     rng = np.random.default_rng(1)
     x = rows_of_all_kinds(1500, rng)
-    return fit_conditionals(x, rng.random(1500) + 0.1, range(5), STATES, rng)
+    return fit_discrete_proposal(x, rng.random(1500) + 0.1, range(5), STATES, rng)
 
 
 def every_point(counts):
@@ -59,7 +59,7 @@ def test_draws_are_from_the_density(fitted):
 def test_what_depends_on_what_is_found():
     rng = np.random.default_rng(3)
     x = rows_of_all_kinds(5000, rng)
-    q = fit_conditionals(x, np.ones(5000), range(5), STATES, rng)
+    q = fit_discrete_proposal(x, np.ones(5000), range(5), STATES, rng)
     labels = np.array([[c, s, 5, 6, 8] for c in (0, 1) for s in STATES[1]], float)
     p = np.exp(q.log_density(labels)).reshape(2, 4)
     p /= p.sum(axis=1, keepdims=True)
@@ -77,7 +77,7 @@ def test_a_number_decides_by_its_square():
     m = rng.standard_normal(4000)
     label = rng.random(4000) < 1.0 / (1.0 + np.exp(2.0 - 2.0 * m**2))
     x = np.column_stack([label, m]).astype(float)
-    q = fit_conditionals(x, np.ones(4000), [0], [(0, 1)], rng)
+    q = fit_discrete_proposal(x, np.ones(4000), [0], [(0, 1)], rng)
     at = np.array([-1.5, 0.0, 1.5])
     ones, zeros = (q.log_density(np.column_stack([np.full(3, c), at])) for c in (1.0, 0.0))
     np.testing.assert_allclose(ones - zeros, [2.5, -2.0, 2.5], atol=0.5)
@@ -107,7 +107,7 @@ def test_states_that_were_not_seen_keep_a_chance():
     rng = np.random.default_rng(5)
     x = np.column_stack([np.ones(600), rng.integers(2, size=600)]).astype(float)
     for states in ((0, 1), tuple(range(20))):
-        q = fit_conditionals(x, np.ones(600), [0, 1], [states, (0, 1)], rng)
+        q = fit_discrete_proposal(x, np.ones(600), [0, 1], [states, (0, 1)], rng)
         log_p = q.log_density(np.array([[0.0, 0.0], [1.0, 0.0]]))
         assert log_p[0] > math.log(1e-5)
         assert log_p[1] > math.log(0.45)
@@ -118,7 +118,7 @@ def test_what_does_not_matter_is_left_out():
     rng = np.random.default_rng(6)
     x = rng.integers(2, size=(1000, 60)).astype(float)
     x[:, 59] = np.where(rng.random(1000) < 0.9, x[:, 3], 1 - x[:, 3])
-    q = fit_conditionals(x, np.ones(1000), range(60), [(0, 1)] * 60, rng)
+    q = fit_discrete_proposal(x, np.ones(1000), range(60), [(0, 1)] * 60, rng)
     assert sum(part.used.size - 1 for part in q.parts) < 30
     assert 4 in q.parts[59].used  # after the constant
 
@@ -126,7 +126,7 @@ def test_what_does_not_matter_is_left_out():
 def test_weights_count():
     rng = np.random.default_rng(7)
     x = rng.integers(2, size=(4000, 1)).astype(float)
-    q = fit_conditionals(x, np.where(x[:, 0] == 1.0, 3.0, 1.0), [0], [(0, 1)], rng)
+    q = fit_discrete_proposal(x, np.where(x[:, 0] == 1.0, 3.0, 1.0), [0], [(0, 1)], rng)
     assert np.exp(q.log_density(np.array([[1.0]])))[0] == pytest.approx(0.75, abs=0.03)
 
 
@@ -163,7 +163,7 @@ def test_adapted_to_spins(start):
     path, rng = Spins(), np.random.default_rng(8)
     rough = posterior_draws(path, 512, rng) if start == "posterior" else path.draw_prior(512, rng)
     path.evaluated = 0
-    found = adapt_conditionals(path, rough, range(8), [(0, 1)] * 8, rng, share=0.1)
+    found = adapt_discrete_proposal(path, rough, range(8), [(0, 1)] * 8, rng, share=0.1)
     assert found.evaluations == path.evaluated
     log_w, _ = ImportanceArm(path, found.mixture).weigh(50_000, rng)
     assert_mean(log_w, path.log_z)
@@ -176,7 +176,7 @@ def test_adapted_to_spins(start):
 def test_adapted_to_a_label_and_a_number():
     path, rng = LabelAndNumber(), np.random.default_rng(9)
     rough = posterior_draws(path, 512, rng)
-    found = adapt_conditionals(path, rough, [0], [(0, 1, 2)], rng, share=0.1)
+    found = adapt_discrete_proposal(path, rough, [0], [(0, 1, 2)], rng, share=0.1)
     log_w, _ = ImportanceArm(path, found.mixture).weigh(50_000, rng)
     assert_mean(log_w, path.log_z)
     assert np.exp(log_w - path.log_z).var() < 0.4
@@ -188,7 +188,7 @@ def test_a_bad_fit_is_judged_with_its_share_of_the_prior(monkeypatch):
     monkeypatch.setattr(conditionals, "_ROUNDS", 1)
     path, rng = Spins(0.3), np.random.default_rng(14)
     rough = np.tile([1.0, 0.0, *[1.0] * 6], (20, 1))
-    found = adapt_conditionals(path, rough, range(8), [(0, 1)] * 8, rng, share=0.1)
+    found = adapt_discrete_proposal(path, rough, range(8), [(0, 1)] * 8, rng, share=0.1)
     log_w, _ = ImportanceArm(path, found.mixture).weigh(50_000, rng)
     variance = np.exp(log_w - path.log_z).var()
     assert variance > 1.0
@@ -201,7 +201,7 @@ def test_a_bad_fit_does_no_harm_to_the_mean(n):
     """Weights are right whatever is drawn from, and bounded by the prior's share."""
     path, rng = Spins(), np.random.default_rng(10)
     wrong = np.ones((n, 8))
-    q = fit_conditionals(wrong, np.ones(n), range(8), [(0, 1)] * 8, rng)
+    q = fit_discrete_proposal(wrong, np.ones(n), range(8), [(0, 1)] * 8, rng)
     log_w, _ = ImportanceArm(path, q).weigh(200_000, rng)
     assert_mean(log_w, path.log_z, precision=0.02)
 
@@ -225,7 +225,7 @@ def test_counts_without_end():
 
     path, rng = Seen(), np.random.default_rng(11)
     rough = 9.0 + rng.poisson(14.0, (512, 1))
-    found = adapt_conditionals(path, rough, [0], [None], rng, share=0.1)
+    found = adapt_discrete_proposal(path, rough, [0], [None], rng, share=0.1)
     assert found.relative_variance < 0.4
     log_w, _ = ImportanceArm(path, found.mixture).weigh(50_000, rng)
     assert_mean(log_w, path.log_z)
@@ -238,7 +238,7 @@ def test_a_target_that_is_impossible_wherever_it_is_looked_at():
 
     path = Nowhere()
     rng = np.random.default_rng(12)
-    found = adapt_conditionals(
+    found = adapt_discrete_proposal(
         path, path.draw_prior(50, rng), range(8), [(0, 1)] * 8, rng, share=0.1
     )
     assert found.relative_variance == math.inf
@@ -248,7 +248,7 @@ def test_a_target_that_is_impossible_wherever_it_is_looked_at():
 def test_a_generator_decides_everything():
     path = Spins()
     one, two, other = (
-        adapt_conditionals(
+        adapt_discrete_proposal(
             path, path.draw_prior(100, np.random.default_rng(0)), range(8), [(0, 1)] * 8,
             np.random.default_rng(s), share=0.1,
         )
@@ -259,4 +259,6 @@ def test_a_generator_decides_everything():
 
 def test_states_must_be_given_for_all():
     with pytest.raises(ValueError, match="zip"):
-        fit_conditionals(np.zeros((5, 2)), np.ones(5), [0, 1], [(0, 1)], np.random.default_rng(13))
+        fit_discrete_proposal(
+            np.zeros((5, 2)), np.ones(5), [0, 1], [(0, 1)], np.random.default_rng(13)
+        )

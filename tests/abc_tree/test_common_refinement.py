@@ -1,9 +1,9 @@
-"""Boxes of an overlay are intersections of boxes, the most important cuts first."""
+"""Boxes of a common refinement are intersections of boxes, the most important cuts first."""
 
 import numpy as np
 import pytest
 
-from amc_pymc.abc_tree.overlay import overlay
+from amc_pymc.abc_tree.common_refinement import common_refinement
 from amc_pymc.abc_tree.partition import from_cuts, whole_cube
 
 
@@ -25,7 +25,7 @@ def test_boxes_are_intersections():
     rng = np.random.default_rng(1)
     u, other = rng.random((5000, 3)), rng.random((5000, 3))
     partitions = [random_partition(rng, n, 3) for n in (5, 6, 7)]
-    found = overlay(partitions, u, rng.random(len(u)))
+    found = common_refinement(partitions, u, rng.random(len(u)))
     assert found.volumes.sum() == pytest.approx(1.0, abs=1e-12)
     theirs = np.stack([p.find(u) for p in partitions], axis=1)
     boxes = found.find(u)
@@ -44,7 +44,7 @@ def test_a_single_partition_comes_back():
     rng = np.random.default_rng(2)
     partition = random_partition(rng, 12, 2)
     u = np.vstack([partition.draw(np.full(5, k), rng) for k in range(partition.boxes)])
-    found = overlay([partition], u, partition.find(u).astype(float))
+    found = common_refinement([partition], u, partition.find(u).astype(float))
     assert found.boxes == partition.boxes
     order = found.find(0.5 * (partition.lower + partition.upper))
     np.testing.assert_array_equal(found.lower[order], partition.lower)
@@ -56,7 +56,7 @@ def test_important_cuts_come_first():
     heights = 1.0 * (u[:, 0] > 0.5) + 3.0 * (u[:, 1] > 0.5) + 0.1 * (u[:, 2] > 0.5)
     partitions = [from_cuts([(0, along, 0.5)], 3) for along in range(3)]
     for leaves, used in ((1, set()), (2, {1}), (4, {0, 1}), (8, {0, 1, 2}), (99, {0, 1, 2})):
-        found = overlay(partitions, u, heights, max_leaves=leaves)
+        found = common_refinement(partitions, u, heights, max_leaves=leaves)
         assert found.boxes == min(leaves, 8)
         assert set(found.feature[found.feature >= 0].tolist()) == used
 
@@ -65,22 +65,25 @@ def test_small_boxes_stay_in_their_parent():
     """A cut with few points on one side is left out; those below it on the other side are not."""
     u = ((np.arange(100) + 0.5) / 100)[:, None]
     partition = from_cuts([(0, 0, 0.05), (2, 0, 0.5), (4, 0, 0.98)], 1)
-    found = overlay([partition], u, u[:, 0], min_samples=10)
+    found = common_refinement([partition], u, u[:, 0], min_samples=10)
     np.testing.assert_allclose(found.upper[:, 0], [0.5, 1.0])
-    assert overlay([partition], u, u[:, 0], min_samples=5).boxes == 3
-    assert overlay([partition], u, u[:, 0], min_samples=51).boxes == 1
+    assert common_refinement([partition], u, u[:, 0], min_samples=5).boxes == 3
+    assert common_refinement([partition], u, u[:, 0], min_samples=51).boxes == 1
 
 
 def test_nothing_to_cut():
-    assert overlay([whole_cube(2)], np.full((9, 2), 0.5), np.ones(9)).boxes == 1
+    assert common_refinement([whole_cube(2)], np.full((9, 2), 0.5), np.ones(9)).boxes == 1
     halves = from_cuts([(0, 0, 0.5)], 2)
-    assert overlay([halves], np.empty((0, 2)), np.empty(0)).boxes == 1
-    assert overlay([halves, halves], np.array([[0.1, 0.0], [0.9, 0.0]]), np.ones(2)).boxes == 2
+    assert common_refinement([halves], np.empty((0, 2)), np.empty(0)).boxes == 1
+    assert (
+        common_refinement([halves, halves], np.array([[0.1, 0.0], [0.9, 0.0]]), np.ones(2)).boxes
+        == 2
+    )
 
 
 def test_no_box_is_too_narrow():
     u = np.array([[0.2], [0.5], [0.5 + 1e-12], [0.7]])
     close = [from_cuts([(0, 0, at)], 1) for at in (0.5, 0.5 + 1e-12, 1e-12, 1.0 - 1e-12)]
-    found = overlay(close, u, u[:, 0])
+    found = common_refinement(close, u, u[:, 0])
     assert found.boxes == 2
     assert (found.upper - found.lower).min() > 1e-9

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from amc_pymc.evidence import Watch, collected
+from amc_pymc.evidence import RecordingPath, collected
 from amc_pymc.evidence import watch as module
 from tests.annealing.problems import Gaussian, HalfPlane
 
@@ -16,7 +16,7 @@ def gaussian():
 
 def test_terms_and_gradients_are_those_of_the_path():
     path, x = gaussian(), np.random.default_rng(1).standard_normal((9, 2))
-    seen = Watch(path)
+    seen = RecordingPath(path)
     assert seen.n_dim == 2
     np.testing.assert_array_equal(seen.values(x), path.terms(x))
     terms, gradients = seen.gradients(x)
@@ -30,7 +30,7 @@ def test_the_highest_of_all_are_kept(monkeypatch):
     """However many calls there were, and in whichever of them the highest points came."""
     monkeypatch.setattr(module, "_KEPT", 16)
     path, rng = gaussian(), np.random.default_rng(3)
-    seen, best = Watch(path), []
+    seen, best = RecordingPath(path), []
     for _ in range(200):
         x = rng.standard_normal((50, 2))
         log_f = path.terms(x).sum(axis=0)
@@ -46,7 +46,7 @@ def test_the_highest_of_all_are_kept(monkeypatch):
 
 
 def test_points_are_copies_and_come_once():
-    seen, x = Watch(gaussian()), np.array([[1.0, -2.0], [0.0, 0.0]])
+    seen, x = RecordingPath(gaussian()), np.array([[1.0, -2.0], [0.0, 0.0]])
     seen.values(x)
     seen.values(x)
     x[:] = 7.0
@@ -55,7 +55,7 @@ def test_points_are_copies_and_come_once():
 
 @pytest.mark.parametrize("n", [1, 10])
 def test_impossible_points_are_not_kept(n):
-    seen = Watch(HalfPlane())
+    seen = RecordingPath(HalfPlane())
     seen.values(np.full((n, 2), -1.0))
     x, terms = seen.highest()
     assert x.shape == (0, 2)
@@ -63,10 +63,10 @@ def test_impossible_points_are_not_kept(n):
 
 
 def test_pickled_it_is_a_watch_without_memory():
-    seen = Watch(gaussian())
+    seen = RecordingPath(gaussian())
     seen.values(np.zeros((1, 2)))
     arrived = pickle.loads(pickle.dumps(seen))
-    assert type(arrived) is Watch
+    assert type(arrived) is RecordingPath
     assert type(arrived.path) is Gaussian
     assert arrived.path.log_z == seen.path.log_z
     assert len(arrived.highest()[0]) == 0
@@ -77,7 +77,7 @@ def test_what_jobs_have_seen_is_brought_together(monkeypatch):
     monkeypatch.setattr(module, "_KEPT", 16)
     rng = np.random.default_rng(4)
     blocks = [rng.standard_normal((50, 2)) for _ in range(40)]
-    whole, parted = Watch(gaussian()), Watch(gaussian())
+    whole, parted = RecordingPath(gaussian()), RecordingPath(gaussian())
     for x in blocks:
         whole.values(x)
     for i in (20, 0):

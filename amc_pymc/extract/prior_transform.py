@@ -1,9 +1,9 @@
-"""A model's prior on the unit cube.
+"""Prior of a model as a transform of the unit cube.
 
-Free random variables are taken in the order of the graph. Each one's conditional quantile function, given
-those before it, turns its own coordinates of the cube into its value (Rosenblatt's transformation), so that
-uniform points give prior draws. A variable without known quantiles gets a reference density instead, and the
-points a log density: prior over reference.
+Free random variables are taken in the order of the graph. The conditional quantile function of each, given
+those before it, maps its coordinates of the cube to its value (Rosenblatt transformation); uniform points
+therefore give prior draws. A variable without known quantiles gets a reference density instead, and points
+get a log density: prior over reference.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from amc_pymc.extract.quantiles import quantile, quantile_shape
 from amc_pymc.extract.references import References
 from amc_pymc.simulators.problem import labels
 
-__all__ = ["PriorCube"]
+__all__ = ["PriorTransform"]
 
-#: Draws by which transforms are tried.
+#: Number of draws with which transforms are tested.
 _TRIED = 64
-#: To which values are clipped.
+#: Bounds to which the absolute values of floats and integers are clipped.
 _LARGEST, _LARGEST_INTEGER = np.finfo(float).max, 2.0**53
 
 
 class _Variable:
-    """One free variable on the cube: a graph from its levels, given the variables before it.
+    """A free variable as a graph of its quantile levels, given the variables before it.
 
     Parameters
     ----------
@@ -48,11 +48,11 @@ class _Variable:
     name : str
     shape : tuple of int
     level, graph : tensor variables
-        The graph of the variable in terms of its levels.
+        Levels, and the graph of the variable in terms of them.
     inputs : dict of variable to (str, variable)
-        Names of the free variables, and inputs that stand for them.
+        Names of the free variables, and the inputs that represent them.
     reference : Reference, optional
-        Turns points of the cube into levels, on the unconstrained scale.
+        Density that maps points of the cube to levels on the unconstrained scale.
     """
 
     def __init__(self, rv, name, shape, level, graph, inputs, reference=None):
@@ -68,7 +68,7 @@ class _Variable:
         self._graph = Batched([level, *parents], [graph])
 
     def values(self, level: np.ndarray, values: dict[str, np.ndarray]):
-        """Values (n, *shape), and which of the points (n,) have one."""
+        """Return the values (n, *shape), and which of the points (n,) have one."""
         n = len(level)
         (found,) = self._graph([level, *(values[p] for p in self._parents)], n)
         possible = ~np.isnan(found).any(axis=tuple(range(1, found.ndim)))
@@ -80,19 +80,20 @@ class _Variable:
         return np.ascontiguousarray(found), possible
 
 
-class PriorCube:
-    """The prior of all free variables of a model.
+class PriorTransform:
+    """Prior of all free variables of a model on the unit cube.
 
     Attributes
     ----------
     shapes : dict of str to tuple of int
-        Of the free variables, in the model's order.
+        Shapes of the free variables, in the model's order.
     n_dim : int
-        D, coordinates in the order in which variables depend on each other.
+        Number D of coordinates, which are in the order in which variables depend on each other.
     coordinates : list of str
-        Names of coordinates: of elements of variables, or of what these are made of.
+        Names of coordinates: of elements of variables, or of the levels that these are computed from.
     fallback : dict of str to str
-        Variables without quantiles, Potentials and likelihoods, which :meth:`log_density` makes up for, and why.
+        Variables without quantiles, Potentials and likelihoods, for which :meth:`log_density` corrects, and
+        the reasons.
     """
 
     def __init__(self, shapes, variables, graphs, log_constant: float, fallback: dict[str, str]):
@@ -103,16 +104,16 @@ class PriorCube:
         self._variables, self._graphs, self._constant = variables, graphs, log_constant
 
     def values(self, u: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Values (n, *shape) of the free variables, and which of the points (n,) have them."""
+        """Return values (n, *shape) of the free variables, and which of the points (n,) have them."""
         return self._walk(u)[:2]
 
     def evaluate(self, what: str, values: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Graphs that were given by this name, for values (n, ...) of the free variables."""
+        """Evaluate the graphs of this name at values (n, ...) of the free variables."""
         n = len(next(iter(values.values())))
         return self._graphs[what]([values[name] for name in self.shapes], n)
 
     def log_prior(self, u: np.ndarray) -> np.ndarray:
-        """Natural logarithm (n,) of the density of the free variables, Potentials and likelihoods included."""
+        """Return the natural log density (n,) of the free variables, Potentials and likelihoods included."""
         values, possible = self.values(u)
         (own,), (extra,) = (self.evaluate(k, values) for k in ("log_prior", "potential"))
         with np.errstate(invalid="ignore"):
@@ -120,7 +121,7 @@ class PriorCube:
         return np.where(possible & ~np.isnan(log), log, -np.inf)
 
     def log_density(self, u: np.ndarray) -> np.ndarray | None:
-        """Natural logarithm (n,) of prior over reference; None where that is one everywhere."""
+        """Return the natural log (n,) of prior over reference; None if the ratio is one everywhere."""
         if not self.fallback:
             return None
         values, possible, unconstrained, log_reference = self._walk(u)
@@ -128,11 +129,11 @@ class PriorCube:
         (extra,) = self.evaluate("potential", values)
         with np.errstate(invalid="ignore"):
             log = own + extra + self._constant - log_reference
-        # Far out, where a transform overflows, the density may come as nan or +inf.
+        # In the far tails, where a transform overflows, the density may be nan or +inf.
         return np.where(possible & (log < np.inf), log, -np.inf)
 
     def _walk(self, u: np.ndarray):
-        """Values, possible points, unconstrained values with a reference, and its log density."""
+        """Return values, valid points, unconstrained values with a reference, and its log density."""
         start = 0
         values: dict[str, np.ndarray] = {}
         unconstrained, log_reference = {}, np.zeros(len(u))
@@ -152,16 +153,16 @@ class PriorCube:
     @classmethod
     def from_model(
         cls, model: pm.Model, outputs: dict[str, list], likelihoods: Sequence = ()
-    ) -> PriorCube:
-        """Take a model's prior apart.
+    ) -> PriorTransform:
+        """Create the transform from the prior of a model.
 
         Parameters
         ----------
         model : pm.Model
         outputs : dict of str to list of variables
-            Graphs for :meth:`evaluate`. Observed variables in them stand for their data.
+            Graphs for :meth:`evaluate`, in which observed variables are replaced by their data.
         likelihoods : sequence of variables
-            Observed variables whose density at their data counts as a Potential.
+            Observed variables whose density at their data is treated as a Potential.
 
         Raises
         ------
@@ -215,7 +216,7 @@ class PriorCube:
 
 
 def _frozen(model, outputs: dict[str, list]):
-    """Free variables and graphs, with the observed and the shared data put in."""
+    """Return the free variables and graphs with observed and shared data inserted."""
     graphs = [*model.free_RVs, *(g for gs in outputs.values() for g in gs)]
     observed = [model.rvs_to_values[rv] for rv in model.observed_RVs]
     shared = {
@@ -235,7 +236,7 @@ def _frozen(model, outputs: dict[str, list]):
 
 
 def _log_likelihood(model, rv):
-    """Log density of an observed variable at its data, in terms of the free variables."""
+    """Return the log density of an observed variable at its data, as a graph of the free variables."""
     try:
         return pm.logp(rv, model.rvs_to_values[rv], warn_rvs=False).sum()
     except NotImplementedError as error:
@@ -246,7 +247,7 @@ def _log_likelihood(model, rv):
 
 
 def _in_order(free: list) -> list:
-    """Variables after those they depend on, else in the order given."""
+    """Sort variables after those they depend on, otherwise in the given order."""
     parents = {rv: (set(ancestors([rv])) & set(free)) - {rv} for rv in free}
     found: list = []
     while len(found) < len(free):
@@ -255,7 +256,7 @@ def _in_order(free: list) -> list:
 
 
 def _possible(graphs: list, inputs: dict) -> list:
-    """Graphs of inputs, in which impossible parameters make a point nan."""
+    """Return graphs of the inputs in which invalid parameters give nan."""
     return without_checks(graphs, {rv: i for rv, (_, i) in inputs.items()}, impossible=np.nan)
 
 
@@ -277,7 +278,7 @@ def _refuse_improper(rv, name: str) -> None:
 
 
 def _refuse_reference(model, rv, name: str, error: Exception) -> None:
-    """Refuse variables that have no quantiles and for which no reference density is made either."""
+    """Refuse variables that have neither quantiles nor a reference density."""
     if isinstance(model[name].type, XTensorType):
         raise ValueError(
             f"{name!r} has named dimensions and no quantile function that is known ({error}). Take its "
@@ -290,8 +291,8 @@ def _refuse_reference(model, rv, name: str, error: Exception) -> None:
         ) from None
 
 
-def _refuse_cuts(cube: PriorCube, names: list[str]) -> None:
-    """Refuse transforms of some variables that cannot reach all values of a prior, and so cut it."""
+def _refuse_cuts(cube: PriorTransform, names: list[str]) -> None:
+    """Refuse transforms that cannot represent all values of a prior and therefore truncate it."""
     if not names:
         return
     u = np.random.Generator(np.random.PCG64(7)).uniform(size=(_TRIED, cube.n_dim))
@@ -312,7 +313,7 @@ def _by_quantiles(rv, name, shape, transform, inputs) -> _Variable:
 
 
 def _log_density(values: dict, transforms: dict, variables: list):
-    """Summed log density of some variables, Jacobians of transforms included."""
+    """Return the summed log density of some variables, Jacobians of transforms included."""
     parts = transformed_conditional_logp(
         variables,
         rvs_to_values=values,

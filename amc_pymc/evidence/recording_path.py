@@ -1,4 +1,4 @@
-"""Remember the highest points of all that were evaluated."""
+"""Record the evaluated points of highest density."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 
 from amc_pymc.kernels import Path
 
-__all__ = ["Highest", "Watch", "collected"]
+__all__ = ["Highest", "RecordingPath", "collected"]
 
-#: Points looked at in each call, and those that are kept.
+#: Number of points recorded per call, and in total.
 _EACH, _KEPT = 4, 1024
 
 _here = threading.local()
 
 
 class Highest:
-    """The highest points that were looked at; which these are does not depend on the order of looking."""
+    """Points of highest density seen so far; the result does not depend on the order of the calls."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class Highest:
         self._n, self._floor = 0, -np.inf
 
     def look(self, x: np.ndarray, terms: np.ndarray) -> None:
-        """Take in the highest few of some points (P, D) with their terms (2, P)."""
+        """Record the highest few of the points x (P, D) with their terms (2, P)."""
         log_f = terms.sum(axis=0)
         best = np.arange(len(x))
         if len(x) > _EACH:
@@ -37,7 +37,7 @@ class Highest:
         self.add(x[best], terms[:, best])
 
     def add(self, x: np.ndarray, terms: np.ndarray) -> None:
-        """Take in all of some points that are high enough."""
+        """Record all points that are high enough."""
         best = terms.sum(axis=0) > self._floor
         if not best.any():
             return
@@ -49,13 +49,13 @@ class Highest:
                 self._prune()
 
     def parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Points and terms that are kept, in pieces; none if nothing is."""
+        """Return the recorded points and terms as a list of pieces."""
         with self._lock:
             self._prune()
             return list(zip(self._x, self._terms, strict=True))
 
     def _prune(self) -> None:
-        """Keep the highest."""
+        """Keep only the highest points."""
         if self._n <= _KEPT:
             return
         x, terms = np.concatenate(self._x), np.concatenate(self._terms, axis=1)
@@ -67,9 +67,9 @@ class Highest:
 
 @contextmanager
 def collected() -> Iterator[Highest]:
-    """Remember in one place what any :class:`Watch` evaluates in this thread.
+    """Collect the points that any :class:`RecordingPath` evaluates in this thread.
 
-    Jobs that run elsewhere use it to bring back what they have seen.
+    Jobs in other threads or processes use it to return the points that they have seen.
     """
     outer = getattr(_here, "memory", None)
     _here.memory = memory = Highest()
@@ -79,12 +79,12 @@ def collected() -> Iterator[Highest]:
         _here.memory = outer
 
 
-class Watch:
-    """A path from a prior that remembers where prior times likelihood was highest.
+class RecordingPath:
+    """Path from a prior that records where prior times likelihood was highest.
 
-    Most points at which samplers evaluate a density are forgotten: steps within Hamiltonian trajectories,
-    proposals that were refused. A trajectory that crosses a narrow peak with steps made for a wide one is
-    refused, although it has found the peak.
+    Samplers discard most points at which they evaluate a density, such as leapfrog steps and rejected
+    proposals. A trajectory that crosses a narrow peak with steps tuned for a wide one is rejected, although
+    it has found the peak.
 
     Parameters
     ----------
@@ -96,19 +96,19 @@ class Watch:
 
     Notes
     -----
-    Pickled, it is a watch of the same path without memory; :func:`collected` collects what it evaluates in another
-    process or thread.
+    Unpickling gives a recording path with an empty memory. Use :func:`collected` to collect the points evaluated in
+    another process or thread.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.evidence import Watch
+    >>> from amc_pymc.evidence import RecordingPath
     >>> class Peak:
     ...     n_dim = 1
     ...
     ...     def values(self, x):
     ...         return np.stack([0.0 * x[:, 0], -(x[:, 0] ** 2)])
-    >>> seen = Watch(Peak())
+    >>> seen = RecordingPath(Peak())
     >>> seen.values(np.array([[3.0], [0.5], [-1.0]])).shape
     (2, 3)
     >>> seen.highest(2)[0].ravel()
@@ -121,27 +121,27 @@ class Watch:
 
     @property
     def n_dim(self) -> int:
-        """D."""
+        """Number of dimensions D."""
         return self.path.n_dim
 
     def values(self, x: np.ndarray) -> np.ndarray:
-        """Base and slope (2, P) at the points x (P, D)."""
+        """Evaluate base and slope (2, P) at the points x (P, D)."""
         terms = self.path.values(x)
         self._look(x, terms)
         return terms
 
     def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Base and slope (2, P) and their gradients (2, P, D)."""
+        """Evaluate base and slope (2, P) and their gradients (2, P, D)."""
         terms, gradients = self.path.gradients(x)
         self._look(x, terms)
         return terms, gradients
 
     def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws (n, D)."""
+        """Draw from the prior, (n, D)."""
         return self.path.draw_prior(n, rng)  # type: ignore[attr-defined]
 
     def highest(self, n: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Different points (n, D) and their terms (2, n), the highest first; all that are kept by default."""
+        """Return distinct points (n, D) and their terms (2, n), the highest first; by default all recorded points."""
         parts = self.memory.parts()
         x = np.concatenate([np.empty((0, self.n_dim)), *(p[0] for p in parts)])
         terms = np.concatenate([np.empty((2, 0)), *(p[1] for p in parts)], axis=1)
@@ -155,4 +155,4 @@ class Watch:
         (self.memory if memory is None else memory).look(x, terms)
 
     def __reduce__(self):
-        return Watch, (self.path,)
+        return RecordingPath, (self.path,)

@@ -1,4 +1,4 @@
-"""One partition with the cuts of several."""
+"""Common refinement: one partition with the cuts of several."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 from amc_pymc.abc_tree.partition import NARROWEST, Partition, from_cuts
 
-__all__ = ["overlay"]
+__all__ = ["common_refinement"]
 
 
-def overlay(
+def common_refinement(
     partitions: Sequence[Partition],
     u: np.ndarray,
     heights: np.ndarray,
@@ -21,26 +21,26 @@ def overlay(
     max_leaves: int = 1000,
     min_samples: int = 1,
 ) -> Partition:
-    r"""Lay partitions on top of each other: boxes are intersections of theirs.
+    r"""Overlay partitions; the new boxes are intersections of their boxes.
 
-    Cuts are made in order of how much of the squared error of heights h they explain,
+    Cuts are made in the order of how much of the squared error of heights h they explain,
 
     .. math:: \frac{n_l n_r}{n_l + n_r} (\bar h_l - \bar h_r)^2,
 
-    until there are `max_leaves` boxes, so those left out are the least important. A cut that would leave
-    too few points on one side of a box is not made there; cuts of the other side are.
+    until there are `max_leaves` boxes, so the least important cuts are left out. A cut that would leave too few
+    points on one side of a box is skipped there, but deeper cuts on the other side are made.
 
     Parameters
     ----------
     partitions : sequence of Partition
-        Of the same cube; at least one.
+        Partitions of the same cube; at least one.
     u : array (n, D)
         Points of the unit cube.
     heights : array (n,)
-        Of a function that changes between boxes, for example the sum of trees.
+        Values of a function that changes between boxes, for example a sum of trees.
     max_leaves : int
     min_samples : int
-        Least points in a box.
+        Minimum points in a box.
 
     Returns
     -------
@@ -49,11 +49,11 @@ def overlay(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.abc_tree.overlay import overlay
+    >>> from amc_pymc.abc_tree.common_refinement import common_refinement
     >>> from amc_pymc.abc_tree.partition import from_cuts
     >>> halves, thirds = from_cuts([(0, 0, 0.5)], 2), from_cuts([(0, 1, 0.3)], 2)
     >>> u = np.array([[0.2, 0.1], [0.8, 0.1], [0.2, 0.9], [0.8, 0.9]])
-    >>> overlay([halves, thirds], u, u[:, 0]).volumes
+    >>> common_refinement([halves, thirds], u, u[:, 0]).volumes
     array([0.15, 0.35, 0.15, 0.35])
     """
     n_dim = partitions[0].n_dim
@@ -76,7 +76,7 @@ def overlay(
 
 
 class _Box:
-    """Points (rows of u) in a box, its corners, and the node of each partition that it lies in."""
+    """A box: its points (rows of u), its corners, and the node of each partition that contains it."""
 
     def __init__(self, rows, lower, upper, nodes):
         self.rows, self.lower, self.upper, self.nodes = rows, lower, upper, nodes
@@ -92,7 +92,7 @@ class _Box:
 
 
 def _best_cut(box: _Box, partitions, u, heights, min_samples):
-    """The cut that explains most, with its gain; None if there is none left. Moves the nodes down to it."""
+    """Return the cut that explains most and its gain, or None if no cut is left; moves the nodes down."""
     n = len(box.rows)
     if n < 2 * min_samples:
         return None
