@@ -202,7 +202,12 @@ def _begin_worker(function, done, stop) -> None:
 
 def _work(job: bytes, k: int) -> Any:
     report = JobReport(_worker["done"], _worker["stop"], k)
-    return _worker["function"](cloudpickle.loads(job), report)
+    try:
+        return _worker["function"](cloudpickle.loads(job), report)
+    except Exception as error:
+        if _can_be_pickled(error):
+            raise
+        raise _portable(error) from None
 
 
 def map_jobs(
@@ -448,13 +453,20 @@ def _messages(work, job) -> Iterator[tuple[str, Any]]:
 
 
 def _portable(error: Exception) -> Exception:
-    """Return an exception that can be pickled, if possible with the traceback of the worker."""
-    error.add_note("In a worker process:\n" + "".join(traceback.format_tb(error.__traceback__)))
+    """Return an exception that can be pickled, with the traceback of the worker in a note."""
+    note = "In a worker process:\n" + "".join(traceback.format_tb(error.__traceback__))
+    if not _can_be_pickled(error):
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(note)
+    return error
+
+
+def _can_be_pickled(error: Exception) -> bool:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+        return False
+    return True
 
 
 def _cause_of_death(code: int | None) -> str:

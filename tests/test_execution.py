@@ -154,6 +154,18 @@ def test_an_exception_surfaces_and_stops_the_others(bad):
     assert time.monotonic() - begun < 15.0
 
 
+def test_an_exception_that_cannot_be_pickled_keeps_its_traceback():
+    def job(k, report):
+        error = ZeroDivisionError(f"job {k}")
+        error.cause = lambda: None
+        raise error
+
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: job") as caught:
+        run_jobs(job, range(2), cores=2, bar=Bar(), mp_ctx="fork")
+    (note,) = caught.value.__notes__
+    assert "In a worker process" in note and "in job" in note
+
+
 def test_serial_exceptions_surface_and_later_jobs_do_not_run():
     ran = []
 

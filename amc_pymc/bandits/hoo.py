@@ -245,7 +245,7 @@ class HOO:
         self.bounds, self.nu, self.rho, self.point = box, float(nu), rho, point
         self.horizon = horizon
         self.max_depth = finest if max_depth is None else min(max_depth, finest)
-        self.rewards = as_reward_scale(rewards)
+        self.rewards = copy.deepcopy(as_reward_scale(rewards))
         self._table = np.zeros((N_ROWS + 2, 64))
         self.rewards.begin(self._table)
         if np.ptp(self._table[LOW]) > 0.0 or np.ptp(self._table[WIDTH]) > 0.0:

@@ -39,8 +39,6 @@ from amc_pymc.proxies import ResidualSummary
 __all__ = ["ModelDensities", "RowDensities"]
 
 _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
-_LOGP = types.float64(types.float64[::1])
-_GRADIENT = types.float64[::1](types.float64[::1])
 #: Number of rows read at random at once; each may map several pages of a store into memory.
 _FEW = 4_096
 

@@ -259,6 +259,8 @@ _FOLDS = {
     "Minimum": "minimum",
     "ScalarMinimum": "minimum",
 }
+#: Values of reductions of no elements.
+_EMPTY = {"Add": 0.0, "Mul": 1.0, "AND": True, "OR": False}
 _TRUTH_ONLY = {"AND", "OR", "XOR", "Invert"}
 
 
@@ -394,10 +396,10 @@ def _reduce(r: Reader, node, index: Index) -> int:
         if loop is not None:
             return loop
     terms = _block(r, x, own, axes)
+    if name not in _FOLDS or not (terms or name in _EMPTY):
+        raise NotScalar(f"a reduction by {name} of {len(terms)} elements has no scalar form")
     if not terms:
-        return r.const({"Add": 0.0, "Mul": 1.0, "AND": True, "OR": False}[name])
-    if name not in _FOLDS:
-        raise NotScalar(f"a reduction by {name} has no scalar form")
+        return r.const(_EMPTY[name])
     total = terms[0]
     for t in terms[1:]:
         total = r.make(_FOLDS[name], total, t)

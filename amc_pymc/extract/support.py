@@ -71,7 +71,6 @@ def element_states(
     name = value_var.name
     size = int(np.size(initial_point_of(model)[name]))
     if states is not None:
-        low = high = np.zeros(size)
         given = np.unique(np.asarray(states))
         if given.ndim != 1 or given.size < 1 or given.dtype.kind not in "iub":
             raise ValueError(f"states[{name!r}] must be a sequence of integers, got {states!r}")

@@ -127,8 +127,9 @@ def _unbiased(history: History) -> str:
     uniform = "exactly" if len({a.cost for a in history.run.arms}) == 1 else "not exactly"
     fixed = history.run.plan.unit == "draws"
     return (
-        "The predictable estimate exactly: numbers of draws and weights of a round depend on earlier "
-        f"rounds only. The plain average {uniform if fixed else 'not exactly'}, the inverse-variance "
+        "The predictable estimate exactly: the numbers of draws in a round depend on earlier rounds only, and "
+        "the weights of each half of a round on these and on the other half. "
+        f"The plain average {uniform if fixed else 'not exactly'}, the inverse-variance "
         "estimate not."
     )
 

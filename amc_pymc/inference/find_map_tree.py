@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from amc_pymc.arguments import positive_or_none
+from amc_pymc.arguments import boolean, positive_or_none
 from amc_pymc.inference.abc_run import Budget, as_problem, sizes_of
 from amc_pymc.inference.map_run import search
 from amc_pymc.map_tree.estimate import ESTIMATES, MapResult, map_result
@@ -158,7 +158,7 @@ def find_MAP_tree(
         random_seed=random_seed,
         cores=cores,
         executor=executor,
-        batched=bool(batched),
+        batched=boolean("batched", batched),
         timeout=positive_or_none("simulation_timeout", simulation_timeout),
         progressbar=progressbar,
         checkpoint=checkpoint,

@@ -24,8 +24,6 @@ _FITS, _CHANGE = 6, 3.0
 _SKEWED = 0.001
 #: Maximum absolute value of the normal quantiles that are searched.
 _REACH = 8.0
-#: Maximum absolute normal quantile of starting points, because surfaces are flat at the edges of the cube.
-_INSIDE = 3.0
 #: Minimum effective number of labels per coefficient of a fit.
 _PER_TERM = 4.0
 #: Maximum attempts at a fit, with the window doubled in between.

@@ -258,6 +258,15 @@ def test_scales_of_rewards():
                 np.testing.assert_allclose(before, hoo._table)
 
 
+def test_runs_share_no_range():
+    """The range that one run learns is unknown to another run with the same object."""
+    rewards, rng = RunningRange(), np.random.default_rng(14)
+    one, other = (HOO([[0.0, 1.0]], rewards=rewards) for _ in range(2))
+    for value in (-1e3, 1e3):
+        one.tell(one.ask(rng), value)
+    assert one.rewards is not other.rewards and other.rewards is not rewards
+
+
 def test_a_reward_outside_its_range_is_told_once_and_counted():
     rng, hoo = np.random.default_rng(14), HOO([[0.0, 1.0]])
     with pytest.warns(UserWarning, match="outside its declared range"):

@@ -300,6 +300,7 @@ def test_what_the_bar_says(monkeypatch, tmp_path):
         ("max_simulations", 1e4, TypeError),
         ("batch_size", 0, ValueError),
         ("batch_size", 101, ValueError),
+        ("batched", "no", TypeError),
         ("policy", "greedy", ValueError),
         ("estimate", "mean", ValueError),
         ("tolerance", 0.0, ValueError),
