@@ -1,7 +1,7 @@
 """Fill Numba's caches on disk, so that the first run of a demo or test does not wait for compilers.
 
-`make venv` runs it once. Without it everything works, a minute or two slower the first time. The
-loops that it compiles are the same for all models; what a model adds is compiled in a moment.
+`make venv` runs it once. Without it everything works, but the first runs take two or three minutes longer.
+The loops that it compiles are the same for all models; those of a model compile in a moment.
 """
 
 import sys
@@ -13,6 +13,8 @@ import pymc as pm
 import pytensor
 
 import amc_pymc as amc
+
+from amc_pymc.bandits.registry import POLICIES, make_policy
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
@@ -46,10 +48,49 @@ def main(n_rows: int = 400, n_columns: int = 10) -> None:
         effects = pm.Normal("effects", 0, pm.HalfNormal("sd"), shape=5)
         pm.Normal("y", pm.Normal("mean") + effects[groups], 1.0, observed=features[:, 0])
         draw(amc.RacingMetropolis())
+        amc.estimate_evidence(target_mcse=0.5, progressbar=False)
+    models = {}
+    for sd in (1.0, 2.0):
+        with pm.Model() as models[f"sd {sd:g}"]:
+            pm.Normal("y", pm.Normal("mean"), sd, observed=features[:, 0])
+    amc.sample_product_space(models, draws=5, tune=50, chains=1, cores=1, progressbar=False)
+    rounded(features, rng)
+    for name in sorted(POLICIES):
+        pull(make_policy(name, 2, **SETTINGS.get(name, {})), rng)
     with tall_regression.build_model(tall_regression.doctor_visits()):
         amc.RacingMetropolis()
     with flights.build_model(flights.load_flights()):
         amc.RacingMetropolis()
+
+
+def rounded(features: np.ndarray, rng: np.random.Generator) -> None:
+    """Build steps whose rows are stored in single precision."""
+    tables = {"x": features[:, 0], "y": features[:, 1], "group": np.arange(len(features)) // 4}
+    with pm.Model():
+        x, y = (pm.Data(name, tables[name][:8]) for name in ("x", "y"))
+        slope = pm.math.stack([0.0, 0.5])[pm.Categorical("slope", np.full(2, 0.5))]
+        pm.Normal("obs", slope * x, 1.0, observed=y)
+        amc.RacingGibbs(rows=amc.Rows({"x": tables["x"], "y": tables["y"]}, dtype="float32"))
+    with pm.Model():
+        x, y, group = (pm.Data(name, tables[name][:8]) for name in tables)
+        effects = pm.Normal("effects", 0, pm.HalfNormal("sd"), shape=100)
+        pm.Normal("obs", pm.Normal("b") * x + effects[group], 1.0, observed=y)
+        amc.RacingMetropolis(rows=amc.Rows(tables, dtype="float32"))
+
+
+#: Arguments without which a policy cannot be made.
+SETTINGS = {
+    "lcb": {"values": "natural"},
+    "eucbv": {"horizon": 100},
+    "robust": {"moment_bound": 1.0},
+}
+
+
+def pull(policy, rng: np.random.Generator) -> None:
+    """Pull arms of a bandit, one at a time and several."""
+    for number in (1, 8):
+        pulls = policy.ask(rng, number)
+        policy.tell(pulls, rng.random(number), rng.normal(size=(number, 1)))
 
 
 def draw(step) -> None:
