@@ -607,9 +607,10 @@ def _verify(densities: ParticleDensities) -> None:
     for name, s in densities.layout.slices.items():
         if np.isnan(xs[:, s]).any(axis=1).sum() > _LOST:
             raise ValueError(
-                f"many prior draws of {name!r} are nan: its transform cannot reach all values that its prior "
-                "has, and leaves a prior that is not normalised. Use the transform that PyMC chooses, or "
-                "pm.Truncated."
+                f"many prior draws of {name!r} are nan on the unconstrained scale. If it has a transform of your "
+                "own, this cannot reach all values of the prior and leaves it unnormalised: use the transform that "
+                "PyMC chooses, or pm.Truncated. Otherwise draws underflow to the boundary, as those of a Dirichlet "
+                "distribution with concentrations far below one: use larger concentrations."
             )
     xs = xs[:_CHECKED]
     wanted = _values_of_model(densities, xs)

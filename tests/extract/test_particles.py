@@ -1164,6 +1164,16 @@ def test_transforms_that_cut_the_prior_off():
         extracted(write)
 
 
+def test_prior_draws_that_underflow_are_explained():
+    with pm.Model() as model:
+        p = pm.Dirichlet("p", np.full(4, 0.02))
+        pm.Multinomial("y", 10, p, observed=[1, 2, 3, 4])
+    with pytest.raises(
+        ValueError, match=r"'p_simplex__' are nan.*Dirichlet.*larger concentrations"
+    ):
+        extract_particles(model)
+
+
 def recursion(n):
     """A chain of two hidden states, summed out step by step."""
     with pm.Model() as model:
