@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import pickle
 import re
 
 from collections.abc import Callable
@@ -19,6 +20,9 @@ import numba
 from numba.core import caching
 
 __all__ = ["kernel_folder", "njit", "source_digest", "source_files"]
+
+_HERE = Path(__file__).parent
+_NAMES = _HERE / "__init__.py"
 
 
 def njit(*args, **settings):
@@ -54,7 +58,7 @@ def kernel_folder() -> Path:
 
 @functools.cache
 def source_digest(path: Path) -> bytes:
-    """Return a hash of a file of a package and of all files that it imports from the package.
+    """Return a hash of a file of a package and of all files that it imports from there or from this package.
 
     Parameters
     ----------
@@ -66,20 +70,25 @@ def source_digest(path: Path) -> bytes:
         root = root.parent
     digest = hashlib.sha256()
     for file in source_files(path, root):
-        digest.update(str(file.relative_to(root)).encode())
+        digest.update(
+            str(file.relative_to((root if root in file.parents else _HERE).parent)).encode()
+        )
         digest.update(_read(file))
     return digest.digest()
 
 
 def source_files(path: Path, root: Path) -> list[Path]:
-    """Return a file of the package in the folder ``root`` and all files that it imports from it."""
+    """Return a file of the package in the folder ``root`` and all files that it imports from it or from this package.
+
+    The names of this package itself are left out. They are imported when they are used, which no kernel does.
+    """
     seen: set[Path] = set()
     waiting = [path]
     while waiting:
         file = waiting.pop()
         if file not in seen:
             seen.add(file)
-            waiting.extend(_imported(file, root))
+            waiting.extend(f for r in {root, _HERE} for f in _imported(file, r) if f != _NAMES)
     return sorted(seen)
 
 
@@ -127,5 +136,20 @@ class _CacheImpl(caching.CompileResultCacheImpl):
     _locator_classes = [_UserProvided, _InTree, _UserWide, caching.ZipCacheLocator]
 
 
+class _Index(caching.IndexDataCacheFile):
+    """An index that counts as empty if it refers to classes or modules that an older version had."""
+
+    def _load_index(self):
+        try:
+            return super()._load_index()
+        except (ImportError, AttributeError, EOFError, pickle.UnpicklingError):
+            return {}
+
+
 class _Cache(caching.FunctionCache):
     _impl_class = _CacheImpl
+
+    def __init__(self, py_func):
+        super().__init__(py_func)
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = _Index(self._cache_path, self._impl.filename_base, stamp)

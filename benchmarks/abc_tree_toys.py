@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 
-from numba import njit
 from numpy.polynomial.legendre import leggauss
 from scipy.special import ndtr
 
+from amc_pymc.jit import njit
 from amc_pymc.rng import spawn_generators
 from benchmarks import abc_tree_pictures as pictures
 from benchmarks import common

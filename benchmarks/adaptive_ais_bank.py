@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numba import njit
-
 from amc_pymc.annealing import Ladder, anneal, make_schedule
+from amc_pymc.jit import njit
 from amc_pymc.kernels import Kernel, Particles, Slice, Tuning
 from benchmarks.bandit_statements import batches
 from models.logistic_regression import load_pima, neufeld, reference, standardise

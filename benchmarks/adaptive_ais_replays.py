@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import njit
-
 from amc_pymc.bandits import lcb
 from amc_pymc.bandits.eucbv import EUCBV
 from amc_pymc.bandits.klucb import KLUCB
@@ -23,6 +21,7 @@ from amc_pymc.bandits.tightest import TightestBound
 from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbv import UCBV
 from amc_pymc.combination.payoffs import rewards
+from amc_pymc.jit import njit
 from benchmarks.adaptive_ais_bank import KINDS, Bank, Ratio, bootstrap
 from benchmarks.bandit_runs import run
 from benchmarks.bandit_statements import batches

@@ -14,8 +14,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from numba import njit
-
 from amc_pymc.bandits import eucbv, thompson, ucbcv
 from amc_pymc.bandits.control_variates import leave_one_out
 from amc_pymc.bandits.eucbv import EUCBV
@@ -24,6 +22,7 @@ from amc_pymc.bandits.policy import IndexPolicy, Policy, record
 from amc_pymc.bandits.rewards import LOW, MEAN, PENDING, TOLD, WIDTH
 from amc_pymc.bandits.thompson import ThompsonSampling
 from amc_pymc.bandits.ucbcv import UCBCV
+from amc_pymc.jit import njit
 
 
 def run(

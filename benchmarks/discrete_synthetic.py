@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import cfunc, njit
+from numba import cfunc
 from scipy.stats import beta
 
+from amc_pymc.jit import njit
 from amc_pymc.racing import (
     REWARDS,
     BardenetRace,

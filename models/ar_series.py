@@ -22,10 +22,10 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 
-from numba import njit
 from scipy.special import betaincinv
 
 from amc_pymc.arguments import positive_int
+from amc_pymc.jit import njit
 from amc_pymc.rng import as_generator
 from models.simulator_example import (
     SimulatorExample,

@@ -36,8 +36,9 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from numba import njit
 from scipy.stats import ncx2
+
+from amc_pymc.jit import njit
 
 THETAS = tuple(k / 10 for k in range(16))
 STRIKES = (0.06, 0.07, 0.08)

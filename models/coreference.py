@@ -12,7 +12,7 @@ while its conditional counts each once; the two agree only with the former read 
 others, mention i joins the non-empty cluster C with log weight :math:`\sum_{j \in C} f(x_i, x_j)`,
 or an empty one with log weight 0. At temperature T the choice is the argmax of the sums plus T
 times Gumbel noise: arms with populations of different sizes, raced by
-:func:`amc_pymc.racing.sums.race_sums`.
+:func:`models.race_sums.race_sums`.
 
 The paper's data (DBLP, Rexa) are not to be had. Here are labelled handwritten digits, ten entities
 (:func:`digit_mentions`), and a generator with power-law cluster sizes (:func:`power_law_mentions`).
@@ -29,10 +29,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import cfunc, njit, typeof, types
+from numba import cfunc, typeof, types
 
-from amc_pymc.racing.sums import Arms, SumsRule, make_sums_rule, race_sums
+from amc_pymc.jit import njit
 from amc_pymc.rng import as_generator
+from models.race_sums import Arms, SumsRule, make_sums_rule, race_sums
 
 _READ_ALL = 2**62
 
@@ -400,7 +401,7 @@ def run_coreference(
     hottest, coldest : float
         Temperatures of the first and last sweep, geometric in between.
     first, student : int, bool
-        See :class:`amc_pymc.racing.sums.SumsRule`.
+        See :class:`models.race_sums.SumsRule`.
     audit_share : float
         Share of the decisions, drawn before they are raced, that are made again on all factors.
 

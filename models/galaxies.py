@@ -29,11 +29,11 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from numba import njit
 from scipy.linalg import block_diag
 from scipy.special import digamma, gammainccinv, gammaln, logsumexp, ndtri, polygamma
 
 from amc_pymc.arguments import positive_int
+from amc_pymc.jit import njit
 from amc_pymc.rng import as_generator, spawn_generators
 from models.evidence_problem import EvidenceProblem
 from models.student_importance import Component, Reference, importance_evidence

@@ -33,10 +33,10 @@ import math
 import numpy as np
 import pymc as pm
 
-from numba import njit
 from scipy.special import ndtri
 
 from amc_pymc.arguments import positive_int
+from amc_pymc.jit import njit
 from amc_pymc.rng import as_generator
 from models.evidence_problem import check_positive
 from models.simulator_example import SimulatorExample, batched, data_row, noise_scale, rows

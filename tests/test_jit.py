@@ -80,6 +80,50 @@ def test_a_change_in_another_file_is_noticed(package, decorator, after):
     assert hits == (0 if decorator == "amc_pymc.jit" else 1)
 
 
+MOVED = """
+from typing import NamedTuple
+from amc_pymc.jit import njit
+{place}
+
+@njit(cache=True)
+def outer(x):
+    return total(Pair(x, x)) + 1.0
+
+@njit(cache=True)
+def total(pair):
+    return pair.left + pair.right
+"""
+PAIR = """
+from typing import NamedTuple
+
+class Pair(NamedTuple):
+    left: float
+    right: float
+"""
+
+
+def test_an_index_that_names_a_module_of_before_is_ignored(package):
+    """As after an update of the package that has moved a class of an argument."""
+    root = package("amc_pymc.jit")
+    (root / "pairs.py").write_text(PAIR)
+    outer = root / "outer.py"
+    outer.write_text(MOVED.format(place="from kernels_of_tests.pairs import Pair"))
+    assert run(root) == (7.0, 0)
+    assert run(root) == (7.0, 1)
+    (root / "pairs.py").rename(root / "moved.py")
+    outer.write_text(MOVED.format(place="from kernels_of_tests.moved import Pair"))
+    assert run(root) == (7.0, 0)
+    assert run(root) == (7.0, 1)
+
+
+def test_the_digest_follows_imports_from_this_package():
+    """Kernels of models and benchmarks call those of the package."""
+    root = Path(amc_pymc.__file__).parents[1] / "models"
+    files = source_files(root / "race_sums.py", root)
+    assert Path(amc_pymc.__file__).parent / "jit.py" in files
+    assert Path(amc_pymc.__file__) not in files
+
+
 def test_the_digest_covers_what_is_imported_and_nothing_else(package):
     root = package("amc_pymc.jit")
     digests = {source_digest(root / "outer.py")}

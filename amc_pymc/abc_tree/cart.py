@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from amc_pymc.abc_tree.partition import NARROWEST, Partition, whole_cube
+from amc_pymc.jit import njit
 
 #: Kernel value above which all simulations are used, and maximum number used below it.
 _NEAR, _MOST_FAR = 0.01, 20_000
@@ -145,7 +145,7 @@ def _in_double(tree, n_dim: int) -> Partition:
     return Partition(feature, threshold, left, right, n_dim)
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _rebuilt(feature, threshold, left, right, n_dim, narrowest):
     m = len(feature)
     new_feature, new_left, new_right = np.full(m, -1), np.full(m, -1), np.full(m, -1)

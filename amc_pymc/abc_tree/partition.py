@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numba
 import numpy as np
+
+from amc_pymc.jit import njit
 
 __all__ = ["NARROWEST", "Partition", "cut_boxes", "whole_cube"]
 
@@ -153,7 +154,7 @@ def from_cuts(cuts: Sequence[tuple[int, int, float]], n_dim: int) -> Partition:
     return Partition(feature, threshold, left, right, n_dim)
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _descend(u, feature, threshold, left, right):
     out = np.empty(len(u), np.int64)
     for i in range(len(u)):
@@ -164,14 +165,14 @@ def _descend(u, feature, threshold, left, right):
     return out
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _add_up(totals, parent):
     """Add the totals of children to those of parents, which come before them."""
     for node in range(len(totals) - 1, 0, -1):
         totals[parent[node]] += totals[node]
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _bounds(feature, threshold, left, right, n_dim):
     lower, upper = np.zeros((len(feature), n_dim)), np.ones((len(feature), n_dim))
     for node in range(len(feature)):

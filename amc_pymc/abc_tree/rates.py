@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from amc_pymc.abc_tree.partition import Partition
+from amc_pymc.jit import njit
 
 __all__ = ["drawn_rates", "shrunk_rates"]
 
@@ -97,7 +97,7 @@ def _rates(partition, u, accepted, strength) -> tuple[np.ndarray, np.ndarray]:
     return rates[partition.leaves], totals[partition.leaves]
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _shrunk(accepts, totals, parent, strength):
     rates = np.empty(len(accepts))
     rates[0] = accepts[0] / totals[0] if totals[0] > 0.0 else 0.5

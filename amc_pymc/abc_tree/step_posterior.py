@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from amc_pymc.abc_tree.cart import fit_cart
 from amc_pymc.abc_tree.partition import Partition
+from amc_pymc.jit import njit
 from amc_pymc.logweights import systematic
 
 __all__ = ["StepPosterior", "fit_step_posterior"]
@@ -110,7 +110,7 @@ def fit_step_posterior(
     return StepPosterior(partition, mass[leaves], np.round(count[leaves]).astype(np.int64))
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _masses(n, volumes, parent, strength):
     for node in range(len(n) - 1, 0, -1):
         volumes[parent[node]] += volumes[node]

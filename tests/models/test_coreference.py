@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from amc_pymc.racing.sums import make_sums_rule
 from models.coreference import (
     Factor,
     Mentions,
@@ -21,6 +20,7 @@ from models.coreference import (
     sweep,
     take_out,
 )
+from models.race_sums import make_sums_rule
 
 
 @pytest.fixture(scope="module")

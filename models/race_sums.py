@@ -122,7 +122,7 @@ def make_sums_rule(delta: float = 0.05, *, first: int = 3, student: bool = True)
 
     Examples
     --------
-    >>> from amc_pymc.racing.sums import make_sums_rule
+    >>> from models.race_sums import make_sums_rule
     >>> make_sums_rule(0.05).first
     3
     """
@@ -143,7 +143,7 @@ def make_arms(sizes) -> Arms:
 
     Examples
     --------
-    >>> from amc_pymc.racing.sums import make_arms
+    >>> from models.race_sums import make_arms
     >>> make_arms([2, 0, 3]).start
     array([0, 2, 2])
     """

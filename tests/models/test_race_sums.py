@@ -10,7 +10,7 @@ from numba import types
 from scipy.stats import binom, chisquare, norm
 from scipy.stats import t as student_t
 
-from amc_pymc.racing.sums import (
+from models.race_sums import (
     ALL_EXCLUDED,
     DECIDED,
     NOT_FINITE,
