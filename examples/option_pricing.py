@@ -1,14 +1,14 @@
-"""Price an option with sixteen importance samplers, and learn on the way which is best.
+"""Price an option with sixteen importance samplers, and learn which of them is best while sampling.
 
     python examples/option_pricing.py             under a minute
     python examples/option_pricing.py --quick     fewer paths
 
 A caplet pays if an interest rate ends above its strike; the rate follows the model of Cox, Ingersoll
-and Ross. Plain Monte Carlo simulates the rate and averages the discounted payoffs, and where the rate
-seldom gets that far, most paths pay nothing. Pushing the paths upwards and weighting them accordingly
-(exponential twisting) helps, but how hard to push depends on the strike: too little or too much costs
-many times the paths. amc.combine_estimators is handed sixteen pushes theta = 0.0, 0.1, ..., 1.5 and
-finds out while it draws (Neufeld et al. 2014, section 6.2).
+and Ross. Plain Monte Carlo simulates the rate and averages the discounted payoffs; if the rate
+seldom exceeds the strike, most paths pay nothing. Shifting the paths upwards and weighting them accordingly
+(exponential twisting) helps, but the best shift depends on the strike: too small or too large a shift needs
+many times the number of paths. amc.combine_estimators receives sixteen shifts theta = 0.0, 0.1, ..., 1.5 and
+learns the best one while it draws (Neufeld et al. 2014, section 6.2).
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ class Plain(NamedTuple):
 
 
 def estimators(caplet: Caplet) -> dict[str, object]:
-    """One estimator of the price for each drift; theta = 0 is plain Monte Carlo."""
+    """Return one estimator of the price for each drift; theta = 0 is plain Monte Carlo."""
     return {f"theta = {theta:.1f}": caplet.arm(theta) for theta in THETAS}
 
 
 def price_adaptively(caplet: Caplet, paths: int, seed: int) -> xr.DataTree:
-    """Let a bandit decide which drifts to simulate."""
+    """Price the caplet with a bandit that decides which drifts to simulate."""
     return amc.combine_estimators(
         estimators(caplet), draws=paths, random_seed=seed, progressbar=False
     )
 
 
 def price_plainly(caplet: Caplet, paths: int, seed: int) -> Plain:
-    """Simulate as many paths without drift."""
+    """Price the caplet with as many paths without drift."""
     values = caplet.arm(0.0).sample(paths, np.random.default_rng(seed))
     return Plain(float(values.mean()), float(values.std(ddof=1) / np.sqrt(paths)))
 
 
 def print_allocation(console: Console, found: xr.DataTree) -> None:
-    """Print where the paths went, drifts with less than a hundredth of them together."""
+    """Print the number of paths by drift; drifts with less than a hundredth are pooled."""
     arms = found["arms"].to_dataset()
     draws = arms["draws"].values
     table = Table("drift", "paths", "price", "error", "sd of a path", title="Where the paths went")
@@ -80,7 +80,7 @@ def print_allocation(console: Console, found: xr.DataTree) -> None:
 
 
 def print_estimates(console: Console, found: xr.DataTree, plain: Plain, exact: float) -> None:
-    """Print the combined estimates beside plain Monte Carlo and the formula."""
+    """Print the combined estimates together with plain Monte Carlo and the formula."""
     table = Table("estimate", "price", "error", "difference / error")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -96,12 +96,12 @@ def print_estimates(console: Console, found: xr.DataTree, plain: Plain, exact: f
 
 
 def gain(found: xr.DataTree, plain: Plain) -> float:
-    """How many times as many paths plain Monte Carlo needs for the same error."""
+    """Return the factor by which plain Monte Carlo needs more paths for the same error."""
     return (plain.error / float(found["estimate"]["mcse"].sel(weights="predictable"))) ** 2
 
 
 def draw_figure(found: xr.DataTree, strike: float, path: Path) -> None:
-    """Write the picture of the allocation."""
+    """Write the figure of the allocation."""
     import matplotlib
 
     matplotlib.use("Agg")

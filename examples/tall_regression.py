@@ -1,4 +1,4 @@
-"""Regression on tall data: RacingMetropolis beside NUTS.
+"""Regression on tall data: RacingMetropolis compared with NUTS.
 
     python examples/tall_regression.py                      the demonstration, under three minutes
     python examples/tall_regression.py --quick              the same, smaller
@@ -8,15 +8,15 @@
 The demonstration has two parts.
 
 1. Visits to the doctor: negative-binomial regression of 20,190 person-years from the RAND Health
-   Insurance Experiment, which ship with statsmodels, by RacingMetropolis and by NUTS.
+   Insurance Experiment, which come with statsmodels, by RacingMetropolis and by NUTS.
 2. Simulated: logistic regression with ten covariates on a million rows by RacingMetropolis, and a
-   few draws of NUTS to see how long one takes.
+   few draws of NUTS to measure their time.
 
-Each prints the posterior, what it cost, how many rows a step read, and how often a decision of the
-sampler was wrong; pictures and the table of coefficients go to ``demo_output/``.
+Each part prints the posterior, its cost, the number of rows read per step, and the rate of wrong
+decisions of the sampler; figures and the table of coefficients are written to ``demo_output/``.
 
-With ``--data`` the target decides the family: two distinct values make a logistic regression,
-counts a negative-binomial one, other numbers a Student-t regression. Text columns become one
+With ``--data`` the target determines the family: logistic regression for two distinct values,
+negative-binomial regression for counts, Student-t regression for other numbers. Text columns become one
 indicator per level, relative to the most frequent level; numbers are standardised.
 """
 
@@ -49,16 +49,16 @@ import amc_pymc as amc
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "NULL", "null")
 RARE_SHARE = 0.001
 RARE_ROWS = 5
-#: A column that the columns before it explain but for this share of its variance is dropped.
+#: Share of a column's variance not explained by earlier columns, below which the column is dropped.
 REDUNDANT = 1e-5
 INTERCEPT_SD, SLOPE_SD = 2.5, 1.0
 CHAINS = 4
 CORES = 2
-#: Above this many cells NUTS would take many minutes: it is only timed.
+#: Number of cells above which NUTS, which would take many minutes, is only timed.
 NUTS_CELLS = 1_000_000
-#: Where NUTS is only timed, it makes trees of at most 2**3 - 1 gradients and little warm-up.
+#: Limits for timing NUTS: depth of trees, of at most 2**3 - 1 gradients, and number of tuning steps.
 TIMED_DEPTH, TIMED_TUNE = 3, 15
-#: Below this many rows, or above this share of rows read, racing does not pay.
+#: Number of rows below which, or share of rows read above which, racing is not worthwhile.
 FEW_ROWS = 10_000
 LARGE_SHARE = 0.1
 TABLE_ROWS = 20
@@ -68,7 +68,7 @@ CHAIN_COLOURS = ("#0b6e99", "#6fb3c9", "#2f9e77", "#7a68b3")
 
 
 class DataError(ValueError):
-    """The data cannot be used; the message says why."""
+    """Data that cannot be used; the message gives the reason."""
 
 
 # --- from a CSV file to a design ----------------------------------------------------------------
@@ -76,7 +76,7 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Design:
-    """A regression problem: standardised covariates ``x`` (N, D) and a target ``y`` (N,)."""
+    """Regression problem: standardised covariates ``x`` (N, D) and a target ``y`` (N,)."""
 
     title: str
     slug: str
@@ -95,7 +95,7 @@ class Design:
 
 
 def read_table(path: Path, header: bool | None = None) -> pd.DataFrame:
-    """A CSV file with or without a header (None: find out); columns of numbers become numeric."""
+    """Read a CSV file with or without a header (None: find out); columns of numbers become numeric."""
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
@@ -128,7 +128,7 @@ def read_table(path: Path, header: bool | None = None) -> pd.DataFrame:
 
 
 def find_delimiter(sample: str) -> str:
-    """The one of comma, semicolon, tab and bar that splits the first lines most evenly."""
+    """Return the delimiter (comma, semicolon, tab or bar) that splits the first lines most evenly."""
     lines = [line for line in sample.splitlines()[:50] if line.strip()]
 
     def evenness(delimiter: str) -> tuple[int, int]:
@@ -141,16 +141,16 @@ def find_delimiter(sample: str) -> str:
 
 
 def has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row names the columns.
+    """Whether the first row contains the names of the columns.
 
-    It does if no field of it is a number or missing while some column holds numbers below, or, in
-    a table of text only, if no field of it comes back in its column.
+    This is the case if none of its fields is a number or missing while some column has numbers below, or, in
+    a table of text only, if none of its fields recurs in its column.
     """
     first, rest = rows[0], rows[1:]
     fields = [field.strip() for field in first]
     if not rest or any(is_number(f) for f in fields) or set(fields[1:]) & set(MISSING):
         return False
-    if fields[0] in MISSING[1:]:  # an empty first field is how pandas writes a nameless index
+    if fields[0] in MISSING[1:]:  # pandas writes a nameless index as an empty first field
         return False
     columns = [{row[k].strip() for row in rest if k < len(row)} for k in range(len(first))]
     if any(is_number(value) for column in columns for value in column):
@@ -167,7 +167,7 @@ def is_number(text: str) -> bool:
 
 
 def find_target(table: pd.DataFrame, target: str) -> str:
-    """The column that ``target`` names, or whose index it is (negative: from the right)."""
+    """Return the column with the name or index ``target`` (negative: from the right)."""
     if target in table.columns:
         return target
     try:
@@ -210,7 +210,7 @@ def make_design(table: pd.DataFrame, target: str, title: str, slug: str) -> Desi
 
 
 def encode_target(column: pd.Series) -> tuple[str, np.ndarray, str]:
-    """Family, values and a note: two values, counts, or any numbers."""
+    """Return family, values and a note: two values, counts, or any numbers."""
     name, values = column.name, sorted(column.unique())
     if len(values) < 2:
         raise DataError(f"the target {name} is constant: it is always {values[0]}")
@@ -234,14 +234,14 @@ def encode_target(column: pd.Series) -> tuple[str, np.ndarray, str]:
 
 
 def encode_column(name: str, column: pd.Series) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Covariates made of one column, by name, and notes on what was left out."""
+    """Return covariates from one column, by name, and notes on omissions."""
     if pd.api.types.is_bool_dtype(column) or not pd.api.types.is_numeric_dtype(column):
         return encode_levels(name, column)
     return encode_numbers(name, column)
 
 
 def encode_levels(name: str, column: pd.Series) -> tuple[dict[str, np.ndarray], list[str]]:
-    """One indicator per level but the most frequent; missing is a level, rare ones are pooled."""
+    """Return one indicator per level but the most frequent; missing is a level, rare ones are pooled."""
     levels = column.astype(object).where(column.notna(), "missing").astype(str).str.strip()
     counts = levels.value_counts()
     rare = counts.index[counts < max(RARE_ROWS, RARE_SHARE * len(levels))]
@@ -257,7 +257,7 @@ def encode_levels(name: str, column: pd.Series) -> tuple[dict[str, np.ndarray], 
 
 
 def encode_numbers(name: str, column: pd.Series) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Standardised numbers, 0 and 1 for two values; missing ones become the median, and marked."""
+    """Return standardised numbers, 0 and 1 for two values; missing values become the median, with an indicator."""
     values = column.to_numpy(dtype=float)
     known = np.isfinite(values)
     out = {}
@@ -275,7 +275,7 @@ def encode_numbers(name: str, column: pd.Series) -> tuple[dict[str, np.ndarray],
 
 
 def independent_columns(columns: Sequence[np.ndarray]) -> list[int]:
-    """Indices of columns that are not nearly linear combinations of a constant and earlier ones."""
+    """Return indices of columns that are not nearly linear combinations of a constant and earlier ones."""
     if not columns:
         return []
     x = np.column_stack([(c - c.mean()) / max(c.std(), 1e-300) for c in columns])
@@ -295,7 +295,7 @@ def independent_columns(columns: Sequence[np.ndarray]) -> list[int]:
 
 
 def doctor_visits() -> Design:
-    """Visits to the doctor in a year (RAND Health Insurance Experiment)."""
+    """Load visits to the doctor in a year (RAND Health Insurance Experiment)."""
     try:
         from statsmodels.datasets import randhie
     except ImportError:
@@ -319,7 +319,7 @@ RANDHIE_NAMES = {
 
 
 def simulated(rows: int, seed: int, covariates: int = 10) -> Design:
-    """Logistic regression of simulated rows with known coefficients."""
+    """Simulate rows of a logistic regression with known coefficients."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, covariates))
     intercept, slopes = -0.5, np.linspace(-0.5, 0.5, covariates)
@@ -334,9 +334,9 @@ def simulated(rows: int, seed: int, covariates: int = 10) -> Design:
 
 
 def logistic_mode(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Posterior mode of the logistic regression by Newton's method, intercept first.
+    """Find the posterior mode of the logistic regression by Newton's method, intercept first.
 
-    With so many rows it is the posterior mean but for much less than a Monte Carlo error.
+    With so many rows its difference from the posterior mean is much less than a Monte Carlo error.
     """
     x = np.column_stack([np.ones(len(y)), x])
     prior = np.r_[INTERCEPT_SD, np.full(x.shape[1] - 1, SLOPE_SD)] ** -2.0
@@ -355,7 +355,7 @@ def logistic_mode(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def build_model(design: Design) -> pm.Model:
-    """The regression as a PyMC model, with weakly informative priors."""
+    """Build the regression as a PyMC model with weakly informative priors."""
     with pm.Model(coords={"covariate": list(design.names)}) as model:
         x = pm.Data("x", design.x, dims=("row", "covariate"))
         intercept = pm.Normal("intercept", 0.0, INTERCEPT_SD)
@@ -376,7 +376,7 @@ def build_model(design: Design) -> pm.Model:
 
 @dataclass(frozen=True)
 class Settings:
-    """How much to sample."""
+    """Settings of the samplers."""
 
     draws: int = 4000
     tune: int = 1000
@@ -388,7 +388,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Run:
-    """Draws of a sampler and the seconds they took."""
+    """Draws of a sampler and the time in seconds."""
 
     idata: xr.DataTree
     setup: float
@@ -401,7 +401,7 @@ class Run:
 
 @dataclass(frozen=True)
 class NutsTiming:
-    """What a few iterations of NUTS took, in one chain started inside the posterior."""
+    """Timing of a few iterations of NUTS, in one chain started inside the posterior."""
 
     setup: float
     seconds: float
@@ -416,7 +416,7 @@ class NutsTiming:
 
 
 def sample_racing(model: pm.Model, design: Design, settings: Settings) -> Run:
-    """Draws by RacingMetropolis; setting up includes compilation and the search for the mode."""
+    """Draw with RacingMetropolis; set-up includes compilation and the search for the mode."""
     audits = amc.Audits()
     if design.rows > 100_000:  # an audit reads all rows, so the default makes only a few of them
         audits = amc.Audits(15, max_share=None)
@@ -436,7 +436,7 @@ def sample_racing(model: pm.Model, design: Design, settings: Settings) -> Run:
 
 
 def sample_nuts(model: pm.Model, settings: Settings) -> Run:
-    """Draws by NUTS, with nutpie where it is installed."""
+    """Draw with NUTS, by nutpie if it is installed."""
     begin = time.perf_counter()
     with model:
         idata = pm.sample(
@@ -487,7 +487,7 @@ def time_nuts(model: pm.Model, start: dict[str, np.ndarray], settings: Settings)
             bar.update(task, completed=elapsed)
             time.sleep(0.1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # perhaps no draw has been made
+        warnings.simplefilter("ignore", UserWarning)  # in case no draw has been made
         idata = sampler.abort()
     warmup = idata["warmup_sample_stats"]["n_steps"].values.ravel()
     draws = idata["sample_stats"]["n_steps"].values.ravel()
@@ -506,7 +506,7 @@ def time_nuts(model: pm.Model, start: dict[str, np.ndarray], settings: Settings)
 
 
 def coefficient_table(design: Design, racing: Run, nuts: Run | None) -> pd.DataFrame:
-    """Mean and sd of every parameter, and how far the samplers are apart in Monte Carlo errors."""
+    """Tabulate mean and sd of every parameter, and the samplers' differences in Monte Carlo errors."""
     out = pd.DataFrame(index=pd.Index(labelled(racing.idata), name="parameter"))
     out["mean"], out["sd"], error = moments(racing.idata)
     if nuts is not None:
@@ -522,7 +522,7 @@ def coefficient_table(design: Design, racing: Run, nuts: Run | None) -> pd.DataF
 
 
 def labelled(idata: xr.DataTree) -> list[str]:
-    """Names of the scalar parameters: intercept, covariates, then the others."""
+    """Return names of the scalar parameters: intercept, covariates, then the others."""
     data = idata["posterior"].to_dataset()
     out = []
     for name in parameter_order(data):
@@ -537,21 +537,21 @@ def parameter_order(data: xr.Dataset) -> list[str]:
 
 
 def stacked(data: xr.Dataset) -> np.ndarray:
-    """Values (..., P) of all scalar parameters in the order of :func:`labelled`."""
+    """Return values (..., P) of all scalar parameters in the order of :func:`labelled`."""
     parts = [data[name].values for name in parameter_order(data)]
     lead = data["intercept"].ndim
     return np.concatenate([p if p.ndim > lead else p[..., None] for p in parts], axis=-1)
 
 
 def moments(idata: xr.DataTree) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Posterior means, standard deviations, and Monte Carlo errors of the means."""
+    """Return posterior means, standard deviations, and Monte Carlo errors of the means."""
     draws = stacked(idata["posterior"].to_dataset())
     error = stacked(az.mcse(idata).to_dataset())
     return draws.mean((0, 1)), draws.std((0, 1)), error
 
 
 def smallest_ess(idata: xr.DataTree, method: str) -> float:
-    """Effective draws of the parameter that has the fewest."""
+    """Return the smallest number of effective draws of any parameter."""
     return float(stacked(az.ess(idata, method=method).to_dataset()).min())
 
 
@@ -560,7 +560,7 @@ def rows_per_step(run: Run) -> np.ndarray:
 
 
 def print_coefficients(console: Console, design: Design, table: pd.DataFrame) -> None:
-    """Print the coefficients; of many, those where the samplers differ most."""
+    """Print the coefficients; of many, those for which the samplers differ most."""
     shown, caption = table, ""
     order = next((c for c in ("difference / MCSE", "(mean - truth) / sd") if c in table), "mean")
     if len(table) > TABLE_ROWS:
@@ -581,7 +581,7 @@ def print_coefficients(console: Console, design: Design, table: pd.DataFrame) ->
 
 
 def cost_table(design: Design, racing: Run, nuts: Run | None, timing: NutsTiming | None) -> Table:
-    """What the draws cost."""
+    """Tabulate the cost of the draws."""
     out = Table(title=f"{design.title}: cost", show_lines=False)
     out.add_column("")
     out.add_column("RacingMetropolis", justify="right")
@@ -661,7 +661,7 @@ def timing_cost(design: Design, timing: NutsTiming) -> dict[str, str]:
 def verdict(
     design: Design, racing: Run, nuts: Run | None = None, timing: NutsTiming | None = None
 ) -> str:
-    """Whether racing pays for this problem, by the effective draws per second of sampling."""
+    """Return a verdict on whether racing is worthwhile, by the effective draws per second of sampling."""
     share = rows_per_step(racing).mean() / design.rows
     text = f"A step reads {share:.2%} of the {design.rows:,} rows, on average."
     speed = smallest_ess(racing.idata, "bulk") / racing.sampling
@@ -687,7 +687,7 @@ def times(ratio: float) -> str:
 
 
 def draw_pictures(design: Design, racing: Run, nuts: Run | None, out: Path) -> list[Path]:
-    """Write the pictures of one problem and return their paths."""
+    """Write the figures of one problem and return their paths."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -707,7 +707,7 @@ def draw_pictures(design: Design, racing: Run, nuts: Run | None, out: Path) -> l
 
 
 def pick_parameters(idata: xr.DataTree, most: int) -> list[int]:
-    """Indices of the parameters to draw: all, or those furthest from zero."""
+    """Return indices of the parameters to draw: all, or those furthest from zero."""
     names = labelled(idata)
     if len(names) <= most:
         return list(range(len(names)))
@@ -716,7 +716,7 @@ def pick_parameters(idata: xr.DataTree, most: int) -> list[int]:
 
 
 def draw_trace(design: Design, run: Run, most: int = 6):
-    """Trace of a few parameters, a colour for each chain."""
+    """Plot the trace of a few parameters, a colour for each chain."""
     import matplotlib.pyplot as plt
 
     names, draws = labelled(run.idata), stacked(run.idata["posterior"].to_dataset())
@@ -747,7 +747,7 @@ def draw_trace(design: Design, run: Run, most: int = 6):
 
 
 def draw_posterior(design: Design, racing: Run, nuts: Run | None, most: int = 12):
-    """Marginal posterior densities, those of NUTS or the true values over them."""
+    """Plot marginal posterior densities, together with those of NUTS or the true values."""
     import matplotlib.pyplot as plt
 
     names, draws = labelled(racing.idata), stacked(racing.idata["posterior"].to_dataset())
@@ -786,7 +786,7 @@ def draw_posterior(design: Design, racing: Run, nuts: Run | None, most: int = 12
 
 
 def draw_rows(design: Design, run: Run):
-    """Histogram of the rows read per step against the number there are."""
+    """Plot a histogram of the rows read per step relative to all rows."""
     import matplotlib.pyplot as plt
 
     from matplotlib.ticker import LogLocator
@@ -818,7 +818,7 @@ def draw_rows(design: Design, run: Run):
 
 
 def smooth_density(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gaussian kernel density estimate on a grid, from a fine histogram."""
+    """Compute a Gaussian kernel density estimate on a grid, from a fine histogram."""
     spread = min(values.std(), np.subtract(*np.percentile(values, (75, 25))) / 1.34)
     width = 1.06 * max(spread, 1e-12) * values.size**-0.2
     middle, half = np.median(values), 5.0 * max(values.std(), 1e-12)
@@ -843,7 +843,7 @@ def tidy(*axes) -> None:
 
 
 def run_problem(console: Console, design: Design, settings: Settings, nuts: str, out: Path) -> None:
-    """Sample one problem, print its tables and draw its pictures; nuts: full, timed or none."""
+    """Sample one problem, print its tables and draw its figures; nuts: full, timed or none."""
     console.rule(f"[bold]{design.title}")
     console.print(f"{design.rows:,} rows, {len(design.names)} covariates and an intercept")
     for note in design.notes:
@@ -867,18 +867,18 @@ def run_problem(console: Console, design: Design, settings: Settings, nuts: str,
 
 
 def last_draw(idata: xr.DataTree) -> dict[str, np.ndarray]:
-    """Last draw of the first chain, by variable."""
+    """Return the last draw of the first chain, by variable."""
     last = idata["posterior"].to_dataset().isel(chain=0, draw=-1)
     return {str(name): np.asarray(values) for name, values in last.data_vars.items()}
 
 
 def nuts_mode(design: Design) -> str:
-    """Whether NUTS can be run in reasonable time or only be timed."""
+    """Return "full" if NUTS can be run in reasonable time, otherwise "timed"."""
     return "full" if design.x.size <= NUTS_CELLS else "timed"
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Command-line arguments."""
+    """Parse the command-line arguments."""
     parser = argparse.ArgumentParser(
         description="Regression on tall data: RacingMetropolis beside NUTS."
     )

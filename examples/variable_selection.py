@@ -1,18 +1,18 @@
-"""Which covariates matter? Indicators in a regression, drawn by RacingGibbs.
+"""Variable selection in a regression, with indicators drawn by RacingGibbs.
 
     python examples/variable_selection.py             about two minutes, longer the first time
     python examples/variable_selection.py --quick     fewer draws and simulated rows
 
-Every covariate has an indicator, gamma, that says whether its coefficient is in the model. To draw
-one indicator, an ordinary Gibbs sampler evaluates all rows with the covariate and without; the
-racing sampler stops as soon as it is clear which of the two it draws.
+The indicator gamma of a covariate determines whether its coefficient is in the model. To draw
+one indicator, an ordinary Gibbs sampler evaluates all rows with and without the covariate; the
+racing sampler stops as soon as the result is clear.
 
-1. Doctor visits: what decides whether a person saw a doctor in a year? 20,190 person-years of the
-   RAND Health Insurance Experiment (shipped with statsmodels), nine covariates, and six columns of
-   random numbers, which should be found out. Beside it PyMC's own sampler for indicators.
+1. Doctor visits: covariates that predict whether a person saw a doctor in a year. 20,190 person-years of the
+   RAND Health Insurance Experiment (included in statsmodels), nine covariates, and six columns of
+   random numbers, which should be excluded. PyMC's own sampler for indicators is run for comparison.
 2. Simulated: a linear regression with twelve covariates, for which the exact inclusion
-   probabilities are known by enumeration of all 4,096 models. Its log-likelihood is quadratic, so
-   that the control variate is exact and a decision takes hardly more than a first batch of rows.
+   probabilities are known by enumeration of all 4,096 models. Its log likelihood is quadratic, so
+   the control variate is exact and a decision takes hardly more than a first batch of rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COVARIATE_COLOUR, NOISE_COLOUR, EXACT_COLOUR = "#0b6e99", "#d1662f", "#222222"
 
 
 class Run(NamedTuple):
-    """Draws, the step that drew the indicators, seconds to prepare the steps and to sample."""
+    """Draws, the step that drew the indicators, and seconds for preparing the steps and for sampling."""
 
     idata: xr.DataTree
     indicators: amc.RacingGibbs
@@ -70,7 +70,7 @@ def sample(model: pm.Model, draws: int, tune: int, seed: int) -> Run:
 
 
 def seconds_per_sweep(step, point: dict[str, np.ndarray], most: int, limit: float = 5.0) -> float:
-    """Time of drawing all indicators once, the coefficients held, after as many sweeps to tune."""
+    """Time one draw of all indicators with fixed coefficients, after as many sweeps of tuning."""
     step.setup_chain(np.random.default_rng(1), most, most)
     for tuning in (True, False):
         if not tuning:
@@ -84,18 +84,18 @@ def seconds_per_sweep(step, point: dict[str, np.ndarray], most: int, limit: floa
 
 
 def last_draw(idata: xr.DataTree) -> dict[str, np.ndarray]:
-    """The last draw of the first chain."""
+    """Return the last draw of the first chain."""
     last = idata["posterior"].to_dataset().isel(chain=0, draw=-1)
     return {str(name): values.values for name, values in last.data_vars.items()}
 
 
 def sweep_rows(idata: xr.DataTree) -> np.ndarray:
-    """Rows read by each sweep over the indicators (draws,), the chains one after the other."""
+    """Return the rows read by each sweep over the indicators (draws,), the chains one after the other."""
     return idata["sample_stats"]["race_rows"].values[..., 0].ravel()
 
 
 def decisions_of(idata: xr.DataTree, step: int) -> xr.DataTree:
-    """The draws with the statistics of one of the two steps only."""
+    """Return the draws with the statistics of one of the two steps only."""
     stats = idata["sample_stats"].to_dataset()
     races = {name: stats[name] for name in stats if str(name).startswith("race_")}
     chosen = {n: s[..., step] if s.ndim == 3 else s for n, s in races.items()}
@@ -106,7 +106,7 @@ def decisions_of(idata: xr.DataTree, step: int) -> xr.DataTree:
 
 
 def inclusion(idata: xr.DataTree) -> dict[str, np.ndarray]:
-    """Mean, MCSE, R-hat and ESS of each indicator (p,); NaN for those that never changed."""
+    """Return mean, MCSE, R-hat and ESS of each indicator (p,); NaN for those that never changed."""
     gamma = idata["posterior"].to_dataset()[["gamma"]]
     with np.errstate(all="ignore"):
         found = {
@@ -121,7 +121,7 @@ def inclusion(idata: xr.DataTree) -> dict[str, np.ndarray]:
 
 
 def print_inclusion(console: Console, data: vs.SelectionData, idata, exact=None) -> None:
-    """Print the inclusion probabilities, beside the exact ones if they are known."""
+    """Print the inclusion probabilities, with the exact ones if they are known."""
     found = inclusion(idata)
     headers = ["covariate", "P(included)", "MCSE", "R-hat", "ESS"]
     if exact is not None:
@@ -139,7 +139,7 @@ def print_inclusion(console: Console, data: vs.SelectionData, idata, exact=None)
 
 
 def print_cost(console: Console, data: vs.SelectionData, run: Run) -> None:
-    """Print what the draws cost and how often decisions were wrong."""
+    """Print the cost of the draws and the rate of wrong decisions."""
     n_rows, p = data.X.shape
     rows = sweep_rows(run.idata)
     console.print(
@@ -175,7 +175,7 @@ def print_pymc(console: Console, model: pm.Model, run: Run, sweeps: int) -> None
 
 
 def draw_figure(parts: list[tuple[str, vs.SelectionData, Run, np.ndarray | None]], path: Path):
-    """Write a picture: inclusion probabilities, and below them the rows that sweeps read."""
+    """Write a figure: inclusion probabilities, and below them the rows that sweeps read."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def noise_verdict(data: vs.SelectionData, idata: xr.DataTree) -> str:
-    """What the noise columns got."""
+    """Return a sentence on the inclusion probabilities of the noise columns."""
     mean = inclusion(idata)["mean"]
     noise = np.array([name.startswith("noise") for name in data.names])
     kept = [name for name, m, n in zip(data.names, mean, noise) if m > 0.5 and not n]

@@ -1,1 +1,1 @@
-"""The experiments of the papers: models, data and reference answers, one file each."""
+"""Models, data and reference results of the experiments in the papers, one file per experiment."""

@@ -1,4 +1,4 @@
-r"""An autoregression of order four, from its least-squares estimates.
+r"""Autoregression of order four with its least-squares estimates as summaries.
 
 .. math:: y_t = c + \sum_{k=1}^4 \phi_k y_{t-k} + \sigma e_t, \qquad e_t \sim N(0, 1), \qquad
           y_0 = \dots = y_{-3} = 0, \qquad t = 1, \ldots, n
@@ -12,9 +12,9 @@ invertibility region of autoregressive-moving average models*, Applied Statistic
 coefficients :math:`\phi` are uniform where the series is stationary. Summaries are least-squares estimates of c and
 :math:`\phi` and the logarithm of the residuals' standard deviation.
 
-The reference is the posterior given the whole series, from which draws are exact: where the prior is flat it is
-that of a linear regression, an inverse gamma times a normal distribution; what lies outside is rejected. It is a little
-narrower than the posterior given the summaries, which lack the regression's cross products.
+Draws of the reference are exact and come from the posterior given the whole series. With the flat prior, this is
+the posterior of a linear regression, an inverse gamma times a normal distribution; draws outside the prior are
+rejected. It is a little narrower than the posterior given the summaries, which lack the regression's cross products.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from models.simulator_example import (
 
 ORDER = 4
 TRUTH = np.array([0.5, 0.6, -0.4, 0.3, -0.2, 1.0])
-#: Half of the width of the intercept's prior, and where that of sigma ends.
+#: Half width of the prior of the intercept, and bounds of the prior of sigma.
 INTERCEPT, LEAST_SD, LARGEST_SD = 2.0, 0.1, 3.0
 #: Shapes of the Beta priors of partial autocorrelations.
 BETA_A = np.array([(k + 1) // 2 for k in range(1, ORDER + 1)], dtype=float)
@@ -46,7 +46,7 @@ BETA_B = np.array([k // 2 + 1 for k in range(1, ORDER + 1)], dtype=float)
 
 
 def coefficients(partial: np.ndarray) -> np.ndarray:
-    """Coefficients (n, p) of autoregressions with partial autocorrelations (n, p), by Durbin and Levinson."""
+    """Return coefficients (n, p) of autoregressions from partial autocorrelations (n, p) (Durbin and Levinson)."""
     phi = np.empty((len(partial), 0))
     for r in partial.T:
         phi = np.column_stack([phi - r[:, None] * phi[:, ::-1], r])
@@ -54,7 +54,7 @@ def coefficients(partial: np.ndarray) -> np.ndarray:
 
 
 def partial_autocorrelations(phi: np.ndarray) -> np.ndarray:
-    """The inverse of :func:`coefficients`; beyond (-1, 1) or nan where the series is not stationary."""
+    """Invert :func:`coefficients`; values are outside (-1, 1) or nan if the series is not stationary."""
     found = np.empty_like(phi)
     for k in range(phi.shape[1] - 1, -1, -1):
         r = phi[:, k]
@@ -66,7 +66,7 @@ def partial_autocorrelations(phi: np.ndarray) -> np.ndarray:
 
 @njit(cache=True)
 def series(rng, intercept, phi, sigma, n):
-    """Series (m, n) for m intercepts, coefficients (m, p) and standard deviations."""
+    """Simulate series (m, n) for m intercepts, coefficients (m, p) and standard deviations."""
     m, p = phi.shape
     out = np.empty((m, n))
     for i in range(m):
@@ -80,7 +80,7 @@ def series(rng, intercept, phi, sigma, n):
 
 @njit(cache=True)
 def estimates(y, order):
-    """Least-squares coefficients (m, p + 1) of series (m, n), sums of squares (m,), and X'X (m, p + 1, p + 1)."""
+    """Return least-squares coefficients (m, p + 1), sums of squares (m,) and X'X (m, p + 1, p + 1) of series (m, n)."""
     m, n = y.shape
     k = order + 1
     beta, squares, inner = np.empty((m, k)), np.empty(m), np.zeros((m, k, k))
@@ -105,7 +105,7 @@ def estimates(y, order):
 
 
 def cube(u: np.ndarray) -> np.ndarray:
-    """Parameters (n, 6) of the prior from points (n, 6) uniform in the cube."""
+    """Map points (n, 6), uniform in the unit cube, to parameters (n, 6) with the prior distribution."""
     u = rows("u", u, ORDER + 2)
     partial = 2.0 * betaincinv(BETA_A, BETA_B, u[:, 1:-1]) - 1.0
     sigma = LEAST_SD + (LARGEST_SD - LEAST_SD) * u[:, -1]
@@ -113,13 +113,13 @@ def cube(u: np.ndarray) -> np.ndarray:
 
 
 def exact(y: np.ndarray, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Posterior draws (n, 6) given a series (T,)."""
+    """Draw from the posterior (n, 6) given a series (T,)."""
     beta, squares, inner = (part[0] for part in estimates(y[None], ORDER))
     root = np.linalg.inv(np.linalg.cholesky(inner))
     free = len(y) - len(beta)
 
     def propose(rng, m):
-        # With a flat prior of sigma the shape is half of the degrees of freedom minus one.
+        # With a flat prior of sigma, the shape is half of the degrees of freedom minus one.
         sigma = np.sqrt(0.5 * squares / rng.gamma(0.5 * (free - 1), size=m))
         z = sigma[:, None] * rng.standard_normal((m, len(beta))) @ root
         partial = partial_autocorrelations((beta + z)[:, 1:])
@@ -133,16 +133,16 @@ def exact(y: np.ndarray, rng: np.random.Generator, n: int) -> np.ndarray:
 def ar_series(
     n: int = 200, *, truth=TRUTH, data_seed: int = 1, epsilon: float = 1.0
 ) -> SimulatorExample:
-    """Six parameters of a simulated series.
+    """Build the example: six parameters of a simulated series.
 
     Parameters
     ----------
     n : int
         Length of the series, at least 20.
     truth : sequence of 6 floats
-        Intercept, partial autocorrelations and standard deviation that the data are simulated with.
+        Intercept, partial autocorrelations and standard deviation of the simulated data.
     data_seed : int
-        Of that simulation.
+        Seed of that simulation.
     epsilon : float
         Tolerance of the Euclidean distance between estimates, each divided by its standard deviation at
         the true parameters.
@@ -198,7 +198,7 @@ def ar_series(
 
 
 def _from_levels(x: np.ndarray) -> np.ndarray:
-    """Parameters (n, 6) with partial autocorrelations from those with (1 + r) / 2, on which PyMC's prior is."""
+    """Convert parameters (n, 6) from (1 + r) / 2, the scale of PyMC's prior, to partial autocorrelations r."""
     x = np.array(rows("theta", x, ORDER + 2))
     x[:, 1:-1] = 2.0 * x[:, 1:-1] - 1.0
     return x

@@ -1,4 +1,4 @@
-r"""How many lags an ARCH model needs: models of order q with Student-t innovations.
+r"""Selection of the order of an ARCH model with Student-t innovations.
 
 Section 5.2 and appendix C.2, figure 2, of Chen & Ghahramani (2016), *Scalable Discrete Sampling as
 a Multi-Armed Bandit Problem*, ICML, PMLR 48:2492-2501:
@@ -8,15 +8,15 @@ a Multi-Armed Bandit Problem*, ICML, PMLR 48:2492-2501:
           \alpha_i, \nu \sim \text{Gamma}(1, 1), \quad q \in \{5, 10, 15, 20, 25, 30\} .
 
 :math:`\sigma_t` is the *scale* of Student's t, not its standard deviation. Returns are demeaned and
-scaled to unit variance before anything else: Gamma(1, 1) says that alpha_0 is of the order of one,
-which raw returns (variance about 1e-4) contradict. All orders explain the same returns, those after
+scaled to unit variance first: Gamma(1, 1) implies that alpha_0 is of the order of one, which is not the
+case for raw returns (variance about 1e-4). All orders explain the same returns, those after
 the first ``max(orders)``, on which every model is conditioned. Parameters are sampled as
 x' = log(exp(x) - 1), the inverse of softplus.
 
-The paper's five-minute Shanghai index is not to be had; :func:`load_returns` has daily returns that
-the package ``arch`` ships, :func:`simulate_arch` series of a known order.
+The paper's five-minute Shanghai index is not available. :func:`load_returns` loads daily returns that
+the package ``arch`` ships, and :func:`simulate_arch` simulates series of a known order.
 
-:func:`log_density` and :func:`arch_evidence` are a reference that shares no code with PyMC.
+:func:`log_density` and :func:`arch_evidence` are a reference without any code from PyMC.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Returns = np.ndarray | Sequence[np.ndarray]
 
 
 def standardise(returns) -> np.ndarray:
-    """Returns with mean zero and variance one."""
+    """Return returns with mean zero and variance one."""
     returns = np.asarray(returns, dtype=float)
     if returns.ndim != 1 or returns.size < 2 or not np.all(np.isfinite(returns)):
         raise ValueError(f"returns must be a finite vector, got shape {returns.shape}")
@@ -54,7 +54,7 @@ def standardise(returns) -> np.ndarray:
 
 
 def load_returns(series: Series = "nasdaq", *, since: str | None = None) -> Returns:
-    """Standardised daily log returns of the NASDAQ or S&P 500 index, or of WTI crude oil.
+    """Load standardised daily log returns of the NASDAQ or S&P 500 index, or of WTI crude oil.
 
     Parameters
     ----------
@@ -62,11 +62,11 @@ def load_returns(series: Series = "nasdaq", *, since: str | None = None) -> Retu
         5,030 returns each for the two indices (1999 to 2018), 8,320 for oil (1986 to 2018);
         "both" is a list of the two indices, each standardised.
     since : str, optional
-        Only prices from this date on.
+        First date of the prices that are used.
 
     Notes
     -----
-    Needs the package ``arch``. Days without a price are left out.
+    The package ``arch`` is required. Days without a price are left out.
     """
     modules = {
         "nasdaq": ("nasdaq", "Adj Close"),
@@ -98,7 +98,7 @@ def simulate_arch(n: int, alpha, nu: float, rng, *, burn_in: int = 500) -> np.nd
         less than one.
     rng : numpy.random.Generator
     burn_in : int
-        Returns simulated and thrown away first.
+        Number of initial returns that are discarded.
     """
     alpha = np.asarray(alpha, dtype=float)
     if n < 1 or nu <= 0.0 or alpha.ndim != 1 or alpha.size < 1:
@@ -116,16 +116,16 @@ def simulate_arch(n: int, alpha, nu: float, rng, *, burn_in: int = 500) -> np.nd
 
 
 class Rows(NamedTuple):
-    """What the likelihood of one order reads: returns (N,) and the squared lags (N, q), lag 1 first."""
+    """Rows of the likelihood of one order: returns (N,) and their squared lags (N, q), lag 1 first."""
 
     r: np.ndarray
     squares: np.ndarray
 
 
 def lagged_rows(returns: Returns, order: int, conditioned: int = max(ORDERS)) -> Rows:
-    """The observed returns, those after the first ``conditioned``, with their squared lags.
+    """Return the observed returns, those after the first ``conditioned``, with their squared lags.
 
-    Of several series each is conditioned on its own first returns, and the rows are stacked.
+    Each of several series is conditioned on its own first returns, and the rows are stacked.
     """
     if isinstance(returns, list | tuple) and returns and np.ndim(returns[0]) == 1:
         parts = [lagged_rows(series, order, conditioned) for series in returns]
@@ -148,16 +148,16 @@ def lagged_rows(returns: Returns, order: int, conditioned: int = max(ORDERS)) ->
 def arch_models(
     returns: Returns, orders: Sequence[int] = ORDERS, *, transform: Coordinates = "softplus"
 ) -> dict:
-    """One ``pm.Model`` per order, all with the same observed returns.
+    """Build one ``pm.Model`` per order, all with the same observed returns.
 
     Parameters
     ----------
     returns : (n,) array or sequence of them
-        Standardised (:func:`standardise`); the first ``max(orders)`` are conditioned on.
+        Standardised returns (:func:`standardise`); the first ``max(orders)`` are conditioned on.
     orders : sequence of int
     transform : {"softplus", "normal"}
-        Coordinates in which parameters are sampled: the paper's, or those in which every prior is a
-        standard normal. Coefficients near zero have a long exponential tail in the first, which a
+        Coordinates in which parameters are sampled: those of the paper, or those in which every prior is a
+        standard normal. With softplus, coefficients near zero have a long exponential tail, which a
         Gaussian pseudo-prior fits badly.
 
     Returns
@@ -176,7 +176,7 @@ def arch_models(
 
 
 def arch_model(rows: Rows, *, transform: Coordinates = "softplus"):
-    """ARCH model of order q with Student-t innovations on given rows."""
+    """Build an ARCH model of order q with Student-t innovations for given rows."""
     import pymc as pm
 
     coordinates = _coordinates(transform)
@@ -196,13 +196,13 @@ def arch_model(rows: Rows, *, transform: Coordinates = "softplus"):
 
 
 def _coordinates(transform: Coordinates):
-    """Transform of a variable with prior Gamma(1, 1)."""
+    """Return the transform of a variable with prior Gamma(1, 1)."""
     import pytensor.tensor as pt
 
     from pymc.distributions.transforms import Transform, log_exp_m1
 
     class NormalScore(Transform):
-        """theta = -log(1 - Phi(x)): the prior of x is a standard normal; theta below some 35."""
+        """Transform theta = -log(1 - Phi(x)) with a standard normal prior of x, for theta below about 35."""
 
         name = "normal_score"
 
@@ -224,9 +224,9 @@ def _coordinates(transform: Coordinates):
 
 
 def summary_of_rows(rows: Rows, alpha) -> np.ndarray:
-    """The summary z_t = (r_t, sigma_t^2) (N, 2) of appendix C.2, at parameters alpha (q + 1,).
+    """Return the summary z_t = (r_t, sigma_t^2) (N, 2) of appendix C.2, at parameters alpha (q + 1,).
 
-    The paper puts the posterior mode of each order in, and cuts both into ten by their quantiles.
+    The paper uses the posterior mode of each order, and divides both into ten bins by their quantiles.
     """
     alpha = np.asarray(alpha, dtype=float)
     if alpha.shape != (rows.squares.shape[1] + 1,):
@@ -238,12 +238,12 @@ def summary_of_rows(rows: Rows, alpha) -> np.ndarray:
 
 
 def softplus(x):
-    """log(1 + exp(x))."""
+    """Return log(1 + exp(x))."""
     return np.logaddexp(0.0, x)
 
 
 def log_density(rows: Rows, x) -> np.ndarray:
-    """Log of likelihood, prior and Jacobian, at unconstrained points.
+    """Return the log of likelihood times prior times Jacobian, at unconstrained points.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def log_density(rows: Rows, x) -> np.ndarray:
 
 
 def _in_chunks(rows, theta):
-    """Log-likelihood at theta (..., q + 2), a bounded number of points at a time."""
+    """Return the log likelihood at theta (..., q + 2), computed in chunks of bounded size."""
     flat = theta.reshape(-1, theta.shape[-1])
     out = np.empty(flat.shape[0])
     chunk = max(1, 4_000_000 // rows.r.size)
@@ -272,7 +272,7 @@ def _in_chunks(rows, theta):
 
 
 def _log_likelihood(rows, alpha, nu):
-    """Sum over rows at P parameters: alpha (P, q + 1), nu (P, 1) -> (P,)."""
+    """Return sums over rows (P,) at P parameters alpha (P, q + 1), nu (P, 1)."""
     variance = alpha[:, :1] + alpha[:, 1:] @ rows.squares.T
     constant = gammaln((nu + 1.0) / 2.0) - gammaln(nu / 2.0) - 0.5 * np.log(nu * np.pi)
     z2 = rows.r**2 / (nu * variance)
@@ -281,7 +281,7 @@ def _log_likelihood(rows, alpha, nu):
 
 
 class Evidence(NamedTuple):
-    """Log evidence (natural), its standard error, and the effective number of draws behind it."""
+    """Log evidence (natural), its standard error, and the effective number of draws."""
 
     log_evidence: float
     standard_error: float
@@ -297,10 +297,10 @@ def importance_evidence(
     df: float = 20.0,
     rounds: int = 4,
 ) -> Evidence:
-    """Log evidence by importance sampling from a split Student-t (Geweke 1989, section 4).
+    """Estimate the log evidence by importance sampling from a split Student-t (Geweke 1989, section 4).
 
     The proposal is centred at the mode, its axes are those of the inverse Hessian there, and each
-    axis has one scale to the left and one to the right, for skewed posteriors. The scales are
+    axis has separate scales to the left and right, for skewed posteriors. The scales are
     fitted to the weighted draws of ``rounds`` samples; a last, independent sample gives the
     estimate.
 
@@ -309,10 +309,10 @@ def importance_evidence(
     log_target : callable
         Unnormalised log density, (P, D) -> (P,).
     start : (D,) array
-        Where the search for the mode begins.
+        Starting point of the search for the mode.
     rng : numpy.random.Generator
     draws : int
-        Draws of the last sample; each of those before has as many.
+        Draws of the last sample, and of each earlier one.
     df : float
         Degrees of freedom of the proposal.
     rounds : int
@@ -346,7 +346,7 @@ def importance_evidence(
 
 
 def _weighted_draws(log_target, mode, root, scales, df, draws, rng):
-    """Log importance weights (P,) and whitened draws (P, D) of a split Student-t.
+    """Return log importance weights (P,) and whitened draws (P, D) of a split Student-t.
 
     ``scales`` (2, D) are those of the left and right sides. The density is continuous at the mode.
     """
@@ -368,14 +368,14 @@ def _weighted_draws(log_target, mode, root, scales, df, draws, rng):
 
 
 def _split_scales(w, v):
-    """Maximum-likelihood scales (2, D) of a split normal with mode zero, from weighted draws."""
+    """Return maximum-likelihood scales (2, D) of a split normal with mode zero, from weighted draws."""
     left = (w @ np.where(v < 0.0, v, 0.0) ** 2) ** (1.0 / 3.0)
     right = (w @ np.where(v > 0.0, v, 0.0) ** 2) ** (1.0 / 3.0)
     return np.maximum(np.stack([left, right]) * np.sqrt(left + right), 0.05)
 
 
 def _tempered(log_w, least):
-    """Normalised weights w^power with the largest power in (0, 1] that leaves ``least`` draws."""
+    """Return normalised weights w^power with the largest power in (0, 1] for ``least`` effective draws."""
     power = 1.0
     while True:
         w = np.exp(power * log_w - logsumexp(power * log_w))
@@ -385,7 +385,7 @@ def _tempered(log_w, least):
 
 
 def _mode(log_target, start):
-    """Mode by BFGS with gradients from central differences, all points in one call."""
+    """Find the mode by BFGS with gradients from central differences, all points in one call."""
     step = 1e-5
 
     def objective(x):
@@ -403,7 +403,7 @@ def _mode(log_target, start):
 
 
 def _inverse_hessian(log_target, mode):
-    """Inverse of minus the Hessian at the mode, by differences; curvatures below 0.1 are raised."""
+    """Return the inverse of minus the Hessian at the mode, by differences; curvatures are at least 0.1."""
     d, step = mode.size, 1e-3
     eye = step * np.eye(d)
     i, j = np.triu_indices(d)
@@ -416,15 +416,15 @@ def _inverse_hessian(log_target, mode):
 
 
 def arch_evidence(rows: Rows, rng, *, draws: int = 20_000) -> Evidence:
-    """Log evidence of one order by importance sampling.
+    """Estimate the log evidence of one order by importance sampling.
 
-    In coordinates y in which every prior is a standard normal, theta = -log(1 - Phi(y)): the left
-    tails that coefficients near zero have after softplus are exponential, those of y normal.
+    The coordinates y have standard normal priors, theta = -log(1 - Phi(y)): for coefficients near zero,
+    the left tails are exponential after softplus and normal in y.
 
     Parameters
     ----------
     rows : Rows
-        Of :func:`lagged_rows`; all orders must be conditioned on the same returns.
+        Rows from :func:`lagged_rows`; all orders must be conditioned on the same returns.
     rng : numpy.random.Generator
     draws : int
         Draws of the last sample, which gives the estimate.
@@ -441,9 +441,9 @@ def arch_evidence(rows: Rows, rng, *, draws: int = 20_000) -> Evidence:
 
 
 def order_probabilities(evidences: dict[str, Evidence]) -> dict[str, tuple[float, float]]:
-    """Posterior probability of each model under equal priors, with its standard error.
+    """Return the posterior probability of each model under equal priors, with its standard error.
 
-    Errors of the log evidences are taken as independent and propagated to first order.
+    Errors of the log evidences are treated as independent and propagated to first order.
     """
     if not evidences:
         raise ValueError("evidences is empty")
@@ -460,7 +460,7 @@ def order_probabilities(evidences: dict[str, Evidence]) -> dict[str, tuple[float
 def reference_probabilities(
     returns: Returns, orders: Sequence[int] = ORDERS, *, seed: int = 0, draws: int = 20_000
 ) -> tuple[dict[str, Evidence], dict[str, tuple[float, float]]]:
-    """Evidence and posterior probability of every order, by importance sampling."""
+    """Estimate evidence and posterior probability of every order, by importance sampling."""
     rng = as_generator(seed)
     evidences = {
         f"arch{q}": arch_evidence(lagged_rows(returns, q, max(orders)), rng, draws=draws)

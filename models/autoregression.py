@@ -1,9 +1,9 @@
-r"""An autoregression of order two.
+r"""Autoregression of order two.
 
 .. math:: c, \phi_1, \phi_2 \sim N(0, 1), \quad \sigma \sim N^+(0, 1), \qquad
           y_t \sim N(c + \phi_1 y_{t-1} + \phi_2 y_{t-2}, \sigma^2), \quad y_1, y_2 \sim N(0, 2^2) .
 
-Given sigma it is a conjugate regression; sigma is left to one-dimensional quadrature.
+Given sigma it is a conjugate regression; the integral over sigma is a one-dimensional quadrature.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ START_SD = np.float64(2.0)
 
 
 def simulate(n: int = 120, seed: int = 1) -> np.ndarray:
-    """A series (n,)."""
+    """Simulate a series (n,)."""
     rng = as_generator(seed)
     y = np.zeros(n + 50)
     for t in range(2, y.size):
@@ -33,17 +33,17 @@ def simulate(n: int = 120, seed: int = 1) -> np.ndarray:
 
 
 def lags(y: np.ndarray) -> np.ndarray:
-    """Columns for the constant and the two lags (n - 2, 3)."""
+    """Return columns for the constant and the two lags (n - 2, 3)."""
     return np.column_stack([np.ones(y.size - 2), y[1:-1], y[:-2]])
 
 
 def log_start(y: np.ndarray) -> float:
-    """Log density of the first two values."""
+    """Return the log density of the first two values."""
     return float(-np.log(2.0 * np.pi * START_SD**2) - 0.5 * np.square(y[:2] / START_SD).sum())
 
 
 def log_evidence(y: np.ndarray, n: int = 4_001) -> float:
-    """Log Z by the trapezoidal rule over log sigma."""
+    """Return log Z by the trapezoidal rule over log sigma."""
     X, rest = lags(y), y[2:]
     u = np.linspace(-4.0, 3.0, n)
     gram, projected = X.T @ X, X.T @ rest
@@ -59,7 +59,7 @@ def log_evidence(y: np.ndarray, n: int = 4_001) -> float:
 
 
 def autoregression_scores(y: np.ndarray) -> NormalScores:
-    """Prior and likelihood: constant, two coefficients, sigma."""
+    """Return prior and likelihood of the constant, two coefficients and sigma."""
 
     def parameters(z: np.ndarray) -> np.ndarray:
         return np.column_stack([z[:, :3], half_normal(z[:, 3], 1.0)])
@@ -73,7 +73,7 @@ def autoregression_scores(y: np.ndarray) -> NormalScores:
 
 
 def autoregression() -> EvidenceProblem:
-    """The series as ``pm.AR``."""
+    """Build the problem with the series as ``pm.AR``."""
     y = simulate()
 
     def build() -> pm.Model:

@@ -1,9 +1,9 @@
-r"""k successes of n, and an unknown chance: the smallest evidence there is.
+r"""Beta-binomial model of k successes in n trials, the simplest evidence problem.
 
 .. math:: \theta \sim \text{Beta}(a, b), \quad k \sim \text{Binomial}(n, \theta), \qquad
           Z = \binom{n}{k} \frac{B(a + k, b + n - k)}{B(a, b)} .
 
-Under the uniform prior all of 0, ..., n successes are equally likely and Z = 1 / (n + 1). It is the
+Under the uniform prior, 0, ..., n successes are all equally likely and Z = 1 / (n + 1). It is the
 example of Gronau et al. (2017), *A tutorial on bridge sampling*, Journal of Mathematical Psychology
 81, 80-97 (doi:10.1016/j.jmp.2017.09.005), with k = 2 and n = 10.
 """
@@ -23,18 +23,18 @@ from models.evidence_problem import EvidenceProblem, check_positive
 
 
 def log_choose(n: int, k: int) -> float:
-    """Logarithm of the binomial coefficient."""
+    """Return the log of the binomial coefficient."""
     return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
 
 
 def log_evidence(successes: int, trials: int, a: float, b: float) -> float:
-    """Log Z in closed form."""
+    """Return log Z in closed form."""
     coefficient = log_choose(trials, successes)
     return float(coefficient + betaln(a + successes, b + trials - successes) - betaln(a, b))
 
 
 def log_evidence_by_quadrature(successes: int, trials: int, a: float, b: float) -> float:
-    """Log Z by adaptive quadrature over theta, for a and b of at least one."""
+    """Return log Z by adaptive quadrature over theta, for a and b of at least one."""
 
     def density(theta: float) -> float:
         powers = xlogy(a - 1.0 + successes, theta)
@@ -47,14 +47,14 @@ def log_evidence_by_quadrature(successes: int, trials: int, a: float, b: float) 
 def beta_binomial(
     successes: int = 2, trials: int = 10, *, a: float = 1.0, b: float = 1.0
 ) -> EvidenceProblem:
-    """One chance, one count.
+    """Build the problem of one probability and one count.
 
     Parameters
     ----------
     successes, trials : int
         k and n.
     a, b : float
-        Of the beta prior.
+        Parameters of the beta prior.
 
     Examples
     --------

@@ -18,11 +18,11 @@ Exponential twisting draws :math:`\varepsilon_t \sim N(\theta/\sqrt n, 1)` inste
 :math:`w = \exp(-\theta z + \theta^2 / 2)`, and :math:`w P` is unbiased for every theta: sixteen arms
 :math:`\theta_k = k/10`.
 
-What differs from appendix F as printed: its noise lacks the root of T/n, its weight lacks theta, its
-trapezoid counts the last rate one and a half times and the first not at all, and its section 6.2
-calls eta nu. It adds theta to *every* step, which shifts z by :math:`\sqrt n\,\theta` and makes the
-relative variance of weights :math:`e^{n \theta^2} - 1`: from theta = 0.5 on, no number of paths one
-can draw shows the mean (``drift="literal"``).
+Differences from appendix F as printed: there, the noise lacks the root of T/n, the weight lacks theta, and the
+trapezoid counts the last rate one and a half times and the first not at all. In section 6.2, eta is called nu.
+The paper adds theta to *every* step, which shifts z by :math:`\sqrt n\,\theta` and makes the
+relative variance of weights :math:`e^{n \theta^2} - 1`: from theta = 0.5 on, no feasible number of paths
+shows the mean (``drift="literal"``).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Paths(NamedTuple):
     rate : array (n,)
         r(T).
     discount : array (n,)
-        exp of minus the integral of the rate.
+        Exponential of minus the integral of the rate.
     z : array (n,)
         Sum of the noise over the root of the number of steps.
     """
@@ -67,7 +67,7 @@ class Paths(NamedTuple):
 
 @njit(cache=True)
 def euler(shift, eta, kappa, sigma, r0, step, n_steps, rng):
-    """Rates, discount factors and noise of paths whose every noise is shifted by shift[i]."""
+    """Return rates, discount factors and noise of paths; shift[i] is added to each noise term of path i."""
     n = shift.size
     rate, discount, z = np.empty(n), np.empty(n), np.empty(n)
     noise, r, total, summed, drift = (
@@ -96,24 +96,24 @@ def euler(shift, eta, kappa, sigma, r0, step, n_steps, rng):
 
 @dataclass(frozen=True)
 class Caplet:
-    """Model, contract and discretisation.
+    """Caplet under the Cox-Ingersoll-Ross model: process, contract and discretisation.
 
     Parameters
     ----------
     strike : float, default 0.07
         K.
     eta, kappa, sigma, r0 : float
-        The process; its rate reverts to eta / kappa.
+        Parameters of the process; its rate reverts to eta / kappa.
     maturity : float
         T.
     nominal : float
         M.
     steps : int
-        n of Euler's scheme. The rate is taken as zero under the root should it be negative, which at
-        the paper's parameters does not happen.
+        Number of steps n. A negative rate counts as zero under the root; this does not happen at
+        the paper's parameters.
     drift : {"scaled", "literal"}
         Whether the noise of a step is shifted by theta / sqrt(n), or by theta as printed in the
-        paper; the latter warns for any theta above 0.3.
+        paper. "literal" warns for any theta above 0.3.
 
     Examples
     --------
@@ -147,7 +147,7 @@ class Caplet:
             raise ValueError(f"drift must be 'scaled' or 'literal', got {self.drift!r}")
 
     def tilt(self, theta: float) -> float:
-        """Mean of z, and parameter of the weight."""
+        """Return the mean of z, which is also the parameter of the weight."""
         if not math.isfinite(theta):
             raise ValueError(f"theta must be finite, got {theta}")
         if self.drift == "scaled":
@@ -162,7 +162,7 @@ class Caplet:
         return float(theta) * math.sqrt(self.steps)
 
     def simulate(self, tilts: np.ndarray, rng: np.random.Generator) -> Paths:
-        """Paths whose z is N(tilts[i], 1), one for every element of `tilts` (n,)."""
+        """Simulate paths whose z is N(tilts[i], 1), one for every element of `tilts` (n,)."""
         shift = np.ascontiguousarray(tilts, float) / math.sqrt(self.steps)
         step = self.maturity / self.steps
         return Paths(
@@ -170,23 +170,23 @@ class Caplet:
         )
 
     def payoff(self, paths: Paths, strike: float | None = None) -> np.ndarray:
-        """Discounted payoffs (n,), by default at the caplet's own strike."""
+        """Return discounted payoffs (n,), by default at the caplet's own strike."""
         level = self.strike if strike is None else strike
         return self.nominal * paths.discount * np.maximum(paths.rate - level, 0.0)
 
     def arm(self, theta: float) -> TwistedCaplet:
-        """The estimator with drift `theta`."""
+        """Return the estimator with drift `theta`."""
         return TwistedCaplet(self, float(theta), self.tilt(theta))
 
     def arms(self, thetas: Sequence[float] = THETAS) -> tuple[TwistedCaplet, ...]:
-        """Estimators of all drifts."""
+        """Return the estimators with all drifts."""
         return tuple(self.arm(theta) for theta in thetas)
 
     def price(self) -> float:
-        r"""Price in continuous time, to which Euler's scheme adds O(1/n).
+        r"""Return the price in continuous time, to which Euler's scheme adds O(1/n).
 
-        The discount factor turns into the bond price when r(T) is taken under the forward measure,
-        where :math:`q\,r(T)` is noncentral chi-square (Brigo & Mercurio 2006, section 3.2.3,
+        Under the forward measure, the discount factor becomes the bond price, and
+        :math:`q\,r(T)` is noncentral chi-square (Brigo & Mercurio 2006, section 3.2.3,
         doi:10.1007/978-3-540-34604-3).
         """
         h = math.sqrt(self.kappa**2 + 2.0 * self.sigma**2)
@@ -207,38 +207,38 @@ class Caplet:
 
 @dataclass(frozen=True)
 class TwistedCaplet:
-    """One arm: call it with a generator for a value, or draw n at once."""
+    """Estimator with one drift: call it with a generator for one value, or draw n values at once."""
 
     caplet: Caplet
     theta: float
     tilt: float
 
     def __call__(self, rng: np.random.Generator) -> float:
-        """One weighted payoff."""
+        """Draw one weighted payoff."""
         return float(self.sample(1, rng)[0])
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Weighted payoffs (n,), independent."""
+        """Draw independent weighted payoffs (n,)."""
         paths = self.caplet.simulate(np.full(n, self.tilt), rng)
         return weights(paths.z, self.tilt) * self.caplet.payoff(paths)
 
 
 def weights(z: np.ndarray, tilt: float) -> np.ndarray:
-    """Density of N(0, 1) over that of N(tilt, 1), at z."""
+    """Return the density of N(0, 1) over that of N(tilt, 1), at z."""
     return np.exp(-tilt * z + 0.5 * tilt**2)
 
 
 class Population(NamedTuple):
-    """One population of :func:`population_monte_carlo`.
+    """Population of :func:`population_monte_carlo`.
 
     Attributes
     ----------
     alpha : array (K,)
-        Mixture weights it was drawn with.
+        Mixture weights from which it was drawn.
     drawn : array (K,)
-        How many of its paths came from each drift.
+        Number of paths from each drift.
     values : array (G,)
-        Payoffs times weights; each is unbiased given the populations before.
+        Payoffs times weights; each is unbiased given the earlier populations.
     """
 
     alpha: np.ndarray
@@ -247,7 +247,7 @@ class Population(NamedTuple):
 
 
 def mixture_weights(z: np.ndarray, tilts: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-    """Density of N(0, 1) over that of the mixture of N(tilts[k], 1), at z (n,)."""
+    """Return the density of N(0, 1) over that of the mixture of N(tilts[k], 1), at z (n,)."""
     used = alpha > 0.0
     exponents = np.outer(z, tilts[used]) - 0.5 * tilts[used] ** 2
     return 1.0 / (np.exp(exponents) @ alpha[used])
@@ -263,11 +263,11 @@ def population_monte_carlo(
     adapt: Adapt = "payoff",
     floor: float = 0.0,
 ) -> list[Population]:
-    r"""D-kernel Population Monte Carlo over the drifts.
+    r"""Run D-kernel Population Monte Carlo over the drifts.
 
-    Each path draws its drift from the mixture :math:`\alpha` and is weighted against the *mixture*,
-    as in Douc et al. (2007), so its value is unbiased whatever :math:`\alpha` is; then
-    :math:`\alpha_k` becomes proportional to the sum of what the paths of drift k weigh,
+    Each path draws its drift from the mixture :math:`\alpha` and is weighted relative to the *mixture*,
+    as in Douc et al. (2007), so its value is unbiased for any :math:`\alpha`. Then
+    :math:`\alpha_k` becomes proportional to the sum of the values u of the paths with drift k,
 
     .. math:: \alpha_k \propto \sum_{t=1}^{G} u_t\, 1\{I_t = k\} .
 
@@ -280,12 +280,12 @@ def population_monte_carlo(
     rng : numpy.random.Generator
     thetas : sequence of float (K,)
     adapt : {"payoff", "square", "weight"}
-        What u is. "payoff": weight times payoff, the importance weight towards the density under which
+        Definition of u. "payoff": weight times payoff, the importance weight towards the density under which
         the price has no variance. "square": the square of that, whose fixed point is the
-        mixture of least variance (Douc et al. 2007). "weight": the weight alone, as the formula of
-        Neufeld et al. can be read; alpha then goes to the arm without drift, whatever the payoff.
+        mixture of least variance (Douc et al. 2007). "weight": the weight alone, a possible reading of the formula of
+        Neufeld et al.; alpha then converges to the arm without drift, for any payoff.
     floor : float, default 0.0
-        Least share of each drift. With zero, a drift that a population has missed is lost for good.
+        Minimum share of each drift. With zero, a drift missing from one population is never drawn again.
 
     Returns
     -------

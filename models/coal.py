@@ -1,10 +1,10 @@
-r"""Disasters in British coal mines, 1851-1962: a rate that changes in one year.
+r"""Disasters in British coal mines, 1851-1962: a Poisson rate that changes in one year.
 
 .. math:: \lambda_1, \lambda_2 \sim \text{Gamma}(2, 1), \quad s \sim \text{Uniform}\{1, \dots, 111\}, \qquad
           y_t \sim \text{Poisson}(\lambda_1) \text{ for the first } s \text{ years, then Poisson}(\lambda_2) .
 
-The year is a discrete variable, or is summed out; rates given the year integrate in closed form, so that both have
-one evidence, exactly. Counts of Jarrett (1979), *A note on the intervals between coal-mining disasters*,
+The year is a discrete variable, or is summed out. Rates given the year integrate in closed form, so the evidence is
+exact and the same for both. Counts of Jarrett (1979), *A note on the intervals between coal-mining disasters*,
 Biometrika 66, 191-193.
 """
 
@@ -32,7 +32,7 @@ RATE = np.float64(2.0), np.float64(1.0)
 
 
 def log_evidence() -> float:
-    """Log Z: gamma integrals for every year of change, and their mean."""
+    """Return log Z from gamma integrals for every year of change, and their mean."""
     n = COUNTS.size
     before = np.cumsum(COUNTS)[:-1]
     years = np.arange(1, n)
@@ -47,7 +47,7 @@ def log_evidence() -> float:
 
 
 def coal_discrete() -> EvidenceProblem:
-    """The year of change is a discrete variable."""
+    """Build the problem with the year of change as a discrete variable."""
     n = COUNTS.size
 
     def build() -> pm.Model:
@@ -70,7 +70,7 @@ def coal_discrete() -> EvidenceProblem:
 
 
 def coal() -> EvidenceProblem:
-    """The year of change is summed out, two dimensions."""
+    """Build the problem with the year of change summed out, in two dimensions."""
     n = COUNTS.size
     before, years = np.cumsum(COUNTS)[:-1], np.arange(1, n)
     after = COUNTS.sum() - before

@@ -1,11 +1,11 @@
-r"""Good measurements and bad ones, with a label each: a mixture before its labels are summed out.
+r"""Good and bad measurements with one label each: a mixture whose labels are not summed out.
 
 .. math:: z_i \sim \text{Bernoulli}(\pi), \quad m \sim N(0, s^2), \quad
           y_i \sim N(m, \sigma_{z_i}^2), \qquad
           Z = \sum_z \pi^{|z|} (1 - \pi)^{n - |z|}\, N(y; 0, \text{diag}(\sigma_z^2) + s^2 1 1^\top) .
 
-Eight labels have 256 states; given them m integrates in closed form, and given m the labels are
-independent, which leaves a one-dimensional integral for a second opinion. A model with outliers of
+Eight labels have 256 states. Given the labels, m integrates in closed form; given m, the labels are
+independent, so a one-dimensional integral confirms the result. The model with outliers is from
 Box & Tiao (1968), *A Bayesian approach to some outlier problems*, Biometrika 55, 119-129
 (doi:10.1093/biomet/55.1.119).
 """
@@ -30,7 +30,7 @@ _MOST_ROWS = 12
 
 
 def log_evidence(y: np.ndarray, share: float, sigmas: tuple[float, float], scale: float) -> float:
-    """Log Z by enumeration of the labels."""
+    """Return log Z by enumeration of the labels."""
     logs = []
     for code in range(2**y.size):
         z = (code >> np.arange(y.size)) & 1
@@ -43,7 +43,7 @@ def log_evidence(y: np.ndarray, share: float, sigmas: tuple[float, float], scale
 def log_evidence_by_quadrature(
     y: np.ndarray, share: float, sigmas: tuple[float, float], scale: float
 ) -> float:
-    """Log Z by the trapezoidal rule over m."""
+    """Return log Z by the trapezoidal rule over m."""
     m = np.linspace(-12.0 * scale, 12.0 * scale, 20_001)
     good, bad = (norm.logpdf(y, m[:, None], s) for s in sigmas)
     rows = np.logaddexp(math.log1p(-share) + good, math.log(share) + bad).sum(axis=1)
@@ -57,16 +57,16 @@ def contamination(
     sigmas: tuple[float, float] = (0.5, 5.0),
     scale: float = 10.0,
 ) -> EvidenceProblem:
-    """An unknown mean, and for each measurement whether it is a bad one.
+    """Build the problem of an unknown mean, and an indicator of each bad measurement.
 
     Parameters
     ----------
     y : sequence of float
         At most twelve measurements.
     share : float
-        Prior probability of a bad one.
+        Prior probability of a bad measurement.
     sigmas : (float, float)
-        Standard deviations of the good and the bad ones.
+        Standard deviations of the good and the bad measurements.
     scale : float
         Prior standard deviation of the mean.
     """

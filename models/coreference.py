@@ -1,4 +1,4 @@
-r"""Author coreference: which mentions are the same person, by annealed Gibbs sampling of a CRF.
+r"""Author coreference, which mentions refer to the same person, by annealed Gibbs sampling of a CRF.
 
 Section 5.3 and appendix C.3, figure 3, of Chen & Ghahramani (2016), *Scalable Discrete Sampling as
 a Multi-Armed Bandit Problem*, ICML, PMLR 48:2492-2501; the model is that of Singh et al. (2012).
@@ -7,16 +7,16 @@ Mention i has features x_i and a cluster y_i, and
 .. math:: p(y | x) \propto \exp \sum_{i < j,\, y_i = y_j} f(x_i, x_j),
           \qquad f(x_i, x_j) = a - b \lVert x_i - x_j \rVert^2 .
 
-Each pair counts once. (The paper's joint density counts ordered pairs, which is each pair twice,
-while its conditional counts each once; the two agree only with the former read as here.) Given the
+Each pair counts once. (The paper's joint density sums over ordered pairs, which counts each pair twice,
+while its conditional counts each once; the two agree only if the sum is over unordered pairs.) Given the
 others, mention i joins the non-empty cluster C with log weight :math:`\sum_{j \in C} f(x_i, x_j)`,
 or an empty one with log weight 0. At temperature T the choice is the argmax of the sums plus T
 times Gumbel noise: arms with populations of different sizes, raced by
 :func:`models.race_sums.race_sums`.
 
-The paper's data (DBLP, Rexa) are not to be had. Here are labelled handwritten digits, ten entities
-(:func:`digit_mentions`), and a generator with power-law cluster sizes (:func:`power_law_mentions`).
-As author names do in the paper, *blocks* say which mentions can be one entity at all.
+The paper's data (DBLP, Rexa) are not available. They are replaced by labelled handwritten digits, ten entities
+(:func:`digit_mentions`), and by a generator with power-law cluster sizes (:func:`power_law_mentions`).
+Like author names in the paper, *blocks* determine which mentions can belong to the same entity.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Mentions:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a run did; arrays have one entry per sweep, the start first.
+    """History of a run; arrays have one entry per sweep, preceded by the start.
 
-    ``evaluations`` counts the factors f(x_i, x_j) that all sweeps so far have computed, audits
-    left out, ``seconds`` the time, audits included. ``audited`` decisions were made again on all
-    factors with the same Gumbel noise; ``wrong`` of them came out differently. ``read_share`` is
-    the number of factors read in a sweep over those there were.
+    ``evaluations`` is the cumulative number of factors f(x_i, x_j) that sweeps have computed, without
+    audits; ``seconds`` is the time, including audits. ``audited`` decisions were repeated on all
+    factors with the same Gumbel noise; ``wrong`` is the number that differed. ``read_share`` is
+    the number of factors read in a sweep over the total number.
     """
 
     f1: np.ndarray
@@ -73,7 +73,7 @@ class Trace:
 
 
 def digit_mentions(*, seed: int = 0) -> Mentions:
-    """Half of scikit-learn's 1,797 handwritten digits as mentions of ten entities, in one block.
+    """Load half of scikit-learn's 1,797 handwritten digits as mentions of ten entities, in one block.
 
     The features are the nine discriminants, and a and b a logistic regression of "same digit" on
     the squared distance of a pair, both fitted on the other half.
@@ -110,20 +110,20 @@ def power_law_mentions(
     noise: float = 1.0,
     seed: int = 0,
 ) -> Mentions:
-    """Mentions of entities whose numbers of mentions follow a power law, P(s) ~ s^-exponent.
+    """Simulate mentions of entities whose numbers of mentions follow a power law, P(s) ~ s^-exponent.
 
     Entities have centres N(0, I), mentions add ``noise`` times N(0, I); f is the log density ratio
     of a pair's difference under "same entity" against "different entities". The largest size
-    occurs at least once; entities are dealt to blocks at random.
+    occurs at least once; entities are assigned to blocks at random.
 
     Parameters
     ----------
     n_entities, n_blocks : int
         Numbers of entities and of blocks.
     exponent, largest : float, int
-        Sizes are 1, ..., ``largest``.
+        Sizes are 1, ..., ``largest``, with probabilities of power ``-exponent``.
     n_features, noise : int, float
-        d and the standard deviation of a mention around its entity.
+        Dimension d, and standard deviation of a mention around its entity.
     seed : int
     """
     if not (n_entities >= n_blocks >= 1 and largest >= 1 and n_features >= 1 and noise > 0.0):
@@ -150,10 +150,10 @@ def power_law_mentions(
 
 
 def b_cubed_f1(labels, entity) -> float:
-    """B-cubed F1 of a clustering (Bagga & Baldwin 1998).
+    """Compute the B-cubed F1 of a clustering (Bagga & Baldwin 1998).
 
-    The precision of a mention is the share of its cluster that is its entity, the recall the share
-    of its entity in its cluster; F1 is the harmonic mean of the two averages over mentions.
+    The precision of a mention is the share of its cluster that has the same entity; the recall is the share
+    of its entity that is in its cluster. F1 is the harmonic mean of the two averages over mentions.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def b_cubed_f1(labels, entity) -> float:
 
 
 class Factor(NamedTuple):
-    """What the factors of one mention are computed from."""
+    """Features and parameters from which the factors of one mention are computed."""
 
     features: np.ndarray
     offset: float
@@ -186,7 +186,7 @@ class Factor(NamedTuple):
 
 @functools.cache
 def pair_factors():
-    """Compiled rewards of a race: f(x_i, x_j) for the mentions j of a cluster."""
+    """Return the compiled rewards of a race: f(x_i, x_j) for the mentions j of a cluster."""
     context = typeof(Factor(np.zeros((1, 1)), 0.0, 0.0, 0))
     signature = types.float64[::1](types.int64, types.int64[::1], context)
 
@@ -212,8 +212,8 @@ def pair_factors():
 class Clusters(NamedTuple):
     """Clusters as growable lists of mentions; mentions move in O(1).
 
-    Cluster c holds ``members[start[c] : start[c] + size[c]]``, has ``room[c]`` places, and
-    ``place[i]`` is where mention i stands. A block with n mentions owns n cluster numbers,
+    Cluster c holds ``members[start[c] : start[c] + size[c]]`` and has a capacity of ``room[c]``;
+    ``place[i]`` is the position of mention i. A block with n mentions owns n cluster numbers,
     ``slots[first_slot[b] : first_slot[b + 1]]``, of which the first ``n_open[b]`` are not empty;
     ``slot_place`` is the inverse of ``slots``. ``end[0]`` is the first free place of ``members``.
     """
@@ -232,7 +232,7 @@ class Clusters(NamedTuple):
 
 
 def singletons(block: np.ndarray) -> Clusters:
-    """Every mention in a cluster of its own."""
+    """Return clusters with one mention each."""
     n = block.size
     by_block = np.argsort(block, kind="stable")
     of = np.empty(n, dtype=np.int64)
@@ -264,7 +264,7 @@ def _swap_slots(clusters, a, b):
 
 @njit(cache=True)
 def take_out(clusters, i, block):
-    """Take mention i out of its cluster."""
+    """Remove mention i from its cluster."""
     c = clusters.of[i]
     last = clusters.start[c] + clusters.size[c] - 1
     moved, hole = clusters.members[last], clusters.place[i]
@@ -283,7 +283,7 @@ def take_out(clusters, i, block):
 
 @njit(cache=True)
 def _compact(clusters):
-    """Pack all clusters to the front, each with room for twice its mentions."""
+    """Pack all clusters to the front, each with twice the capacity that it needs."""
     old = clusters.members.copy()
     end = 0
     for c in range(clusters.size.size):
@@ -299,7 +299,7 @@ def _compact(clusters):
 
 @njit(cache=True)
 def _grow(clusters, c):
-    """Give cluster c twice the room, at the end of the pool."""
+    """Double the capacity of cluster c, at the end of the pool."""
     n = clusters.size[c]
     room = max(2 * n, 2)
     if clusters.end[0] + room > clusters.members.size:
@@ -317,7 +317,7 @@ def _grow(clusters, c):
 
 @njit(cache=True)
 def put_in(clusters, i, c, block):
-    """Put mention i, which is in no cluster, into cluster c of its block."""
+    """Insert mention i, which is in no cluster, into cluster c of its block."""
     if clusters.size[c] == clusters.room[c]:
         _grow(clusters, c)
     if clusters.size[c] == 0:
@@ -341,7 +341,7 @@ def put_in(clusters, i, c, block):
 def sweep(rewards, mentions, clusters, block, order, temperature, rule, audit_share, rng):
     """Sample the cluster of every mention once, in the given order.
 
-    Returns factors read, factors there were, decisions audited, decisions found wrong.
+    Returns the numbers of factors read, of all factors, of decisions audited and of decisions found wrong.
     """
     read, there, audited, wrong = 0, 0, 0, 0
     exact = SumsRule(rule.delta, _READ_ALL, rule.student)
@@ -388,13 +388,13 @@ def run_coreference(
     student: bool = True,
     audit_share: float = 0.02,
 ) -> Trace:
-    """Annealed Gibbs sampling from singletons.
+    """Run annealed Gibbs sampling from clusters of one mention each.
 
     Parameters
     ----------
     mentions : Mentions
     race : float, optional
-        Promised error delta of a decision; None reads every factor.
+        Guaranteed error delta of a decision; None reads every factor.
     seed : int or Generator
     n_sweeps : int
         Sweeps over all mentions, each in a new random order.
@@ -403,7 +403,7 @@ def run_coreference(
     first, student : int, bool
         See :class:`models.race_sums.SumsRule`.
     audit_share : float
-        Share of the decisions, drawn before they are raced, that are made again on all factors.
+        Share of the decisions, drawn before they are raced, that are repeated on all factors.
 
     Returns
     -------

@@ -1,11 +1,11 @@
-r"""A correlated normal likelihood in a wide box: one mode, whose volume alone makes the evidence.
+r"""Correlated normal likelihood in a wide box: one mode, whose evidence depends on its volume alone.
 
 .. math:: x \sim U[-W, W]^d, \quad y \sim N(x, C), \quad
           C_{ij} = \rho + (1 - \rho)\,1\{i = j\}, \qquad Z = (2W)^{-d}
 
-up to what the box cuts off, which is below rounding: every y is at least eight standard deviations
-from its faces. Nested samplers are often tested with y = 0; here y is not centred, so that no symmetry
-helps.
+apart from the mass outside the box, which is below rounding error: every y is at least eight standard deviations
+from its faces. Nested samplers are often tested with y = 0; here y is not centred, so symmetry does
+not help.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from models.student_importance import Reference, average
 
 
 def covariance(d: int, rho: float) -> np.ndarray:
-    """C (d, d)."""
+    """Return C (d, d)."""
     return np.where(np.eye(d, dtype=bool), 1.0, rho)
 
 
 def measurements(d: int) -> np.ndarray:
-    """What is measured, y (d,), from -2 to 1."""
+    """Return the measurements y (d,), from -2 to 1."""
     return np.linspace(-2.0, 1.0, d)
 
 
 def log_evidence(d: int, box: float) -> float:
-    """Log Z in closed form."""
+    """Return log Z in closed form."""
     return -d * math.log(2.0 * box)
 
 
 def log_evidence_by_importance(
     d: int, rho: float, box: float, *, n: int = 20_000, seed: int = 0
 ) -> Reference:
-    """Log Z by importance sampling from a normal distribution of twice the covariance."""
+    """Return log Z by importance sampling from a normal distribution of twice the covariance."""
     y, C = measurements(d), covariance(d, rho)
     proposal = multivariate_normal(y, 2.0 * C)
     x = np.atleast_2d(proposal.rvs(n, random_state=as_generator(seed)).reshape(n, d))
@@ -50,16 +50,16 @@ def log_evidence_by_importance(
 
 
 def correlated_gaussian(d: int = 10, *, rho: float = 0.95, box: float = 10.0) -> EvidenceProblem:
-    """A uniform prior and one multivariate normal measurement.
+    """Build the problem of a uniform prior and one multivariate normal measurement.
 
     Parameters
     ----------
     d : int
-        Coordinates.
+        Number of coordinates.
     rho : float
         Correlation of any two coordinates, at least 0 and below 1.
     box : float
-        W, at least 10.
+        Half width W of the box, at least 10.
     """
     positive_int("d", d)
     if not 0.0 <= rho < 1.0:

@@ -1,13 +1,14 @@
-r"""Counts with more zeros or more variance than Poisson's.
+r"""Regressions of counts with more zeros or a larger variance than Poisson counts.
 
-.. math:: b \sim N(0, I), \quad y_i \sim \text{NB}(\mu_i = e^{b_0 + b_1 x_i + b_2 v_i}, \alpha),\ \alpha \sim \text{Exp}(0.5)
+.. math:: b \sim N(0, I), \quad
+          y_i \sim \text{NB}(\mu_i = e^{b_0 + b_1 x_i + b_2 v_i}, \alpha),\ \alpha \sim \text{Exp}(0.5)
 
 with 60 rows, and
 
 .. math:: \psi \sim U[0, 1], \quad b \sim N(0, I), \quad
           y_i \sim \psi\, \text{Poisson}(e^{b_0 + b_1 x_i}) + (1 - \psi) \delta_0
 
-with 80. Data are simulated.
+with 80 rows. Data are simulated.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ FROZEN = {
 
 
 def negative_binomial_data(n: int = 60, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Covariates (n, 3) and counts (n,)."""
+    """Simulate covariates (n, 3) and counts (n,)."""
     rng = as_generator(seed)
     X = np.column_stack([np.ones(n), rng.standard_normal((n, 2))])
     mean = np.exp(X @ [1.0, 0.6, -0.4])
@@ -45,14 +46,14 @@ def negative_binomial_data(n: int = 60, seed: int = 1) -> tuple[np.ndarray, np.n
 
 
 def zero_inflated_data(n: int = 80, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Covariates (n, 2) and counts (n,)."""
+    """Simulate covariates (n, 2) and counts (n,)."""
     rng = as_generator(seed)
     X = np.column_stack([np.ones(n), rng.standard_normal(n)])
     return X, rng.poisson(np.exp(X @ [0.8, 0.5])) * (rng.random(n) < 0.7)
 
 
 def negative_binomial_scores() -> NormalScores:
-    """Prior and likelihood: three coefficients, alpha."""
+    """Return prior and likelihood of three coefficients and alpha."""
     X, y = negative_binomial_data()
 
     def parameters(z: np.ndarray) -> np.ndarray:
@@ -68,7 +69,7 @@ def negative_binomial_scores() -> NormalScores:
 
 
 def zero_inflated_scores() -> NormalScores:
-    """Prior and likelihood: psi, two coefficients."""
+    """Return prior and likelihood of psi and two coefficients."""
     X, y = zero_inflated_data()
 
     def parameters(z: np.ndarray) -> np.ndarray:
@@ -85,14 +86,14 @@ def zero_inflated_scores() -> NormalScores:
 
 
 def reference(name: str, **options: int) -> Reference:
-    """Log Z of ``negative_binomial`` or ``zero_inflated``, anew."""
+    """Return log Z of ``negative_binomial`` or ``zero_inflated``, computed again."""
     if name == "zero_inflated":
         return grid_evidence(zero_inflated_scores(), **options)
     return sampled_evidence(negative_binomial_scores(), **options)
 
 
 def negative_binomial() -> EvidenceProblem:
-    """The negative-binomial regression, four dimensions."""
+    """Build the problem of the negative-binomial regression, in four dimensions."""
     X, y = negative_binomial_data()
 
     def build() -> pm.Model:
@@ -107,7 +108,7 @@ def negative_binomial() -> EvidenceProblem:
 
 
 def zero_inflated() -> EvidenceProblem:
-    """The zero-inflated regression, three dimensions."""
+    """Build the problem of the zero-inflated regression, in three dimensions."""
     X, y = zero_inflated_data()
 
     def build() -> pm.Model:

@@ -1,6 +1,6 @@
-r"""Customer lifetime: how often customers of several segments buy, and when they stop (BG/NBD).
+r"""Purchases of customers in several segments until they leave (BG/NBD).
 
-While active, a customer buys at rate lambda; after every purchase he or she leaves with chance p,
+While active, a customer buys at rate lambda, and leaves with probability p after every purchase,
 
 .. math:: \lambda \sim \text{Gamma}(r, \alpha), \qquad p \sim \text{Beta}(a, b) .
 
@@ -12,7 +12,7 @@ observation (Fader, Hardie & Lee (2005), *"Counting your customers" the easy way
           + 1_{x > 0} \frac{B(a + 1, b + x - 1)}{B(a, b)}
           \frac{\Gamma(r + x) \alpha^r}{\Gamma(r) (\alpha + t_x)^{r+x}} .
 
-Segments of customers differ in the logs of some of (r, alpha, a, b) by normal effects.
+The logs of some of (r, alpha, a, b) differ between segments of customers by normal effects.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SEGMENT_SD = 0.5
 
 
 class Customers(NamedTuple):
-    """Customers, one a row, and what they were simulated from.
+    """Customers, one per row, with the segment effects of the simulation.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Customers(NamedTuple):
         Time between the first purchase and the end of observation.
     segment : array (N,)
     effects : dict
-        Effects (S,) of the segments, by parameter; 0 for what segments share.
+        Effects (S,) of the segments, by parameter; 0 for shared parameters.
     """
 
     history: np.ndarray
@@ -63,7 +63,7 @@ def simulate_customers(
     varying: Sequence[Parameter] = ("alpha", "a"),
     seed: int = 1,
 ) -> Customers:
-    """Customers who are observed for 26 to 52 weeks."""
+    """Simulate customers who are observed for 26 to 52 weeks."""
     positive_int("n_customers", n_customers)
     check_varying(varying)
     rng = as_generator(seed)
@@ -78,7 +78,7 @@ def simulate_customers(
 
 
 def draw_histories(r, alpha, a, b, age, rng: np.random.Generator) -> np.ndarray:
-    """Purchases and time of the last one (..., 2), given parameters and ages that broadcast."""
+    """Draw the number of purchases and the time of the last one (..., 2); parameters and ages broadcast."""
     r, alpha, a, b, age = np.broadcast_arrays(r, alpha, a, b, age)
     rate, leave = rng.gamma(r, 1.0 / alpha), rng.beta(a, b)
     count, last = np.zeros(age.shape), np.zeros(age.shape)
@@ -92,7 +92,7 @@ def draw_histories(r, alpha, a, b, age, rng: np.random.Generator) -> np.ndarray:
 
 
 def log_likelihood(history, r, alpha, a, b, age):
-    """Log likelihood (N,) of histories (N, 2) as a PyTensor expression."""
+    """Return the log likelihood (N,) of histories (N, 2) as a PyTensor expression."""
     x, last = history[..., 0], history[..., 1]
 
     def log_beta(p, q):
@@ -112,13 +112,13 @@ def customer_model(
     *,
     batch_size: int | None = None,
 ) -> pm.Model:
-    """BG/NBD with effects of the segments.
+    """Build the BG/NBD model with effects of the segments.
 
     Parameters
     ----------
     data : Customers
     varying : sequence of {"r", "alpha", "a", "b"}
-        Parameters that segments differ in.
+        Parameters that differ between segments.
     centred : bool
     batch_size : int or None
         Customers per minibatch, for :func:`pymc.fit`; all by default.
@@ -162,7 +162,7 @@ def _random(r, alpha, a, b, age, rng=None, size=None) -> np.ndarray:
 
 
 def check_varying(varying: Sequence[Parameter]) -> None:
-    """Raise an error unless these are parameters."""
+    """Raise an error unless all are parameters."""
     unknown = [name for name in varying if name not in PARAMETERS]
     if unknown or isinstance(varying, str):
         raise ValueError(f"varying must be some of {PARAMETERS}, got {varying!r}")

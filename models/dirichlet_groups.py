@@ -1,9 +1,9 @@
-r"""Shares of four kinds in six groups, drawn from one Dirichlet distribution.
+r"""Multinomial counts of four categories in six groups with a common Dirichlet prior.
 
 .. math:: \kappa \sim \text{Gamma}(2, 0.1), \quad \theta_j \sim \text{Dirichlet}(\kappa m), \quad
           y_j \sim \text{Multinomial}(n_j, \theta_j), \qquad m = (0.4, 0.3, 0.2, 0.1) .
 
-Shares integrate to Dirichlet-multinomial counts; kappa is left to one-dimensional quadrature.
+Shares are integrated out, which gives Dirichlet-multinomial counts; kappa is integrated by quadrature.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ KAPPA = np.float64(2.0), np.float64(0.1)
 
 
 def simulate(seed: int = 1) -> np.ndarray:
-    """Counts (6, 4)."""
+    """Simulate counts (6, 4)."""
     rng = as_generator(seed)
     shares = rng.dirichlet(15.0 * MEAN, GROUPS)
     return np.array([rng.multinomial(30, share) for share in shares])
 
 
 def log_coefficients(y: np.ndarray) -> float:
-    """Log of the product of multinomial coefficients."""
+    """Return the log of the product of multinomial coefficients."""
     return float((gammaln(y.sum(axis=1) + 1.0) - gammaln(y + 1.0).sum(axis=1)).sum())
 
 
 def log_given_kappa(log_kappa: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Log probability (n,) of counts (J, K) for log kappa (n,), shares integrated out."""
+    """Return the log probability (n,) of counts (J, K) for log kappa (n,), with shares integrated out."""
     kappa = np.exp(log_kappa)[:, None, None]
     totals = y.sum(axis=1)[:, None]
     terms = (gammaln(kappa * MEAN + y) - gammaln(kappa * MEAN)).sum(axis=(1, 2))
@@ -44,7 +44,7 @@ def log_given_kappa(log_kappa: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def log_evidence(y: np.ndarray, n: int = 4_001) -> float:
-    """Log Z by the trapezoidal rule over log kappa."""
+    """Return log Z by the trapezoidal rule over log kappa."""
     u = np.linspace(-10.0, 8.0, n)
     a, b = KAPPA
     log_prior = a * math.log(b) - gammaln(a) + a * u - b * np.exp(u)
@@ -52,13 +52,13 @@ def log_evidence(y: np.ndarray, n: int = 4_001) -> float:
 
 
 def log_evidence_by_quantiles(y: np.ndarray, n: int = 4_001) -> float:
-    """The same by the midpoint rule over the quantiles of kappa."""
+    """Return log Z by the midpoint rule over the quantiles of kappa."""
     kappa = gammaincinv(KAPPA[0], (np.arange(n) + 0.5) / n) / KAPPA[1]
     return float(logsumexp(log_given_kappa(np.log(kappa), y))) - math.log(n)
 
 
 def dirichlet_groups() -> EvidenceProblem:
-    """Kappa and a simplex for each group, nineteen dimensions."""
+    """Build the problem with kappa and a simplex for each group, in nineteen dimensions."""
     y = simulate()
     k = MEAN.size
 
@@ -73,7 +73,7 @@ def dirichlet_groups() -> EvidenceProblem:
         kappa = gammaincinv(KAPPA[0], u[0]) / KAPPA[1]
         concentration = kappa * MEAN
         rest = np.cumsum(concentration[::-1])[::-1]
-        # Stick breaking: of what is left, each kind takes a beta distributed share.
+        # Stick breaking: each category takes a beta distributed share of the remainder.
         sticks = betaincinv(concentration[:-1], rest[1:], u[1:].reshape(GROUPS, k - 1))
         left = np.cumprod(np.column_stack([np.ones(GROUPS), 1.0 - sticks]), axis=1)[:, :-1]
         return np.append(kappa, (sticks * left).ravel())

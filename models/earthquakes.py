@@ -1,9 +1,9 @@
-r"""Major earthquakes a year, 1900-2006: a hidden Markov chain of two states with Poisson counts.
+r"""Number of major earthquakes per year, 1900-2006: a hidden Markov chain of two states with Poisson counts.
 
 .. math:: \lambda_k \sim \text{Gamma}(4, 0.2), \quad p_k \sim \text{Beta}(9, 1), \qquad
           P(s_{t+1} = k | s_t = k) = p_k, \quad y_t \sim \text{Poisson}(\lambda_{s_t}) .
 
-The first state is either with probability a half, so that the names of the states may swap. States are
+The first state is either with probability a half, so the labels of the states are exchangeable. States are
 summed out by the forward algorithm. Counts of magnitude 7 and above are those of Zucchini & MacDonald (2009),
 *Hidden Markov Models for Time Series*, from the catalogue of the US Geological Survey.
 """
@@ -35,7 +35,7 @@ FROZEN = Reference(-348.552781, 0.00024)
 
 
 def forward(theta: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Log probability (n,) of counts for rates and probabilities to stay (n, 4)."""
+    """Return the log probability (n,) of counts for rates and probabilities of staying (n, 4)."""
     rates, stay = theta[:, :2], theta[:, 2:]
     with np.errstate(divide="ignore"):
         log_stay, log_leave = np.log(stay), np.log1p(-stay)
@@ -52,7 +52,7 @@ def forward(theta: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def forward_of_symbols(rates, stay):
-    """The same as one PyTensor expression."""
+    """Return the same log probability as a PyTensor expression."""
     log_counts = COUNTS[:, None] * pt.log(rates) - rates - gammaln(COUNTS + 1.0)[:, None]
     log_stay, log_leave = pt.log(stay), pt.log1p(-stay)
     alpha = log_counts[0] - math.log(2.0)
@@ -63,7 +63,7 @@ def forward_of_symbols(rates, stay):
 
 
 def earthquake_scores() -> NormalScores:
-    """Prior and likelihood: two rates, two probabilities to stay."""
+    """Return prior and likelihood of two rates and two probabilities of staying."""
 
     def parameters(z: np.ndarray) -> np.ndarray:
         return np.column_stack([gamma(z[:, :2], *RATE), beta(z[:, 2:], *STAY)])
@@ -72,12 +72,12 @@ def earthquake_scores() -> NormalScores:
 
 
 def reference(**options: int) -> Reference:
-    """Log Z, anew."""
+    """Return log Z, computed again."""
     return sampled_evidence(earthquake_scores(), **options)
 
 
 def earthquakes() -> EvidenceProblem:
-    """The chain with its states summed out in a potential."""
+    """Build the problem with the states summed out in a potential."""
 
     def build() -> pm.Model:
         with pm.Model() as model:

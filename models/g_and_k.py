@@ -1,4 +1,4 @@
-r"""The g-and-k distribution, of which quantiles are known and the density is not.
+r"""The g-and-k distribution, whose quantiles are known and whose density is not.
 
 .. math:: Q(z) = A + B \Bigl(1 + 0.8 \tanh \frac{g z}{2}\Bigr) (1 + z^2)^k z, \qquad
           z \sim N(0, 1), \qquad A, B, g, k \sim U(0, 10)
@@ -6,14 +6,14 @@ r"""The g-and-k distribution, of which quantiles are known and the density is no
 Rayner & MacGillivray (2002), *Numerical maximum likelihood estimation for the g-and-k and
 generalized g-and-h distributions*, Statistics and Computing 12, 57-75; as a test of inference
 without likelihood in Allingham, King & Mengersen (2009), *Bayesian estimation of quantile
-distributions*, Statistics and Computing 19, 189-201 (doi:10.1007/s11222-008-9083-x), whose true
-parameters (3, 1, 2, 0.5) these are. Summaries are octiles, of which Drovandi & Pettitt (2011),
+distributions*, Statistics and Computing 19, 189-201 (doi:10.1007/s11222-008-9083-x), with the true
+parameters (3, 1, 2, 0.5) that are used here. Summaries are octiles, on which Drovandi & Pettitt (2011),
 *Likelihood-free Bayesian estimation of multivariate quantile distributions*, Computational
-Statistics & Data Analysis 55, 2541-2556, make theirs.
+Statistics & Data Analysis 55, 2541-2556, base theirs.
 
-Of n = 8m - 1 draws the octiles are order statistics m, 2m, ..., 7m. Q increases, so they are Q at
+The octiles of n = 8m - 1 draws are order statistics m, 2m, ..., 7m. Q increases, so they are Q at
 the order statistics of n normals, whose distribution functions are partial sums of a Dirichlet
-vector (m, ..., m): a simulation needs eight gamma draws, whatever n. Their joint density is known
+vector (m, ..., m): a simulation needs eight gamma draws, for any n. The joint density of the octiles is known
 as well,
 
 .. math:: \frac{n!}{(m-1)!^8} \prod_{j=1}^{8} (F_j - F_{j-1})^{m-1} \prod_{j=1}^{7} f(x_j)
@@ -42,11 +42,11 @@ TRUTH = np.array([3.0, 1.0, 2.0, 0.5])
 NAMES = ("A", "B", "g", "k")
 UPPER = 10.0
 ASYMMETRY = 0.8
-WIDEST = 30.0  # of normal quantiles in the inversion
+WIDEST = 30.0  # largest absolute normal quantile in the inversion
 
 
 def quantile_function(z: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Q (n, m) at normal quantiles (n, m), for parameters (n, 4)."""
+    """Return Q (n, m) at normal quantiles (n, m), for parameters (n, 4)."""
     a, b, g, k = (theta[:, i, None] for i in range(4))
     skewed = 1.0 + ASYMMETRY * np.tanh(0.5 * g * z)
     return a + b * skewed * np.exp(k * np.log1p(z * z)) * z
@@ -54,9 +54,9 @@ def quantile_function(z: np.ndarray, theta: np.ndarray) -> np.ndarray:
 
 @njit(cache=True)
 def inverted(x, theta):
-    """Normal quantiles (n, m) at which Q is x (m,), and log dQ/dz there, for parameters (n, 4).
+    """Return normal quantiles (n, m) at which Q is x (m,), and log dQ/dz there, for parameters (n, 4).
 
-    NaN where that is further than ``WIDEST`` from zero.
+    The values are NaN if the quantile is further than ``WIDEST`` from zero.
     """
     z = np.full((theta.shape[0], x.size), np.nan)
     log_slope = np.full((theta.shape[0], x.size), np.nan)
@@ -67,7 +67,7 @@ def inverted(x, theta):
                 continue
             target = (x[j] - a) / b
             lower, upper, middle, slope = -WIDEST, WIDEST, 0.0, 1.0
-            # Newton steps, and halves where one leaves the bracket.
+            # Newton steps, replaced by bisection where one leaves the bracket.
             for _ in range(100):
                 tanh = math.tanh(0.5 * g * middle)
                 square = middle * middle
@@ -95,11 +95,11 @@ def inverted(x, theta):
 
 
 def log_likelihood(octiles: np.ndarray, theta: np.ndarray, m: int) -> np.ndarray:
-    """Log density (n,) of octiles (7,) of 8m - 1 draws, at parameters (n, 4)."""
+    """Return the log density (n,) of octiles (7,) of 8m - 1 draws, at parameters (n, 4)."""
     z, log_slope = inverted(octiles, rows("theta", theta, 4))
     lower, upper = np.full((len(z), 1), -np.inf), np.full((len(z), 1), np.inf)
     below, above = np.hstack([lower, z]), np.hstack([z, upper])
-    # The smaller tail loses no digits.
+    # Using the smaller tail avoids cancellation.
     flip = below > 0.0
     high = log_ndtr(np.where(flip, -below, above))
     low = log_ndtr(np.where(flip, -above, below))
@@ -114,16 +114,16 @@ def log_likelihood(octiles: np.ndarray, theta: np.ndarray, m: int) -> np.ndarray
 def g_and_k(
     m: int = 32, *, truth=TRUTH, data_seed: int = 1, epsilon: float = 3.0
 ) -> SimulatorExample:
-    """Four parameters from the octiles of 8m - 1 draws.
+    """Build the example: four parameters from the octiles of 8m - 1 draws.
 
     Parameters
     ----------
     m : int
         An eighth of the number of draws, rounded up: 32 for 255 of them.
     truth : sequence of 4 floats
-        Parameters between 0 and 10 that the data are simulated with.
+        Parameters between 0 and 10 of the simulated data.
     data_seed : int
-        Of that simulation.
+        Seed of that simulation.
     epsilon : float
         Tolerance of the Euclidean distance between octiles, each divided by its standard deviation
         at the true parameters.

@@ -1,23 +1,23 @@
-r"""Velocities of 82 galaxies: normal mixtures whose labels mean nothing.
+r"""Velocities of 82 galaxies: normal mixtures with exchangeable labels.
 
 .. math:: w \sim \text{Dirichlet}(1, \ldots, 1), \quad \mu_k \sim N(20, 10^2), \quad
           \sigma_k^2 \sim \text{InvGamma}(3, 20), \quad
           y_i \sim \sum_{k=1}^{K} w_k N(\mu_k, \sigma_k^2)
 
-with one variance for all components or one each; the allocations are summed out and the labels have no
-order, so every mode of the posterior comes in K! copies. The data are those of Roeder (1990),
+with one variance for all components or one each. The allocations are summed out and the labels have no
+order, so every mode of the posterior has K! copies. The data are those of Roeder (1990),
 *Density estimation with confidence sets exemplified by superclusters and voids in the galaxies*, JASA 85,
-617-624, in 1000 km/s, with 26.96 for the 78th smallest (some copies have 26.69). The model is Chib
+617-624, in 1000 km/s, with 26.96 for the 78th smallest (some copies have 26.69). The model is from Chib
 (1995), *Marginal likelihood from the Gibbs output*, JASA 90, 1313-1321
-(doi:10.1080/01621459.1995.10476635), whose log evidences of two and three components of equal variance,
--240.464 and -228.620, lack about log K!, the copies his sampler did not visit, while that of three
-components with a variance each, -224.138, is too large. Neal (1999), *Erroneous results in "Marginal
+(doi:10.1080/01621459.1995.10476635). His log evidences of two and three components of equal variance,
+-240.464 and -228.620, lack about log K!, for the copies that his sampler did not visit; that of three
+components with separate variances, -224.138, is too large. Neal (1999), *Erroneous results in "Marginal
 likelihood from the Gibbs output"*, gives -239.764, -226.803 and -226.791 by averaging the likelihood
-over the prior, which is what the values here are to a hundredth.
+over the prior, which agrees with the values here to a hundredth.
 
 :func:`reference` draws from the posterior by Gibbs sampling, fits a mixture of Student distributions to
-the draws with their components in order, and sums it over all relabellings for importance sampling. What it
-found is in ``FROZEN``; ``python -m models.galaxies`` computes it again.
+the draws with their components in order, and sums it over all relabellings for importance sampling. The
+results are stored in ``FROZEN``; ``python -m models.galaxies`` computes them again.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ FROZEN: dict[tuple[int, bool], Reference] = {
 
 # --- the posterior in unconstrained coordinates --------------------------------------------------
 
-# These are the K means, the K log variances or the one, and K - 1 log-ratios of weights to the last.
+# These are the K means, the log variances (K or one), and the K - 1 log-ratios of weights to the last.
 
 
 @njit(cache=True)
 def mixture_log_likelihoods(log_weights, mu, variance, y):
-    """Log likelihood (n,) of n mixtures, arguments (n, K)."""
+    """Return the log likelihood (n,) of n mixtures, arguments (n, K)."""
     n, k = mu.shape
     out = np.empty(n)
     terms = np.empty(k)
@@ -89,7 +89,7 @@ def mixture_log_likelihoods(log_weights, mu, variance, y):
 
 
 def split(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Means, log variances and log weights, each (n, K), of points x (n, D)."""
+    """Return means, log variances and log weights, each (n, K), of points x (n, D)."""
     mu, rest = x[:, :k], x[:, k:]
     n_variances = rest.shape[1] - (k - 1)
     log_variance = np.broadcast_to(rest[:, :n_variances], mu.shape)
@@ -98,7 +98,7 @@ def split(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def log_joint(x: np.ndarray, k: int) -> np.ndarray:
-    """Log of prior times likelihood (n,) in the unconstrained coordinates of points x (n, D)."""
+    """Return the log of prior times likelihood (n,) in the unconstrained coordinates of points x (n, D)."""
     mu, log_variance, log_weights = split(x, k)
     equal = x.shape[1] == 2 * k
     free = log_variance[:, :1] if equal else log_variance
@@ -112,7 +112,7 @@ def log_joint(x: np.ndarray, k: int) -> np.ndarray:
 
 
 def relabelled(x: np.ndarray, k: int) -> list[np.ndarray]:
-    """Points x (n, D) under all permutations of the components."""
+    """Return points x (n, D) under all permutations of the components."""
     n_variances = x.shape[1] - 2 * k + 1
     ratios = np.column_stack([x[:, k + n_variances :], np.zeros(len(x))])
     images = []
@@ -131,9 +131,9 @@ def relabelled(x: np.ndarray, k: int) -> list[np.ndarray]:
 def gibbs(
     k: int, equal: bool, *, chains: int, sweeps: int, rng: np.random.Generator, keep: int = 5
 ) -> np.ndarray:
-    """Draws (n, D) with their components in order of their means, from chains started at the prior.
+    """Draw points (n, D) with the components in order of their means, by chains started from the prior.
 
-    The first half of each chain is dropped; of the rest, `keep` evenly spaced draws are kept.
+    The first half of each chain is dropped; `keep` evenly spaced draws of the rest are kept.
     """
     y = VELOCITIES
     mu = MEAN + SD * rng.standard_normal((chains, k))
@@ -173,11 +173,11 @@ def gibbs(
 
 
 def prior_component(k: int, equal: bool, share: float) -> Component:
-    """A Student distribution as wide as the prior, lest a mode be missed."""
+    """Return a Student distribution as wide as the prior, which keeps modes from being missed."""
     n_variances = 1 if equal else k
     log_variance = np.full(n_variances, math.log(SCALE) - digamma(SHAPE))
     mean = np.concatenate([np.full(k, MEAN), log_variance, np.zeros(k - 1)])
-    # The log-ratios of Dirichlet weights have the logarithm of the last weight in common.
+    # The log-ratios of Dirichlet weights all contain the logarithm of the last weight.
     ratios = polygamma(1, 1.0) * (np.eye(k - 1) + 1.0)
     spread = polygamma(1, SHAPE) * np.eye(n_variances)
     return Component(share, mean, block_diag(SD**2 * np.eye(k), spread, ratios))
@@ -194,18 +194,18 @@ def reference(
     replicates: int = 16,
     seed: int = 0,
 ) -> Reference:
-    """Log evidence by importance sampling from a mixture fitted to Gibbs draws.
+    """Estimate the log evidence by importance sampling from a mixture fitted to Gibbs draws.
 
     Parameters
     ----------
     k : int
-        Components of the model.
+        Number of components of the model.
     equal : bool
-        One variance for all.
+        Whether all components have the same variance.
     chains, sweeps : int
-        Of the Gibbs sampler.
+        Numbers of chains and sweeps of the Gibbs sampler.
     n_components : int
-        Of the proposal, beside a tenth as wide as the prior.
+        Number of components of the proposal, in addition to one as wide as the prior with a share of a tenth.
     log2_points, replicates, seed : int
         See :func:`models.student_importance.importance_evidence`.
     """
@@ -229,9 +229,9 @@ def reference(
 
 
 def log_evidence_of_two(*, panels: int = 20, order: int = 24) -> float:
-    """Log Z of two components of equal variance by Gauss-Legendre quadrature in four dimensions.
+    """Return log Z of two components of equal variance by Gauss-Legendre quadrature in four dimensions.
 
-    Right to 2e-5 with the defaults, and to 2e-6 with ``panels=32, order=30``.
+    The error is 2e-5 with the defaults, and 2e-6 with ``panels=32, order=30``.
     """
     y = VELOCITIES
 
@@ -246,7 +246,7 @@ def log_evidence_of_two(*, panels: int = 20, order: int = 24) -> float:
     log_s2, s2_weights = rule(np.array([1.0, 4.0]), order)
     s2_weights *= np.exp(SHAPE * math.log(SCALE / math.e) + SHAPE * (1.0 - log_s2))
     s2_weights *= np.exp(-SCALE * np.exp(-log_s2) - gammaln(SHAPE))
-    # Swapping the components swaps the shares: half of the unit interval is enough.
+    # Swapping the components swaps the shares, so half of the unit interval is enough.
     share, share_weights = rule(np.array([0.0, 0.2, 0.5]), order // 2)
     shift = 100.0
     total = 0.0
@@ -265,15 +265,15 @@ def log_evidence_of_two(*, panels: int = 20, order: int = 24) -> float:
 
 
 def galaxies(k: int = 3, *, equal: bool = True) -> EvidenceProblem:
-    """The velocities under a mixture of k normal distributions.
+    """Build the problem of the velocities under a mixture of k normal distributions.
 
     Parameters
     ----------
     k : int
-        Components, at least two. The reference of more than three, or of two with a variance each,
-        is computed when asked for, which takes a while; look at the problem's `error`.
+        Number of components, at least two. The reference for more than three, or for two with separate variances,
+        is computed on request, which takes a while; check the problem's `error`.
     equal : bool
-        One variance for all components, or one each.
+        Whether all components have the same variance.
     """
     if positive_int("k", k) < 2:
         raise ValueError(f"k must be at least 2: a mixture of {k} has no weights")
@@ -291,7 +291,7 @@ def galaxies(k: int = 3, *, equal: bool = True) -> EvidenceProblem:
         return model
 
     def prior_transform(u: np.ndarray) -> np.ndarray:
-        # Stick breaking: what is left after j weights is beta distributed with parameters (k - 1 - j, 1).
+        # Stick breaking: the remainder after j weights is beta distributed with parameters (k - 1 - j, 1).
         left = (1.0 - u[: k - 1]) ** (1.0 / np.arange(k - 1, 0, -1))
         weights = (1.0 - left) * np.append(1.0, np.cumprod(left)[:-1])
         mu = MEAN + SD * ndtri(u[k - 1 : 2 * k - 1])
@@ -320,7 +320,7 @@ def galaxies(k: int = 3, *, equal: bool = True) -> EvidenceProblem:
 
 
 def main() -> None:
-    """Compute the frozen references again, which takes a few minutes."""
+    """Compute the frozen references again, in a few minutes."""
     for k, equal in ((2, True), (3, True), (3, False)):
         print(k, equal, reference(k, equal, n_components=16, log2_points=12, replicates=32))
     print("two components by quadrature", log_evidence_of_two(panels=32, order=30))

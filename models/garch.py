@@ -1,4 +1,4 @@
-r"""Volatility that depends on the day before: GARCH(1, 1).
+r"""GARCH(1, 1), a volatility that depends on the previous day.
 
 .. math:: \mu \sim N(0, 1), \quad \omega \sim N^+(0, 1), \quad \alpha \sim \text{Beta}(2, 8), \quad
           b \sim \text{Beta}(8, 2), \\
@@ -6,7 +6,7 @@ r"""Volatility that depends on the day before: GARCH(1, 1).
           \sigma_t^2 = \omega + \alpha (y_{t-1} - \mu)^2 + (1 - \alpha) b\, \sigma_{t-1}^2, \quad
           y_t \sim N(\mu, \sigma_t^2) .
 
-Four dimensions, simulated returns of 80 days.
+Four dimensions; the returns of 80 days are simulated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FROZEN = Reference(-83.228735, 0.00016)
 
 
 def simulate(n: int = 80, seed: int = 1) -> np.ndarray:
-    """Returns (n,)."""
+    """Simulate returns (n,)."""
     rng = as_generator(seed)
     y, variance = np.empty(n), 1.0
     for t in range(n):
@@ -42,7 +42,7 @@ def simulate(n: int = 80, seed: int = 1) -> np.ndarray:
 
 
 def garch_scores() -> NormalScores:
-    """Prior and likelihood: mu, omega, alpha, b."""
+    """Return prior and likelihood of mu, omega, alpha and b."""
     y = simulate()
 
     def parameters(z: np.ndarray) -> np.ndarray:
@@ -62,12 +62,12 @@ def garch_scores() -> NormalScores:
 
 
 def reference(**options: int) -> Reference:
-    """Log Z, anew."""
+    """Return log Z, computed again."""
     return sampled_evidence(garch_scores(), **options)
 
 
 def garch() -> EvidenceProblem:
-    """The recursion written out, day after day."""
+    """Build the problem with the recursion written out for every day."""
     y = simulate()
 
     def build() -> pm.Model:

@@ -1,12 +1,12 @@
-r"""A normal mean with a normal prior: every answer is known, in any dimension.
+r"""Normal mean with a normal prior, for which exact results are known in any dimension.
 
 .. math:: \theta \sim N(0, 0.1 I), \qquad x \sim N(\theta, 0.1 I), \qquad
           \theta \mid x \sim N(x / 2, 0.05 I)
 
 Task T.1 of Lueckmann et al. (2021), *Benchmarking simulation-based inference* (arXiv:2101.04653),
-with other data. At a tolerance, parameters follow :math:`N(x' / 2, 0.05 I)` where x' has its
-marginal distribution N(0, 0.2 I) given that it lies in a ball around the data. Across the data's
-direction x' is symmetric, which leaves integrals over one coordinate: :func:`epsilon_moments`.
+with other data. At a tolerance, parameters follow :math:`N(x' / 2, 0.05 I)`, where x' has its
+marginal distribution N(0, 0.2 I) given that it lies in a ball around the data. x' is symmetric about the
+direction of the data, so integrals over one coordinate remain: :func:`epsilon_moments`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ MARGINAL_VARIANCE = PRIOR_VARIANCE + NOISE_VARIANCE
 
 
 class Moments(NamedTuple):
-    """Of the posterior at a tolerance.
+    """Moments of the posterior at a tolerance.
 
     Attributes
     ----------
     acceptance : float
-        Chance that a draw of the prior gives data within the tolerance.
+        Probability that a draw of the prior gives data within the tolerance.
     mean : array (D,)
     covariance : array (D, D)
     """
@@ -55,13 +55,13 @@ class Moments(NamedTuple):
 
 
 def acceptance(observed: np.ndarray, epsilon: float, theta: np.ndarray) -> np.ndarray:
-    """Chance (n,) of data within a distance of the observed (D,), at means (n, D)."""
+    """Return the probability (n,) of data within a distance of the observed (D,), at means (n, D)."""
     squares = np.square(theta - observed).sum(axis=1)
     return ncx2.cdf(epsilon**2 / NOISE_VARIANCE, len(observed), squares / NOISE_VARIANCE)
 
 
 def epsilon_moments(observed: np.ndarray, epsilon: float, *, order: int = 200) -> Moments:
-    """Moments of the prior given data within a distance of the observed (D,), by quadrature.
+    """Compute moments of the prior given data within a distance of the observed (D,), by quadrature.
 
     Parameters
     ----------
@@ -69,13 +69,13 @@ def epsilon_moments(observed: np.ndarray, epsilon: float, *, order: int = 200) -
     epsilon : float
         Radius of the ball.
     order : int
-        Nodes of the Gauss-Legendre rule.
+        Number of nodes of the Gauss-Legendre rule.
     """
     check_positive(epsilon=epsilon)
     observed = np.asarray(observed, dtype=np.float64)
     d, length = observed.size, float(np.linalg.norm(observed))
     axis = observed / length if length > 0.0 else np.eye(d)[0]
-    # The angle as variable takes away the root at both ends of the interval.
+    # With the angle as variable, the integrand has no root singularities at the ends of the interval.
     nodes, weights = np.polynomial.legendre.leggauss(order)
     angle = 0.5 * math.pi * nodes
     along = length + epsilon * np.sin(angle)
@@ -84,7 +84,7 @@ def epsilon_moments(observed: np.ndarray, epsilon: float, *, order: int = 200) -
     density *= 0.5 * math.pi * weights * epsilon * np.cos(angle)
     density /= math.sqrt(2.0 * math.pi * MARGINAL_VARIANCE)
     scaled = radius2 / MARGINAL_VARIANCE
-    # Of the other coordinates: the chance of their ball, and their mean square in it times that.
+    # For the other coordinates: probability of their ball, and their mean square in it times that probability.
     inside = chi2.cdf(scaled, d - 1) if d > 1 else np.ones(order)
     squares = MARGINAL_VARIANCE * chi2.cdf(scaled, d + 1) if d > 1 else np.zeros(order)
     total = float(density @ inside)
@@ -98,12 +98,12 @@ def epsilon_moments(observed: np.ndarray, epsilon: float, *, order: int = 200) -
 
 
 def gaussian_known(d: int = 10, *, observed=None, epsilon: float = 1.0) -> SimulatorExample:
-    """A normal mean of d coordinates with its exact posterior, at any tolerance.
+    """Build the example: a normal mean of d coordinates with its exact posterior, at any tolerance.
 
     Parameters
     ----------
     d : int
-        Coordinates.
+        Number of coordinates.
     observed : sequence of d floats or None
         Data; evenly spaced from -0.75 to 0.75 if not given.
     epsilon : float

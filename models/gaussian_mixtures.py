@@ -1,4 +1,4 @@
-r"""Normal mixtures around a parameter: one mode broad, one narrow.
+r"""Normal mixtures around a parameter, with a broad and a narrow component.
 
 .. math:: x \sim 0.8 N(100 \theta, 3) + 0.2 N(100 \theta + 5, 0.25), \qquad \theta \sim U(0, 1)
 
@@ -6,12 +6,12 @@ r"""Normal mixtures around a parameter: one mode broad, one narrow.
           \theta \sim U(-5, 5)^2
 
 O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*, examples 2 and 3, figures 4, 5, 7 and
-16 (example 1 is in ``toy_points``). The second arguments are taken for variances in both. The
-paper does not print the data: here x = 50 for the first; x = (2, 2) for the second, a single
-pair, at which the highest mode lies by the parameter the paper simulates with, (-1, -1).
+16 (example 1 is in ``toy_points``). The second arguments are interpreted as variances in both. The
+paper does not print the data. Here x = 50 for the first, and x = (2, 2) for the second: a single
+pair, for which the highest mode is near the parameter of the paper's simulation, (-1, -1).
 
-The prior is uniform and x a shifted parameter plus noise, so x minus noise, kept where it stays
-inside the box, is an exact draw of the posterior; with x uniform in a ball it is one at that
+The prior is uniform and x is a shifted parameter plus noise. So x minus noise, rejected outside the
+box, is an exact draw from the posterior; with x uniform in a ball it is a draw from the posterior at that
 tolerance.
 """
 
@@ -38,12 +38,12 @@ from models.simulator_example import (
 
 
 class Mixture(NamedTuple):
-    """Data are `factor` times the parameter plus the noise of one of K components.
+    """Mixture in which data are `factor` times the parameter plus the noise of one of K components.
 
     Attributes
     ----------
     weights, shifts, sds : array (K,)
-        Of the components; all coordinates have the same.
+        Parameters of the components, the same for all coordinates.
     factor : float
     lower, upper : float
         Bounds of each parameter.
@@ -76,14 +76,14 @@ BIVARIATE = Mixture(
 
 
 def noise(rng: np.random.Generator, n: int, d: int, mixture: Mixture) -> np.ndarray:
-    """Draws (n, d) of data minus `factor` times the parameter."""
+    """Draw data minus `factor` times the parameter (n, d)."""
     component = rng.choice(len(mixture.weights), n, p=mixture.weights)
     spread = mixture.sds[component, None] * rng.standard_normal((n, d))
     return mixture.shifts[component, None] + spread
 
 
 def log_terms(x: np.ndarray, theta: np.ndarray, mixture: Mixture) -> np.ndarray:
-    """Log weight times density (n, K) of each component for data x (d,) at parameters (n, d)."""
+    """Return the log of weight times density (n, K) of each component for data x (d,) at parameters (n, d)."""
     d = len(x)
     gap = (x - mixture.factor * theta)[:, :, None] - mixture.shifts
     log_density = -0.5 * np.square(gap / mixture.sds).sum(axis=1)
@@ -92,14 +92,14 @@ def log_terms(x: np.ndarray, theta: np.ndarray, mixture: Mixture) -> np.ndarray:
 
 
 def acceptance(x: np.ndarray, epsilon: float, theta: np.ndarray, mixture: Mixture) -> np.ndarray:
-    """Chance (n,) of data within a distance of x (d,), at parameters (n, d)."""
+    """Return the probability (n,) of data within a distance of x (d,), at parameters (n, d)."""
     gap = (x - mixture.factor * theta)[:, :, None] - mixture.shifts
     squares = np.square(gap / mixture.sds).sum(axis=1)
     return ncx2.cdf(np.square(epsilon / mixture.sds), len(x), squares) @ mixture.weights
 
 
 def highest_mode(x: np.ndarray, mixture: Mixture) -> np.ndarray:
-    """The mode (d,) of the posterior, by mean shift from the peak of each component."""
+    """Find the mode (d,) of the posterior, by mean shift from the peak of each component."""
     best, height = None, -np.inf
     for shift in mixture.shifts:
         theta = (x - shift)[None] / mixture.factor
@@ -117,7 +117,7 @@ def highest_mode(x: np.ndarray, mixture: Mixture) -> np.ndarray:
 def example(
     name: str, mixture: Mixture, observed: np.ndarray, epsilon: float, truth: np.ndarray | None
 ) -> SimulatorExample:
-    """A mixture with one datum and its exact posterior."""
+    """Build the example: a mixture with one observation and its exact posterior."""
     d = len(observed)
     factor, lower, upper = mixture.factor, mixture.lower, mixture.upper
     if not ((factor * lower < observed) & (observed < factor * upper)).all():
@@ -163,11 +163,11 @@ def example(
 
 
 def univariate_mixture(observed: float = 50.0, *, epsilon: float = 0.5) -> SimulatorExample:
-    """Example 2: one parameter in the unit interval, data between 0 and 100."""
+    """Build example 2: one parameter in the unit interval, data between 0 and 100."""
     return example("univariate_mixture", UNIVARIATE, data_row([observed], 1), epsilon, None)
 
 
 def bivariate_mixture(observed=(2.0, 2.0), *, epsilon: float = 0.5) -> SimulatorExample:
-    """Example 3: two parameters; figure 7 plays hierarchical optimisation at a tolerance of 6."""
+    """Build example 3: two parameters; figure 7 uses hierarchical optimisation at a tolerance of 6."""
     truth = np.array([-1.0, -1.0])
     return example("bivariate_mixture", BIVARIATE, data_row(observed, 2), epsilon, truth)

@@ -3,8 +3,8 @@ r"""Gaussian processes in one dimension: counts, a regression, and the same regr
 .. math:: k(x, x') = \alpha^2 \exp(-(x - x')^2 / (2 \rho^2)), \qquad
           y \sim N(0, K + \sigma^2 I) \quad \text{or} \quad f = \text{chol}(K)\, \tilde f, \ y \sim N(f, \sigma^2 I) .
 
-The two forms of the regression have one evidence, an integral over three hyperparameters. The counts
-are ``gp_pois_regr`` of posteriordb, :math:`y \sim \text{Poisson}(e^f)`, whose evidence is sampled.
+Both forms of the regression have the same evidence, an integral over three hyperparameters. The counts
+are ``gp_pois_regr`` of posteriordb, :math:`y \sim \text{Poisson}(e^f)`, whose evidence is estimated by sampling.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ COUNTS = np.array([40, 37, 29, 12, 4, 3, 9, 19, 77, 82, 33])
 LENGTH = np.float64(25.0), np.float64(4.0)
 AMPLITUDE = np.float64(2.0)
 JITTER = np.float64(1e-10)
-#: Of the regression: Gamma(5, 5) for rho, half-normal scales of alpha and sigma.
+#: Priors of the regression: Gamma(5, 5) for rho, half-normal scales of alpha and sigma.
 REGRESSION_LENGTH = np.float64(5.0), np.float64(5.0)
 REGRESSION_AMPLITUDE, NOISE = np.float64(1.0), np.float64(0.5)
 FROZEN = {"counts": Reference(-47.630349, 0.0043), "regression": Reference(-11.378186, 8.8e-05)}
 
 
 def regression_data(n: int = 12, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Places and outcomes (n,): a sine and noise."""
+    """Simulate inputs and outcomes (n,): a sine and noise."""
     rng = as_generator(seed)
     x = np.linspace(-2.0, 2.0, n)
     return x, np.sin(2.0 * x) + 0.3 * rng.standard_normal(n)
 
 
 def kernel(x: np.ndarray, rho: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-    """Covariance matrices (n, N, N) for hyperparameters (n,)."""
+    """Return covariance matrices (n, N, N) for hyperparameters (n,)."""
     squares = np.square(x[:, None] - x)
     return np.square(alpha)[:, None, None] * np.exp(-0.5 * squares / np.square(rho)[:, None, None])
 
 
 def covariance(x: np.ndarray, rho, alpha, added: float):
-    """The same for the symbols of a model."""
+    """Return the covariance matrix as an expression of model variables."""
     squares = np.square(x[:, None] - x)
     return pt.sqr(alpha) * pt.exp(-0.5 * squares / pt.sqr(rho)) + added * np.eye(x.size)
 
 
 def latent_values(x: np.ndarray, theta: np.ndarray, jitter: float) -> np.ndarray:
-    """The process (n, N) for rho, alpha and standard normal numbers in columns."""
+    """Return the process (n, N) for rho, alpha and standard normal numbers in columns."""
     matrices = kernel(x, theta[:, 0], theta[:, 1]) + jitter * np.eye(x.size)
     return (np.linalg.cholesky(matrices) @ theta[:, 2:, None])[:, :, 0]
 
@@ -68,7 +68,7 @@ def latent_values(x: np.ndarray, theta: np.ndarray, jitter: float) -> np.ndarray
 
 
 def count_scores() -> NormalScores:
-    """Prior and likelihood of the counts: rho, alpha, eleven standard normal numbers."""
+    """Return prior and likelihood of the counts: rho, alpha, eleven standard normal numbers."""
     constant = gammaln(COUNTS + 1.0).sum()
 
     def parameters(z: np.ndarray) -> np.ndarray:
@@ -83,7 +83,7 @@ def count_scores() -> NormalScores:
 
 
 def gp_counts() -> EvidenceProblem:
-    """``gp_pois_regr``, thirteen dimensions."""
+    """Build the problem ``gp_pois_regr``, in thirteen dimensions."""
 
     def build() -> pm.Model:
         with pm.Model() as model:
@@ -102,13 +102,13 @@ def gp_counts() -> EvidenceProblem:
 
 
 def hyperparameters(z: np.ndarray) -> np.ndarray:
-    """Rho, alpha and sigma (n, 3) of the regression."""
+    """Return rho, alpha and sigma (n, 3) of the regression."""
     alpha, sigma = half_normal(z[:, 1], REGRESSION_AMPLITUDE), half_normal(z[:, 2], NOISE)
     return np.column_stack([gamma(z[:, 0], *REGRESSION_LENGTH), alpha, sigma])
 
 
 def regression_scores() -> NormalScores:
-    """Prior and likelihood of the regression with the process integrated out."""
+    """Return prior and likelihood of the regression with the process integrated out."""
     x, y = regression_data()
 
     def log_likelihood(theta: np.ndarray) -> np.ndarray:
@@ -123,7 +123,7 @@ def regression_scores() -> NormalScores:
 
 
 def gp_regression() -> EvidenceProblem:
-    """Outcomes as one multivariate normal vector, three dimensions."""
+    """Build the problem with outcomes as one multivariate normal vector, in three dimensions."""
     x, y = regression_data()
 
     def build() -> pm.Model:
@@ -140,9 +140,9 @@ def gp_regression() -> EvidenceProblem:
 
 
 def gp_latent() -> EvidenceProblem:
-    """The same with the process as standard normal variables, fifteen dimensions.
+    """Build the same problem with the process as standard normal variables, in fifteen dimensions.
 
-    Where sigma is small, a fiftieth of the posterior has it below 0.05, the process has to meet each outcome:
+    A fiftieth of the posterior has sigma below 0.05. There the process must be close to each outcome, which makes
     a neck like that of a funnel.
     """
     x, y = regression_data()
@@ -172,7 +172,7 @@ def gp_latent() -> EvidenceProblem:
 
 
 def reference(which: str, **options: int) -> Reference:
-    """Log Z of the ``counts`` or the ``regression``, anew."""
+    """Return log Z of the ``counts`` or the ``regression``, computed again."""
     if which == "counts":
         return sampled_evidence(count_scores(), **options)
     return grid_evidence(regression_scores(), **options)

@@ -1,4 +1,4 @@
-r"""A normal mean whose prior is uniform in a box: the posterior is a truncated normal distribution.
+r"""Normal mean with a uniform prior in a box, whose posterior is a truncated normal distribution.
 
 .. math:: \theta \sim U(-1, 1)^d, \qquad x \sim N(\theta, 0.1 I), \qquad
           p(\theta \mid x) \propto \prod_j N(\theta_j; x_j, 0.1)\, 1\{|\theta_j| < 1\}
@@ -36,19 +36,19 @@ NOISE_SD = math.sqrt(0.1)
 
 
 def posterior_draws(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
-    """A posterior draw (n, d) for each of the data (n, d)."""
+    """Draw from the posterior (n, d), once for each of the data (n, d)."""
     return truncnorm.rvs(
         (-1.0 - x) / NOISE_SD, (1.0 - x) / NOISE_SD, loc=x, scale=NOISE_SD, random_state=rng
     )
 
 
 def posterior_mean(x: np.ndarray) -> np.ndarray:
-    """Exact posterior means (d,) given data (d,)."""
+    """Return exact posterior means (d,) given data (d,)."""
     return truncnorm.mean((-1.0 - x) / NOISE_SD, (1.0 - x) / NOISE_SD, loc=x, scale=NOISE_SD)
 
 
 def log_marginal(x: np.ndarray) -> np.ndarray:
-    """Log density (n,) of data (n, d), over that of data at zero."""
+    """Return the log density (n,) of data (n, d) relative to data at zero."""
     upper = ndtr((1.0 - np.abs(x)) / NOISE_SD) - ndtr((-1.0 - np.abs(x)) / NOISE_SD)
     at_zero = ndtr(1.0 / NOISE_SD) - ndtr(-1.0 / NOISE_SD)
     far = log_ndtr((1.0 - np.abs(x)) / NOISE_SD)
@@ -58,12 +58,12 @@ def log_marginal(x: np.ndarray) -> np.ndarray:
 
 
 def gaussian_uniform(d: int = 10, *, observed=None, epsilon: float = 1.0) -> SimulatorExample:
-    """A normal mean of d bounded coordinates with its exact posterior, at any tolerance.
+    """Build the example: a normal mean of d bounded coordinates with its exact posterior, at any tolerance.
 
     Parameters
     ----------
     d : int
-        Coordinates.
+        Number of coordinates.
     observed : sequence of d floats or None
         Data; evenly spaced from -0.9 to 0.9 if not given.
     epsilon : float

@@ -1,19 +1,19 @@
-r"""Means of groups that come from one population.
+r"""Means of groups from one population.
 
 .. math:: \mu \sim N(0, 2^2), \qquad \tau \sim N^+(0, 1), \qquad \sigma \sim N^+(0, 1), \qquad
           \alpha_j \sim N(\mu, \tau^2), \qquad y_{ij} \sim N(\alpha_j, \sigma^2)
 
 for j = 1, ..., J groups and i = 1, ..., n observations in each, as in Gelman & Hill (2007), *Data Analysis Using
-Regression and Multilevel/Hierarchical Models*, section 12.5. Summaries are sufficient: the means of groups and the
-logarithm of the standard deviation within them, which are simulated as such.
+Regression and Multilevel/Hierarchical Models*, section 12.5. The means of groups and the logarithm of the
+standard deviation within groups are sufficient summaries, and are simulated directly.
 
-Given :math:`\tau` and :math:`\sigma` all else is normal. With :math:`v = \tau^2 + \sigma^2 / n` and
+Given :math:`\tau` and :math:`\sigma` everything else is normal. With :math:`v = \tau^2 + \sigma^2 / n` and
 :math:`\bar y` the mean of group means, these two have the density
 
 .. math:: p(\tau, \sigma \mid y) \propto p(\tau) p(\sigma)\, \sigma^{-J(n-1)} e^{-S / 2\sigma^2}
           \prod_j N(\bar y_j; \bar y, v) \, v^{1/2} N(\bar y; 0, 4 + v / J),
 
-S being the sum of squares within groups. The reference draws them from a fine grid, uniformly within cells.
+where S is the sum of squares within groups. The reference draws them from a fine grid, uniformly within cells.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from amc_pymc.rng import as_generator
 from models.simulator_example import SimulatorExample, batched, data_row, noise_scale, rows
 
 PRIOR_SD = 2.0
-#: Cells of the grid on each side.
+#: Number of cells of the grid on each side.
 _CELLS = 800
 
 
 def log_density(
     tau: np.ndarray, sigma: np.ndarray, means: np.ndarray, within: float, n: int
 ) -> np.ndarray:
-    """Log density of standard deviations between and within groups, up to a constant.
+    """Return the log density of standard deviations between and within groups, up to a constant.
 
     Parameters
     ----------
     tau, sigma : arrays of one shape
     means : array (J,)
-        Of groups.
+        Means of the groups.
     within : float
         Standard deviation within groups.
     n : int
-        Observations in each group.
+        Number of observations in each group.
     """
     j, centre = len(means), means.mean()
     free = j * (n - 1)
@@ -65,7 +65,7 @@ def log_density(
 def exact(
     means: np.ndarray, within: float, n: int, rng: np.random.Generator, draws: int
 ) -> np.ndarray:
-    """Posterior draws (draws, J + 3): mu, tau, sigma and the effects."""
+    """Draw from the posterior (draws, J + 3): mu, tau, sigma and the effects."""
     j = len(means)
     spread = within / math.sqrt(2.0 * j * (n - 1))
     tau = 5.0 * (np.arange(_CELLS) + 0.5) / _CELLS
@@ -88,18 +88,18 @@ def exact(
 def group_means(
     groups: int = 9, n: int = 10, *, truth=None, data_seed: int = 1, epsilon: float = 1.0
 ) -> SimulatorExample:
-    """A hierarchical model with as many parameters as groups, and three more.
+    """Build the example: a hierarchical model with as many parameters as groups, and three more.
 
     Parameters
     ----------
     groups : int
-        J, at least two.
+        Number of groups J, at least two.
     n : int
-        Observations in each, at least two.
+        Number of observations in each group, at least two.
     truth : sequence of J + 3 floats or None
-        mu, tau, sigma and effects that the data are simulated with; 0.5, 0.7, 1 and normal quantiles if not given.
+        mu, tau, sigma and effects of the simulated data; 0.5, 0.7, 1 and normal quantiles if not given.
     data_seed : int
-        Of that simulation.
+        Seed of that simulation.
     epsilon : float
         Tolerance of the Euclidean distance between summaries, each divided by its standard deviation at
         the true parameters.

@@ -1,15 +1,15 @@
-r"""Data in groups: simulators with known truth and the PyMC models that fit them.
+r"""Data in groups: simulators with known parameters and the PyMC models that fit them.
 
-Rows i belong to groups g(i), and groups have effects of their own,
+Rows i belong to groups g(i), and groups have effects,
 
 .. math:: \eta_i = x_i^\top \beta + u_{g(i)}, \qquad u_g \sim N(0, \sigma_u^2), \qquad
           y_i \sim p(y \mid \eta_i),
 
-and so on: several factors, vectors of effects, discrete ones. All coefficients have the prior
-N(0, 2) and all standard deviations HalfNormal(1). The first column of X is the intercept's.
+and variants: several factors, vectors of effects, discrete effects. All coefficients have the prior
+N(0, 2) and all standard deviations HalfNormal(1). The first column of X is for the intercept.
 
-Models have the same variables whether effects are centred or not; if not, an effect ``group`` is a
-deterministic function of its standard normal ``group_z``. :data:`EXAMPLES` lists all models.
+Models have the same variables whether effects are centred or not. If not, an effect ``group`` is a
+deterministic function of the standard normal ``group_z``. :data:`EXAMPLES` lists all models.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Family = Literal[
     "gaussian", "logistic", "poisson", "negative_binomial", "ordered", "exponential", "weibull"
 ]
 Sizes = Literal["balanced", "random", "unbalanced", "single"]
-#: float64, because PyTensor stores small Python numbers in fewer digits.
+#: In float64, because PyTensor stores small Python numbers in lower precision.
 PRIOR_SD = np.float64(2.0)
 CUTPOINTS = np.array([-1.0, 0.3, 1.5])
-#: Coefficients of the covariates that are simulated.
+#: Coefficients of the simulated covariates.
 SLOPES = np.array([0.5, -0.4, 0.3, -0.2, 0.6, -0.5, 0.4, -0.3, 0.2])
 
 
 @dataclass(frozen=True)
 class GroupedData:
-    """Rows in groups, and what they were simulated from.
+    """Rows in groups, with the parameters of the simulation.
 
     Attributes
     ----------
@@ -51,13 +51,13 @@ class GroupedData:
     groups : dict
         Group (N,) of every row, by factor.
     n_groups : dict
-        Number of groups, by factor; some may have no row.
+        Number of groups, by factor; some groups may have no rows.
     truth : dict
-        Population parameters, by the variables' names in the models.
+        Population parameters, by their names in the models.
     effects : dict
         Effects of the groups, by factor.
     extra : dict
-        Whatever else a model needs: limits of censoring, covariates of groups, parents.
+        Other data of a model: censoring limits, covariates of groups, parents.
     """
 
     X: np.ndarray
@@ -75,17 +75,17 @@ class GroupedData:
 def row_data(
     batch_size: int | None = None, **arrays: np.ndarray
 ) -> tuple[dict[str, Any], int | None]:
-    """The rows as ``pm.Data`` or, with a batch size, as minibatches, and what to scale those to."""
+    """Return the rows as ``pm.Data`` or, with a batch size, as minibatches, and the total size for scaling these."""
     if batch_size is None:
         return {name: pm.Data(name, values) for name, values in arrays.items()}, None
-    # PyMC casts other integers, and then does not recognise the minibatch as observed data.
+    # PyMC casts other integer types, and then does not recognise the minibatch as observed data.
     whole = (v.astype(np.int32) if v.dtype.kind in "iu" else v for v in arrays.values())
     batches = pm.Minibatch(*whole, batch_size=batch_size)
     return dict(zip(arrays, batches, strict=True)), len(next(iter(arrays.values())))
 
 
 def effects(name: str, mean, sd, centred: bool, **shape):
-    """Normal effects, centred or as mean plus sd times ``<name>_z``; `shape` is shape or dims."""
+    """Return normal effects, centred or as mean plus sd times ``<name>_z``; `shape` is shape or dims."""
     if centred:
         return pm.Normal(name, mean, sd, **shape)
     z = pm.Normal(f"{name}_z", 0.0, 1.0, **shape)
@@ -93,12 +93,12 @@ def effects(name: str, mean, sd, centred: bool, **shape):
 
 
 def coefficients(data: GroupedData):
-    """Coefficients of the covariates."""
+    """Return the coefficients of the covariates."""
     return pm.Normal("beta", 0.0, PRIOR_SD, shape=data.X.shape[1])
 
 
 def observe(family: Family, eta, rows: Mapping[str, Any], total_size: int | None = None) -> None:
-    """Add the outcome ``obs`` with linear predictor eta, and the family's own parameters."""
+    """Add the outcome ``obs`` with linear predictor eta, and the additional parameters of the family."""
     kwargs = {"observed": rows["y"], "total_size": total_size}
     if family == "gaussian":
         pm.Normal("obs", eta, pm.HalfNormal("sigma", 1.0), **kwargs)
@@ -129,10 +129,10 @@ def observe(family: Family, eta, rows: Mapping[str, Any], total_size: int | None
 def draw_outcomes(
     family: Family, eta: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, dict[str, Any], dict[str, np.ndarray]]:
-    """Outcomes (N,), true values of the family's own parameters, and limits of censoring.
+    """Draw outcomes (N,); also return the true additional parameters of the family, and censoring limits.
 
     Survival times have hazard ``exp(eta)``, or ``shape exp(eta) t^(shape - 1)``, and are followed
-    up for a time between 1 and 4; a time beyond that is recorded as the limit.
+    for a time between 1 and 4; a longer time is recorded as the limit.
     """
     n = eta.size
     if family == "gaussian":
@@ -157,9 +157,9 @@ def draw_outcomes(
 def group_index(
     rng: np.random.Generator, n_rows: int, n_groups: int, sizes: Sizes = "balanced"
 ) -> np.ndarray:
-    """Group (N,) of every row, rows in random order.
+    """Return the group (N,) of every row, with rows in random order.
 
-    ``"balanced"`` groups differ by one row at most, ``"random"`` ones are multinomial, ``"single"``
+    ``"balanced"`` groups differ by at most one row, the sizes of ``"random"`` ones are multinomial, and ``"single"``
     ones have one row each. If ``"unbalanced"``, the first group has half of the rows, a third of the
     groups have one row, a tenth none, and the others share the rest.
     """
@@ -182,7 +182,7 @@ def group_index(
 
 
 def covariates(rng: np.random.Generator, n_rows: int, columns: int) -> np.ndarray:
-    """A column of ones and standard normal ones (N, columns)."""
+    """Draw a column of ones and standard normal columns (N, columns)."""
     X = rng.standard_normal((n_rows, columns))
     X[:, 0] = 1.0
     return X
@@ -201,7 +201,7 @@ def simulate_intercepts(
     sizes: Sizes = "balanced",
     seed: int = 1,
 ) -> GroupedData:
-    """Rows with an intercept of their group, or of their group in each of several factors.
+    """Simulate rows with an intercept of their group, or of their group in each of several factors.
 
     Parameters
     ----------
@@ -209,12 +209,12 @@ def simulate_intercepts(
         Distribution of the outcomes given the linear predictor.
     n_rows : int
     n_groups : int or dict
-        Number of groups of the factor ``group``, or by name of the factor.
+        Number of groups of the factor ``group``, or numbers by factor.
     n_coefficients : int
-        Up to 10, the intercept included. Ordered outcomes have cutpoints for an intercept, so
+        Up to 10, including the intercept. Ordered outcomes have cutpoints instead of an intercept, so
         their X has one column less.
     sd : float or dict
-        Standard deviation of the effects, of every factor or by name.
+        Standard deviation of the effects, common to all factors or by factor.
     sizes : {"balanced", "random", "unbalanced", "single"}
         See :func:`group_index`.
     seed : int
@@ -244,7 +244,7 @@ def intercepts_model(
     *,
     batch_size: int | None = None,
 ) -> pm.Model:
-    """The model of :func:`simulate_intercepts`: ``beta``, and ``sd_group``, ``group`` by factor."""
+    """Build the model of :func:`simulate_intercepts`: ``beta``, and ``sd_group``, ``group`` by factor."""
     with pm.Model() as model:
         index = {f"{f}_index": values for f, values in data.groups.items()}
         rows, total = row_data(batch_size, X=data.X, y=data.y, **index, **data.extra)
@@ -257,7 +257,7 @@ def intercepts_model(
 
 
 def simulate_separation(n_rows: int = 5_000, n_groups: int = 100, *, seed: int = 1) -> GroupedData:
-    """Logistic outcomes; those of group 0 are all ones, those of group 1 all zeros."""
+    """Simulate logistic outcomes; those of group 0 are all ones, those of group 1 all zeros."""
     data = simulate_intercepts("logistic", n_rows, n_groups, seed=seed)
     y, group = data.y.copy(), data.groups["group"]
     y[group == 0], y[group == 1] = 1, 0
@@ -276,7 +276,7 @@ def simulate_slopes(
     n_coefficients: int = 3,
     seed: int = 1,
 ) -> GroupedData:
-    """Groups differ in their first coefficients, correlated at minus 0.3 and 0.3 in turn.
+    """Simulate groups with different first coefficients, with alternating correlations of -0.3 and 0.3.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ def simulate_slopes(
         As in :func:`simulate_intercepts`, but not ``"ordered"``.
     n_rows, n_groups : int
     n_effects : int
-        Effects of a group: of the intercept and of the next covariates.
+        Number of effects of a group: the intercept and the next covariates.
     n_coefficients, seed : int
     """
     if family == "ordered" or not 2 <= n_effects <= min(3, n_coefficients):
@@ -313,7 +313,7 @@ def slopes_model(
     *,
     batch_size: int | None = None,
 ) -> pm.Model:
-    """The model of :func:`simulate_slopes`, ``chol`` with an LKJ(2) prior of the correlations."""
+    """Build the model of :func:`simulate_slopes`; ``chol`` has an LKJ(2) prior of the correlations."""
     n_groups, n_effects = data.effects["group"].shape
     with pm.Model() as model:
         rows, total = row_data(
@@ -338,7 +338,7 @@ def slopes_model(
 def simulate_nested(
     n_rows: int = 5_000, n_groups: int = 100, *, family: Family = "logistic", seed: int = 1
 ) -> GroupedData:
-    """Rows in classes, ten classes in a school; the mean of a class is its school's effect."""
+    """Simulate rows in classes, ten classes in a school; the mean of a class is the effect of its school."""
     rng = as_generator(seed)
     n_schools = max(2, n_groups // 10)
     X = covariates(rng, n_rows, 3)
@@ -357,7 +357,7 @@ def simulate_nested(
 def nested_model(
     data: GroupedData, centred: bool = True, *, family: Family = "logistic"
 ) -> pm.Model:
-    """The model of :func:`simulate_nested`; rows see the effect ``class`` only."""
+    """Build the model of :func:`simulate_nested`; rows depend on the effect ``class`` only."""
     extra = {name: values for name, values in data.extra.items() if name != "parent"}
     with pm.Model() as model:
         rows, _ = row_data(X=data.X, y=data.y, class_index=data.groups["class"], **extra)
@@ -374,7 +374,7 @@ def nested_model(
 def simulate_group_covariates(
     n_rows: int = 5_000, n_groups: int = 100, *, family: Family = "logistic", seed: int = 1
 ) -> GroupedData:
-    """Groups whose mean effect is a regression on two covariates of theirs."""
+    """Simulate groups whose mean effect is a regression on two group covariates."""
     rng = as_generator(seed)
     X, W = covariates(rng, n_rows, 3), rng.standard_normal((n_groups, 2))
     beta, gamma, sd = np.array([-0.5, 0.5, -0.4]), np.array([0.7, -0.3]), 0.5
@@ -389,7 +389,7 @@ def simulate_group_covariates(
 def group_covariates_model(
     data: GroupedData, centred: bool = True, *, family: Family = "logistic"
 ) -> pm.Model:
-    """The model of :func:`simulate_group_covariates`, ``gamma`` the covariates' coefficients."""
+    """Build the model of :func:`simulate_group_covariates`; ``gamma`` are the coefficients of the covariates."""
     extra = {name: values for name, values in data.extra.items() if name != "W"}
     with pm.Model() as model:
         rows, _ = row_data(X=data.X, y=data.y, group_index=data.groups["group"], **extra)
@@ -407,7 +407,7 @@ def group_covariates_model(
 def simulate_overdispersion(
     n_rows: int = 1_000, n_groups: int | None = None, *, seed: int = 1
 ) -> GroupedData:
-    """Counts with a normal effect of every row; `n_groups` is the number of rows."""
+    """Simulate counts with a normal effect of every row; `n_groups` is the number of rows."""
     data = simulate_intercepts("poisson", n_rows, n_rows, sd=0.6, sizes="single", seed=seed)
     order = data.groups["group"]
     truth = {"beta": data.truth["beta"], "sd_row": data.truth["sd_group"]}
@@ -416,7 +416,7 @@ def simulate_overdispersion(
 
 
 def overdispersion_model(data: GroupedData, centred: bool = True) -> pm.Model:
-    """The model of :func:`simulate_overdispersion`; effects are added to rows without an index."""
+    """Build the model of :func:`simulate_overdispersion`; effects are added to rows without an index."""
     with pm.Model() as model:
         rows, _ = row_data(X=data.X, y=data.y)
         sd = pm.HalfNormal("sd_row", 1.0)
@@ -431,7 +431,7 @@ def overdispersion_model(data: GroupedData, centred: bool = True) -> pm.Model:
 def simulate_latent_classes(
     n_rows: int = 5_000, n_groups: int = 100, *, seed: int = 1
 ) -> GroupedData:
-    """Groups of three kinds, which differ in their intercept."""
+    """Simulate groups of three kinds with different intercepts."""
     rng = as_generator(seed)
     X = rng.standard_normal((n_rows, 2))
     beta, weights = np.array([0.5, -0.4]), np.array([0.5, 0.3, 0.2])
@@ -445,7 +445,7 @@ def simulate_latent_classes(
 
 
 def latent_classes_model(data: GroupedData, centred: bool = True) -> pm.Model:
-    """The model of :func:`simulate_latent_classes`, ``kind`` of every group; `centred` is void."""
+    """Build the model of :func:`simulate_latent_classes` with the ``kind`` of every group; `centred` is ignored."""
     with pm.Model() as model:
         rows, _ = row_data(X=data.X, y=data.y, group_index=data.groups["group"])
         weights = pm.Dirichlet("weights", np.ones(3))
@@ -466,7 +466,7 @@ def latent_classes_model(data: GroupedData, centred: bool = True) -> pm.Model:
 def simulate_zero_inflation(
     n_rows: int = 5_000, n_groups: int = 100, *, seed: int = 1
 ) -> GroupedData:
-    """Counts; some groups are idle, and their rows are all zero."""
+    """Simulate counts; some groups are idle, and their rows are all zero."""
     rng = as_generator(seed)
     X, beta, share = covariates(rng, n_rows, 3), np.array([-0.5, 0.5, -0.4]), 0.7
     index = group_index(rng, n_rows, n_groups)
@@ -477,7 +477,7 @@ def simulate_zero_inflation(
 
 
 def zero_inflation_model(data: GroupedData, centred: bool = True) -> pm.Model:
-    """The model of :func:`simulate_zero_inflation`, groups ``active`` or not; `centred` is void."""
+    """Build the model of :func:`simulate_zero_inflation` with ``active`` for every group; `centred` is ignored."""
     with pm.Model() as model:
         rows, _ = row_data(X=data.X, y=data.y, group_index=data.groups["group"])
         share = pm.Beta("share", 1.0, 1.0)
@@ -492,7 +492,7 @@ def zero_inflation_model(data: GroupedData, centred: bool = True) -> pm.Model:
 
 
 class Example(NamedTuple):
-    """A simulator, its model, and which variables are what.
+    """A simulator, its model, and the roles of the variables.
 
     Attributes
     ----------
@@ -501,11 +501,11 @@ class Example(NamedTuple):
     build : callable
         ``(data, centred=True) -> pm.Model``.
     population : tuple of str
-        Variables of the population; the other free ones are local to groups.
+        Variables of the population; the other free variables are local to groups.
     local : tuple of str
-        Variables of the groups, as they are named in the centred model.
+        Variables of the groups, with their names in the centred model.
     discrete : bool
-        Whether the groups' variables are discrete, and the parameterisation is one.
+        Whether the variables of the groups are discrete, so that there is only one parameterisation.
     """
 
     simulate: Callable[..., GroupedData]

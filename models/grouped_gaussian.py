@@ -1,6 +1,6 @@
-r"""Gaussian mixed models in closed form: the marginal likelihood, and the posterior by quadrature.
+r"""Gaussian mixed models: the marginal likelihood in closed form, and the posterior by quadrature.
 
-With r = y - X beta and n_g rows in group g, the effects of groups integrate out by Woodbury's
+With r = y - X beta and n_g rows in group g, the effects of groups are integrated out by Woodbury's
 identity,
 
 .. math:: \log p(y \mid \beta, \sigma, \tau) = -\tfrac N2 \log 2\pi\sigma^2
@@ -8,8 +8,8 @@ identity,
           - \frac{1}{2\sigma^2} \Big( \sum_i r_i^2
           - \sum_g \frac{\tau^2}{\sigma^2 + n_g\tau^2} \big(\textstyle\sum_{i\in g} r_i\big)^2 \Big) .
 
-Given (sigma, tau) beta is normal, which leaves two dimensions for a grid. Eight schools
-(:func:`eight_schools_reference`) leave one.
+Given (sigma, tau) beta is normal, so two dimensions remain for a grid. For eight schools
+(:func:`eight_schools_reference`) one remains.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from models.grouped import PRIOR_SD, GroupedData, effects
 LOG_2PI = math.log(2.0 * math.pi)
 SCHOOL_EFFECTS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
 SCHOOL_ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
-#: A grid ends where the log density is so far below its maximum.
+#: Difference in nats from the maximum of the log density at which a grid ends.
 _DROP = 28.0
 
 
@@ -46,7 +46,7 @@ class Moments(NamedTuple):
 def log_marginal(
     data: GroupedData, beta: np.ndarray, sigma: float, tau: float, factor: str = "group"
 ) -> float:
-    """Log density of y given the population parameters, the groups' effects integrated out."""
+    """Return the log density of y given the population parameters, with the groups' effects integrated out."""
     index, n_groups = data.groups[factor], data.n_groups[factor]
     r = data.y - data.X @ beta
     counts = np.bincount(index, minlength=n_groups)
@@ -58,7 +58,7 @@ def log_marginal(
 
 
 class Sums(NamedTuple):
-    """What the marginal likelihood needs of the rows: whole sums and sums of groups."""
+    """Sums over all rows and over groups that determine the marginal likelihood."""
 
     n_rows: int
     XX: np.ndarray
@@ -70,7 +70,7 @@ class Sums(NamedTuple):
 
 
 def sums(data: GroupedData, factor: str = "group") -> Sums:
-    """Sums over the rows, O(N p^2)."""
+    """Compute sums over the rows, in O(N p^2) operations."""
     index, n_groups = data.groups[factor], data.n_groups[factor]
 
     def by_group(values: np.ndarray | None) -> np.ndarray:
@@ -84,7 +84,7 @@ def sums(data: GroupedData, factor: str = "group") -> Sums:
 def given_sds(
     s: Sums, sigma: np.ndarray, tau: np.ndarray, prior_sd: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Log p(y | sigma, tau) (K,), beta integrated out, and means (K, p) and covariances (K, p, p) of beta."""
+    """Return log p(y | sigma, tau) (K,), beta integrated out, and means (K, p) and covariances (K, p, p) of beta."""
     n, p = s.X.shape
     noise, between = np.square(sigma)[:, None], np.square(tau)[:, None]
     share = between / (noise + s.counts * between)
@@ -111,25 +111,25 @@ def gaussian_reference(
     factor: str = "group",
     step: float = 0.25,
 ) -> tuple[dict[str, Moments], float]:
-    """Posterior of a Gaussian model of :func:`models.grouped.intercepts_model`, and its evidence.
+    """Compute the posterior of a Gaussian model of :func:`models.grouped.intercepts_model`, and its evidence.
 
     Parameters
     ----------
     data : GroupedData
-        Of one factor.
+        Data with one factor.
     prior_sd : float
-        Of a coefficient.
+        Prior standard deviation of a coefficient.
     sd_scale : float
-        Of the half-normal priors of sigma and tau.
+        Scale of the half-normal priors of sigma and tau.
     factor : str
     step : float
-        Of the grid of log sigma and log tau, in their posterior standard deviations. Half of it
-        should change nothing.
+        Step of the grid of log sigma and log tau, in their posterior standard deviations. Halving it
+        should not change the results.
 
     Returns
     -------
     moments : dict
-        By variable: ``beta``, ``sigma``, ``sd_<factor>`` and, for ``<factor>``, the effects (G,).
+        Moments by variable: ``beta``, ``sigma``, ``sd_<factor>`` and, for ``<factor>``, the effects (G,).
     log_evidence : float
     """
     s = sums(data, factor)
@@ -150,7 +150,7 @@ def gaussian_reference(
     _, mean, covariance = given_sds(s, sigma, tau, prior_sd)
     noise, between = np.square(sigma)[:, None], np.square(tau)[:, None]
     share = between / (noise + s.counts * between)
-    # The effects' mean falls with beta at the rate `share * X`.
+    # The mean of the effects decreases with beta at the rate `share * X`.
     own = share * noise
     own += share**2 * np.einsum("kij,gi,gj->kg", covariance, s.X, s.X, optimize=True)
     effects_mean = share * (s.y - mean @ s.X.T)
@@ -164,7 +164,7 @@ def gaussian_reference(
 
 
 def _start(s: Sums) -> np.ndarray:
-    """Logs of the residuals' standard deviation and of half of it."""
+    """Return the logs of the standard deviation of the residuals and of half of it."""
     beta = np.linalg.lstsq(s.XX, s.Xy, rcond=None)[0]
     sigma = math.sqrt(max((s.yy - beta @ s.Xy) / s.n_rows, 1e-12))
     return np.log([sigma, 0.5 * sigma])
@@ -173,7 +173,7 @@ def _start(s: Sums) -> np.ndarray:
 def grid(
     log_density: Callable[[np.ndarray], np.ndarray], start: np.ndarray, step: float
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """A rectangular grid that holds a density of one mode, and the log density on it.
+    """Return a rectangular grid that covers a density with one mode, and the log density on it.
 
     ``log_density`` takes points (K, d). On the whole line the trapezoidal rule converges faster than any power of
     the step.
@@ -209,7 +209,7 @@ def _on_grid(log_density, axes: list[np.ndarray]) -> np.ndarray:
 
 
 def _mixed(weights: np.ndarray, means: np.ndarray, variances: np.ndarray | float) -> Moments:
-    """Moments of a mixture of K components with means and variances (K, ...)."""
+    """Return the moments of a mixture of K components with means and variances (K, ...)."""
     mean = np.tensordot(weights, means, 1)
     square = np.tensordot(weights, np.square(means) + variances, 1)
     return Moments(mean, np.sqrt(np.maximum(square - mean**2, 0.0)))
@@ -221,7 +221,7 @@ def _mixed(weights: np.ndarray, means: np.ndarray, variances: np.ndarray | float
 def eight_schools_model(
     centred: bool = True, *, mean_scale: float = 5.0, sd_scale: float = 5.0
 ) -> pm.Model:
-    """Effects of coaching in eight schools, a row each (Rubin 1981).
+    """Build the model of coaching effects in eight schools, one row each (Rubin 1981).
 
     Rubin, *Estimation in parallel randomized experiments*, Journal of Educational Statistics 6,
     377-401 (doi:10.3102/10769986006004377). Variables ``mu``, ``tau`` and ``theta`` (8,).
@@ -245,7 +245,7 @@ def eight_schools_model(
 def eight_schools_reference(
     *, mean_scale: float = 5.0, sd_scale: float = 5.0, step: float = 0.25
 ) -> tuple[dict[str, Moments], float]:
-    """Moments of ``mu``, ``tau`` and ``theta`` and the log evidence, by quadrature over log tau."""
+    """Compute moments of ``mu``, ``tau`` and ``theta`` and the log evidence, by quadrature over log tau."""
     y, errors = SCHOOL_EFFECTS, SCHOOL_ERRORS
 
     def given_tau(tau: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

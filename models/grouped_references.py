@@ -1,10 +1,10 @@
-r"""Posteriors of small grouped models by long NUTS runs, kept to hold other samplers against.
+r"""Posteriors of small grouped models from long NUTS runs, stored for comparison with other samplers.
 
 ``python -m models.grouped_references FOLDER [NAME ...]`` runs nutpie on the centred models of
 ``models.grouped.EXAMPLES``, which mix better with fifty rows in a group, and writes a JSON file per
-model; ``FROZEN`` keeps what tests need. Runs with the same versions and seed give the same numbers.
+model; ``FROZEN`` contains the values that tests use. Runs with the same versions and seed give the same numbers.
 Low-rank adaptation of the mass matrix finds the direction in which the intercept and all effects
-move together: eight times the effective sample size of the intercept.
+move together, which increases the effective sample size of the intercept eightfold.
 """
 
 from __future__ import annotations
@@ -83,16 +83,16 @@ def reference(
     cores: int = 1,
     seed: int = 1,
 ) -> Table:
-    """Posterior of the population parameters of an example.
+    """Compute the posterior of the population parameters of an example.
 
     Parameters
     ----------
     name : str
-        Of ``models.grouped.EXAMPLES``.
+        Key of ``models.grouped.EXAMPLES``.
     n_rows, n_groups : int
         Size of the data, which have seed 1.
     draws, tune, chains, cores, seed : int
-        Of nutpie.
+        Settings of nutpie.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def reference(
 
 
 def summarise(draws: dict[str, np.ndarray]) -> Table:
-    """Figures of every scalar parameter of draws (chain, draw, ...)."""
+    """Summarise every scalar parameter of draws (chain, draw, ...)."""
     from arviz_stats.base import array_stats
 
     out: Table = {}

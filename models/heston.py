@@ -1,4 +1,4 @@
-r"""Heston's stochastic volatility from seven summaries of daily returns.
+r"""Heston's stochastic volatility model from seven summaries of daily returns.
 
 .. math:: dS_t = \mu S_t dt + \sqrt{\nu_t} S_t dW^1_t, \qquad
           d\nu_t = \kappa (\xi - \nu_t) dt + \sigma \sqrt{\nu_t} dW^2_t, \qquad
@@ -8,12 +8,12 @@ r"""Heston's stochastic volatility from seven summaries of daily returns.
           \rho \sim U(-1, 1), \quad \sigma \sim U(0, 1)
 
 O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*, appendix C.1, figure 11, with
-:math:`\mu = 0.02` and 2000 steps. The paper gives neither the length of a step, the scheme, the
-true parameters nor what the summaries are divided by. Here a step is a day, 1/252 of a year; the
-log price takes Euler steps; the variance does so with full truncation (Lord, Koekkoek & van Dijk
-2010, doi:10.1080/14697680802392496), and it may fall below zero but counts as zero then; true
-parameters are (3, 0.3, 0.2, -0.6, 0.6). The initial price of 100 cancels from the returns. No
-reference: the likelihood of the summaries is not known.
+:math:`\mu = 0.02` and 2000 steps. The paper does not give the length of a step, the scheme, the
+true parameters or the scaling of the summaries. Here a step is a day, 1/252 of a year. The
+log price is simulated by Euler steps, the variance by Euler steps with full truncation (Lord, Koekkoek & van Dijk
+2010, doi:10.1080/14697680802392496): it may become negative, but counts as zero then. The true
+parameters are (3, 0.3, 0.2, -0.6, 0.6). The initial price of 100 cancels from the returns. There is no
+reference, because the likelihood of the summaries is not known.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SUMMARIES = (
 
 @njit(cache=True)
 def log_returns(rng, theta, dt, out):
-    """Log returns into `out` (n,), for parameters (5,)."""
+    """Simulate log returns into `out` (n,), for parameters (5,)."""
     kappa, xi, variance, rho, sigma = theta
     across = math.sqrt(max(1.0 - rho * rho, 0.0))
     for t in range(out.size):
@@ -59,7 +59,7 @@ def log_returns(rng, theta, dt, out):
 
 @njit(cache=True)
 def summarise(r, out):
-    """Seven summaries of returns (n,): see ``SUMMARIES``."""
+    """Compute seven summaries of returns (n,): see ``SUMMARIES``."""
     n = r.size
     mean, square = 0.0, 0.0
     for value in r:
@@ -75,7 +75,7 @@ def summarise(r, out):
         lag1 += gap2 * last
         lag2 += gap2 * before
         last, before = gap2, last
-    # Of constant returns only rounding errors are left, and a summary is not a number.
+    # Constant returns differ only by rounding errors, and a summary is not a number.
     if not (var > 1e-20 * n * square and var2 > 1e-20 * n * square * square):
         out[:] = np.nan
         return
@@ -106,18 +106,18 @@ def heston(
     data_seed: int = 1,
     epsilon: float = 2.0,
 ) -> SimulatorExample:
-    """Five parameters from summaries of a simulated path.
+    """Build the example: five parameters from summaries of a simulated path.
 
     Parameters
     ----------
     n_steps : int
-        At least three.
+        Number of steps, at least three.
     dt : float
-        Years in a step.
+        Length of a step in years.
     truth : sequence of 5 floats
-        Parameters within the prior that the data are simulated with.
+        Parameters of the simulated data, within the prior.
     data_seed : int
-        Of that simulation.
+        Seed of that simulation.
     epsilon : float
         Tolerance of the Euclidean distance between summaries, each divided by its standard
         deviation at the true parameters.

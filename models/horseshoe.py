@@ -3,11 +3,11 @@ r"""Regression with the horseshoe prior of Carvalho, Polson & Scott (2010), not 
 .. math:: \tau \sim C^+(0, 0.5), \quad \lambda_j \sim C^+(0, 1), \quad z_j \sim N(0, 1), \quad
           y \sim N(X (z \lambda \tau), I) .
 
-Given the scales the coefficients are normal and are integrated out, which leaves p + 1 of 2 p + 1 dimensions:
+Given the scales the coefficients are normal. They are integrated out, which leaves p + 1 of 2 p + 1 dimensions:
 
 .. math:: y \sim N(0, I + \tau^2 X \Lambda^2 X^\top) .
 
-For these log Z is found by annealing and quasi-random importance sampling. Biometrika 97, 465-480
+In these dimensions log Z is estimated by annealing and quasi-random importance sampling. Biometrika 97, 465-480
 (doi:10.1093/biomet/asq017).
 """
 
@@ -35,7 +35,7 @@ FROZEN = Reference(-67.225792, 0.00086)
 
 
 def simulate(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Covariates (N, P) and outcomes (N,); three coefficients differ from zero."""
+    """Simulate covariates (N, P) and outcomes (N,); three coefficients differ from zero."""
     rng = as_generator(seed)
     X = rng.standard_normal((ROWS, COVARIATES))
     beta = np.zeros(COVARIATES)
@@ -44,9 +44,9 @@ def simulate(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
 
 
 def log_given_scales(tau: np.ndarray, lam: np.ndarray) -> np.ndarray:
-    """Log density (n,) of the outcomes given scales (n,) and (n, P): coefficients integrated out."""
+    """Return the log density (n,) of the outcomes given scales (n,) and (n, P), with coefficients integrated out."""
     X, y = simulate()
-    # Beyond this the density falls like one over the scale and rounding would take over.
+    # Beyond this the density falls like one over the scale and rounding errors would dominate.
     scales = np.minimum(tau[:, None] * lam, 1e5)
     weighted = X.T @ X * scales[:, :, None] * scales[:, None, :]
     root = np.linalg.cholesky(weighted + np.eye(COVARIATES))
@@ -57,7 +57,7 @@ def log_given_scales(tau: np.ndarray, lam: np.ndarray) -> np.ndarray:
 
 
 def reference(**options: int) -> Reference:
-    """Log Z with the coefficients integrated out."""
+    """Return log Z with the coefficients integrated out."""
 
     def parameters(z: np.ndarray) -> np.ndarray:
         return np.column_stack([half_cauchy(z[:, 0], GLOBAL), half_cauchy(z[:, 1:], 1.0)])
@@ -69,7 +69,7 @@ def reference(**options: int) -> Reference:
 
 
 def horseshoe() -> EvidenceProblem:
-    """Twenty-one dimensions: tau, ten local scales, ten standardised coefficients."""
+    """Build the problem in twenty-one dimensions: tau, ten local scales, ten standardised coefficients."""
     X, y = simulate()
 
     def build() -> pm.Model:

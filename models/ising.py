@@ -1,10 +1,10 @@
-r"""A small Ising model: discrete variables only, and every state can be visited.
+r"""Small Ising model: only discrete variables, and few enough states for enumeration.
 
 .. math:: s_i \in \{-1, 1\} \text{ with equal chances}, \qquad
           \log L(s) = J \sum_{i \sim j} s_i s_j + h \sum_i s_i, \qquad
           Z = 2^{-n} \sum_s L(s)
 
-on a grid of r rows and c columns with free edges. The same sum comes from transfer matrices, a row at a time.
+on a grid of r rows and c columns with free edges. Transfer matrices, one row at a time, give the same sum.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _MOST_SPINS = 20
 
 
 def all_spins(n: int) -> np.ndarray:
-    """All 2^n vectors of n spins, (2^n, n)."""
+    """Return all 2^n vectors of n spins, (2^n, n)."""
     return 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1) - 1.0
 
 
 def log_likelihood(spins: np.ndarray, coupling: float, field: float) -> np.ndarray:
-    """Log of L of grids of spins (..., r, c)."""
+    """Return the log of L of grids of spins (..., r, c)."""
     pairs = (spins[..., 1:, :] * spins[..., :-1, :]).sum(axis=(-2, -1))
     pairs += (spins[..., 1:] * spins[..., :-1]).sum(axis=(-2, -1))
     return coupling * pairs + field * spins.sum(axis=(-2, -1))
 
 
 def log_evidence(rows: int, columns: int, coupling: float, field: float) -> float:
-    """Log Z by enumeration."""
+    """Return log Z by enumeration."""
     n = rows * columns
     spins = all_spins(n).reshape(-1, rows, columns)
     return float(logsumexp(log_likelihood(spins, coupling, field)) - n * math.log(2.0))
 
 
 def log_evidence_by_transfer(rows: int, columns: int, coupling: float, field: float) -> float:
-    """Log Z by summing out one row after the other."""
+    """Return log Z by summing out one row after the other."""
     states = all_spins(columns)
     within = log_likelihood(states[:, None, :], coupling, field)
     between = coupling * states @ states.T
@@ -56,14 +56,14 @@ def log_evidence_by_transfer(rows: int, columns: int, coupling: float, field: fl
 def ising(
     rows: int = 4, columns: int = 4, *, coupling: float = 0.3, field: float = 0.1
 ) -> EvidenceProblem:
-    """Spins as Bernoulli variables, their energy as a potential.
+    """Build the problem with spins as Bernoulli variables and their energy as a potential.
 
     Parameters
     ----------
     rows, columns : int
-        At most 20 spins.
+        Size of the grid, at most 20 spins in total.
     coupling, field : float
-        J and h. The defaults are weak enough for one mode.
+        J and h. With the defaults the interaction is weak enough for one mode.
     """
     n = positive_int("rows", rows) * positive_int("columns", columns)
     if n > _MOST_SPINS:

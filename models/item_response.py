@@ -1,11 +1,11 @@
-r"""Item response: which person answers which item, by the two-parameter logistic model.
+r"""Item response: answers of persons to items, by the two-parameter logistic model.
 
 .. math:: y_{pi} \sim \text{Bernoulli}(\text{expit}(a_i (\theta_p - b_i))), \qquad
           \theta_p \sim N(0, 1), \quad \log a_i \sim N(0, 0.5^2), \quad b_i \sim N(0, 2^2) .
 
 Abilities theta are local to persons, of whom there may be very many; discriminations a and
 difficulties b are global. The standard normal prior of the abilities sets their scale, so a_i is
-also the standard deviation of the logits of item i, and nothing is left to centre (Birnbaum 1968, in
+also the standard deviation of the logits of item i, and there is nothing to centre (Birnbaum 1968, in
 Lord & Novick, *Statistical Theories of Mental Test Scores*, Addison-Wesley).
 """
 
@@ -27,14 +27,14 @@ _CHUNK = 1_000_000
 
 
 class Responses(NamedTuple):
-    """Answers, one a row, and what they were simulated from.
+    """Answers, one per row, with the parameters of the simulation.
 
     Attributes
     ----------
     y : array (N,)
         1 if the answer is right.
     person, item : array (N,)
-        Whose answer, to what.
+        Person who answered, and item.
     ability : array (P,)
     discrimination, difficulty : array (I,)
     """
@@ -50,7 +50,7 @@ class Responses(NamedTuple):
 def simulate_responses(
     n_persons: int = 1_000, n_items: int = 40, *, missing: float = 0.0, seed: int = 1
 ) -> Responses:
-    """Answers of all persons to all items, except for a share that is missing at random."""
+    """Simulate answers of all persons to all items, except for a share that is missing at random."""
     positive_int("n_persons", n_persons)
     positive_int("n_items", n_items)
     if not 0.0 <= missing < 1.0:
@@ -73,7 +73,7 @@ def simulate_responses(
 
 
 def item_response_model(data: Responses, *, batch_size: int | None = None) -> pm.Model:
-    """The two-parameter logistic model: ``ability``, ``discrimination`` and ``difficulty``.
+    """Build the two-parameter logistic model: ``ability``, ``discrimination`` and ``difficulty``.
 
     Parameters
     ----------

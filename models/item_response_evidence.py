@@ -1,10 +1,10 @@
-r"""A small test: thirty persons, six items, by the one- and the two-parameter logistic model.
+r"""Small test of thirty persons and six items, by the one- and the two-parameter logistic model.
 
 .. math:: y_{pi} \sim \text{Bernoulli}(\text{expit}(a_i (\theta_p - b_i))), \qquad
           \theta_p \sim N(0, 1), \quad b_i \sim N(0, 2^2), \quad \log a_i \sim N(0, 0.5^2)
 
 with one discrimination a for all items, or one each. Abilities are integrated out one at a time by the
-trapezoidal rule, which leaves 7 or 12 of 37 or 42 dimensions.
+trapezoidal rule, which leaves 7 of 37 or 12 of 42 dimensions.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ FROZEN = {False: Reference(-112.044303, 0.00047), True: Reference(-112.213084, 0
 
 
 def answers() -> np.ndarray:
-    """Right answers (30, 6)."""
+    """Simulate answers (30, 6), 1 if right."""
     return simulate_responses(PERSONS, ITEMS, seed=2).y.reshape(PERSONS, ITEMS).astype(np.int64)
 
 
 def items(z: np.ndarray, each: bool) -> np.ndarray:
-    """Discriminations and difficulties from normal scores."""
+    """Return discriminations and difficulties from normal scores."""
     k = ITEMS if each else 1
     return np.column_stack([np.exp(DISCRIMINATION_SD * z[:, :k]), DIFFICULTY_SD * z[:, k:]])
 
 
 def log_given_items(theta: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Log probability (n,) of answers given discriminations and difficulties, abilities integrated out."""
+    """Return log probabilities (n,) of answers given discriminations and difficulties, abilities integrated out."""
     ability = np.linspace(-8.0, 8.0, 65)
     log_prior = -0.5 * (np.square(ability) + LOG_2PI) + np.log(ability[1] - ability[0])
     a, b = theta[:, :-ITEMS], theta[:, -ITEMS:]
@@ -49,7 +49,7 @@ def log_given_items(theta: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def reference(each: bool, **options: int) -> Reference:
-    """Log Z with one discrimination for all items, or one each."""
+    """Return log Z with one discrimination for all items, or one each."""
     y = answers()
     n_dim = ITEMS + (ITEMS if each else 1)
     scores = NormalScores(n_dim, lambda z: items(z, each), lambda t: log_given_items(t, y))
@@ -57,12 +57,12 @@ def reference(each: bool, **options: int) -> Reference:
 
 
 def small_test(each: bool = False) -> EvidenceProblem:
-    """The model with all abilities as variables.
+    """Build the problem with all abilities as variables.
 
     Parameters
     ----------
     each : bool
-        A discrimination for each item (two-parameter model), or one for all (one-parameter model).
+        Whether each item has its own discrimination (two-parameter model), or all have the same (one-parameter model).
     """
     y = answers()
     k = ITEMS if each else 1

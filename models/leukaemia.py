@@ -1,4 +1,4 @@
-r"""Weeks of remission of leukaemia, with and without a drug: a Weibull model with censored rows.
+r"""Weeks of remission of leukaemia with and without a drug: a Weibull model with censored rows.
 
 .. math:: k \sim \text{Gamma}(2, 1), \quad b_0 \sim N(3, 1), \quad b_1 \sim N(0, 1), \qquad
           T_i \sim \text{Weibull}(k, e^{b_0 + b_1 x_i}) .
@@ -27,7 +27,7 @@ FROZEN = Reference(-112.622330, 1e-06)
 
 
 def remission_scores() -> NormalScores:
-    """Prior and likelihood: shape, level, effect of the drug."""
+    """Return prior and likelihood of the shape, the level and the effect of the drug."""
 
     def parameters(z: np.ndarray) -> np.ndarray:
         return np.column_stack([gamma(z[:, 0], *SHAPE), LEVEL + z[:, 1], z[:, 2]])
@@ -43,12 +43,12 @@ def remission_scores() -> NormalScores:
 
 
 def reference(**options: int) -> Reference:
-    """Log Z, anew."""
+    """Return log Z, computed again."""
     return grid_evidence(remission_scores(), **options)
 
 
 def leukaemia() -> EvidenceProblem:
-    """Times as ``pm.Censored``; no relapse was seen of censored rows before the end."""
+    """Build the problem with times as ``pm.Censored``; in censored rows, no relapse was observed."""
     ends = np.where(RELAPSED > 0, np.inf, WEEKS)
 
     def build() -> pm.Model:

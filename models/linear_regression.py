@@ -11,8 +11,8 @@ Advanced Theory of Statistics* 2B, chapter 11)
 .. math:: \sigma^2 \sim \text{InvGamma}(a, b), \quad \beta | \sigma^2 \sim N(0, \sigma^2 s^2 I),
           \qquad Z = t_{2a}\!\left(y; 0, \tfrac{b}{a} (I + s^2 X X^\top)\right) .
 
-Both need the determinant and a quadratic form of :math:`I + r^2 X X^\top` alone, which cost
-:math:`O(n p^2)` by way of the p x p matrix :math:`I + r^2 X^\top X`. A thousand rows put Z far below
+Both depend only on the determinant and a quadratic form of :math:`I + r^2 X X^\top`, which take
+:math:`O(n p^2)` operations with the p x p matrix :math:`I + r^2 X^\top X`. For a thousand rows, Z is far below
 the smallest double.
 """
 
@@ -44,7 +44,7 @@ class RegressionData(NamedTuple):
 
 
 def simulate(n: int, p: int, *, sigma: float = 1.0, seed: int = 1) -> RegressionData:
-    """Standard normal covariates and coefficients, and normal errors of standard deviation sigma."""
+    """Simulate standard normal covariates and coefficients, and normal errors of standard deviation sigma."""
     positive_int("n", n)
     positive_int("p", p)
     rng = as_generator(seed)
@@ -53,7 +53,7 @@ def simulate(n: int, p: int, *, sigma: float = 1.0, seed: int = 1) -> Regression
 
 
 def spread_terms(X: np.ndarray, y: np.ndarray, ratio: float) -> tuple[float, float]:
-    """Log determinant of S = I + ratio^2 X X', and y' S^-1 y."""
+    """Return the log determinant of S = I + ratio^2 X X', and y' S^-1 y."""
     factor = cho_factor(np.eye(X.shape[1]) + ratio**2 * X.T @ X)
     projected = X.T @ y
     quadratic = y @ y - ratio**2 * projected @ cho_solve(factor, projected)
@@ -61,7 +61,7 @@ def spread_terms(X: np.ndarray, y: np.ndarray, ratio: float) -> tuple[float, flo
 
 
 def log_evidence_known_variance(X: np.ndarray, y: np.ndarray, sigma: float, scale: float) -> float:
-    """Log Z with known sigma and prior standard deviation `scale`."""
+    """Return log Z with known sigma and prior standard deviation `scale`."""
     log_det, quadratic = spread_terms(X, y, scale / sigma)
     n = y.size
     return -0.5 * (n * (LOG_2PI + 2.0 * math.log(sigma)) + log_det + quadratic / sigma**2)
@@ -70,7 +70,7 @@ def log_evidence_known_variance(X: np.ndarray, y: np.ndarray, sigma: float, scal
 def log_evidence_unknown_variance(
     X: np.ndarray, y: np.ndarray, scale: float, a: float, b: float
 ) -> float:
-    """Log Z under the normal-inverse-gamma prior."""
+    """Return log Z under the normal-inverse-gamma prior."""
     log_det, quadratic = spread_terms(X, y, scale)
     n = y.size
     constant = gammaln(a + 0.5 * n) - gammaln(a) - 0.5 * (n * math.log(2.0 * math.pi * b) + log_det)
@@ -80,18 +80,18 @@ def log_evidence_unknown_variance(
 def linear_regression(
     n: int = 100, p: int = 5, *, sigma: float = 1.0, scale: float = 2.5, seed: int = 1
 ) -> EvidenceProblem:
-    """Simulated rows, known error variance.
+    """Build the problem of simulated rows with known error variance.
 
     Parameters
     ----------
     n, p : int
-        Rows and covariates; there is no intercept.
+        Numbers of rows and covariates; there is no intercept.
     sigma : float
         Standard deviation of the errors, in the data and in the model.
     scale : float
         Prior standard deviation of a coefficient.
     seed : int
-        Of the data.
+        Seed of the data.
     """
     check_positive(sigma=sigma, scale=scale)
     sigma, scale = np.float64(sigma), np.float64(scale)
@@ -133,18 +133,18 @@ def linear_regression_unknown_variance(
     b: float = 2.0,
     seed: int = 1,
 ) -> EvidenceProblem:
-    """Simulated rows of error variance one, which the model does not know.
+    """Build the problem of simulated rows with error variance one, which is unknown in the model.
 
     Parameters
     ----------
     n, p : int
-        Rows and covariates; there is no intercept.
+        Numbers of rows and covariates; there is no intercept.
     scale : float
         Prior standard deviation of a coefficient, in standard deviations of the errors.
     a, b : float
         Shape and scale of the inverse-gamma prior of the variance.
     seed : int
-        Of the data.
+        Seed of the data.
     """
     check_positive(scale=scale, a=a, b=b)
     scale, a, b = np.float64(scale), np.float64(a), np.float64(b)

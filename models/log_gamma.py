@@ -1,4 +1,4 @@
-r"""Log-gamma and normal factors: skewed tails and four modes, as a product over coordinates.
+r"""Log-gamma and normal factors: skewed tails and four modes in a product over coordinates.
 
 .. math:: x \sim U[-30, 30]^d, \qquad L(x) = \prod_i g_i(x_i), \qquad
           \text{LG}(x | l) = \exp(x - l - e^{x - l}), \\
@@ -8,7 +8,7 @@ r"""Log-gamma and normal factors: skewed tails and four modes, as a product over
           g_i = N(10, 1) \text{ after that} .
 
 The logarithm of a standard exponential variable has the density LG(0), with a heavy tail on the left. Every
-factor integrates to one but for what the box cuts off, :math:`10^{-9}` of :math:`g_1`, so
+factor integrates to one except for the mass outside the box, :math:`10^{-9}` of :math:`g_1`, so
 :math:`Z = 60^{-d}`. Beaujean & Caldwell (2013), *Initializing adaptive importance sampling with Markov
 chains*, arXiv:1304.7808.
 """
@@ -33,12 +33,12 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 def n_skewed(d: int) -> int:
-    """How many coordinates after the second are log-gamma."""
+    """Return the number of log-gamma coordinates after the second."""
     return (d + 2) // 2 - 2
 
 
 def log_evidence(d: int) -> float:
-    """Log Z, with what the box cuts off."""
+    """Return log Z, corrected for the mass outside the box."""
 
     def skewed(place: float) -> float:
         return math.exp(-math.exp(-BOX - place)) - math.exp(-math.exp(BOX - place))
@@ -56,7 +56,7 @@ def log_evidence(d: int) -> float:
 
 
 def log_evidence_by_quadrature(d: int) -> float:
-    """Log Z by adaptive quadrature over each coordinate of the likelihood itself."""
+    """Return log Z by adaptive quadrature over each coordinate of the likelihood."""
     start = np.full(d, PLACE)
     peak = log_likelihood(start)
     logs = []
@@ -73,7 +73,7 @@ def log_evidence_by_quadrature(d: int) -> float:
 
 
 def log_likelihood(x: np.ndarray) -> float:
-    """Log of L at x (d,)."""
+    """Return the log of L at x (d,)."""
     first, second, rest = x[0], x[1], x[2:] - PLACE
     with np.errstate(over="ignore"):
         ends = np.array([first - PLACE, first + PLACE])
@@ -87,12 +87,12 @@ def log_likelihood(x: np.ndarray) -> float:
 
 
 def log_gamma(d: int = 10) -> EvidenceProblem:
-    """A uniform prior, and the likelihood as a custom distribution.
+    """Build the problem: a uniform prior, and the likelihood as a custom distribution.
 
     Parameters
     ----------
     d : int
-        Coordinates, at least two.
+        Number of coordinates, at least two.
     """
     if positive_int("d", d) < 2:
         raise ValueError(f"d must be at least 2, got {d}")

@@ -1,11 +1,11 @@
-r"""Logistic regression with a normal prior: simulated, breast cancer, and two uses of Pima.
+r"""Logistic regression with a normal prior, on simulated, breast cancer and Pima data.
 
 .. math:: \theta_j \sim N(0, s_j^2), \qquad y_i \sim \text{Bernoulli}(\text{expit}(x_i^\top\theta)) .
 
-The log posterior is concave, so a Student distribution at its mode with the inverse Hessian for a
-scale matrix is a good proposal in moderate dimensions, and importance sampling on quasi-random points
-of it gives the reference (:func:`reference`). What needs no file is computed once and kept in
-``FROZEN``; ``python -m models.logistic_regression`` computes it again.
+The log posterior is concave. A Student distribution at its mode, with the inverse Hessian as
+scale matrix, is therefore a good proposal in moderate dimensions, and importance sampling at its quasi-random
+points gives the reference (:func:`reference`). References that need no file are stored in
+``FROZEN``; ``python -m models.logistic_regression`` computes them again.
 
 The Pima Indians diabetes data are not included: pass the path of a CSV file of 768 rows with the eight
 covariates and the class, or let scikit-learn download them from OpenML (data set 37).
@@ -50,7 +50,7 @@ class BinaryData(NamedTuple):
 
 
 def simulate(n: int, p: int, *, seed: int = 1) -> BinaryData:
-    """Standard normal covariates and coefficients."""
+    """Simulate standard normal covariates and coefficients."""
     positive_int("n", n)
     positive_int("p", p)
     rng = as_generator(seed)
@@ -59,7 +59,7 @@ def simulate(n: int, p: int, *, seed: int = 1) -> BinaryData:
 
 
 def load_breast_cancer(n_covariates: int = 8) -> BinaryData:
-    """The first covariates of the Wisconsin data, standardised, and whether a tumour is malignant."""
+    """Load the first covariates of the Wisconsin data, standardised, and whether a tumour is malignant."""
     from sklearn.datasets import load_breast_cancer as load
 
     X, benign = load(return_X_y=True)
@@ -69,7 +69,7 @@ def load_breast_cancer(n_covariates: int = 8) -> BinaryData:
 
 
 def load_pima(path: str | Path | None = None) -> BinaryData:
-    """All 768 rows of the Pima data as they are, zeros for missing values included.
+    """Load all 768 rows of the Pima data unchanged, including zeros for missing values.
 
     Parameters
     ----------
@@ -107,14 +107,14 @@ def load_pima(path: str | Path | None = None) -> BinaryData:
 
 
 def complete_pima(data: BinaryData) -> BinaryData:
-    """The 532 rows without a missing glucose, blood pressure, skin fold or body mass index."""
+    """Return the 532 rows without a missing glucose, blood pressure, skin fold or body mass index."""
     measured = data.X[:, [PIMA_NAMES.index(n) for n in ("glucose", "pressure", "skin", "bmi")]]
     keep = (measured > 0.0).all(axis=1)
     return BinaryData(data.X[keep], data.y[keep])
 
 
 def standardise(X: np.ndarray, ddof: int = 0) -> np.ndarray:
-    """Columns of mean zero and standard deviation one."""
+    """Return columns with mean zero and standard deviation one."""
     return (X - X.mean(axis=0)) / X.std(axis=0, ddof=ddof)
 
 
@@ -130,7 +130,7 @@ def _is_number(text: str) -> bool:
 
 
 def log_likelihoods(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Log likelihood of each row of theta (n, D)."""
+    """Return the log likelihood (n,) at each row of theta (n, D)."""
     signed = (1 - 2 * y)[:, None] * (X @ theta.T)
     return -np.logaddexp(0.0, signed, out=signed).sum(axis=0)
 
@@ -138,7 +138,7 @@ def log_likelihoods(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarr
 def laplace(
     X: np.ndarray, y: np.ndarray, scales: np.ndarray, *, tolerance: float = 1e-10
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mode (D,) of the posterior and the inverse (D, D) of the negative Hessian there."""
+    """Return the mode (D,) of the posterior and the inverse (D, D) of the negative Hessian there."""
     theta = np.zeros(X.shape[1])
     precision = np.diag(scales**-2.0)
 
@@ -167,12 +167,12 @@ def reference(
     replicates: int = 16,
     seed: int = 0,
 ) -> Reference:
-    """Log evidence by quasi-random importance sampling from the Laplace approximation's Student.
+    """Estimate the log evidence by quasi-random importance sampling from a Student at the Laplace approximation.
 
     Parameters
     ----------
     X, y : array (N, D), (N,)
-        The intercept's column of ones included.
+        Covariates, including a column of ones for the intercept, and outcomes.
     scales : array (D,)
         Prior standard deviations.
     log2_points, replicates, seed : int
@@ -202,17 +202,17 @@ def reference(
 def logistic_regression(
     n: int = 50, p: int = 8, *, scale: float = 2.5, seed: int = 1
 ) -> EvidenceProblem:
-    """Simulated rows, no intercept.
+    """Build the problem of simulated rows without an intercept.
 
     Parameters
     ----------
     n, p : int
-        Rows and covariates. Beyond some 30 covariates the reference loses its precision; look at
+        Numbers of rows and covariates. Beyond some 30 covariates the reference loses precision; check
         the problem's `error`.
     scale : float
         Prior standard deviation of a coefficient.
     seed : int
-        Of the data.
+        Seed of the data.
     """
     check_positive(scale=scale)
     X, y = simulate(n, p, seed=seed)
@@ -223,15 +223,15 @@ def logistic_regression(
 def breast_cancer(
     n_covariates: int = 8, *, scale: float = 2.5, intercept_scale: float = 5.0
 ) -> EvidenceProblem:
-    """Malignant or benign, from the first covariates of the Wisconsin data and an intercept.
+    """Build the problem of malignant or benign tumours, from the first covariates of the Wisconsin data.
 
-    The 569 rows come with scikit-learn. Radius, perimeter and area of a tumour are nearly one
-    covariate, so the posterior is long and narrow, but it has one mode.
+    The 569 rows come with scikit-learn; an intercept is added. Radius, perimeter and area of a tumour are nearly
+    collinear, so the posterior is long and narrow, but it has one mode.
 
     Parameters
     ----------
     n_covariates : int
-        At most 30.
+        Number of covariates, at most 30.
     scale, intercept_scale : float
         Prior standard deviations of a coefficient and of the intercept.
     """
@@ -247,7 +247,7 @@ def pima(
     *,
     precision: float = 0.01,
 ) -> EvidenceProblem:
-    """Diabetes of 532 women, the model choice of Friel & Wyse (2012).
+    """Build the problem of diabetes in 532 women, the model choice of Friel & Wyse (2012).
 
     The rows are those of the 768 without missing values, each covariate standardised (with n - 1);
     intercept and coefficients have the same prior, N(0, 1 / precision). Friel & Wyse, *Estimating
@@ -260,9 +260,9 @@ def pima(
     path : str, Path or None
         See :func:`load_pima`.
     covariates : sequence of str
-        Of ``PIMA_NAMES``.
+        Names in ``PIMA_NAMES``.
     precision : float
-        Of the prior.
+        Precision of the prior.
     """
     check_positive(precision=precision)
     unknown = [name for name in covariates if name not in PIMA_NAMES]
@@ -275,10 +275,10 @@ def pima(
 
 
 def neufeld(path: str | Path | None = None, n_rows: int = 50) -> EvidenceProblem:
-    """The first rows of the Pima data, as in section 6.3 of Neufeld et al. (2014).
+    """Build the problem of the first rows of the Pima data, as in section 6.3 of Neufeld et al. (2014).
 
-    All eight covariates, standardised over all 768 rows (with n); no intercept; prior N(0, 0.05 I).
-    The paper's experiment has 5, 10 and 50 rows.
+    The model has all eight covariates, standardised over all 768 rows (with n), no intercept, and prior
+    N(0, 0.05 I). The paper's experiment has 5, 10 and 50 rows.
 
     Parameters
     ----------

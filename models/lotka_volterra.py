@@ -1,25 +1,25 @@
 r"""Predators and prey as a Markov jump process, and the pelts of the Hudson's Bay Company.
 
-Of x prey and y predators one is born or dies at a time, at the rates
+One of x prey and y predators is born or dies at a time, at the rates
 
 .. math:: x \to x + 1 : \theta_1 x, \qquad x \to x - 1 : \theta_2 x y, \qquad
           y \to y + 1 : \theta_3 x y, \qquad y \to y - 1 : \theta_4 y
 
 O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*, appendix C.2, figure 12. Their
-parameters lie in [0, 1]^4; they do not say where the populations start, how long they are
-followed, what is recorded, what summaries are compared and what the true parameters are. All that
-follows Papamakarios & Murray (2016), *Fast epsilon-free inference of simulation models with
+parameters lie in [0, 1]^4. They do not give the initial populations, the duration, the recording times,
+the summaries or the true parameters. All of these
+follow Papamakarios & Murray (2016), *Fast epsilon-free inference of simulation models with
 Bayesian conditional density estimation* (arXiv:1605.06376), after Wilkinson (2011), *Stochastic
 modelling for systems biology*: 100 prey and 50 predators, numbers recorded every 0.2 units of time
 until 30, and nine summaries, see :func:`summarise`. Their true prey birth rate lies at the edge of
-the paper's prior; the one here does not.
+the prior of O'Hagan et al.; the one here does not.
 
-In most of [0, 1]^4 predation exceeds 0.1 and the prey die within a few units of time, so the
+In most of [0, 1]^4 predation exceeds 0.1 and the prey die within a few units of time. Therefore the
 default prior is uniform for the logarithms of the rates, over :math:`[\log 0.001, \log 1]^4`;
-``prior="unit"`` is the paper's. Where predators die out, prey multiply for ever: a run of more
+``prior="unit"`` is the paper's. If predators die out, prey multiply without limit: a run of more
 than `max_events` events gives NaN.
 
-:func:`hudson_bay` has real data: pelts of snowshoe hares and Canadian lynxes, in thousands,
+:func:`hudson_bay` uses real data: pelts of snowshoe hares and Canadian lynxes, in thousands,
 1900-1920, in the table of Howard (2009), *Modeling basics*, from Odum (1953), *Fundamentals of
 Ecology*, which Carpenter (2018), *Predator-prey population dynamics: the Lotka-Volterra model in
 Stan*, fits by differential equations. Its posterior means for the four rates there are 0.55,
@@ -76,7 +76,7 @@ RATE_LOG_SD = 0.5
 
 @njit(cache=True)
 def gillespie(rng, rates, prey, predators, duration, n_times, max_events, out):
-    """Follow the process; numbers (n_times, 2) go into `out`, the first being the start.
+    """Simulate the process; numbers (n_times, 2) are written to `out`, beginning with the start.
 
     Returns the number of events, or -1 if there were more than `max_events` or a rate is not a
     number or negative.
@@ -114,9 +114,9 @@ def gillespie(rng, rates, prey, predators, duration, n_times, max_events, out):
 
 @njit(cache=True)
 def summarise(path, out):
-    """Nine summaries of numbers (n_times, 2): see ``SUMMARIES``.
+    """Compute nine summaries of numbers (n_times, 2): see ``SUMMARIES``.
 
-    The variance is raised by one before its logarithm, and correlations with a constant are 0.
+    The variance is increased by one before taking its logarithm, and correlations with a constant are 0.
     """
     n = path.shape[0]
     mean = np.zeros(2)
@@ -162,7 +162,7 @@ def paths(
     n_times: int = 151,
     max_events: int = 10_000,
 ) -> np.ndarray:
-    """Numbers (n, n_times, 2) of prey and predators for rates (n, 4); NaN for runs too long."""
+    """Simulate numbers (n, n_times, 2) of prey and predators for rates (n, 4); NaN for runs that are too long."""
     rates = rows("rates", rates, 4)
     out = np.full((len(rates), n_times, 2), np.nan)
     for i, row in enumerate(rates):
@@ -173,9 +173,9 @@ def paths(
 
 @njit(cache=True)
 def leaps(rng, rates, hares, lynxes, n_years, per_year, animals, noise):
-    """Pelts (n, n_years, 2) by leaps of equal length; NaN where more than 10^5 thousands are alive.
+    """Simulate pelts (n, n_years, 2) by leaps of equal length; NaN if more than 10^5 thousands are alive.
 
-    Rates (n, 4) are for numbers in thousands, of which each is so many `animals` of the process.
+    Rates (n, 4) are for numbers in thousands; a thousand corresponds to `animals` individuals of the process.
     """
     out = np.full((rates.shape[0], n_years, 2), np.nan)
     tau = 1.0 / per_year
@@ -215,21 +215,21 @@ def lotka_volterra(
     epsilon: float = 4.0,
     max_events: int = 10_000,
 ) -> SimulatorExample:
-    """Rates of the jump process from nine summaries of one run.
+    """Build the example: rates of the jump process from nine summaries of one run.
 
     Parameters
     ----------
     prior : {"log", "unit"}
         Logarithms of the rates uniform on [log 0.001, 0], or rates uniform on [0, 1].
     truth : sequence of 4 floats
-        Rates that the data are simulated with.
+        Rates of the simulated data.
     data_seed : int
-        Of that simulation.
+        Seed of that simulation.
     epsilon : float
         Tolerance of the Euclidean distance between summaries, each divided by its standard
         deviation at the true rates.
     max_events : int
-        Longer runs give NaN.
+        Maximum number of events; longer runs give NaN.
 
     Raises
     ------
@@ -289,12 +289,12 @@ def lotka_volterra(
 def hudson_bay(
     *, epsilon: float = 0.45, noise: float = 0.2, animals: int = 10, per_year: int = 20
 ) -> SimulatorExample:
-    """Rates of the process from the pelts of 1901-1920, given those of 1900.
+    """Build the example: rates of the process from the pelts of 1901-1920, given those of 1900.
 
-    The process is followed by leaps in time (Gillespie 2001, doi:10.1063/1.1378322), in which
+    The process is simulated by leaps in time (Gillespie 2001, doi:10.1063/1.1378322), in which
     numbers of births and deaths are Poisson; a number that falls below zero is set to zero, and
     counts as half an animal in the logarithms. Rates have log-normal priors with medians 0.7 for
-    births of hares and deaths of lynxes and 0.03 for those in which they meet, and standard
+    births of hares and deaths of lynxes and 0.03 for the two rates of encounters, and standard
     deviation 0.5 of the logarithms. Each year and species is a summary: the distance is the root
     mean square of the differences of logarithms.
 
@@ -305,10 +305,10 @@ def hudson_bay(
     noise : float
         Standard deviation of the logarithms of pelts given the numbers of animals.
     animals : int
-        Individuals of the process for a thousand pelts: the more, the smaller the fluctuations.
-        What one stands for is not known, as trappers do not catch every animal.
+        Individuals of the process per thousand pelts: the more, the smaller the fluctuations.
+        The true number is not known, because trappers do not catch every animal.
     per_year : int
-        Leaps in a year.
+        Number of leaps per year.
     """
     animals, per_year = positive_int("animals", animals), positive_int("per_year", per_year)
     if not 0.0 <= noise < math.inf:

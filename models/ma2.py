@@ -1,4 +1,4 @@
-r"""A moving average of order two, from two autocovariances.
+r"""Moving average of order two, from two autocovariances.
 
 .. math:: x_t = e_t + \theta_1 e_{t-1} + \theta_2 e_{t-2}, \qquad e_t \sim N(0, 1), \qquad
           t = 1, \ldots, n
@@ -13,13 +13,13 @@ Computing 22, 1167-1180 (doi:10.1007/s11222-011-9288-2). Summaries are theirs, :
 x_{t-1}` and :math:`\sum_t x_t x_{t-2}`, here divided by n.
 
 The triangle's slice at :math:`\theta_1` is :math:`|\theta_1| - 1 < \theta_2 < 1`, of length
-:math:`2 - |\theta_1|`. So a triangular distribution of :math:`\theta_1` on (-2, 2) with its peak
-at 0, density :math:`(2 - |\theta_1|) / 4`, times a uniform one of :math:`\theta_2` on the slice
+:math:`2 - |\theta_1|`. So the product of a triangular distribution of :math:`\theta_1` on (-2, 2) with its peak
+at 0, density :math:`(2 - |\theta_1|) / 4`, and a uniform one of :math:`\theta_2` on the slice
 is the constant 1/4 on the triangle, and both have quantile functions.
 
-The reference is the posterior given the whole series, whose normal likelihood is known: draws of
+The reference is the posterior given the whole series, whose normal likelihood is known: draws from
 the prior are accepted with probability likelihood over its maximum. It is narrower than the
-posterior given the summaries, which is what a sampler without a likelihood finds at a small
+posterior given the summaries, which a sampler without a likelihood approaches at a small
 tolerance.
 """
 
@@ -49,7 +49,7 @@ TRUTH = np.array([0.6, 0.2])
 
 @njit(cache=True)
 def series(rng, theta, n):
-    """Series (m, n) for parameters (m, 2)."""
+    """Simulate series (m, n) for parameters (m, 2)."""
     out = np.empty((theta.shape[0], n))
     for i in range(theta.shape[0]):
         last, before = rng.standard_normal(), rng.standard_normal()
@@ -62,7 +62,7 @@ def series(rng, theta, n):
 
 @njit(cache=True)
 def autocovariances(x):
-    """Sums (2,) of products one and two steps apart over the length, of one series (n,)."""
+    """Return sums (2,) of products one and two steps apart, divided by the length, of one series (n,)."""
     out = np.zeros(2)
     for t in range(1, x.size):
         out[0] += x[t] * x[t - 1]
@@ -81,14 +81,14 @@ def summaries_of_series(rng, theta, n):
 
 @njit(cache=True)
 def log_likelihood(x, theta):
-    """Log density (m,) of a series x (n,) at parameters (m, 2), by a banded Cholesky factor."""
+    """Return the log density (m,) of a series x (n,) at parameters (m, 2), by a banded Cholesky factor."""
     n = x.size
     out = np.empty(theta.shape[0])
     z = np.empty(n)
     for i in range(theta.shape[0]):
         a, b = theta[i, 0], theta[i, 1]
         c0, c1, c2 = 1.0 + a * a + b * b, a + a * b, b
-        # Rows t of the factor: d on the diagonal, l1 and l2 before it.
+        # Row t of the factor: d on the diagonal, preceded by l1 and l2.
         d1, d2, l1_last = 1.0, 1.0, 0.0
         total = -0.5 * n * math.log(2.0 * math.pi)
         for t in range(n):
@@ -108,7 +108,7 @@ def log_likelihood(x, theta):
 
 
 def cube(u: np.ndarray) -> np.ndarray:
-    """Parameters (n, 2) uniform on the triangle from points (n, 2) uniform in the square."""
+    """Map points (n, 2), uniform in the unit square, to parameters (n, 2) uniform on the triangle."""
     u = rows("u", u, 2)
     half = np.minimum(u[:, 0], 1.0 - u[:, 0])
     theta1 = np.sign(u[:, 0] - 0.5) * (2.0 - np.sqrt(8.0 * half))
@@ -122,7 +122,7 @@ def inside(theta: np.ndarray) -> np.ndarray:
 
 
 def most_likely(x: np.ndarray, n_start: int = 4000) -> tuple[np.ndarray, float]:
-    """Parameters (2,) of the highest likelihood in the triangle, and its logarithm."""
+    """Find the parameters (2,) of the highest likelihood in the triangle, and its logarithm."""
     start = cube(as_generator(0).random((n_start, 2)))
     first = start[log_likelihood(x, start).argmax()]
 
@@ -134,16 +134,16 @@ def most_likely(x: np.ndarray, n_start: int = 4000) -> tuple[np.ndarray, float]:
 
 
 def ma2(n: int = 100, *, truth=TRUTH, data_seed: int = 1, epsilon: float = 0.3) -> SimulatorExample:
-    """Two parameters from the autocovariances of a simulated series.
+    """Build the example: two parameters from the autocovariances of a simulated series.
 
     Parameters
     ----------
     n : int
         Length of the series.
     truth : sequence of 2 floats
-        Parameters in the triangle that the data are simulated with.
+        Parameters of the simulated data, in the triangle.
     data_seed : int
-        Of that simulation.
+        Seed of that simulation.
     epsilon : float
         Tolerance of the Euclidean distance between autocovariances, each divided by its standard
         deviation at the true parameters.

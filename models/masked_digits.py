@@ -1,23 +1,23 @@
-r"""Which digit is behind the mask? Latent vectors of a small decoder, given part of an image.
+r"""Latent vectors of a small decoder given part of an image, for recognising a masked digit.
 
 .. math:: X = G(\theta) + \epsilon, \qquad \theta \sim N(0, I), \qquad \epsilon \sim N(0, 0.05^2 I)
 
-of which some pixels are seen. O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*,
+of which some pixels are observed. O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*,
 section 5 and appendices B.5 and C.3, figures 8-10 and 13-20: five latent dimensions for the
-posterior, two for its mode. What differs:
+posterior, two for its mode. Differences from the paper:
 
-- The decoder. The paper trains a Wasserstein autoencoder, helped by the labels, on MNIST and does
-  not give its layers. Here one network with a narrow middle learns images and labels from images,
+- The decoder. The paper trains a Wasserstein autoencoder on MNIST, with the labels as additional information, and
+  does not describe its layers. Here one network with a bottleneck learns images and labels from images,
   scikit-learn's 1797 digits of 8 x 8 pixels, in seconds and without a download; ``data="mnist"``
   fetches MNIST and trains on its first 10,000 images.
-- The prior. The paper states the normal one and samples under uniform ones, on :math:`[-8, 8]^5`
-  and :math:`[-12, 12]^2`, as wide as its codes. Here codes are whitened, so that the normal prior,
-  the default, fits them; ``prior="uniform"`` is uniform on :math:`[-4, 4]^d`, as wide as they are.
-- The images and masks, which the paper only shows. Here a half of an image is seen. The right half
-  of image 17, a seven in two dimensions that could be a one, is like the paper's for the mode.
+- The prior. The paper states a normal prior and samples from uniform ones, on :math:`[-8, 8]^5`
+  and :math:`[-12, 12]^2`, as wide as its codes. Here codes are whitened, so the normal prior, which is
+  the default, fits them; ``prior="uniform"`` is uniform on :math:`[-4, 4]^d`, as wide as these codes.
+- The images and masks, which the paper only shows. Here half of an image is observed. The right half
+  of image 17, a seven that in two dimensions could be a one, resembles the paper's example for the mode.
 
-As in the paper a latent vector is given a digit by its ten nearest neighbours among the codes of
-the training images. There is no reference but long runs of rejection.
+As in the paper, the digit of a latent vector is determined by its ten nearest neighbours among the codes of
+the training images. The only reference is long runs of rejection.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ MNIST_IMAGES = 10_000
 
 @dataclass(frozen=True)
 class Decoder:
-    """Images from latent vectors, and what it was trained on.
+    """Decoder from latent vectors to images, with its training data.
 
     Attributes
     ----------
     weights, biases : list of array
-        Of the two layers from the latent vector to pixels, the first acting on tanh of the codes.
+        Parameters of the two layers from the latent vector to pixels; the first acts on tanh of the codes.
     centre : array (d,)
         Mean of the raw codes.
     root : array (d, d)
@@ -57,9 +57,9 @@ class Decoder:
     images : array (n, P)
         Training images, between 0 and 1.
     labels : array (n,) of int
-        Their digits.
+        Digits of the images.
     codes : array (n, d)
-        Their whitened codes.
+        Whitened codes of the images.
     """
 
     weights: list[np.ndarray]
@@ -72,18 +72,18 @@ class Decoder:
 
     @property
     def side(self) -> int:
-        """Pixels along an edge."""
+        """Number of pixels along an edge."""
         return round(self.images.shape[1] ** 0.5)
 
     def decode(self, theta: np.ndarray, pixels=slice(None)) -> np.ndarray:
-        """Images (n, P), or some of their pixels, of latent vectors (n, d)."""
+        """Return images (n, P), or some of their pixels, of latent vectors (n, d)."""
         theta = rows("theta", theta, len(self.centre))
         hidden = np.tanh(self.centre + theta @ self.root.T)
         hidden = np.tanh(hidden @ self.weights[0] + self.biases[0])
         return hidden @ self.weights[1][:, pixels] + self.biases[1][pixels]
 
     def digit(self, theta: np.ndarray, neighbours: int = 10) -> np.ndarray:
-        """Digits (n,) of latent vectors (n, d): most frequent among the nearest codes."""
+        """Return digits (n,) of latent vectors (n, d), the most frequent among the nearest codes."""
         from sklearn.neighbors import KNeighborsClassifier
 
         theta = rows("theta", theta, len(self.centre))
@@ -92,12 +92,12 @@ class Decoder:
         return KNeighborsClassifier(neighbours).fit(self.codes, self.labels).predict(theta)
 
     def shares(self, theta: np.ndarray) -> np.ndarray:
-        """Shares (10,) of the digits among latent vectors (n, d)."""
+        """Return the shares (10,) of the digits among latent vectors (n, d)."""
         return np.bincount(self.digit(theta), minlength=10) / len(theta)
 
 
 def load_images(data: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, P) between 0 and 1, and digits (n,)."""
+    """Load images (n, P) between 0 and 1, and digits (n,)."""
     if data == "digits":
         from sklearn.datasets import load_digits
 
@@ -118,9 +118,9 @@ def decoder(d: int = 5, data: str = "digits") -> Decoder:
     Parameters
     ----------
     d : int
-        Latent dimensions.
+        Number of latent dimensions.
     data : {"digits", "mnist"}
-        The second needs a connection, or a copy that scikit-learn has kept.
+        "mnist" needs a connection, or a copy cached by scikit-learn.
     """
     return trained(positive_int("d", d), data)
 
@@ -160,7 +160,7 @@ def trained(d: int, data: str) -> Decoder:
 
 
 def seen_pixels(seen: str, side: int) -> np.ndarray:
-    """Indices of the pixels of one half of an image, row by row."""
+    """Return the indices of the pixels of one half of an image, row by row."""
     grid = np.arange(side * side).reshape(side, side)
     half = side // 2
     halves = {
@@ -183,24 +183,24 @@ def masked_digits(
     data: str = "digits",
     epsilon: float = 1.0,
 ) -> SimulatorExample:
-    """Latent vector of a training image of which one half is seen.
+    """Build the example: the latent vector of a training image of which one half is observed.
 
-    :func:`decoder` with the same `d` and `data` is the decoder, which completes images and names
+    :func:`decoder` with the same `d` and `data` is the decoder, which completes images and recognises
     digits.
 
     Parameters
     ----------
     d : int
-        Latent dimensions.
+        Number of latent dimensions.
     image : int
-        Which of the images; of scikit-learn's, 0 is a zero and 7 a seven.
+        Index of the image; in scikit-learn's data, 0 is a zero and 7 a seven.
     seen : {"top", "bottom", "left", "right"}
-        The half that is seen.
+        Observed half of the image.
     prior : {"normal", "uniform"}
         Standard normal, or uniform between -4 and 4, for each coordinate.
     data : {"digits", "mnist"}
     epsilon : float
-        Tolerance of the Euclidean distance between the pixels seen, which lie between 0 and 1.
+        Tolerance of the Euclidean distance between observed pixels, which are between 0 and 1.
     """
     positive_int("d", d)
     if prior not in ("normal", "uniform"):

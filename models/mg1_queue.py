@@ -1,18 +1,18 @@
-r"""A queue with one server, of which only departures are seen.
+r"""Queue with one server, of which only departures are observed.
 
 .. math:: \theta_1 \sim U(0, 10), \qquad \theta_2 - \theta_1 \sim U(0, 10), \qquad
           \theta_3 \sim U(0, 1/3)
 
 Service takes :math:`s_i \sim U(\theta_1, \theta_2)`, the time between arrivals is exponential
-with rate :math:`\theta_3`, and customer i leaves so long after the one before:
+with rate :math:`\theta_3`, and the time between the departures of customer i and the one before is
 
 .. math:: y_i = s_i + \max\Bigl(0, \sum_{j \le i} w_j - \sum_{j < i} y_j\Bigr)
 
 Blum & Francois (2010), *Non-linear regression models for approximate Bayesian computation*,
 Statistics and Computing 20, 63-73 (doi:10.1007/s11222-009-9116-0), with 50 customers; summaries
 are the minimum, the quartiles and the maximum, as in Papamakarios & Murray (2016,
-arXiv:1605.06376). True parameters are (1, 5, 0.2). No reference: the likelihood of the summaries
-is not known.
+arXiv:1605.06376). True parameters are (1, 5, 0.2). There is no reference, because the likelihood of the
+summaries is not known.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEVELS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 
 @njit(cache=True)
 def departures(rng, theta, out):
-    """Times between departures into `out` (n,), for parameters (3,)."""
+    """Simulate times between departures into `out` (n,), for parameters (3,)."""
     arrived = left = 0.0
     for i in range(out.size):
         arrived += rng.standard_exponential() / theta[2]
@@ -42,7 +42,7 @@ def departures(rng, theta, out):
 
 @njit(cache=True)
 def quantiles(y):
-    """Quantiles (5,) of times (n,), interpolated linearly."""
+    """Return quantiles (5,) of times (n,), with linear interpolation."""
     y = np.sort(y)
     out = np.empty(LEVELS.size)
     for j in range(LEVELS.size):
@@ -64,7 +64,7 @@ def summaries_of_queues(rng, theta, n):
 
 
 def cube(u: np.ndarray) -> np.ndarray:
-    """Parameters (n, 3) of the prior from points (n, 3) uniform in the cube."""
+    """Map points (n, 3), uniform in the unit cube, to parameters (n, 3) with the prior distribution."""
     u = rows("u", u, 3)
     return np.column_stack([10.0 * u[:, 0], 10.0 * (u[:, 0] + u[:, 1]), u[:, 2] / 3.0])
 
@@ -72,16 +72,16 @@ def cube(u: np.ndarray) -> np.ndarray:
 def mg1_queue(
     n: int = 50, *, truth=TRUTH, data_seed: int = 1, epsilon: float = 1.0
 ) -> SimulatorExample:
-    """Three parameters of a queue from quantiles of the times between departures.
+    """Build the example: three parameters of a queue from quantiles of the times between departures.
 
     Parameters
     ----------
     n : int
-        Customers, at least two.
+        Number of customers, at least two.
     truth : sequence of 3 floats
-        Parameters that the data are simulated with.
+        Parameters of the simulated data.
     data_seed : int
-        Of that simulation.
+        Seed of that simulation.
     epsilon : float
         Tolerance of the Euclidean distance between quantiles, each divided by its standard
         deviation at the true parameters.

@@ -1,12 +1,12 @@
-r"""Regressions with an intercept for every group, as variables of the model, not centred.
+r"""Regressions with an intercept for every group as variables of the model, not centred.
 
 .. math:: \mu, b \sim N(0, 2^2), \quad \tau \sim N^+(0, 1), \quad z_j \sim N(0, 1), \quad
           \eta_{ij} = \mu + b x_{ij} + \tau z_j, \\
           y_{ij} \sim N(\eta_{ij}, \sigma^2),\ \sigma \sim N^+(0, 2^2)
           \quad \text{or} \quad y_{ij} \sim \text{Poisson}(e^{\eta_{ij}}) .
 
-Of the linear model everything but the two scales is integrated out in closed form. Of the Poisson model the
-intercepts are, one at a time, by the trapezoidal rule, and the other three by quadrature.
+In the linear model everything but the two scales is integrated out in closed form. In the Poisson model the
+intercepts are integrated out one at a time by the trapezoidal rule, and the other three by quadrature.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FROZEN = {
 
 
 def simulate(n_groups: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Covariates and outcomes (J, 5) of the linear model."""
+    """Simulate covariates and outcomes (J, 5) of the linear model."""
     rng = as_generator(seed)
     x = rng.standard_normal((n_groups, ROWS))
     y = 0.5 + 0.3 * x + rng.normal(0.0, 0.7, (n_groups, 1)) + rng.standard_normal(x.shape)
@@ -49,7 +49,7 @@ def simulate(n_groups: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
 
 
 def simulate_counts(n_groups: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Covariates and counts (J, 5) of the Poisson model."""
+    """Simulate covariates and counts (J, 5) of the Poisson model."""
     rng = as_generator(seed)
     x = rng.standard_normal((n_groups, ROWS))
     return x, rng.poisson(np.exp(0.3 + 0.4 * x + rng.normal(0.0, 0.6, (n_groups, 1))))
@@ -59,7 +59,7 @@ def simulate_counts(n_groups: int, seed: int = 1) -> tuple[np.ndarray, np.ndarra
 
 
 def linear_log_evidence(x: np.ndarray, y: np.ndarray, n: int = 161) -> float:
-    """Log Z of the linear model for (J, R) data, by the trapezoidal rule in log scales."""
+    """Return log Z of the linear model for (J, R) data, by the trapezoidal rule in log scales."""
     taus, sigmas = np.linspace(-9.0, 2.0, 4 * n), np.linspace(-1.5, 1.5, n)
     logs = np.array([[given_scales(x, y, math.exp(t), math.exp(s)) for s in sigmas] for t in taus])
     half_normals = [
@@ -71,7 +71,7 @@ def linear_log_evidence(x: np.ndarray, y: np.ndarray, n: int = 161) -> float:
 
 
 def given_scales(x: np.ndarray, y: np.ndarray, tau: float, sigma: float) -> float:
-    """Log density of y (J, R) with effects and coefficients integrated out."""
+    """Return the log density of y (J, R) with effects and coefficients integrated out."""
     n_groups, n_rows = x.shape
     shrink = tau**2 / (sigma**2 * (sigma**2 + n_rows * tau**2))
 
@@ -93,7 +93,7 @@ def given_scales(x: np.ndarray, y: np.ndarray, tau: float, sigma: float) -> floa
 def poisson_given_population(
     theta: np.ndarray, x: np.ndarray, y: np.ndarray, *, nodes: int = 141, reach: float = 7.0
 ) -> np.ndarray:
-    """Log density (n,) of counts (J, R) for mu, slope and tau (n, 3), intercepts integrated out."""
+    """Return the log density (n,) of counts (J, R) for mu, slope and tau (n, 3), with intercepts integrated out."""
     z = np.linspace(-reach, reach, nodes)
     log_prior = -0.5 * (np.square(z) + LOG_2PI) + math.log(z[1] - z[0])
     per_group = y.sum(axis=1)
@@ -109,12 +109,12 @@ def poisson_given_population(
 
 
 def population(z: np.ndarray) -> np.ndarray:
-    """Coefficients and tau (n, 3) from normal scores."""
+    """Return coefficients and tau (n, 3) from normal scores."""
     return np.column_stack([COEFFICIENT_SD * z[:, :2], half_normal(z[:, 2], TAU_SD)])
 
 
 def reference(family: str, n_groups: int) -> Reference:
-    """Log Z of the ``linear`` or the ``poisson`` model, anew."""
+    """Return log Z of the ``linear`` or the ``poisson`` model, computed again."""
     if family == "linear":
         values = [linear_log_evidence(*simulate(n_groups), n=n) for n in (81, 161)]
         return Reference(values[1], abs(values[1] - values[0]))
@@ -127,12 +127,12 @@ def reference(family: str, n_groups: int) -> Reference:
 
 
 def mixed_linear(n_groups: int = 50) -> EvidenceProblem:
-    """The linear model, of n_groups + 4 dimensions.
+    """Build the problem of the linear model, with n_groups + 4 dimensions.
 
     Parameters
     ----------
     n_groups : int
-        50 and 200 have a stored reference; others take seconds.
+        Number of groups; 50 and 200 have a stored reference, others take seconds.
     """
     positive_int("n_groups", n_groups)
     x, y = simulate(n_groups)
@@ -163,12 +163,12 @@ def mixed_linear(n_groups: int = 50) -> EvidenceProblem:
 
 
 def mixed_poisson(n_groups: int = 80) -> EvidenceProblem:
-    """The Poisson model, of n_groups + 3 dimensions.
+    """Build the problem of the Poisson model, with n_groups + 3 dimensions.
 
     Parameters
     ----------
     n_groups : int
-        80 has a stored reference; others take a minute.
+        Number of groups; 80 has a stored reference, others take a minute.
     """
     positive_int("n_groups", n_groups)
     x, y = simulate_counts(n_groups)
@@ -201,6 +201,6 @@ def mixed_poisson(n_groups: int = 80) -> EvidenceProblem:
 
 
 def predictors(theta: np.ndarray, z: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Linear predictors (n, J R) for mu, slope and tau in the first columns and effects (n, J)."""
+    """Return linear predictors (n, J R) for mu, slope and tau in the first columns and effects (n, J)."""
     group = np.repeat(np.arange(len(x)), x.shape[1])
     return theta[:, :1] + theta[:, 1:2] * x.ravel() + theta[:, 2:3] * z[:, group]

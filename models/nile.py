@@ -1,10 +1,10 @@
-r"""Flow of the Nile at Aswan, 1871-1970: a level that walks at random.
+r"""Flow of the Nile at Aswan, 1871-1970: a level that follows a random walk.
 
 .. math:: \sigma \sim N^+(0, 2^2), \quad \tau \sim N^+(0, 1), \quad l_1 \sim N(0, 10^2), \quad
           l_{t+1} = l_t + \tau \epsilon_t, \quad y_t \sim N(l_t, \sigma^2)
 
 in units of 100 million cubic metres, less 900. The level is a variable for every year, not centred, or is
-integrated out; the evidence is one, found with the Kalman filter and quadrature over sigma and tau. Data from
+integrated out; the evidence is the same, from the Kalman filter and quadrature over sigma and tau. Data from
 Cobb (1978), *The problem of the Nile*, Biometrika 65, 243-251, and Durbin & Koopman (2012).
 """
 
@@ -31,17 +31,17 @@ FROZEN = Reference(-183.593889, 1e-06)
 
 
 def series() -> np.ndarray:
-    """Outcomes (100,)."""
+    """Return the outcomes (100,)."""
     return (FLOW - 900.0) / 100.0
 
 
 def scales(z: np.ndarray) -> np.ndarray:
-    """Sigma and tau (n, 2) from normal scores."""
+    """Return sigma and tau (n, 2) from normal scores."""
     return np.column_stack([half_normal(z[:, 0], NOISE), half_normal(z[:, 1], WALK)])
 
 
 def kalman(theta: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Log density (n,) of a series for sigma and tau (n, 2), the level integrated out."""
+    """Return the log density (n,) of a series for sigma and tau (n, 2), with the level integrated out."""
     noise, walk = np.square(theta).T
     level, variance = np.zeros(len(theta)), np.full(len(theta), START**2)
     total = np.zeros(len(theta))
@@ -56,18 +56,18 @@ def kalman(theta: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def marginal_scores() -> NormalScores:
-    """Prior and likelihood of sigma and tau."""
+    """Return prior and likelihood of sigma and tau."""
     y = series()
     return NormalScores(2, scales, lambda theta: kalman(theta, y))
 
 
 def reference() -> Reference:
-    """Log Z, anew."""
+    """Return log Z, computed again."""
     return grid_evidence(marginal_scores(), step=0.125)
 
 
 def nile() -> EvidenceProblem:
-    """A hundred levels, 102 dimensions."""
+    """Build the problem with a hundred levels, in 102 dimensions."""
     y = series()
 
     def build() -> pm.Model:
@@ -95,7 +95,7 @@ def nile() -> EvidenceProblem:
 
 
 def nile_marginal() -> EvidenceProblem:
-    """The level integrated out: a multivariate normal series, two dimensions."""
+    """Build the problem with the level integrated out: a multivariate normal series, in two dimensions."""
     y = series()
     times = np.arange(y.size)
     together = np.minimum(times[:, None], times).astype(float)

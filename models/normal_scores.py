@@ -1,14 +1,14 @@
-r"""Priors as functions of independent standard normal numbers, and evidences by three routes from there.
+r"""Priors as functions of independent standard normal numbers, and three estimators of the evidence.
 
 If parameters are T(z) with z standard normal, then
 
 .. math:: Z = \int N(z; 0, I)\, L(T(z))\, dz ,
 
-without a Jacobian. Particles are moved from the prior to the posterior by elliptical slice moves, which know the
-normal prior and have nothing to tune (Murray, Adams & MacKay 2010, *Elliptical slice sampling*, AISTATS). From
-where they are, Z is found by the trapezoidal rule in few dimensions, by importance sampling at quasi-random points
-in more, or by annealing from a normal distribution at them in many. Nothing here is code of the package but its
-checks of arguments and seeds.
+without a Jacobian. Particles are moved from the prior to the posterior by elliptical slice moves, which use the
+normal prior and need no tuning (Murray, Adams & MacKay 2010, *Elliptical slice sampling*, AISTATS). Around
+the particles, Z is estimated by the trapezoidal rule in few dimensions, by importance sampling at quasi-random points
+in more, or by annealing from a normal distribution fitted to them in many. The only code shared with the package
+are checks of arguments and seeds.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ Batch = Callable[[np.ndarray], np.ndarray]
 
 
 class NormalScores(NamedTuple):
-    """A prior and a likelihood for many points at once.
+    """Prior and likelihood for many points at once.
 
     Attributes
     ----------
     n_dim : int
-        D.
+        Number of dimensions D.
     parameters : callable
-        From normal scores (n, D) to parameters (n, D).
+        Function from normal scores (n, D) to parameters (n, D).
     log_likelihood : callable
-        From parameters (n, D) to (n,).
+        Function from parameters (n, D) to log likelihoods (n,).
     """
 
     n_dim: int
@@ -59,26 +59,26 @@ class NormalScores(NamedTuple):
     log_likelihood: Batch
 
     def log_given(self, z: np.ndarray) -> np.ndarray:
-        """Log likelihood (n,) at scores (n, D); what is not a number counts as impossible."""
+        """Return the log likelihood (n,) at scores (n, D); -inf if it is not a number."""
         with np.errstate(all="ignore"):
             values = self.log_likelihood(self.parameters(z))
         return np.where(np.isnan(values), -np.inf, values)
 
     def log_joint(self, z: np.ndarray) -> np.ndarray:
-        """Log density (n,) of scores (n, D) times likelihood."""
+        """Return the log (n,) of the density of scores (n, D) times the likelihood."""
         return self.log_given(z) - 0.5 * np.square(z).sum(axis=1) - 0.5 * self.n_dim * LOG_2PI
 
     def prior_transform(self, u: np.ndarray) -> np.ndarray:
-        """From the unit cube (D,) to parameters (D,)."""
+        """Map a point (D,) of the unit cube to parameters (D,)."""
         return self.parameters(ndtri(u)[None])[0]
 
     def likelihood_of_one(self, parameters: np.ndarray) -> float:
-        """Log likelihood of one parameter vector (D,)."""
+        """Return the log likelihood of one parameter vector (D,)."""
         return float(self.log_likelihood(np.asarray(parameters, dtype=float)[None])[0])
 
 
 class Particles(NamedTuple):
-    """Scores (n, D) that are distributed as the posterior, and log Z as the way there tells it."""
+    """Scores (n, D) distributed as the posterior, and the estimate of log Z from annealing."""
 
     z: np.ndarray
     log_evidence: float
@@ -90,7 +90,7 @@ class Particles(NamedTuple):
 def slice_move(
     z: np.ndarray, values: np.ndarray, log_given: Batch, beta: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One elliptical slice move of all particles under N(z; 0, I) exp(beta log_given(z))."""
+    """Make one elliptical slice move of all particles under N(z; 0, I) exp(beta log_given(z))."""
     n = len(z)
     nu = rng.standard_normal(z.shape)
     level = beta * values + np.log(rng.random(n))
@@ -114,7 +114,7 @@ def slice_move(
 
 
 def next_temperature(values: np.ndarray, beta: float, share: float) -> float:
-    """Where the effective number of weights has fallen to a share of all, or one."""
+    """Return the inverse temperature at which the effective sample size falls to `share` of all, at most one."""
 
     def enough(new: float) -> bool:
         logs = (new - beta) * values
@@ -133,21 +133,21 @@ def climb(
     log_given: Batch, n_dim: int, *, particles: int = 2048, moves: int = 5, share: float = 0.7,
     last: int = 4, seed: int | np.random.Generator = 0,
 ) -> Particles:  # fmt: skip
-    """Sequential Monte Carlo from N(0, I) to N(z; 0, I) exp(log_given(z)).
+    """Run sequential Monte Carlo from N(0, I) to N(z; 0, I) exp(log_given(z)).
 
     Parameters
     ----------
     log_given : callable
-        From (n, D) to (n,).
+        Function from scores (n, D) to log likelihoods (n,).
     n_dim : int
-        D.
+        Number of dimensions D.
     particles : int
     moves : int
-        Elliptical slice moves at every temperature.
+        Number of elliptical slice moves at every temperature.
     share : float
         Effective share of the weights between two temperatures.
     last : int
-        How many times as many moves there are at the last temperature.
+        Factor by which the number of moves at the last temperature is larger.
     seed : int or Generator
 
     Examples
@@ -180,10 +180,10 @@ def grid_evidence(
     scores: NormalScores, *, step: float = 0.25, reach: float = 9.0, particles: int = 1024,
     seed: int = 0,
 ) -> Reference:  # fmt: skip
-    """Log Z by the trapezoidal rule in coordinates whitened by the particles; up to four dimensions.
+    """Return log Z by the trapezoidal rule in coordinates whitened by the particles, in up to four dimensions.
 
-    The rule converges faster than any power of the step. The stated error is the difference between
-    the rule and that of twice the step.
+    The rule converges faster than any power of the step. The stated error is the difference from
+    the rule with twice the step.
     """
     z = climb(scores.log_given, scores.n_dim, particles=particles, seed=seed).z
     return whitened_grid(scores.log_joint, z.mean(axis=0), np.cov(z.T), step=step, reach=reach)
@@ -192,7 +192,7 @@ def grid_evidence(
 def whitened_grid(
     log_joint: Batch, mean: np.ndarray, covariance: np.ndarray, *, step: float, reach: float
 ) -> Reference:
-    """The trapezoidal rule around a mean (D,) with a covariance (D, D), in blocks."""
+    """Apply the trapezoidal rule around a mean (D,) with a covariance (D, D), in blocks."""
     root = np.linalg.cholesky(np.atleast_2d(covariance))
     d = mean.size
     half = math.ceil(reach / step / 2.0) * 2
@@ -219,7 +219,7 @@ def sampled_evidence(
     scores: NormalScores, *, n_components: int = 8, log2_points: int = 11, replicates: int = 16,
     df: float = 8.0, particles: int = 2048, seed: int = 0,
 ) -> Reference:  # fmt: skip
-    """Log Z by quasi-random importance sampling from Student distributions fitted to the particles.
+    """Estimate log Z by quasi-random importance sampling from Student distributions fitted to the particles.
 
     A twentieth of the proposal is a Student distribution about as wide as the prior.
     """
@@ -247,20 +247,20 @@ def annealed_evidence(
     log_joint: Batch, mean: np.ndarray, covariance: np.ndarray, *, particles: int = 2048,
     replicates: int = 8, moves: int = 5, share: float = 0.9, seed: int = 0,
 ) -> Reference:  # fmt: skip
-    """Log integral of exp(log_joint) by annealing from a normal distribution near it.
+    """Estimate the log integral of exp(log_joint) by annealing from a normal distribution near it.
 
-    A first run, with twice the particles, finds the mean and the covariance for the others.
+    A first run, with twice the number of particles, finds the mean and the covariance for the others.
 
     Parameters
     ----------
     log_joint : callable
-        From points (n, D) to log densities (n,).
+        Function from points (n, D) to log densities (n,).
     mean, covariance : array (D,), (D, D)
-        Of the normal distribution that the first run starts from.
+        Moments of the normal distribution from which the first run starts.
     particles, moves, share, seed
         See :func:`climb`.
     replicates : int
-        Independent runs, at least two, which give the standard error.
+        Number of independent runs, at least two, which give the standard error.
     """
     if positive_int("replicates", replicates) < 2:
         raise ValueError("replicates must be at least 2: one gives no standard error")
@@ -279,14 +279,14 @@ def annealed_evidence(
 
 
 class AboveNormal(NamedTuple):
-    """A log density less that of a normal distribution, as a function of the latter's scores."""
+    """Log density less that of a normal distribution, as a function of normal scores."""
 
     log_joint: Batch
     mean: np.ndarray
     root: np.ndarray
 
     def points(self, z: np.ndarray) -> np.ndarray:
-        """Points (n, D) of scores (n, D)."""
+        """Return points (n, D) for scores (n, D)."""
         return self.mean + z @ self.root.T
 
     def __call__(self, z: np.ndarray) -> np.ndarray:
@@ -300,35 +300,35 @@ class AboveNormal(NamedTuple):
 
 
 def half_normal(z: np.ndarray, sd: float) -> np.ndarray:
-    """Half-normal numbers with scale `sd`, from normal scores of any shape."""
+    """Return half-normal numbers with scale `sd`, from normal scores of any shape."""
     low = np.where(z < -6.0, math.sqrt(0.5 * math.pi) * ndtr(z), ndtri(0.5 + 0.5 * ndtr(z)))
     return sd * np.where(z < 0.0, low, -ndtri(0.5 * ndtr(-z)))
 
 
 def half_cauchy(z: np.ndarray, scale: float) -> np.ndarray:
-    """Half-Cauchy numbers."""
+    """Return half-Cauchy numbers."""
     half = 0.5 * math.pi
     return scale * np.where(z < 0.0, np.tan(half * ndtr(z)), 1.0 / np.tan(half * ndtr(-z)))
 
 
 def exponential(z: np.ndarray, rate: float) -> np.ndarray:
-    """Exponential numbers."""
+    """Return exponential numbers."""
     return -log_ndtr(-z) / rate
 
 
 def gamma(z: np.ndarray, shape: float, rate: float) -> np.ndarray:
-    """Gamma numbers."""
+    """Return gamma numbers."""
     upper = gammainccinv(shape, ndtr(-z))
     return np.where(z < 0.0, gammaincinv(shape, ndtr(z)), upper) / rate
 
 
 def beta(z: np.ndarray, a: float, b: float) -> np.ndarray:
-    """Beta numbers."""
+    """Return beta numbers."""
     return np.where(z < 0.0, betaincinv(a, b, ndtr(z)), betainccinv(a, b, ndtr(-z)))
 
 
 def uniform(z: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Uniform numbers."""
+    """Return uniform numbers."""
     return low + (high - low) * ndtr(z)
 
 
@@ -336,7 +336,7 @@ def scored_problem(
     name: str, build: Callable[[], pm.Model], scores: NormalScores, reference: Reference, source: str,
     *, easy: bool = True,
 ) -> EvidenceProblem:  # fmt: skip
-    """The problem of a model whose prior is a function of normal scores."""
+    """Build the problem of a model whose prior is a function of normal scores."""
     return EvidenceProblem(
         name=name,
         build=build,

@@ -1,10 +1,10 @@
-r"""Answers on a scale from 0 to 4, and two covariates: the ordered logistic model.
+r"""Ordered logistic model of answers on a scale from 0 to 4 with two covariates.
 
 .. math:: b \sim N(0, I), \quad c_1 \sim N(-1.5, 1), \quad d_k \sim \text{Exp}(1), \quad
           c_{k+1} = c_k + d_k, \quad P(y_i \le k) = \text{expit}(c_{k+1} - x_i^\top b) .
 
-The distances of the cut points are the variables, so that their prior is normalised: that of ordered cut
-points with a transform alone, as many models have it, integrates to 1 / 4!. Sixty simulated answers.
+The distances between cut points are the variables, so their prior is normalised. A prior of ordered cut
+points with only a transform, as in many models, integrates to 1 / 4!. Sixty simulated answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FROZEN = Reference(-97.665756, 0.00022)
 
 
 def simulate(n: int = 60, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Covariates (n, 2) and answers (n,)."""
+    """Simulate covariates (n, 2) and answers (n,)."""
     rng = as_generator(seed)
     X = rng.standard_normal((n, 2))
     latent = X @ [1.0, -0.5] + rng.logistic(size=n)
@@ -33,7 +33,7 @@ def simulate(n: int = 60, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
 
 
 def answer_scores() -> NormalScores:
-    """Prior and likelihood: two coefficients, the first cut point, three distances."""
+    """Return prior and likelihood of two coefficients, the first cut point and three distances."""
     X, y = simulate()
 
     def parameters(z: np.ndarray) -> np.ndarray:
@@ -53,12 +53,12 @@ def answer_scores() -> NormalScores:
 
 
 def reference(**options: int) -> Reference:
-    """Log Z, anew."""
+    """Return log Z, computed again."""
     return sampled_evidence(answer_scores(), **options)
 
 
 def ordered_answers() -> EvidenceProblem:
-    """The answers as ``pm.OrderedLogistic``, six dimensions."""
+    """Build the problem with answers as ``pm.OrderedLogistic``, in six dimensions."""
     X, y = simulate()
 
     def build() -> pm.Model:

@@ -25,7 +25,7 @@ FROZEN = Reference(-53.658330, 1.4e-06)
 
 
 def reaction_scores() -> NormalScores:
-    """Prior and likelihood: V, K, sigma."""
+    """Return prior and likelihood of V, K and sigma."""
 
     def parameters(z: np.ndarray) -> np.ndarray:
         return half_normal(z, 1.0) * [FASTEST, HALFWAY, NOISE]
@@ -40,12 +40,12 @@ def reaction_scores() -> NormalScores:
 
 
 def reference(**options: int) -> Reference:
-    """Log Z, anew."""
+    """Return log Z, computed again."""
     return grid_evidence(reaction_scores(), **options)
 
 
 def puromycin() -> EvidenceProblem:
-    """The curve with normal errors."""
+    """Build the problem of the curve with normal errors."""
 
     def build() -> pm.Model:
         with pm.Model() as model:

@@ -1,4 +1,4 @@
-r"""Radiata pine: which density predicts the strength of wood, as it is or adjusted for resin.
+r"""Radiata pine: two densities, unadjusted or adjusted for resin, as predictors of the strength of wood.
 
 Two regressions of the compression strength y of 42 specimens, on the density x (model 1) or on the density
 adjusted for resin z (model 2), each covariate centred:
@@ -9,8 +9,8 @@ adjusted for resin z (model 2), each covariate centred:
 
 The data are from E. J. Williams (1959), *Regression Analysis*, Wiley, New York; the priors from Friel &
 Wyse (2012), *Estimating the evidence: a review*, Statistica Neerlandica 66, 288-308
-(doi:10.1111/j.1467-9574.2011.00515.x), and from Carlin & Chib (1995) before them. Given tau all is
-normal, and tau integrates to a multivariate t density:
+(doi:10.1111/j.1467-9574.2011.00515.x), and from Carlin & Chib (1995) before them. Given tau everything is
+normal, and integrating over tau gives a multivariate t density:
 
 .. math:: Z = t_6\!\left(y; W m, \tfrac{b_0}{3} (I + W Q^{-1} W^\top)\right), \qquad
           W = (1, x - \bar x),\ m = (3000, 185),\ Q = \text{diag}(0.06, 6),\ b_0 = 2 \cdot 300^2 .
@@ -56,7 +56,7 @@ RATE = np.float64(2.0 * 300.0**2)
 
 
 def covariate(number: Number) -> np.ndarray:
-    """Centred covariate (42,) of model 1 or 2."""
+    """Return the centred covariate (42,) of model 1 or 2."""
     if number not in get_args(Number):
         raise ValueError(f"number must be 1 or 2, got {number!r}")
     x = DENSITY if number == 1 else ADJUSTED_DENSITY
@@ -64,7 +64,7 @@ def covariate(number: Number) -> np.ndarray:
 
 
 def spread_terms(number: Number) -> tuple[float, float]:
-    """Log determinant of S = I + W Q^-1 W', and r' S^-1 r with r = y - W m."""
+    """Return the log determinant of S = I + W Q^-1 W', and r' S^-1 r with r = y - W m."""
     W = np.column_stack([np.ones(STRENGTH.size), covariate(number)])
     spread = np.eye(STRENGTH.size) + (W / PRECISION) @ W.T
     residuals = STRENGTH - W @ MEAN
@@ -74,7 +74,7 @@ def spread_terms(number: Number) -> tuple[float, float]:
 
 
 def log_evidence(number: Number) -> float:
-    """Log Z in closed form."""
+    """Return log Z in closed form."""
     log_det, quadratic = spread_terms(number)
     n = STRENGTH.size
     constant = gammaln(SHAPE + 0.5 * n) - gammaln(SHAPE)
@@ -83,7 +83,7 @@ def log_evidence(number: Number) -> float:
 
 
 def log_evidence_by_quadrature(number: Number) -> float:
-    """Log Z by quadrature over log tau of the evidence given tau."""
+    """Return log Z by quadrature over log tau of the evidence given tau."""
     log_det, quadratic = spread_terms(number)
     n = STRENGTH.size
 
@@ -102,12 +102,12 @@ def log_evidence_by_quadrature(number: Number) -> float:
 
 
 def radiata_pine(number: Number = 1) -> EvidenceProblem:
-    """One of the two models.
+    """Build the problem of one of the two models.
 
     Parameters
     ----------
     number : {1, 2}
-        1 has the density, 2 the resin-adjusted density for a covariate.
+        The covariate is the density in model 1 and the resin-adjusted density in model 2.
 
     Examples
     --------

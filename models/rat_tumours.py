@@ -1,11 +1,11 @@
-r"""Tumours of rats in 71 experiments: a probability for each, drawn from one beta distribution.
+r"""Tumours of rats in 71 experiments, whose probabilities are drawn from one beta distribution.
 
 .. math:: m \sim U[0, 1], \quad \kappa = e^v,\ v \sim N(3, 1), \quad
           \theta_j \sim \text{Beta}(m \kappa, (1 - m) \kappa), \quad y_j \sim \text{Binomial}(n_j, \theta_j) .
 
-Probabilities integrate to beta-binomial counts, which leaves two dimensions of 73. Data from Tarone (1982), *The use
-of historical control information in testing for a trend in proportions*, Biometrics 38, 215-220, by way of Gelman et
-al., *Bayesian Data Analysis*, section 5.1.
+Probabilities are integrated out to beta-binomial counts, which leaves two of 73 dimensions. Data from Tarone (1982),
+*The use of historical control information in testing for a trend in proportions*, Biometrics 38, 215-220, by way of
+Gelman et al., *Bayesian Data Analysis*, section 5.1.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ FROZEN = Reference(-161.144277, 1e-06)
 
 
 def log_binomials() -> float:
-    """Log of the product of binomial coefficients."""
+    """Return the log of the product of binomial coefficients."""
     return float((gammaln(RATS + 1) - gammaln(TUMOURS + 1) - gammaln(RATS - TUMOURS + 1)).sum())
 
 
 def population(z: np.ndarray) -> np.ndarray:
-    """Mean m and v (n, 2) from normal scores."""
+    """Return the mean m and v (n, 2) from normal scores."""
     return np.column_stack([ndtr(z[:, 0]), PLACE + z[:, 1]])
 
 
 def log_given_population(theta: np.ndarray) -> np.ndarray:
-    """Log probability (n,) of the counts for m and v, the experiments integrated out."""
+    """Return the log probability (n,) of the counts for m and v, with the experiments integrated out."""
     kappa = np.exp(theta[:, 1:])
     a, b = theta[:, :1] * kappa, (1.0 - theta[:, :1]) * kappa
     terms = betaln(a + TUMOURS, b + RATS - TUMOURS) - betaln(a, b)
@@ -53,13 +53,13 @@ def log_given_population(theta: np.ndarray) -> np.ndarray:
 
 
 def reference() -> Reference:
-    """Log Z, anew."""
+    """Return log Z, computed again."""
     scores = NormalScores(2, population, log_given_population)
     return grid_evidence(scores, step=0.125, reach=8.0)
 
 
 def rat_tumours() -> EvidenceProblem:
-    """The hierarchical model with a variable for each experiment."""
+    """Build the problem of the hierarchical model with a variable for each experiment."""
 
     def build() -> pm.Model:
         with pm.Model() as model:

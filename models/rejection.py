@@ -1,11 +1,11 @@
-r"""Independent draws from a density of one mode, by rejection from a mixture fitted to it.
+r"""Independent draws from a density with one mode, by rejection from a mixture fitted to it.
 
-Population Monte Carlo: weighted draws at a temperature give a normal mixture, draws of which, with
+Population Monte Carlo: a normal mixture is fitted to weighted draws at a temperature, and draws from it, with
 Student tails, are weighted at the next, until the temperature is one (Cappe et al. 2008, *Adaptive
 importance sampling in general mixture classes*, Statistics and Computing 18, 447-459,
-doi:10.1007/s11222-008-9059-x). Draws of the last mixture q are accepted with a probability of f / q
-over c, the largest such ratio among `pilot` draws times `margin`; draws with a larger ratio than c
-come too rarely by the factor they exceed it by.
+doi:10.1007/s11222-008-9059-x). Draws from the last mixture q are accepted with probability f / (c q),
+where c is the largest ratio f / q among `pilot` draws times `margin`; draws with a ratio above c
+are underrepresented by the factor by which they exceed it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LogDensity = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Students:
-    """A mixture of Student distributions.
+    """Mixture of Student distributions.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Students:
     def fitted(
         cls, x: np.ndarray, n_components: int, *, widening: float = 1.3, seed: int = 0
     ) -> Students:
-        """To points (n, D), as a normal mixture whose covariances are then widened."""
+        """Fit the mixture to points (n, D), as a normal mixture whose covariances are then widened."""
         from sklearn.mixture import GaussianMixture
 
         centre, spread = x.mean(axis=0), x.std(axis=0)
@@ -58,7 +58,7 @@ class Students:
         return cls(fit.weights_, means, roots)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Points (n, D)."""
+        """Draw points (n, D)."""
         k = rng.choice(len(self.shares), n, p=self.shares)
         normal = np.einsum(
             "nij,nj->ni", self.roots[k], rng.standard_normal((n, len(self.means[0])))
@@ -66,7 +66,7 @@ class Students:
         return self.means[k] + normal * np.sqrt(self.df / rng.chisquare(self.df, n))[:, None]
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
-        """Natural logarithm (n,) at points (n, D)."""
+        """Return the natural logarithm (n,) of the density at points (n, D)."""
         terms = [
             math.log(share) + log_student(x, mean, root, self.df)
             for share, mean, root in zip(self.shares, self.means, self.roots, strict=True)
@@ -76,17 +76,17 @@ class Students:
 
 @dataclass(frozen=True)
 class RejectionSampler:
-    """Draws of a density, accepted from a mixture.
+    """Sampler of a density by rejection from a mixture.
 
     Attributes
     ----------
     log_density : callable
-        Of points (n, D); it need not be normalised.
+        Log density at points (n, D); it need not be normalised.
     proposal : Students
     log_bound : float
         Natural logarithm of c.
     rate : float
-        Share of the proposals that is accepted.
+        Acceptance rate of the proposals.
     """
 
     log_density: LogDensity
@@ -107,25 +107,25 @@ class RejectionSampler:
         margin: float = 1.2,
         max_rounds: int = 50,
     ) -> RejectionSampler:
-        """A sampler for a density, from points (m, D) that are spread over all of it.
+        """Fit a sampler for a density, starting from points (m, D) that are spread over all of it.
 
         Parameters
         ----------
         log_density, start, rng
         n_components : int
-            Of the mixture.
+            Number of components of the mixture.
         n : int
-            Draws in a round of the fit.
+            Number of draws in a round of the fit.
         pilot : int
-            Draws for the bound.
+            Number of draws for the bound.
         margin : float
-            Factor on the largest ratio seen.
+            Factor by which the largest observed ratio is multiplied.
         max_rounds : int
 
         Raises
         ------
         RuntimeError
-            If the temperature did not reach one, or no starting point has a density.
+            If the temperature did not reach one, or all starting points have zero density.
         """
         x, log_q, temperature = start, np.zeros(len(start)), 0.0
         refinements = 0
@@ -151,7 +151,7 @@ class RejectionSampler:
         return cls(log_density, proposal, bound, float(np.exp(ratio - bound).mean()))
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Independent points (n, D)."""
+        """Draw independent points (n, D)."""
 
         def propose(rng, m):
             x = self.proposal.draw(rng, m)
@@ -164,7 +164,7 @@ class RejectionSampler:
 def next_temperature(
     level: np.ndarray, log_q: np.ndarray, last: float, *, ess: float = 0.05
 ) -> float:
-    """The highest at which the effective sample size is so large a share of the points, or one."""
+    """Return the largest value at which the effective sample size is `share` of the points, at most one."""
 
     def share(temperature: float) -> float:
         log_w = np.where(np.isfinite(level), temperature * level - log_q, -np.inf)

@@ -1,8 +1,8 @@
-r"""Student errors: Newcomb's speed of light, and Brownlee's stack losses.
+r"""Regressions with Student errors: Newcomb's speed of light, and Brownlee's stack losses.
 
 .. math:: \nu - 1 \sim \text{Gamma}(2, 0.1), \quad \sigma \sim N^+(0, s^2), \quad y_i \sim t_\nu(x_i^\top b, \sigma) .
 
-66 deviations of passage times from 24,800 nanoseconds, two of them far out, with a mean alone (three dimensions;
+66 deviations of passage times from 24,800 nanoseconds, including two outliers, with a mean alone (three dimensions;
 Newcomb 1882, in Stigler 1977, *Do robust estimators work with real data?*, Annals of Statistics 5, 1055-1098),
 and losses of ammonia on 21 days by air flow, temperature and acid, standardised (six dimensions; Brownlee
 1965, *Statistical Theory and Methodology in Science and Engineering*).
@@ -49,7 +49,7 @@ FROZEN = {
 
 
 def data(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.float64]:
-    """Covariates (N, P), outcomes (N,), prior means and sds of the coefficients (P,), scale of sigma."""
+    """Return covariates (N, P), outcomes (N,), prior means and sds of coefficients (P,), and the scale of sigma."""
     if name == "speed_of_light":
         ones = np.ones((PASSAGE.size, 1))
         return ones, PASSAGE, np.array([25.0]), np.array([20.0]), np.float64(10.0)
@@ -60,7 +60,7 @@ def data(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.
 
 
 def robust_scores(name: str) -> NormalScores:
-    """Prior and likelihood: coefficients, sigma, nu - 1."""
+    """Return prior and likelihood of coefficients, sigma and nu - 1."""
     X, y, means, sds, scale = data(name)
     p = means.size
 
@@ -79,7 +79,7 @@ def robust_scores(name: str) -> NormalScores:
 
 
 def reference(name: str, **options: int) -> Reference:
-    """Log Z, anew."""
+    """Return log Z, computed again."""
     scores = robust_scores(name)
     if name == "speed_of_light":
         return grid_evidence(scores, **options)
@@ -87,7 +87,7 @@ def reference(name: str, **options: int) -> Reference:
 
 
 def robust_regression(name: str) -> EvidenceProblem:
-    """One of the two models.
+    """Build the problem of one of the two models.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
-r"""Pairs of coordinates, each along a narrow bent valley (Rosenbrock's function).
+r"""Pairs of coordinates, each along a narrow curved valley (Rosenbrock's function).
 
 .. math:: x_i, y_i \sim U[-5, 5] \times U[-5, 25], \qquad
           \log L = -\sum_i \left[ \tfrac{1}{2} (1 - x_i)^2 / \sigma^2 + 10 (y_i - x_i^2)^2 \right] .
 
-Evidences of pairs multiply; that of one is an integral over x of a difference of normal probabilities.
-With five pairs a mixture of a few normal distributions has no chance of covering all arms.
+The evidence is a product over pairs; that of one is an integral over x of a difference of normal probabilities.
+With five pairs, a mixture of a few normal distributions cannot cover all arms.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ STEEPNESS = np.float64(10.0)
 
 
 def log_pair(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Log likelihood of pairs."""
+    """Return the log likelihood of pairs."""
     return -0.5 * np.square((1.0 - x) / SPREAD) - STEEPNESS * np.square(y - np.square(x))
 
 
 def log_evidence(n_pairs: int) -> float:
-    """Log Z by quadrature over x; y integrates to normal probabilities."""
+    """Return log Z by quadrature over x; the integral over y gives normal probabilities."""
     root = math.sqrt(2.0 * STEEPNESS)
 
     def along(x: float) -> float:
@@ -46,14 +46,14 @@ def log_evidence(n_pairs: int) -> float:
 
 
 def log_evidence_on_a_grid(n_pairs: int, n: int = 3_000) -> float:
-    """Log Z by the midpoint rule in both coordinates."""
+    """Return log Z by the midpoint rule in both coordinates."""
     x = ALONG * ((2.0 * np.arange(n) + 1.0) / n - 1.0)
     y = LOW + (HIGH - LOW) * (np.arange(n) + 0.5) / n
     return n_pairs * float(logsumexp(log_pair(x[:, None], y)) - 2.0 * math.log(n))
 
 
 def rosenbrock_pairs(n_pairs: int = 5) -> EvidenceProblem:
-    """All first coordinates ``x``, all second ones ``y``, and the likelihood as a potential.
+    """Build the problem with first coordinates ``x``, second coordinates ``y``, and the likelihood as a potential.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-r"""Unbiased estimators of one number that differ in variance alone.
+r"""Unbiased estimators of one number that differ only in variance.
 
 Section 6.1 and appendix E of Neufeld, György, Schuurmans & Szepesvári (2014), *Adaptive Monte Carlo
 via Bandit Allocation*, ICML, PMLR 32(2):1944-1952. Arm k gives
@@ -6,10 +6,10 @@ via Bandit Allocation*, ICML, PMLR 32(2):1944-1952. Arm k gives
 .. math:: X_k = \mu + s_k (Z - \tfrac12), \qquad Z \sim \text{Bernoulli}(\tfrac12), \qquad
           V_k = s_k^2 / 4 ,
 
-which has the largest variance among distributions on an interval of length :math:`s_k`; or a
-uniform, or a normal truncated to :math:`\mu \pm \tfrac12`, of the same variance. Those two reach
-1/12, the Bernoulli 1/4. The paper has :math:`\mu = \tfrac12`, so that values lie in [0, 1] and
-rewards :math:`1 - X^2` too.
+which has the largest variance of all distributions on an interval of length :math:`s_k`; or a
+uniform, or a normal truncated to :math:`\mu \pm \tfrac12`, of the same variance. Their variances are at most
+1/12, that of the Bernoulli 1/4. In the paper :math:`\mu = \tfrac12`, so values lie in [0, 1], and so do
+rewards :math:`1 - X^2`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ LARGEST = {"bernoulli": 0.25, "uniform": 1.0 / 12.0, "normal": 1.0 / 12.0}
 
 @dataclass(frozen=True)
 class Estimator:
-    """One arm: call it with a generator for a value, or draw n at once.
+    """Estimator with one variance: call it with a generator for one value, or draw n values at once.
 
     Parameters
     ----------
     variance : float
-        In (0, 1/4] for the Bernoulli, (0, 1/12] for the uniform, (0, 1/12) for the truncated normal.
+        Variance, in (0, 1/4] for the Bernoulli, (0, 1/12] for the uniform, (0, 1/12) for the truncated normal.
     mean : float
     shape : {"bernoulli", "uniform", "normal"}
 
@@ -82,22 +82,22 @@ class Estimator:
         def excess(log_sd):
             return truncated_variance(math.exp(log_sd)) - self.variance
 
-        # Truncation only lowers a variance, so the sd is at least this.
+        # Truncation reduces the variance, so the sd is at least this.
         return math.exp(brentq(excess, 0.5 * math.log(self.variance) - 1e-9, 20.0, xtol=1e-14))
 
     @property
     def fourth_moment(self) -> float:
-        """Of the deviation from the mean (Bernoulli and uniform)."""
+        """Fourth moment of the deviation from the mean (Bernoulli and uniform)."""
         if self.shape == "normal":
             raise ValueError("the fourth moment is given for shapes bernoulli and uniform only")
         return self.variance**2 * (1.0 if self.shape == "bernoulli" else 1.8)
 
     def __call__(self, rng: np.random.Generator) -> float:
-        """One value."""
+        """Draw one value."""
         return float(self.sample(1, rng)[0])
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Values (n,), independent."""
+        """Draw independent values (n,)."""
         if self.shape == "bernoulli":
             return self.mean + self.scale * (rng.integers(0, 2, n) - 0.5)
         u = rng.random(n)
@@ -108,7 +108,7 @@ class Estimator:
 
 
 def truncated_variance(sd: float) -> float:
-    """Variance of a centred normal of standard deviation `sd`, truncated to (-1/2, 1/2)."""
+    """Return the variance of a centred normal of standard deviation `sd`, truncated to (-1/2, 1/2)."""
     a = 0.5 / sd
     if a < 0.05:  # the closed form cancels; next is a term of order a^6
         return 1.0 / 12.0 - a**2 / 90.0 + a**4 / 1890.0
@@ -118,7 +118,7 @@ def truncated_variance(sd: float) -> float:
 
 @dataclass(frozen=True)
 class Problem:
-    """Arms with one mean.
+    """Estimators with the same mean.
 
     Examples
     --------
@@ -131,7 +131,7 @@ class Problem:
 
     @property
     def mean(self) -> float:
-        """What all arms estimate."""
+        """Mean of all estimators."""
         return self.arms[0].mean
 
     @property
@@ -141,24 +141,24 @@ class Problem:
 
     @property
     def best(self) -> int:
-        """The arm of least variance."""
+        """Index of the estimator with the smallest variance."""
         return int(np.argmin(self.variances))
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Values (K, n) of all arms."""
+        """Draw values (K, n) of all estimators."""
         return np.array([arm.sample(n, rng) for arm in self.arms])
 
 
 def make_problem(
     variances: Sequence[float], *, mean: float = 0.5, shape: Shape = "bernoulli"
 ) -> Problem:
-    """Estimators of `mean` with these variances.
+    """Build estimators of `mean` with given variances.
 
     Parameters
     ----------
     variances : sequence of float (K,)
     mean : float, default 0.5
-        With 0.5, values lie in [0, 1].
+        Common mean; with 0.5, values lie in [0, 1].
     shape : {"bernoulli", "uniform", "normal"}
     """
     if len(variances) == 0:

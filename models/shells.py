@@ -1,12 +1,12 @@
-r"""Two thin Gaussian shells in a box: curved, bimodal, and ever thinner as dimensions grow.
+r"""Two Gaussian shells in a box: curved, bimodal, and relatively thinner in more dimensions.
 
 .. math:: x \sim U[-6, 6]^d, \qquad
           L(x) = \sum_{c \in \{-a, a\}} \frac{1}{\sqrt{2\pi}\,w}
           \exp\left(-\frac{(\|x - c\| - r)^2}{2 w^2}\right), \qquad a = (3.5, 0, \ldots, 0)
 
 with r = 2 and w = 0.1. Feroz, Hobson & Bridges (2009), *MultiNest*, MNRAS 398, 1601-1614
-(doi:10.1111/j.1365-2966.2009.14548.x). The two shells have the same integral, one over the
-radius; of a sphere of radius s about a centre, the face of the box at distance h = 2.5 cuts off the
+(doi:10.1111/j.1365-2966.2009.14548.x). The two shells have the same integral, which is over the
+radius. From a sphere of radius s about a centre, the face of the box at distance h = 2.5 cuts off the
 share :math:`\tfrac12 I_{1 - h^2/s^2}(\tfrac{d-1}{2}, \tfrac12)`.
 """
 
@@ -28,12 +28,12 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 def log_sphere(d: int) -> float:
-    """Log surface of the unit sphere in d dimensions (two points for d = 1)."""
+    """Return the log surface of the unit sphere in d dimensions (two points for d = 1)."""
     return float(math.log(2.0) + 0.5 * d * math.log(math.pi) - gammaln(0.5 * d))
 
 
 def log_evidence(d: int, radius: float, width: float, distance: float, box: float) -> float:
-    """Log Z by adaptive quadrature over the radius."""
+    """Return log Z by adaptive quadrature over the radius."""
     gap = box - distance
 
     def inside(s: float) -> float:
@@ -44,7 +44,7 @@ def log_evidence(d: int, radius: float, width: float, distance: float, box: floa
     def log_density(s: float) -> float:
         return (d - 1) * math.log(s) - 0.5 * ((s - radius) / width) ** 2
 
-    # where the derivative of log_density vanishes
+    # Radius at which the derivative of log_density vanishes.
     mode = 0.5 * (radius + math.sqrt(radius**2 + 4.0 * (d - 1) * width**2))
     top = log_density(mode)
     low, high = max(mode - 12.0 * width, 1e-9 * radius), mode + 12.0 * width
@@ -60,7 +60,7 @@ def log_evidence(d: int, radius: float, width: float, distance: float, box: floa
 def log_evidence_on_a_grid(
     d: int, radius: float, width: float, distance: float, box: float, *, panels: int = 100
 ) -> float:
-    """Log Z by Gauss-Legendre quadrature over the first coordinate and the norm of the others."""
+    """Return log Z by Gauss-Legendre quadrature over the first coordinate and the norm of the others."""
     x, log_x = _gauss_legendre(-box, box, panels)
     rho, log_rho = _gauss_legendre(0.0, box, panels)
     log_volume = log_x[:, None] + log_rho + log_sphere(d - 1) + (d - 2) * np.log(rho)
@@ -73,7 +73,7 @@ def log_evidence_on_a_grid(
 
 
 def _gauss_legendre(low: float, high: float, panels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and log weights of twelve points on each of `panels` intervals."""
+    """Return nodes and log weights of twelve points on each of `panels` intervals."""
     nodes, weights = np.polynomial.legendre.leggauss(12)
     half = 0.5 * (high - low) / panels
     centres = low + half * (2.0 * np.arange(panels) + 1.0)
@@ -89,18 +89,18 @@ def shells(
     distance: float = 3.5,
     box: float = 6.0,
 ) -> EvidenceProblem:
-    """A uniform prior, and the likelihood as a potential.
+    """Build the problem: a uniform prior, and the likelihood as a potential.
 
     Parameters
     ----------
     d : int
-        Coordinates, at least two.
+        Number of coordinates, at least two.
     radius, width : float
-        r and w of both shells.
+        Radius r and width w of both shells.
     distance : float
-        Of each shell's centre from the origin, along the first axis.
+        Distance of each shell's centre from the origin, along the first axis.
     box : float
-        Half the side of the box, in which the shells must lie.
+        Half width of the box, which must contain the shells.
     """
     if positive_int("d", d) < 2:
         raise ValueError("d must be at least 2: a shell on a line is two points")

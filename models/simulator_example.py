@@ -1,4 +1,4 @@
-"""A simulator with a prior: what samplers without a likelihood are held against."""
+"""Simulators with a prior, for testing likelihood-free samplers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ToleranceDraws = Callable[[np.random.Generator, int, float], np.ndarray]
 
 @dataclass(frozen=True)
 class SimulatorExample:
-    """A prior, a simulator and data, for PyMC and in plain NumPy.
+    """Prior, simulator and data, for PyMC and in plain NumPy.
 
     Parameters are rows (D,): the model's free variables in its own order, each flattened in C order
     and on its own scale. Summaries are rows (S,).
@@ -29,30 +29,30 @@ class SimulatorExample:
     ----------
     name : str
     model : callable
-        A fresh PyMC model with one ``pm.Simulator`` of the summaries, whose ``epsilon`` is
-        `epsilon` times `scale`. Its function takes a batch, too: see :func:`batched`.
+        Function that returns a new PyMC model with one ``pm.Simulator`` of the summaries, whose ``epsilon`` is
+        `epsilon` times `scale`. Its function also accepts a batch: see :func:`batched`.
     simulate : callable
-        Generator and parameters (n, D) to summaries (n, S). A row that failed is NaN.
+        Function of a generator and parameters (n, D) that returns summaries (n, S). A row that failed is NaN.
     cube : callable
-        From the unit cube (n, D) to parameters (n, D) with the distribution of the prior.
+        Function from the unit cube (n, D) to parameters (n, D) with the prior distribution.
     observed : array (S,)
         Summaries of the data.
     scale : array (S,)
-        What a difference of each summary is divided by.
+        Divisors of the differences of summaries.
     epsilon : float
-        Tolerance that a user might ask for, in units of :meth:`distance`.
+        Tolerance that a user might choose, in units of :meth:`distance`.
     shapes : mapping of str to tuple of int
         Free variables of the model, in order.
     truth : array (D,) or None
-        Parameters that the data were made with.
+        Parameters from which the data were simulated.
     reference : callable or None
-        Generator and n to exact posterior draws (n, D), of the posterior given the summaries
+        Function of a generator and n that returns exact draws (n, D) from the posterior given the summaries,
         unless the example's builder says otherwise.
     epsilon_reference : callable or None
-        Generator, n and a tolerance to draws (n, D) of the prior given that the distance is below
-        the tolerance.
+        Function of a generator, n and a tolerance that returns draws (n, D) from the prior given that the distance is
+        below the tolerance.
     mode : array (D,) or None
-        Of the exact posterior on the scale of the parameters; None where it is unknown or not
+        Mode of the exact posterior on the scale of the parameters; None if it is unknown or not
         unique.
 
     Raises
@@ -96,27 +96,27 @@ class SimulatorExample:
 
     @property
     def n_dim(self) -> int:
-        """D, the number of parameters."""
+        """Number of parameters D."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Free variables of the model."""
+        """Names of the free variables of the model."""
         return tuple(self.shapes)
 
     def prior_sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Independent draws (n, D) of the prior."""
+        """Draw independently from the prior (n, D)."""
         return self.cube(rng.random((positive_int("n", n), self.n_dim)))
 
     def distance(self, summaries: np.ndarray) -> np.ndarray:
-        """Euclidean distance (n,) of summaries (n, S) to the data, over `scale`; inf for NaN."""
+        """Return the Euclidean distance (n,) of summaries (n, S) to the data, over `scale`; inf for NaN."""
         summaries = rows("summaries", summaries, len(self.observed))
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.square((summaries - self.observed) / self.scale).sum(axis=1)
         return np.where(np.isnan(squares), np.inf, np.sqrt(squares))
 
     def columns(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Parameters (n, D) from the variables (n, *shape) by name."""
+        """Return parameters (n, D) from the variables (n, *shape) by name."""
         missing = [name for name in self.names if name not in values]
         if missing:
             raise ValueError(f"values lacks {missing}, it has {sorted(values)}")
@@ -125,7 +125,7 @@ class SimulatorExample:
 
 
 def rows(name: str, values: np.ndarray, width: int) -> np.ndarray:
-    """Values as a double array (n, width), or a ValueError that names the argument."""
+    """Return values as a double array (n, width), or raise a ValueError that names the argument."""
     values = np.ascontiguousarray(values, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] != width:
         raise ValueError(f"{name} must have shape (n, {width}), got {values.shape}")
@@ -133,7 +133,7 @@ def rows(name: str, values: np.ndarray, width: int) -> np.ndarray:
 
 
 def data_row(observed, width: int) -> np.ndarray:
-    """Data as a double array (width,) of finite numbers, or a ValueError."""
+    """Return data as a double array (width,) of finite numbers, or raise a ValueError."""
     observed = np.array(observed, dtype=np.float64)
     if observed.shape != (width,) or not np.isfinite(observed).all():
         raise ValueError(f"observed must be {width} finite numbers, got {observed}")
@@ -141,18 +141,18 @@ def data_row(observed, width: int) -> np.ndarray:
 
 
 def batched(simulate: Simulate, core_ndims: tuple[int, ...]) -> Callable[..., np.ndarray]:
-    """A function for ``pm.Simulator`` of one row of summaries, which also takes whole batches.
+    """Return a function for ``pm.Simulator`` of one row of summaries, which also accepts whole batches.
 
     PyMC passes parameters with a leading axis of length one and the shape of the data as `size`.
-    A batch of B simulations has parameters (B, 1, *core) and size (B, S). `size` comes last or by
+    A batch of B simulations has parameters (B, 1, *core) and size (B, S). `size` is the last argument or given by
     name.
 
     Parameters
     ----------
     simulate : callable
-        Generator and parameters (n, D) to summaries (n, S).
+        Function of a generator and parameters (n, D) that returns summaries (n, S).
     core_ndims : tuple of int
-        Dimensions of each parameter: 0 for a scalar, 1 for a vector.
+        Number of dimensions of each parameter: 0 for a scalar, 1 for a vector.
 
     Examples
     --------
@@ -182,9 +182,9 @@ def batched(simulate: Simulate, core_ndims: tuple[int, ...]) -> Callable[..., np
 
 
 def noise_scale(simulate: Simulate, theta: np.ndarray, n: int = 2000, seed: int = 0) -> np.ndarray:
-    """Standard deviations (S,) of summaries at one parameter vector (D,), by simulation.
+    """Return standard deviations (S,) of summaries at one parameter vector (D,), by simulation.
 
-    Stands in for the pilot run in which a user finds how much each summary varies by itself.
+    This replaces the pilot run in which a user finds how much each summary varies.
     """
     summaries = simulate(as_generator(seed), np.tile(theta, (n, 1)))
     return np.nanstd(summaries, axis=0)
@@ -198,22 +198,22 @@ def accepted_draws(
     batch: int = 4096,
     max_per_draw: int = 5_000_000,
 ) -> np.ndarray:
-    """The first n draws (n, D) that are accepted.
+    """Return the first n draws (n, D) that are accepted.
 
     Parameters
     ----------
     propose : callable
-        Generator and m to draws (m, D) and whether each is accepted (m,).
+        Function of a generator and m that returns draws (m, D) and whether each is accepted (m,).
     rng : numpy.random.Generator
     n : int
     batch : int
-        Proposals at a time, at the start; later as many as are expected to suffice.
+        Initial number of proposals at a time; later as many as are expected to suffice.
     max_per_draw : int
 
     Raises
     ------
     RuntimeError
-        If there were so many proposals for every draw, or for none.
+        If more than `max_per_draw` proposals are needed per accepted draw, or for the first one.
     """
     positive_int("n", n)
     parts, found, tried = [], 0, 0
@@ -232,7 +232,7 @@ def accepted_draws(
 
 
 def in_ball(rng: np.random.Generator, n: int, d: int, radius: float) -> np.ndarray:
-    """Points (n, d) uniform in a ball around zero."""
+    """Draw points (n, d) uniformly from a ball around zero."""
     direction = rng.standard_normal((n, d))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     return radius * rng.random((n, 1)) ** (1.0 / d) * direction

@@ -1,4 +1,4 @@
-"""Examples of inference without a likelihood that need no download, from two to twelve parameters.
+"""Examples of likelihood-free inference that need no download, with two to twelve parameters.
 
 >>> from models.simulator_suite import suite
 >>> [example.name for example in suite() if example.reference is None]
@@ -42,5 +42,5 @@ EXAMPLES: dict[str, Callable[[], SimulatorExample]] = {
 
 
 def suite() -> list[SimulatorExample]:
-    """All examples, made afresh: a second, and some more when Numba compiles for the first time."""
+    """Return all examples, created in a second, or longer when Numba compiles for the first time."""
     return [make() for make in EXAMPLES.values()]

@@ -1,4 +1,4 @@
-r"""A simple likelihood with a complex posterior: four points of a normal distribution in the plane.
+r"""Simple likelihood with a complex posterior (SLCP): four points of a bivariate normal distribution.
 
 .. math:: \theta \sim U(-3, 3)^5, \qquad x_k \sim N(m, \Sigma), \quad k = 1, \ldots, 4, \qquad
           m = (\theta_1, \theta_2), \qquad
@@ -7,16 +7,16 @@ r"""A simple likelihood with a complex posterior: four points of a normal distri
 
 Papamakarios, Sterratt & Murray (2019, arXiv:1805.07226), and task T.3 of Lueckmann et al. (2021), *Benchmarking
 simulation-based inference* (arXiv:2101.04653), with other data. The signs of :math:`\theta_3` and :math:`\theta_4` are
-free, which makes four modes.
+not identified, which makes four modes.
 
-The reference is exact. The mean given :math:`\Sigma` is normal around that of the data with covariance :math:`\Sigma / 4`,
-and what is left of the likelihood is bounded,
+The reference is exact. The mean given :math:`\Sigma` is normal around that of the data with covariance
+:math:`\Sigma / 4`, and the remaining factor of the likelihood is bounded,
 
 .. math:: |\Sigma|^{-3/2} \exp\bigl(-\tfrac12 \mathrm{tr}\, \Sigma^{-1} S\bigr)
           \le |S / 3|^{-3/2} e^{-3},
 
-with S the sums of squares and products about the mean. So draws of the prior of :math:`\theta_3, \theta_4, \theta_5` are
-accepted with the ratio of the two, and means with them if they lie in the square.
+with S the sums of squares and products about the mean. So draws of :math:`\theta_3, \theta_4, \theta_5` from the prior
+are accepted with the ratio of the two, and means with them if they lie in the square.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from models.simulator_example import (
 )
 
 TRUTH = np.array([0.7, -2.9, -1.0, -0.9, 0.6])
-#: Points, and half of the width of the prior.
+#: Number of points, and half width of the prior.
 N_POINTS, WIDTH = 4, 3.0
 
 
 def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-    """Points (n, 8), one after the other, for parameters (n, 5)."""
+    """Simulate points (n, 8), one after the other, for parameters (n, 5)."""
     theta = rows("theta", theta, 5)
     mean, spread, rho = theta[:, None, :2], np.square(theta[:, None, 2:4]), np.tanh(theta[:, 4:])
     z = rng.standard_normal((len(theta), N_POINTS, 2))
@@ -54,7 +54,7 @@ def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
 
 
 def moments(points: np.ndarray) -> np.ndarray:
-    """Sufficient statistics (n, 5) of points (n, 8): means, log standard deviations, Fisher's z of the correlation."""
+    """Return sufficient statistics (n, 5) of points (n, 8): means, log sds, Fisher's z of the correlation."""
     x = rows("points", points, 2 * N_POINTS).reshape(len(points), N_POINTS, 2)
     mean = x.mean(axis=1)
     gaps = x - mean[:, None]
@@ -68,7 +68,7 @@ def moments(points: np.ndarray) -> np.ndarray:
 
 
 def log_likelihood(points: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Log density (m,) of points (8,) at parameters (m, 5)."""
+    """Return the log density (m,) of points (8,) at parameters (m, 5)."""
     theta = rows("theta", theta, 5)
     x = np.asarray(points).reshape(N_POINTS, 2)
     spread, rho = np.square(theta[:, None, 2:4]), np.tanh(theta[:, 4:])
@@ -79,7 +79,7 @@ def log_likelihood(points: np.ndarray, theta: np.ndarray) -> np.ndarray:
 
 
 def exact(points: np.ndarray, rng: np.random.Generator, n: int) -> np.ndarray:
-    """Posterior draws (n, 5) given points (8,)."""
+    """Draw from the posterior (n, 5) given points (8,)."""
     x = np.asarray(points).reshape(N_POINTS, 2)
     mean = x.mean(axis=0)
     gaps = x - mean
@@ -107,19 +107,19 @@ def exact(points: np.ndarray, rng: np.random.Generator, n: int) -> np.ndarray:
 def slcp(
     *, truth=TRUTH, data_seed: int = 1, epsilon: float = 1.0, sufficient: bool = False
 ) -> SimulatorExample:
-    """Five parameters of a normal distribution from four points.
+    """Build the example: five parameters of a normal distribution from four points.
 
     Parameters
     ----------
     truth : sequence of 5 floats
-        Parameters that the data are simulated with.
+        Parameters of the simulated data.
     data_seed : int
-        Of that simulation.
+        Seed of that simulation.
     epsilon : float
         Tolerance of the Euclidean distance: of the points as they are or, if `sufficient`, of their moments, each
         divided by its standard deviation at the true parameters.
     sufficient : bool
-        Summaries are five moments instead of eight coordinates, in any order of the points.
+        Whether summaries are five moments instead of eight coordinates, independently of the order of the points.
     """
     truth = data_row(truth, 5)
     points = simulate(as_generator(data_seed), truth[None])

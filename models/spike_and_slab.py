@@ -1,4 +1,4 @@
-r"""A spike inside a slab: annealing sees the slab and never the hundredfold spike.
+r"""Spike inside a slab: annealing finds the slab but not the spike, which has a hundred times its evidence.
 
 .. math:: x \sim U[-\tfrac12, \tfrac12]^d, \qquad
           L(x) = N(x; 0, u^2 I) + w\, N(x; c, v^2 I), \qquad
@@ -28,12 +28,12 @@ from models.evidence_problem import EvidenceProblem, check_positive
 
 
 def log_mass(mean: float, sd: float) -> float:
-    """Log probability that a N(mean, sd^2) variable lies in [-1/2, 1/2]."""
+    """Return the log probability that a N(mean, sd^2) variable lies in [-1/2, 1/2]."""
     return math.log1p(-float(ndtr((-0.5 - mean) / sd) + ndtr((mean - 0.5) / sd)))
 
 
 def log_evidence(d: int, slab: float, spike: float, shift: float, weight: float) -> float:
-    """Log Z, with what the box cuts off."""
+    """Return log Z, corrected for the mass outside the box."""
     return float(
         np.logaddexp(d * log_mass(0.0, slab), math.log(weight) + d * log_mass(shift, spike))
     )
@@ -42,7 +42,7 @@ def log_evidence(d: int, slab: float, spike: float, shift: float, weight: float)
 def log_evidence_by_quadrature(
     d: int, slab: float, spike: float, shift: float, weight: float
 ) -> float:
-    """Log Z by adaptive quadrature over one coordinate."""
+    """Return log Z by adaptive quadrature over one coordinate."""
 
     def mass(mean: float, sd: float) -> float:
         def density(x: float) -> float:
@@ -63,18 +63,18 @@ def spike_and_slab(
     shift: float = 0.031,
     weight: float = 100.0,
 ) -> EvidenceProblem:
-    """A uniform prior, and the likelihood as a potential.
+    """Build the problem: a uniform prior, and the likelihood as a potential.
 
     Parameters
     ----------
     d : int
-        Coordinates.
+        Number of coordinates.
     slab, spike : float
         Standard deviations u and v.
     shift : float
-        Of the spike's mean, in every coordinate.
+        Mean of the spike in every coordinate.
     weight : float
-        w, the evidence of the spike relative to the slab.
+        Evidence w of the spike relative to the slab.
     """
     positive_int("d", d)
     check_positive(slab=slab, spike=spike, weight=weight)

@@ -1,7 +1,7 @@
 r"""Evidence by importance sampling from a fixed mixture of Student distributions.
 
-For densities without a closed form. Every component k has its own points, scrambled Sobol points
-pushed through the normal and the chi-square quantile functions, and all are weighted against the
+The method is for densities without a closed form. Every component k has its own points: scrambled Sobol points
+mapped by the normal and the chi-square quantile functions. All points are weighted relative to the
 whole mixture,
 
 .. math:: \hat Z = \sum_k \alpha_k \frac{1}{n} \sum_{i=1}^{n} \frac{f(x_{ki})}{q(x_{ki})}, \qquad
@@ -31,7 +31,7 @@ LogDensity = Callable[[np.ndarray], np.ndarray]
 
 
 class Component(NamedTuple):
-    """A Student distribution: its share, its mean (D,) and its scale matrix (D, D)."""
+    """Student distribution with its share, mean (D,) and scale matrix (D, D)."""
 
     share: float
     mean: np.ndarray
@@ -46,7 +46,7 @@ class Reference(NamedTuple):
 
 
 def log_student(x: np.ndarray, mean: np.ndarray, root: np.ndarray, df: float) -> np.ndarray:
-    """Log density of points x (n, D) with Cholesky factor `root` of the scale matrix."""
+    """Return the log density of points x (n, D) with Cholesky factor `root` of the scale matrix."""
     d = mean.size
     squares = np.square(solve_triangular(root, (x - mean).T, lower=True)).sum(axis=0)
     constant = gammaln(0.5 * (df + d)) - gammaln(0.5 * df) - 0.5 * d * math.log(df * math.pi)
@@ -63,25 +63,25 @@ def importance_evidence(
     seed: int = 0,
     images: Callable[[np.ndarray], Sequence[np.ndarray]] | None = None,
 ) -> Reference:
-    """Log integral of exp(log_joint).
+    """Estimate the log integral of exp(log_joint).
 
     Parameters
     ----------
     log_joint : callable
-        From points (n, D) to log densities (n,).
+        Function from points (n, D) to log densities (n,).
     components : sequence of Component
-        Shares are normalised.
+        Components of the mixture; their shares are normalised.
     df : float
         Degrees of freedom of all components.
     log2_points : int
-        Each component has 2^log2_points points in each replicate.
+        Logarithm to base 2 of the number of points of each component in each replicate.
     replicates : int
-        Independent scrambles, at least two.
+        Number of independent scrambles, at least two.
     seed : int
     images : callable or None
-        Of a `log_joint` with symmetries: from points (n, D) to all their images, each (n, D) and
-        themselves among them, under a group of volume-preserving maps. The mixture is then averaged
-        over the group, without any further evaluation of `log_joint`.
+        Symmetries of `log_joint`: function from points (n, D) to all their images, each (n, D) and
+        including themselves, under a group of volume-preserving maps. The mixture is then averaged
+        over the group, without further evaluations of `log_joint`.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def importance_evidence(
 def student_points(
     mean: np.ndarray, root: np.ndarray, df: float, log2_points: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """2^log2_points quasi-random points (n, D) of a Student distribution."""
+    """Return 2^log2_points quasi-random points (n, D) of a Student distribution."""
     sobol = qmc.Sobol(mean.size + 1, scramble=True, seed=rng)
     u = np.clip(sobol.random_base2(log2_points), 1e-15, 1.0 - 1e-15)
     chi_square = 2.0 * gammaincinv(0.5 * df, u[:, -1])
@@ -141,7 +141,7 @@ def student_points(
 
 
 def average(logs: np.ndarray) -> Reference:
-    """Log of the mean of exp(logs), and its standard error by the delta method."""
+    """Return the log of the mean of exp(logs), and its standard error by the delta method."""
     n = logs.size
     relative = np.exp(logs - logs.max())
     error = relative.std(ddof=1) / math.sqrt(n) / relative.mean()

@@ -1,9 +1,9 @@
-r"""Two normal components that may swap their names.
+r"""Two normal components with exchangeable labels.
 
 .. math:: w \sim \text{Beta}(2, 2), \quad \mu_1, \mu_2 \sim N(0, 3^2), \qquad
           y_i \sim w N(\mu_1, 1) + (1 - w) N(\mu_2, 1) .
 
-Sixty simulated numbers; both ways of naming the components have half of the posterior. Three dimensions
+Sixty simulated numbers; both labellings of the components have half of the posterior. Three dimensions
 are few enough for quadrature, of which symmetry saves half.
 """
 
@@ -28,13 +28,13 @@ FROZEN = Reference(-115.788508, 0.00086)
 
 
 def simulate(n: int = 60, seed: int = 1) -> np.ndarray:
-    """Numbers (n,) of components at -1.5 and 1.5."""
+    """Simulate numbers (n,) of components at -1.5 and 1.5."""
     rng = as_generator(seed)
     return np.where(rng.random(n) < 0.4, -1.5, 1.5) + rng.standard_normal(n)
 
 
 def swapping_scores() -> NormalScores:
-    """Prior and likelihood: w, mu_1, mu_2."""
+    """Return prior and likelihood of w, mu_1 and mu_2."""
     y = simulate()
 
     def parameters(z: np.ndarray) -> np.ndarray:
@@ -51,14 +51,14 @@ def swapping_scores() -> NormalScores:
 
 
 def reference(step: float = 0.05, reach: float = 6.0) -> Reference:
-    """Log Z by the trapezoidal rule over all of the prior that counts."""
+    """Return log Z by the trapezoidal rule over the part of the prior with non-negligible mass."""
     return whitened_grid(
         swapping_scores().log_joint, np.zeros(3), np.eye(3), step=step, reach=reach
     )
 
 
 def swapping_mixture() -> EvidenceProblem:
-    """The mixture as ``pm.NormalMixture``, without an order of its components."""
+    """Build the problem of the mixture as ``pm.NormalMixture``, without an order of its components."""
     y = simulate()
 
     def build() -> pm.Model:

@@ -1,14 +1,14 @@
-r"""A hundred points: a parameter space in which proposals have no boxes to learn.
+r"""Discrete parameter with a hundred values, for which proposals have no boxes to learn.
 
 .. math:: \theta \in \{1, \ldots, 100\} \text{ uniformly}, \qquad
           U \mid \theta \sim U(\theta - 1, \theta), \qquad X \mid U \sim N(U, 5)
 
 O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*, example 1 and appendix B.1, figures 3
-and 15. The paper gives neither the data nor the tolerance; here X = 49.5, which makes 50 the
-mode, and a tolerance of 2. As in its other examples 5 is taken for a variance. The 50 points of
-its figure 6, whose acceptance rates are only drawn, are not here; ``toy_points(50)`` has as many.
+and 15. The paper gives neither the data nor the tolerance. Here X = 49.5, for which the mode is
+50, and the tolerance is 2. As in the paper's other examples, 5 is interpreted as a variance. The 50 points of
+its figure 6, whose acceptance rates are only plotted, are not included; ``toy_points(50)`` has as many.
 
-The chance of acceptance is known for each point: :func:`acceptance`.
+The acceptance probability is known for each point: :func:`acceptance`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ SD = math.sqrt(5.0)
 
 
 def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-    """Data (n, 1) at points (n, 1)."""
+    """Simulate data (n, 1) at points (n, 1)."""
     theta = rows("theta", theta, 1)
     return theta - rng.random(theta.shape) + SD * rng.standard_normal(theta.shape)
 
 
 def acceptance(observed: float, epsilon: float, n_points: int = 100) -> np.ndarray:
-    """Chance (n_points,) that data at each point lie within the tolerance of the observed.
+    """Return the probability (n_points,) that data at each point lie within the tolerance of the observed.
 
-    The normal chance of the interval, integrated over U with the antiderivative of the normal
+    The normal probability of the interval is integrated over U with the antiderivative of the normal
     distribution function, z Phi(z) + phi(z); rounding errors are of the order 1e-14.
     """
     check_positive(epsilon=epsilon)
@@ -52,7 +52,7 @@ def acceptance(observed: float, epsilon: float, n_points: int = 100) -> np.ndarr
 
 
 def density(observed: float, n_points: int = 100) -> np.ndarray:
-    """Density (n_points,) of the observed at each point."""
+    """Return the density (n_points,) of the observed at each point."""
     point = np.arange(1, positive_int("n_points", n_points) + 1)
     return ndtr((observed - point + 1) / SD) - ndtr((observed - point) / SD)
 
@@ -60,15 +60,15 @@ def density(observed: float, n_points: int = 100) -> np.ndarray:
 def toy_points(
     n_points: int = 100, *, observed: float = 49.5, epsilon: float = 2.0
 ) -> SimulatorExample:
-    """The points with their exact posterior.
+    """Build the example: the points with their exact posterior.
 
     Parameters
     ----------
     n_points : int
     observed : float
-        X.
+        Observation X.
     epsilon : float
-        Tolerance of its absolute difference.
+        Tolerance of the absolute difference from the observation.
     """
     positive_int("n_points", n_points)
     data = data_row([observed], 1)

@@ -1,4 +1,4 @@
-r"""Two modes of unequal weight, far from each other: a measurement whose sign may be wrong.
+r"""Two distant modes of unequal weight: a measurement whose sign may be wrong.
 
 .. math:: x \sim N(0, s^2 I), \qquad
           L(x) = \alpha N(y; -x, \sigma^2 I) + (1 - \alpha) N(y; x, \sigma^2 I), \qquad
@@ -24,7 +24,7 @@ from models.evidence_problem import EvidenceProblem, check_positive
 
 
 def log_evidence(d: int, share: float, distance: float, sigma: float, scale: float) -> float:
-    """Log Z in closed form; `share` cancels."""
+    """Return log Z in closed form; `share` cancels."""
     variance = scale**2 + sigma**2
     return -0.5 * d * (math.log(2.0 * math.pi * variance) + distance**2 / variance)
 
@@ -32,7 +32,7 @@ def log_evidence(d: int, share: float, distance: float, sigma: float, scale: flo
 def log_evidence_by_quadrature(
     d: int, share: float, distance: float, sigma: float, scale: float
 ) -> float:
-    """Log Z by the trapezoidal rule: each mode is a product over coordinates."""
+    """Return log Z by the trapezoidal rule: each mode is a product over coordinates."""
     x = np.linspace(-10.0 * scale, 10.0 * scale, 200_001)
     prior = norm.logpdf(x, 0.0, scale) + math.log(x[1] - x[0])
     flipped = logsumexp(prior + norm.logpdf(distance, -x, sigma))
@@ -48,16 +48,16 @@ def two_modes(
     sigma: float = 0.5,
     scale: float = 3.0,
 ) -> EvidenceProblem:
-    """A normal prior and two normal modes, written as a custom distribution of the measurement.
+    """Build the problem: a normal prior and two normal modes, as a custom distribution of the measurement.
 
     Parameters
     ----------
     d : int
-        Coordinates.
+        Number of coordinates.
     share : float
         Posterior probability of the mode near -y.
     distance : float
-        Of every coordinate of a mode of the likelihood from zero.
+        Distance from zero of every coordinate of a mode of the likelihood.
     sigma : float
         Standard deviation of the measurement.
     scale : float

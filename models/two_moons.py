@@ -1,4 +1,4 @@
-r"""Two moons: a posterior of two crescents, each half of the mass.
+r"""Two moons: a posterior of two crescents, each with half of the mass.
 
 .. math:: \theta \sim U(-1, 1)^2, \quad a \sim U(-\pi/2, \pi/2), \quad r \sim N(0.1, 0.01^2), \quad
           x = \begin{pmatrix} r \cos a + 0.25 \\ r \sin a \end{pmatrix}
@@ -9,10 +9,10 @@ Greenberg, Nonnenmacher & Macke (2019), *Automatic posterior transformation for 
 inference* (arXiv:1905.07488); in the benchmark of Lueckmann et al. (2021), *Benchmarking
 simulation-based inference* (arXiv:2101.04653), task T.8. Data are one pair x.
 
-The map from noise to parameters is linear on either side of the line :math:`\theta_1 = -\theta_2`,
-so its Jacobian is constant and the posterior's density is that of the noise at x minus the shift:
-a draw of the noise and of a sign gives a draw of the posterior, rejected where it leaves the
-square. With x uniform in a disc around the data, the same gives the posterior at that tolerance.
+The map from noise to parameters is linear on either side of the line :math:`\theta_1 = -\theta_2`.
+Its Jacobian is therefore constant, and the density of the posterior is that of the noise at x minus the shift:
+a draw of the noise and of a sign gives a draw from the posterior, rejected outside the
+square. With x uniform in a disc around the data, it is a draw from the posterior at that tolerance.
 Exchanging :math:`(\theta_1, \theta_2)` and :math:`(-\theta_2, -\theta_1)` changes neither prior
 nor likelihood: each crescent has exactly half of the mass, at every tolerance. There is no single
 mode: the density is constant along each crescent.
@@ -38,14 +38,14 @@ RADIUS, WIDTH, CENTRE = 0.1, 0.01, 0.25
 
 
 def crescent(rng: np.random.Generator, n: int) -> np.ndarray:
-    """The noise (n, 2)."""
+    """Draw the noise (n, 2)."""
     angle = rng.uniform(-0.5 * math.pi, 0.5 * math.pi, n)
     radius = rng.normal(RADIUS, WIDTH, n)
     return np.column_stack([radius * np.cos(angle) + CENTRE, radius * np.sin(angle)])
 
 
 def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-    """Pairs (n, 2) for parameters (n, 2)."""
+    """Simulate pairs (n, 2) for parameters (n, 2)."""
     theta = rows("theta", theta, 2)
     x = crescent(rng, len(theta))
     x[:, 0] -= np.abs(theta[:, 0] + theta[:, 1]) / math.sqrt(2.0)
@@ -54,9 +54,9 @@ def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
 
 
 def log_likelihood(x: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Log density (n,) of one pair x (2,) at parameters (n, 2); -inf behind the crescent.
+    """Return the log density (n,) of one pair x (2,) at parameters (n, 2); -inf behind the crescent.
 
-    Negative radii, ten standard deviations away, are left out.
+    Negative radii, which are ten standard deviations away, are ignored.
     """
     theta = rows("theta", theta, 2)
     a = x[0] + np.abs(theta[:, 0] + theta[:, 1]) / math.sqrt(2.0) - CENTRE
@@ -69,12 +69,12 @@ def log_likelihood(x: np.ndarray, theta: np.ndarray) -> np.ndarray:
 
 
 def two_moons(observed=(0.0, 0.0), *, epsilon: float = 0.03) -> SimulatorExample:
-    """Two moons with their exact posterior.
+    """Build the example: two moons with their exact posterior.
 
     Parameters
     ----------
     observed : sequence of 2 floats
-        The pair x.
+        Observed pair x.
     epsilon : float
         Tolerance of the Euclidean distance.
     """

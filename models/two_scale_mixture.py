@@ -1,4 +1,4 @@
-r"""Two normals with one mean and two scales.
+r"""Two normal components with one mean and two scales.
 
 .. math:: \theta \sim U(-10, 10)^2, \qquad
           x \sim \tfrac12 N(\theta, I) + \tfrac12 N(\theta, 0.01 I)
@@ -8,8 +8,8 @@ Sisson, Fan & Tanaka (2007), *Sequential Monte Carlo without likelihoods*, PNAS 
 *Benchmarking simulation-based inference* (arXiv:2101.04653). Data are one pair x, not that of the
 benchmark.
 
-The posterior is the same mixture around x, cut off by the square, so noise subtracted from x and
-kept where it stays inside is an exact draw; with x uniform in a disc it is one at that tolerance.
+The posterior is the same mixture around x, truncated to the square. So x minus noise, rejected outside
+the square, is an exact draw; with x uniform in a disc it is a draw from the posterior at that tolerance.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ SDS = np.array([1.0, 0.1])
 
 
 def noise(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draws (n, 2) of the mixture around zero."""
+    """Draw from the mixture around zero (n, 2)."""
     return rng.choice(SDS, n)[:, None] * rng.standard_normal((n, 2))
 
 
 def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-    """Pairs (n, 2) for means (n, 2)."""
+    """Simulate pairs (n, 2) for means (n, 2)."""
     theta = rows("theta", theta, 2)
     return theta + noise(rng, len(theta))
 
 
 def two_scale_mixture(observed=(3.0, -6.0), *, epsilon: float = 0.2) -> SimulatorExample:
-    """The mixture with its exact posterior, whose mode is x.
+    """Build the example: the mixture with its exact posterior, whose mode is x.
 
     Parameters
     ----------
     observed : sequence of 2 floats
-        The pair x, inside the square.
+        Observed pair x, inside the square.
     epsilon : float
         Tolerance of the Euclidean distance.
     """

@@ -1,8 +1,8 @@
 r"""Instances 1-5 of bandits whose rewards come with a control variate of known mean.
 
 Section 6 of Verma & Hanawal (2021), *Stochastic Multi-Armed Bandits with Control Variates*, NeurIPS 34.
-K = 10 arms; arm i gives the reward :math:`X_i = V_i + W_i` with independent parts, and shows
-:math:`W_i`, whose mean is known. Hence the correlation of reward and control
+K = 10 arms; arm i gives the reward :math:`X_i = V_i + W_i` with independent parts. :math:`W_i` is
+observed and its mean is known. Hence the correlation of reward and control is
 
 .. math:: \rho_i = \sqrt{\sigma_{w,i}^2 / (\sigma_{v,i}^2 + \sigma_{w,i}^2)} .
 
@@ -16,11 +16,11 @@ no.   law          mean of V           mean of W              variances
 5     normal       6 - 0.5 (i - 1)     4                      1 to 3, 1
 ====  ===========  ==================  =====================  ==============================
 
-The paper leaves open what mu and sigma^2 of instances 3 and 4 belong to. Here mu is the mean of the
+The paper does not say which variables mu and sigma^2 of instances 3 and 4 refer to. Here mu is the mean of the
 variable throughout, as the known mean of the control requires: a gamma variable has shape mu and
 scale 1, thus variance mu; a log-normal one has mean mu and variance sigma^2. With
-``parameters="log"`` the log-normal has mu and sigma^2 on the scale of its logarithm, as random number
-generators do, hence the mean :math:`e^{\mu + \sigma^2/2}`.
+``parameters="log"`` mu and sigma^2 of the log-normal refer to its logarithm, as in random number
+generators, so the mean is :math:`e^{\mu + \sigma^2/2}`.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Instance:
     ----------
     law : {"normal", "gamma", "lognormal"}
     mu_v, mu_w : tuple of float (K,)
-        Parameters mu of the hidden part and of the control.
+        Means mu of the unobserved part and of the control.
     var_v, var_w : float
-        Parameters sigma^2, the same for all arms; a gamma law has none.
+        Variances sigma^2, the same for all arms; a gamma law has none.
     parameters : {"variable", "log"}
-        What mu and sigma^2 of a log-normal law belong to.
+        Whether mu and sigma^2 of a log-normal law refer to the variable or to its logarithm.
     """
 
     law: Law
@@ -74,7 +74,7 @@ class Instance:
 
     @property
     def n_arms(self) -> int:
-        """K."""
+        """Number of arms K."""
         return len(self.mu_v)
 
     @property
@@ -104,11 +104,11 @@ class Instance:
 
     @property
     def gaps(self) -> np.ndarray:
-        """What a pull costs in regret, (K,)."""
+        """Regret of one pull of each arm, (K,)."""
         return self.means.max() - self.means
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Rewards (K, n) and controls (K, n)."""
+        """Draw rewards (K, n) and controls (K, n)."""
         hidden = self._draw(self.mu_v, self.var_v, n, rng)
         controls = self._draw(self.mu_w, self.var_w, n, rng)
         return hidden + controls, controls
@@ -116,7 +116,7 @@ class Instance:
     def sample_arm(
         self, arm: int, n: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Rewards (n,) and controls (n, 1) of one arm."""
+        """Draw rewards (n,) and controls (n, 1) of one arm."""
         hidden = self._draw(self.mu_v[arm : arm + 1], self.var_v, n, rng)[0]
         controls = self._draw(self.mu_w[arm : arm + 1], self.var_w, n, rng)[0]
         return hidden + controls, controls[:, None]
@@ -150,16 +150,16 @@ class Instance:
 def make_instance(
     number: int, *, var_v: float = 1.0, parameters: Parameters = "variable"
 ) -> Instance:
-    """One of the paper's five instances.
+    """Build one of the paper's five instances.
 
     Parameters
     ----------
     number : int
         1 to 5.
     var_v : float, default 1.0
-        Variance of the hidden part, of instance 5 only: 1, 1.5, 2, 2.5 or 3 in the paper.
+        Variance of the unobserved part, for instance 5 only: 1, 1.5, 2, 2.5 or 3 in the paper.
     parameters : {"variable", "log"}
-        Of instance 4 only.
+        Scale of the parameters, for instance 4 only.
 
     Examples
     --------

@@ -3,8 +3,8 @@ r"""Two separated normal modes of unequal width in a box, each with half of the 
 .. math:: x \sim U[-10, 10]^d, \qquad
           L(x) = \tfrac12 N(x; -c, s_1^2 I) + \tfrac12 N(x; c, s_2^2 I), \qquad c = (4, \dots, 4) .
 
-The box cuts nothing off that counts, so that Z is :math:`20^{-d}`. A search that starts where the prior
-is sees the narrow mode from (s_2 / s_1)^d times fewer places than the wide one.
+The mass outside the box is negligible, so Z is :math:`20^{-d}`. Starting points drawn from the
+prior that lead to the narrow mode are rarer than those of the wide one by the factor (s_2 / s_1)^d.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 def log_evidence(d: int, centre: float, sds: Sequence[float]) -> float:
-    """Log Z in closed form, with what the box cuts off."""
+    """Return log Z in closed form, corrected for the mass outside the box."""
     inside = []
     for sd in sds:
         beyond = np.exp(log_ndtr(-(BOX - centre) / sd)) + np.exp(log_ndtr(-(BOX + centre) / sd))
@@ -36,7 +36,7 @@ def log_evidence(d: int, centre: float, sds: Sequence[float]) -> float:
 
 
 def log_evidence_by_quadrature(d: int, centre: float, sds: Sequence[float]) -> float:
-    """Log Z by the midpoint rule over a coordinate of each mode."""
+    """Return log Z by the midpoint rule over a coordinate of each mode."""
     x = BOX * ((2.0 * np.arange(400_000) + 1.0) / 400_000 - 1.0)
     parts = []
     for sign, sd in zip((-1.0, 1.0), sds, strict=True):
@@ -48,14 +48,14 @@ def log_evidence_by_quadrature(d: int, centre: float, sds: Sequence[float]) -> f
 def unequal_modes(
     d: int = 5, *, centre: float = 4.0, sds: tuple[float, float] = (1.0, 0.2)
 ) -> EvidenceProblem:
-    """A uniform prior, and the likelihood as a potential.
+    """Build the problem: a uniform prior, and the likelihood as a potential.
 
     Parameters
     ----------
     d : int
-        Coordinates.
+        Number of coordinates.
     centre : float
-        Of every coordinate of the modes, with either sign; within the box.
+        Absolute value of every coordinate of the modes; within the box.
     sds : tuple of two floats
         Standard deviations of the modes.
     """

@@ -1,4 +1,4 @@
-r"""Which covariates matter: Bayesian variable selection with tall data.
+r"""Bayesian variable selection with tall data.
 
 Every covariate j has an indicator gamma_j, and rows depend on X (gamma * beta): a logistic or
 linear regression with
@@ -6,14 +6,14 @@ linear regression with
 .. math:: \gamma_j \sim \text{Bernoulli}(\pi), \qquad \beta_j | \gamma_j = 1 \sim N(0, \tau^2),
           \qquad \beta_j | \gamma_j = 0 \sim N(\hat b_j, s_j^2) .
 
-The last is a pseudo-prior, which the posterior of gamma does not depend on; with the estimate and
-standard error of the full model an excluded coefficient stays where an included one would be, so
-that indicators flip easily (Gibbs variable selection: Dellaportas, Forster & Ntzoufras (2002), *On
+The last is a pseudo-prior, which does not affect the posterior of gamma. With the estimate and
+standard error of the full model, an excluded coefficient stays where an included one would be, so
+indicators change easily (Gibbs variable selection: Dellaportas, Forster & Ntzoufras (2002), *On
 Bayesian model and variable selection using MCMC*, Statistics and Computing 12:27-36,
 doi:10.1023/A:1013164120801). An indicator's full conditional reads every row: the discrete tall-data
 problem of section 1 of Chen & Ghahramani (2016); the paper has no figure of it.
 
-:func:`grid_model` is discrete altogether: coefficients on a grid. :func:`inclusion_probabilities`
+:func:`grid_model` has only discrete variables: coefficients on a grid. :func:`inclusion_probabilities`
 and :func:`grid_probabilities` are exact, by enumeration.
 """
 
@@ -59,7 +59,7 @@ def sparse_data(
     sigma: float = 1.0,
     rng: np.random.Generator,
 ) -> SelectionData:
-    """Simulate data in which some covariates are hard to tell from noise, whatever n is.
+    """Simulate data in which some covariates are hard to distinguish from noise, for any n.
 
     Parameters
     ----------
@@ -69,9 +69,9 @@ def sparse_data(
     weakest, strongest : float
         Effects in standard errors, evenly spaced, with alternating signs. With tau = 1 and an
         inclusion probability of one half, an effect estimated at about sqrt(log n) standard errors
-        is as likely in as out.
+        is included or excluded with equal probability.
     correlation : float
-        Of any two covariates.
+        Correlation of any two covariates.
     sigma : float
         Standard deviation of the errors of a linear regression.
     rng : numpy.random.Generator
@@ -101,10 +101,10 @@ def sparse_data(
 
 
 def doctor_visits(n_noise: int = 6, *, seed: int = 0) -> SelectionData:
-    """Whether a person saw a doctor in a year: 20,190 rows of the RAND health insurance experiment.
+    """Load whether a person saw a doctor in a year: 20,190 rows of the RAND health insurance experiment.
 
-    The nine covariates are standardised; ``n_noise`` columns of pure noise are added. Needs
-    statsmodels, which ships the data.
+    The nine covariates are standardised, and ``n_noise`` columns of pure noise are added. The data
+    come with statsmodels, which is required.
     """
     from statsmodels.datasets import randhie
 
@@ -131,7 +131,7 @@ class FullFit(NamedTuple):
 def full_fit(
     X, y, *, family: Family = "bernoulli", sigma=1.0, tau=1.0, intercept_sd=10.0
 ) -> FullFit:
-    """Fit the model with all covariates: Newton's method under the normal priors.
+    """Fit the model with all covariates by Newton's method under the normal priors.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def selection_model(
     intercept_sd: float = 10.0,
     names: Sequence[str] | None = None,
 ):
-    """Regression with an indicator per covariate, and pseudo-priors from the full model.
+    """Build a regression with an indicator per covariate, and pseudo-priors from the full model.
 
     Parameters
     ----------
@@ -180,13 +180,13 @@ def selection_model(
         Outcomes are 0 and 1 for "bernoulli" (logistic regression).
     family : {"bernoulli", "normal"}
     inclusion : float
-        pi, the prior probability of an indicator.
+        Prior probability pi of an indicator.
     tau, intercept_sd : float
         Prior standard deviations of an included coefficient and of the intercept.
     sigma : float
         Known standard deviation of the errors of a linear regression.
     names : sequence of str, optional
-        Of the covariates.
+        Names of the covariates.
 
     Returns
     -------
@@ -225,13 +225,13 @@ def grid_model(
     sigma: float = 1.0,
     names: Sequence[str] | None = None,
 ):
-    """Regression without an intercept whose coefficients lie on a grid: nothing but discrete variables.
+    """Build a regression without an intercept with coefficients on a grid: all variables are discrete.
 
     Parameters
     ----------
     X, y : (N, p), (N,) arrays
     levels : (K,) sequence
-        What a coefficient may be.
+        Possible values of a coefficient.
     weights : (K,) sequence, optional
         Prior probabilities of the levels; equal by default.
     family, sigma, names
@@ -282,17 +282,17 @@ class SelectionPosterior(NamedTuple):
 def inclusion_probabilities(
     X, y, *, inclusion=0.5, tau=1.0, sigma=1.0, intercept_sd=10.0
 ) -> SelectionPosterior:
-    r"""Exact posterior of the indicators of a linear regression, by enumeration.
+    r"""Compute the exact posterior of the indicators of a linear regression, by enumeration.
 
-    With A = X'X / sigma^2, b = X'y / sigma^2, V the prior variances, all of a model's columns and
-    the intercept's, the log evidence of a model is up to a constant
+    With A = X'X / sigma^2, b = X'y / sigma^2 and V the prior variances, each for the columns of a model and
+    the intercept, the log evidence of a model is, up to a constant,
 
     .. math:: \tfrac12 b' (A + V^{-1})^{-1} b - \tfrac12 \log\det(I + V A) .
 
     Parameters
     ----------
     X, y : (N, p), (N,) arrays
-        At most 16 covariates.
+        Covariates, at most 16, and outcomes.
     inclusion, tau, sigma, intercept_sd : float
         As in :func:`selection_model` with ``family="normal"``.
     """
@@ -334,7 +334,7 @@ def grid_probabilities(
     family: Family = "bernoulli",
     sigma: float = 1.0,
 ) -> GridPosterior:
-    """Exact posterior of :func:`grid_model`, by enumeration of at most 65,536 states."""
+    """Compute the exact posterior of :func:`grid_model`, by enumeration of at most 65,536 states."""
     X, y = _checked(X, y, family)
     grid, prior = _checked_levels(levels, weights)
     p, k = X.shape[1], grid.size

@@ -2,7 +2,7 @@ r"""Logistic regression with a hundred coefficients.
 
 .. math:: \beta_j \sim N(0, 1), \qquad y_i \sim \text{Bernoulli}(\text{expit}(x_i^\top \beta)) .
 
-Importance sampling from the Laplace approximation has a hopeless variance here; annealing from it has not.
+Importance sampling from the Laplace approximation has a very large variance here; annealing from it does not.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ FROZEN = Reference(-198.150367, 0.023)
 
 
 def simulate(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Covariates (400, 100) and outcomes (400,)."""
+    """Simulate covariates (400, 100) and outcomes (400,)."""
     rng = as_generator(seed)
     X = rng.standard_normal((ROWS, COEFFICIENTS))
     return X, (rng.random(ROWS) < expit(X @ rng.normal(0.0, 0.5, COEFFICIENTS))).astype(np.int64)
 
 
 def reference(**options: int) -> Reference:
-    """Log Z by annealing from the Laplace approximation."""
+    """Return log Z by annealing from the Laplace approximation."""
     X, y = simulate()
     mode, covariance = laplace(X, y, np.ones(COEFFICIENTS))
 
@@ -42,7 +42,7 @@ def reference(**options: int) -> Reference:
 
 
 def wide_logistic() -> EvidenceProblem:
-    """The regression as one Bernoulli variable."""
+    """Build the problem of the regression as one Bernoulli variable."""
     X, y = simulate()
 
     def build() -> pm.Model:
