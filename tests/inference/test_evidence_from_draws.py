@@ -419,6 +419,21 @@ def test_a_fit_that_does_not_overlap():
     flagged(tree_of(x=draws), model, "hardly overlap", "raise max_cost", max_cost=20_000)
 
 
+def test_a_fit_that_is_impossible_under_the_model():
+    """A ring so narrow that no draw of a Gaussian is on it."""
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 1.0, shape=2)
+        distance = pm.math.abs(pm.math.sqrt((x**2).sum()) - 3.0)
+        pm.Potential("ring", pm.math.switch(distance < 1e-5, 0.0, -np.inf))
+    rng = np.random.default_rng(1)
+    n = CHAINS * DRAWS
+    angle, radius = rng.uniform(0.0, 2.0 * np.pi, n), 3.0 + rng.uniform(-1e-5, 1e-5, n)
+    draws = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
+    tree = flagged(tree_of(x=draws), model, "no draw of the fitted Gaussian is possible")
+    assert tree["evidence"]["log_evidence"] == -np.inf
+    assert tree["evidence"]["log_evidence_mcse"] == np.inf
+
+
 def test_a_mode_that_the_draws_miss_is_missing():
     """What the documentation says: the answer is the evidence of one mode."""
     with pm.Model() as model:
