@@ -207,7 +207,8 @@ def _work(job: bytes, k: int) -> Any:
     except Exception as error:
         if _can_be_pickled(error):
             raise
-        raise _portable(error) from None
+        portable = _portable(error)
+    raise portable  # outside of the block, so that it does not refer to the error, which some libraries pickle too
 
 
 def map_jobs(

@@ -160,6 +160,9 @@ def test_an_exception_that_cannot_be_pickled_keeps_its_traceback():
         error.cause = lambda: None
         raise error
 
+    pytest.importorskip(
+        "tblib.pickling_support"
+    ).install()  # as Dask does, so that errors are pickled with their context
     with pytest.raises(RuntimeError, match="ZeroDivisionError: job") as caught:
         run_jobs(job, range(2), cores=2, bar=Bar(), mp_ctx="fork")
     (note,) = caught.value.__notes__

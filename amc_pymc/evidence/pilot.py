@@ -150,7 +150,7 @@ def explore(
     none = np.empty((0, path.n_dim))
     if not fitted:
         nothing = Pilot(ladder, None, None, none, np.empty(0), 0.0, evaluations, gradients)
-        return _with_conditionals(nothing, path, kernel, rng, settings)
+        return _with_discrete_proposal(nothing, path, kernel, rng, settings)
     joint = Joint(seen)
     if many:
         starts = _few_starts(path, ladder, rng, settings)
@@ -306,7 +306,7 @@ def _unfit(adapted: AdaptedMixture | None, ladder: Ladder, settings: PilotSettin
     return less_than_climb(adapted.log_mean, error_of(adapted), ladder) > 0.0
 
 
-def _with_conditionals(
+def _with_discrete_proposal(
     found: Pilot,
     path: PriorPath,
     kernel: Kernel,

@@ -127,7 +127,7 @@ def test_other_kernels(kernel):
 
 
 @pytest.mark.parametrize("discrete_only", [False, True])
-def test_conditionals_alone_are_fitted_where_coordinates_are_discrete(discrete_only):
+def test_discrete_proposals_alone_are_fitted_where_coordinates_are_discrete(discrete_only):
     path, discrete = LabelAndNumber(), DiscreteMetropolis((0,), ([0, 1, 2],))
     kernel = discrete if discrete_only else Mixed(RandomWalk(coordinates=(1,)), discrete)
     found = look(path, kernel=kernel, fitted=False)
@@ -139,12 +139,12 @@ def test_conditionals_alone_are_fitted_where_coordinates_are_discrete(discrete_o
     assert found.uncovered == 0.0
     assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
     assert found.ladder.particles.x.shape == (512, 2)
-    assert found.conditionals.discrete == list(discrete.coordinates)
+    assert found.discrete_proposal.discrete == list(discrete.coordinates)
     if not discrete_only:  # the label alone does not take the number anywhere
         assert found.relative_variance < 1.0
 
 
-def test_rough_draws_count_where_conditionals_are_judged(monkeypatch):
+def test_rough_draws_count_where_discrete_proposals_are_judged(monkeypatch):
     """Whatever the last fit's own draws say."""
     path, discrete = LabelAndNumber(), DiscreteMetropolis((0,), ([0, 1, 2],))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from amc_pymc.evidence import RecordingPath, collected
-from amc_pymc.evidence import watch as module
+from amc_pymc.evidence import recording_path as module
 from tests.annealing.problems import Gaussian, HalfPlane
 
 
