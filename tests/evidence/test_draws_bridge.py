@@ -72,12 +72,12 @@ def in_steps(density, seed, steps, **settings):
     "density", [Gaussian(1), Gaussian(5), Gaussian(30), Heavy(5), Heavy(30)], ids=type
 )
 def test_errors(density):
-    """Forty seeds with autocorrelated draws: no bias, and errors as large as stated."""
-    found = [stages(density, seed)[-1] for seed in range(40)]
+    """Sixty seeds with autocorrelated draws: no bias, and errors as large as stated."""
+    found = [stages(density, seed)[-1] for seed in range(60)]
     z = np.array([(f.log_z - density.log_z) / f.mcse for f in found])
     assert all(f.steps == 1 for f in found)
-    assert abs(z.mean()) < 4.0 / math.sqrt(40)
-    assert 0.55 < z.std() < 1.45  # four standard errors
+    assert abs(z.mean()) < 4.0 / math.sqrt(60)
+    assert 0.63 < z.std() < 1.37  # four standard errors
 
 
 def test_errors_that_the_halves_share():
@@ -90,9 +90,9 @@ def test_errors_that_the_halves_share():
 
 def test_errors_of_slow_chains_and_few_draws():
     density = Gaussian(30)
-    found = [stages(density, seed, rho=0.9, length=1000)[-1] for seed in range(40)]
+    found = [stages(density, seed, rho=0.9, length=1000)[-1] for seed in range(60)]
     z = np.array([(f.log_z - density.log_z) / f.mcse for f in found])
-    assert 0.55 < z.std() < 1.45
+    assert 0.63 < z.std() < 1.37
 
 
 @pytest.mark.parametrize("density", [Gaussian(5), Heavy(20)], ids=type)
