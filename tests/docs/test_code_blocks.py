@@ -11,7 +11,8 @@ PAGES = sorted([*DOCS.glob("guides/*.md"), *DOCS.glob("howto/*.md")])
 
 #: A Python block, and the comment above it that exempts it: "<!-- not run: the reason -->".
 _BLOCK = re.compile(
-    r"^(?:<!-- not run: (?P<reason>.+) -->\n+)?```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE
+    r"^(?:<!-- not run: (?P<reason>.+) -->\n+)?```python\n(?P<code>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
 )
 
 
@@ -54,7 +55,9 @@ def test_every_python_block_is_found_and_an_exempted_one_has_a_reason():
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         assert len(blocks_of(text)) == text.count("```python\n"), page
-    text = "<!-- not run: it needs a cluster -->\n\n```python\n1 / 0\n```\n\n```python\nx = 1\n```\n"
+    text = (
+        "<!-- not run: it needs a cluster -->\n\n```python\n1 / 0\n```\n\n```python\nx = 1\n```\n"
+    )
     assert blocks_of(text) == [(3, "1 / 0\n", "it needs a cluster"), (7, "x = 1\n", None)]
 
 
