@@ -74,7 +74,9 @@ def checked_scale(tuning: Tuning, n: int) -> np.ndarray:
     return scale
 
 
-def checked_particles(particles: Particles, coordinates: tuple[int, ...] | None):
+def checked_particles(
+    particles: Particles, coordinates: tuple[int, ...] | None
+) -> tuple[Columns, int]:
     """Check the shapes of particles; return the index of the columns to move and their number."""
     x, terms, _ = particles
     if x.ndim != 2 or x.shape[0] == 0 or terms.shape != (2, x.shape[0]):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -20,6 +20,9 @@ from amc_pymc.plots.combinations import (
 from amc_pymc.plots.evidence import evidence_group
 from amc_pymc.plots.partition import ABC_SOURCE
 
+if TYPE_CHECKING:
+    from arviz_plots import PlotCollection
+
 __all__ = ["plot_abc"]
 
 _VISUALS = ("lines", "rounds", "rejection", "ticks", "title", "xlabel", "ylabel", "legend")
@@ -34,11 +37,11 @@ _NEEDED = (
 def plot_abc(
     data: xr.DataTree,
     *,
-    plot_collection=None,
+    plot_collection: PlotCollection | None = None,
     backend: str | None = None,
     visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
-    **pc_kwargs,
-):
+    **pc_kwargs: Any,
+) -> PlotCollection:
     r"""Plot the progress of a likelihood-free run against the number of simulations.
 
     The first plot shows the tolerance of each round, the second the share of its simulations accepted
@@ -127,7 +130,11 @@ def plot_abc(
         _dash(plot_collection, _REJECTION)
 
     def paint(
-        visual, key: str, data: xr.Dataset, ignore_aes: Any = frozenset(), **defaults
+        visual: Callable[..., Any],
+        key: str,
+        data: xr.Dataset,
+        ignore_aes: Any = frozenset(),
+        **defaults: Any,
     ) -> None:
         if options[key] is not False:
             plot_collection.map(
@@ -160,7 +167,7 @@ def plot_abc(
     return plot_collection
 
 
-def _dash(plot_collection, quantity: str) -> None:
+def _dash(plot_collection: PlotCollection, quantity: str) -> None:
     """Use a dashed line for one of the quantities."""
     module = import_module(f"arviz_plots.backend.{plot_collection.backend}")
     solid, dashed = module.get_default_aes("linestyle", 2)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 __all__ = ["COLOURS", "colour_bar", "coloured_cells"]
 
@@ -25,15 +29,15 @@ COLOURS = _gradient(256)
 
 
 def coloured_cells(
-    da,
-    target,
+    da: xr.DataArray,
+    target: Any,
     *,
     x: np.ndarray,
     y: np.ndarray,
     limits: tuple[float, float],
     colors: Sequence[str] = COLOURS,
-    **kwargs,
-):
+    **kwargs: Any,
+) -> Any:
     """Colour cells by the logarithm of positive values.
 
     This is a visual for ``PlotCollection.map`` and works with all plotting libraries.
@@ -84,15 +88,15 @@ def coloured_cells(
 
 
 def colour_bar(
-    da,
-    target,
+    da: xr.DataArray,
+    target: Any,
     *,
     limits: tuple[float, float],
     text: str,
     inside: bool,
     colors: Sequence[str] = COLOURS,
-    **kwargs,
-):
+    **kwargs: Any,
+) -> Any:
     """Draw a bar of the colours of :func:`coloured_cells`.
 
     Parameters

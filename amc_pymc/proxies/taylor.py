@@ -7,7 +7,7 @@ from the race and evaluated at every decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,7 +82,7 @@ def summarise_residuals(
 
 
 def choose_exact_rows(
-    summary: ResidualSummary, expected_rows: Callable, choices=EXACT_ROW_CHOICES
+    summary: ResidualSummary, expected_rows: Callable, choices: Sequence[int] = EXACT_ROW_CHOICES
 ) -> np.ndarray:
     """Choose the exactly evaluated rows that minimise the expected rows read per decision.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +51,14 @@ def as_placeholder(
     return out
 
 
-def _refuse(bad: np.ndarray, chunk, name: str, labels, first: int, reason: str) -> None:
+def _refuse(
+    bad: np.ndarray,
+    chunk: np.ndarray,
+    name: str,
+    labels: Sequence[str],
+    first: int,
+    reason: str,
+) -> None:
     """Raise an error that names the first bad entry, if there is one."""
     if not bad.any():
         return

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -82,7 +83,7 @@ class Partitions:
         self._futures, self._client, self._process = list(futures), client, os.getpid()
         self._address, self._security = client.scheduler.address, client.security
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {
             "_futures": self._pickled(),
             "_address": self._address,
@@ -145,7 +146,7 @@ class Partitions:
             raise _gone(self._address)
         yield self._client, self._futures
 
-    def _connect(self, distributed) -> None:
+    def _connect(self, distributed: ModuleType) -> None:
         """Connect this process, which received the object from another one."""
         if self._address.startswith("inproc:"):
             raise RuntimeError(
@@ -169,7 +170,7 @@ class Partitions:
         return held if isinstance(held, bytes) else pickle.dumps(held)
 
 
-def _inside_worker(distributed) -> bool:
+def _inside_worker(distributed: ModuleType) -> bool:
     try:
         distributed.get_worker()
     except ValueError:

@@ -120,7 +120,7 @@ class RowStore:
         if self._touched > _RESIDENT:
             self.release()
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         header = {k: v for k, v in self._header.items() if k not in ("unrounded", "checksums")}
         return {"path": self.path, "_header": header, "_draft": None, "_touched": 0.0}
 

@@ -152,7 +152,7 @@ def _put_together(columns: Chosen, read: Mapping[str, np.ndarray]) -> dict[str, 
     }
 
 
-def _pandas_columns(part, first: int) -> dict[str, np.ndarray]:
+def _pandas_columns(part: Any, first: int) -> dict[str, np.ndarray]:
     """Return the columns of a pandas dataframe whose first row has the number ``first``."""
     for c in part.columns:
         missing = np.flatnonzero(part[c].isna().to_numpy())
@@ -161,7 +161,7 @@ def _pandas_columns(part, first: int) -> dict[str, np.ndarray]:
     return {c: part[c].to_numpy(_pandas_type(part[c].dtype)) for c in part.columns}
 
 
-def _partition_rows(part, columns: Chosen, first: int) -> dict[str, np.ndarray]:
+def _partition_rows(part: Any, columns: Chosen, first: int) -> dict[str, np.ndarray]:
     """Return the rows of a partition, on a worker."""
     return _put_together(columns, _pandas_columns(part, first))
 
@@ -189,7 +189,7 @@ def _parquet_files(path: Path) -> list[Path]:
     return found
 
 
-def _numpy_type(kind) -> np.dtype:
+def _numpy_type(kind: Any) -> np.dtype:
     """Return the NumPy type of an Arrow column, ``object`` if there is none."""
     try:
         return np.dtype(kind.to_pandas_dtype())
@@ -197,13 +197,13 @@ def _numpy_type(kind) -> np.dtype:
         return np.dtype(object)
 
 
-def _pandas_type(kind) -> np.dtype:
+def _pandas_type(kind: Any) -> np.dtype:
     """Return the NumPy type of a pandas column, including nullable ones."""
     kind = getattr(kind, "numpy_dtype", kind)
     return kind if isinstance(kind, np.dtype) else np.dtype(object)
 
 
-def _column(column, name: str, first: int) -> np.ndarray:
+def _column(column: Any, name: str, first: int) -> np.ndarray:
     if column.null_count:
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         _refuse_missing(name, first + int(np.flatnonzero(~valid)[0]))

@@ -7,7 +7,7 @@ import tempfile
 import time
 import zlib
 
-from collections.abc import Iterator
+from collections.abc import Buffer, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -236,7 +236,7 @@ class Writer:
         )
 
 
-def write_at(file: BinaryIO, offset: int, data) -> None:
+def write_at(file: BinaryIO, offset: int, data: Buffer) -> None:
     """Write bytes at an offset in a file."""
     view = memoryview(data)
     file.seek(offset)

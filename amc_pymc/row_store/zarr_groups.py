@@ -25,7 +25,7 @@ def is_zarr_group(given: Any) -> bool:
     return type(given).__module__.startswith("zarr") and hasattr(given, "array_keys")
 
 
-def opened_group(given: Any):
+def opened_group(given: Any) -> Any:
     """Open the group at a path; return a group unchanged."""
     if is_zarr_group(given):
         return given

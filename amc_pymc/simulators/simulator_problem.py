@@ -183,7 +183,7 @@ class SimulatorProblem:
         kept = summary if summaries else None
         if batched:
 
-            def call(rows: np.ndarray, rng: np.random.Generator):
+            def call(rows: np.ndarray, rng: np.random.Generator) -> list[Any]:
                 # Computed again for parts, because the simulator may have modified its arguments.
                 given = values if len(rows) == n else self.parameters(u[rows])
                 return [self._simulator(rng, **given)]
@@ -257,7 +257,9 @@ def _check_signature(simulator: Callable, names: list[str]) -> None:
         ) from None
 
 
-def _functions(given, shapes: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
+def _functions(
+    given: Mapping[str, Callable[..., Any]] | None, shapes: Mapping[str, Any]
+) -> dict[str, Callable[..., Any]]:
     """Check deterministics and return them as a dict."""
     if given is None:
         return {}
@@ -271,7 +273,7 @@ def _functions(given, shapes: Mapping[str, Any]) -> dict[str, Callable[..., Any]
     return dict(given)
 
 
-def _data(observed) -> np.ndarray:
+def _data(observed: Any) -> np.ndarray:
     data = np.asarray(observed)
     if data.dtype.kind not in "biuf":
         raise TypeError(f"observed must be numbers, got dtype {data.dtype}.")
