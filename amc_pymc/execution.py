@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing.connection import wait as wait_for_connections

@@ -174,7 +174,7 @@ _codes: dict[str, tuple[Any, list[_Stub]]] = {}
 
 def bound_function(
     kernel: Any, signature: Any, arrays: Sequence[np.ndarray], kept: Any = None
-) -> BoundFunction:
+) -> Any:
     """Bind ``arrays`` to the last arguments of a kernel; return a first-class function of the others.
 
     Parameters
@@ -206,7 +206,7 @@ def bound_function(
     return native
 
 
-@global_compiler_lock
+@global_compiler_lock  # type: ignore[untyped-decorator]  # Numba has no annotations
 def _compiled(code: Any, place: int) -> int:
     """Compile a function that calls the code with ``place`` before its arguments; return its address."""
     context = cpu_target.target_context

@@ -126,7 +126,7 @@ class RunningRange:
     >>> policy = UCB1(3, rewards=RunningRange())
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._ends = (math.inf, -math.inf)
 
     def begin(self, table: np.ndarray) -> None:
@@ -168,7 +168,7 @@ class LogLoss:
     >>> policy = ThompsonSampling(3, rewards=LogLoss())
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._largest = -math.inf
 
     def begin(self, table: np.ndarray) -> None:
