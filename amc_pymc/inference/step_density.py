@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import xarray as xr
 
+from numpy.typing import ArrayLike
+
 __all__ = ["StepDensity", "step_density"]
 
 #: Maximum number of comparisons of points with boxes at once.
@@ -83,7 +85,7 @@ class StepDensity:
 
         return self._mean(theta, shares)
 
-    def _columns(self, parameters) -> np.ndarray:
+    def _columns(self, parameters: Mapping[str, ArrayLike]) -> np.ndarray:
         """Return the values (n, D) after checking them."""
         if not isinstance(parameters, Mapping):
             raise TypeError(
@@ -115,7 +117,7 @@ def _below(points: np.ndarray, ends: np.ndarray, atom: np.ndarray) -> np.ndarray
     return np.where(points == ends, atom, points < ends)
 
 
-def _column(name: str, values) -> np.ndarray:
+def _column(name: str, values: ArrayLike) -> np.ndarray:
     try:
         found = np.asarray(values, dtype=float)
     except (TypeError, ValueError):

@@ -65,11 +65,25 @@ class HyperPrior(Protocol):
     ``block`` (T,) is the index of each coefficient's prior, -1 if it is not Gaussian; ``n_blocks`` is B.
     """
 
-    theta: np.ndarray
-    phi: np.ndarray
-    n_psi: int
-    block: np.ndarray
-    n_blocks: int
+    @property
+    def theta(self) -> np.ndarray:
+        """Coordinates (T,) of the coefficients."""
+
+    @property
+    def phi(self) -> np.ndarray:
+        """Coordinates (F,) of the hyperparameters."""
+
+    @property
+    def n_psi(self) -> int:
+        """Number of coefficients psi."""
+
+    @property
+    def block(self) -> np.ndarray:
+        """Index (T,) of each coefficient's prior, -1 if it is not Gaussian."""
+
+    @property
+    def n_blocks(self) -> int:
+        """Number B of priors."""
 
     @property
     def native(self) -> Any:

@@ -58,7 +58,7 @@ class TaylorProxy:
     subsample: int = 20_000
     exact_rows: int | Literal["auto"] = "auto"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         rows = self.exact_rows
         if rows != "auto" and not (is_integer(rows) and rows >= 0):
             raise ValueError(f"exact_rows must be 'auto' or a non-negative integer, got {rows!r}")
@@ -99,7 +99,7 @@ class Options:
     insist: bool = field(default=False, init=False)
     race_of_groups: Any = field(default=None, init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         proxy, insist = as_proxy(self.proxy)
         checked = {
             "race": self._race_with(_ROWS),
