@@ -326,7 +326,9 @@ def signals_heard() -> Iterator[None]:
         raise raised[0]
 
 
-def _recording(handler: Callable[[int, Any], Any], raised: list[BaseException]) -> Callable:
+def _recording(
+    handler: Callable[[int, Any], Any], raised: list[BaseException]
+) -> Callable[..., Any]:
     def handle(number: int, frame: FrameType | None) -> Any:
         try:
             return handler(number, frame)

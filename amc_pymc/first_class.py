@@ -243,7 +243,7 @@ def _printed(kernel: Any, n_leading: int, arrays: Sequence[np.ndarray]) -> str:
     )
 
 
-def _digest(kernel: Callable) -> str:
+def _digest(kernel: Callable[..., Any]) -> str:
     """Return a hash of all sources of the package from which the machine code is compiled."""
     source = sys.modules[kernel.py_func.__module__].__file__ or ""  # type: ignore[attr-defined]
     files = [Path(source), Path(__file__)]

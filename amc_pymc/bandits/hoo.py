@@ -405,7 +405,7 @@ class HOO:
         pulls = int(self._table[TOLD, node])
         return HOOCell(ends.mean(axis=1), ends, float(self._table[MEAN, node]), pulls)
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """Return the state as plain arrays and numbers."""
         n = self._n_nodes
         return {
@@ -416,7 +416,7 @@ class HOO:
             "rewards": self.rewards.state(),
         }
 
-    def restore(self, state: dict) -> Self:
+    def restore(self, state: dict[str, Any]) -> Self:
         """Restore a state saved by an object with the same arguments."""
         table, links = np.array(state["table"], float), np.array(state["links"], np.int64)
         n = table.shape[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -234,10 +234,10 @@ class _Values:
     def convert(self, table: np.ndarray, arm: int, reward: float) -> float:
         return reward
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         return {}
 
-    def restore(self, state: dict) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         pass
 
 

@@ -8,7 +8,7 @@ import operator
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar, NamedTuple, Self, overload
+from typing import Any, ClassVar, NamedTuple, Self, overload
 
 import numpy as np
 
@@ -294,7 +294,7 @@ class Policy(ABC):
         ):
             self._receive(arm, reward, coin, None if controls is None else controls[i])
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """Return the state of the policy as plain arrays and numbers."""
         return {
             "table": self._table.copy(),
@@ -303,7 +303,7 @@ class Policy(ABC):
             "rewards": self.rewards.state(),
         }
 
-    def restore(self, state: dict) -> Self:
+    def restore(self, state: dict[str, Any]) -> Self:
         """Restore a state saved by a policy with the same arguments."""
         table = np.asarray(state["table"], float)
         if table.shape != self._table.shape:
@@ -324,12 +324,12 @@ class Policy(ABC):
 class IndexKernels(NamedTuple):
     """Compiled functions of an index policy, see :func:`index_kernels`."""
 
-    indices: Callable
-    choose: Callable
-    choose_many: Callable
+    indices: Callable[..., Any]
+    choose: Callable[..., Any]
+    choose_many: Callable[..., Any]
 
 
-def index_kernels(index: Callable) -> IndexKernels:
+def index_kernels(index: Callable[..., Any]) -> IndexKernels:
     """Compile the functions that choose arms by an index.
 
     Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from typing import ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -382,13 +382,13 @@ class RobustUCB(Policy):
         self._past[arm][s] = reward
         record(self._table, arm, reward)
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """Return the state of the policy as plain arrays and numbers."""
         told = self._table[TOLD].astype(int).tolist()
         past = [p[:s] for p, s in zip(self._past, told, strict=True)]
         return super().state() | {"past": np.concatenate(past)}
 
-    def restore(self, state: dict) -> Self:
+    def restore(self, state: dict[str, Any]) -> Self:
         """Restore a state saved by a policy with the same arguments."""
         super().restore(state)
         ends = np.cumsum(self.counts)[:-1]

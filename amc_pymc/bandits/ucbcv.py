@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 
-from typing import ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
@@ -413,7 +413,7 @@ class UCBCV(Policy):
                 self._table[[EST_MEAN, EST_VARIANCE, EST_DF], arm] = found
         self._stale.clear()
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """Return the state of the policy as plain arrays and numbers."""
         self._refresh()
         told = self._table[TOLD].astype(int).tolist()
@@ -424,7 +424,7 @@ class UCBCV(Policy):
             "past": np.concatenate([p[:s] for p, s in zip(self._past, told, strict=True)]),
         }
 
-    def restore(self, state: dict) -> Self:
+    def restore(self, state: dict[str, Any]) -> Self:
         """Restore a state saved by a policy with the same arguments."""
         for name in ("moments", "batches", "progress"):
             have, kept = np.asarray(state[name], float), getattr(self, f"_{name}")

@@ -127,7 +127,7 @@ class _Compiled(NamedTuple):
     data: str
 
 
-_COMPILED: OrderedDict[tuple, _Compiled] = OrderedDict()
+_COMPILED: OrderedDict[tuple[Any, ...], _Compiled] = OrderedDict()
 _MOST_COMPILED = 4
 _COMPILING = threading.Lock()
 
@@ -166,7 +166,7 @@ def particle_kernel(model: Model, densities: Densities, kernel: str | Kernel) ->
     if not densities.discrete.any():
         return continuous
     coordinates: list[int] = []
-    states: list = []
+    states: list[Any] = []
     for variable in model.value_vars:
         if variable.name not in densities.layout.names:
             continue
@@ -186,7 +186,7 @@ def particle_kernel(model: Model, densities: Densities, kernel: str | Kernel) ->
     return Mixed(type(continuous)(**{**continuous.__dict__, "coordinates": rest}), discrete)  # type: ignore[arg-type]
 
 
-def _states(model: Model, variable: Any, size: int) -> list:
+def _states(model: Model, variable: Any, size: int) -> list[Any]:
     try:
         return element_states(model, variable)
     except ValueError:
@@ -225,7 +225,7 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def one_blas_thread() -> AbstractContextManager:
+def one_blas_thread() -> AbstractContextManager[Any]:
     """Limit BLAS to one thread: matrices are small, and more threads would wait for each other."""
     return _controller().limit(limits=1, user_api="blas")
 
@@ -248,7 +248,7 @@ class Elsewhere:
         self._executor = executor
         self.counts, self.seen, self.seconds = np.zeros(3, np.int64), seen, 0.0
 
-    def submit(self, function: Callable, *args: Any) -> _Job:
+    def submit(self, function: Callable[..., Any], *args: Any) -> _Job:
         """Submit a job."""
         return _Job(self._executor.submit(_measured, function, *args), self)
 
@@ -256,7 +256,7 @@ class Elsewhere:
 class _Job:
     """Job of :class:`Elsewhere`, with the methods of a Future that are used."""
 
-    def __init__(self, future: Future, kept: Elsewhere):
+    def __init__(self, future: Future[Any], kept: Elsewhere):
         self._future, self._kept = future, kept
 
     def result(self) -> Any:
@@ -274,7 +274,9 @@ class _Job:
         return self._future.cancel()
 
 
-def _measured(function: Callable, *args: Any) -> tuple[Any, np.ndarray, list, float, int]:
+def _measured(
+    function: Callable[..., Any], *args: Any
+) -> tuple[Any, np.ndarray, list[Any], float, int]:
     with one_blas_thread(), counted(apart=True) as counts, collected() as seen:
         begin = time.thread_time()
         found = function(*args)

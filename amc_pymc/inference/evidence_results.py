@@ -50,7 +50,7 @@ _LOOKED_AT = 4096
 _DISTINCT = 0.5
 
 
-class Evidence(dict):
+class Evidence(dict[str, Any]):
     """Numbers of the group ``evidence``, by name."""
 
 

@@ -106,7 +106,7 @@ def racing_forecast(
     batch_size: int | None = None,
     proxy: Literal["auto", "taylor"] | TaylorProxy = "auto",
     marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
-    rows: Rows | Mapping[str, Any] | str | os.PathLike | None = None,
+    rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     model: Model | None = None,
     initial_point: Mapping[str, np.ndarray] | None = None,
     progressbar: bool = True,

@@ -40,7 +40,7 @@ def recover_marginals(
     model: Model | None = None,
     var_names: str | list[str] | None = None,
     observed_vars: Any = None,
-    rows: Rows | Mapping[str, Any] | str | os.PathLike | None = None,
+    rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     tries: int = 5,
     random_seed: RandomSeed = None,
     progressbar: bool = True,

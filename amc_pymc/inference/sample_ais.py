@@ -312,7 +312,7 @@ def _name_of(reference: Any) -> str:
     return f"{made.__module__}.{made.__qualname__}"
 
 
-def _print_of(densities: Densities) -> tuple:
+def _print_of(densities: Densities) -> tuple[Any, ...]:
     """Return a fingerprint of a model and its data: the layout and densities at a few points."""
     x = densities.draw_prior(3, spawn_generators(0, 1)[0])
     return densities.layout, densities.values(x).round(6).tolist()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+from typing import Any
+
 import numpy as np
 
 from amc_pymc.kernels.target import Particles, Tuning
@@ -27,7 +29,7 @@ def checked_coordinates(coordinates: object) -> tuple[int, ...] | None:
     if coordinates is None:
         return None
     try:
-        found: tuple = tuple(coordinates)  # type: ignore[arg-type]
+        found: tuple[Any, ...] = tuple(coordinates)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(
             f"coordinates must be a tuple of ints or None, got {coordinates!r}"

@@ -215,7 +215,7 @@ def _lines(found: xr.Dataset, draws: np.ndarray) -> xr.Dataset:
     )
 
 
-def _stacked(x: np.ndarray, lines: tuple, on_log: bool) -> np.ndarray:
+def _stacked(x: np.ndarray, lines: tuple[Any, ...], on_log: bool) -> np.ndarray:
     """Stack lines (quantity, 2, round); on a log axis, values that are not positive become nan."""
     y = np.stack([np.asarray(line, float) for line in lines])
     usable = np.isfinite(y) & ((y > 0.0) | (not on_log))
@@ -264,7 +264,7 @@ def _percent(share: float) -> str:
     return f"{100.0 * share:.0f} %" if share >= 0.1 else f"{100.0 * share:.2g} %"
 
 
-def _sized(pc_kwargs: dict, backend: str, *, legend: bool) -> dict:
+def _sized(pc_kwargs: dict[str, Any], backend: str, *, legend: bool) -> dict[str, Any]:
     """Return collection options for two rows of two plots."""
     figure = dict(pc_kwargs.get("figure_kwargs", {}))
     if "figsize" not in figure:

@@ -176,7 +176,9 @@ def cost_unit(dt: xr.DataTree) -> str:
     return "CPU time (s)" if dt.attrs.get("cost") == "cpu" else "cost"
 
 
-def side_by_side(pc_kwargs: dict, backend: str, n_plots: int, *, legend: bool) -> dict:
+def side_by_side(
+    pc_kwargs: dict[str, Any], backend: str, n_plots: int, *, legend: bool
+) -> dict[str, Any]:
     """Return collection options for one plot per variable, side by side, with room for the legend."""
     module = import_module(f"arviz_plots.backend.{backend}")
     figure = dict(pc_kwargs.get("figure_kwargs", {}))

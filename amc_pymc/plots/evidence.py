@@ -334,7 +334,7 @@ def _own(dt: xr.DataTree | tuple[float, float], name: str) -> _Own:
     return _checked(centre, error, lower, upper, flags, name)
 
 
-def _pair(pair: tuple | list, name: str) -> tuple[float, float]:
+def _pair(pair: tuple[Any, ...] | list[Any], name: str) -> tuple[float, float]:
     """Check and return a pair of log evidence and standard error, as for compare_evidence."""
     try:
         centre, error = (float(value) for value in pair)
@@ -569,7 +569,9 @@ def _bars(rows: _Rows, share: np.ndarray) -> xr.Dataset:
     )
 
 
-def _sized(pc_kwargs: dict, backend: str, labels: list[str], *, two: bool) -> dict:
+def _sized(
+    pc_kwargs: dict[str, Any], backend: str, labels: list[str], *, two: bool
+) -> dict[str, Any]:
     """Return collection options with a figure height that depends on the number of rows."""
     figure = dict(pc_kwargs.get("figure_kwargs", {}))
     if "figsize" not in figure:

@@ -158,5 +158,5 @@ def _share(values: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
     return (np.log(values) - low) / (high - low)
 
 
-def _plotly(colors: Sequence[str]) -> list[list]:
+def _plotly(colors: Sequence[str]) -> list[list[Any]]:
     return [[float(s), c] for s, c in zip(np.linspace(0.0, 1.0, len(colors)), colors, strict=True)]

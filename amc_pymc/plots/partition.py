@@ -408,7 +408,9 @@ def _layout(wanted: list[tuple[str, ...]], names: list[str], side: int) -> xr.Da
     return xr.Dataset({y if x == y else f"{x}, {y}": 0.0 for y, x in cells})
 
 
-def _sized(pc_kwargs: dict, backend: str, n: int, side: int, *, bar: bool) -> dict:
+def _sized(
+    pc_kwargs: dict[str, Any], backend: str, n: int, side: int, *, bar: bool
+) -> dict[str, Any]:
     """Return collection options for nearly square plots."""
     if not side:
         figure = dict(pc_kwargs.get("figure_kwargs", {}))

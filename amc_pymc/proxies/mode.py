@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -62,8 +63,8 @@ def gaussian_factor(precision: np.ndarray, *, floor: float = 1e-10) -> tuple[np.
 
 
 def find_mode(
-    value_and_gradient: Callable,
-    hessian: Callable,
+    value_and_gradient: Callable[..., Any],
+    hessian: Callable[..., Any],
     x0: np.ndarray,
     search: np.ndarray,
     n_rows: int,

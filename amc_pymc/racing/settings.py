@@ -407,7 +407,7 @@ def _as_range(reward_range: Any) -> float | tuple[float, ...] | None:
     if reward_range is None:
         return None
     if _is_real(reward_range):
-        values: tuple = (reward_range,)
+        values: tuple[Any, ...] = (reward_range,)
     elif isinstance(reward_range, Sequence | np.ndarray) and not isinstance(reward_range, str):
         values = tuple(reward_range)
     else:

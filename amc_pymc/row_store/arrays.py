@@ -47,7 +47,7 @@ class ArraySource:
         for chunk in zip(*parts, strict=True):
             yield dict(zip(names, chunk))
 
-    def stamp(self) -> list:
+    def stamp(self) -> list[Any]:
         """Return shapes, types, and the file of a memory map or a hash of some rows."""
         return [
             [n, list(map(int, a.shape)), str(a.dtype), self._content(a)]
@@ -77,7 +77,7 @@ class ArraySource:
             else:
                 yield np.asarray(self._computed(block))
 
-    def _content(self, array: Any) -> list | str:
+    def _content(self, array: Any) -> list[Any] | str:
         """Return values that identify the content of an array."""
         name = getattr(array, "filename", None)
         if isinstance(array, np.memmap) and name is not None:
@@ -154,7 +154,7 @@ def recut(blocks: Iterator[np.ndarray], size: int) -> Iterator[np.ndarray]:
         yield held[0] if len(held) == 1 else np.concatenate(held)
 
 
-def file_stamp(path: Path) -> list:
+def file_stamp(path: Path) -> list[Any]:
     """Return path, size and modification time of a file."""
     status = path.stat()
     return [str(path.resolve()), status.st_size, status.st_mtime_ns]

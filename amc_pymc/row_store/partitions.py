@@ -57,7 +57,7 @@ def held_partitions(rows: Rows, source: RowSource, packing: Packing) -> Partitio
         return Partitions(source.client, source.client.compute(kept))
 
 
-def added(totals: Sequence[tuple]) -> tuple:
+def added(totals: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Add tuples of numbers and arrays element by element, in order."""
     out = totals[0]
     for other in totals[1:]:
@@ -105,10 +105,10 @@ class Partitions:
 
     def total(
         self,
-        function: Callable[..., tuple],
+        function: Callable[..., tuple[Any, ...]],
         *args: Any,
-        merge: Callable[[Sequence[tuple]], tuple] = added,
-    ) -> tuple:
+        merge: Callable[[Sequence[tuple[Any, ...]]], tuple[Any, ...]] = added,
+    ) -> tuple[Any, ...]:
         """Sum ``function(printed, rows, *args)`` over partitions.
 
         Parameters
@@ -133,7 +133,7 @@ class Partitions:
             return _result(totals[0], self._address)
 
     @contextmanager
-    def _connected(self) -> Iterator[tuple[Any, list]]:
+    def _connected(self) -> Iterator[tuple[Any, list[Any]]]:
         """Yield a client of this process and its futures."""
         distributed = library("distributed", "rows that a Dask cluster holds")
         if _inside_worker(distributed):  # worker_client frees the thread for the sum
@@ -210,7 +210,9 @@ def _pack_part(
     return out, sample
 
 
-def _call(function: Callable[..., tuple], args: tuple, printed: Any, rows: np.ndarray) -> tuple:
+def _call(
+    function: Callable[..., tuple[Any, ...]], args: tuple[Any, ...], printed: Any, rows: np.ndarray
+) -> tuple[Any, ...]:
     return function(printed, rows, *args)
 
 

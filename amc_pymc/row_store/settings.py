@@ -90,7 +90,7 @@ class Rows:
     source: Any
     columns: Mapping[str, str | Sequence[str]] | None = None
     _: KW_ONLY
-    folder: str | os.PathLike | None = None
+    folder: str | os.PathLike[str] | None = None
     memory: int = _DEFAULT
     seed: int = 0
     shuffle: bool = True

@@ -48,7 +48,7 @@ class RowSource(Protocol):
     def parts(self) -> Sequence[Part]:
         """Return the rows as Dask partitions computed by workers; only with a client."""
 
-    def stamp(self) -> list:
+    def stamp(self) -> list[Any]:
         """Return numbers and strings that identify the source."""
 
 
@@ -123,7 +123,7 @@ def _columns(
     return out
 
 
-def _check_names(argument: str, given: Mapping, names: Sequence[str]) -> None:
+def _check_names(argument: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
     missing = [n for n in names if n not in given]
     if missing:
         raise ValueError(

@@ -73,7 +73,7 @@ class Table:
 class ParquetTable(Table):
     """A Parquet file, or all Parquet files of a folder in the order of their names."""
 
-    def __init__(self, path: str | os.PathLike, columns: Chosen):
+    def __init__(self, path: str | os.PathLike[str], columns: Chosen):
         self._files = _parquet_files(Path(path))
         parquet = library("pyarrow.parquet", "Parquet")
         self.n_rows, known = 0, {}
@@ -103,7 +103,7 @@ class ParquetTable(Table):
                     yield {c: _column(batch.column(c), c, first) for c in columns}
                     first += batch.num_rows
 
-    def stamp(self) -> list:
+    def stamp(self) -> list[Any]:
         """Return paths, sizes and modification times of the files, and the columns."""
         return [[file_stamp(f) for f in self._files], _plain(self.labels)]
 
@@ -137,7 +137,7 @@ class DaskTable(Table):
             if n
         ]
 
-    def stamp(self) -> list:
+    def stamp(self) -> list[Any]:
         """Return lengths, types and the first rows."""
         head = computed(self._frame[self._names].partitions[0], self.client)[:_HEAD]
         types = {c: str(self._frame.dtypes[c]) for c in self._names}
@@ -174,7 +174,7 @@ def _flat(columns: Chosen) -> set[str]:
     return {c for own in columns.values() for c in ([own] if isinstance(own, str) else own)}
 
 
-def _plain(labels: Mapping[str, Sequence[str]]) -> list:
+def _plain(labels: Mapping[str, Sequence[str]]) -> list[Any]:
     return sorted([name, *own] for name, own in labels.items())
 
 

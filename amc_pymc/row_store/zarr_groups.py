@@ -15,7 +15,7 @@ __all__ = ["is_zarr_folder", "is_zarr_group", "opened_group"]
 _MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 
-def is_zarr_folder(path: str | os.PathLike) -> bool:
+def is_zarr_folder(path: str | os.PathLike[str]) -> bool:
     """Whether a path is the folder of a Zarr group or array."""
     return any((Path(path) / mark).exists() for mark in _MARKS)
 

@@ -83,7 +83,7 @@ class Sampler:
         return float(self.prepared.densities.n_rows * self.transitions)
 
     def begin(
-        self, rng: np.random.Generator, tune: int, draws: int, decisions: Callable
+        self, rng: np.random.Generator, tune: int, draws: int, decisions: Callable[..., Any]
     ) -> dict[str, Any]:
         """Return arguments of :class:`Chain` for a new chain."""
         prepared, raced = self.prepared, self.prepared.raced

@@ -189,7 +189,7 @@ def unit_changes(
     return rewards(points, centre, units)[1].copy()
 
 
-def entry_point(dispatcher: Any, args: tuple) -> Callable:
+def entry_point(dispatcher: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
     """Return the compiled entry point of a Numba function for arguments of these types.
 
     It skips the dispatcher's type look-up, which takes longer than a transition for nested tuples.

@@ -37,7 +37,7 @@ def values_of_models(
 
 
 def rewards_of_models(
-    functions: Sequence, sizes: Sequence[int], centres: np.ndarray
+    functions: Sequence[Any], sizes: Sequence[int], centres: np.ndarray
 ) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
     """Return a first-class function from points (K, 1 + D), any centre, rows (m,) to rewards (K, m).
 
@@ -54,7 +54,7 @@ def rewards_of_models(
     return bound_function(ask_rewards, REWARDS, arrays, functions)
 
 
-def _places(functions: Sequence, sizes: Sequence[int]) -> list[np.ndarray]:
+def _places(functions: Sequence[Any], sizes: Sequence[int]) -> list[np.ndarray]:
     """Return addresses of the functions (M,) and offsets of the models' parameters (M + 1,)."""
     ends = np.concatenate([[0], np.cumsum(sizes)])
     return [np.array([address_of(f) for f in functions], np.int64), ends.astype(np.int64)]

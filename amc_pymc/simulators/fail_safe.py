@@ -295,7 +295,7 @@ def _measure(
     simulations: list[np.ndarray],
     rows: np.ndarray,
     out: np.ndarray,
-    failures: list,
+    failures: list[Any],
 ) -> None:
     """Write the distances of the given rows to `out`."""
     if not len(rows):
@@ -353,7 +353,7 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _limited(seconds: float | None) -> AbstractContextManager:
+def _limited(seconds: float | None) -> AbstractContextManager[Any]:
     return nullcontext(lambda call, i: call(i)) if seconds is None else _TimeLimit(seconds)
 
 

@@ -135,7 +135,7 @@ def _is_function(own: object) -> bool:
     return callable(own) and not callable(getattr(own, "ppf", None))
 
 
-def _parents(name: str, function: Callable, before: list[str]) -> list[str]:
+def _parents(name: str, function: Callable[..., Any], before: list[str]) -> list[str]:
     """Return names of the earlier parameters that a function takes."""
     found = []
     for p in inspect.signature(function).parameters.values():

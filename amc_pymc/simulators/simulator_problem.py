@@ -242,7 +242,7 @@ def _not_negative(distance: np.ndarray) -> np.ndarray:
     return distance
 
 
-def _check_signature(simulator: Callable, names: list[str]) -> None:
+def _check_signature(simulator: Callable[..., Any], names: list[str]) -> None:
     """Raise a TypeError if a simulator does not take a generator and the parameters by name."""
     try:
         signature = inspect.signature(simulator)

@@ -481,7 +481,7 @@ class _Remote:
         self._digest = hashlib.sha256(self._payload).hexdigest()
 
     def run(self, chunks: list[_Chunk]) -> Iterator[tuple[int, Simulated]]:
-        begun: deque[tuple[_Chunk, Future | None]] = deque()
+        begun: deque[tuple[_Chunk, Future[Any] | None]] = deque()
         try:
             for chunk in chunks:
                 if len(begun) == _IN_FLIGHT:
@@ -494,7 +494,7 @@ class _Remote:
                 if future is not None:
                     future.cancel()
 
-    def _submit(self, chunk: _Chunk, attempt: int) -> Future | None:
+    def _submit(self, chunk: _Chunk, attempt: int) -> Future[Any] | None:
         """Submit a chunk; return None if the executor is broken."""
         try:
             return self._executor.submit(
@@ -505,7 +505,7 @@ class _Remote:
                 raise
             return None
 
-    def _first(self, begun: deque[tuple[_Chunk, Future | None]]) -> tuple[int, Simulated]:
+    def _first(self, begun: deque[tuple[_Chunk, Future[Any] | None]]) -> tuple[int, Simulated]:
         chunk, future = begun[0]
         for attempt in range(1, _TRIES + 2):
             try:

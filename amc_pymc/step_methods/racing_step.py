@@ -68,7 +68,7 @@ class RacingStep(BlockedStep):
     sampler: Sampler
 
     def _set_up(
-        self, sampler: Sampler, model: Model, value_vars: list, rng: RandomGenerator
+        self, sampler: Sampler, model: Model, value_vars: list[Any], rng: RandomGenerator
     ) -> None:
         """Set attributes, and compile before workers are forked."""
         self._model, self.vars, self.rng = model, value_vars, get_random_generator(rng)
@@ -283,7 +283,7 @@ def starting_point(
     return point
 
 
-def chosen_vars(vars: Any, model: Model, step: str, *, discrete: bool = False) -> list:
+def chosen_vars(vars: Any, model: Model, step: str, *, discrete: bool = False) -> list[Any]:
     """Return the value variables of continuous or discrete ``vars``; default: all of the model."""
 
     def fits(v: Any) -> bool:

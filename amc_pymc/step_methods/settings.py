@@ -90,7 +90,7 @@ class Options:
     proxy: Any = "auto"
     audits: Any = 200
     transitions_per_draw: Any = 1
-    row_logp: Callable | None = None
+    row_logp: Callable[..., Any] | None = None
     rows: Rows | None = None
     marginalize: Any = None
     initial_point: Mapping[str, np.ndarray] | None = None
