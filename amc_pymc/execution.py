@@ -401,7 +401,8 @@ class Worker:
             If the worker has ended.
         """
         try:
-            return self._connection.recv()
+            message: tuple[str, Any] = self._connection.recv()
+            return message
         except (EOFError, OSError):
             self._process.join(_STOP_SECONDS)
             code = self._process.exitcode

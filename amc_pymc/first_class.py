@@ -157,7 +157,8 @@ def address_of(function: Any) -> int:
     """Return the address of the code of a ``numba.cfunc`` or a :class:`BoundFunction`."""
     if isinstance(function, BoundFunction):
         return function.__wrapper_address__()
-    return function.address
+    address: int = function.address
+    return address
 
 
 class _Stub:
@@ -222,7 +223,8 @@ def _compiled(code: Any, place: int) -> int:
     builder.ret(builder.call(called, [ir.Constant(word_type, place), *stub.args], tail=True))
     library.add_ir_module(module)
     library.finalize()
-    return library.get_pointer_to_function(name)
+    address: int = library.get_pointer_to_function(name)
+    return address
 
 
 def _printed(kernel: Any, n_leading: int, arrays: Sequence[np.ndarray]) -> str:

@@ -146,7 +146,8 @@ class _Index(caching.IndexDataCacheFile):
 
     def _load_index(self) -> dict[Any, Any]:
         try:
-            return super()._load_index()
+            found: dict[Any, Any] = super()._load_index()
+            return found
         except (ImportError, AttributeError, EOFError, pickle.UnpicklingError):
             return {}
 

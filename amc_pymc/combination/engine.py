@@ -418,7 +418,8 @@ def _arm_weights(counts: np.ndarray, variances: np.ndarray) -> np.ndarray:
     drawn = counts > 0
     exact = drawn & (variances <= 0.0)
     if exact.any():
-        return np.where(exact, counts, 0) / counts[exact].sum()
+        shares: np.ndarray = np.where(exact, counts, 0) / counts[exact].sum()
+        return shares
     w = np.zeros(counts.size)
     w[drawn] = counts[drawn] / variances[drawn]
     w[~np.isfinite(w)] = 0.0

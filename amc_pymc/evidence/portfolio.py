@@ -21,7 +21,7 @@ from amc_pymc.evidence.arms import (
     known_cost,
 )
 from amc_pymc.evidence.pilot import Pilot, PriorPath
-from amc_pymc.kernels import Kernel, Path
+from amc_pymc.kernels import Kernel
 
 __all__ = ["ARMS", "Portfolio", "make_portfolio"]
 

@@ -69,7 +69,8 @@ def covering_error(numbers: Evidence, pilot: Pilot, bridged: BridgedChains | Non
     """Return a standard error whose 95 % interval covers clearly different results of pilot run and chains."""
     z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
     gap = missing_evidence(z, error, pilot) if math.isfinite(error) else 0.0
-    return max(error, max(gap, _apart(numbers, bridged)) / 1.959964)
+    covering: float = max(error, max(gap, _apart(numbers, bridged)) / 1.959964)
+    return covering
 
 
 def unlike_chains(numbers: Evidence, bridged: BridgedChains | None) -> list[Flag]:

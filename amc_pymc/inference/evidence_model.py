@@ -217,7 +217,8 @@ def _at_the_end(values: np.ndarray) -> float:
 
 def seed_words(random_seed: RandomSeed) -> list[int]:
     """Return four words from which everything else is spawned."""
-    return as_generator(random_seed).integers(2**32, size=4).tolist()
+    words: list[int] = as_generator(random_seed).integers(2**32, size=4).tolist()
+    return words
 
 
 @cache
@@ -227,7 +228,8 @@ def _controller() -> ThreadpoolController:
 
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Limit BLAS to one thread: matrices are small, and more threads would wait for each other."""
-    return _controller().limit(limits=1, user_api="blas")
+    limits: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return limits
 
 
 class Elsewhere:

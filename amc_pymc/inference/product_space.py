@@ -228,13 +228,14 @@ def _prior(prior_probs: Any, names: Sequence[str]) -> np.ndarray:
         if set(prior_probs) != set(names):
             raise ValueError(f"prior_probs must have the keys {names}, got {list(prior_probs)}")
         prior_probs = [prior_probs[n] for n in names]
-    prior = np.asarray(prior_probs, dtype=float)
+    prior: np.ndarray = np.asarray(prior_probs, dtype=float)
     if prior.shape != (len(names),) or not np.all(np.isfinite(prior)) or np.any(prior <= 0.0):
         raise ValueError(
             f"prior_probs must hold {len(names)} positive numbers, got {prior_probs!r}; leave out "
             "models that are impossible"
         )
-    return prior / prior.sum()
+    normalised: np.ndarray = prior / prior.sum()
+    return normalised
 
 
 @remembering()
@@ -315,7 +316,8 @@ def _adapted_weights(
     (record,) = run_jobs(run, [rng], bar=bar)
     if not record.complete:
         raise KeyboardInterrupt("Stopped before a draw was kept")
-    return record.log_weights - np.logaddexp.reduce(record.log_weights)
+    log_weights: np.ndarray = record.log_weights - np.logaddexp.reduce(record.log_weights)
+    return log_weights
 
 
 def _run_chain(

@@ -179,7 +179,7 @@ class RoundLog:
                 return None
             raise ValueError(f"{message}: it has files but not {_HEADER}.")
         try:
-            header = json.loads(file.read_text(encoding="utf-8"))
+            header: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             if header["format"] != _FORMAT:
                 raise ValueError(f"it has format {header['format']!r}")
             if not isinstance(header["words"], list) or not isinstance(header["fingerprint"], dict):

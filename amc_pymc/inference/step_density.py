@@ -50,7 +50,10 @@ class StepDensity:
         last = self.upper == 1.0
 
         def shares(points: np.ndarray) -> np.ndarray:
-            return (points >= self.lower) & ((points < self.upper) | (last & (points == 1.0)))
+            inside: np.ndarray = (points >= self.lower) & (
+                (points < self.upper) | (last & (points == 1.0))
+            )
+            return inside
 
         return self._mean(u, shares)
 
@@ -81,7 +84,10 @@ class StepDensity:
 
         def shares(points: np.ndarray) -> np.ndarray:
             whole = ~self._whole | (points == np.floor(points))
-            return whole * (_below(points, high, below_high) - _below(points, low, below_low))
+            share: np.ndarray = whole * (
+                _below(points, high, below_high) - _below(points, low, below_low)
+            )
+            return share
 
         return self._mean(theta, shares)
 

@@ -191,7 +191,8 @@ def _draws_so_far(weighted: xr.Dataset, n_rounds: int) -> np.ndarray:
         )
     w = np.exp(log_weight - log_weight.max())
     total, squares = (np.bincount(number, v, n_rounds).cumsum() for v in (w, w**2))
-    return np.divide(total**2, squares, out=np.zeros(n_rounds), where=squares > 0.0)
+    ess: np.ndarray = np.divide(total**2, squares, out=np.zeros(n_rounds), where=squares > 0.0)
+    return ess
 
 
 def _lines(found: xr.Dataset, draws: np.ndarray) -> xr.Dataset:

@@ -107,7 +107,8 @@ def plot_backend(backend: str | None, plot_collection: PlotCollection | None) ->
 
     if backend is not None:
         return backend
-    return rcParams["plot.backend"] if plot_collection is None else plot_collection.backend
+    found: str = rcParams["plot.backend"] if plot_collection is None else plot_collection.backend
+    return found
 
 
 def visual_options(

@@ -155,7 +155,8 @@ def colour_bar(
 def _share(values: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
     """Return the position of values between the limits on a log scale, from 0 to 1."""
     low, high = np.log(limits)
-    return (np.log(values) - low) / (high - low)
+    share: np.ndarray = (np.log(values) - low) / (high - low)
+    return share
 
 
 def _plotly(colors: Sequence[str]) -> list[list[Any]]:

@@ -388,7 +388,8 @@ def _resampled(weighted: xr.Dataset) -> np.ndarray:
         )
     total = np.cumsum(np.exp(log_weight - log_weight.max()))
     n = min(len(total), _MOST_DRAWS)
-    return np.searchsorted(total, (np.arange(n) + 0.5) / n * total[-1])
+    chosen: np.ndarray = np.searchsorted(total, (np.arange(n) + 0.5) / n * total[-1])
+    return chosen
 
 
 def _panel(axes: list[Axis], mass: np.ndarray) -> _Panel:

@@ -280,8 +280,8 @@ def _renumber(labels: np.ndarray) -> np.ndarray:
 # --- checks -------------------------------------------------------------------------------------
 
 
-def _check_summary(summary: Any) -> np.ndarray:
-    summary = np.asarray(summary, dtype=np.float64)
+def _check_summary(given: Any) -> np.ndarray:
+    summary: np.ndarray = np.asarray(given, dtype=np.float64)
     if summary.ndim != 2 or not 1 <= summary.shape[1] <= _MAX_AXES or not summary.shape[0]:
         raise ValueError(
             f"summary must have shape (N, S) with S in 1..{_MAX_AXES}, got {summary.shape}"

@@ -157,7 +157,7 @@ def _merge_pairs(
     arms a <= b. If ``ranged``, ``low`` and ``high`` [a, b] hold the range of their differences.
     """
     k, m = values.shape
-    total = seen + m
+    total: int = seen + m
     chunk_mean = np.zeros(k)
     for a in range(1, k):
         s = 0.0
@@ -210,7 +210,7 @@ def _merge_arms(
 ) -> int:
     """Add a chunk arm by arm: ``squares``, ``low`` and ``high`` [a, 0] are those of arm a alone."""
     k, m = values.shape
-    total = seen + m
+    total: int = seen + m
     for a in range(k):
         i = arms[a]
         s = 0.0

@@ -189,7 +189,8 @@ def _comparisons(n_arms: int, variance: Variance) -> int:
 
 def _standard_error(sizes: np.ndarray, n_raced: int) -> np.ndarray:
     """Return the standard error of a mean per unit standard deviation (divisor T - 1)."""
-    return np.sqrt((1.0 - (sizes - 1.0) / max(1, n_raced - 1)) / np.maximum(1, sizes))
+    error: np.ndarray = np.sqrt((1.0 - (sizes - 1.0) / max(1, n_raced - 1)) / np.maximum(1, sizes))
+    return error
 
 
 def _bernstein(

@@ -332,7 +332,8 @@ def as_race(
     batch_size = _BATCH_SIZE if batch_size is None else batch_size
     if isinstance(race, get_args(Race)):
         _check_agreement(race, delta=delta, batch_size=batch_size, variance=variance)
-        return race
+        given: Race = race
+        return given
     checked = NormalRace(delta, batch_size, variance)
     if race == "normal":
         return checked

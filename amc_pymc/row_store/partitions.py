@@ -101,7 +101,8 @@ class Partitions:
     def unrounded(self) -> np.ndarray:
         """Return the sample (S, C) of the rows before rounding; empty if rows are not rounded."""
         with self._connected() as (_, (_, sample, *_)):
-            return _result(sample, self._address)
+            rows: np.ndarray = _result(sample, self._address)
+            return rows
 
     def total(
         self,
@@ -130,7 +131,8 @@ class Partitions:
                 while len(totals) > 1:
                     groups = [totals[k : k + _FAN] for k in range(0, len(totals), _FAN)]
                     totals = client.map(merge, groups, pure=False)
-            return _result(totals[0], self._address)
+            whole: tuple[Any, ...] = _result(totals[0], self._address)
+            return whole
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[Any, list[Any]]]:

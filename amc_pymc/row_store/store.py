@@ -61,7 +61,8 @@ class RowStore:
     @property
     def n_bytes(self) -> int:
         """Size of the rows in bytes."""
-        return int(np.prod(self.shape)) * np.dtype(self._header["dtype"]).itemsize
+        dtype: np.dtype = np.dtype(self._header["dtype"])
+        return int(np.prod(self.shape)) * dtype.itemsize
 
     @property
     def unrounded(self) -> np.ndarray | None:

@@ -192,7 +192,8 @@ def _parquet_files(path: Path) -> list[Path]:
 def _numpy_type(kind: Any) -> np.dtype:
     """Return the NumPy type of an Arrow column, ``object`` if there is none."""
     try:
-        return np.dtype(kind.to_pandas_dtype())
+        found: np.dtype = np.dtype(kind.to_pandas_dtype())
+        return found
     except (NotImplementedError, TypeError):
         return np.dtype(object)
 
@@ -207,7 +208,8 @@ def _column(column: Any, name: str, first: int) -> np.ndarray:
     if column.null_count:
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         _refuse_missing(name, first + int(np.flatnonzero(~valid)[0]))
-    return column.to_numpy(zero_copy_only=False)
+    values: np.ndarray = column.to_numpy(zero_copy_only=False)
+    return values
 
 
 def _refuse_missing(column: str, row: int) -> None:

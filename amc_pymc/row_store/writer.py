@@ -164,7 +164,8 @@ class Writer:
 
     def _place(self, row: int) -> int:
         """Return the offset of a row in the file."""
-        return self._header["offset"] + row * self._width
+        place: int = self._header["offset"] + row * self._width
+        return place
 
     def _deal(self, file: BinaryIO, bar: ProgressReport) -> None:
         """Pack the source chunk by chunk, and distribute rows to buckets."""

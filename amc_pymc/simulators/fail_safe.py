@@ -66,7 +66,8 @@ def clipped(u: np.ndarray, n_dim: int) -> np.ndarray:
         raise ValueError(f"u must have shape (n, {n_dim}), got {u.shape}.")
     if not np.all((u >= 0.0) & (u <= 1.0)):
         raise ValueError(f"u must lie in the unit cube, got values from {u.min()} to {u.max()}.")
-    return np.clip(u, _LOWEST, _HIGHEST)
+    inside: np.ndarray = np.clip(u, _LOWEST, _HIGHEST)
+    return inside
 
 
 def check_timeout(timeout: float | None, batched: bool = False) -> None:
@@ -342,8 +343,8 @@ def _summarise(
         out[rows[good]] = summary.function([s[good] for s in simulations])
 
 
-def _checked(distance: Any, n: int) -> np.ndarray:
-    distance = np.asarray(distance, dtype=float)
+def _checked(given: Any, n: int) -> np.ndarray:
+    distance: np.ndarray = np.asarray(given, dtype=float)
     if distance.shape != (n,):
         raise ValueError(f"distances of shape {distance.shape} for {n} simulations")
     return distance

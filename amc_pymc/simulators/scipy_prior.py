@@ -97,7 +97,8 @@ class ScipyPrior:
             log = frozen.logpmf if _is_discrete(frozen) else frozen.logpdf
             found = np.asarray(log(values[name]))
             total = total + found.reshape(len(found), math.prod(shape)).sum(axis=1)
-        return total
+        density: np.ndarray = total
+        return density
 
     def _frozen(self, name: str, values: Mapping[str, np.ndarray], ndim: int) -> Any:
         """Return the distribution of a parameter with `ndim` axes, given those before it."""

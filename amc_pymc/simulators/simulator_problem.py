@@ -226,7 +226,8 @@ def _rows(x: np.ndarray) -> np.ndarray:
 def _euclidean(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
     gap = _rows(simulated - observed)
     with np.errstate(over="ignore"):
-        return np.sqrt(np.einsum("ij,ij->i", gap, gap))
+        length: np.ndarray = np.sqrt(np.einsum("ij,ij->i", gap, gap))
+        return length
 
 
 def _manhattan(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:

@@ -568,7 +568,8 @@ def _is_lost(error: Exception) -> bool:
 
 def _pickled(thing: Any) -> bytes:
     try:
-        return cloudpickle.dumps(thing)
+        found: bytes = cloudpickle.dumps(thing)
+        return found
     except Exception as error:
         raise TypeError(
             f"problem cannot be sent to other processes or threads ({type(error).__name__}: {error}); use "

@@ -96,7 +96,7 @@ def check_groups(model: Model, densities: GroupedModel, point: dict[str, np.ndar
     check_rows_finite(densities, start, "the initial point")
 
 
-def _parts(model: Model, groups: Groups) -> tuple[list[Any], list]:
+def _parts(model: Model, groups: Groups) -> tuple[list[Any], list[Any]]:
     """Return the variables of groups, and the other terms that depend on variables not held."""
     effects = [model.values_to_rvs[v] for v in model.value_vars if v.name in groups.factor.names]
     raced = [v for v in model.basic_RVs if v.name in groups.observed_vars]
