@@ -324,12 +324,14 @@ class Policy(ABC):
 class IndexKernels(NamedTuple):
     """Compiled functions of an index policy, see :func:`index_kernels`."""
 
-    indices: Callable[..., Any]
-    choose: Callable[..., Any]
-    choose_many: Callable[..., Any]
+    indices: Callable[[np.ndarray, float, np.ndarray], np.ndarray]
+    choose: Callable[[np.ndarray, float, np.ndarray], int]
+    choose_many: Callable[[np.ndarray, float, np.ndarray, int], np.ndarray]
 
 
-def index_kernels(index: Callable[..., Any]) -> IndexKernels:
+def index_kernels(
+    index: Callable[[float, float, float, float, np.ndarray], float],
+) -> IndexKernels:
     """Compile the functions that choose arms by an index.
 
     Parameters

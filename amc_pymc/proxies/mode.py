@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -63,8 +62,8 @@ def gaussian_factor(precision: np.ndarray, *, floor: float = 1e-10) -> tuple[np.
 
 
 def find_mode(
-    value_and_gradient: Callable[..., Any],
-    hessian: Callable[..., Any],
+    value_and_gradient: Callable[..., tuple[float, np.ndarray]],
+    hessian: Callable[..., np.ndarray],
     x0: np.ndarray,
     search: np.ndarray,
     n_rows: int,
