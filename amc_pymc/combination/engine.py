@@ -320,14 +320,8 @@ class Combination:
             share = self._share(decided, drawn / portion, known, careful, likely)
         return Fold(self._mass * portion * share, v, means, drawn, offset)
 
-    def _share(
-        self,
-        decided: Round,
-        drawn: np.ndarray,
-        known: list[ArmRecord],
-        careful: np.ndarray,
-        likely: np.ndarray,
-    ) -> float:
+    def _share(self, decided: Round, drawn: np.ndarray, known: list[ArmRecord],
+               careful: np.ndarray, likely: np.ndarray) -> float:  # fmt: skip
         """Return the share of the round in the information of this and all later rounds."""
         if sum(r.n > 0 or n > 0 for r, n in zip(self.records, drawn, strict=True)) == 1:
             now = self._planned_cost(decided.counts)

@@ -185,15 +185,8 @@ class DiscreteProposal:
         Conditional distribution of each discrete coordinate.
     """
 
-    def __init__(
-        self,
-        n_dim: int,
-        continuous: Sequence[int],
-        mixture: StudentTMixture | None,
-        discrete: Sequence[int],
-        looks: Sequence[_Look],
-        parts: Sequence[_Part],
-    ):
+    def __init__(self, n_dim: int, continuous: Sequence[int], mixture: StudentTMixture | None,
+                 discrete: Sequence[int], looks: Sequence[_Look], parts: Sequence[_Part]):  # fmt: skip
         self.n_dim = n_dim
         self.continuous, self.discrete = list(continuous), list(discrete)
         self.mixture: StudentTMixture | None = mixture

@@ -319,13 +319,9 @@ def _print_of(densities: Densities) -> tuple[Any, ...]:
 
 
 def _plan(
-    densities: Densities,
-    pilot: Pilot,
-    kernel: Kernel,
-    reference: ReferenceName | Callable[[np.ndarray], Any],
-    settings: _Settings,
-    rng: np.random.Generator,
-) -> _Plan:
+    densities: Densities, pilot: Pilot, kernel: Kernel, reference: ReferenceName | Callable[[np.ndarray], Any],
+    settings: _Settings, rng: np.random.Generator,
+) -> _Plan:  # fmt: skip
     """Choose the reference, the schedule and the tuning of the kernel."""
     name = reference if isinstance(reference, str) else "callable"
     if name == "auto":
@@ -464,12 +460,9 @@ def _join(runs: Sequence[Annealed]) -> tuple[np.ndarray, ...]:
 
 
 def _add_draws(
-    tree: xr.DataTree,
-    model: Model,
-    densities: Densities,
-    chains: Sequence[tuple[np.ndarray, ...]],
+    tree: xr.DataTree, model: Model, densities: Densities, chains: Sequence[tuple[np.ndarray, ...]],
     rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
+) -> dict[str, np.ndarray]:  # fmt: skip
     """Add the weighted particles and draws of equal weight to the tree; return the draws.
 
     Copies of a particle are adjacent, so diagnostics do not treat them as independent.

@@ -119,13 +119,9 @@ def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparat
 
 
 def _prepared(
-    bare: Preparation,
-    model: Model,
-    active_names: Sequence[str],
-    options: Options,
-    fit: bool,
+    bare: Preparation, model: Model, active_names: Sequence[str], options: Options, fit: bool,
     stages: _Stages,
-) -> Preparation:
+) -> Preparation:  # fmt: skip
     """Return the preparation with a control variate; raise ``NoProxy`` if none is possible."""
     rng, densities, proxy = as_generator(_SEED), bare.densities, options.proxy
     _check_rows_graph(densities, proxy)
@@ -308,12 +304,9 @@ def _discrete(densities: RacedModel) -> bool:
 
 
 def _with_nested(
-    bare: Preparation,
-    prior: GaussianPriors,
-    proxy: TaylorProxy,
-    rng: np.random.Generator,
+    bare: Preparation, prior: GaussianPriors, proxy: TaylorProxy, rng: np.random.Generator,
     stages: _Stages,
-) -> Preparation:
+) -> Preparation:  # fmt: skip
     """Fit the nested approximation of coefficients given hyperparameters."""
     model = bare.densities
     _refuse_many(model.reads.size, proxy, _MORE)
