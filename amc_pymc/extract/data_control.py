@@ -22,16 +22,16 @@ import pytensor
 import pytensor.tensor as pt
 
 from numba import cfunc, types
-from pytensor.gradient import pushforward
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.type import TensorType
 
+from amc_pymc.extract.data_bins import BIN_CHUNK, all_finite, check_rows, leading_axes, row_chunks
+from amc_pymc.extract.data_graphs import call, evaluate, push, width_of
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.native import compile_graph, native_function
 from amc_pymc.extract.printed_control import PrintedControl, printed_control
 from amc_pymc.extract.rows import RowLogp
 from amc_pymc.first_class import bound_function
-from amc_pymc.jit import njit
 from amc_pymc.proxies import DataProxy, bin_moments, outlying_rows, quantile_bins
 from amc_pymc.row_kernels import data_control
 
@@ -41,10 +41,7 @@ _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], type
 _TOTAL = types.float64(types.float64[::1])
 _GATHER = types.float64[::1](types.int64[::1])
 _ROWS = types.float64[::1](types.float64[::1], types.float64[::1])
-_CHUNK = 16_384
 _SUBSAMPLE = 5_000
-#: Share of the gradient's variance below which a direction is considered a rounding error.
-_NEGLIGIBLE = 1e-10
 #: Largest integer up to which all integers are exact in a float64.
 _LARGEST_INTEGER = 2**53
 
@@ -116,12 +113,12 @@ class DataControl:
         *,
         compile_kwargs: dict[str, Any] | None = None,
     ):
-        self._check_rows(rows)
+        check_rows(rows)
         self.rows = rows
         self.n_rows = rows.n_rows
         self.compile_kwargs = dict(compile_kwargs or {})
         x = self._checked_point("x", x)
-        self._varies = tuple(a.dtype.kind == "f" and _all_finite(a) for a in rows.arrays)
+        self._varies = tuple(a.dtype.kind == "f" and all_finite(a) for a in rows.arrays)
         self._check_data()
         self._label = self._bins(settings, x, rng)
         self.exact = np.flatnonzero(self._label < 0)
@@ -223,11 +220,11 @@ class DataControl:
     def residuals(self, points: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return :attr:`state_rewards` (K, m) of some rows at points (K, D)."""
         points = np.ascontiguousarray(points, dtype=np.float64)
-        return _call(self.state_rewards, points, np.ascontiguousarray(rows, dtype=np.int64))
+        return call(self.state_rewards, points, np.ascontiguousarray(rows, dtype=np.int64))
 
     def population_total(self, x: np.ndarray) -> float:
         """Return :attr:`total` at x."""
-        return _evaluate(self.total, np.ascontiguousarray(x, dtype=np.float64))
+        return evaluate(self.total, np.ascontiguousarray(x, dtype=np.float64))
 
     def variance_reduction(
         self, x: np.ndarray, x_new: np.ndarray, rng: np.random.Generator, n_rows: int = 20_000
@@ -240,26 +237,12 @@ class DataControl:
         raced = np.flatnonzero(self._label >= 0)
         if raced.size > n_rows:
             raced = np.sort(rng.choice(raced, size=n_rows, replace=False))
-        residual = np.concatenate([self.residuals(points, c) for c in _chunks(raced)], axis=1)
+        residual = np.concatenate([self.residuals(points, c) for c in row_chunks(raced)], axis=1)
         here, there = (self.rows(self.rows.layout.unravel(p), raced) for p in points)
         left = np.var(residual[1] - residual[0])
         return float(np.var(there - here) / left) if left > 0.0 else np.inf
 
     # --- construction ---------------------------------------------------------------------------
-
-    @staticmethod
-    def _check_rows(rows) -> None:
-        if not isinstance(rows, RowLogp):
-            raise ValueError(
-                "A control variate in data space needs the graph of the rows' log-likelihood; "
-                f"{type(rows).__name__} (row_logp=) gives values only. Use proxy=None."
-            )
-        if rows.row_local:
-            raise ValueError(
-                "A control variate in data space needs rows that differ in their data only; "
-                f"{', '.join(rows.row_local)} has one value per row. Integrate it out, or use "
-                "another proxy."
-            )
 
     def _checked_point(self, name: str, x) -> np.ndarray:
         x = np.asarray(x, dtype=np.float64)
@@ -303,34 +286,19 @@ class DataControl:
         if isinstance(summary, np.ndarray):
             out = summary
         elif callable(summary):
-            parts = [np.asarray(summary(c), dtype=np.float64) for c in _chunks(everything)]
+            parts = [np.asarray(summary(c), dtype=np.float64) for c in row_chunks(everything)]
             if any(p.ndim != 2 for p in parts):
                 raise ValueError(
                     f"summary(rows) must return shape (m, S), got {parts[0].shape} for "
-                    f"{min(_CHUNK, self.n_rows)} rows"
+                    f"{min(BIN_CHUNK, self.n_rows)} rows"
                 )
             out = np.concatenate(parts)
         else:
-            axes = self._leading_axes(*self._gradient_sample(x, rng))
-            out = np.concatenate([self._data(c) @ axes for c in _chunks(everything)])
+            axes = leading_axes(*self._gradient_sample(x, rng))
+            out = np.concatenate([self._data(c) @ axes for c in row_chunks(everything)])
         if out.shape[0] != self.n_rows:
             raise ValueError(f"summary has {out.shape[0]} rows, the model {self.n_rows}")
         return out
-
-    def _leading_axes(self, y, gradients) -> np.ndarray:
-        """Return directions (Dy, S) in data space along which the gradient in the data varies.
-
-        If it does not vary, the log-likelihood is linear in the data and needs no bins.
-        """
-        scale = y.std(axis=0)
-        scale[scale == 0.0] = 1.0
-        if self._dim <= 2:
-            return np.diag(1.0 / scale)
-        spread = (gradients - gradients.mean(axis=0)) * scale
-        values, vectors = np.linalg.eigh(spread.T @ spread)
-        used = values[-2:] > _NEGLIGIBLE * np.square(gradients * scale).sum()
-        axes = vectors[:, -2:][:, used][:, ::-1]
-        return axes / scale[:, None] if used.any() else np.zeros((self._dim, 1))
 
     def _gradient_sample(self, x, rng):
         """Return data vectors of some rows, and gradients of the log-likelihood in them at x (n, Dy)."""
@@ -371,7 +339,7 @@ class DataControl:
 
     @cached_property
     def _dim(self) -> int:
-        return sum(_width(a) for a in self._arrays(True))
+        return sum(width_of(a) for a in self._arrays(True))
 
     @cached_property
     def _members(self) -> np.ndarray:
@@ -381,17 +349,17 @@ class DataControl:
 
     def _data(self, rows: np.ndarray) -> np.ndarray:
         """Return the data vectors (m, Dy) of some rows."""
-        parts = [a[rows].reshape(rows.size, _width(a)) for a in self._arrays(True)]
+        parts = [a[rows].reshape(rows.size, width_of(a)) for a in self._arrays(True)]
         return np.concatenate(parts, axis=1).astype(np.float64, copy=False)
 
     def _fixed_columns(self) -> Iterator[np.ndarray]:
         for array in self._arrays(False):
-            yield from array.reshape(self.n_rows, _width(array)).T
+            yield from array.reshape(self.n_rows, width_of(array)).T
 
     def _split(self, flat: np.ndarray) -> list[np.ndarray]:
         """Split data vectors (m, Dy) into one array per data array of floating type."""
         arrays = self._arrays(True)
-        ends = np.cumsum([_width(a) for a in arrays])[:-1]
+        ends = np.cumsum([width_of(a) for a in arrays])[:-1]
         return [
             np.ascontiguousarray(part).reshape(flat.shape[0], *a.shape[1:])
             for part, a in zip(np.split(flat, ends, axis=1), arrays)
@@ -445,8 +413,8 @@ class DataControl:
         # X @ b + offset; a factor of one gives each input a cotangent of its own.
         own = [a * 1.0 for a in at]
         value = self.rows.graph_of_rows(x, self._merge(own, fixed), length)
-        slope = _pushforward(value, at, u)
-        curvature = _pushforward(_pushforward(value, at, v), at, v)
+        slope = push(value, at, u)
+        curvature = push(push(value, at, v), at, v)
         replace = dict(zip([*at, *u, *v], [*reference, *first, *second]))
         return clone_replace([value, slope, curvature], replace, rebuild_strict=False)
 
@@ -467,7 +435,7 @@ class DataControl:
         blocks = [*rows, *self._columns(at)]
         if self._projected:
             floats = self._part(rows, True)
-            parts = [r.reshape((idx.size, _width(a))) for r, a in zip(floats, self._arrays(True))]
+            parts = [r.reshape((idx.size, width_of(a))) for r, a in zip(floats, self._arrays(True))]
             d = pt.concatenate(parts, axis=1) - at
             features = (pt.take(dual, bins, axis=0) * d[:, None, :]).sum(axis=2)
             projected = (pt.take(factor, bins, axis=0) * features[:, :, None]).sum(axis=1)
@@ -482,7 +450,7 @@ class DataControl:
 
     def _columns(self, flat) -> list:
         """Split symbolic data vectors (m, Dy) into blocks of columns, one per array."""
-        ends = np.cumsum([0, *(_width(a) for a in self._arrays(True))])
+        ends = np.cumsum([0, *(width_of(a) for a in self._arrays(True))])
         return [flat[:, start:stop] for start, stop in itertools.pairwise(ends)]
 
     def _part(self, rows, varies: bool) -> list:
@@ -492,11 +460,11 @@ class DataControl:
         """Return data, references, quadratic displacements, which rows are raced, and their number."""
         arrays, floats = self.rows.arrays, self._arrays(True)
         blocks = [*arrays, *floats, *(floats if self._projected else ())]
-        m = packed.shape[0] // (sum(_width(a) for a in blocks) + 1)
+        m = packed.shape[0] // (sum(width_of(a) for a in blocks) + 1)
         start: Any = 0
         out = []
         for a in blocks:
-            stop = start + m * _width(a)
+            stop = start + m * width_of(a)
             out.append(packed[start:stop].reshape((m, *a.shape[1:])))
             start = stop
         rows = [
@@ -525,31 +493,3 @@ class DataControl:
         control = value + slope + 0.5 * curvature
         residual = self.rows.graph_of_rows(x, rows, m) - pt.switch(raced, control, 0.0)
         return native_function(compile_graph([x, packed], residual, **self.compile_kwargs), _ROWS)
-
-
-def _pushforward(f, wrt, tangents) -> Any:
-    return pushforward(f, wrt, tangents, disconnected_outputs="ignore")
-
-
-def _width(array: np.ndarray) -> int:
-    """Return the number of entries per row."""
-    return int(np.prod(array.shape[1:]))
-
-
-def _all_finite(array: np.ndarray) -> bool:
-    starts = range(0, array.shape[0], _CHUNK)
-    return all(bool(np.isfinite(array[k : k + _CHUNK]).all()) for k in starts)
-
-
-def _chunks(rows: np.ndarray) -> list[np.ndarray]:
-    return [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
-
-
-@njit(cache=True)
-def _call(rewards, points, rows):
-    return rewards(points, points[0], rows)
-
-
-@njit(cache=True)
-def _evaluate(total, x):
-    return total(x)

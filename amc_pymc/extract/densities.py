@@ -294,7 +294,10 @@ class RowDensities:
         return total, gradient
 
     def hessian(self, x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        """Return the Hessian (D, D) of the summed log-likelihood in the coordinates ``expand``."""
+        """Return the Hessian (D, D) of the summed log-likelihood in the coordinates ``expand``.
+
+        Other rows and columns are zero.
+        """
         if self.native is not None:
             number = self.n_units if rows is None else len(rows)
             self.rows_evaluated += 5 * number * len(self.expand)
@@ -303,8 +306,7 @@ class RowDensities:
             else:
                 chunks = self._idx_chunks(rows)
                 out = hessian_sum(self.native.kernels, self.native.data, chunks, x)
-            mask = self._mask()
-            return out * np.outer(mask, mask)
+            return self._expanded(out)
         d = self.layout.size
         out = np.zeros((d, d))
         directions = np.eye(d)[self.expand]
@@ -312,7 +314,13 @@ class RowDensities:
             for k, direction in zip(self.expand, directions):
                 out[k] += self._rows_hvp(x, direction, *data)
             self.rows_evaluated += 5 * m * len(self.expand)
+        out = self._expanded(out)
         return 0.5 * (out + out.T)
+
+    def _expanded(self, hessian: np.ndarray) -> np.ndarray:
+        """Return a Hessian (D, D) with zeros outside the coordinates ``expand``."""
+        mask = self._mask()
+        return hessian * np.outer(mask, mask)
 
     def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the gradient (D,) and Hessian (D, D) of the sum over all rows."""

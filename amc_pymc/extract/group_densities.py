@@ -290,6 +290,10 @@ class GroupDensities:
             self.approximation_error = max(self.approximation_error, abs(fine - coarse))
         return fine
 
+    def refinement(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
+        """Return the changes (m,) of some groups' log-likelihoods at x by taking twice the nodes."""
+        return self._values(x, idx, self.finer, False) - self.values(x, idx)
+
     def settle(self, x: np.ndarray, idx: np.ndarray | None = None) -> None:
         """Move the stored nodes of some groups (default all) to the modes at x."""
         self.settled = idx is None

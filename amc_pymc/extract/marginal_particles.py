@@ -131,7 +131,11 @@ class MarginalDensities:
         return out
 
     def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return log prior and marginal log likelihood (2, P), and their gradients (2, P, D)."""
+        """Return log prior and marginal log likelihood (2, P), and their gradients (2, P, D).
+
+        The gradient of a term is zero where the term is -inf, so that a trajectory that leaves the support
+        moves on in a straight line and is rejected unless it comes back.
+        """
         self._check_data()
         out, gradients = self._rest.gradients(x)
         possible = np.isfinite(out).all(axis=0)
@@ -139,6 +143,7 @@ class MarginalDensities:
         found[possible], slopes = self._groups.gradients(np.asarray(x, float)[possible])
         self._add(out, found)
         gradients[1, possible] += slopes
+        gradients[out == -np.inf] = 0.0
         return out, gradients
 
     def _add(self, out: np.ndarray, found: np.ndarray) -> None:

@@ -36,7 +36,8 @@ def choose_nodes(
 ) -> float:
     """Set the smallest number of nodes whose error hardly varies over points of the posterior.
 
-    A constant error of the log-likelihood does not affect a sampler.
+    A constant error of the log-likelihood does not affect a sampler. If no number is accurate enough,
+    the largest is set.
 
     Parameters
     ----------
@@ -50,7 +51,9 @@ def choose_nodes(
     Returns
     -------
     float
-        Standard deviation over the points of the error of moved (not fixed) nodes, in nats.
+        Standard deviation over the points of the error of moved (not fixed) nodes, in nats, for the
+        smallest number that is accurate enough. If it is not below ``TOLERANCE``, no number is, and it
+        is the error of the largest, compared with twice as many nodes.
     """
     if densities.discrete:
         return 0.0
@@ -65,6 +68,7 @@ def choose_nodes(
             break
     else:
         densities.set_nodes(choices[-1])
+        error = _error_of_most(densities, points, some)
     enough = [k for k in choices if k >= densities.n_nodes]
     _choose_held(densities, enough, points, some, best - best[0])
     densities.forget_centre()
@@ -77,6 +81,19 @@ def _totals(densities: GroupDensities, number: int, points, some: np.ndarray) ->
     densities.rows_evaluated += some.size * len(points) * len(densities.nodes.log_weights)
     scale = densities.n_units / some.size
     return scale * np.array([densities.values(x, some).sum() for x in points])
+
+
+def _error_of_most(densities: GroupDensities, points, some: np.ndarray) -> float:
+    """Estimate the error of the nodes in use, compared with twice as many.
+
+    It is measured on some of the groups, few enough that the work is that of a smaller number of nodes.
+    """
+    factor = len(densities.finer.log_weights) / len(densities.nodes.log_weights)
+    most = _SAMPLE / factor * densities.n_units / max(1, densities.n_rows)
+    few = some[:: max(1, int(np.ceil(some.size / max(1.0, most))))]
+    densities.rows_evaluated += int(few.size * len(points) * len(densities.finer.log_weights))
+    changes = [densities.refinement(x, few).sum() for x in points]
+    return float(densities.n_units / few.size * np.std(changes))
 
 
 def _choose_held(

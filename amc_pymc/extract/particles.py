@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import threading
 
 from collections import OrderedDict
@@ -23,29 +22,29 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from pymc.distributions.censored import CensoredRV
-from pymc.distributions.distribution import DiracDeltaRV, PartialObservedRV
-from pymc.distributions.multivariate import CARRV
-from pymc.distributions.simulator import SimulatorRV
 from pymc.logprob.transforms import CircularTransform
-from pymc.util import get_transformed_name
-from pymc.variational.minibatch_rv import MinibatchRandomVariable
-from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
 from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.checks import without_checks
-from amc_pymc.extract.graphs import is_random, lowered
-from amc_pymc.extract.interpreted import interpreted_mode, rewritten_mode, unrewritten_mode
+from amc_pymc.extract.graphs import lowered
+from amc_pymc.extract.interpreted import interpreted_mode, rewritten_mode
 from amc_pymc.extract.layout import FlatLayout
-from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.memo import remembering
+from amc_pymc.extract.model_terms import (
+    check_evidence_defined,
+    layout_of,
+    model_log_likelihood,
+    model_logp,
+    observed_values,
+)
 from amc_pymc.extract.native import compile_graph
+from amc_pymc.extract.particle_outputs import ParticleOutputs, as_points, chunk_size, widest
 from amc_pymc.extract.printed_terms import PrintedTerms, RowTerm, printed_terms, row_term
-from amc_pymc.extract.prior import IMPROPER, PriorDraws
+from amc_pymc.extract.prior import PriorDraws
 from amc_pymc.extract.scalars import NotScalar
 
 __all__ = [
@@ -54,16 +53,13 @@ __all__ = [
     "check_evidence_defined",
     "counted",
     "extract_particles",
+    "model_logp",
     "once_per_process",
     "particles_of",
 ]
 
 _log = logging.getLogger("amc_pymc")
 
-#: Target size of the largest array of a chunk of particles, and maximum size where the target would
-#: leave too few particles for efficient matrix products.
-_CHUNK_NUMBERS, _MOST_NUMBERS = 2**17, 2**23
-_SMALLEST_CHUNK, _LARGEST_CHUNK = 64, 4096
 #: Number of prior draws that are inspected, how many of them may be nan, and number of draws at which
 #: batched graphs are compared with the model's own.
 _DRAWN, _LOST, _CHECKED = 64, 4, 3
@@ -71,8 +67,6 @@ _DRAWN, _LOST, _CHECKED = 64, 4, 3
 _MOST_COMPILED = 1_000
 #: Cached properties that hold compiled functions.
 _MADE = ("_printed", "_values", "_gradients")
-#: Distributions with point masses, which have no density.
-_LUMPED = (CensoredRV, DiracDeltaRV)
 
 
 class Counts(NamedTuple):
@@ -148,7 +142,7 @@ class ParticleDensities:
         self.layout = layout
         self.discrete = layout.discrete
         self.n_observed = n_observed
-        self.chunk = _chunk(_widest(terms, x, n_observed))
+        self.chunk = chunk_size(widest(terms, x, n_observed))
         self.fallback: str | None = None
         self._prints = True
         self._x, self._terms, self._rows = x, terms, rows
@@ -175,7 +169,7 @@ class ParticleDensities:
 
     def values(self, x: np.ndarray) -> np.ndarray:
         """Return the log prior and log likelihood (2, P) at points (P, D)."""
-        x = _points(x, self.n_dim)
+        x = as_points(x, self.n_dim)
         out = np.empty((2, len(x)))
         with self._lock:
             self._follow_data()
@@ -187,7 +181,7 @@ class ParticleDensities:
 
     def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the log prior and log likelihood (2, P), and their gradients (2, P, D)."""
-        x = _points(x, self.n_dim)
+        x = as_points(x, self.n_dim)
         out, grad = np.empty((2, len(x))), np.empty((2, *x.shape))
         with self._lock:
             self._follow_data()
@@ -204,7 +198,7 @@ class ParticleDensities:
 
     def constrain(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Return free variables and deterministics on the model's own scale at points (P, D)."""
-        x = _points(x, self.n_dim)
+        x = as_points(x, self.n_dim)
         if not len(x):
             return {k: v[:0] for k, v in self.constrain(np.zeros((1, self.n_dim))).items()}
         with self._lock:
@@ -356,43 +350,6 @@ def _function(inputs: list, outputs: list):
     return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore", trust_input=True)
 
 
-class _Outputs:
-    """Graphs of a model's variables at x, evaluated for many points."""
-
-    def __init__(self, names: list[str], graphs, x):
-        self.names, self._graphs, self._x = names, graphs, x
-        self._singly = False
-
-    def __getstate__(self):
-        return {k: v for k, v in self.__dict__.items() if k not in ("_many", "_one")}
-
-    def call(self, xs: np.ndarray) -> list[np.ndarray]:
-        """Return the values (P, ...) of all variables."""
-        if not self._singly:
-            try:
-                return [
-                    np.broadcast_to(v, (len(xs), *v.shape[v.ndim - g.ndim :]))
-                    for v, g in zip(self._many(xs), self._graphs, strict=True)
-                ]
-            except Exception as error:
-                raise_if_signalled(error)
-                self._singly = True
-        return [np.stack(v) for v in zip(*(self._one(x) for x in xs), strict=True)]
-
-    @cached_property
-    def _many(self):
-        xs = pt.matrix("xs", shape=(None, *self._x.type.shape), dtype="float64")
-        return self._compiled(xs, vectorize_graph(self._graphs, {self._x: xs}))
-
-    @cached_property
-    def _one(self):
-        return self._compiled(self._x, self._graphs)
-
-    @staticmethod
-    def _compiled(x, graphs):
-        return pytensor.function([x], graphs, mode=interpreted_mode(), on_unused_input="ignore")
-
-
 @remembering()
 def extract_particles(model) -> ParticleDensities:
     """Extract the prior, likelihood and prior draws of a model, for many particles at once.
@@ -440,12 +397,12 @@ def particles_of(model, free_RVs, likelihood) -> ParticleDensities:
     likelihood : sequence of variables
         Observed variables and Potentials.
     """
-    whole = _layout(model)
+    whole = layout_of(model)
     values = [model.rvs_to_values[rv] for rv in free_RVs]
     layout = whole.part([v.name for v in values])
     draws = PriorDraws.from_model(model, layout, free_RVs)
     x = pt.tensor("x", shape=(layout.size,), dtype="float64")
-    prior, log_likelihood = model_logp(model, free_RVs), _log_likelihood(model, likelihood)
+    prior, log_likelihood = model_logp(model, free_RVs), model_log_likelihood(model, likelihood)
     for rv, value in zip(free_RVs, values, strict=True):
         if isinstance(model.rvs_to_transforms[rv], CircularTransform):
             prior += pt.switch(pt.all(pt.abs(value) <= np.pi), 0.0, -np.inf)
@@ -456,149 +413,17 @@ def particles_of(model, free_RVs, likelihood) -> ParticleDensities:
             shown.append(v)
     graphs = [prior + draws.log_constant, log_likelihood, *model.replace_rvs_by_values(shown)]
     graphs = without_checks(lowered(layout.substitute(graphs, values, x)))
-    outputs = _Outputs([v.name for v in shown], graphs[2:], x)
-    sizes = [int(np.size(v)) for v in _observed_values(model)]
+    outputs = ParticleOutputs([v.name for v in shown], graphs[2:], x)
+    sizes = [int(np.size(v)) for v in observed_values(model)]
     rows = None if others else row_term(model, layout)
     found = ParticleDensities(layout, graphs[:2], x, draws, outputs, sum(sizes), rows)
     _verify(found)
     return found
 
 
-def model_logp(model, variables):
-    """Return the summed log density of some random variables, Jacobians included."""
-    parts = log_densities(model, variables)
-    left_out = [_left_out(rv, model.rvs_to_values[rv]) for rv in variables]
-    return _summed(variables, parts) + sum(left_out)
-
-
-def _log_likelihood(model, parts):
-    """Return the summed log density of observed variables and Potentials."""
-    observed = [v for v in model.observed_RVs if v in parts]
-    potentials = [v for v in model.potentials if v in parts]
-    graphs = model.replace_rvs_by_values(potentials)
-    return model_logp(model, observed) + _summed(potentials, graphs)
-
-
-def _summed(variables, parts):
-    for variable, part in zip(variables, parts, strict=True):
-        if is_random([part]):
-            raise ValueError(
-                f"the density of {variable.name!r} is random: it draws numbers, or rows by pm.Minibatch. "
-                "Pass all rows, and name all random variables."
-            )
-    return sum((p.sum() for p in parts), start=pt.zeros((), "float64"))
-
-
-def _left_out(rv, value):
-    """Return the terms that PyMC omits from a log density because they do not depend on parameters."""
-    if not isinstance(rv.owner.op, CARRV):
-        return 0.0
-    _, neighbours, *_ = rv.owner.op.dist_params(rv.owner)
-    counts = neighbours.sum(axis=neighbours.type.ndim - 2)
-    return (pt.zeros_like(value) + 0.5 * pt.log(counts / (2.0 * np.pi))).sum()
-
-
-def check_evidence_defined(model) -> None:
-    """Refuse models whose evidence is undefined or differs from that of the model as written."""
-    if not model.free_RVs:
-        raise ValueError("model has no free variable: its evidence is its likelihood.")
-    if not model.observed_RVs and not model.potentials:
-        raise ValueError(
-            "model has no likelihood: give a variable observed=, or add a pm.Potential, which counts as "
-            "likelihood."
-        )
-    for rv in model.basic_RVs:
-        if isinstance(rv.owner.op, SimulatorRV):
-            raise ValueError(
-                f"{rv.name!r} is a pm.Simulator, which has no likelihood; pm.sample_smc approximates its "
-                "evidence."
-            )
-    for rv in model.observed_RVs:
-        observed = model.rvs_to_values[rv]
-        if isinstance(rv.owner.op, MinibatchRandomVariable) or is_random([observed]):
-            raise ValueError(
-                f"{rv.name!r} has total_size or pm.Minibatch data: its likelihood is scaled from a few "
-                "rows. Give it all rows and no total_size."
-            )
-    for rv in model.free_RVs:
-        _refuse_prior(rv, [other for other in model.basic_RVs if other is not rv])
-
-
-def _refuse_prior(rv, others: list) -> None:
-    for op in _ops(toposort([rv], blockers=others)):
-        kind = type(op).__name__.removesuffix("RV")
-        if isinstance(op, IMPROPER):
-            raise ValueError(
-                f"{rv.name!r} has an improper prior ({kind}): the evidence is not defined. Give it a "
-                "proper distribution."
-            )
-        if isinstance(op, _LUMPED) and rv.dtype.startswith("float"):
-            raise ValueError(
-                f"{rv.name!r} has a prior with single values of positive probability ({kind}), which has "
-                "no density. Introduce a discrete variable for them."
-            )
-    if isinstance(rv.owner.op, PartialObservedRV) and rv.owner.op.ndim_supp:
-        raise ValueError(
-            f"{rv.name!r} are missing values of a multivariate variable, whose density PyMC does not tell "
-            "from that of the others. Leave rows with missing values out."
-        )
-
-
-def _ops(nodes):
-    """Yield the operators of some nodes and of their inner graphs."""
-    for node in nodes:
-        yield getattr(node.op, "core_op", node.op)
-        if isinstance(node.op, OpFromGraph):
-            yield from _ops(node.op.fgraph.toposort())
-
-
-def _layout(model) -> FlatLayout:
-    """Return names, shapes and dtypes of the value variables, without using initial values."""
-    shapes = model.eval_rv_shapes()
-    found = []
-    for rv in model.free_RVs:  # a pm.Potential may have renamed it, but not its value
-        transform = model.rvs_to_transforms[rv]
-        name = rv.name if transform is None else get_transformed_name(rv.name, transform)
-        found.append(tuple(int(n) for n in shapes[name]))
-    values = model.value_vars
-    return FlatLayout(tuple(v.name for v in values), tuple(found), tuple(v.dtype for v in values))
-
-
-def _observed_values(model) -> list:
-    values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
-    if not values:
-        return []
-    return pytensor.function([], values, mode=unrewritten_mode())()
-
-
 def _gradient(scalar, x):
     gradient = pt.grad(scalar, x, disconnected_inputs="ignore")
     return (pt.zeros_like(x) + gradient).astype("float64")
-
-
-def _widest(terms, x, n_observed: int) -> int:
-    """Return the size of the largest array per particle; unknown lengths are taken as ``n_observed``."""
-    reached, widest = {x}, max(x.type.shape[0], n_observed, 1)
-    for node in toposort(terms):
-        if reached.isdisjoint(node.inputs):
-            continue
-        reached.update(node.outputs)
-        for out in node.outputs:
-            shape = getattr(out.type, "shape", ())
-            widest = max(widest, math.prod(n_observed if n is None else n for n in shape))
-    return widest
-
-
-def _chunk(widest: int) -> int:
-    chunk = int(np.clip(_CHUNK_NUMBERS // widest, _SMALLEST_CHUNK, _LARGEST_CHUNK))
-    return max(1, min(chunk, _MOST_NUMBERS // widest))
-
-
-def _points(x: np.ndarray, n_dim: int) -> np.ndarray:
-    x = np.ascontiguousarray(x, float)
-    if x.ndim != 2 or x.shape[1] != n_dim:
-        raise ValueError(f"x must have shape (P, {n_dim}), got {x.shape}.")
-    return x
 
 
 def _verify(densities: ParticleDensities) -> None:

@@ -111,7 +111,9 @@ class PrintedTotal:
                     return None
                 second = graph.partial(slope, other)
                 if graph.number(second) != 0.0:
-                    found.append(second), rows.append(i), columns.append(j)
+                    found.append(second)
+                    rows.append(i)
+                    columns.append(j)
         if len(graph.upstream(found)) > _MOST_OPERATIONS:
             return None
         program = _printed(graph, self._arguments, found)
@@ -120,7 +122,10 @@ class PrintedTotal:
     def _entries(self, discrete: np.ndarray) -> list[tuple[int, int]] | None:
         """Return coordinates and nodes of the entries of x; None if differentiation is refused."""
         graph, out = self._graph, []
-        if len(self._arguments) > 1 or len(graph.upstream([self._node])) * discrete.size > _MOST_STEPS:
+        if (
+            len(self._arguments) > 1
+            or len(graph.upstream([self._node])) * discrete.size > _MOST_STEPS
+        ):
             return None
         for entry in graph.leaves([self._node], "entry"):
             place = graph.number(graph.nodes[entry].args[0])

@@ -8,7 +8,6 @@ evaluating m rows costs O(m) for any N.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,19 +20,30 @@ import pytensor
 import pytensor.tensor as pt
 
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.execution import raise_if_signalled
-from amc_pymc.extract.graphs import initial_point_of, is_random, lowered, opened, rebuilt
-from amc_pymc.extract.interpreted import interpreted_mode, unrewritten_mode
+from amc_pymc.extract.graphs import initial_point_of, opened, rebuilt
+from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
-from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.memo import remembered, remembering
+from amc_pymc.extract.observed_data import (
+    NotRowFactorised,
+    choose_observed,
+    constant_data,
+    data_fingerprint,
+    data_frontier,
+    data_names,
+    elementwise_logp,
+    evaluated,
+    refuse_unsliceable,
+    refused,
+    row_count,
+)
 from amc_pymc.rng import as_generator
 
 __all__ = [
@@ -54,18 +64,6 @@ __all__ = [
 
 _SHORT_SHAPE_VECTOR = 8
 _MAX_PLANS = 32
-
-
-class NotRowFactorised(ValueError):
-    """Error for observed rows that cannot be evaluated one by one."""
-
-
-def _refuse(name: str, reason: str) -> NotRowFactorised:
-    return NotRowFactorised(
-        f"The rows of observed variable {name!r} cannot be evaluated on their own: {reason}. "
-        "If they are conditionally independent, pass row_logp=, a function (point, rows) -> "
-        "log-likelihood of each of these rows; if they are not, subsampling does not apply."
-    )
 
 
 @dataclass(frozen=True)
@@ -273,11 +271,11 @@ def _extracted(model, observed: tuple) -> RowLogp:
 
 def _extract_rows(model, observed: tuple, rng) -> RowLogp:
     for rv in observed:
-        _refuse_unsliceable(model, rv)
+        refuse_unsliceable(model, rv)
     n_rows = row_count(model, observed)
     point = initial_point_of(model)
     layout = FlatLayout.from_model(model, point)
-    logps = [_elementwise_logp(model, rv, n_rows) for rv in observed]
+    logps = [elementwise_logp(model, rv, n_rows) for rv in observed]
     names = tuple(rv.name for rv in observed)
     frontier = data_frontier(logps, model.value_vars)
     shared_names = data_names(frontier)
@@ -305,136 +303,10 @@ def _extract_rows(model, observed: tuple, rng) -> RowLogp:
     if len(observed) > 1:
         for rv in observed:
             extract_rows(model, [rv], rng=rng)
-    raise _refuse(names[0], f"{type(failure).__name__}: {failure}") from failure
-
-
-# --- which observed variables ------------------------------------------------------------------
-
-
-def choose_observed(model, observed_vars=None) -> list[Variable]:
-    """Return the observed variables named by the user, or those with the most rows."""
-    if not model.observed_RVs:
-        raise NotRowFactorised("The model has no observed variable: there are no rows to subsample")
-    if observed_vars is None:
-        lengths = [_length(model, rv) for rv in model.observed_RVs]
-        return [rv for rv, n in zip(model.observed_RVs, lengths) if n == max(lengths)]
-    if isinstance(observed_vars, str | Variable):
-        observed_vars = [observed_vars]
-    known = {rv.name: rv for rv in model.observed_RVs}
-    chosen = []
-    for var in observed_vars:
-        name = getattr(var, "name", var)
-        if name not in known:
-            raise ValueError(
-                f"observed_vars names {name!r}, which is not an observed variable of the model; "
-                f"these are: {', '.join(known)}"
-            )
-        if known[name] not in chosen:
-            chosen.append(known[name])
-    if not chosen:
-        raise ValueError("observed_vars is empty; leave it None for the variables with most rows")
-    return chosen
-
-
-def _length(model, rv) -> int:
-    value = model.rvs_to_values[rv]
-    shape = getattr(_constant_value(value), "shape", ())
-    return shape[0] if shape else 0
-
-
-def _constant_value(value: Variable):
-    if isinstance(value, Constant):
-        return value.data
-    if isinstance(value, SharedVariable):
-        return value.get_value(borrow=True)
-    return _evaluate_one(value)
-
-
-def _evaluate_one(value: Variable):
-    return pytensor.function([], value, mode=unrewritten_mode())()
-
-
-def row_count(model, observed) -> int:
-    """Return the common number of rows of some observed variables."""
-    lengths = {rv.name: _length(model, rv) for rv in observed}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"observed_vars must have the same number of rows, got {lengths}")
-    n_rows = next(iter(lengths.values()))
-    if n_rows < 1:
-        raise _refuse(observed[0].name, "its observation is a scalar or empty")
-    return n_rows
-
-
-def _refuse_unsliceable(model, rv) -> None:
-    from pymc.distributions.distribution import PartialObservedRV
-    from pymc.variational.minibatch_rv import MinibatchRandomVariable
-
-    op = rv.owner.op if rv.owner else None
-    if isinstance(op, MinibatchRandomVariable):
-        raise _refuse(rv.name, "it has total_size=; give the full data, the step subsamples them")
-    whole = rv.name.removesuffix("_observed")
-    if isinstance(op, PartialObservedRV) or f"{whole}_unobserved" in model.named_vars:
-        raise _refuse(rv.name, "its data have missing values; drop or impute these rows")
-    if is_random([model.rvs_to_values[rv]]):
-        raise _refuse(rv.name, "its data are random (pm.Minibatch); give the full data")
-
-
-def _elementwise_logp(model, rv, n_rows: int):
-    try:
-        (logp,) = log_densities(model, [rv])
-    except Exception as error:
-        raise_if_signalled(error)
-        raise _refuse(rv.name, f"it has no elementwise logp ({error})") from error
-    (logp,) = lowered([logp])
-    if logp.type.ndim == 0:
-        raise _refuse(rv.name, "its logp is a scalar, the rows depend on each other")
-    if logp.type.shape[0] not in (None, n_rows):
-        raise _refuse(rv.name, f"its logp has {logp.type.shape[0]} entries for {n_rows} rows")
-    return logp
+    raise refused(names[0], f"{type(failure).__name__}: {failure}") from failure
 
 
 # --- the cut -----------------------------------------------------------------------------------
-
-
-def data_frontier(logps, value_vars):
-    """Return inputs of the parameter-dependent part of the graph that depend on data only."""
-    dependent: set[Variable] = set(value_vars)
-    nodes = list(toposort(logps))
-    for node in nodes:
-        if any(i in dependent for i in node.inputs):
-            dependent.update(node.outputs)
-    frontier: dict[Variable, None] = {}
-    for node in nodes:
-        if any(o in dependent for o in node.outputs):
-            frontier.update({i: None for i in node.inputs if i not in dependent})
-    # A logp that depends on no parameter is part of the frontier itself.
-    frontier.update({logp: None for logp in logps if logp not in dependent})
-    return list(frontier)
-
-
-def constant_data(graph, inputs, name: str) -> dict[Variable, Variable]:
-    """Return constants that replace whatever a graph reads besides its inputs."""
-    frontier = [
-        v
-        for v in data_frontier([graph], inputs)
-        if not isinstance(v, Constant) and isinstance(v.type, TensorType)
-    ]
-    values = evaluated(frontier, name)
-    return {v: pt.constant(np.asarray(a, dtype=v.type.dtype)) for v, a in zip(frontier, values)}
-
-
-def evaluated(frontier, name: str) -> list[np.ndarray]:
-    """Return the values of the frontier, borrowed where they are stored already."""
-    lazy = [v for v in frontier if not isinstance(v, Constant | SharedVariable)]
-    if is_random(lazy):
-        raise _refuse(name, "its data pass through a random variable (pm.Minibatch)")
-    computed = {}
-    if lazy:
-        computed = dict(zip(lazy, pytensor.function([], lazy, mode=unrewritten_mode())()))
-    out = []
-    for v in frontier:
-        out.append(computed[v] if v in computed else _constant_value(v))
-    return out
 
 
 def _row_plans(frontier, data, values, layout, n_rows):
@@ -582,13 +454,13 @@ def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
     for x in xs:
         full = oracle(x)
         if full.shape != (n_rows,):
-            raise _refuse(name, f"its logp has shape {full.shape} for {n_rows} rows")
+            raise refused(name, f"its logp has shape {full.shape} for {n_rows} rows")
         possible |= bool(np.isfinite(full).any())
         for m in (1, 2, 50, 200):
             idx = rng.integers(0, n_rows, size=m)
             out.append(_Check(x, idx, full[idx]))
     if not possible:
-        raise _refuse(name, "no row has a finite log-likelihood near the initial point")
+        raise refused(name, "no row has a finite log-likelihood near the initial point")
     return out
 
 
@@ -615,25 +487,3 @@ def _refuse_long_constants(rows: RowLogp, n_rows: int) -> None:
     for v in ancestors([rows._output]):
         if isinstance(v, Constant) and np.size(v.data) >= n_rows:
             raise ValueError("data of N entries are used other than row by row")
-
-
-# --- data that may change ----------------------------------------------------------------------
-
-
-def data_names(frontier) -> tuple[str, ...]:
-    """Return the names of the mutable data that variables are computed from."""
-    shared = {v.name for v in ancestors(frontier) if isinstance(v, SharedVariable) and v.name}
-    return tuple(sorted(shared))
-
-
-def data_fingerprint(model, names) -> str:
-    """Return a hash of the model's mutable data and dimension lengths."""
-    known = {**{v.name: v for v in model.data_vars}, **model.dim_lengths}
-    digest = hashlib.blake2b(digest_size=16)
-    for name in names:
-        variable = known.get(name)
-        if isinstance(variable, SharedVariable):
-            value = np.ascontiguousarray(variable.get_value(borrow=True))
-            digest.update(f"{name}{value.shape}{value.dtype}".encode())
-            digest.update(value.reshape(-1).view(np.uint8))
-    return digest.hexdigest()

@@ -7,16 +7,14 @@ entries costs as much as one from a vector of two. Indices may be numbers or int
 
 from __future__ import annotations
 
-import itertools
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import optdb
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
@@ -42,28 +40,41 @@ from pytensor.tensor.subtensor import (
     AdvancedSubtensor,
     IncSubtensor,
     Subtensor,
-    indices_from_subtensor,
 )
 from pytensor.xtensor.basic import TensorFromXTensor, XTensorFromTensor
 
-from amc_pymc.expressions import Families, Graph
-from amc_pymc.expressions.families import DERIVED
+from amc_pymc.extract.element_math import (
+    cumulate,
+    dimshuffle,
+    dot_product,
+    elemwise,
+    log_add_exp,
+    log_sum_exp_of,
+    products,
+    reduce,
+    same_element,
+    scalar_node,
+    softmax,
+)
+from amc_pymc.extract.element_places import (
+    advanced_subtensor,
+    alloc,
+    alloc_empty,
+    arange,
+    diagonal,
+    join,
+    make_vector,
+    reshape,
+    set_advanced,
+    set_subtensor,
+    shape_entry,
+    shape_vector,
+    subtensor,
+)
+from amc_pymc.extract.element_reader import ElementReader, Index, NotScalar, Unaddressable
 from amc_pymc.extract.graphs import opened, rebuilt
 
 __all__ = ["Index", "NotScalar", "Reader", "Unaddressable", "stabilised"]
-
-Index = tuple[int, ...]
-#: Smallest number of terms of a dot product that becomes a loop.
-_LONG = 4
-_MOST_NODES = 20_000
-#: Largest axis that is enumerated where an index must be a number but depends on data.
-_MOST_CASES = 64
-#: Exclusive bound on the terms of an incomplete Gamma or Beta function that is a finite sum.
-_MOST_TERMS = 20
-
-
-class NotScalar(Exception):
-    """Error for a graph that cannot be read element by element."""
 
 
 def stabilised(output: Variable) -> Variable:
@@ -83,665 +94,10 @@ def _open_inner(node, inputs):
     return opened(node, inputs, _open_inner) if isinstance(node.op, OpFromGraph) else None
 
 
-class Unaddressable(NotScalar):
-    """Error for an index that must be a number and is not."""
-
-
-class Reader:
-    """Reader of elements of tensors as expressions.
-
-    Parameters
-    ----------
-    graph : Graph
-        Graph to which expressions are added.
-    leaves : mapping of variables to callables
-        ``index -> node`` for the inputs of the tensor graph; an index is a tuple of nodes.
-    table : callable, optional
-        ``(array, index) -> node`` for constant arrays that are indexed by data.
-    negative : callable, optional
-        Whether an index, a node, may be negative; by default any index may be.
-    alike : callable, optional
-        Value of a node made of data if it is the same wherever it is evaluated, else None.
-    families : Families, optional
-        Families to which coefficients of long products are added if they are functions of parameters.
-    """
-
-    def __init__(
-        self,
-        graph: Graph,
-        leaves: Mapping[Variable, Callable[[Index], int]],
-        table: Callable[[np.ndarray, Index], int] | None = None,
-        negative: Callable[[int], bool] | None = None,
-        alike: Callable[[int], float | None] | None = None,
-        families: Families | None = None,
-    ):
-        self.graph = graph
-        self.leaves = dict(leaves)
-        self.table = table
-        self.negative = negative
-        self.alike = alike
-        self.families = families
-        self._memo: dict[tuple[Variable, Index], int] = {}
-
-    # --- elements -------------------------------------------------------------------------------
-
-    def element(self, variable: Variable, index: Index = ()) -> int:
-        """Return the expression of one element; raise NotScalar if an operation has none."""
-        key = variable, index
-        if key not in self._memo:
-            if len(self.graph.nodes) > _MOST_NODES:
-                raise NotScalar(f"it takes more than {_MOST_NODES} operations a row")
-            try:
-                self._memo[key] = self._element(variable, index)
-            except RecursionError as error:
-                raise NotScalar("its graph is too deep") from error
-        return self._memo[key]
-
-    def _element(self, variable: Variable, index: Index) -> int:
-        if variable in self.leaves:
-            try:
-                return self.leaves[variable](index)
-            except Unaddressable:
-                return self._each_case(variable, index)
-        if isinstance(variable, Constant):
-            try:
-                return self._constant(np.asarray(variable.data), index)
-            except Unaddressable:
-                return self._each_case(variable, index)
-        node = variable.owner
-        if node is None:
-            raise NotScalar(f"it depends on {variable}")
-        for kind in type(node.op).__mro__:
-            rule = _RULES.get(kind)
-            if rule is not None:
-                try:
-                    return rule(self, node, index)
-                except Unaddressable:
-                    return self._each_case(variable, index)
-        raise NotScalar(f"{type(node.op).__name__} has no scalar form")
-
-    def _each_case(self, variable: Variable, index: Index) -> int:
-        """Return a switch among the elements along an axis whose index depends on data."""
-        shape = self.shape(variable)
-        open_axes = [k for k, i in enumerate(index) if self.graph.number(i) is None]
-        axis = min(open_axes, key=lambda k: shape[k], default=None)
-        if axis is None or shape[axis] > _MOST_CASES:
-            raise NotScalar("a shape or a slice depends on data")
-        cases = [
-            self.element(variable, (*index[:axis], self.const(k), *index[axis + 1 :]))
-            for k in range(shape[axis])
-        ]
-        out = cases[-1]
-        for k in reversed(range(shape[axis] - 1)):
-            out = self.make("switch", self.make("eq", index[axis], self.const(k)), cases[k], out)
-        return out
-
-    def _constant(self, data: np.ndarray, index: Index) -> int:
-        if data.size == 1:
-            return self._number(data.reshape(())[()])
-        numbers = [self.graph.number(i) for i in index]
-        if None in numbers:
-            if self.table is None or any(self.graph.leaves([i], "entry") for i in index):
-                raise Unaddressable("a constant array is indexed by data")
-            return self.table(data, index)
-        return self._number(data[tuple(numbers)])
-
-    def _number(self, value) -> int:
-        kind = np.asarray(value).dtype.kind
-        return self.graph.const(
-            bool(value) if kind == "b" else int(value) if kind in "iu" else float(value)
-        )
-
-    def number(self, node: int) -> int:
-        """Return the value of an integer constant."""
-        value = self.graph.number(node)
-        if value is None:
-            raise Unaddressable("a shape or a slice depends on data")
-        return int(value)
-
-    def whole(self, node: int) -> int | None:
-        """Return the value of an expression that is always the same integer from 1 to 19, or None."""
-        value = self.graph.number(node)
-        if value is None and self.alike is not None:
-            value = self.alike(node)
-        return int(value) if value in range(1, _MOST_TERMS) else None
-
-    def shape(self, variable: Variable) -> tuple[int, ...]:
-        """Return the static shape."""
-        known = variable.type.shape
-        if None in known:
-            raise NotScalar(f"the shape of {variable} is not known")
-        return known
-
-    # --- shorthands -----------------------------------------------------------------------------
-
-    def make(self, op: str, *args: int) -> int:
-        """Add an operation."""
-        return self.graph.make(op, *args)
-
-    def const(self, value) -> int:
-        """Add a constant."""
-        return self.graph.const(value)
-
-    def broadcast(self, variable: Variable, index: Index) -> int:
-        """Return the element of an input of an elementwise operation."""
-        zero = self.const(0)
-        shape = variable.type.shape
-        own = index[len(index) - len(shape) :]
-        return self.element(variable, tuple(zero if n == 1 else i for n, i in zip(shape, own)))
-
-    def over(self, sizes: Sequence[int]):
-        """Return all indices of a block."""
-        ranges = [[self.const(k) for k in range(n)] for n in sizes]
-        return itertools.product(*ranges)
-
-
-# --- elementwise --------------------------------------------------------------------------------
-
-_SAME = {
-    "Sub": "sub", "TrueDiv": "div", "Neg": "neg", "Pow": "pow", "Exp": "exp", "Expm1": "expm1",
-    "Log": "log", "Log1p": "log1p", "Sqrt": "sqrt", "Sigmoid": "sigmoid", "Softplus": "softplus",
-    "Log1mexp": "log1mexp", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Tanh": "tanh",
-    "Sinh": "sinh", "Cosh": "cosh", "ArcTan": "arctan", "Erf": "erf", "Erfc": "erfc",
-    "Erfcx": "erfcx", "GammaLn": "gammaln", "Psi": "digamma",
-    "ArcSin": "arcsin", "ArcCos": "arccos", "ArcSinh": "arcsinh", "ArcCosh": "arccosh",
-    "ArcTanh": "arctanh", "Gamma": "gamma", "I0e": "bessel_i0e", "I1e": "bessel_i1e", "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "IntDiv": "floordiv",
-    "Mod": "mod", "Switch": "switch", "LT": "lt", "GT": "gt", "LE": "le", "GE": "ge", "EQ": "eq",
-    "NEQ": "ne", "XOR": "xor", "IsNan": "isnan", "IsInf": "isinf", "Invert": "not",
-}  # fmt: skip
-_FOLDS = {
-    "Add": "add",
-    "Mul": "mul",
-    "AND": "and",
-    "OR": "or",
-    "Maximum": "maximum",
-    "ScalarMaximum": "maximum",
-    "Minimum": "minimum",
-    "ScalarMinimum": "minimum",
-}
-#: Values of reductions of no elements.
-_EMPTY = {"Add": 0.0, "Mul": 1.0, "AND": True, "OR": False}
-_TRUTH_ONLY = {"AND", "OR", "XOR", "Invert"}
-
-
-def _scalar(r: Reader, op, args: Sequence[int], dtype: str) -> int:
-    """Add a scalar operation on expressions."""
-    name = type(op).__name__
-    if name in _TRUTH_ONLY and any(r.graph.nodes[a].kind != "b" for a in args):
-        raise NotScalar(f"{name} of numbers has no scalar form")
-    if name in _SAME:
-        return r.make(_SAME[name], *args)
-    if name in _FOLDS:
-        total = args[0]
-        for a in args[1:]:
-            total = r.make(_FOLDS[name], total, a)
-        return total
-    if name == "Sqr":
-        return r.make("mul", args[0], args[0])
-    if name == "Reciprocal":
-        return r.make("div", r.const(1.0), args[0])
-    if name == "Clip":
-        return r.make("minimum", r.make("maximum", args[0], args[1]), args[2])
-    if name == "Log2" or name == "Log10":
-        scale = 1.0 / np.log(2.0 if name == "Log2" else 10.0)
-        return r.make("mul", r.const(scale), r.make("log", args[0]))
-    if name == "Exp2":
-        return r.make("exp", r.make("mul", r.const(float(np.log(2.0))), args[0]))
-    if name in ("I0", "I1"):
-        scaled = r.make(f"bessel_{name.lower()}e", args[0])
-        return r.make("mul", r.make("exp", r.make("abs", args[0])), scaled)
-    if name in ("GammaInc", "GammaIncC"):
-        return _incomplete_gamma(r, name, *args)
-    if name == "BetaInc":
-        return _incomplete_beta(r, *args)
-    if name == "Trunc":
-        down, up = r.make("floor", args[0]), r.make("ceil", args[0])
-        return r.make("switch", r.make("lt", args[0], r.const(0.0)), up, down)
-    if name == "LogAddExp":
-        return _log_sum_exp(r, args)
-    if name == "Second":
-        return args[1]
-    if name == "Identity":
-        return args[0]
-    if name == "Cast":
-        return _cast(r, args[0], dtype)
-    if name == "Composite":
-        memo = dict(zip(op.fgraph.inputs, args))
-        for node in op.fgraph.toposort():
-            inner = [r._number(i.data) if isinstance(i, Constant) else memo[i] for i in node.inputs]
-            memo[node.outputs[0]] = _scalar(r, node.op, inner, node.outputs[0].type.dtype)
-        return memo[op.fgraph.outputs[0]]
-    raise NotScalar(f"{name} has no scalar form")
-
-
-def _incomplete_gamma(r: Reader, name: str, k: int, x: int) -> int:
-    """Add an incomplete Gamma function that is a finite sum, which has all derivatives."""
-    shape = r.whole(k)
-    if shape == 1 and name == "GammaInc":
-        return r.make("neg", r.make("expm1", r.make("neg", x)))
-    if name == "GammaInc" or shape is None:
-        raise NotScalar(f"{name} has no scalar form")
-    term = total = r.const(1.0)
-    for j in range(1, shape):
-        term = r.make("div", r.make("mul", term, x), r.const(float(j)))
-        total = r.make("add", total, term)
-    return r.make("mul", r.make("exp", r.make("neg", x)), total)
-
-
-def _incomplete_beta(r: Reader, a: int, b: int, x: int) -> int:
-    """Add I_x(a, b) for an integer b: x^a times a polynomial of degree b - 1 in 1 - x."""
-    shape = r.whole(b)
-    if shape is None:
-        raise NotScalar("BetaInc has no scalar form")
-    rest = r.make("sub", r.const(1.0), x)
-    term = total = r.const(1.0)
-    for j in range(1, shape):
-        rising = r.make("add", a, r.const(float(j - 1)))
-        term = r.make("mul", term, r.make("div", r.make("mul", rising, rest), r.const(float(j))))
-        total = r.make("add", total, term)
-    return r.make("mul", r.make("exp", r.make("mul", a, r.make("log", x))), total)
-
-
-def _cast(r: Reader, node: int, dtype: str) -> int:
-    if dtype.startswith("float"):
-        return r.make("float", node)
-    if dtype == "bool":
-        return node if r.graph.nodes[node].kind == "b" else r.make("ne", node, r.const(0))
-    return r.make("int", node)
-
-
-def _elemwise(r: Reader, node, index: Index) -> int:
-    op = node.op.scalar_op
-    if type(op).__name__ == "Switch":  # the branch that is not taken may be invalid
-        condition = r.broadcast(node.inputs[0], index)
-        known = r.graph.number(condition)
-        if known is not None:
-            return r.broadcast(node.inputs[1 if known else 2], index)
-    if type(op).__name__ == "Second":
-        return r.broadcast(node.inputs[1], index)
-    args = [r.broadcast(i, index) for i in node.inputs]
-    return _scalar(r, op, args, node.outputs[0].type.dtype)
-
-
-def _scalar_node(r: Reader, node, index: Index) -> int:
-    """Read an operation on scalars, as in the indices of slices."""
-    args = [r.element(i) for i in node.inputs]
-    return _scalar(r, node.op, args, node.outputs[0].type.dtype)
-
-
-def _dimshuffle(r: Reader, node, index: Index) -> int:
-    own = [r.const(0)] * node.inputs[0].type.ndim
-    for k, axis in enumerate(node.op.new_order):
-        if axis != "x":
-            own[axis] = index[k]
-    return r.element(node.inputs[0], tuple(own))
-
-
-def _same_element(r: Reader, node, index: Index) -> int:
-    return r.element(node.inputs[0], index)
-
-
-# --- reductions ---------------------------------------------------------------------------------
-
-
-def _reduce(r: Reader, node, index: Index) -> int:
-    (x,) = node.inputs
-    axes = _axes(node.op.axis, x.type.ndim)
-    shape = r.shape(x)
-    kept = iter(index)
-    own = [None if a in axes else next(kept) for a in range(x.type.ndim)]
-    name = type(node.op.scalar_op).__name__
-    if name == "Add":
-        loop = _long_dot(r, x, own, axes, shape)
-        if loop is not None:
-            return loop
-    terms = _block(r, x, own, axes)
-    if name not in _FOLDS or not (terms or name in _EMPTY):
-        raise NotScalar(f"a reduction by {name} of {len(terms)} elements has no scalar form")
-    if not terms:
-        return r.const(_EMPTY[name])
-    total = terms[0]
-    for t in terms[1:]:
-        total = r.make(_FOLDS[name], total, t)
-    return total
-
-
-def _block(r: Reader, x, own: Sequence, axes: Sequence[int]) -> list[int]:
-    """Return the elements of x at an index whose entries are None along some axes."""
-    out = []
-    for block in r.over([r.shape(x)[a] for a in axes]):
-        at = iter(block)
-        out.append(r.element(x, tuple(next(at) if i is None else i for i in own)))
-    return out
-
-
-def _long_dot(r: Reader, x, own, axes, shape) -> int | None:
-    """Return a long sum of products of data and consecutive parameters as a loop, or None."""
-    node = x.owner
-    if len(axes) != 1 or shape[axes[0]] < _LONG or node is None:
-        return None
-    if not (isinstance(node.op, Elemwise) and type(node.op.scalar_op).__name__ == "Mul"):
-        return None
-    if len(node.inputs) != 2:
-        return None
-    (axis,) = axes
-    at = [tuple(r.const(k) if i is None else i for i in own) for k in range(shape[axis])]
-    left = [r.broadcast(node.inputs[0], i) for i in at]
-    right = [r.broadcast(node.inputs[1], i) for i in at]
-    return _loop(r, left, right)
-
-
-def _loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Return a dot product of columns with consecutive entries or derived coefficients, or None."""
-    g = r.graph
-    for data, entries in ((left, right), (right, left)):
-        found = [_column(g, d) for d in data]
-        if None in found:
-            continue
-        positions = []
-        for e in entries:
-            n = g.nodes[e]
-            positions.append(g.number(n.args[0]) if n.op == "entry" else None)
-        if None in positions or {g.nodes[e].value for e in entries} != {"eta"}:
-            continue
-        first = int(positions[0])
-        if positions == list(range(first, first + len(positions))):
-            return g.leaf("dot", ("eta", first, tuple(found)))
-    return _derived_loop(r, left, right)
-
-
-def _derived_loop(r: Reader, left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Return a dot product of columns with functions of parameters of the same form, or None."""
-    g = r.graph
-    if r.families is None:
-        return None
-    for data, coefficients in ((left, right), (right, left)):
-        columns = [_column(g, d) for d in data]
-        if None in columns or any(g.depends(c) for c in coefficients):
-            continue
-        first = r.families.add(coefficients)
-        if first is not None:
-            return g.leaf("dot", (DERIVED, first, tuple(columns)))
-    return None
-
-
-def _column(g: Graph, node: int) -> int | None:
-    """Return the number of the column that an expression is, or None."""
-    n = g.nodes[node]
-    if n.op == "float":
-        n = g.nodes[n.args[0]]
-    return n.value if n.op == "column" else None
-
-
-def _products(r: Reader, left: Sequence[int], right: Sequence[int]) -> int:
-    """Return a sum of products."""
-    if len(left) >= _LONG:
-        loop = _loop(r, left, right)
-        if loop is not None:
-            return loop
-    return r.graph.sum([r.make("mul", a, b) for a, b in zip(left, right)])
-
-
-def _dot(r: Reader, node, index: Index) -> int:
-    a, b = node.inputs
-    inner = a.type.shape[-1]
-    if inner is None:
-        inner = r.shape(b)[0]
-    rows, columns = index[: a.type.ndim - 1], index[a.type.ndim - 1 :]
-    steps = [r.const(k) for k in range(inner)]
-    left = [r.element(a, (*rows, k)) for k in steps]
-    right = [r.element(b, (k, *columns)) for k in steps]
-    return _products(r, left, right)
-
-
-def _cumulate(r: Reader, node, index: Index) -> int:
-    (x,) = node.inputs
-    if node.op.axis is None and x.type.ndim > 1:
-        raise NotScalar("a cumulative sum over several axes has no scalar form")
-    axis = (node.op.axis or 0) % x.type.ndim
-    last = r.number(index[axis])
-    op = {"add": "add", "mul": "mul"}[node.op.mode]
-    total = r.element(x, (*index[:axis], r.const(0), *index[axis + 1 :]))
-    for k in range(1, last + 1):
-        total = r.make(op, total, r.element(x, (*index[:axis], r.const(k), *index[axis + 1 :])))
-    return total
-
-
-def _log_sum_exp(r: Reader, terms: Sequence[int]) -> int:
-    top = terms[0]
-    for t in terms[1:]:
-        top = r.make("maximum", top, t)
-    # The result does not depend on the shift, which must be finite to avoid inf - inf.
-    top = r.make("held", r.make("switch", r.make("isinf", top), r.const(0.0), top))
-    total = r.graph.sum([r.make("exp", r.make("sub", t, top)) for t in terms])
-    return r.make("add", r.make("log", total), top)
-
-
-def _log_add_exp(r: Reader, node, index: Index) -> int:
-    return _log_sum_exp(r, [r.broadcast(i, index) for i in node.inputs])
-
-
-def _softmax(r: Reader, node, index: Index) -> int:
-    (x,) = node.inputs
-    axes = _axes(node.op.axis, x.type.ndim)
-    own = [None if a in axes else i for a, i in enumerate(index)]
-    out = r.make("sub", r.element(x, index), _log_sum_exp(r, _block(r, x, own, axes)))
-    return out if isinstance(node.op, LogSoftmax) else r.make("exp", out)
-
-
-def _axes(axis, ndim: int) -> tuple[int, ...]:
-    return tuple(range(ndim)) if axis is None else tuple(int(a) % ndim for a in np.atleast_1d(axis))
-
-
-def _log_sum_exp_of(r: Reader, node, index: Index) -> int:
-    (x,) = node.inputs
-    axes = _axes(node.op.axis, x.type.ndim)
-    kept = iter(index)
-    own = [None if a in axes else next(kept) for a in range(x.type.ndim)]
-    return _log_sum_exp(r, _block(r, x, own, axes))
-
-
-# --- indexing -----------------------------------------------------------------------------------
-
-
-def _subtensor(r: Reader, node, index: Index) -> int:
-    x, *rest = node.inputs
-    kept = iter(index)
-    own = []
-    for axis, at in enumerate(indices_from_subtensor(rest, node.op.idx_list)):
-        if isinstance(at, slice):
-            start, _, step = _slice(r, at, r.shape(x)[axis])
-            own.append(_stepped(r, next(kept), start, step))
-        else:
-            own.append(_inside(r, r.element(at), r.shape(x)[axis]))
-    own += list(kept)
-    return r.element(x, tuple(own))
-
-
-def _slice(r: Reader, at: slice, length: int) -> tuple[int, int, int]:
-    """Return start, length and step of a slice of constants."""
-
-    def value(part):
-        if part is None or isinstance(part, int):
-            return part
-        return r.number(r.element(part))
-
-    chosen = range(length)[slice(value(at.start), value(at.stop), value(at.step))]
-    return chosen.start, len(chosen), chosen.step
-
-
-def _stepped(r: Reader, i: int, start: int, step: int) -> int:
-    moved = i if step == 1 else r.make("mul", i, r.const(step))
-    return moved if start == 0 else r.make("add", moved, r.const(start))
-
-
-def _inside(r: Reader, i: int, length: int) -> int:
-    """Return an index from the start for one that may count from the end."""
-    number = r.graph.number(i)
-    if number is not None:
-        return r.const(int(number) + length if number < 0 else int(number))
-    if r.negative is not None and not r.negative(i):
-        return i
-    return r.make("switch", r.make("lt", i, r.const(0)), _stepped(r, i, length, 1), i)
-
-
-def _advanced(r: Reader, node, index: Index) -> int:
-    x, *rest = node.inputs
-    return r.element(x, _advanced_index(r, node, x, rest, index))
-
-
-def _advanced_index(r: Reader, node, x, rest, index: Index) -> Index:
-    """Return the index into x of an element of ``x[i, j, :]`` by NumPy's rules."""
-    parts = list(indices_from_subtensor(rest, node.op.idx_list))
-    parts += [slice(None)] * (x.type.ndim - len(parts))
-    arrays = [k for k, p in enumerate(parts) if not isinstance(p, slice)]
-    if any(parts[k].type.dtype == "bool" for k in arrays):
-        raise NotScalar("a mask has no scalar form")
-    ndim = max(parts[k].type.ndim for k in arrays)
-    together = arrays == list(range(arrays[0], arrays[0] + len(arrays)))
-    first = arrays[0] if together else 0
-    chosen = index[first : first + ndim]
-    kept = iter((*index[:first], *index[first + ndim :]))
-    own = []
-    for axis, part in enumerate(parts):
-        length = r.shape(x)[axis]
-        if isinstance(part, slice):
-            start, _, step = _slice(r, part, length)
-            own.append(_stepped(r, next(kept), start, step))
-        else:
-            own.append(_inside(r, r.broadcast(part, chosen), length))
-    return tuple(own)
-
-
-def _set_subtensor(r: Reader, node, index: Index) -> int:
-    """Read an element of an array of which a block was set or incremented."""
-    x, y, *rest = node.inputs
-    numbers = [r.number(i) for i in index]
-    inside: list[int] = []
-    parts = list(indices_from_subtensor(rest, node.op.idx_list))
-    parts += [slice(None)] * (x.type.ndim - len(parts))
-    for axis, at in enumerate(parts):
-        if isinstance(at, slice):
-            start, number, step = _slice(r, at, r.shape(x)[axis])
-            chosen = range(start, start + step * number, step)
-            if numbers[axis] not in chosen:
-                return r.element(x, index)
-            inside.append(r.const(chosen.index(numbers[axis])))
-        elif r.number(_inside(r, r.element(at), r.shape(x)[axis])) != numbers[axis]:
-            return r.element(x, index)
-    new = r.broadcast(y, tuple(inside))
-    if node.op.set_instead_of_inc:
-        return new
-    return r.make("add", r.element(x, index), new)
-
-
-def _set_advanced(r: Reader, node, index: Index) -> int:
-    """Read an element of an array that was set or incremented at constant arrays of indices."""
-    x, y, *rest = node.inputs
-    parts = list(indices_from_subtensor(rest, node.op.idx_list))
-    if any(isinstance(p, slice) or p.type.dtype == "bool" for p in parts):
-        raise NotScalar("an array set by slices and indices or by a mask has no scalar form")
-    numbers = [r.number(i) for i in index]
-    shape = np.broadcast_shapes(*(r.shape(p) for p in parts))
-    out = None
-    for at in r.over(shape):
-        where = [r.number(_inside(r, r.broadcast(p, at), n)) for p, n in zip(parts, r.shape(x))]
-        if where == numbers[: len(where)]:
-            new = r.broadcast(y, (*at, *index[len(where) :]))
-            if node.op.set_instead_of_inc or out is None:
-                base = None if node.op.set_instead_of_inc else r.element(x, index)
-                out = new if base is None else r.make("add", base, new)
-            else:
-                out = r.make("add", out, new)
-    return r.element(x, index) if out is None else out
-
-
-# --- shapes and joins ---------------------------------------------------------------------------
-
-
-def _reshape(r: Reader, node, index: Index) -> int:
-    (x, _), (out,) = node.inputs, node.outputs
-    old, new = r.shape(x), r.shape(out)
-    wide_old = [a for a, n in enumerate(old) if n != 1]
-    wide_new = [a for a, n in enumerate(new) if n != 1]
-    if [old[a] for a in wide_old] == [new[a] for a in wide_new]:
-        own = [r.const(0)] * len(old)
-        for a, b in zip(wide_old, wide_new):
-            own[a] = index[b]
-        return r.element(x, tuple(own))
-    flat = r.const(0)
-    for i, n in zip(index, new):
-        flat = r.make("add", r.make("mul", flat, r.const(n)), i)
-    own = []
-    for n in reversed(old):
-        own.append(r.make("mod", flat, r.const(n)) if n > 1 else r.const(0))
-        flat = r.make("floordiv", flat, r.const(n)) if n > 1 else flat
-    return r.element(x, tuple(reversed(own)))
-
-
-def _join(r: Reader, node, index: Index) -> int:
-    axis = node.op.axis % len(index)
-    sizes = [r.shape(p)[axis] for p in node.inputs]
-    ends = np.cumsum(sizes)
-    number = r.graph.number(index[axis])
-    if number is not None:
-        k = int(np.searchsorted(ends, number, side="right"))
-        own = r.const(int(number - ends[k] + sizes[k]))
-        return r.element(node.inputs[k], (*index[:axis], own, *index[axis + 1 :]))
-    out = None
-    for part, size, end in reversed(list(zip(node.inputs, sizes, ends))):
-        if size == 0:
-            continue
-        own = r.make("sub", index[axis], r.const(int(end - size)))
-        own = r.make("minimum", r.make("maximum", own, r.const(0)), r.const(size - 1))
-        here = r.element(part, (*index[:axis], own, *index[axis + 1 :]))
-        before = r.make("lt", index[axis], r.const(int(end)))
-        out = here if out is None else r.make("switch", before, here, out)
-    if out is None:
-        raise NotScalar("an empty array is indexed")
-    return out
-
-
-def _make_vector(r: Reader, node, index: Index) -> int:
-    return r.element(node.inputs[r.number(index[0])])
-
-
-def _alloc(r: Reader, node, index: Index) -> int:
-    return r.broadcast(node.inputs[0], index)
-
-
-def _nothing(r: Reader, node, index: Index) -> int:
-    return r.const(0.0)
-
-
-def _shape(r: Reader, node, index: Index) -> int:
-    return r.const(r.shape(node.inputs[0])[r.number(index[0])])
-
-
-def _shape_i(r: Reader, node, index: Index) -> int:
-    return r.const(r.shape(node.inputs[0])[node.op.i])
-
-
-def _arange(r: Reader, node, index: Index) -> int:
-    start, _, step = (r.element(i) for i in node.inputs)
-    return r.make("add", start, r.make("mul", step, index[0]))
-
-
-def _diagonal(r: Reader, node, index: Index) -> int:
-    op = node.op
-    (x,) = node.inputs
-    if op.offset != 0:
-        raise NotScalar("a diagonal off the main one has no scalar form")
-    own = list(index[:-1])
-    for axis in sorted((op.axis1 % x.type.ndim, op.axis2 % x.type.ndim)):
-        own.insert(axis, index[-1])
-    return r.element(x, tuple(own))
-
-
 # --- matrices -----------------------------------------------------------------------------------
 
 
-def _blockwise(r: Reader, node, index: Index) -> int:
+def _blockwise(r: ElementReader, node, index: Index) -> int:
     name = type(node.op.core_op).__name__
     rule = {"Cholesky": _cholesky, "SolveTriangular": _solve_triangular, "Dot": _batched_dot}
     if name not in rule:
@@ -749,13 +105,13 @@ def _blockwise(r: Reader, node, index: Index) -> int:
     return rule[name](r, node, index)
 
 
-def _matrix(r: Reader, variable, batch: Index) -> Callable[[int, int], int]:
+def _matrix(r: ElementReader, variable, batch: Index) -> Callable[[int, int], int]:
     """Return the function that reads entries of a matrix in a batch."""
     own = _batch(r, variable, batch, 2)
     return lambda i, j: r.element(variable, (*own, r.const(i), r.const(j)))
 
 
-def _cholesky(r: Reader, node, index: Index) -> int:
+def _cholesky(r: ElementReader, node, index: Index) -> int:
     """Apply the Cholesky-Banachiewicz algorithm, one entry at a time."""
     i, j = r.number(index[-2]), r.number(index[-1])
     if not node.op.core_op.lower:
@@ -774,7 +130,7 @@ def _cholesky(r: Reader, node, index: Index) -> int:
     return r.make("sqrt", left) if i == j else r.make("div", left, entry(j, j))
 
 
-def _solve_triangular(r: Reader, node, index: Index) -> int:
+def _solve_triangular(r: ElementReader, node, index: Index) -> int:
     """Solve by substitution, one entry at a time."""
     op = node.op.core_op
     a, b = node.inputs
@@ -795,16 +151,16 @@ def _solve_triangular(r: Reader, node, index: Index) -> int:
     return left if op.unit_diagonal else r.make("div", left, matrix(i, i))
 
 
-def _batched_dot(r: Reader, node, index: Index) -> int:
+def _batched_dot(r: ElementReader, node, index: Index) -> int:
     left, right = node.inputs
     inner = left.type.shape[-1]
     inner = r.shape(right)[-2] if inner is None else inner
     rows = _entries_of(r, left, index[:-2], index[-2], inner, last=True)
     columns = _entries_of(r, right, index[:-2], index[-1], inner, last=False)
-    return _products(r, rows, columns)
+    return products(r, rows, columns)
 
 
-def _entries_of(r: Reader, variable, batch, fixed, inner, *, last) -> list[int]:
+def _entries_of(r: ElementReader, variable, batch, fixed, inner, *, last) -> list[int]:
     """Return a row (``last``) or a column of a matrix in a batch."""
     own = _batch(r, variable, batch, 2)
     fixed = r.const(0) if variable.type.shape[-2 if last else -1] == 1 else fixed
@@ -812,14 +168,14 @@ def _entries_of(r: Reader, variable, batch, fixed, inner, *, last) -> list[int]:
     return [r.element(variable, (*own, *((fixed, k) if last else (k, fixed)))) for k in steps]
 
 
-def _batch(r: Reader, variable, batch: Index, core: int) -> Index:
+def _batch(r: ElementReader, variable, batch: Index, core: int) -> Index:
     """Return the part of a batch index that applies to an input with ``core`` core dimensions."""
     shape = variable.type.shape[: variable.type.ndim - core]
     own = batch[len(batch) - len(shape) :] if shape else ()
     return tuple(r.const(0) if n == 1 else i for n, i in zip(shape, own))
 
 
-def _check(r: Reader, node, index: Index) -> int:
+def _check(r: ElementReader, node, index: Index) -> int:
     """Read a value that is -inf where a condition on its parameters fails."""
     value, *conditions = node.inputs
     out = r.element(value, index)
@@ -833,37 +189,40 @@ def _rules() -> dict[type, Callable]:
     from pymc.logprob.utils import CheckParameterValue
 
     return {
-        LogAddExp: _log_add_exp,
+        LogAddExp: log_add_exp,
         CheckParameterValue: _check,
-        TensorFromXTensor: _same_element,
-        XTensorFromTensor: _same_element,
-        Elemwise: _elemwise,
-        ScalarOp: _scalar_node,
-        DimShuffle: _dimshuffle,
-        CAReduce: _reduce,
-        Dot: _dot,
-        CumOp: _cumulate,
-        Softmax: _softmax,
-        LogSoftmax: _softmax,
-        LogSumExp: _log_sum_exp_of,
-        Subtensor: _subtensor,
-        AdvancedSubtensor: _advanced,
-        IncSubtensor: _set_subtensor,
-        AdvancedIncSubtensor: _set_advanced,
-        Reshape: _reshape,
-        Join: _join,
-        MakeVector: _make_vector,
-        Alloc: _alloc,
-        AllocEmpty: _nothing,
-        Shape: _shape,
-        Shape_i: _shape_i,
-        SpecifyShape: _same_element,
-        ARange: _arange,
-        ExtractDiag: _diagonal,
-        ScalarFromTensor: _same_element,
-        TensorFromScalar: _same_element,
+        TensorFromXTensor: same_element,
+        XTensorFromTensor: same_element,
+        Elemwise: elemwise,
+        ScalarOp: scalar_node,
+        DimShuffle: dimshuffle,
+        CAReduce: reduce,
+        Dot: dot_product,
+        CumOp: cumulate,
+        Softmax: softmax,
+        LogSoftmax: softmax,
+        LogSumExp: log_sum_exp_of,
+        Subtensor: subtensor,
+        AdvancedSubtensor: advanced_subtensor,
+        IncSubtensor: set_subtensor,
+        AdvancedIncSubtensor: set_advanced,
+        Reshape: reshape,
+        Join: join,
+        MakeVector: make_vector,
+        Alloc: alloc,
+        AllocEmpty: alloc_empty,
+        Shape: shape_vector,
+        Shape_i: shape_entry,
+        SpecifyShape: same_element,
+        ARange: arange,
+        ExtractDiag: diagonal,
+        ScalarFromTensor: same_element,
+        TensorFromScalar: same_element,
         Blockwise: _blockwise,
     }
 
 
-_RULES = _rules()
+class Reader(ElementReader):
+    """Reader that knows PyTensor's operations."""
+
+    rules = _rules()

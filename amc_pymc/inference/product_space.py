@@ -7,6 +7,7 @@ import multiprocessing
 import time
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -181,9 +182,10 @@ def sample_product_space(
         multiprocessing.get_context(mp_ctx if isinstance(mp_ctx, str) else None)
     adapting, first, *rngs = spawn_generators(random_seed, 2 + chains)
     _check_same_rows(names, [_observed(models[n], n, observed_vars) for n in names])
-    samplers = [_sampler(models[n], n, options, proposal) for n in names]
+    shared = replace(options.audits, chains=chains)
+    samplers = [replace(_sampler(models[n], n, options, proposal), audits=shared) for n in names]
     pilots = spawn_generators(first, len(names)) if pseudo_prior == "pilot" else ()
-    space = ModelSpace(samplers, options.race, options.audits, pilots)
+    space = ModelSpace(samplers, options.race, shared, pilots)
     log_weights = -space.laplace_log_evidence if adapt else np.log(prior)
     plan = _Plan(tune=int(tune), draws=draws, log_weights=log_weights, adapt=False)
     total = chains * (plan.tune + plan.draws) + (plan.tune if adapt else 0)

@@ -160,7 +160,11 @@ def t_test_rule(
 
 
 def exact_rule(n_raced: int, n_arms: int = 2, *, zero_sd_decides: bool = False) -> RaceRule:
-    """Build a rule that reads all rows."""
+    """Build a rule that reads all rows.
+
+    ``n_arms`` and ``zero_sd_decides`` make no difference, because means are exact in the only round.
+    They are accepted so that all rules are built in the same way.
+    """
     return _rule(np.array([n_raced], dtype=np.int64), np.zeros(1), "pairwise")
 
 

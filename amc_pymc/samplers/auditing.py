@@ -174,7 +174,7 @@ class Auditor:
     ----------
     settings : Audits
     rows_spent : float
-        Row evaluations made during setup.
+        Row evaluations made during setup, shared by ``settings.chains`` chains.
     n_units : int
     costs : (float, float)
         Row evaluations per unit of a race and of an audit.
@@ -201,7 +201,7 @@ class Auditor:
         self.draws = draws
         self.draw = 0
         self.tally = AuditTally(0, 0, 0)
-        self.spent = float(_START_COST + rows_spent / 4)
+        self.spent = float(_START_COST + rows_spent / settings.chains)
 
     @property
     def log(self) -> Any:

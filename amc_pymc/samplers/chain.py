@@ -20,8 +20,10 @@ from amc_pymc.samplers.raced import Raced
 from amc_pymc.samplers.settings import Audits
 from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
 
-__all__ = ["Chain", "Sampler", "audited", "learns_now", "recentre", "report", "see"]
+__all__ = ["Chain", "Sampler", "audited", "learns_now", "past_start", "recentre", "report", "see"]
 
+#: Share of the tuning at its start, one in so many draws, that moments leave out.
+_LEFT_OUT = 5
 #: Share of the units read per race above which a new expansion point is tried.
 _RECENTRE_SHARE = 0.02
 #: Half-width of a log ratio, in nats, above which only a lead of several half-widths is accepted.
@@ -133,11 +135,16 @@ def moments_of(prepared: Preparation) -> dict[str, Any]:
 
 
 def see(chain: Chain, prepared: Preparation, x: np.ndarray) -> None:
-    """Add the point x to the moments after the first fifth of the tuning."""
-    if chain.draw > chain.tune_draws // 5:
+    """Add the point x to the moments after the start of tuning."""
+    if past_start(chain):
         chain.moments.add(x)
         if prepared.cut is not None:
             chain.visited.add(prepared.eta(x))
+
+
+def past_start(chain: Chain) -> bool:
+    """Whether the first fifth of the tuning is over, so that moments include the chain's points."""
+    return chain.draw > chain.tune_draws // _LEFT_OUT
 
 
 def learns_now(chain: Chain) -> bool:

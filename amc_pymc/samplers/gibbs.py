@@ -19,7 +19,7 @@ from amc_pymc.jit import njit
 from amc_pymc.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule, race
 from amc_pymc.samplers.adaptation import Moments
 from amc_pymc.samplers.auditing import StateDecisions
-from amc_pymc.samplers.chain import Chain, Sampler, learns_now, recentre
+from amc_pymc.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
 from amc_pymc.samplers.compiled import Densities, Races
 from amc_pymc.samplers.counts import GibbsCounts, add_counts
 from amc_pymc.samplers.logs import StateLog, reservoir_slot
@@ -148,7 +148,7 @@ def _tune(sampler: Gibbs, chain: Chain, counts: GibbsCounts, x: np.ndarray) -> N
     add_counts(chain.totals, counts)
     if sampler.prepared.surrogate is None:
         return
-    if chain.draw > chain.tune_draws // 10:
+    if past_start(chain):
         chain.visited.add(sampler.prepared.eta(x))
     if learns_now(chain):
         learn(sampler, chain)

@@ -131,7 +131,8 @@ class Preparation:
     warnings, ``forecast`` predicts the cost of a decision. ``slope`` is a surrogate in x for gradient
     estimates, ``nested`` the reference of coefficients given hyperparameters, if any. ``rounding`` is
     the largest error of a decision's log ratio from rounded data, in nats; None without rounding or
-    without a control variate. ``seconds`` is the wall time by task, ``"compiling"`` separately.
+    without a control variate. ``quadrature_error`` is the standard deviation over posterior points of
+    the error that the nodes over local effects leave, in nats. ``seconds`` is the wall time by task, ``"compiling"`` separately.
     """
 
     densities: RacedModel
@@ -149,6 +150,7 @@ class Preparation:
     slope: Surrogate | None = None
     nested: NestedReference | None = None
     rounding: float | None = None
+    quadrature_error: float = 0.0
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def eta(self, x: np.ndarray) -> np.ndarray:

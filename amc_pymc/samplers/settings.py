@@ -103,10 +103,14 @@ class Audits:
     max_share : float or None
         Maximum share of time spent on audits, estimated from row counts so a seed reproduces a run;
         None for no limit.
+    chains : int
+        Number of chains that share the time spent on setup. ``pm.sample`` does not tell step methods how
+        many chains it runs; give the number if it is not four. ``sample_product_space`` sets it.
     """
 
     number: int = 200
     max_share: float | None = 0.1
+    chains: int = 4
 
     def __post_init__(self) -> None:
         if not (is_integer(self.number) and self.number >= 0):
@@ -114,6 +118,7 @@ class Audits:
         share = self.max_share
         if share is not None and not (isinstance(share, Real) and 0.0 < share <= 1.0):
             raise ValueError(f"max_share must lie in (0, 1] or be None, got {share!r}")
+        check_count("chains", self.chains, 1)
 
 
 def is_integer(value: object) -> bool:

@@ -30,6 +30,14 @@ from amc_pymc.arguments import positive_or_none
 from amc_pymc.execution import Worker, WorkerDied, heard, number_of_cores, stop_workers
 from amc_pymc.progress import ProgressReport
 from amc_pymc.rng import as_generator
+from amc_pymc.simulators.chunks import (
+    Chunk,
+    SimulationSettings,
+    chunks_of,
+    joined,
+    pieces_of,
+    rows_per_piece,
+)
 from amc_pymc.simulators.problem import Failure, Problem, Simulated
 
 __all__ = ["Simulate", "simulation_workers"]
@@ -37,10 +45,6 @@ __all__ = ["Simulate", "simulation_workers"]
 type Seed = int | Sequence[int] | np.random.SeedSequence
 type Simulate = Callable[[np.ndarray, Seed], Simulated]
 
-#: Number of chunks of a batch, within the limits on their sizes.
-_CHUNKS = 64
-#: Minimum and maximum simulations in a chunk, made one by one and in one call.
-_ONE_BY_ONE, _BATCHED = (1, 100), (1_000, 5_000)
 #: Maximum number of chunks submitted to an executor at a time.
 _IN_FLIGHT = 256
 #: Number of times that a chunk may lose its worker.
@@ -50,12 +54,8 @@ _DEATHS, _DEATHS_AT_START = 30, 3
 #: Seconds beyond the allowed time after which a worker counts as hanging; more for its first job, which may
 #: include compilation.
 _GRACE, _FIRST_GRACE = 5.0, 60.0
-#: Maximum seconds of simulations in one piece of work, if each takes its full timeout.
-_PIECE_SECONDS = 60.0
 #: Maximum seconds between checks of workers that send nothing.
 _POLL_SECONDS = 1.0
-#: Spawn key that separates the streams of chunks from other children of a seed.
-_SPACE = 0x51D5
 #: Maximum number of problems cached in each thread of an executor.
 _KEPT = 2
 #: Maximum warnings of each kind; later ones are logged at level DEBUG.
@@ -143,7 +143,7 @@ def simulation_workers(
     cores = number_of_cores(cores, 2**31)
     if executor is not None and cores != 1:
         raise ValueError(f"cores={cores} and executor exclude each other; leave one out.")
-    how = _How(batched, positive_or_none("simulation_timeout", timeout), summaries)
+    how = SimulationSettings(batched, positive_or_none("simulation_timeout", timeout), summaries)
     processes = None
     if executor is None and (cores > 1 or how.timeout is not None):
         processes = _Processes(problem, how, cores, _context(mp_ctx))
@@ -151,14 +151,14 @@ def simulation_workers(
 
     def simulate(u: np.ndarray, seed: Seed) -> Simulated:
         u = _points(u, problem.n_dim)
-        chunks = _chunks(u, _seed_sequence(seed), batched)
+        chunks = chunks_of(u, _seed_sequence(seed), batched)
         if processes is not None:
             parts = processes.run(chunks)
         elif remote is not None:
             parts = remote.run(chunks)
         else:
             parts = _here(problem, how, chunks)
-        return _joined(parts, len(u), bar)
+        return joined(parts, len(u), bar)
 
     try:
         yield simulate
@@ -167,113 +167,11 @@ def simulation_workers(
             processes.close()
 
 
-class _How(NamedTuple):
-    """Settings of simulations: whether in one call, timeout in seconds, and whether with summaries."""
-
-    batched: bool
-    timeout: float | None
-    summaries: bool
-
-
-class _Chunk(NamedTuple):
-    """Rows of a batch that are simulated together.
-
-    Attributes
-    ----------
-    start : int
-        First row.
-    u : array (n, D)
-    seed : SeedSequence
-        Seed of the batch.
-    stream : int
-        Index of the stream of random numbers among those of the batch.
-    anew : int
-        Offset of stream indices after an interrupted row; a chunk restarted at row i uses stream `anew` + i.
-    """
-
-    start: int
-    u: np.ndarray
-    seed: np.random.SeedSequence
-    stream: int
-    anew: int
-
-    def generator(self) -> np.random.Generator:
-        seed = self.seed
-        key = (*seed.spawn_key, _SPACE, self.stream)
-        return as_generator(
-            np.random.SeedSequence(seed.entropy, spawn_key=key, pool_size=seed.pool_size)
-        )
-
-    def after(self, row: int) -> _Chunk:
-        """Return the rows after one that used an unknown share of the random numbers."""
-        start = self.start + row + 1
-        return self._replace(start=start, u=self.u[row + 1 :], stream=self.anew + start)
-
-
-def _chunks(u: np.ndarray, seed: np.random.SeedSequence, batched: bool) -> list[_Chunk]:
-    n = len(u)
-    least, most = _BATCHED if batched else _ONE_BY_ONE
-    size = min(most, max(least, math.ceil(n / _CHUNKS)))
-    starts = range(0, n, size)
-    return [_Chunk(i, u[i : i + size], seed, k, len(starts)) for k, i in enumerate(starts)]
-
-
-def _pieces(problem: Problem, how: _How, chunk: _Chunk, rows: int) -> Iterator[Simulated]:
-    """Simulate a chunk, `rows` rows at a time; random numbers do not depend on `rows`."""
-    rng = chunk.generator()
-    for start in range(0, len(chunk.u), rows):
-        piece = _simulated(problem, how, chunk.u[start : start + rows], rng)
-        yield piece
-        if any(failure.kind == "timeout" for failure in piece.failures):
-            rng = chunk.after(start + len(piece.distance) - 1).generator()
-
-
-def _simulated(problem: Problem, how: _How, u: np.ndarray, rng: np.random.Generator) -> Simulated:
-    timeout = None if how.batched else how.timeout
-    more: dict[str, Any] = {"summaries": True} if how.summaries else {}
-    found: Simulated = problem.simulate(u, rng, batched=how.batched, timeout=timeout, **more)
-    summaries: Any = found.summaries
-    if np.shape(found.distance) != (len(u),):
-        raise ValueError(
-            f"{type(problem).__name__}.simulate returned distances of shape {np.shape(found.distance)} for "
-            f"{len(u)} points; it must be ({len(u)},)."
-        )
-    if how.summaries and np.shape(summaries)[:-1] != (len(u),):
-        raise ValueError(
-            f"{type(problem).__name__}.simulate returned summaries of shape {np.shape(summaries)} for "
-            f"{len(u)} points; it must be ({len(u)}, S)."
-        )
-    return found
-
-
-def _rows(how: _How, chunk: _Chunk) -> int:
-    """Return the number of rows in a piece: few if they may take long, to detect hanging early."""
-    if how.timeout is None or how.batched:
-        return len(chunk.u)
-    return min(len(chunk.u), max(1, int(_PIECE_SECONDS // how.timeout)))
-
-
-def _joined(
-    parts: Iterable[tuple[int, Simulated]], n: int, bar: ProgressReport | None = None
-) -> Simulated:
-    """Combine parts, each with its first row and in any order."""
-    distance, failures, summaries = np.full(n, np.inf), [], None
-    for start, part in parts:
-        rows = slice(start, start + len(part.distance))
-        distance[rows] = part.distance
-        if part.summaries is not None:
-            if summaries is None:
-                summaries = np.full((n, part.summaries.shape[1]), np.nan)
-            summaries[rows] = part.summaries
-        failures += [f._replace(index=f.index + start) for f in part.failures]
-        if bar is not None:
-            bar.advance(len(part.distance))
-    return Simulated(distance, sorted(failures), summaries)
-
-
-def _here(problem: Problem, how: _How, chunks: list[_Chunk]) -> Iterator[tuple[int, Simulated]]:
+def _here(
+    problem: Problem, how: SimulationSettings, chunks: list[Chunk]
+) -> Iterator[tuple[int, Simulated]]:
     for chunk in chunks:
-        for piece in _pieces(problem, how, chunk, len(chunk.u)):
+        for piece in pieces_of(problem, how, chunk, len(chunk.u)):
             yield chunk.start, piece
 
 
@@ -284,7 +182,7 @@ def _here(problem: Problem, how: _How, chunks: list[_Chunk]) -> Iterator[tuple[i
 class _Task:
     """A chunk, its rows per piece, the finished pieces, and the number of workers that died on it."""
 
-    chunk: _Chunk
+    chunk: Chunk
     rows: int
     deaths: int = 0
     pieces: list[Simulated] = field(default_factory=list)
@@ -319,7 +217,7 @@ class _Post:
 class _Processes:
     """Worker processes that are replaced when they die or hang."""
 
-    def __init__(self, problem: Problem, how: _How, cores: int, context: BaseContext):
+    def __init__(self, problem: Problem, how: SimulationSettings, cores: int, context: BaseContext):
         self._how, self._cores, self._context = how, cores, context
         function = _Job(problem, how)
         forked = context.get_start_method() == "fork"
@@ -328,10 +226,10 @@ class _Processes:
         self._deaths = self._deaths_at_start = 0
         self._warnings: Counter[str] = Counter()
 
-    def run(self, chunks: list[_Chunk]) -> Iterator[tuple[int, Simulated]]:
+    def run(self, chunks: list[Chunk]) -> Iterator[tuple[int, Simulated]]:
         # Workers that died between batches did not die on a task of this batch.
         self._posts = [post for post in self._posts if post.worker.alive]
-        waiting = deque(_Task(chunk, _rows(self._how, chunk)) for chunk in chunks)
+        waiting = deque(_Task(chunk, rows_per_piece(self._how, chunk)) for chunk in chunks)
         try:
             while waiting or any(post.task for post in self._posts):
                 self._assign(waiting)
@@ -463,11 +361,11 @@ class _Job(NamedTuple):
     """Function that a worker process calls for each job."""
 
     problem: Problem
-    how: _How
+    how: SimulationSettings
 
-    def __call__(self, job: tuple[_Chunk, int]) -> Iterator[Simulated]:
+    def __call__(self, job: tuple[Chunk, int]) -> Iterator[Simulated]:
         chunk, rows = job
-        return _pieces(self.problem, self.how, chunk, rows)
+        return pieces_of(self.problem, self.how, chunk, rows)
 
 
 # --- executors ------------------------------------------------------------------------------------
@@ -476,12 +374,12 @@ class _Job(NamedTuple):
 class _Remote:
     """Simulation of chunks by an executor."""
 
-    def __init__(self, problem: Problem, how: _How, executor: Executor):
+    def __init__(self, problem: Problem, how: SimulationSettings, executor: Executor):
         self._executor, self._how, self._payload = executor, how, _pickled(problem)
         self._digest = hashlib.sha256(self._payload).hexdigest()
 
-    def run(self, chunks: list[_Chunk]) -> Iterator[tuple[int, Simulated]]:
-        begun: deque[tuple[_Chunk, Future[Any] | None]] = deque()
+    def run(self, chunks: list[Chunk]) -> Iterator[tuple[int, Simulated]]:
+        begun: deque[tuple[Chunk, Future[Any] | None]] = deque()
         try:
             for chunk in chunks:
                 if len(begun) == _IN_FLIGHT:
@@ -494,7 +392,7 @@ class _Remote:
                 if future is not None:
                     future.cancel()
 
-    def _submit(self, chunk: _Chunk, attempt: int) -> Future[Any] | None:
+    def _submit(self, chunk: Chunk, attempt: int) -> Future[Any] | None:
         """Submit a chunk; return None if the executor is broken."""
         try:
             return self._executor.submit(
@@ -505,7 +403,7 @@ class _Remote:
                 raise
             return None
 
-    def _first(self, begun: deque[tuple[_Chunk, Future[Any] | None]]) -> tuple[int, Simulated]:
+    def _first(self, begun: deque[tuple[Chunk, Future[Any] | None]]) -> tuple[int, Simulated]:
         chunk, future = begun[0]
         for attempt in range(1, _TRIES + 2):
             try:
@@ -530,11 +428,11 @@ class _Remote:
 
 
 def _simulate_chunk(
-    digest: str, payload: bytes, how: _How, chunk: _Chunk, attempt: int
+    digest: str, payload: bytes, how: SimulationSettings, chunk: Chunk, attempt: int
 ) -> Simulated:
     """Simulate a chunk in an executor; a new `attempt` makes it a different task for Dask."""
-    pieces = _pieces(_unpacked(digest, payload), how, chunk, _rows(how, chunk))
-    return _joined(_numbered(pieces), len(chunk.u))
+    pieces = pieces_of(_unpacked(digest, payload), how, chunk, rows_per_piece(how, chunk))
+    return joined(_numbered(pieces), len(chunk.u))
 
 
 def _numbered(pieces: Iterable[Simulated]) -> Iterator[tuple[int, Simulated]]:

@@ -19,7 +19,7 @@ from amc_pymc.extract.densities import ModelDensities, RowDensities
 from amc_pymc.extract.discrete_rows import DiscreteRows, smooth_parameters
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.hyper import GaussianPriors, gaussian_priors
-from amc_pymc.extract.node_choice import choose_nodes
+from amc_pymc.extract.node_choice import TOLERANCE, choose_nodes
 from amc_pymc.extract.parameters import ParameterCut, cut_parameters
 from amc_pymc.extract.rows import CallbackRows, possible_points
 from amc_pymc.extract.support import element_states
@@ -47,10 +47,9 @@ __all__ = ["moved_coordinates", "prepare"]
 _log = logging.getLogger("amc_pymc")
 _POSSIBLE = 16
 _MOST_STATES = 2_000
-#: Number of points at which the quadrature error is measured, their scale relative to the Gaussian
-#: approximation (too narrow for standard deviations, whose posterior is skewed), and the error, in
-#: nats, above which a note is added.
-_NODE_POINTS, _NODE_WIDTH, _NODE_ERROR = 20, 1.5, 0.1
+#: Number of points at which the quadrature error is measured, and their scale relative to the Gaussian
+#: approximation (too narrow for standard deviations, whose posterior is skewed).
+_NODE_POINTS, _NODE_WIDTH = 20, 1.5
 _MORE = "raise TaylorProxy(max_dim=) if memory and time allow"
 #: Seed of subsamples and probes of the preparation, independent of the user's seed.
 _SEED = 20161
@@ -329,9 +328,11 @@ def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
     error = choose_nodes(model, _node_points(fit, model.layout), as_generator(_SEED))
     surrogate = surrogate_at(model, surrogate.centre) or surrogate
     notes = prepared.notes
-    if error > _NODE_ERROR:
-        notes += (f"quadrature leaves an error of {error:.2g} nats",)
-    return replace(prepared, surrogate=surrogate, slope=surrogate, notes=notes)
+    if error >= TOLERANCE:
+        notes += (f"quadrature leaves an error of {error:.2g} nats, more than {TOLERANCE}",)
+    return replace(
+        prepared, surrogate=surrogate, slope=surrogate, notes=notes, quadrature_error=error
+    )
 
 
 def _node_points(fit: GaussianFit, layout: Layout) -> list[np.ndarray]:

@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_limits
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.graphs import initial_point_of
+from amc_pymc.extract.node_choice import TOLERANCE
 from amc_pymc.results import RACE_STATS
 from amc_pymc.samplers import Chain, Preparation, Sampler, report
 from amc_pymc.samplers.auditing import Auditor
@@ -226,7 +227,17 @@ class RacingStep(BlockedStep):
     def _error_warning(self, auditor: Auditor) -> SamplerWarning | None:
         """Return a warning at the last draw if errors of quadrature or decisions are too large."""
         delta, tally = self.sampler.race.delta, auditor.tally
-        if auditor.draw != auditor.draws or not tally.audited:
+        if auditor.draw != auditor.draws:
+            return None
+        error = self.prepared.quadrature_error
+        if error >= TOLERANCE:
+            message = (
+                f"The error of the quadrature over effects varies by {error:.2g} nats over the posterior, "
+                f"more than {TOLERANCE}, with the most nodes there are: the effects are far from normal "
+                "given the rest. Pass marginalize=None, or use NUTS."
+            )
+            return SamplerWarning(WarningType.BAD_PARAMS, message, "warn")
+        if not tally.audited:
             return None
         error = self.prepared.densities.approximation_error
         if error > _QUADRATURE_ERROR:

@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
+from amc_pymc.extract import node_choice
 from amc_pymc.extract.group_densities import GroupDensities
 from amc_pymc.extract.groups import find_factors, take_groups
 from amc_pymc.extract.node_choice import NODES, TOLERANCE, choose_nodes
@@ -299,6 +300,21 @@ def test_nodes_are_as_few_as_the_points_allow(name, expected):
     assert found == pytest.approx(errors.pop(expected), rel=0.01, abs=1e-6)
     assert found < TOLERANCE and all(error > TOLERANCE for error in errors.values())
     assert len(d.nodes.log_weights) == d.n_nodes**d.groups.program.n_local
+
+
+def test_the_error_of_the_most_nodes_is_theirs_if_no_number_is_accurate_enough(monkeypatch):
+    monkeypatch.setitem(NODES, 1, (2, 3))
+    monkeypatch.setattr(node_choice, "TOLERANCE", 1e-9)
+    d = densities("student_rows", 7)
+    some = points(d, 4)
+    found = choose_nodes(d, some, np.random.default_rng(1))
+    two, three, fine = (
+        np.array([densities("student_rows", k).all_values(x).sum() for x in some])
+        for k in (2, 3, 7)
+    )
+    assert d.n_nodes == 3
+    assert found == pytest.approx(np.std(fine - three), rel=1e-6)
+    assert found != pytest.approx(np.std(three - two), rel=0.1)
 
 
 # --- nodes that races hold ------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from amc_pymc.extract import group_totals
 from amc_pymc.extract.groups import find_factors
 from amc_pymc.extract.marginal_particles import MarginalDensities, extract_marginals
 from amc_pymc.extract.particles import counted
+from amc_pymc.kernels import HMC, Tuning, start
 from amc_pymc.marginals import hermite_nodes
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
@@ -244,6 +245,33 @@ def test_the_rest_of_the_likelihood_and_another_factor_stay():
         e = 1e-5 * np.eye(5)[i]
         slope = (found.values(x + e)[1] - found.values(x - e)[1]) / 2e-5
         np.testing.assert_allclose(gradients[1, :, i], slope, rtol=1e-6, atol=1e-6)
+
+
+def test_gradients_are_zero_where_a_group_or_the_prior_is_impossible():
+    g = np.repeat(np.arange(4), 3)
+    y = np.random.default_rng(1).uniform(0.0, 2.0, 12)
+    with pm.Model() as model:
+        a, p = pm.Normal("a", 0, 1), pm.Beta("p", 1, 1)
+        pm.Potential("bounded", pm.math.sqrt(a + 5.0))
+        state = pm.Bernoulli("state", p, shape=4)
+        pm.Normal("x", a, 1.0, observed=[0.1])
+        pm.Uniform("y", 0, pm.math.exp(a) * (1 + state[g]), observed=y)
+    found = taken(model)
+    x = np.array([[1.0, 0.2], [-3.0, 0.2], [-6.0, 0.2]])  # the last has no prior density
+    inside = x[0]
+    terms, gradients = found.gradients(x)
+    assert np.isfinite(terms).tolist() == [[True, True, True], [True, False, False]]
+    assert np.isfinite(gradients).all() and not gradients[1, 1:].any()
+    for i, e in enumerate(1e-5 * np.eye(2)):
+        slope = (found.values(inside[None] + e) - found.values(inside[None] - e)) / 2e-5
+        np.testing.assert_allclose(gradients[:, 0, i], slope[:, 0], rtol=1e-5, atol=1e-6)
+    # trajectories of which many end where a group is impossible
+    rng = np.random.default_rng(2)
+    particles = start(found, np.tile(inside, (50, 1)), with_gradient=True)
+    for _ in range(20):
+        particles, move = HMC().step(found, particles, 1.0, Tuning(0.7, np.array([0.1, 1.0])), rng)
+        assert np.isfinite(particles.terms).all() and np.isfinite(particles.gradients).all()
+    assert 0.1 < move.acceptance.mean() < 0.95 and np.ptp(particles.x[:, 0]) > 0.1
 
 
 def test_points_far_out_are_evaluated():

@@ -126,6 +126,22 @@ def test_values_and_derivatives(name):
     np.testing.assert_allclose(found, curve * np.outer(mask, mask), rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.parametrize("compiled_by", ["printed kernels", "PyTensor"])
+def test_hessian_in_some_coordinates_is_that_of_finite_differences(compiled_by):
+    whole, (x, *_), units = case("student")
+    expand, h = np.array([0, 2, 5, 8]), 1e-5
+    densities = RowDensities(whole.rows, expand=expand)
+    if compiled_by == "PyTensor":
+        densities.native = None
+    expected = np.zeros((x.size, x.size))
+    for k in expand:
+        step = h * np.eye(x.size)[k]
+        after, before = (densities.value_and_gradient(x + s, units)[1] for s in (step, -step))
+        expected[k, expand] = (after - before)[expand] / (2.0 * h)
+    found = densities.hessian(x, units)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["student", "bivariate", "shrunk"])
 def test_residuals(name):
     """Their sums, and the sums of their gradients, from derivatives at the centre."""

@@ -29,7 +29,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.math import Dot
 from scipy import stats
 
-from amc_pymc.extract import particles, printed_terms
+from amc_pymc.extract import particle_outputs, particles, printed_terms
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.particles import ParticleDensities, counted, extract_particles
 from amc_pymc.extract.unconstrain import unconstrain
@@ -1107,10 +1107,10 @@ def test_a_regression_is_one_product_of_matrices(name, monkeypatch, compiled, no
 
 
 def test_memory_is_bounded():
-    chunks = {n: particles._chunk(n) for n in (1, 50, 768, 2_000, 20_000, 10**6, 10**8)}
+    chunks = {n: particle_outputs.chunk_size(n) for n in (1, 50, 768, 2_000, 20_000, 10**6, 10**8)}
     assert list(chunks.values()) == [4096, 2621, 170, 65, 64, 8, 1]
     for widest, chunk in chunks.items():
-        assert widest * chunk <= max(particles._MOST_NUMBERS, widest)
+        assert widest * chunk <= max(particle_outputs._MOST_NUMBERS, widest)
 
 
 def test_tall_data_are_evaluated_in_chunks(monkeypatch):
@@ -1151,8 +1151,8 @@ def test_tall_data_are_evaluated_in_chunks(monkeypatch):
 )
 def test_the_largest_array_sets_the_chunk(write, widest, monkeypatch):
     found = unverified(write, monkeypatch)
-    assert particles._widest(found._terms, found._x, found.n_observed) == widest
-    assert found.chunk == particles._chunk(widest)
+    assert particle_outputs.widest(found._terms, found._x, found.n_observed) == widest
+    assert found.chunk == particle_outputs.chunk_size(widest)
 
 
 def test_transforms_that_cut_the_prior_off():

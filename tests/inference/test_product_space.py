@@ -400,6 +400,20 @@ def wrong_indices(models, monkeypatch, spoil, **kwargs):
     return [float(c) for c in counts]
 
 
+@pytest.mark.parametrize("chains", [1, 3])
+def test_audits_know_the_number_of_chains(models, monkeypatch, chains):
+    spaces = []
+
+    def space(*args):
+        spaces.append(module.index.ModelSpace(*args))
+        return spaces[-1]
+
+    monkeypatch.setattr(module, "ModelSpace", space)
+    sample(models, chains=chains, draws=5, tune=0)
+    (found,) = spaces
+    assert {s.audits.chains for s in [found, *found.samplers]} == {chains}
+
+
 def test_audits_find_wrong_index_decisions(models, monkeypatch):
     wrong, audited = wrong_indices(models, monkeypatch, spoil=True)
     assert audited == 50

@@ -196,6 +196,19 @@ def test_the_budget_stops_the_audits():
     assert auditor.tally.audited == 100
 
 
+@pytest.mark.parametrize("chains", [1, 4, 25])
+def test_all_chains_together_audit_for_the_share_of_the_setup(chains):
+    settings = amc.Audits(10, max_share=0.5, chains=chains)
+    auditors = [
+        [
+            Auditor(settings, rows, 1, (4.0, 2.0), 0, lambda c: MoveDecisions(c, 1))
+            for rows in (0, 1e9)
+        ]
+        for _ in range(chains)
+    ]
+    assert sum(after.spent - before.spent for before, after in auditors) == pytest.approx(1e9)
+
+
 def test_half_are_uniform_and_half_near_the_threshold():
     """Forty of the log's hundred and sixty; without noise, the nearest of what is left over."""
     uses = np.zeros(160)

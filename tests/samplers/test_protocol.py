@@ -172,6 +172,17 @@ def test_states_of_groups(prepared):
     assert abs(hits / 2_000 - p) < 4 * np.sqrt(p * (1 - p) / 2_000) + 2e-3
 
 
+def test_moments_of_all_samplers_leave_out_the_same_start_of_tuning(prepared):
+    elements = gibbs.elements_of(prepared, [0], [np.array([0.36, 0.42])], [True])
+    sampler = gibbs.Gibbs(prepared=prepared, race=NormalRace(), elements=elements)
+    for core, sampler in [*samplers(prepared, NormalRace()), (gibbs, sampler)]:
+        rng, x = np.random.default_rng(1), np.array([0.36])
+        chain = core.init(sampler, rng, tune=100)
+        for _ in range(29):
+            x, _ = core.step(sampler, chain, x, rng, tuning=True)
+        assert chain.visited.count == 9
+
+
 # --- draws made at one go -------------------------------------------------------------------------
 
 TUNE, DRAWS = 60, 500

@@ -21,6 +21,7 @@ import pytest
 
 from scipy import stats
 
+from amc_pymc.simulators import chunks as chunk_module
 from amc_pymc.simulators import workers as module
 from amc_pymc.simulators.problem import Failure, Simulated
 from amc_pymc.simulators.simulator_problem import SimulatorProblem
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.fixture(autouse=True)
 def many_chunks(monkeypatch):
     """More chunks than by default, so that few simulations are enough to see what becomes of them."""
-    monkeypatch.setattr(module, "_CHUNKS", 256)
+    monkeypatch.setattr(chunk_module, "_CHUNKS", 256)
 
 
 class Slow(BaseException):
@@ -263,7 +264,7 @@ def test_few_points(settings, n):
 
 def test_chunks_depend_on_the_size_of_the_batch_only():
     def sizes(n, batched):
-        chunks = module._chunks(np.zeros((n, 1)), np.random.SeedSequence(0), batched)
+        chunks = chunk_module.chunks_of(np.zeros((n, 1)), np.random.SeedSequence(0), batched)
         assert [c.start for c in chunks] == list(np.cumsum([0, *(len(c.u) for c in chunks)])[:-1])
         return [len(c.u) for c in chunks]
 
@@ -493,7 +494,7 @@ def test_a_slow_simulation_is_stopped_by_its_alarm():
 def test_a_simulation_deaf_to_its_alarm(method, cores, piece_seconds, row, monkeypatch):
     """Found at once, or after its chunk of rows 6, 7 and 8."""
     monkeypatch.setattr(module, "_GRACE", 0.3)
-    monkeypatch.setattr(module, "_PIECE_SECONDS", piece_seconds)
+    monkeypatch.setattr(chunk_module, "_PIECE_SECONDS", piece_seconds)
     if method == "fork":
         monkeypatch.setattr(module, "_FIRST_GRACE", 0.3)
     u = points(700)
@@ -520,8 +521,8 @@ def test_a_batch_that_hangs(impatient):
 
 def test_time_is_counted_for_each_simulation(impatient, monkeypatch):
     """Forty in a chunk that take a part of their time are no reason to kill anybody."""
-    monkeypatch.setattr(module, "_CHUNKS", 1)
-    monkeypatch.setattr(module, "_PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(chunk_module, "_CHUNKS", 1)
+    monkeypatch.setattr(chunk_module, "_PIECE_SECONDS", 0.0)
     problem = Walk(lambda i, x: time.sleep(0.04))
     begun = time.monotonic()
     assert run(problem, points(40), timeout=0.3, mp_ctx="fork").failures == []

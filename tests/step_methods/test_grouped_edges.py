@@ -12,6 +12,7 @@ from scipy import special, stats
 
 import amc_pymc as amc
 
+from amc_pymc.extract import node_choice
 from amc_pymc.step_methods import preparation
 from models.grouped import intercepts_model, simulate_intercepts
 from models.grouped_gaussian import gaussian_reference
@@ -180,6 +181,24 @@ def test_audits_notice_poor_quadrature(poor_nodes):
     assert idata.sample_stats["race_quadrature"].max() > 0.1
     last = idata.sample_stats["warning"].values[:, -1]
     assert any("Twice the nodes" in str(w) for w in last)
+
+
+@pytest.mark.parametrize("choices", [(1,), (2, 3, 5, 7, 11)])
+def test_a_result_says_that_no_number_of_nodes_is_accurate_enough(monkeypatch, choices):
+    """Also without audits, which measure the errors of single decisions."""
+    monkeypatch.setitem(node_choice.NODES, 1, choices)
+    ones, size = BINARY["pairs"]
+    model = binary(ones * 5, size)
+    step = racing(model).replace(audits=amc.Audits(0))
+    idata = sample(model, step, 20, keep_warning_stat=True)
+    warned = [w for w in idata.sample_stats["warning"].values.ravel() if w is not None]
+    noted = [note for note in step.prepared.notes if "quadrature" in note]
+    error = step.prepared.quadrature_error
+    if choices == (1,):
+        assert error > node_choice.TOLERANCE and len(noted) == 1 and len(warned) == 2
+        assert all(f"varies by {error:.2g} nats" in w.message for w in warned)
+    else:
+        assert error < node_choice.TOLERANCE and not warned and not noted
 
 
 def test_nodes_are_chosen_for_small_binary_groups():

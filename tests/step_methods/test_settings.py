@@ -114,6 +114,11 @@ class TestAudits:
         with pytest.raises((ValueError, TypeError), match=r"max_share"):
             amc.Audits(max_share=share)
 
+    @pytest.mark.parametrize("chains", [0, 2.5, None])
+    def test_chains(self, chains):
+        with pytest.raises((ValueError, TypeError), match="chains must be"):
+            amc.Audits(chains=chains)
+
     @pytest.mark.parametrize("share", [0.01, 1, 1.0, None])
     def test_share_in_range(self, share):
         assert amc.Audits(max_share=share).max_share == share
