@@ -28,6 +28,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "_templates"]
 templates_path = ["_templates"]
+highlight_language = "none"  # blocks of code name their language
 
 # Pages. Notebooks are shown as they are stored; the tests execute them.
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
@@ -51,7 +52,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_theme_options = {
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 7,
     "navbar_align": "left",
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],

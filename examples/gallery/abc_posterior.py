@@ -57,7 +57,9 @@ def main():
     with pm.Model():
         mu = pm.Normal("mu", 0.0, 3.0)
         sigma = pm.HalfNormal("sigma", 3.0)
-        pm.Simulator("y", simulate, mu, sigma, sum_stat=summaries, epsilon=EPSILON, observed=OBSERVED)
+        pm.Simulator(
+            "y", simulate, mu, sigma, sum_stat=summaries, epsilon=EPSILON, observed=OBSERVED
+        )
         found = amc.sample_abc_tree(
             max_simulations=50_000, batched=True, draws=250, random_seed=1, progressbar=False
         )
@@ -65,7 +67,14 @@ def main():
     density = exact_posterior(grid_mu, grid_sigma)
     posterior = found["posterior"]
     figure, axis = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
-    axis.plot(posterior["mu"].values.ravel(), posterior["sigma"].values.ravel(), ".", ms=4, color=ORANGE, alpha=0.6)
+    axis.plot(
+        posterior["mu"].values.ravel(),
+        posterior["sigma"].values.ravel(),
+        ".",
+        ms=4,
+        color=ORANGE,
+        alpha=0.6,
+    )
     axis.contour(grid_mu, grid_sigma, density, levels=heights(density, (0.95, 0.5)), colors=BLUE)
     axis.set(
         xlabel="mu", ylabel="sigma",

@@ -47,9 +47,7 @@ def mode_and_hessian(X, y):
 def expansions(X, y, centre, beta):
     """Return the second-order Taylor expansions (N,) of all rows around a centre."""
     p, step = expit(X @ centre), X @ (beta - centre)
-    return (
-        log_likelihoods(X, y, centre) + (y - p) * step - 0.5 * p * (1.0 - p) * step**2
-    )
+    return log_likelihoods(X, y, centre) + (y - p) * step - 0.5 * p * (1.0 - p) * step**2
 
 
 def race(rewards, known, threshold, order):
@@ -102,7 +100,13 @@ def main():
     controlled = race(rewards - predicted, predicted.sum(), threshold, order)
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     draw(axes[0], plain, exact, threshold, f"Rows themselves: {plain[0, -1]:,.0f} read")
-    draw(axes[1], controlled, exact, threshold, f"With a control variate: {controlled[0, -1]:,.0f} read")
+    draw(
+        axes[1],
+        controlled,
+        exact,
+        threshold,
+        f"With a control variate: {controlled[0, -1]:,.0f} read",
+    )
     axes[0].set(yscale="symlog", ylim=(-1000, 1e4), ylabel="log likelihood ratio, nats")
     axes[1].set(ylim=(min(exact, threshold) - 1.0, max(exact, threshold) + 1.0))
     axes[0].legend(frameon=False, ncols=2)
