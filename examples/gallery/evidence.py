@@ -1,4 +1,4 @@
-"""Picture of a comparison by evidence: which density tells the strength of wood?
+"""Picture of a comparison by evidence, of two regressions of the strength of wood.
 
     python examples/gallery/evidence.py [--out docs/images]
 
@@ -41,7 +41,7 @@ def main():
         name: amc.estimate_evidence(regression(x), random_seed=seed, progressbar=False)
         for seed, (name, x) in enumerate(COVARIATES.items(), start=1)
     }
-    print(amc.compare_evidence(found))  # noqa: T201
+    print(amc.compare_evidence(found))
     picture = amc.plot_evidence(found)
     out.mkdir(parents=True, exist_ok=True)
     picture.savefig(out / "evidence.png", dpi=110)
