@@ -13,11 +13,12 @@ import threading
 import time
 import traceback
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing.connection import wait as wait_for_connections
 from multiprocessing.context import BaseContext
+from types import FrameType
 from typing import Any
 
 import cloudpickle
@@ -57,7 +58,13 @@ class JobReport:
     job : int
     """
 
-    def __init__(self, done, stop, job: int, bar: ProgressReport | None = None):
+    def __init__(
+        self,
+        done: MutableSequence[int] | np.ndarray,
+        stop: MutableSequence[int] | np.ndarray,
+        job: int,
+        bar: ProgressReport | None = None,
+    ):
         self._done, self._stop, self._job, self._bar = done, stop, job, bar
 
     def advance(self, n: int = 1) -> None:
@@ -127,10 +134,12 @@ def run_jobs(
     return _parallel(function, jobs, cores, bar, mp_ctx)
 
 
-def _serial(function, jobs, bar) -> list[Any]:
+def _serial(
+    function: Callable[[Any, JobReport], Any], jobs: Sequence[Any], bar: ProgressReport
+) -> list[Any]:
     done, stop, results = np.zeros(len(jobs), np.int64), np.zeros(1, np.int64), []
 
-    def ask_to_stop(signum, frame):
+    def ask_to_stop(signum: int, frame: FrameType | None) -> None:
         if stop[0]:
             raise KeyboardInterrupt
         stop[0] = 1
@@ -147,7 +156,7 @@ def _serial(function, jobs, bar) -> list[Any]:
     return results
 
 
-def _on_interrupt(handler):
+def _on_interrupt(handler: Any) -> Any:
     """Install a handler of Ctrl-C; return the previous one, or None outside the main thread."""
     try:
         return signal.signal(signal.SIGINT, handler)
@@ -155,7 +164,13 @@ def _on_interrupt(handler):
         return None
 
 
-def _parallel(function, jobs, cores, bar, mp_ctx) -> list[Any]:
+def _parallel(
+    function: Callable[[Any, JobReport], Any],
+    jobs: Sequence[Any],
+    cores: int,
+    bar: ProgressReport,
+    mp_ctx: str | BaseContext | None,
+) -> list[Any]:
     context = mp_ctx if isinstance(mp_ctx, BaseContext) else multiprocessing.get_context(mp_ctx)
     done, stop = context.RawArray("q", len(jobs)), context.RawArray("q", 1)
     payload = cloudpickle.dumps(function) if context.get_start_method() != "fork" else function
@@ -194,7 +209,7 @@ def _parallel(function, jobs, cores, bar, mp_ctx) -> list[Any]:
 _worker: dict[str, Any] = {}
 
 
-def _begin_worker(function, done, stop) -> None:
+def _begin_worker(function: Any, done: Any, stop: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     loaded = cloudpickle.loads(function) if isinstance(function, bytes) else function
     _worker.update(function=loaded, done=done, stop=stop)
@@ -311,8 +326,10 @@ def signals_heard() -> Iterator[None]:
         raise raised[0]
 
 
-def _recording(handler: Callable[[int, Any], Any], raised: list[BaseException]) -> Callable:
-    def handle(number, frame):
+def _recording(
+    handler: Callable[[int, Any], Any], raised: list[BaseException]
+) -> Callable[..., Any]:
+    def handle(number: int, frame: FrameType | None) -> Any:
         try:
             return handler(number, frame)
         except BaseException as error:
@@ -384,7 +401,8 @@ class Worker:
             If the worker has ended.
         """
         try:
-            return self._connection.recv()
+            message: tuple[str, Any] = self._connection.recv()
+            return message
         except (EOFError, OSError):
             self._process.join(_STOP_SECONDS)
             code = self._process.exitcode
@@ -429,7 +447,7 @@ def stop_workers(workers: Sequence[Worker], *, busy: Sequence[Worker] = ()) -> N
             signal.signal(signal.SIGINT, before)
 
 
-def _serve(function, parents_end, connection) -> None:
+def _serve(function: Any, parents_end: Any, connection: Any) -> None:
     parents_end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -445,7 +463,7 @@ def _serve(function, parents_end, connection) -> None:
         connection.send(("error", _portable(error)))
 
 
-def _messages(work, job) -> Iterator[tuple[str, Any]]:
+def _messages(work: Callable[[Any], Iterable[Any]], job: Any) -> Iterator[tuple[str, Any]]:
     try:
         for piece in work(job):
             yield "piece", piece

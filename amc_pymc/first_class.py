@@ -62,29 +62,29 @@ def native({leading}):
 
 
 @intrinsic
-def pointer(typingctx, address):
+def pointer(typingctx: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
     """Convert an integer to a pointer."""
     signature = types.voidptr(address)
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], cgutils.voidptr_t)
 
     return signature, codegen
 
 
 @intrinsic
-def word(typingctx, place, k):
+def word(typingctx: Any, place: Any, k: Any) -> tuple[Any, Callable[..., Any]]:
     """Return the k-th int64 from an address on."""
     signature = types.int64(types.int64, types.int64)
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         words = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
         return builder.load(builder.gep(words, [args[1]]))
 
     return signature, codegen
 
 
-def caller(signature):
+def caller(signature: Any) -> Callable[..., Any]:
     """Return ``call(address, arguments)`` for calling first-class functions from compiled code.
 
     Parameters
@@ -115,8 +115,8 @@ def caller(signature):
     kinds = types.Tuple(signature.args)
 
     @intrinsic
-    def call(typingctx, address, arguments):
-        def codegen(context, builder, _, values):
+    def call(typingctx: Any, address: Any, arguments: Any) -> tuple[Any, Callable[..., Any]]:
+        def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
             function = _function_type(context, signature.return_type, signature.args)
             given = cgutils.unpack_tuple(builder, values[1])
             return builder.call(builder.inttoptr(values[0], function.as_pointer()), given)
@@ -126,7 +126,7 @@ def caller(signature):
     return call
 
 
-def _function_type(context, result, arguments) -> ir.FunctionType:
+def _function_type(context: Any, result: Any, arguments: Sequence[Any]) -> ir.FunctionType:
     """Return the LLVM type of a first-class function."""
     return ir.FunctionType(
         context.get_value_type(result), [context.get_value_type(t) for t in arguments]
@@ -142,28 +142,29 @@ class BoundFunction(types.WrapperAddressProtocol):
         Objects kept alive as long as the function.
     """
 
-    def __init__(self, signature, address: int, kept: Any):
+    def __init__(self, signature: Any, address: int, kept: Any):
         self._signature, self._address, self.kept = signature, address, kept
 
     def __wrapper_address__(self) -> int:
         return self._address
 
-    def signature(self):
+    def signature(self) -> Any:
         """Return the types of the arguments and the result."""
         return self._signature
 
 
-def address_of(function) -> int:
+def address_of(function: Any) -> int:
     """Return the address of the code of a ``numba.cfunc`` or a :class:`BoundFunction`."""
     if isinstance(function, BoundFunction):
         return function.__wrapper_address__()
-    return function.address
+    address: int = function.address
+    return address
 
 
 class _Stub:
     """A record of addresses and shapes, and a function that passes its address to a kernel."""
 
-    def __init__(self, code, width: int):
+    def __init__(self, code: Any, width: int):
         self.record = np.zeros(max(1, width), np.int64)
         self.address = _compiled(code, self.record.ctypes.data)
 
@@ -172,7 +173,9 @@ class _Stub:
 _codes: dict[str, tuple[Any, list[_Stub]]] = {}
 
 
-def bound_function(kernel, signature, arrays: Sequence[np.ndarray], kept: Any = None):
+def bound_function(
+    kernel: Any, signature: Any, arrays: Sequence[np.ndarray], kept: Any = None
+) -> Any:
     """Bind ``arrays`` to the last arguments of a kernel; return a first-class function of the others.
 
     Parameters
@@ -204,8 +207,8 @@ def bound_function(kernel, signature, arrays: Sequence[np.ndarray], kept: Any = 
     return native
 
 
-@global_compiler_lock
-def _compiled(code, place: int) -> int:
+@global_compiler_lock  # type: ignore[untyped-decorator]  # Numba has no annotations
+def _compiled(code: Any, place: int) -> int:
     """Compile a function that calls the code with ``place`` before its arguments; return its address."""
     context = cpu_target.target_context
     result, (first, *others) = code._sig.return_type, code._sig.args
@@ -220,10 +223,11 @@ def _compiled(code, place: int) -> int:
     builder.ret(builder.call(called, [ir.Constant(word_type, place), *stub.args], tail=True))
     library.add_ir_module(module)
     library.finalize()
-    return library.get_pointer_to_function(name)
+    address: int = library.get_pointer_to_function(name)
+    return address
 
 
-def _printed(kernel, n_leading: int, arrays: Sequence[np.ndarray]) -> str:
+def _printed(kernel: Any, n_leading: int, arrays: Sequence[np.ndarray]) -> str:
     """Return the source of a module that binds arrays of these types and dimensions."""
     leading, views, k = [f"a{j}" for j in range(n_leading)], [], 0
     for array in arrays:
@@ -241,7 +245,7 @@ def _printed(kernel, n_leading: int, arrays: Sequence[np.ndarray]) -> str:
     )
 
 
-def _digest(kernel: Callable) -> str:
+def _digest(kernel: Callable[..., Any]) -> str:
     """Return a hash of all sources of the package from which the machine code is compiled."""
     source = sys.modules[kernel.py_func.__module__].__file__ or ""  # type: ignore[attr-defined]
     files = [Path(source), Path(__file__)]

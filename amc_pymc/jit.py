@@ -14,6 +14,7 @@ import re
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, overload
 
 import numba
 
@@ -25,7 +26,11 @@ _HERE = Path(__file__).parent
 _NAMES = _HERE / "__init__.py"
 
 
-def njit(*args, **settings):
+@overload
+def njit[F: Callable[..., Any]](function: F, /) -> F: ...
+@overload
+def njit[F: Callable[..., Any]](**settings: Any) -> Callable[[F], F]: ...
+def njit(*args: Any, **settings: Any) -> Any:
     """Compile a function by :func:`numba.njit`, with ``cache=True`` safe against stale code.
 
     Machine code is read from disk only if the file of the function and all files of its package
@@ -41,7 +46,7 @@ def njit(*args, **settings):
     0.25
     """
 
-    def decorate(function: Callable):
+    def decorate(function: Callable[..., Any]) -> Any:
         dispatcher = numba.njit(**settings)(function)
         if settings.get("cache"):
             dispatcher._cache = _Cache(function)
@@ -116,7 +121,7 @@ class _Stamped:
 
     _py_file: str
 
-    def get_source_stamp(self):
+    def get_source_stamp(self) -> bytes:
         return source_digest(Path(self._py_file))
 
 
@@ -139,9 +144,10 @@ class _CacheImpl(caching.CompileResultCacheImpl):
 class _Index(caching.IndexDataCacheFile):
     """An index that counts as empty if it refers to classes or modules that an older version had."""
 
-    def _load_index(self):
+    def _load_index(self) -> dict[Any, Any]:
         try:
-            return super()._load_index()
+            found: dict[Any, Any] = super()._load_index()
+            return found
         except (ImportError, AttributeError, EOFError, pickle.UnpicklingError):
             return {}
 
@@ -149,7 +155,7 @@ class _Index(caching.IndexDataCacheFile):
 class _Cache(caching.FunctionCache):
     _impl_class = _CacheImpl
 
-    def __init__(self, py_func):
+    def __init__(self, py_func: Callable[..., Any]):
         super().__init__(py_func)
         stamp = self._impl.locator.get_source_stamp()
         self._cache_file = _Index(self._cache_path, self._impl.filename_base, stamp)

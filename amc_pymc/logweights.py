@@ -148,7 +148,8 @@ def systematic(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndar
     at = (rng.random() + np.arange(n)) / max(n, 1) * ends[-1]
     # Rounding may place the last point beyond the last positive weight.
     last = int(np.searchsorted(ends, ends[-1]))
-    return np.minimum(np.searchsorted(ends, at, side="right"), last)
+    index: np.ndarray = np.minimum(np.searchsorted(ends, at, side="right"), last)
+    return index
 
 
 def trusted_variance(
@@ -182,4 +183,5 @@ def trusted_variance(
     if empirical <= 0.0 or not math.isfinite(cautious):
         return cautious
     trust = n / (n + math.exp(min(4.0 * log_variance, 700.0)))
-    return empirical**trust * cautious ** (1.0 - trust)
+    mixed: float = empirical**trust * cautious ** (1.0 - trust)
+    return mixed

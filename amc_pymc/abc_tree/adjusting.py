@@ -192,7 +192,14 @@ def distance_root(summaries: np.ndarray, observed: np.ndarray, distance: np.ndar
     return np.diag(np.sqrt(found / scale))
 
 
-def _pseudo_observed(distance, log_weight, u, base: float, log_density, rng) -> np.ndarray:
+def _pseudo_observed(
+    distance: np.ndarray,
+    log_weight: np.ndarray,
+    u: np.ndarray,
+    base: float,
+    log_density: LogDensity | None,
+    rng: np.random.Generator,
+) -> np.ndarray:
     """Draw simulations (M,) near the data in proportion to their weights."""
     log = log_weight
     density = None if log_density is None else log_density(u)
@@ -210,7 +217,13 @@ def _pseudo_observed(distance, log_weight, u, base: float, log_density, rng) -> 
     return rng.permutation(nearest[systematic(weight / weight.sum(), _PSEUDO, rng)])
 
 
-def _raw_space(summaries, observed, features, pseudo, root) -> Space:
+def _raw_space(
+    summaries: np.ndarray,
+    observed: np.ndarray,
+    features: Features,
+    pseudo: np.ndarray,
+    root: np.ndarray | None,
+) -> Space:
     root = np.eye(summaries.shape[1]) if root is None else root
     data = np.concatenate([summaries[pseudo], observed[None]])
     fold = np.zeros(len(summaries), int)
@@ -232,7 +245,14 @@ def _with_regressors(learned: Space, raw: Space) -> Space:
     )
 
 
-def _learned_space(u, summaries, observed, features, pseudo, rng):
+def _learned_space(
+    u: np.ndarray,
+    summaries: np.ndarray,
+    observed: np.ndarray,
+    features: Features,
+    pseudo: np.ndarray,
+    rng: np.random.Generator,
+) -> tuple[Space, str, np.ndarray]:
     x = ndtri(u)
     train = np.ones(len(u), bool)
     train[pseudo] = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,13 @@ class Cart:
     prune: bool = False
     random_beyond: int | None = None
 
-    def __call__(self, u, kernel_values, before, rng) -> Partition:
+    def __call__(
+        self,
+        u: np.ndarray,
+        kernel_values: np.ndarray,
+        before: Partition | None,
+        rng: np.random.Generator,
+    ) -> Partition:
         """Return a new partition; `before` is ignored."""
         many = self.random_beyond is not None and len(u) > self.random_beyond
         return fit_cart(
@@ -111,7 +118,7 @@ def fit_cart(
     return _in_double(tree.tree_, u.shape[1])
 
 
-def _pruned(tree, u, kernel_values):
+def _pruned(tree: Any, u: np.ndarray, kernel_values: np.ndarray) -> Any:
     """Set the complexity cost of a tree to the one with the least cross-validated squared error."""
     from sklearn.model_selection import GridSearchCV, KFold
 
@@ -125,7 +132,7 @@ def _pruned(tree, u, kernel_values):
 
 
 def _thinned(
-    kernel_values: np.ndarray, most: int, rng
+    kernel_values: np.ndarray, most: int, rng: np.random.Generator
 ) -> tuple[np.ndarray | slice, np.ndarray | None]:
     """Select all near simulations and a sample of the far ones, weighted to represent all of them."""
     far = np.flatnonzero(kernel_values < _NEAR)
@@ -137,7 +144,7 @@ def _thinned(
     return kept, np.where(kernel_values[kept] < _NEAR, len(far) / most, 1.0)
 
 
-def _in_double(tree, n_dim: int) -> Partition:
+def _in_double(tree: Any, n_dim: int) -> Partition:
     """Convert a tree to a Partition, without cuts on or too near to the edge of a box."""
     arrays = (tree.feature, tree.threshold, tree.children_left, tree.children_right)
     feature, threshold, left, right = (a.astype(t) for a, t in zip(arrays, "idii", strict=True))
@@ -146,7 +153,14 @@ def _in_double(tree, n_dim: int) -> Partition:
 
 
 @njit(cache=True)
-def _rebuilt(feature, threshold, left, right, n_dim, narrowest):
+def _rebuilt(
+    feature: np.ndarray,
+    threshold: np.ndarray,
+    left: np.ndarray,
+    right: np.ndarray,
+    n_dim: int,
+    narrowest: float,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     m = len(feature)
     new_feature, new_left, new_right = np.full(m, -1), np.full(m, -1), np.full(m, -1)
     new_threshold = np.zeros(m)

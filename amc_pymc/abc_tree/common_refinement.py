@@ -78,10 +78,10 @@ def common_refinement(
 class _Box:
     """A box: its points (rows of u), its corners, and the node of each partition that contains it."""
 
-    def __init__(self, rows, lower, upper, nodes):
+    def __init__(self, rows: np.ndarray, lower: np.ndarray, upper: np.ndarray, nodes: list[int]):
         self.rows, self.lower, self.upper, self.nodes = rows, lower, upper, nodes
 
-    def halves(self, u, along, at) -> tuple[_Box, _Box]:
+    def halves(self, u: np.ndarray, along: int, at: float) -> tuple[_Box, _Box]:
         below = u[self.rows, along] < at
         lower, upper = self.lower.copy(), self.upper.copy()
         lower[along] = upper[along] = at
@@ -91,7 +91,9 @@ class _Box:
         )
 
 
-def _best_cut(box: _Box, partitions, u, heights, min_samples):
+def _best_cut(
+    box: _Box, partitions: Sequence[Partition], u: np.ndarray, heights: np.ndarray, min_samples: int
+) -> tuple[float, tuple[int, float]] | None:
     """Return the cut that explains most and its gain, or None if no cut is left; moves the nodes down."""
     n = len(box.rows)
     if n < 2 * min_samples:

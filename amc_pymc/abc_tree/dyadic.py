@@ -27,7 +27,13 @@ class Dyadic:
     cuts: int = 20
     separate: bool = True
 
-    def __call__(self, u, kernel_values, before, rng) -> Partition:
+    def __call__(
+        self,
+        u: np.ndarray,
+        kernel_values: np.ndarray,
+        before: Partition | None,
+        rng: np.random.Generator,
+    ) -> Partition:
         """Refine the partition of the last batch."""
         found = whole_cube(u.shape[1]) if before is None else before
         for _ in range(self.cuts):
@@ -81,7 +87,13 @@ def halve(
     return cut_boxes(partition, chosen, along)
 
 
-def _best_separation(partition, chosen, widest, u, kernel_values) -> np.ndarray:
+def _best_separation(
+    partition: Partition,
+    chosen: np.ndarray,
+    widest: np.ndarray,
+    u: np.ndarray,
+    kernel_values: np.ndarray,
+) -> np.ndarray:
     """Return the coordinate of each chosen box whose halves differ most, or the widest if none differ."""
     place = np.full(partition.boxes, -1)
     place[chosen] = np.arange(len(chosen))

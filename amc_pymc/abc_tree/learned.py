@@ -260,7 +260,7 @@ def learned_distance(
     return out
 
 
-def _one_thread():
+def _one_thread() -> threadpool_limits:
     """Limit boosting and linear algebra to one thread, because several wait for each other on busy machines."""
     import sklearn.ensemble  # noqa: F401  only loaded libraries are limited
 
@@ -284,13 +284,13 @@ def _left_out(name: str, z: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
     return errors.mean(axis=0)
 
 
-def _linear(n_features: int, seed: int):
+def _linear(n_features: int, seed: int) -> Any:
     from sklearn.linear_model import RidgeCV
 
     return RidgeCV(_RIDGES, alpha_per_target=True)
 
 
-def _quadratic(n_features: int, seed: int):
+def _quadratic(n_features: int, seed: int) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 
@@ -304,7 +304,7 @@ def _squares(z: np.ndarray) -> np.ndarray:
     return np.concatenate([z, z**2], axis=1)
 
 
-def _forest(n_features: int, seed: int):
+def _forest(n_features: int, seed: int) -> Any:
     from sklearn.ensemble import ExtraTreesRegressor
 
     return ExtraTreesRegressor(
@@ -312,7 +312,7 @@ def _forest(n_features: int, seed: int):
     )
 
 
-def _boosted(n_features: int, seed: int):
+def _boosted(n_features: int, seed: int) -> Any:
     from sklearn.ensemble import HistGradientBoostingRegressor
     from sklearn.multioutput import MultiOutputRegressor
 

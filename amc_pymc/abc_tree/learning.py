@@ -106,7 +106,7 @@ class Learner:
     window: int | None = None
     local: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         given = self.partitioner
         for partitioner in given if isinstance(given, tuple) else (given,):
             check_partitioner(partitioner)
@@ -174,7 +174,15 @@ def next_proposal(
     return _judged(grown, history, near, tolerance, learner, rng)
 
 
-def _grow(u, near, axes, before, partitioner: Partitioner, learner: Learner, rng) -> _Grown:
+def _grow(
+    u: np.ndarray,
+    near: np.ndarray,
+    axes: np.ndarray | None,
+    before: Partition | None,
+    partitioner: Partitioner,
+    learner: Learner,
+    rng: np.random.Generator,
+) -> _Grown:
     v = u if axes is None else to_axes(u, axes)
     bag = rng.random(len(u)) < _BAG
     for_cuts, for_rates = bag, bag
@@ -189,7 +197,7 @@ def _grow(u, near, axes, before, partitioner: Partitioner, learner: Learner, rng
     return _Grown(partition, rates, axes, ~bag)
 
 
-def check_partitioner(partitioner) -> None:
+def check_partitioner(partitioner: Partitioner) -> None:
     """Raise a TypeError if a partitioner does not accept the arguments it is called with."""
     try:
         signature = inspect.signature(partitioner)
@@ -203,7 +211,13 @@ def check_partitioner(partitioner) -> None:
         ) from None
 
 
-def _partition(partitioner: Partitioner, u, near, before, rng) -> Partition:
+def _partition(
+    partitioner: Partitioner,
+    u: np.ndarray,
+    near: np.ndarray,
+    before: Partition | None,
+    rng: np.random.Generator,
+) -> Partition:
     """Call a partitioner and check its result; errors name the partitioner."""
     try:
         found = partitioner(u, near, before, rng)
@@ -223,7 +237,7 @@ def _partition(partitioner: Partitioner, u, near, before, rng) -> Partition:
     return found
 
 
-def _name(partitioner) -> str:
+def _name(partitioner: object) -> str:
     return getattr(partitioner, "__qualname__", None) or repr(partitioner)
 
 
@@ -233,7 +247,7 @@ def _judged(
     near: np.ndarray,
     tolerance: float,
     learner: Learner,
-    rng,
+    rng: np.random.Generator,
 ) -> Proposal:
     """Return the mixture of boxes and kernels that is best for unseen simulations near the data.
 
@@ -281,7 +295,12 @@ def _unseen_density(members: Sequence[Boxes], u: np.ndarray, unseen: np.ndarray)
 
 
 def _beside(
-    boxes: np.ndarray, fits: Sequence[FittedKernels], u, judges, worth, learner: Learner
+    boxes: np.ndarray,
+    fits: Sequence[FittedKernels],
+    u: np.ndarray,
+    judges: np.ndarray,
+    worth: np.ndarray,
+    learner: Learner,
 ) -> tuple[tuple[Kernels, ...], tuple[float, ...], np.ndarray]:
     """Return kernels, their shares, and the density (m,) of boxes and kernels at the judging simulations."""
     if not fits:

@@ -155,7 +155,9 @@ def from_cuts(cuts: Sequence[tuple[int, int, float]], n_dim: int) -> Partition:
 
 
 @njit(cache=True)
-def _descend(u, feature, threshold, left, right):
+def _descend(
+    u: np.ndarray, feature: np.ndarray, threshold: np.ndarray, left: np.ndarray, right: np.ndarray
+) -> np.ndarray:
     out = np.empty(len(u), np.int64)
     for i in range(len(u)):
         node = 0
@@ -166,14 +168,16 @@ def _descend(u, feature, threshold, left, right):
 
 
 @njit(cache=True)
-def _add_up(totals, parent):
+def _add_up(totals: np.ndarray, parent: np.ndarray) -> None:
     """Add the totals of children to those of parents, which come before them."""
     for node in range(len(totals) - 1, 0, -1):
         totals[parent[node]] += totals[node]
 
 
 @njit(cache=True)
-def _bounds(feature, threshold, left, right, n_dim):
+def _bounds(
+    feature: np.ndarray, threshold: np.ndarray, left: np.ndarray, right: np.ndarray, n_dim: int
+) -> tuple[np.ndarray, np.ndarray]:
     lower, upper = np.zeros((len(feature), n_dim)), np.ones((len(feature), n_dim))
     for node in range(len(feature)):
         if feature[node] < 0:

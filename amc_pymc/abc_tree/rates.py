@@ -88,7 +88,9 @@ def drawn_rates(
     return out
 
 
-def _rates(partition, u, accepted, strength) -> tuple[np.ndarray, np.ndarray]:
+def _rates(
+    partition: Partition, u: np.ndarray, accepted: np.ndarray, strength: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Return rates of boxes and the numbers of points in them."""
     if not strength > 0.0:
         raise ValueError(f"strength must be positive, got {strength!r}.")
@@ -98,7 +100,9 @@ def _rates(partition, u, accepted, strength) -> tuple[np.ndarray, np.ndarray]:
 
 
 @njit(cache=True)
-def _shrunk(accepts, totals, parent, strength):
+def _shrunk(
+    accepts: np.ndarray, totals: np.ndarray, parent: np.ndarray, strength: float
+) -> np.ndarray:
     rates = np.empty(len(accepts))
     rates[0] = accepts[0] / totals[0] if totals[0] > 0.0 else 0.5
     for node in range(1, len(accepts)):

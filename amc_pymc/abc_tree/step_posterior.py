@@ -111,7 +111,7 @@ def fit_step_posterior(
 
 
 @njit(cache=True)
-def _masses(n, volumes, parent, strength):
+def _masses(n: np.ndarray, volumes: np.ndarray, parent: np.ndarray, strength: float) -> np.ndarray:
     for node in range(len(n) - 1, 0, -1):
         volumes[parent[node]] += volumes[node]
     mass = np.ones(len(n))

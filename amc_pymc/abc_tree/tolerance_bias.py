@@ -211,7 +211,9 @@ def _windows(
     return out
 
 
-def _block(values: np.ndarray, weight: np.ndarray, windows: list[_Window]):
+def _block(
+    values: np.ndarray, weight: np.ndarray, windows: list[_Window]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return estimates for some columns of values (n, K) and their variances.
 
     Returns

@@ -48,7 +48,7 @@ class RandomChoice(Policy):
 
 
 @njit(cache=True)
-def in_turn(table, n):
+def in_turn(table: np.ndarray, n: int) -> np.ndarray:
     """Choose the arms of the next n pulls, each the first with the fewest pulls."""
     pulls = table[TOLD] + table[PENDING]
     arms = np.empty(n, np.int64)

@@ -48,13 +48,13 @@ class ControlledMean(NamedTuple):
 
 
 @njit(cache=True)
-def moments_size(n_controls):
+def moments_size(n_controls: int) -> int:
     """Return the length of the running moments with q controls, 3 + 2 q + q (q + 1) / 2."""
     return 3 + 2 * n_controls + n_controls * (n_controls + 1) // 2
 
 
 @njit(cache=True)
-def regression_update(moments, reward, deviations):
+def regression_update(moments: np.ndarray, reward: float, deviations: np.ndarray) -> None:
     """Add an observation to running moments, in O(q^2).
 
     Parameters
@@ -86,7 +86,7 @@ def regression_update(moments, reward, deviations):
 
 
 @njit(cache=True)
-def _factor(products):
+def _factor(products: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the Cholesky factor of a matrix (q, q), and its rank.
 
     Columns that depend on earlier ones are omitted: their diagonal is 0.
@@ -110,7 +110,7 @@ def _factor(products):
 
 
 @njit(cache=True)
-def _half_solve(lower, right):
+def _half_solve(lower: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return L^-1 right, with zeros for omitted columns."""
     out = np.zeros(right.size)
     for i in range(right.size):
@@ -123,7 +123,7 @@ def _half_solve(lower, right):
 
 
 @njit(cache=True)
-def _solve(lower, right):
+def _solve(lower: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return (L L')^-1 right, with zeros for omitted columns."""
     out = _half_solve(lower, right)
     for i in range(right.size - 1, -1, -1):
@@ -136,7 +136,7 @@ def _solve(lower, right):
 
 
 @njit(cache=True)
-def _triangle(moments, q):
+def _triangle(moments: np.ndarray, q: int) -> np.ndarray:
     """Return the sums of products of deviations (q, q) from running moments."""
     products, at = np.empty((q, q)), 3 + 2 * q
     for i in range(q):
@@ -147,7 +147,7 @@ def _triangle(moments, q):
 
 
 @njit(cache=True)
-def regression_estimate(moments, q):
+def regression_estimate(moments: np.ndarray, q: int) -> tuple[float, float, float]:
     """Compute the least-squares estimate from running moments, in O(q^3).
 
     Parameters
@@ -185,7 +185,9 @@ def regression_estimate(moments, q):
 
 
 @njit(cache=True)
-def known_variance_estimate(moments, q, covariance):
+def known_variance_estimate(
+    moments: np.ndarray, q: int, covariance: np.ndarray
+) -> tuple[float, float, float]:
     """Compute the estimate for a known covariance (q, q) of the controls.
 
     As `regression_estimate`, except that the coefficients are the sample covariances of controls and
@@ -210,7 +212,9 @@ def known_variance_estimate(moments, q, covariance):
 
 
 @njit(cache=True)
-def leave_one_out(rewards, deviations, pseudo):
+def leave_one_out(
+    rewards: np.ndarray, deviations: np.ndarray, pseudo: bool
+) -> tuple[float, float, float]:
     """Compute the jackknife or splitting estimate, in O(s q^2).
 
     Parameters
@@ -287,7 +291,9 @@ def leave_one_out(rewards, deviations, pseudo):
     return total, squares / (s * (s - 1.0)), s - 1.0
 
 
-def _observations(rewards, controls, control_means):
+def _observations(
+    rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
     """Check the arguments and return rewards (s,) and deviations of controls (s, q)."""
     x = np.ascontiguousarray(rewards, float)
     if x.ndim != 1 or x.size == 0:
@@ -310,12 +316,12 @@ def _observations(rewards, controls, control_means):
     return x, np.ascontiguousarray(w - omega)
 
 
-def _enough(s, least, what):
+def _enough(s: int, least: int, what: str) -> None:
     if s < least:
         raise ValueError(f"{what} needs at least {least} rewards, got {s}.")
 
 
-def _moments(x, deviations):
+def _moments(x: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     moments = np.zeros(moments_size(deviations.shape[1]))
     for reward, d in zip(x.tolist(), deviations, strict=True):
         regression_update(moments, reward, d)
@@ -516,7 +522,9 @@ def splitting(
     return _leave_one_out(rewards, controls, control_means, False, "splitting")
 
 
-def _leave_one_out(rewards, controls, control_means, pseudo, what):
+def _leave_one_out(
+    rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike, pseudo: bool, what: str
+) -> ControlledMean:
     x, deviations = _observations(rewards, controls, control_means)
     q = deviations.shape[1]
     _enough(x.size, q + 2, f"{what} with {q} controls")

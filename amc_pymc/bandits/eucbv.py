@@ -29,14 +29,16 @@ ALIVE, EPSILON, ROUND_END = N_ROWS, N_ROWS + 1, N_ROWS + 2
 
 
 @njit(cache=True)
-def eucbv_index(n, mean, variance, t, constants):
+def eucbv_index(
+    n: float, mean: float, variance: float, t: float, constants: tuple[float, ...] | np.ndarray
+) -> float:
     """Return mean + sqrt(rho (v + 2) log(psi T epsilon) / (4 n)), with constants = (rho, psi T epsilon)."""
     log_term = max(math.log(constants[1]), 0.0)
     return mean + math.sqrt(constants[0] * (variance + 2.0) * log_term / (4.0 * n))
 
 
 @njit(cache=True)
-def bounds_of(table, k, n, rho, psi_t):
+def bounds_of(table: np.ndarray, k: int, n: float, rho: float, psi_t: float) -> tuple[float, float]:
     """Return the lower and upper bounds of an arm after n pulls, on the scale of rewards."""
     told, low, width = table[TOLD, k], table[LOW, k], table[WIDTH, k]
     mean, variance = 1.0, 0.25
@@ -48,7 +50,7 @@ def bounds_of(table, k, n, rho, psi_t):
 
 
 @njit(cache=True)
-def indices(table, rho, psi_t):
+def indices(table: np.ndarray, rho: float, psi_t: float) -> np.ndarray:
     """Return the indices of all arms on the scale of rewards: inf if never pulled, -inf if eliminated."""
     out = np.full(table.shape[1], -np.inf)
     for k in range(out.size):
@@ -59,7 +61,7 @@ def indices(table, rho, psi_t):
 
 
 @njit(cache=True)
-def choose(table, rho, psi_t):
+def choose(table: np.ndarray, rho: float, psi_t: float) -> int:
     """Choose the arm of the next pull."""
     best, largest = -1, -np.inf
     for k in range(table.shape[1]):
@@ -74,7 +76,7 @@ def choose(table, rho, psi_t):
 
 
 @njit(cache=True)
-def choose_many(table, rho, psi_t, n):
+def choose_many(table: np.ndarray, rho: float, psi_t: float, n: int) -> np.ndarray:
     """Choose the arms of the next n pulls."""
     table = table.copy()
     arms = np.empty(n, np.int64)
@@ -85,13 +87,15 @@ def choose_many(table, rho, psi_t, n):
 
 
 @njit(cache=True)
-def round_length(psi_t, epsilon):
+def round_length(psi_t: float, epsilon: float) -> float:
     """Return the number of pulls per arm in a round."""
     return max(math.ceil(math.log(psi_t * epsilon**2) / (2.0 * epsilon)), 1.0)
 
 
 @njit(cache=True)
-def learn(table, arm, reward, rho, psi_t, least_epsilon):
+def learn(
+    table: np.ndarray, arm: int, reward: float, rho: float, psi_t: float, least_epsilon: float
+) -> None:
     """Record a reward, eliminate arms that are significantly worse, and start the next round if this one ends."""
     record(table, arm, reward)
     t, alive, best_lower = 0.0, 0, -np.inf

@@ -7,7 +7,7 @@ import math
 import operator
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Self, overload
+from typing import Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class HOOCell(NamedTuple):
 
 
 @njit(cache=True)
-def _update(table, links, node, log_n):
+def _update(table: np.ndarray, links: np.ndarray, node: int, log_n: float) -> None:
     """Update the B-value of a node from its statistics and the B-values of its children."""
     told = table[TOLD, node]
     n = told + table[PENDING, node]
@@ -88,21 +88,21 @@ def _update(table, links, node, log_n):
 
 
 @njit(cache=True)
-def _update_all(table, links, n_nodes, log_n):
+def _update_all(table: np.ndarray, links: np.ndarray, n_nodes: int, log_n: float) -> None:
     # children have larger indices than their parents
     for node in range(n_nodes - 1, -1, -1):
         _update(table, links, node, log_n)
 
 
 @njit(cache=True)
-def _update_path(table, links, node, log_n):
+def _update_path(table: np.ndarray, links: np.ndarray, node: int, log_n: float) -> None:
     while node >= 0:
         _update(table, links, node, log_n)
         node = links[PARENT, node]
 
 
 @njit(cache=True)
-def _count(table, links, node, by):
+def _count(table: np.ndarray, links: np.ndarray, node: int, by: float) -> None:
     """Change the number of pending pulls from a node to the root."""
     while node >= 0:
         table[PENDING, node] += by
@@ -110,7 +110,7 @@ def _count(table, links, node, by):
 
 
 @njit(cache=True)
-def _reward(table, links, node, reward):
+def _reward(table: np.ndarray, links: np.ndarray, node: int, reward: float) -> None:
     """Record a reward from a node to the root."""
     while node >= 0:
         record(table, node, reward)
@@ -118,7 +118,15 @@ def _reward(table, links, node, reward):
 
 
 @njit(cache=True)
-def _descend(table, links, n_nodes, max_depth, coin, rho, cell):
+def _descend(
+    table: np.ndarray,
+    links: np.ndarray,
+    n_nodes: int,
+    max_depth: int,
+    coin: float,
+    rho: float,
+    cell: np.ndarray,
+) -> int:
     """Follow the larger B-values to the node to pull, which may be new, and fill in its cell (2, d).
 
     Ties are broken by the binary digits of the coin.
@@ -282,7 +290,7 @@ class HOO:
     def ask(self, rng: np.random.Generator) -> HOOPull: ...
     @overload
     def ask(self, rng: np.random.Generator, n: int) -> list[HOOPull]: ...
-    def ask(self, rng, n=None):
+    def ask(self, rng: np.random.Generator, n: int | None = None) -> HOOPull | list[HOOPull]:
         """Choose the next point, or the next `n` without rewards in between.
 
         Parameters
@@ -397,7 +405,7 @@ class HOO:
         pulls = int(self._table[TOLD, node])
         return HOOCell(ends.mean(axis=1), ends, float(self._table[MEAN, node]), pulls)
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """Return the state as plain arrays and numbers."""
         n = self._n_nodes
         return {
@@ -408,7 +416,7 @@ class HOO:
             "rewards": self.rewards.state(),
         }
 
-    def restore(self, state: dict) -> Self:
+    def restore(self, state: dict[str, Any]) -> Self:
         """Restore a state saved by an object with the same arguments."""
         table, links = np.array(state["table"], float), np.array(state["links"], np.int64)
         n = table.shape[-1]

@@ -16,7 +16,7 @@ __all__ = ["KLUCB", "kl_upper", "klucb_index"]
 
 
 @njit(cache=True)
-def kl_upper(p, d):
+def kl_upper(p: float, d: float) -> float:
     """Return the largest q with KL(Bernoulli(p), Bernoulli(q)) <= d, for p in [0, 1] and d >= 0.
 
     As a function of u = -log(1 - q), the divergence is h(u) - h(-log(1 - p)) with
@@ -51,7 +51,7 @@ def kl_upper(p, d):
 
 
 @njit(cache=True)
-def klucb_index(n, mean, variance, t, constants):
+def klucb_index(n: float, mean: float, variance: float, t: float, constants: np.ndarray) -> float:
     """Return the largest q with n KL(mean, q) <= log t + c log log t, t at least 3; constants = (c,)."""
     if mean >= 1.0:
         return 1.0 - 1e-9 * math.log(n)  # ties go to the arm with fewer pulls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,7 +31,7 @@ ROUNDING = 2.0**-52
 
 
 @njit(cache=True)
-def add_log(table, k, x):
+def add_log(table: np.ndarray, k: int, x: float) -> None:
     """Add the logarithm of a value."""
     table[PENDING, k] -= 1.0
     table[TOLD, k] += 1.0
@@ -53,7 +53,7 @@ def add_log(table, k, x):
 
 
 @njit(cache=True)
-def add_natural(table, k, x):
+def add_natural(table: np.ndarray, k: int, x: float) -> None:
     """Add a value to the central moments up to the fourth (Pébay 2008)."""
     table[PENDING, k] -= 1.0
     table[TOLD, k] += 1.0
@@ -73,7 +73,7 @@ def add_natural(table, k, x):
 
 
 @njit(cache=True)
-def variance_of(table, k, unit, prior_variance):
+def variance_of(table: np.ndarray, k: int, unit: float, prior_variance: float) -> float:
     """Return the variance of values or finite log values; the prior counts as one more pull.
 
     The result is at least the squared rounding error of the mean, or of a number of size `unit`.
@@ -87,7 +87,7 @@ def variance_of(table, k, unit, prior_variance):
 
 
 @njit(cache=True)
-def log_summary(table, k, prior_variance):
+def log_summary(table: np.ndarray, k: int, prior_variance: float) -> tuple[float, float]:
     """Return the log relative variance of an arm from log values, and sqrt(n - 1) times its standard error."""
     told, finite = table[TOLD, k], table[FINITE, k]
     # If all values are zero, assume one more value that is not.
@@ -105,7 +105,7 @@ def log_summary(table, k, prior_variance):
 
 
 @njit(cache=True)
-def natural_summary(table, k, prior_variance):
+def natural_summary(table: np.ndarray, k: int, prior_variance: float) -> tuple[float, float]:
     """Return the log variance of an arm from natural values, and sqrt(n - 1) times its standard error."""
     n, kurtosis = table[TOLD, k], 3.0
     if table[SQUARES, k] > 0.0:
@@ -117,7 +117,7 @@ def natural_summary(table, k, prior_variance):
 
 
 @njit(cache=True)
-def summarise(table, k, log, prior_variance):
+def summarise(table: np.ndarray, k: int, log: bool, prior_variance: float) -> None:
     """Update loss and spread of an arm."""
     if table[TOLD, k] < 2.0:
         return
@@ -130,7 +130,9 @@ def summarise(table, k, log, prior_variance):
 
 
 @njit(cache=True)
-def tell_one(table, k, x, cost, log, prior_variance):
+def tell_one(
+    table: np.ndarray, k: int, x: float, cost: float | np.ndarray, log: bool, prior_variance: float
+) -> None:
     """Add one value and its cost."""
     if log:
         add_log(table, k, x)
@@ -141,7 +143,14 @@ def tell_one(table, k, x, cost, log, prior_variance):
 
 
 @njit(cache=True)
-def tell_many(table, arms, values, costs, log, prior_variance):
+def tell_many(
+    table: np.ndarray,
+    arms: np.ndarray,
+    values: np.ndarray,
+    costs: np.ndarray,
+    log: bool,
+    prior_variance: float,
+) -> None:
     """Add many values and their costs."""
     for i in range(arms.size):
         if log:
@@ -154,13 +163,13 @@ def tell_many(table, arms, values, costs, log, prior_variance):
 
 
 @njit(cache=True)
-def lcb_index(n, loss, spread, z):
+def lcb_index(n: float, loss: float, spread: float, z: float) -> float:
     """Return minus the lower confidence bound of a loss with standard error spread / sqrt(n - 1)."""
     return z * spread / math.sqrt(n - 1.0) - loss
 
 
 @njit(cache=True)
-def indices(table, z, min_pulls):
+def indices(table: np.ndarray, z: float, min_pulls: float) -> np.ndarray:
     """Return the indices of all arms: inf below `min_pulls`, -inf with fewer than two observed values."""
     out = np.empty(table.shape[1])
     for k in range(out.size):
@@ -175,7 +184,7 @@ def indices(table, z, min_pulls):
 
 
 @njit(cache=True)
-def choose(table, z, min_pulls, growth):
+def choose(table: np.ndarray, z: float, min_pulls: float, growth: float) -> int:
     """Choose the next arm: the one with fewest pulls if below `min_pulls`, else the best below its pending limit."""
     rarest, least = 0, np.inf
     best, largest = -1, -np.inf
@@ -200,7 +209,7 @@ def choose(table, z, min_pulls, growth):
 
 
 @njit(cache=True)
-def choose_many(table, z, min_pulls, growth, n):
+def choose_many(table: np.ndarray, z: float, min_pulls: float, growth: float, n: int) -> np.ndarray:
     """Choose the arms of the next n pulls."""
     table = table.copy()
     arms = np.empty(n, np.int64)
@@ -225,10 +234,10 @@ class _Values:
     def convert(self, table: np.ndarray, arm: int, reward: float) -> float:
         return reward
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         return {}
 
-    def restore(self, state: dict) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         pass
 
 

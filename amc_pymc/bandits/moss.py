@@ -16,7 +16,7 @@ __all__ = ["MOSS", "moss_index"]
 
 
 @njit(cache=True)
-def moss_index(n, mean, variance, t, constants):
+def moss_index(n: float, mean: float, variance: float, t: float, constants: np.ndarray) -> float:
     """Return mean + sqrt(c log+(T / (K n)) / n), with constants = (c, K, T); T = 0 stands for t."""
     horizon = constants[2] if constants[2] > 0.0 else t
     return mean + math.sqrt(constants[0] * max(math.log(horizon / (constants[1] * n)), 0.0) / n)

@@ -7,8 +7,8 @@ import math
 import operator
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar, NamedTuple, Self, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, Self, overload
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class Pulls(Sequence[Pull]):
     def __getitem__(self, item: int) -> Pull: ...
     @overload
     def __getitem__(self, item: slice | np.ndarray) -> Pulls: ...
-    def __getitem__(self, item):
+    def __getitem__(self, item: int | slice | np.ndarray) -> Pull | Pulls:
         """Return one pull by position, or several by slice, mask or positions."""
         if isinstance(item, int | np.integer):
             return Pull(int(self.arms[item]), int(self.numbers[item]), float(self.coins[item]))
@@ -84,7 +84,7 @@ class Pulls(Sequence[Pull]):
 
 
 @njit(cache=True)
-def record(table, arm, reward):
+def record(table: np.ndarray, arm: int, reward: float) -> None:
     """Record a reward: update count, mean and sum of squared deviations."""
     table[PENDING, arm] -= 1.0
     table[TOLD, arm] += 1.0
@@ -180,7 +180,7 @@ class Policy(ABC):
     def ask(self, rng: np.random.Generator) -> Pull: ...
     @overload
     def ask(self, rng: np.random.Generator, n: int) -> Pulls: ...
-    def ask(self, rng, n=None):
+    def ask(self, rng: np.random.Generator, n: int | None = None) -> Pull | Pulls:
         """Choose the next pull, or the next `n` without rewards in between.
 
         Parameters
@@ -264,7 +264,7 @@ class Policy(ABC):
             del self._open[p.number]
             self._table[PENDING, p.arm] -= 1.0
 
-    def _complain(self, pulls, rewards) -> None:
+    def _complain(self, pulls: Iterable[Pull], rewards: Iterable[float]) -> None:
         seen: set[int] = set()
         for p, reward in zip(pulls, rewards, strict=True):
             if p.number in seen or self._open.get(p.number) != p.arm:
@@ -294,7 +294,7 @@ class Policy(ABC):
         ):
             self._receive(arm, reward, coin, None if controls is None else controls[i])
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """Return the state of the policy as plain arrays and numbers."""
         return {
             "table": self._table.copy(),
@@ -303,7 +303,7 @@ class Policy(ABC):
             "rewards": self.rewards.state(),
         }
 
-    def restore(self, state: dict) -> Self:
+    def restore(self, state: dict[str, Any]) -> Self:
         """Restore a state saved by a policy with the same arguments."""
         table = np.asarray(state["table"], float)
         if table.shape != self._table.shape:
@@ -324,12 +324,14 @@ class Policy(ABC):
 class IndexKernels(NamedTuple):
     """Compiled functions of an index policy, see :func:`index_kernels`."""
 
-    indices: Callable
-    choose: Callable
-    choose_many: Callable
+    indices: Callable[[np.ndarray, float, np.ndarray], np.ndarray]
+    choose: Callable[[np.ndarray, float, np.ndarray], int]
+    choose_many: Callable[[np.ndarray, float, np.ndarray, int], np.ndarray]
 
 
-def index_kernels(index: Callable) -> IndexKernels:
+def index_kernels(
+    index: Callable[[float, float, float, float, np.ndarray], float],
+) -> IndexKernels:
     """Compile the functions that choose arms by an index.
 
     Parameters
@@ -348,7 +350,7 @@ def index_kernels(index: Callable) -> IndexKernels:
     """
 
     @njit(cache=True)
-    def of_arm(table, k, t, constants):
+    def of_arm(table: np.ndarray, k: int, t: float, constants: np.ndarray) -> float:
         told, width = table[TOLD, k], table[WIDTH, k]
         n = told + table[PENDING, k]
         if n == 0.0:
@@ -360,14 +362,14 @@ def index_kernels(index: Callable) -> IndexKernels:
         return table[LOW, k] + width * index(n, mean, variance, t, constants)
 
     @njit(cache=True)
-    def indices(table, t, constants):
+    def indices(table: np.ndarray, t: float, constants: np.ndarray) -> np.ndarray:
         out = np.empty(table.shape[1])
         for k in range(out.size):
             out[k] = of_arm(table, k, t, constants)
         return out
 
     @njit(cache=True)
-    def choose(table, t, constants):
+    def choose(table: np.ndarray, t: float, constants: np.ndarray) -> int:
         best, largest = 0, -np.inf
         for k in range(table.shape[1]):
             value = of_arm(table, k, t, constants)
@@ -376,7 +378,7 @@ def index_kernels(index: Callable) -> IndexKernels:
         return best
 
     @njit(cache=True)
-    def choose_many(table, t, constants, n):
+    def choose_many(table: np.ndarray, t: float, constants: np.ndarray, n: int) -> np.ndarray:
         table = table.copy()
         arms = np.empty(n, np.int64)
         for i in range(n):

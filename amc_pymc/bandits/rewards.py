@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -35,10 +35,10 @@ class RewardScale(Protocol):
     def convert(self, table: np.ndarray, arm: int, reward: float) -> float:
         """Return the reward as the policy records it, and update ranges in the table if they change."""
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """Return the state for :meth:`restore`."""
 
-    def restore(self, state: dict) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Restore a saved state."""
 
 
@@ -105,11 +105,11 @@ class KnownRange:
         self.clipped += 1
         return min(max(reward, low), high)
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """Return the number of clipped rewards."""
         return {"clipped": self.clipped}
 
-    def restore(self, state: dict) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Restore a saved state."""
         self.clipped = int(state["clipped"])
 
@@ -126,7 +126,7 @@ class RunningRange:
     >>> policy = UCB1(3, rewards=RunningRange())
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._ends = (math.inf, -math.inf)
 
     def begin(self, table: np.ndarray) -> None:
@@ -146,11 +146,11 @@ class RunningRange:
             table[WIDTH] = high - low if high > low else 1.0
         return reward
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """Return the range so far."""
         return {"low": self._ends[0], "high": self._ends[1]}
 
-    def restore(self, state: dict) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Restore a saved state."""
         self._ends = (float(state["low"]), float(state["high"]))
 
@@ -168,7 +168,7 @@ class LogLoss:
     >>> policy = ThompsonSampling(3, rewards=LogLoss())
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._largest = -math.inf
 
     def begin(self, table: np.ndarray) -> None:
@@ -188,11 +188,11 @@ class LogLoss:
             self._largest = reward
         return -math.exp(reward - self._largest) if self._largest > -math.inf else 0.0
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """Return the largest log-loss so far."""
         return {"largest": self._largest}
 
-    def restore(self, state: dict) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Restore a saved state."""
         self._largest = float(state["largest"])
 

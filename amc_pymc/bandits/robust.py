@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from typing import ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class RobustMean(NamedTuple):
 
 
 @njit(cache=True)
-def _truncated(x, log_inverse, u, epsilon):
+def _truncated(x: np.ndarray, log_inverse: float, u: float, epsilon: float) -> float:
     total = 0.0
     for i in range(x.size):
         # |x|^(1 + epsilon) <= u t / log(1 / delta), t counted from 1
@@ -46,13 +46,13 @@ def _truncated(x, log_inverse, u, epsilon):
 
 
 @njit(cache=True)
-def _truncated_bound(n, log_inverse, u, epsilon):
+def _truncated_bound(n: float, log_inverse: float, u: float, epsilon: float) -> float:
     power = 1.0 / (1.0 + epsilon)
     return 4.0 * u**power * (log_inverse / n) ** (epsilon * power)
 
 
 @njit(cache=True)
-def _block_means(x, log_inverse):
+def _block_means(x: np.ndarray, log_inverse: float) -> np.ndarray:
     k = max(1, int(min(8.0 * log_inverse + 1.0, x.size / 2.0)))
     size = x.size // k
     means = np.zeros(k)
@@ -64,7 +64,7 @@ def _block_means(x, log_inverse):
 
 
 @njit(cache=True)
-def _median_of_means_bound(n, log_inverse, v, epsilon):
+def _median_of_means_bound(n: float, log_inverse: float, v: float, epsilon: float) -> float:
     blocks = 8.0 * log_inverse + 1.0
     if n < 2.0 * blocks:
         return np.inf
@@ -73,7 +73,7 @@ def _median_of_means_bound(n, log_inverse, v, epsilon):
 
 
 @njit(cache=True)
-def _catoni(x, log_inverse, v):
+def _catoni(x: np.ndarray, log_inverse: float, v: float) -> float:
     """Find the root m of sum psi(alpha (x - m)), which decreases in m, by Newton's method within a bracket."""
     n = x.size
     room = n - 2.0 * log_inverse
@@ -106,12 +106,14 @@ def _catoni(x, log_inverse, v):
 
 
 @njit(cache=True)
-def _catoni_bound(n, log_inverse, v):
+def _catoni_bound(n: float, log_inverse: float, v: float) -> float:
     room = n - 2.0 * log_inverse
     return math.sqrt(2.0 * v * log_inverse / room) if room > 0.0 else np.inf
 
 
-def _values(values, delta, moment_bound, epsilon):
+def _values(
+    values: ArrayLike, delta: float, moment_bound: float, epsilon: float
+) -> tuple[np.ndarray, float]:
     x = np.ascontiguousarray(values, float)
     if x.ndim != 1 or x.size == 0:
         raise ValueError(f"values must have shape (n,) with n at least 1, got {x.shape}.")
@@ -123,7 +125,7 @@ def _values(values, delta, moment_bound, epsilon):
     return x, -math.log(delta)
 
 
-def _check_moment(moment_bound, epsilon):
+def _check_moment(moment_bound: ArrayLike, epsilon: float) -> None:
     if not (np.isfinite(moment_bound).all() and (np.asarray(moment_bound) > 0.0).all()):
         raise ValueError(f"moment_bound must be positive and finite, got {moment_bound!r}.")
     if not 0.0 < epsilon <= 1.0:
@@ -380,13 +382,13 @@ class RobustUCB(Policy):
         self._past[arm][s] = reward
         record(self._table, arm, reward)
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """Return the state of the policy as plain arrays and numbers."""
         told = self._table[TOLD].astype(int).tolist()
         past = [p[:s] for p, s in zip(self._past, told, strict=True)]
         return super().state() | {"past": np.concatenate(past)}
 
-    def restore(self, state: dict) -> Self:
+    def restore(self, state: dict[str, Any]) -> Self:
         """Restore a state saved by a policy with the same arguments."""
         super().restore(state)
         ends = np.cumsum(self.counts)[:-1]

@@ -13,7 +13,7 @@ _ENOUGH_DF = 20.0
 
 
 @njit(cache=True)
-def _normal_quantile(p):
+def _normal_quantile(p: float) -> float:
     """Return the quantile with upper tail p < 0.5, by Abramowitz & Stegun 26.2.23 and one Halley step."""
     t = math.sqrt(-2.0 * math.log(p))
     x = t - ((0.010328 * t + 0.802853) * t + 2.515517) / (
@@ -25,7 +25,7 @@ def _normal_quantile(p):
 
 
 @njit(cache=True)
-def _hill(p, df):
+def _hill(p: float, df: float) -> float:
     """Return the quantile with upper tail p < 0.5, within 3e-6 for df >= 3."""
     a = 1.0 / (df - 0.5)
     b = 48.0 / a**2
@@ -47,7 +47,7 @@ def _hill(p, df):
 
 
 @njit(cache=True)
-def _beta_fraction(x, a, b):
+def _beta_fraction(x: float, a: float, b: float) -> float:
     """Evaluate the continued fraction of the incomplete beta function by Lentz's method."""
     tiny = 1e-300
     c, d = 1.0, 1.0 / (1.0 - (a + b) * x / (a + 1.0))
@@ -67,7 +67,7 @@ def _beta_fraction(x, a, b):
 
 
 @njit(cache=True)
-def _corrected(t, p, df):
+def _corrected(t: float, p: float, df: float) -> float:
     """Refine a quantile t by Newton's method, in log t and log p in the tail, in p in the middle."""
     a = 0.5 * df
     scale = math.exp(math.lgamma(a + 0.5) - math.lgamma(a)) / math.sqrt(math.pi)
@@ -89,7 +89,7 @@ def _corrected(t, p, df):
 
 
 @njit(cache=True)
-def student_quantile(upper_tail_probability, df):
+def student_quantile(upper_tail_probability: float, df: float) -> float:
     """Return the quantile of Student's distribution for a given upper tail probability.
 
     The quantile is computed by Hill's formula, corrected by Newton's method below 20 degrees of freedom.

@@ -20,7 +20,7 @@ SUCCESSES, FAILURES = N_ROWS, N_ROWS + 1
 
 
 @njit(cache=True)
-def learn(table, arm, reward, coin):
+def learn(table: np.ndarray, arm: int, reward: float, coin: float) -> None:
     """Record a reward as a success or failure by its coin; without a coin, as a fractional success."""
     record(table, arm, reward)
     x = min(max((reward - table[LOW, arm]) / table[WIDTH, arm], 0.0), 1.0)
@@ -32,7 +32,7 @@ def learn(table, arm, reward, coin):
 
 
 @njit(cache=True)
-def rescale(table):
+def rescale(table: np.ndarray) -> None:
     """Recompute the counts of all arms from their means on the current scale."""
     for k in range(table.shape[1]):
         if table[TOLD, k] > 0.0:
@@ -42,7 +42,9 @@ def rescale(table):
 
 
 @njit(cache=True)
-def posterior_arm(table, alpha, beta, state, out):
+def posterior_arm(
+    table: np.ndarray, alpha: float, beta: float, state: np.uint64, out: int
+) -> tuple[np.uint64, int]:
     """Return the next state of the stream and the arm with the largest posterior draw, on the scale of rewards.
 
     Arm ``out`` is excluded; -1 excludes none.
@@ -57,13 +59,13 @@ def posterior_arm(table, alpha, beta, state, out):
 
 
 @njit(cache=True)
-def choose(table, alpha, beta, u):
+def choose(table: np.ndarray, alpha: float, beta: float, u: float) -> int:
     """Choose the arm of the next pull."""
     return posterior_arm(table, alpha, beta, stream(u), -1)[1]
 
 
 @njit(cache=True)
-def choose_many(table, alpha, beta, u, n):
+def choose_many(table: np.ndarray, alpha: float, beta: float, u: float, n: int) -> np.ndarray:
     """Choose the arms of the next n pulls."""
     state = stream(u)
     arms = np.empty(n, np.int64)

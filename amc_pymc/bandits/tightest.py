@@ -24,7 +24,9 @@ Bound = Literal["ucb1", "ucbv", "klucb"]
 
 
 @njit(cache=True)
-def tightest_index(n, mean, variance, t, constants):
+def tightest_index(
+    n: float, mean: float, variance: float, t: float, constants: np.ndarray
+) -> float:
     """Return the smallest of the m bounds in use, each at m t.
 
     constants = (use of UCB1, UCB-V, KL-UCB as 0 or 1, then their own constants c; zeta, c; c).

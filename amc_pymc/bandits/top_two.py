@@ -15,7 +15,9 @@ __all__ = ["TopTwoThompsonSampling"]
 
 
 @njit(cache=True)
-def top_two_arm(table, alpha, beta, b, tries, state):
+def top_two_arm(
+    table: np.ndarray, alpha: float, beta: float, b: float, tries: int, state: np.uint64
+) -> tuple[np.uint64, int]:
     """Return the next state and the leader of a posterior draw or, with probability 1 - b, a challenger."""
     state, leader = posterior_arm(table, alpha, beta, state, -1)
     state, u = uniform_variate(state)
@@ -29,13 +31,15 @@ def top_two_arm(table, alpha, beta, b, tries, state):
 
 
 @njit(cache=True)
-def choose(table, alpha, beta, b, tries, u):
+def choose(table: np.ndarray, alpha: float, beta: float, b: float, tries: int, u: float) -> int:
     """Choose the arm of the next pull."""
     return top_two_arm(table, alpha, beta, b, tries, stream(u))[1]
 
 
 @njit(cache=True)
-def choose_many(table, alpha, beta, b, tries, u, n):
+def choose_many(
+    table: np.ndarray, alpha: float, beta: float, b: float, tries: int, u: float, n: int
+) -> np.ndarray:
     """Choose the arms of the next n pulls."""
     state = stream(u)
     arms = np.empty(n, np.int64)

@@ -16,7 +16,7 @@ __all__ = ["UCB1", "ucb1_index"]
 
 
 @njit(cache=True)
-def ucb1_index(n, mean, variance, t, constants):
+def ucb1_index(n: float, mean: float, variance: float, t: float, constants: np.ndarray) -> float:
     """Return mean + sqrt(c log t / n), with constants = (c,)."""
     return mean + math.sqrt(constants[0] * math.log(t) / n)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 
-from typing import ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
@@ -35,7 +35,7 @@ EST_MEAN, EST_VARIANCE, EST_DF = range(N_ROWS, N_ROWS + 3)
 
 
 @njit(cache=True)
-def ucbcv_index(moments, n_controls, t, alpha):
+def ucbcv_index(moments: np.ndarray, n_controls: int, t: float, alpha: float) -> float:
     """Return the index of one arm by regression, in compiled code.
 
     Parameters
@@ -65,7 +65,7 @@ def ucbcv_index(moments, n_controls, t, alpha):
 
 
 @njit(cache=True)
-def _indices(table, t, alpha, first_pulls):
+def _indices(table: np.ndarray, t: float, alpha: float, first_pulls: int) -> np.ndarray:
     out, tail = np.empty(table.shape[1]), float(t) ** -alpha
     for k in range(out.size):
         told, pending = table[TOLD, k], table[PENDING, k]
@@ -82,7 +82,7 @@ def _indices(table, t, alpha, first_pulls):
 
 
 @njit(cache=True)
-def _choose(table, t, alpha, first_pulls):
+def _choose(table: np.ndarray, t: float, alpha: float, first_pulls: int) -> int:
     pulls = np.empty(table.shape[1])
     for k in range(pulls.size):
         pulls[k] = table[TOLD, k] + table[PENDING, k]
@@ -90,7 +90,7 @@ def _choose(table, t, alpha, first_pulls):
 
 
 @njit(cache=True)
-def _choose_many(table, t, alpha, first_pulls, n):
+def _choose_many(table: np.ndarray, t: float, alpha: float, first_pulls: int, n: int) -> np.ndarray:
     table = table.copy()
     arms = np.empty(n, np.int64)
     for i in range(n):
@@ -100,12 +100,14 @@ def _choose_many(table, t, alpha, first_pulls, n):
 
 
 @njit(cache=True)
-def _enter(table, arm, mean, variance, df):
+def _enter(table: np.ndarray, arm: int, mean: float, variance: float, df: float) -> None:
     table[EST_MEAN, arm], table[EST_VARIANCE, arm], table[EST_DF, arm] = mean, variance, df
 
 
 @njit(cache=True)
-def _take_regression(table, moments, arm, reward, deviations):
+def _take_regression(
+    table: np.ndarray, moments: np.ndarray, arm: int, reward: float, deviations: np.ndarray
+) -> None:
     record(table, arm, reward)
     regression_update(moments[arm], reward, deviations)
     mean, variance, df = regression_estimate(moments[arm], deviations.size)
@@ -113,7 +115,14 @@ def _take_regression(table, moments, arm, reward, deviations):
 
 
 @njit(cache=True)
-def _take_known(table, moments, arm, reward, deviations, covariances):
+def _take_known(
+    table: np.ndarray,
+    moments: np.ndarray,
+    arm: int,
+    reward: float,
+    deviations: np.ndarray,
+    covariances: np.ndarray,
+) -> None:
     record(table, arm, reward)
     regression_update(moments[arm], reward, deviations)
     found = known_variance_estimate(moments[arm], deviations.size, covariances[arm])
@@ -121,7 +130,9 @@ def _take_known(table, moments, arm, reward, deviations, covariances):
 
 
 @njit(cache=True)
-def batch_update(batches, progress, reward, deviations):
+def batch_update(
+    batches: np.ndarray, progress: np.ndarray, reward: float, deviations: np.ndarray
+) -> bool:
     """Add an observation to running batches, which are merged in pairs when all are full.
 
     Parameters
@@ -159,7 +170,7 @@ def batch_update(batches, progress, reward, deviations):
 
 
 @njit(cache=True)
-def batch_estimate(batches, progress):
+def batch_estimate(batches: np.ndarray, progress: np.ndarray) -> tuple[float, float, float]:
     """Return mean, variance and df of a regression on the means of full batches."""
     q = batches.shape[1] - 1
     moments = np.zeros(moments_size(q))
@@ -169,7 +180,14 @@ def batch_estimate(batches, progress):
 
 
 @njit(cache=True)
-def _take_batching(table, batches, progress, arm, reward, deviations):
+def _take_batching(
+    table: np.ndarray,
+    batches: np.ndarray,
+    progress: np.ndarray,
+    arm: int,
+    reward: float,
+    deviations: np.ndarray,
+) -> None:
     record(table, arm, reward)
     if batch_update(batches[arm], progress[arm], reward, deviations):
         mean, variance, df = batch_estimate(batches[arm], progress[arm])
@@ -395,7 +413,7 @@ class UCBCV(Policy):
                 self._table[[EST_MEAN, EST_VARIANCE, EST_DF], arm] = found
         self._stale.clear()
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """Return the state of the policy as plain arrays and numbers."""
         self._refresh()
         told = self._table[TOLD].astype(int).tolist()
@@ -406,7 +424,7 @@ class UCBCV(Policy):
             "past": np.concatenate([p[:s] for p, s in zip(self._past, told, strict=True)]),
         }
 
-    def restore(self, state: dict) -> Self:
+    def restore(self, state: dict[str, Any]) -> Self:
         """Restore a state saved by a policy with the same arguments."""
         for name in ("moments", "batches", "progress"):
             have, kept = np.asarray(state[name], float), getattr(self, f"_{name}")

@@ -16,7 +16,7 @@ __all__ = ["UCBV", "ucbv_index"]
 
 
 @njit(cache=True)
-def ucbv_index(n, mean, variance, t, constants):
+def ucbv_index(n: float, mean: float, variance: float, t: float, constants: np.ndarray) -> float:
     """Return mean + sqrt(2 V E / n) + 3 c E / n, with E = zeta log t and constants = (zeta, c)."""
     e = constants[0] * math.log(t)
     return mean + math.sqrt(2.0 * variance * e / n) + 3.0 * constants[1] * e / n

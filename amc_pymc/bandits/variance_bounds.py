@@ -29,7 +29,7 @@ class VarianceInterval(NamedTuple):
 
 
 @njit(cache=True)
-def _kl_end(p, d, upper):
+def _kl_end(p: float, d: float, upper: bool) -> float:
     """Return the end of {q: KL(Bernoulli(p), Bernoulli(q)) <= d} above or below p.
 
     The divergence is convex in log q, so Newton's method does not overshoot from outside, and small
@@ -62,7 +62,7 @@ def _kl_end(p, d, upper):
 
 
 @njit(cache=True)
-def _interval(halves, delta, all_times):
+def _interval(halves: np.ndarray, delta: float, all_times: bool) -> tuple[float, float, float]:
     """Compute estimate and interval from costs times squared differences (n,)."""
     total, low, high = 0.0, 0.0, 0.5
     for s in range(halves.size):

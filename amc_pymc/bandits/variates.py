@@ -28,13 +28,13 @@ _S27, _S30, _S31, _S12 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(
 
 
 @njit(cache=True)
-def stream(u):
+def stream(u: float) -> np.uint64:
     """Return the state of a stream seeded by a uniform number in [0, 1)."""
     return np.uint64(u * 2.0**53)
 
 
 @njit(cache=True)
-def uniform_variate(state):
+def uniform_variate(state: np.uint64) -> tuple[np.uint64, float]:
     """Return the next state and a uniform number strictly between 0 and 1."""
     state = state + _GAMMA
     z = (state ^ (state >> _S30)) * _MIX_1
@@ -44,7 +44,7 @@ def uniform_variate(state):
 
 
 @njit(cache=True)
-def normal_variate(state):
+def normal_variate(state: np.uint64) -> tuple[np.uint64, float]:
     """Return the next state and a standard normal variate, by the polar method."""
     while True:
         state, u = uniform_variate(state)
@@ -56,7 +56,7 @@ def normal_variate(state):
 
 
 @njit(cache=True)
-def gamma_variate(state, a):
+def gamma_variate(state: np.uint64, a: float) -> tuple[np.uint64, float]:
     """Return the next state and a gamma variate of shape a >= 1 and scale 1."""
     d = a - 1.0 / 3.0
     c = 1.0 / math.sqrt(9.0 * d)
@@ -71,7 +71,7 @@ def gamma_variate(state, a):
 
 
 @njit(cache=True)
-def beta_variate(state, a, b):
+def beta_variate(state: np.uint64, a: float, b: float) -> tuple[np.uint64, float]:
     """Return the next state and a Beta(a, b) variate, for positive a and b."""
     if a >= 1.0 and b >= 1.0:
         state, x = gamma_variate(state, a)

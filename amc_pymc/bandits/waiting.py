@@ -10,7 +10,7 @@ __all__ = ["first_choice"]
 
 
 @njit(cache=True)
-def first_choice(indices, pulls):
+def first_choice(indices: np.ndarray, pulls: np.ndarray) -> int:
     """Return the arm with the largest index; ties of infinite indices go to the arm with the fewest pulls.
 
     Parameters

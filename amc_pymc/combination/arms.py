@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from numpy.typing import ArrayLike
+
 from amc_pymc.execution import raise_if_signalled
 
 __all__ = ["Arm", "ArmError", "Cost", "FailedPull", "Sample", "as_arms", "draw", "join_samples"]
@@ -242,7 +244,7 @@ def _draw_batch(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sampl
     return Sample(values, costs, _checked_controls(arm, controls, n), failed)
 
 
-def _checked_controls(arm: Arm, controls, n: int) -> np.ndarray | None:
+def _checked_controls(arm: Arm, controls: ArrayLike | None, n: int) -> np.ndarray | None:
     if controls is None:
         if arm.control_means is not None:
             raise ArmError.of(arm.name, 0, "has control_means and returned no controls")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -185,7 +186,7 @@ class Combination:
         known = np.array([a.cost if a.cost is not None else r.cost for a, r in self._pairs()])
         return np.where(np.isnan(known), np.nanmax(known, initial=1.0), known)
 
-    def _pairs(self):
+    def _pairs(self) -> Iterator[tuple[Arm, ArmRecord]]:
         return zip(self.arms, self.records, strict=True)
 
     def _planned_cost(self, counts: np.ndarray) -> float:
@@ -258,7 +259,7 @@ class Combination:
             self.policy.drop(gone)
         self._tell_in_order(told)
 
-    def _tell_in_order(self, told) -> None:
+    def _tell_in_order(self, told: Sequence[tuple[Pulls, np.ndarray, np.ndarray | None]]) -> None:
         """Report rewards in the order of decisions, or arm by arm if there are controls."""
         if any(c is not None for _, _, c in told):
             for mine, found, controls in told:
@@ -297,7 +298,9 @@ class Combination:
         whole = sum(size for _, _, size in folds)
         return [self._fold(decided, mine, known, size / whole) for mine, known, size in folds]
 
-    def _fold(self, decided: Round, mine, known: list[ArmRecord], portion: float) -> Fold:
+    def _fold(
+        self, decided: Round, mine: Sequence[Sample | None], known: list[ArmRecord], portion: float
+    ) -> Fold:
         """Return a fold, a portion of its round, weighted by records that do not contain it."""
         drawn = np.array([0 if s is None else int((~s.failed).sum()) for s in mine])
         common = common_mean(known)
@@ -308,7 +311,7 @@ class Combination:
         offset = max(tops) if math.isfinite(max(tops)) else 0.0
         means = np.array(
             [
-                _fold_mean(s, r, offset) if n else 0.0
+                _fold_mean(s, r, offset) if s is not None and n else 0.0
                 for s, r, n in zip(mine, known, drawn, strict=True)
             ]
         )
@@ -317,7 +320,8 @@ class Combination:
             share = self._share(decided, drawn / portion, known, careful, likely)
         return Fold(self._mass * portion * share, v, means, drawn, offset)
 
-    def _share(self, decided: Round, drawn, known: list[ArmRecord], careful, likely) -> float:
+    def _share(self, decided: Round, drawn: np.ndarray, known: list[ArmRecord],
+               careful: np.ndarray, likely: np.ndarray) -> float:  # fmt: skip
         """Return the share of the round in the information of this and all later rounds."""
         if sum(r.n > 0 or n > 0 for r, n in zip(self.records, drawn, strict=True)) == 1:
             now = self._planned_cost(decided.counts)
@@ -408,7 +412,8 @@ def _arm_weights(counts: np.ndarray, variances: np.ndarray) -> np.ndarray:
     drawn = counts > 0
     exact = drawn & (variances <= 0.0)
     if exact.any():
-        return np.where(exact, counts, 0) / counts[exact].sum()
+        shares: np.ndarray = np.where(exact, counts, 0) / counts[exact].sum()
+        return shares
     w = np.zeros(counts.size)
     w[drawn] = counts[drawn] / variances[drawn]
     w[~np.isfinite(w)] = 0.0

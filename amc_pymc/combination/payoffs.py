@@ -59,9 +59,12 @@ def rewards(values: np.ndarray, costs: np.ndarray, payoff: Payoff, scale: str) -
 
 
 def _loss(x: np.ndarray, d: np.ndarray, payoff: Payoff) -> np.ndarray:
+    loss: np.ndarray
     if payoff == "squared":
-        return x[0] ** 2
-    if payoff == "paired":
-        return 0.25 * (d[0] + d[1]) * (x[0] - x[1]) ** 2
-    apart = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
-    return sum(d[i] * (x[j] - x[k]) ** 2 for i, j, k in apart) / 6.0
+        loss = x[0] ** 2
+    elif payoff == "paired":
+        loss = 0.25 * (d[0] + d[1]) * (x[0] - x[1]) ** 2
+    else:
+        apart = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+        loss = sum(d[i] * (x[j] - x[k]) ** 2 for i, j, k in apart) / 6.0
+    return loss

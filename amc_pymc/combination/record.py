@@ -185,7 +185,8 @@ class ArmRecord:
         s2 = self.log_variance()
         if not s2 < 700.0:
             return math.inf
-        return math.exp(s2) * self.n / self._logs[0] - 1.0
+        variance: float = math.exp(s2) * self.n / self._logs[0] - 1.0
+        return variance
 
     def cautious_variance(self, common_mean: float) -> float:
         """Return the variance used for planning.

@@ -141,7 +141,7 @@ class AnnealingArm:
     def __init__(
         self,
         path: Path,
-        base,
+        base: PriorPath | Reference,
         betas: np.ndarray,
         kernel: Kernel,
         ladder: Ladder,
@@ -183,7 +183,7 @@ class SequentialArm:
     scale: ClassVar[str] = "log"
     draws_per_job: ClassVar[int] = 1
 
-    def __init__(self, path: Path, base, betas: np.ndarray, kernel: Kernel, ladder: Ladder, *,
+    def __init__(self, path: Path, base: PriorPath | Reference, betas: np.ndarray, kernel: Kernel, ladder: Ladder, *,
                  n_moves: int = 3, n_particles: int = 512):  # fmt: skip
         self.path, self.base, self.betas = path, base, betas
         self.kernel, self.ladder = kernel, ladder

@@ -28,7 +28,7 @@ def missed_by(
     path: PriorPath,
     rough: Particles,
     adapted: AdaptedMixture,
-    rng,
+    rng: np.random.Generator,
     settings: PilotSettings = DEFAULTS,
 ) -> tuple[float, np.ndarray]:
     """Estimate the share of the posterior that a mixture misses; also return points where it is too low, if any."""

@@ -185,7 +185,8 @@ class DiscreteProposal:
         Conditional distribution of each discrete coordinate.
     """
 
-    def __init__(self, n_dim: int, continuous, mixture, discrete, looks, parts):
+    def __init__(self, n_dim: int, continuous: Sequence[int], mixture: StudentTMixture | None,
+                 discrete: Sequence[int], looks: Sequence[_Look], parts: Sequence[_Part]):  # fmt: skip
         self.n_dim = n_dim
         self.continuous, self.discrete = list(continuous), list(discrete)
         self.mixture: StudentTMixture | None = mixture
@@ -384,7 +385,7 @@ def _places(states: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.minimum(np.searchsorted(states, values), len(states) - 1)
 
 
-def _predictors(looks, order: Sequence[int], x: np.ndarray) -> np.ndarray:
+def _predictors(looks: Sequence[_Look], order: Sequence[int], x: np.ndarray) -> np.ndarray:
     """Return a constant and the predictors made from all coordinates (F, P)."""
     rows = [look.rows(x[:, d]) for d, look in zip(order, looks, strict=True)]
     return np.concatenate([np.ones((1, len(x))), *rows])
@@ -398,7 +399,9 @@ def _look(values: np.ndarray, weights: np.ndarray, states: np.ndarray | None) ->
     return _Look(None, centre, math.sqrt(float(w @ (values - centre) ** 2)) or 1.0)
 
 
-def _mixture(x: np.ndarray, weights: np.ndarray, start, rng) -> StudentTMixture:
+def _mixture(
+    x: np.ndarray, weights: np.ndarray, start: StudentTMixture | None, rng: np.random.Generator
+) -> StudentTMixture:
     with np.errstate(divide="ignore"):
         log_w = np.log(weights)
     if start is not None:
@@ -426,7 +429,7 @@ def _part(
     return _Choice(states, used, _odds(predictors[used], wanted, weights), even)
 
 
-def _rounded(h: np.ndarray, values: np.ndarray, weights: np.ndarray, used) -> _Rounded:
+def _rounded(h: np.ndarray, values: np.ndarray, weights: np.ndarray, used: np.ndarray) -> _Rounded:
     hw = h * weights
     ridge = 1e-6 * weights.sum() * np.eye(len(h))
     coefficients = np.linalg.solve(hw @ h.T + ridge, hw @ values)

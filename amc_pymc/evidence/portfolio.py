@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from amc_pymc.annealing import Ladder, ReferencePath, climb, make_schedule
+from amc_pymc.annealing.schedules import Schedule
 from amc_pymc.evidence.arms import (
     GRADIENT_COST,
     AnnealingArm,
@@ -140,10 +141,18 @@ def make_portfolio(
     return out
 
 
-def _reference_path(path, pilot, kernel, rng, out, chosen, forced) -> tuple[Any, Ladder] | None:
+def _reference_path(
+    path: PriorPath,
+    pilot: Pilot,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    out: Portfolio,
+    chosen: Sequence[str],
+    forced: bool,
+) -> tuple[Any, Ladder] | None:
     """Return the path from the fitted reference and a pilot run along it, if annealing from it may be worthwhile."""
     wanted = {"ais_reference", "smc_reference"} & set(chosen)
-    if pilot.adapted is None or not wanted:
+    if pilot.adapted is None or pilot.reference is None or not wanted:
         return None
     if not forced and pilot.relative_variance < _GOOD:
         return None
@@ -162,7 +171,12 @@ def _reference_path(path, pilot, kernel, rng, out, chosen, forced) -> tuple[Any,
 
 
 def _arm(
-    name, path, pilot: Pilot, kernel, reference, target
+    name: str,
+    path: PriorPath,
+    pilot: Pilot,
+    kernel: Kernel,
+    reference: tuple[Any, Ladder] | None,
+    target: float | None,
 ) -> tuple[Any, tuple[float, float]] | None:
     """Make an arm; also return its expected cost times variance and the cost of a draw. None if not possible."""
     if name == "importance" and pilot.discrete_proposal is not None:
@@ -214,7 +228,7 @@ def _wild(variance: float) -> float:
     return variance if variance < _WILD else math.inf
 
 
-def _betas(schedule, n_steps: int, ladder: Ladder) -> np.ndarray:
+def _betas(schedule: Schedule, n_steps: int, ladder: Ladder) -> np.ndarray:
     return make_schedule(schedule, n_steps, barrier=(ladder.betas, ladder.heights))
 
 

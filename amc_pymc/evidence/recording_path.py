@@ -154,5 +154,5 @@ class RecordingPath:
         memory = getattr(_here, "memory", None)
         (self.memory if memory is None else memory).look(x, terms)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[RecordingPath], tuple[Path]]:
         return RecordingPath, (self.path,)

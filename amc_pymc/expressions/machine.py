@@ -134,7 +134,7 @@ def _compiled(digest: str, text: str):
 @functools.cache
 def _number_function(name: str):
     """Return a library with a scalar function, ``double (double, ...)``, to be linked into others."""
-    function = CALLED[name]
+    function: Any = CALLED[name]
     arguments = (types.float64,) * function.py_func.__code__.co_argcount
     function.compile(arguments)
     compiled = function.overloads[arguments]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytensor.tensor as pt
@@ -84,7 +84,7 @@ class RowDensities:
         self.rows_evaluated = 0
         self._given: NativeRows | StoredRows | None = None
 
-    def of_packed(self, packed: NativeRows | StoredRows):
+    def of_packed(self, packed: NativeRows | StoredRows) -> Self:
         """Return the same densities for packed rows, for which ``rows`` are placeholders."""
         out = object.__new__(type(self))
         out.__dict__.update(self.__dict__)

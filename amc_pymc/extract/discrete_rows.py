@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class DiscreteRows(ModelDensities):
     raced: RowDensities
 
     @classmethod
-    def of(cls, plain: ModelDensities, cut: ParameterCut, packed: NativeRows | StoredRows):
+    def of(cls, plain: ModelDensities, cut: ParameterCut, packed: NativeRows | StoredRows) -> Self:
         """Create densities with packed rows, which read eta, instead of a model's own rows."""
         out = object.__new__(cls)
         out.__dict__.update(plain.of_packed(packed).__dict__)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import pytensor
 
+from pymc.initial_point import make_initial_point_expression
+from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
@@ -22,14 +24,24 @@ __all__ = ["initial_point_of", "is_random", "lowered", "opened", "rebuilt"]
 
 
 def initial_point_of(model) -> dict[str, np.ndarray]:
-    """Return ``model.initial_point()`` without compiling C code, which takes seconds."""
+    """Return ``model.initial_point()``, interpreted: rewriting its graph takes longer than running it once."""
     return {name: np.copy(value) for name, value in _initial_point(model).items()}
 
 
 @remembered
 def _initial_point(model) -> dict[str, np.ndarray]:
-    with pytensor.config.change_flags(cxx="", mode=unrewritten_mode()):
-        return model.initial_point()
+    values = replace_rng_nodes(
+        make_initial_point_expression(
+            free_rvs=model.free_RVs,
+            rvs_to_transforms=model.rvs_to_transforms,
+            initval_strategies=model.rvs_to_initial_values,
+            return_transformed=True,
+        )
+    )
+    reseed_rngs(find_rng_nodes(values), None)
+    with pytensor.config.change_flags(cxx=""):
+        found = pytensor.function([], values, mode=unrewritten_mode())()
+    return {model.rvs_to_values[rv].name: x for rv, x in zip(model.free_RVs, found, strict=True)}
 
 
 def is_random(graphs: Iterable, given: Iterable = ()) -> bool:

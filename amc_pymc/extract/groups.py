@@ -460,7 +460,7 @@ def _slot(start: int, shape: tuple[int, ...], kind: str):
         at = [graph.number(i) for i in index[1:]]
         if None in at:
             raise NotScalar("its effects are chosen by data")
-        place = int(np.ravel_multi_index(at, shape)) if shape else 0  # type: ignore[arg-type]
+        place = int(np.ravel_multi_index(at, shape)) if shape else 0
         return graph.leaf("local", start + place, kind)
 
     return node

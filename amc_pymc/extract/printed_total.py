@@ -24,7 +24,7 @@ from amc_pymc.extract.rows import constant_data
 from amc_pymc.extract.scalars import Index, NotScalar, stabilised
 from amc_pymc.jit import njit
 
-__all__ = ["coordinate", "printed_gradient", "printed_map", "printed_total", "scalar_expression"]
+__all__ = ["PrintedTotal", "coordinate", "printed_map", "printed_total", "scalar_expression"]
 
 _log = logging.getLogger("amc_pymc")
 #: Largest number of operations for which code without loops compiles faster than PyTensor's vector
@@ -34,8 +34,107 @@ _MOST_OPERATIONS, _MOST_ENTRIES = 6_000, 2_000
 _MOST_STEPS = 200_000
 
 
-def printed_total(x: Variable, total: Variable, held: SharedVariable | None = None):
-    """Return a Numba function of a scalar graph; None if it is too large or not scalar.
+class PrintedTotal:
+    """Printed functions of a scalar graph: its value, gradient and Hessian.
+
+    The graph is converted once. Create it by :func:`printed_total`.
+
+    Parameters
+    ----------
+    graph : Graph
+    node : int
+        The scalar.
+    arguments : sequence of str
+        Names of its arrays, "eta" for x.
+    """
+
+    def __init__(self, graph: Graph, node: int, arguments: Sequence[str]):
+        self._graph, self._node, self._arguments = graph, node, tuple(arguments)
+
+    def value(self):
+        """Return a Numba function ``x (D,), program -> float``, and its program.
+
+        With an array of held values the function is ``x, held (H,), program -> float``.
+        """
+        kernel = _total if len(self._arguments) == 1 else _total_held
+        return kernel, _printed(self._graph, self._arguments, [self._node])
+
+    def gradient(self, discrete: np.ndarray):
+        """Return a Numba function of the gradient, ``x (D,), program -> (D,)``, and its program.
+
+        Parameters
+        ----------
+        discrete : (D,) bool array
+            Coordinates at which the gradient is zero.
+
+        Returns
+        -------
+        tuple or None
+            None if it is too large, or a discrete variable chooses an entry of x.
+        """
+        entries = self._entries(discrete)
+        if entries is None:
+            return None
+        slopes = [self._graph.const(0.0)] * discrete.size
+        for place, entry in entries:
+            slopes[place] = self._graph.partial(self._node, entry)
+        if len(self._graph.upstream(slopes)) > _MOST_OPERATIONS:
+            return None
+        return _vector, _printed(self._graph, self._arguments, slopes)
+
+    def hessian(self, discrete: np.ndarray):
+        """Return a Numba function of the entries of the Hessian that may differ from zero.
+
+        Parameters
+        ----------
+        discrete : (D,) bool array
+            Coordinates at which the Hessian is zero.
+
+        Returns
+        -------
+        tuple or None
+            The function ``x (D,), program -> (M,)``, its program, and the rows and columns (M,) of the
+            entries on and below the diagonal. None where :meth:`gradient` returns None.
+        """
+        entries, graph = self._entries(discrete), self._graph
+        if entries is None:
+            return None
+        found, rows, columns, steps = [], [], [], 0
+        for i, entry in entries:
+            slope = graph.partial(self._node, entry)
+            within = set(graph.upstream([slope]))
+            for j, other in entries:
+                if j > i or other not in within:
+                    continue
+                steps += len(within)
+                if steps > _MOST_STEPS:
+                    return None
+                second = graph.partial(slope, other)
+                if graph.number(second) != 0.0:
+                    found.append(second), rows.append(i), columns.append(j)
+        if len(graph.upstream(found)) > _MOST_OPERATIONS:
+            return None
+        program = _printed(graph, self._arguments, found)
+        return _vector, program, np.array(rows, np.intp), np.array(columns, np.intp)
+
+    def _entries(self, discrete: np.ndarray) -> list[tuple[int, int]] | None:
+        """Return coordinates and nodes of the entries of x; None if differentiation is refused."""
+        graph, out = self._graph, []
+        if len(self._arguments) > 1 or len(graph.upstream([self._node])) * discrete.size > _MOST_STEPS:
+            return None
+        for entry in graph.leaves([self._node], "entry"):
+            place = graph.number(graph.nodes[entry].args[0])
+            if place is None:  # indexed by a discrete variable
+                return None
+            if not discrete[int(place)]:
+                out.append((int(place), entry))
+        return sorted(out)
+
+
+def printed_total(
+    x: Variable, total: Variable, held: SharedVariable | None = None
+) -> PrintedTotal | None:
+    """Convert a scalar graph of a flat vector; None if it is too large or not scalar.
 
     Parameters
     ----------
@@ -45,50 +144,11 @@ def printed_total(x: Variable, total: Variable, held: SharedVariable | None = No
         Graph; data that it reads become constants.
     held : shared vector, optional
         Vector that remains an argument besides x.
-
-    Returns
-    -------
-    tuple of Numba function and arrays, or None
-        ``x (D,), *arrays -> float``, or ``x, held (H,), *arrays -> float``.
     """
     inputs = {x: "eta"} if held is None else {x: "eta", held: "held"}
     graph = Graph()
-    node = _expression(graph, inputs, total)
-    if node is None:
-        return None
-    program = _printed(graph, tuple(inputs.values()), [node])
-    return (_total if held is None else _total_held), program
-
-
-def printed_gradient(x: Variable, total: Variable, discrete: np.ndarray):
-    """Return a Numba function of the gradient of a scalar graph; None if too large or not scalar.
-
-    Parameters
-    ----------
-    x, total
-        As for :func:`printed_total`.
-    discrete : (D,) bool array
-        Coordinates at which the gradient is zero.
-
-    Returns
-    -------
-    tuple of Numba function and array, or None
-        ``x (D,), array -> (D,)``.
-    """
-    graph = Graph()
-    node = _expression(graph, {x: "eta"}, total)
-    if node is None or len(graph.upstream([node])) * discrete.size > _MOST_STEPS:
-        return None
-    slopes = [graph.const(0.0)] * discrete.size
-    for entry in graph.leaves([node], "entry"):
-        place = graph.number(graph.nodes[entry].args[0])
-        if place is None:  # indexed by a discrete variable
-            return None
-        if not discrete[int(place)]:
-            slopes[int(place)] = graph.partial(node, entry)
-    if len(graph.upstream(slopes)) > _MOST_OPERATIONS:
-        return None
-    return _vector, _printed(graph, ("eta",), slopes)
+    nodes = _nodes(graph, inputs, total, None, "Priors")
+    return None if nodes is None else PrintedTotal(graph, nodes[0], tuple(inputs.values()))
 
 
 def printed_map(x: Variable, output: Variable, size: int):
@@ -111,12 +171,6 @@ def printed_map(x: Variable, output: Variable, size: int):
     graph = Graph()
     nodes = _nodes(graph, {x: "eta"}, output, range(size), "Parameters of rows")
     return None if nodes is None else (_vector, _printed(graph, ("eta",), nodes))
-
-
-def _expression(graph: Graph, inputs: Mapping[Variable, str], total: Variable) -> int | None:
-    """Return the node of a scalar graph; None, with the reason logged, if it cannot be printed."""
-    nodes = _nodes(graph, inputs, total, None, "Priors")
-    return None if nodes is None else nodes[0]
 
 
 def _nodes(

@@ -17,7 +17,7 @@ from amc_pymc.extract.held import Held
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
-from amc_pymc.extract.printed_total import printed_gradient, printed_total
+from amc_pymc.extract.printed_total import PrintedTotal, printed_total
 from amc_pymc.extract.rows import data_fingerprint, data_names
 from amc_pymc.first_class import bound_function
 
@@ -88,22 +88,36 @@ class RestDensities:
     @cached_property
     def rest(self):
         """First-class ``x -> log density`` of everything that is not raced."""
-        held = self._held
-        printed = printed_total(self._point, self._rest, held and held.shared)
-        if printed is not None:
-            kernel, program = printed
-            return bound_function(kernel, _LOGP, [*([held.values] if held else []), program])
+        if self._printed_value is not None:
+            kernel, program = self._printed_value
+            held = [] if self._held is None else [self._held.values]
+            return bound_function(kernel, _LOGP, [*held, program])
         return native_function(self._compile_rest([self._point], self._rest * 1.0), _LOGP)
 
     @cached_property
     def rest_gradient(self):
         """First-class gradient of :attr:`rest`; zero at discrete coordinates."""
-        if self._held is None:
-            printed = printed_gradient(self._point, self._rest, self._layout.discrete)
-            if printed is not None:
-                return bound_function(printed[0], _GRADIENT, [printed[1]])
+        if self._printed_gradient is not None:
+            kernel, program = self._printed_gradient
+            return bound_function(kernel, _GRADIENT, [program])
         gradient = gradient_by(self._point, self._rest)
         return native_function(self._compile_rest([self._point], gradient), _GRADIENT)
+
+    @cached_property
+    def _printed(self) -> PrintedTotal | None:
+        return printed_total(self._point, self._rest, self._held and self._held.shared)
+
+    @cached_property
+    def _printed_value(self):
+        return self._printed and self._printed.value()
+
+    @cached_property
+    def _printed_gradient(self):
+        return self._printed and self._printed.gradient(self._layout.discrete)
+
+    @cached_property
+    def _printed_hessian(self):
+        return self._printed and self._printed.hessian(self._layout.discrete)
 
     def ravel(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
         """Convert a point of the model to x (D,)."""
@@ -116,6 +130,9 @@ class RestDensities:
 
     def rest_value_and_gradient(self, x: np.ndarray):
         """Return the rest of the log posterior and its gradient (D,)."""
+        if self._printed_gradient is not None:
+            (value, total), (slope, gradient) = self._printed_value, self._printed_gradient
+            return value(x, total), slope(x, gradient)
         value, gradient = self._rest_and_gradient(x)
         return float(value), gradient
 
@@ -123,6 +140,12 @@ class RestDensities:
         """Return the Hessian of the rest over some coordinates, zero elsewhere."""
         d = self._layout.size
         out = np.zeros((d, d))
+        if self._printed_hessian is not None:
+            kernel, program, rows, columns = self._printed_hessian
+            out[rows, columns] = out[columns, rows] = kernel(x, program)
+            others = np.setdiff1d(np.arange(d), coordinates)
+            out[others], out[:, others] = 0.0, 0.0
+            return out
         for k in coordinates:
             e = np.zeros(d)
             e[k] = 1.0

@@ -184,7 +184,7 @@ class Reader:
             if self.table is None or any(self.graph.leaves([i], "entry") for i in index):
                 raise Unaddressable("a constant array is indexed by data")
             return self.table(data, index)
-        return self._number(data[tuple(numbers)])  # type: ignore[arg-type]
+        return self._number(data[tuple(numbers)])
 
     def _number(self, value) -> int:
         kind = np.asarray(value).dtype.kind

@@ -58,7 +58,9 @@ def problem_fingerprint(
     ]
 
 
-def _trial(problem, *, batched, timeout, summaries) -> np.ndarray:
+def _trial(
+    problem: Problem, *, batched: bool, timeout: float | None, summaries: bool
+) -> np.ndarray:
     """Return distances and summary statistics, rounded to six digits to be the same on all machines."""
     rng = as_generator(1)
     u = rng.random((_TRIALS, problem.n_dim))
@@ -94,7 +96,7 @@ def settings_fingerprint(
     }
 
 
-def _told(partitioner) -> str:
+def _told(partitioner: Any) -> str:
     """Return the settings or the name of a partitioner, without its memory address."""
     if isinstance(partitioner, tuple):
         return ", ".join(map(_told, partitioner))

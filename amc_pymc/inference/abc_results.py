@@ -158,7 +158,8 @@ def _spread(found: Accepted, values: dict[str, np.ndarray]) -> np.ndarray:
     """Return posterior standard deviations (K,)."""
     all_values = flat(values)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.sqrt(found.weight @ (all_values - found.weight @ all_values) ** 2)
+        spread: np.ndarray = np.sqrt(found.weight @ (all_values - found.weight @ all_values) ** 2)
+        return spread
 
 
 def _elements(values: dict[str, np.ndarray]) -> list[str]:
@@ -279,7 +280,8 @@ def _part_of_atom(problem: Problem, u: np.ndarray) -> np.ndarray:
     begin = _first(lambda points: _in_cube_order(problem, points) >= theta, np.zeros_like(u), u)
     end = _first(lambda points: _in_cube_order(problem, points) > theta, u, np.ones_like(u))
     width = end - begin
-    return np.divide(u - begin, width, out=np.zeros_like(u), where=width > 0.0)
+    part: np.ndarray = np.divide(u - begin, width, out=np.zeros_like(u), where=width > 0.0)
+    return part
 
 
 def _first(

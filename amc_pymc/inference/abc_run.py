@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from amc_pymc.simulators.problem import Failure, Problem, Simulated
 from amc_pymc.simulators.scale import FEWEST_PILOTS, ScaleName, SummaryScale, pilot_scale
 from amc_pymc.simulators.simulator_problem import SimulatorProblem
 from amc_pymc.simulators.workers import simulation_workers
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = ["AbcRun", "Budget", "as_problem", "begun_log", "failure_flags", "run_batches"]
 
@@ -88,7 +91,7 @@ class AbcRun:
     learned: bool = False
 
 
-def as_problem(model) -> tuple[Problem, Any]:
+def as_problem(model: Model | SimulatorProblem | None) -> tuple[Problem, Any]:
     """Return problem and model of ``model=``: a SimulatorProblem, or a ``pm.Model``, given or from the context."""
     if isinstance(model, SimulatorProblem):
         return model, None
@@ -99,7 +102,7 @@ def as_problem(model) -> tuple[Problem, Any]:
 def run_batches(
     description: str,
     problem: Problem,
-    model,
+    model: Model | None,
     budget: Budget,
     settings: Settings,
     *,
@@ -161,7 +164,9 @@ def run_batches(
             distance = run.scale.distance(found.summaries)
             return Simulated(distance, found.failures, found.summaries if summaries else None)
 
-        def learnt(history: History, rng: np.random.Generator, thorough=False) -> np.ndarray:
+        def learnt(
+            history: History, rng: np.random.Generator, thorough: bool = False
+        ) -> np.ndarray:
             assert history.summaries is not None and learn is not None
             return learned_distance(
                 history.u,

@@ -245,7 +245,7 @@ def _wrong_rewards(name: str, scale: str, given: str) -> ValueError:
     )
 
 
-def _check_cost(cost) -> None:
+def _check_cost(cost: object) -> None:
     if not (callable(cost) or (isinstance(cost, str) and cost in ("count", "cpu"))):
         raise ValueError(f"cost must be 'count', 'cpu' or a callable, got {cost!r}.")
 
@@ -323,7 +323,15 @@ def _plan(arms: list[Arm], budget: Budget, group: int, rounds: Literal["doubling
 class _Drawing:
     """Callable that makes the draws of a round, in this process or in an executor."""
 
-    def __init__(self, arms, cost, rng, executor, bar: ProgressReport, unit):
+    def __init__(
+        self,
+        arms: Sequence[Arm],
+        cost: Cost,
+        rng: np.random.Generator,
+        executor: Executor | None,
+        bar: ProgressReport,
+        unit: str,
+    ):
         self._arms, self._cost, self._rng, self._executor = arms, cost, rng, executor
         self._bar, self._unit = bar, unit
 
@@ -363,7 +371,9 @@ def _job_sizes(n: int, arm: Arm) -> list[int]:
     return [min(size, n - i) for i in range(0, n, size)]
 
 
-def _run_rounds(run: Combination, history: History, drawing: _Drawing, rng, budget) -> None:
+def _run_rounds(
+    run: Combination, history: History, drawing: _Drawing, rng: np.random.Generator, budget: Budget
+) -> None:
     """Run all rounds; with a target, until a last one can certify it."""
     while (decided := run.next_round(rng)) is not None:
         _draw_round(run, history, drawing, decided)

@@ -6,7 +6,7 @@ import time
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
 
@@ -35,11 +35,14 @@ from amc_pymc.inference.marginal_effects import (
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.rng import RandomSeed, spawn_generators
 
+if TYPE_CHECKING:
+    from pymc import Model
+
 __all__ = ["estimate_evidence"]
 
 
 def estimate_evidence(
-    model=None,
+    model: Model | None = None,
     *,
     idata: xr.DataTree | None = None,
     marginalize: Marginalize = "auto",
@@ -259,7 +262,14 @@ def estimate_evidence(
     return tree
 
 
-def _asked(arms, target, max_cost, choices: Choices, draws, chains) -> Asked:
+def _asked(
+    arms: Any,
+    target: float | None,
+    max_cost: float | None,
+    choices: Choices,
+    draws: int,
+    chains: int,
+) -> Asked:
     names, own = _named(arms)
     check_choices(
         choices,
@@ -271,7 +281,7 @@ def _asked(arms, target, max_cost, choices: Choices, draws, chains) -> Asked:
     return Asked(names, own, target, max_cost, choices, *counts)
 
 
-def _check(target, budget) -> None:
+def _check(target: float | None, budget: float | None) -> None:
     if target is None and budget is None:
         raise ValueError("One of target_mcse and max_cost is needed.")
     for name, value in (("target_mcse", target), ("max_cost", budget)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -15,6 +15,9 @@ from amc_pymc.inference.evidence_from_draws import bridge_flags, stage_arms
 from amc_pymc.inference.evidence_model import Tally, running_off
 from amc_pymc.inference.evidence_results import Evidence, add_posterior, uncertain
 from amc_pymc.inference.flags import Flag, flag
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = ["ChainsAnswer", "chains_answer", "covering_error", "unlike_chains"]
 
@@ -38,7 +41,7 @@ class ChainsAnswer(NamedTuple):
 def chains_answer(
     found: BridgedChains,
     pilot: Pilot,
-    model,
+    model: Model,
     densities: Densities,
     tally: Tally,
     *,
@@ -66,7 +69,8 @@ def covering_error(numbers: Evidence, pilot: Pilot, bridged: BridgedChains | Non
     """Return a standard error whose 95 % interval covers clearly different results of pilot run and chains."""
     z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
     gap = missing_evidence(z, error, pilot) if math.isfinite(error) else 0.0
-    return max(error, max(gap, _apart(numbers, bridged)) / 1.959964)
+    covering: float = max(error, max(gap, _apart(numbers, bridged)) / 1.959964)
+    return covering
 
 
 def unlike_chains(numbers: Evidence, bridged: BridgedChains | None) -> list[Flag]:

@@ -6,6 +6,7 @@ import math
 import time
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -42,7 +43,10 @@ from amc_pymc.inference.stored_draws import (
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
-from amc_pymc.rng import spawn_generators
+from amc_pymc.rng import RandomSeed, spawn_generators
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = ["bridge_flags", "budget_of", "evidence_from_draws", "stage_arms"]
 
@@ -55,13 +59,13 @@ _DIVERGENT = 0.001
 def evidence_from_draws(
     idata: xr.DataTree,
     *,
-    model,
+    model: Model,
     marginalize: Marginalize,
     target: float | None,
     max_cost: float | None,
     cost: str,
     kernel: Kernel,
-    random_seed,
+    random_seed: RandomSeed,
     progressbar: bool,
 ) -> xr.DataTree:
     """Run :func:`amc_pymc.estimate_evidence` with given draws."""
@@ -185,7 +189,15 @@ def _steps(stage: Stage) -> str:
     return f"{stage.steps} annealing steps" if stage.steps > 1 else "a bridge without annealing"
 
 
-def _tree(idata, posterior, model, numbers, flags, stages, kernel) -> xr.DataTree:
+def _tree(
+    idata: xr.DataTree,
+    posterior: xr.Dataset,
+    model: Model,
+    numbers: Evidence,
+    flags: list[Flag],
+    stages: list[Any],
+    kernel: Kernel,
+) -> xr.DataTree:
     tree = xr.DataTree()
     tree["posterior"] = xr.DataTree(posterior.assign_attrs(source="idata"))
     if "sample_stats" in idata.children:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -33,6 +33,9 @@ from amc_pymc.inference.flags import Flag, flag
 from amc_pymc.inference.marginal_effects import CANNOT, LocalEffects
 from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = [
     "Elsewhere",
@@ -58,7 +61,7 @@ _SPARING = PilotSettings(
 )  # fmt: skip
 
 
-def context_model(model):
+def context_model(model: Any) -> Model:
     """Return the given model, or that in the context."""
     from pymc.model.core import Model, modelcontext
 
@@ -73,7 +76,9 @@ def context_model(model):
     return found
 
 
-def compiled_particles(model, effects: LocalEffects | None = None) -> tuple[Densities, float]:
+def compiled_particles(
+    model: Model, effects: LocalEffects | None = None
+) -> tuple[Densities, float]:
     """Return compiled densities of a model and the CPU seconds used; the last few models are cached.
 
     Given local effects are integrated out; the densities are then
@@ -98,7 +103,7 @@ def compiled_particles(model, effects: LocalEffects | None = None) -> tuple[Dens
     return kept.densities, time.process_time() - begin
 
 
-def _extracted(model, effects: LocalEffects | None):
+def _extracted(model: Model, effects: LocalEffects | None) -> Densities:
     if effects is None:
         return extract_particles(model)
     check_evidence_defined(model)
@@ -122,13 +127,13 @@ class _Compiled(NamedTuple):
     data: str
 
 
-_COMPILED: OrderedDict[tuple, _Compiled] = OrderedDict()
+_COMPILED: OrderedDict[tuple[Any, ...], _Compiled] = OrderedDict()
 _MOST_COMPILED = 4
 _COMPILING = threading.Lock()
 
 
 def explored(
-    model,
+    model: Model,
     densities: Densities,
     kernel: Kernel,
     rng: np.random.Generator,
@@ -155,13 +160,13 @@ def explored(
     return pilot
 
 
-def particle_kernel(model, densities: Densities, kernel: str | Kernel) -> Kernel:
+def particle_kernel(model: Model, densities: Densities, kernel: str | Kernel) -> Kernel:
     """Return a kernel that moves all coordinates, the discrete ones by Metropolis."""
     continuous = make_kernel(kernel)
     if not densities.discrete.any():
         return continuous
     coordinates: list[int] = []
-    states: list = []
+    states: list[Any] = []
     for variable in model.value_vars:
         if variable.name not in densities.layout.names:
             continue
@@ -181,14 +186,14 @@ def particle_kernel(model, densities: Densities, kernel: str | Kernel) -> Kernel
     return Mixed(type(continuous)(**{**continuous.__dict__, "coordinates": rest}), discrete)  # type: ignore[arg-type]
 
 
-def _states(model, variable, size: int) -> list:
+def _states(model: Model, variable: Any, size: int) -> list[Any]:
     try:
         return element_states(model, variable)
     except ValueError:
         return [None] * size  # infinitely many, or too many to be drawn uniformly
 
 
-def running_off(model, densities: Densities, values: Mapping[str, np.ndarray]) -> list[Flag]:
+def running_off(model: Model, densities: Densities, values: Mapping[str, np.ndarray]) -> list[Flag]:
     """Flag continuous variables with draws (P, ...) near the limits of floating-point numbers.
 
     There an unbounded likelihood, such as that of a scale that may be zero, stops growing, and an infinite evidence
@@ -212,7 +217,8 @@ def _at_the_end(values: np.ndarray) -> float:
 
 def seed_words(random_seed: RandomSeed) -> list[int]:
     """Return four words from which everything else is spawned."""
-    return as_generator(random_seed).integers(2**32, size=4).tolist()
+    words: list[int] = as_generator(random_seed).integers(2**32, size=4).tolist()
+    return words
 
 
 @cache
@@ -220,9 +226,10 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def one_blas_thread() -> AbstractContextManager:
+def one_blas_thread() -> AbstractContextManager[Any]:
     """Limit BLAS to one thread: matrices are small, and more threads would wait for each other."""
-    return _controller().limit(limits=1, user_api="blas")
+    limits: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return limits
 
 
 class Elsewhere:
@@ -243,7 +250,7 @@ class Elsewhere:
         self._executor = executor
         self.counts, self.seen, self.seconds = np.zeros(3, np.int64), seen, 0.0
 
-    def submit(self, function: Callable, *args: Any) -> _Job:
+    def submit(self, function: Callable[..., Any], *args: Any) -> _Job:
         """Submit a job."""
         return _Job(self._executor.submit(_measured, function, *args), self)
 
@@ -251,7 +258,7 @@ class Elsewhere:
 class _Job:
     """Job of :class:`Elsewhere`, with the methods of a Future that are used."""
 
-    def __init__(self, future: Future, kept: Elsewhere):
+    def __init__(self, future: Future[Any], kept: Elsewhere):
         self._future, self._kept = future, kept
 
     def result(self) -> Any:
@@ -269,7 +276,9 @@ class _Job:
         return self._future.cancel()
 
 
-def _measured(function: Callable, *args: Any) -> tuple[Any, np.ndarray, list, float, int]:
+def _measured(
+    function: Callable[..., Any], *args: Any
+) -> tuple[Any, np.ndarray, list[Any], float, int]:
     with one_blas_thread(), counted(apart=True) as counts, collected() as seen:
         begin = time.thread_time()
         found = function(*args)

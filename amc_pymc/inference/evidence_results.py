@@ -6,7 +6,7 @@ import math
 import sys
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -18,6 +18,11 @@ from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.extract.particles import counted
 from amc_pymc.inference.flags import Flag, flag, flag_attributes
 from amc_pymc.logweights import LogWeights, summarise_log_weights, trusted_variance
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from pymc import Model
 
 __all__ = [
     "Evidence",
@@ -45,7 +50,7 @@ _LOOKED_AT = 4096
 _DISTINCT = 0.5
 
 
-class Evidence(dict):
+class Evidence(dict[str, Any]):
     """Numbers of the group ``evidence``, by name."""
 
 
@@ -179,7 +184,7 @@ def nan_flags(
     return [flag("nan", points=counts["n_nan"], share=share)]
 
 
-def draws_group(model, values: dict[str, np.ndarray], *, n_chains: int) -> xr.Dataset:
+def draws_group(model: Model | None, values: dict[str, np.ndarray], *, n_chains: int) -> xr.Dataset:
     """Return draws (chains x draws, ...) as a dataset, with the coords and dims of the model if there is one."""
     from arviz_base import dict_to_dataset
     from pymc.backends.arviz import coords_and_dims_for_inferencedata
@@ -197,7 +202,11 @@ def draws_group(model, values: dict[str, np.ndarray], *, n_chains: int) -> xr.Da
 
 
 def add_posterior(
-    tree: xr.DataTree, model, densities: Densities, drawn: PosteriorDraws, n_chains: int
+    tree: xr.DataTree,
+    model: Model | None,
+    densities: Densities,
+    drawn: PosteriorDraws,
+    n_chains: int,
 ) -> tuple[dict[str, np.ndarray], list[Flag]]:
     """Add draws of equal weight with their log densities; return the draws, and a flag if few are distinct."""
     values, terms = densities.constrain(drawn.x), densities.values(drawn.x)
@@ -211,12 +220,12 @@ def add_posterior(
     return values, [flag("few_distinct_draws", distinct=drawn.distinct, draws=len(drawn.x))]
 
 
-def _library():
+def _library() -> ModuleType:
     """Return the package itself, whose name and version are stored in results."""
     return sys.modules["amc_pymc"]
 
 
-def add_data_groups(tree: xr.DataTree, model) -> None:
+def add_data_groups(tree: xr.DataTree, model: Model) -> None:
     """Add observed and constant data of a model, as ``pm.sample`` does."""
     from arviz_base import dict_to_dataset
     from pymc.backends.arviz import (

@@ -7,7 +7,7 @@ import time
 
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -46,6 +46,9 @@ from amc_pymc.inference.flags import Flag, flag
 from amc_pymc.inference.marginal_effects import enough_nodes, quadrature
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = ["Asked", "Found", "Generators", "run_evidence"]
 
@@ -120,7 +123,7 @@ class Found(NamedTuple):
 
 
 def run_evidence(
-    model,
+    model: Model,
     densities: Densities,
     moves: Kernel,
     asked: Asked,
@@ -191,7 +194,7 @@ def _chains(
 
 
 def _combine(
-    model,
+    model: Model,
     densities: Densities,
     moves: Kernel,
     asked: Asked,
@@ -282,7 +285,7 @@ def _left(
     return least, [flag("pilot_over_budget", max_cost=max_cost, spent=spent, least=least)]
 
 
-def _numbers(tree, weights) -> Evidence:
+def _numbers(tree: xr.DataTree, weights: str) -> Evidence:
     estimate, arms = tree["estimate"].to_dataset(), tree["arms"].to_dataset()
     headline = estimate.sel(weights=weights)
     z = float(headline["log_mean"])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import warnings
 
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from pathlib import Path as FilePath
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -19,6 +20,10 @@ from amc_pymc.map_tree.estimate import ESTIMATES, MapResult, map_result
 from amc_pymc.map_tree.schedule import map_batches
 from amc_pymc.map_tree.search import MapSettings
 from amc_pymc.rng import RandomSeed
+from amc_pymc.simulators import Problem, SimulatorProblem
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = ["find_MAP_tree"]
 
@@ -40,7 +45,7 @@ def find_MAP_tree(
     cores: int | None = 1,
     max_time: float | None = None,
     simulation_timeout: float | None = None,
-    model=None,
+    model: Model | SimulatorProblem | None = None,
     random_seed: RandomSeed = None,
     progressbar: bool = True,
     checkpoint: str | FilePath | None = None,
@@ -196,7 +201,15 @@ def _squared(bias: np.ndarray, se: np.ndarray) -> np.ndarray:
     return bias**2 if len(bias) == len(se) else np.zeros(len(se))
 
 
-def _tree(problem, model, values, found: MapResult, flags, policy, estimate) -> xr.DataTree:
+def _tree(
+    problem: Problem,
+    model: Model | None,
+    values: dict[str, np.ndarray],
+    found: MapResult,
+    flags: list[str],
+    policy: str,
+    estimate: str,
+) -> xr.DataTree:
     dims = _dims(model, values)
     errors, start = {}, 0
     for name, shape in problem.shapes.items():
@@ -231,7 +244,7 @@ def _tree(problem, model, values, found: MapResult, flags, policy, estimate) -> 
     )
 
 
-def _dims(model, values) -> dict[str, tuple[str, ...]]:
+def _dims(model: Model | None, values: Mapping[str, np.ndarray]) -> dict[str, tuple[str, ...]]:
     """Return the dims of each variable: those of the model, else names made from the variable's name."""
     named = {} if model is None else model.named_vars_to_dims
     out = {}
@@ -241,7 +254,7 @@ def _dims(model, values) -> dict[str, tuple[str, ...]]:
     return out
 
 
-def _coords(model, dataset: xr.Dataset) -> dict[str, Any]:
+def _coords(model: Model | None, dataset: xr.Dataset) -> dict[str, Any]:
     known = {} if model is None else model.coords
     names = [str(d) for d in dataset.dims]
     return {d: list(known[d]) for d in names if known.get(d) is not None}

@@ -6,9 +6,10 @@ import logging
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import xarray as xr
 
 from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.traversal import ancestors
@@ -20,6 +21,9 @@ from amc_pymc.extract.rows import NotRowFactorised
 from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.inference.flags import Flag, flag
 from amc_pymc.step_methods.grouping import grouped_by
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = [
     "CANNOT",
@@ -72,7 +76,7 @@ class LocalEffects:
 
 
 @remembering()
-def chosen_effects(model, marginalize: Marginalize) -> LocalEffects | None:
+def chosen_effects(model: Model, marginalize: Marginalize) -> LocalEffects | None:
     """Return the local effects to integrate out, None if there are none.
 
     Parameters
@@ -119,7 +123,7 @@ def chosen_effects(model, marginalize: Marginalize) -> LocalEffects | None:
     return found
 
 
-def _names(marginalize) -> list[str]:
+def _names(marginalize: Any) -> list[str]:
     """Return the names of the variables that the user passed."""
     single = isinstance(marginalize, str) or not isinstance(marginalize, Sequence)
     found = [getattr(v, "name", v) for v in ([marginalize] if single else marginalize)]
@@ -131,7 +135,7 @@ def _names(marginalize) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _dependents(model, names: Sequence[str]) -> tuple[str, ...]:
+def _dependents(model: Model, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the observed variables that depend directly on some free variables."""
     local = {rv for rv in model.free_RVs if rv.name in names}
     blockers = [rv for rv in model.basic_RVs if rv not in local]
@@ -142,7 +146,7 @@ def _dependents(model, names: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _largest(model) -> LocalEffects | None:
+def _largest(model: Model) -> LocalEffects | None:
     """Return the factor with the most effects that are worth integrating out, None if there is none."""
     sizes = {rv.name: int(np.prod(s)) for rv, s in _shapes(model) if s}
     if len(model.free_RVs) < 2 or sum(sizes.values()) < _MANY or not model.observed_RVs:
@@ -170,12 +174,12 @@ def _largest(model) -> LocalEffects | None:
     return best
 
 
-def _shapes(model) -> list[tuple[Any, tuple[int, ...]]]:
+def _shapes(model: Model) -> list[tuple[Any, tuple[int, ...]]]:
     shapes = model.eval_rv_shapes()
     return [(rv, tuple(shapes[rv.name])) for rv in model.free_RVs]
 
 
-def _reason_against(effects: LocalEffects, model) -> str:
+def _reason_against(effects: LocalEffects, model: Model) -> str:
     factor = effects.factor
     if factor.reason:
         return factor.reason
@@ -229,7 +233,7 @@ def say_if_dear(densities: Any) -> None:
         )
 
 
-def describe(tree, densities: Any) -> None:
+def describe(tree: xr.DataTree, densities: Any) -> None:
     """Record in a result which effects were integrated out, and how to draw them."""
     if not isinstance(densities, MarginalDensities):
         return

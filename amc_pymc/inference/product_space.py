@@ -7,7 +7,7 @@ import multiprocessing
 import time
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -26,7 +26,7 @@ from amc_pymc.inference.product_space_results import (
     ChainRecord,
     product_space_result,
 )
-from amc_pymc.progress import progress
+from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
 from amc_pymc.results import RACE_STATS
@@ -39,6 +39,9 @@ from amc_pymc.step_methods.racing_metropolis import metropolis_sampler
 from amc_pymc.step_methods.racing_step import chosen_vars
 from amc_pymc.step_methods.settings import Options, TaylorProxy, as_proposals
 from amc_pymc.timing import COMPILING
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = ["sample_product_space"]
 
@@ -199,7 +202,7 @@ def sample_product_space(
 # --- arguments ----------------------------------------------------------------------------------
 
 
-def _checked_models(models) -> list[str]:
+def _checked_models(models: Mapping[str, Model]) -> list[str]:
     if not isinstance(models, Mapping):
         raise TypeError(f"models must be a dict of name -> pm.Model, got {type(models).__name__}")
     if len(models) < 2:
@@ -218,24 +221,25 @@ def _checked_models(models) -> list[str]:
     return list(models)
 
 
-def _prior(prior_probs, names) -> np.ndarray:
+def _prior(prior_probs: Any, names: Sequence[str]) -> np.ndarray:
     if prior_probs is None:
         return np.full(len(names), 1.0 / len(names))
     if isinstance(prior_probs, Mapping):
         if set(prior_probs) != set(names):
             raise ValueError(f"prior_probs must have the keys {names}, got {list(prior_probs)}")
         prior_probs = [prior_probs[n] for n in names]
-    prior = np.asarray(prior_probs, dtype=float)
+    prior: np.ndarray = np.asarray(prior_probs, dtype=float)
     if prior.shape != (len(names),) or not np.all(np.isfinite(prior)) or np.any(prior <= 0.0):
         raise ValueError(
             f"prior_probs must hold {len(names)} positive numbers, got {prior_probs!r}; leave out "
             "models that are impossible"
         )
-    return prior / prior.sum()
+    normalised: np.ndarray = prior / prior.sum()
+    return normalised
 
 
 @remembering()
-def _sampler(model, name: str, options: Options, proposal: str | Proposal) -> Metropolis:
+def _sampler(model: Model, name: str, options: Options, proposal: str | Proposal) -> Metropolis:
     if proposal == "langevin":
         proposal = LangevinProposal(target_accept=_ACCEPT)
     try:
@@ -257,7 +261,7 @@ def _preparation_times(samplers: Sequence[Metropolis]) -> dict[str, float]:
     return {"preparation_time": total, "compiling_time": compiling}
 
 
-def _check_same_rows(names, observed: Sequence[list[np.ndarray]]) -> None:
+def _check_same_rows(names: Sequence[str], observed: Sequence[list[np.ndarray]]) -> None:
     """Raise a ValueError if the observed values of the models differ in any row."""
     first = observed[0]
     shapes = ", ".join(str(a.shape) for a in first)
@@ -279,7 +283,7 @@ def _check_same_rows(names, observed: Sequence[list[np.ndarray]]) -> None:
             )
 
 
-def _observed(model, name, observed_vars) -> list[np.ndarray]:
+def _observed(model: Model, name: str, observed_vars: Sequence[Any] | None) -> list[np.ndarray]:
     """Return the values of the observed variables that are raced."""
     try:
         values = [model.rvs_to_values[rv] for rv in choose_observed(model, observed_vars)]
@@ -301,7 +305,9 @@ class _Plan(NamedTuple):
     adapt: bool
 
 
-def _adapted_weights(space: ModelSpace, plan: _Plan, rng, bar) -> np.ndarray:
+def _adapted_weights(
+    space: ModelSpace, plan: _Plan, rng: np.random.Generator, bar: ProgressReport
+) -> np.ndarray:
     """Return log weights (M,), averaged over the second half of a chain that is used only for tuning.
 
     The last weights would be too low for the model that the chain happened to stay in.
@@ -310,10 +316,13 @@ def _adapted_weights(space: ModelSpace, plan: _Plan, rng, bar) -> np.ndarray:
     (record,) = run_jobs(run, [rng], bar=bar)
     if not record.complete:
         raise KeyboardInterrupt("Stopped before a draw was kept")
-    return record.log_weights - np.logaddexp.reduce(record.log_weights)
+    log_weights: np.ndarray = record.log_weights - np.logaddexp.reduce(record.log_weights)
+    return log_weights
 
 
-def _run_chain(space: ModelSpace, plan: _Plan, rng, job: JobReport) -> ChainRecord:
+def _run_chain(
+    space: ModelSpace, plan: _Plan, rng: np.random.Generator, job: JobReport
+) -> ChainRecord:
     m = len(space.samplers)
     tune, draws = plan.tune // m, max(1, plan.draws // m)
     chains = [metropolis.init(s, rng, tune=tune, draws=draws) for s in space.samplers]
@@ -355,7 +364,13 @@ def _no_stats(draws: int) -> dict[str, np.ndarray]:
     return {key: np.zeros(shape) for key, shape in shapes.items()}
 
 
-def _record(stats, s: int, moved, drawn, evaluations: int) -> None:
+def _record(
+    stats: Mapping[str, np.ndarray],
+    s: int,
+    moved: Mapping[str, float],
+    drawn: Mapping[str, float],
+    evaluations: int,
+) -> None:
     """Store the statistics of draw ``s`` from the steps of the parameters and of the index."""
     for key in RACE_STATS:
         stats[key][s] = moved[key], drawn[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import arviz_base as az
 import numpy as np
@@ -19,6 +19,9 @@ from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.results import RACE_STATS
 from amc_pymc.samplers.index import ModelSpace
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = ["STEPS", "ChainRecord", "product_space_result"]
 
@@ -79,7 +82,7 @@ def product_space_result(
     return tree
 
 
-def _rectangle(records) -> tuple[list[ChainRecord], int]:
+def _rectangle(records: Sequence[ChainRecord]) -> tuple[list[ChainRecord], int]:
     """Return the chains and the number of draws that keep most draws if chains were interrupted."""
     lengths = sorted((len(r.visits) for r in records), reverse=True)
     draws = max(lengths, key=lambda n: n * sum(m >= n for m in lengths))
@@ -99,7 +102,7 @@ def _warn_of_mixing(summary: xr.Dataset) -> None:
         )
 
 
-def _warn_of_errors(stats, delta: float) -> None:
+def _warn_of_errors(stats: Mapping[str, np.ndarray], delta: float) -> None:
     for j, step in enumerate(STEPS):
         audited, wrong = (int(stats[k][..., j].sum()) for k in ("race_audited", "race_wrong"))
         if audited and clopper_pearson(wrong, audited)[0] > delta:
@@ -113,7 +116,13 @@ def _warn_of_errors(stats, delta: float) -> None:
             )
 
 
-def _summary(names, prior, space, index, log_weights) -> xr.Dataset:
+def _summary(
+    names: Sequence[str],
+    prior: np.ndarray,
+    space: ModelSpace,
+    index: np.ndarray,
+    log_weights: np.ndarray,
+) -> xr.Dataset:
     estimates = ps.estimate_models(index, log_weights, prior)
     counts = np.stack([np.bincount(i, minlength=len(names)) for i in index])
     trips = np.stack([ps.round_trips(i, len(names)) for i in index])
@@ -134,7 +143,9 @@ def _summary(names, prior, space, index, log_weights) -> xr.Dataset:
     )
 
 
-def _model_posterior(model, space, k, index, points) -> xr.DataTree:
+def _model_posterior(
+    model: Model, space: ModelSpace, k: int, index: np.ndarray, points: Sequence[np.ndarray]
+) -> xr.DataTree:
     """Return the draws made in model k, repeated evenly to the full number of draws in each chain."""
     draws = index.shape[1]
     pools = [p[i == k, : space.sizes[k]] for p, i in zip(points, index)]

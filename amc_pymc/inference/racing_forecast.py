@@ -6,7 +6,7 @@ import os
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,10 +16,14 @@ from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.memo import remembering
 from amc_pymc.row_store import Rows
+from amc_pymc.samplers.preparation import Preparation
 from amc_pymc.step_methods.grouping import Turn, chosen_turns, possible_factors, reasons_against
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import chosen_vars
 from amc_pymc.step_methods.settings import Options, TaylorProxy
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = ["RacingForecast", "racing_forecast"]
 
@@ -102,8 +106,8 @@ def racing_forecast(
     batch_size: int | None = None,
     proxy: Literal["auto", "taylor"] | TaylorProxy = "auto",
     marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
-    rows: Rows | Mapping[str, Any] | str | os.PathLike | None = None,
-    model=None,
+    rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    model: Model | None = None,
     initial_point: Mapping[str, np.ndarray] | None = None,
     progressbar: bool = True,
 ) -> RacingForecast:
@@ -174,7 +178,7 @@ def racing_forecast(
     )
 
 
-def _rows_per_unit(prepared) -> float:
+def _rows_per_unit(prepared: Preparation) -> float:
     return prepared.densities.n_rows / prepared.densities.n_units
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import arviz_base as az
 import numpy as np
@@ -28,16 +28,19 @@ from amc_pymc.step_methods.grouping import grouped_by
 from amc_pymc.step_methods.model_densities import grouped_densities
 from amc_pymc.step_methods.stored_groups import stored_group_densities
 
+if TYPE_CHECKING:
+    from pymc import Model
+
 __all__ = ["recover_marginals"]
 
 
 def recover_marginals(
     idata: xr.DataTree,
     *,
-    model=None,
+    model: Model | None = None,
     var_names: str | list[str] | None = None,
     observed_vars: Any = None,
-    rows: Rows | Mapping[str, Any] | str | os.PathLike | None = None,
+    rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     tries: int = 5,
     random_seed: RandomSeed = None,
     progressbar: bool = True,
@@ -146,12 +149,12 @@ def recover_marginals(
     return _with_draws(idata, model, {n: d for n, d in draws.items() if n in changed})
 
 
-def _hidden(model) -> set[str]:
+def _hidden(model: Model) -> set[str]:
     """Return the names of value variables that are not free variables of the model."""
     return {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
 
 
-def _wanted(model, posterior: xr.Dataset, var_names) -> list[str]:
+def _wanted(model: Model, posterior: xr.Dataset, var_names: str | list[str] | None) -> list[str]:
     """Return the names of the free variables to draw."""
     free = [rv.name for rv in model.free_RVs]
     if var_names is None:
@@ -167,7 +170,11 @@ def _wanted(model, posterior: xr.Dataset, var_names) -> list[str]:
 
 
 def _points(
-    model, grouped: GroupedModel, posterior: xr.Dataset, local: set[str], point
+    model: Model,
+    grouped: GroupedModel,
+    posterior: xr.Dataset,
+    local: set[str],
+    point: dict[str, np.ndarray],
 ) -> np.ndarray:
     """Return the population parameters (S, E) of all draws, chain after chain."""
     number = posterior.sizes["chain"] * posterior.sizes["draw"]
@@ -189,7 +196,9 @@ def _points(
     return np.stack([grouped.groups.centring.effects(x) for x in kept])
 
 
-def _with_draws(idata: xr.DataTree, model, draws: dict[str, list[np.ndarray]]) -> xr.DataTree:
+def _with_draws(
+    idata: xr.DataTree, model: Model, draws: dict[str, list[np.ndarray]]
+) -> xr.DataTree:
     """Return a copy of the tree with new draws of some variables."""
     out, posterior = idata.copy(), idata["posterior"].to_dataset()
     shape = posterior.sizes["chain"], posterior.sizes["draw"]

@@ -62,7 +62,7 @@ class RoundLog:
 
     def __init__(
         self,
-        path: str | os.PathLike | None,
+        path: str | os.PathLike[str] | None,
         fingerprint: Mapping[str, Any],
         words: Sequence[int] | None = None,
     ):
@@ -168,7 +168,7 @@ class RoundLog:
                 "another one."
             )
 
-    def _header(self, path: Path) -> dict | None:
+    def _header(self, path: Path) -> dict[str, Any] | None:
         """Return the header of the run in the folder; None if the folder is empty."""
         message = f"checkpoint={str(path)!r} is no checkpoint of simulations"
         if not path.is_dir():
@@ -179,7 +179,7 @@ class RoundLog:
                 return None
             raise ValueError(f"{message}: it has files but not {_HEADER}.")
         try:
-            header = json.loads(file.read_text(encoding="utf-8"))
+            header: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             if header["format"] != _FORMAT:
                 raise ValueError(f"it has format {header['format']!r}")
             if not isinstance(header["words"], list) or not isinstance(header["fingerprint"], dict):
@@ -253,7 +253,7 @@ def _plain(value: Any, name: str) -> Any:
     raise TypeError(f"{name} must be numbers, strings or arrays, got {value!r}.")
 
 
-def _differences(before: dict, now: dict) -> list[str]:
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return messages about what differs, one for each name."""
     out = []
     for name in dict.fromkeys([*before, *now]):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from concurrent.futures import Executor
 from pathlib import Path as FilePath
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import xarray as xr
 
 from amc_pymc.abc_tree.adjusting import AdjustName
 from amc_pymc.abc_tree.features import plain_features
+from amc_pymc.abc_tree.learning import Learner
 from amc_pymc.abc_tree.run import Settings
 from amc_pymc.abc_tree.schedule import batch_sizes
 from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
@@ -26,8 +27,12 @@ from amc_pymc.inference.abc_run import (
 )
 from amc_pymc.inference.tree_proposal import TreeProposal, one_of
 from amc_pymc.rng import RandomSeed
+from amc_pymc.simulators import Problem
 from amc_pymc.simulators.scale import ScaleName
 from amc_pymc.simulators.simulator_problem import SimulatorProblem
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = ["sample_abc_rejection", "sample_abc_tree"]
 
@@ -63,7 +68,7 @@ def sample_abc_tree(
     min_acceptance: float | None = None,
     simulation_timeout: float | None = None,
     keep_simulations: bool = False,
-    model=None,
+    model: Model | SimulatorProblem | None = None,
     random_seed: RandomSeed = None,
     progressbar: bool = True,
     checkpoint: str | FilePath | None = None,
@@ -245,7 +250,7 @@ def sample_abc_rejection(
     max_time: float | None = None,
     simulation_timeout: float | None = None,
     keep_simulations: bool = False,
-    model=None,
+    model: Model | SimulatorProblem | None = None,
     random_seed: RandomSeed = None,
     progressbar: bool = True,
     checkpoint: str | FilePath | None = None,
@@ -321,10 +326,32 @@ def sample_abc_rejection(
 
 
 def _sample(
-    description, learner, budget, size, *, draws, tolerance, tolerance_schedule, accepts, adjust, exchangeable,
-    smooth, distance_scale, batched, chains, executor, cores, max_time, min_acceptance, simulation_timeout,
-    keep_simulations, model, random_seed, progressbar, checkpoint,
-) -> xr.DataTree:  # fmt: skip
+    description: str,
+    learner: Learner | None,
+    budget: int,
+    size: int | None,
+    *,
+    draws: int,
+    tolerance: float | None,
+    tolerance_schedule: str | float,
+    accepts: int | None,
+    adjust: AdjustName | None,
+    exchangeable: bool,
+    smooth: bool,
+    distance_scale: ScaleName | LearnedName | None,
+    batched: bool,
+    chains: int,
+    executor: Executor | None,
+    cores: int | None,
+    max_time: float | None,
+    min_acceptance: float | None,
+    simulation_timeout: float | None,
+    keep_simulations: bool,
+    model: Model | SimulatorProblem | None,
+    random_seed: RandomSeed,
+    progressbar: bool,
+    checkpoint: str | FilePath | None,
+) -> xr.DataTree:
     """Check the arguments of both samplers, simulate, and collect the results."""
     _check_draws(draws)
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
@@ -397,7 +424,7 @@ def _check_draws(draws: object) -> None:
         )
 
 
-def _check_names(problem, keep_simulations: bool) -> None:
+def _check_names(problem: Problem, keep_simulations: bool) -> None:
     """Raise a ValueError if a variable has a name that is reserved in results."""
     names = {*problem.shapes, *getattr(problem, "deterministic_names", ())}
     taken = names & (_NAMES | (_NAMES_OF_ALL if keep_simulations else set()))
@@ -408,7 +435,7 @@ def _check_names(problem, keep_simulations: bool) -> None:
         )
 
 
-def _factor(schedule) -> float | None:
+def _factor(schedule: str | float) -> float | None:
     if isinstance(schedule, str):
         if schedule != "quantile":
             raise ValueError(

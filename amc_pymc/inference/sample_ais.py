@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path as FilePath
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import xarray as xr
@@ -60,6 +60,9 @@ from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
 
+if TYPE_CHECKING:
+    from pymc import Model
+
 __all__ = ["sample_ais"]
 
 ReferenceName = Literal["auto", "prior", "laplace", "student_t"]
@@ -85,7 +88,7 @@ def sample_ais(
     reference: ReferenceName | Callable[[np.ndarray], Any] = "auto",
     reverse_draws: Any = None,
     chains: int = 4,
-    model=None,
+    model: Model | None = None,
     random_seed: RandomSeed = None,
     progressbar: bool = True,
     executor: Executor | None = None,
@@ -309,22 +312,27 @@ def _name_of(reference: Any) -> str:
     return f"{made.__module__}.{made.__qualname__}"
 
 
-def _print_of(densities: Densities) -> tuple:
+def _print_of(densities: Densities) -> tuple[Any, ...]:
     """Return a fingerprint of a model and its data: the layout and densities at a few points."""
     x = densities.draw_prior(3, spawn_generators(0, 1)[0])
     return densities.layout, densities.values(x).round(6).tolist()
 
 
-def _plan(densities, pilot: Pilot, kernel, reference, settings: _Settings, rng) -> _Plan:
+def _plan(
+    densities: Densities, pilot: Pilot, kernel: Kernel, reference: ReferenceName | Callable[[np.ndarray], Any],
+    settings: _Settings, rng: np.random.Generator,
+) -> _Plan:  # fmt: skip
     """Choose the reference, the schedule and the tuning of the kernel."""
     name = reference if isinstance(reference, str) else "callable"
     if name == "auto":
         usable = pilot.adapted is not None and pilot.adapted.relative_variance < _USABLE
         name = "student_t" if usable else "prior"
+    path: Any
+    base: Any
     if name == "prior":
         path, base, ladder = densities, densities, pilot.ladder
     else:
-        if name == "callable":
+        if not isinstance(reference, str):
             base = reference(pilot.ladder.particles.x)
         else:
             base = pilot.reference if name == "student_t" else _normals(pilot)
@@ -345,7 +353,7 @@ def _normals(pilot: Pilot) -> StudentTMixture:
     return StudentTMixture(m.weights, m.means, m.choleskys, math.inf)
 
 
-def _unconstrained(model, densities: Densities, draws: Any) -> np.ndarray:
+def _unconstrained(model: Model, densities: Densities, draws: Any) -> np.ndarray:
     """Return the draws to anneal back as unconstrained vectors (P, D)."""
     if isinstance(draws, xr.DataTree):
         if "posterior" not in draws.children:
@@ -431,7 +439,9 @@ def _reversed(run: Annealed) -> dict[str, float]:
     }
 
 
-def _whole_chains(blocks, done: dict[int, Annealed]) -> list[tuple[np.ndarray, ...]]:
+def _whole_chains(
+    blocks: Sequence[tuple[int, int]], done: dict[int, Annealed]
+) -> list[tuple[np.ndarray, ...]]:
     """Return the particles of non-empty chains, truncated to the same number."""
     found: dict[int, list[Annealed]] = {}
     for i, run in done.items():
@@ -449,7 +459,10 @@ def _join(runs: Sequence[Annealed]) -> tuple[np.ndarray, ...]:
     )
 
 
-def _add_draws(tree, model, densities: Densities, chains, rng) -> dict[str, np.ndarray]:
+def _add_draws(
+    tree: xr.DataTree, model: Model, densities: Densities, chains: Sequence[tuple[np.ndarray, ...]],
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:  # fmt: skip
     """Add the weighted particles and draws of equal weight to the tree; return the draws.
 
     Copies of a particle are adjacent, so diagnostics do not treat them as independent.

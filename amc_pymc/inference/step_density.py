@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import xarray as xr
 
+from numpy.typing import ArrayLike
+
 __all__ = ["StepDensity", "step_density"]
 
 #: Maximum number of comparisons of points with boxes at once.
@@ -48,7 +50,10 @@ class StepDensity:
         last = self.upper == 1.0
 
         def shares(points: np.ndarray) -> np.ndarray:
-            return (points >= self.lower) & ((points < self.upper) | (last & (points == 1.0)))
+            inside: np.ndarray = (points >= self.lower) & (
+                (points < self.upper) | (last & (points == 1.0))
+            )
+            return inside
 
         return self._mean(u, shares)
 
@@ -79,11 +84,14 @@ class StepDensity:
 
         def shares(points: np.ndarray) -> np.ndarray:
             whole = ~self._whole | (points == np.floor(points))
-            return whole * (_below(points, high, below_high) - _below(points, low, below_low))
+            share: np.ndarray = whole * (
+                _below(points, high, below_high) - _below(points, low, below_low)
+            )
+            return share
 
         return self._mean(theta, shares)
 
-    def _columns(self, parameters) -> np.ndarray:
+    def _columns(self, parameters: Mapping[str, ArrayLike]) -> np.ndarray:
         """Return the values (n, D) after checking them."""
         if not isinstance(parameters, Mapping):
             raise TypeError(
@@ -115,7 +123,7 @@ def _below(points: np.ndarray, ends: np.ndarray, atom: np.ndarray) -> np.ndarray
     return np.where(points == ends, atom, points < ends)
 
 
-def _column(name: str, values) -> np.ndarray:
+def _column(name: str, values: ArrayLike) -> np.ndarray:
     try:
         found = np.asarray(values, dtype=float)
     except (TypeError, ValueError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -12,6 +12,9 @@ from arviz_stats.base import array_stats
 
 from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.extract.unconstrain import unconstrain
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = ["Health", "check_idata", "foreign_density", "health_of", "stored_draws"]
 
@@ -49,7 +52,7 @@ class Health(NamedTuple):
     particles: bool
 
 
-def check_idata(idata: object, model, marginalized: Sequence[str] = ()) -> xr.Dataset:
+def check_idata(idata: object, model: Model, marginalized: Sequence[str] = ()) -> xr.Dataset:
     """Return the group ``posterior`` of a result, if a model's evidence can be estimated from it.
 
     Draws of free variables that are integrated out are not needed.
@@ -115,7 +118,7 @@ def _check_variables(posterior: xr.Dataset, free: Sequence[Any]) -> None:
 
 
 def stored_draws(
-    idata: xr.DataTree, posterior: xr.Dataset, model, densities: Densities
+    idata: xr.DataTree, posterior: xr.Dataset, model: Model, densities: Densities
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return draws of the free variables on the unconstrained scale (C, N, D), and the log density there (C, N).
 

@@ -132,7 +132,7 @@ class TreeProposal:
         return {"partitioner": self.partition}
 
 
-def one_of(name: str, value, choices):
+def one_of(name: str, value: Any, choices: Any) -> Any:
     """Return `value` if it is among the choices of a Literal type, else raise a ValueError."""
     known = get_args(choices)
     if not isinstance(value, str) or value not in known:

@@ -50,7 +50,7 @@ class Mixed:
 
     name: ClassVar[str] = "mixed"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         discrete = set(self.discrete.coordinates)
         coordinates = self.continuous.coordinates
         if coordinates is None:

@@ -68,7 +68,7 @@ class DiscreteMetropolis:
     needs_gradient: ClassVar[bool] = False
     target_acceptance: ClassVar[float] = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.coordinates is None:
             raise TypeError("coordinates must be a tuple of ints, got None")
         coordinates = checked_coordinates(self.coordinates) or ()

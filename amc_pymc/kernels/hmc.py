@@ -184,7 +184,7 @@ class HMC:
     needs_gradient: ClassVar[bool] = True
     target_acceptance: ClassVar[float] = 0.8
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "n_leapfrog", positive_int("n_leapfrog", self.n_leapfrog))
         if not 0.0 <= self.jitter < 1.0:
             raise ValueError(f"jitter must be at least 0 and below 1, got {self.jitter!r}")

@@ -67,7 +67,7 @@ class Langevin:
     #: Step size above which steps on a Gaussian of known scale overshoot its centre.
     max_size: ClassVar[float] = math.sqrt(2.0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "coordinates", checked_coordinates(self.coordinates))
 
     def step(

@@ -60,7 +60,7 @@ class RandomWalk:
     needs_gradient: ClassVar[bool] = False
     target_acceptance: ClassVar[float] = 0.3
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "n_steps", positive_int("n_steps", self.n_steps))
         object.__setattr__(self, "coordinates", checked_coordinates(self.coordinates))
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+from typing import Any
+
 import numpy as np
 
 from amc_pymc.kernels.target import Particles, Tuning
@@ -27,7 +29,7 @@ def checked_coordinates(coordinates: object) -> tuple[int, ...] | None:
     if coordinates is None:
         return None
     try:
-        found: tuple = tuple(coordinates)  # type: ignore[arg-type]
+        found: tuple[Any, ...] = tuple(coordinates)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(
             f"coordinates must be a tuple of ints or None, got {coordinates!r}"
@@ -74,7 +76,9 @@ def checked_scale(tuning: Tuning, n: int) -> np.ndarray:
     return scale
 
 
-def checked_particles(particles: Particles, coordinates: tuple[int, ...] | None):
+def checked_particles(
+    particles: Particles, coordinates: tuple[int, ...] | None
+) -> tuple[Columns, int]:
     """Check the shapes of particles; return the index of the columns to move and their number."""
     x, terms, _ = particles
     if x.ndim != 2 or x.shape[0] == 0 or terms.shape != (2, x.shape[0]):

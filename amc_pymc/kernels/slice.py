@@ -73,7 +73,7 @@ class Slice:
     needs_gradient: ClassVar[bool] = False
     target_acceptance: ClassVar[float] = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "max_widths", positive_int("max_widths", self.max_widths))
         object.__setattr__(self, "coordinates", checked_coordinates(self.coordinates))
 

@@ -143,7 +143,9 @@ def estimate_mode(
     return max(found, key=lambda mode: mode.compared)
 
 
-def _positions(parameters: Parameters, n_columns: int, n_dim: int):
+def _positions(
+    parameters: Parameters, n_columns: int, n_dim: int
+) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function for the coordinates to fit in: parameters, or normal quantiles if their numbers differ."""
     if n_columns == n_dim:
         return lambda u: flat(parameters(u))[0]
@@ -182,7 +184,12 @@ def _box(history: MapHistory, parameters: Parameters) -> Mode:
     )
 
 
-def _combinations(history: MapHistory, values: np.ndarray, possible: np.ndarray, log_prior):
+def _combinations(
+    history: MapHistory,
+    values: np.ndarray,
+    possible: np.ndarray,
+    log_prior: Callable[[np.ndarray], np.ndarray],
+) -> list[tuple[np.ndarray, tuple[float, float]]]:
     """Return the best combinations of values (n, d) in order: places in `possible`, rate and error."""
     labels = gaussian_kernel(history.distance[possible], history.tolerance)
     if not (labels > 0.0).any():
@@ -206,7 +213,16 @@ def _combinations(history: MapHistory, values: np.ndarray, possible: np.ndarray,
     return [(np.flatnonzero(which == k), (float(rate[k]), float(error[k]))) for k in order]
 
 
-def _of_combination(history, x, discrete, rows, rate, parameters, log_prior, lowest) -> Mode:
+def _of_combination(
+    history: MapHistory,
+    x: np.ndarray,
+    discrete: np.ndarray,
+    rows: np.ndarray,
+    rate: tuple[float, float],
+    parameters: Parameters,
+    log_prior: Callable[[np.ndarray], np.ndarray],
+    lowest: float,
+) -> Mode:
     """Find the mode among simulations that share the values of discrete parameters."""
     u = history.u[rows]
     labels = gaussian_kernel(history.distance[rows], history.tolerance)
@@ -227,17 +243,17 @@ def _of_combination(history, x, discrete, rows, rate, parameters, log_prior, low
         return alone
     same = x[rows[0], discrete]
 
-    def whole(part):
+    def whole(part: np.ndarray) -> np.ndarray:
         out = np.tile(at, (len(part), 1))
         out[:, moving] = part
         return out
 
-    def positions(part):
+    def positions(part: np.ndarray) -> np.ndarray:
         if int(moving.sum()) != int((~discrete).sum()):
             return ndtri(part)
         return flat(parameters(whole(part)))[0][:, ~discrete]
 
-    def prior(part):
+    def prior(part: np.ndarray) -> np.ndarray:
         full = whole(part)
         kept = (flat(parameters(full))[0][:, discrete] == same).all(axis=1)
         return np.where(kept, log_prior(full), -np.inf)
@@ -249,7 +265,9 @@ def _of_combination(history, x, discrete, rows, rate, parameters, log_prior, low
     return _spelt_out(mode._replace(u=whole(mode.u[None])[0]), x, discrete)
 
 
-def _continuous_coordinates(u: np.ndarray, discrete: np.ndarray, parameters) -> np.ndarray:
+def _continuous_coordinates(
+    u: np.ndarray, discrete: np.ndarray, parameters: Parameters
+) -> np.ndarray:
     """Return which coordinates (D,) of the cube change continuous parameters."""
     towards = np.where(u < 0.5, _STEP, -_STEP)
     moved = flat(parameters(np.concatenate([u[None], u + np.diag(towards)])))[0][:, ~discrete]

@@ -184,10 +184,17 @@ def _hessian(f: np.ndarray, weights: np.ndarray, ridge: np.ndarray) -> np.ndarra
     return out
 
 
-def _minimise(f, s, w, guess, ridge, beta) -> np.ndarray:
+def _minimise(
+    f: np.ndarray,
+    s: np.ndarray,
+    w: np.ndarray,
+    guess: np.ndarray,
+    ridge: np.ndarray,
+    beta: np.ndarray,
+) -> np.ndarray:
     """Minimise the convex loss by Newton's method with step halving."""
 
-    def loss(b):
+    def loss(b: np.ndarray) -> float:
         eta = np.minimum(f @ b, _LARGEST)
         return float(w @ (np.exp(eta) - s * eta) + 0.5 * ridge @ (b - guess) ** 2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -143,7 +144,9 @@ def _possible(u: np.ndarray, surface: Surface) -> tuple[Draws, np.ndarray]:
     return Draws(*kept, truncated=not possible.all()), possible
 
 
-def _starts(x, labels, log_prior):
+def _starts(
+    x: np.ndarray, labels: np.ndarray, log_prior: np.ndarray
+) -> list[tuple[int, np.ndarray, float]]:
     """Return rows with high kernel values times prior, rows around them, and a lower bound of its log."""
     scale = _spread(x, labels)
     tree = cKDTree(x / scale)
@@ -167,20 +170,22 @@ def _starts(x, labels, log_prior):
     return out
 
 
-def _spread(x, labels):
+def _spread(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
     centre = np.average(x, axis=0, weights=labels)
     found = np.sqrt(np.average((x - centre) ** 2, axis=0, weights=labels))
     return np.where(found > 0.0, found, np.maximum(x.std(axis=0), 1e-300))
 
 
-def _first_root(x, labels, near):
+def _first_root(x: np.ndarray, labels: np.ndarray, near: np.ndarray) -> np.ndarray:
     d = x.shape[1]
     found = np.cov(x[near].T, aweights=labels[near] + 1e-12).reshape(d, d) if len(near) > 1 else 0.0
     floor = (1e-3 * _spread(x, labels)) ** 2
     return np.linalg.cholesky(_INFLATION * found + np.diag(floor))
 
 
-def _ladder(first: Peak, draws: Draws, distance, surface: Surface, lowest: float) -> list[Peak]:
+def _ladder(
+    first: Peak, draws: Draws, distance: np.ndarray, surface: Surface, lowest: float
+) -> list[Peak]:
     """Return fits at successively lower tolerances.
 
     All fits use the window of `first`, because windows that adapt to few labels overfit. Cubic terms are
@@ -203,7 +208,9 @@ def _ladder(first: Peak, draws: Draws, distance, surface: Surface, lowest: float
     return ladder
 
 
-def _extrapolated(ladder: list[Peak], unit, surface: Surface, lowest: float) -> Mode | None:
+def _extrapolated(
+    ladder: list[Peak], unit: np.ndarray, surface: Surface, lowest: float
+) -> Mode | None:
     """Return the mode, extrapolated by a line through the first two if that helps; None if no error is known.
 
     The mode is assumed to be linear in h^2.
@@ -218,7 +225,7 @@ def _extrapolated(ladder: list[Peak], unit, surface: Surface, lowest: float) -> 
     covariance = _covariance(ladder, terms)
     modes = weights @ [surface.positions(ndtr(fitted.z)[None])[0] for fitted in ladder]
 
-    def variance(w):
+    def variance(w: np.ndarray) -> np.ndarray:
         return np.einsum("k,klpq,l->pq", w, covariance, w)
 
     for j in _order(modes, weights, variance, unit):
@@ -241,10 +248,15 @@ def _covariance(ladder: list[Peak], terms: list[np.ndarray]) -> np.ndarray:
     return np.einsum("knp,lnq->klpq", moved, moved, optimize=True)
 
 
-def _order(modes, weights, variance, unit) -> np.ndarray:
+def _order(
+    modes: np.ndarray,
+    weights: np.ndarray,
+    variance: Callable[[np.ndarray], np.ndarray],
+    unit: np.ndarray,
+) -> np.ndarray:
     """Return candidate lines ordered by variance plus squared bias, in units (D, D) of the peak."""
 
-    def size(v):
+    def size(v: np.ndarray) -> float:
         return np.trace(np.linalg.solve(unit, np.linalg.solve(unit, v).T))
 
     # Lines through more modes are not more precise: a decrease of the variance is noise.
@@ -280,7 +292,7 @@ def _at_zero(x: np.ndarray, k: int) -> np.ndarray:
     return out
 
 
-def _best_window(first: Peak, draws: Draws, labels, surface: Surface) -> Peak:
+def _best_window(first: Peak, draws: Draws, labels: np.ndarray, surface: Surface) -> Peak:
     """Return the fit with the least variance plus squared bias among successively narrower windows.
 
     In a window as wide as the peak, a curved peak or two peaks are not log-quadratic.
@@ -300,7 +312,9 @@ def _best_window(first: Peak, draws: Draws, labels, surface: Surface) -> Peak:
     return ladder[_least_error(ladder, scales, first.fit.root, surface) or 0]
 
 
-def _least_error(ladder: list[Peak], scales: list[float], unit, surface: Surface) -> int | None:
+def _least_error(
+    ladder: list[Peak], scales: list[float], unit: np.ndarray, surface: Surface
+) -> int | None:
     """Return the index of the fit with the least variance plus squared bias, in units (D, D) of the peak.
 
     Bias is assumed proportional to the squared scale of the window. The result is None if no variance is known.

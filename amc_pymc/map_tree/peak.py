@@ -84,12 +84,12 @@ def _radius(n_dim: int) -> float:
 
 
 def climb(
-    u,
+    u: np.ndarray,
     draws: Draws,
-    labels,
+    labels: np.ndarray,
     surface: Surface,
     tolerance: float,
-    root,
+    root: np.ndarray,
     *,
     fits: int = _FITS,
     skewed: bool | None = False,
@@ -128,7 +128,9 @@ def climb(
     return Peak(z, height, tolerance, fit)
 
 
-def _fit(x, labels, centre, root, radius) -> LocalQuadratic | None:
+def _fit(
+    x: np.ndarray, labels: np.ndarray, centre: np.ndarray, root: np.ndarray, radius: float
+) -> LocalQuadratic | None:
     for diagonal in (False, True):
         found = fit_log_quadratic(x, labels, centre, root, radius, diagonal=diagonal)
         if found is None:
@@ -147,14 +149,14 @@ def _maximise(
     point in the window is therefore another starting point, and a candidate result.
     """
 
-    def height(points):
+    def height(points: np.ndarray) -> np.ndarray:
         u = ndtr(points)
         y = fit.to_units(surface.positions(u))
         outside = np.maximum(np.sqrt(np.einsum("ij,ij->i", y, y)) - fit.radius, 0.0)
         found = surface.log_prior(u) + fit.values(y) - 10.0 * outside**2
         return np.where(np.isfinite(found), found, -np.inf)
 
-    def downhill(point):
+    def downhill(point: np.ndarray) -> tuple[float, np.ndarray]:
         h = 1e-5 * np.eye(len(point))
         found = height(np.concatenate([point[None], point + h, point - h]))
         above, below = np.split(found[1:], 2)
@@ -162,7 +164,7 @@ def _maximise(
         slope = np.where(known, np.where(known, above, 0.0) - np.where(known, below, 0.0), 0.0)
         return (-found[0] if np.isfinite(found[0]) else 1e300), -slope / 2e-5
 
-    def search(start):
+    def search(start: np.ndarray) -> tuple[np.ndarray, float]:
         bounds = [(-_REACH, _REACH)] * len(start)
         found = minimize(downhill, start, jac=True, method="L-BFGS-B", bounds=bounds).x
         found = np.stack([start, found])
@@ -198,7 +200,7 @@ def mode_terms(fitted: Peak, surface: Surface) -> np.ndarray:
     fit, z = fitted.fit, fitted.z
     p, d, h = len(fit.centre), len(z), 1e-3
 
-    def height(points):
+    def height(points: np.ndarray) -> np.ndarray:
         u = ndtr(points)
         return surface.log_prior(u) + fit.values(fit.to_units(surface.positions(u)))
 

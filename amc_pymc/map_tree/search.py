@@ -59,7 +59,7 @@ class MapSettings:
     significance: float = 3.0
     strength: float = 2.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             names = ", ".join(map(repr, POLICIES))
             raise ValueError(f"policy must be one of {names}, got {self.policy!r}.")
@@ -240,7 +240,9 @@ def _unstuck(history: MapHistory, distance: np.ndarray, settings: MapSettings) -
     return lower if gaussian_kernel(everything, lower).sum() >= _ENOUGH else last
 
 
-def _from_boxes(history: MapHistory, size: int, settings: MapSettings, rng) -> np.ndarray:
+def _from_boxes(
+    history: MapHistory, size: int, settings: MapSettings, rng: np.random.Generator
+) -> np.ndarray:
     assert history.believed is not None
     anywhere = min(size, max(1, round(settings.share * size)))
     boxes = choose_boxes(
@@ -250,7 +252,14 @@ def _from_boxes(history: MapHistory, size: int, settings: MapSettings, rng) -> n
     return np.concatenate([whole, history.partition.draw(boxes, rng)])
 
 
-def _take_in(history: MapHistory, u, distance, tolerance, log_prior, settings) -> None:
+def _take_in(
+    history: MapHistory,
+    u: np.ndarray,
+    distance: np.ndarray,
+    tolerance: float,
+    log_prior: Callable[[np.ndarray], np.ndarray],
+    settings: MapSettings,
+) -> None:
     history.rounds.append(MapRound(u, distance, tolerance, 0, 0, u[0], 0.0))
     all_u, all_distances = history.u, history.distance
     labels = gaussian_kernel(all_distances, tolerance)

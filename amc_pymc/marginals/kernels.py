@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from amc_pymc.expressions.machine import Printed
 from amc_pymc.marginals import effects, loops, many
@@ -27,7 +29,7 @@ class GroupKernels:
 
     def __init__(self, printed: Printed):
         self.program, _ = printed.arrays
-        bound = partial(partial, program=self.program)
+        bound: Callable[..., Callable[..., Any]] = partial(partial, program=self.program)
         self.values, self.sums = bound(loops.values), bound(loops.sums)
         self.totals, self.total_gradients = bound(many.totals), bound(many.total_gradients)
         self.complete, self.row_values = bound(effects.complete), bound(effects.row_values)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -20,6 +20,9 @@ from amc_pymc.plots.combinations import (
 from amc_pymc.plots.evidence import evidence_group
 from amc_pymc.plots.partition import ABC_SOURCE
 
+if TYPE_CHECKING:
+    from arviz_plots import PlotCollection
+
 __all__ = ["plot_abc"]
 
 _VISUALS = ("lines", "rounds", "rejection", "ticks", "title", "xlabel", "ylabel", "legend")
@@ -34,11 +37,11 @@ _NEEDED = (
 def plot_abc(
     data: xr.DataTree,
     *,
-    plot_collection=None,
+    plot_collection: PlotCollection | None = None,
     backend: str | None = None,
     visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
-    **pc_kwargs,
-):
+    **pc_kwargs: Any,
+) -> PlotCollection:
     r"""Plot the progress of a likelihood-free run against the number of simulations.
 
     The first plot shows the tolerance of each round, the second the share of its simulations accepted
@@ -127,7 +130,11 @@ def plot_abc(
         _dash(plot_collection, _REJECTION)
 
     def paint(
-        visual, key: str, data: xr.Dataset, ignore_aes: Any = frozenset(), **defaults
+        visual: Callable[..., Any],
+        key: str,
+        data: xr.Dataset,
+        ignore_aes: Any = frozenset(),
+        **defaults: Any,
     ) -> None:
         if options[key] is not False:
             plot_collection.map(
@@ -160,7 +167,7 @@ def plot_abc(
     return plot_collection
 
 
-def _dash(plot_collection, quantity: str) -> None:
+def _dash(plot_collection: PlotCollection, quantity: str) -> None:
     """Use a dashed line for one of the quantities."""
     module = import_module(f"arviz_plots.backend.{plot_collection.backend}")
     solid, dashed = module.get_default_aes("linestyle", 2)
@@ -184,7 +191,8 @@ def _draws_so_far(weighted: xr.Dataset, n_rounds: int) -> np.ndarray:
         )
     w = np.exp(log_weight - log_weight.max())
     total, squares = (np.bincount(number, v, n_rounds).cumsum() for v in (w, w**2))
-    return np.divide(total**2, squares, out=np.zeros(n_rounds), where=squares > 0.0)
+    ess: np.ndarray = np.divide(total**2, squares, out=np.zeros(n_rounds), where=squares > 0.0)
+    return ess
 
 
 def _lines(found: xr.Dataset, draws: np.ndarray) -> xr.Dataset:
@@ -208,7 +216,7 @@ def _lines(found: xr.Dataset, draws: np.ndarray) -> xr.Dataset:
     )
 
 
-def _stacked(x: np.ndarray, lines: tuple, on_log: bool) -> np.ndarray:
+def _stacked(x: np.ndarray, lines: tuple[Any, ...], on_log: bool) -> np.ndarray:
     """Stack lines (quantity, 2, round); on a log axis, values that are not positive become nan."""
     y = np.stack([np.asarray(line, float) for line in lines])
     usable = np.isfinite(y) & ((y > 0.0) | (not on_log))
@@ -257,7 +265,7 @@ def _percent(share: float) -> str:
     return f"{100.0 * share:.0f} %" if share >= 0.1 else f"{100.0 * share:.2g} %"
 
 
-def _sized(pc_kwargs: dict, backend: str, *, legend: bool) -> dict:
+def _sized(pc_kwargs: dict[str, Any], backend: str, *, legend: bool) -> dict[str, Any]:
     """Return collection options for two rows of two plots."""
     figure = dict(pc_kwargs.get("figure_kwargs", {}))
     if "figsize" not in figure:

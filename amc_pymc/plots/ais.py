@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import xarray as xr
@@ -17,6 +17,9 @@ from amc_pymc.plots.combinations import (
     visual_options,
 )
 from amc_pymc.plots.evidence import LARGEST_ERROR, evidence_group, number_with_error
+
+if TYPE_CHECKING:
+    from arviz_plots import PlotCollection
 
 __all__ = ["plot_ais"]
 
@@ -39,11 +42,11 @@ def plot_ais(
     *,
     against: Against = "step",
     relative: bool = True,
-    plot_collection=None,
+    plot_collection: PlotCollection | None = None,
     backend: str | None = None,
     visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
-    **pc_kwargs,
-):
+    **pc_kwargs: Any,
+) -> PlotCollection:
     """Plot how the weights of annealed importance sampling change along the temperatures.
 
     The first plot shows cumulative log-weights of some particles as paths, the log of the mean weight of
@@ -159,7 +162,13 @@ def plot_ais(
     if "color" not in plot_collection.aes_set:
         colour_by(plot_collection, "quantity", list(_SHARES))
 
-    def paint(visual, key: str, data: xr.Dataset, ignore_aes: Any = "all", **defaults) -> None:
+    def paint(
+        visual: Callable[..., Any],
+        key: str,
+        data: xr.Dataset,
+        ignore_aes: Any = "all",
+        **defaults: Any,
+    ) -> None:
         if options[key] is not False:
             plot_collection.map(
                 visual, key, data=data, ignore_aes=ignore_aes, **{**defaults, **options[key]}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
+
+from numpy.typing import ArrayLike
 
 from amc_pymc.plots.combinations import (
     MOST_DOTS,
@@ -21,6 +23,9 @@ from amc_pymc.plots.combinations import (
     side_by_side,
     visual_options,
 )
+
+if TYPE_CHECKING:
+    from arviz_plots import PlotCollection
 
 __all__ = ["plot_allocation"]
 
@@ -37,11 +42,11 @@ def plot_allocation(
     *,
     weights: str | None = None,
     max_arms: int = 10,
-    plot_collection=None,
+    plot_collection: PlotCollection | None = None,
     backend: str | None = None,
     visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
-    **pc_kwargs,
-):
+    **pc_kwargs: Any,
+) -> PlotCollection:
     """Plot the allocation of draws to combined estimators, and the resulting estimate.
 
     The first plot shows the draws of each arm against those of all arms. If the costs of draws differ, a
@@ -128,7 +133,13 @@ def plot_allocation(
     if "color" not in plot_collection.aes_set:
         colour_by(plot_collection, "arm", labels, plain=others)
 
-    def paint(visual, key: str, data: xr.Dataset, ignore_aes: Any = "all", **defaults) -> None:
+    def paint(
+        visual: Callable[..., Any],
+        key: str,
+        data: xr.Dataset,
+        ignore_aes: Any = "all",
+        **defaults: Any,
+    ) -> None:
         if options[key] is not False:
             plot_collection.map(
                 visual, key, data=data, ignore_aes=ignore_aes, **{**defaults, **options[key]}
@@ -244,7 +255,7 @@ def _estimate(dt: xr.DataTree, weights: str, *, by_cost: bool) -> dict[str, xr.D
     }
 
 
-def _band(x, centre, half) -> xr.DataArray:
+def _band(x: ArrayLike, centre: ArrayLike, half: ArrayLike) -> xr.DataArray:
     x, centre, half = (np.asarray(v, float) for v in (x, centre, half))
     rows = np.stack([x, centre, centre - half, centre + half])
     return xr.DataArray(
@@ -308,6 +319,6 @@ def _with_error(centre: float, error: float) -> str:
     return f"{centre:,.{digits}f} ± {error:.{digits}f}"
 
 
-def _dashed(backend: str):
+def _dashed(backend: str) -> Any:
     module = import_module(f"arviz_plots.backend.{backend}")
     return module.get_default_aes("linestyle", 2)[1]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+
+if TYPE_CHECKING:
+    from arviz_plots import PlotCollection
 
 __all__ = [
     "RoundEnds",
@@ -98,13 +101,14 @@ def log_spaced(n: int, most: int = MOST_POINTS) -> np.ndarray:
     return np.unique(np.geomspace(1, n, most).round().astype(int)) - 1
 
 
-def plot_backend(backend: str | None, plot_collection) -> str:
+def plot_backend(backend: str | None, plot_collection: PlotCollection | None) -> str:
     """Return the plotting library: `backend` if given, else that of the collection, else the default of ArviZ."""
     from arviz_base import rcParams
 
     if backend is not None:
         return backend
-    return rcParams["plot.backend"] if plot_collection is None else plot_collection.backend
+    found: str = rcParams["plot.backend"] if plot_collection is None else plot_collection.backend
+    return found
 
 
 def visual_options(
@@ -124,7 +128,9 @@ def visual_options(
     return {key: options(visuals.get(key, True)) for key in known}
 
 
-def colour_by(plot_collection, dim: str, labels: list[str], plain: str | None = None) -> None:
+def colour_by(
+    plot_collection: PlotCollection, dim: str, labels: list[str], plain: str | None = None
+) -> None:
     """Map colours to the values of a dimension; the value `plain` gets the text colour."""
     backend = import_module(f"arviz_plots.backend.{plot_collection.backend}")
     found = backend.get_default_aes("color", len(labels))
@@ -135,7 +141,7 @@ def colour_by(plot_collection, dim: str, labels: list[str], plain: str | None = 
     plot_collection.update_aes_from_dataset("color", mapping)
 
 
-def log_axis(da, target, *, axis: str) -> None:
+def log_axis(da: xr.DataArray, target: Any, *, axis: str) -> None:
     """Make the axis "x" or "y" of a plot logarithmic, unless the data span less than a factor of three.
 
     This is a visual for ``PlotCollection.map`` and works with all plotting libraries.
@@ -171,7 +177,9 @@ def cost_unit(dt: xr.DataTree) -> str:
     return "CPU time (s)" if dt.attrs.get("cost") == "cpu" else "cost"
 
 
-def side_by_side(pc_kwargs: dict, backend: str, n_plots: int, *, legend: bool) -> dict:
+def side_by_side(
+    pc_kwargs: dict[str, Any], backend: str, n_plots: int, *, legend: bool
+) -> dict[str, Any]:
     """Return collection options for one plot per variable, side by side, with room for the legend."""
     module = import_module(f"arviz_plots.backend.{backend}")
     figure = dict(pc_kwargs.get("figure_kwargs", {}))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from amc_pymc.plots.combinations import plot_backend, side_by_side, visual_options
+
+if TYPE_CHECKING:
+    from arviz_plots import PlotCollection
 
 __all__ = ["LARGEST_ERROR", "evidence_group", "number_with_error", "plot_evidence"]
 
@@ -41,11 +44,11 @@ _NO_WARNING = "not separated from "
 def plot_evidence(
     data: pd.DataFrame | xr.DataTree | Mapping[str, xr.DataTree | tuple[float, float]],
     *,
-    plot_collection=None,
+    plot_collection: PlotCollection | None = None,
     backend: str | None = None,
     visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
-    **pc_kwargs,
-):
+    **pc_kwargs: Any,
+) -> PlotCollection:
     """Plot the evidence of several models, or the estimates from the arms of one result.
 
     For several models, the first plot shows log evidences with 95 % intervals, as differences from the
@@ -153,7 +156,13 @@ def plot_evidence(
         "y", xr.Dataset({"mapping": (rows.dim, heights)}, {rows.dim: rows.names})
     )
 
-    def paint(visual, key: str, data: xr.Dataset, ignore_aes: Any = "all", **defaults) -> None:
+    def paint(
+        visual: Callable[..., Any],
+        key: str,
+        data: xr.Dataset,
+        ignore_aes: Any = "all",
+        **defaults: Any,
+    ) -> None:
         if options[key] is not False:
             plot_collection.map(
                 visual, key, data=data, ignore_aes=ignore_aes, **{**defaults, **options[key]}
@@ -325,7 +334,7 @@ def _own(dt: xr.DataTree | tuple[float, float], name: str) -> _Own:
     return _checked(centre, error, lower, upper, flags, name)
 
 
-def _pair(pair: tuple | list, name: str) -> tuple[float, float]:
+def _pair(pair: tuple[Any, ...] | list[Any], name: str) -> tuple[float, float]:
     """Check and return a pair of log evidence and standard error, as for compare_evidence."""
     try:
         centre, error = (float(value) for value in pair)
@@ -560,7 +569,9 @@ def _bars(rows: _Rows, share: np.ndarray) -> xr.Dataset:
     )
 
 
-def _sized(pc_kwargs: dict, backend: str, labels: list[str], *, two: bool) -> dict:
+def _sized(
+    pc_kwargs: dict[str, Any], backend: str, labels: list[str], *, two: bool
+) -> dict[str, Any]:
     """Return collection options with a figure height that depends on the number of rows."""
     figure = dict(pc_kwargs.get("figure_kwargs", {}))
     if "figsize" not in figure:
@@ -574,14 +585,16 @@ def _sized(pc_kwargs: dict, backend: str, labels: list[str], *, two: bool) -> di
     return {**pc_kwargs, "figure_kwargs": figure}
 
 
-def _write(da, target, *, text, x, y, **kwargs):
+def _write(
+    da: xr.DataArray, target: Any, *, text: xr.DataArray, x: Any, y: Any, **kwargs: Any
+) -> Any:
     """Write the text of a row (a visual)."""
     from arviz_plots.plot_collection import backend_from_object
 
     return backend_from_object(target).text(float(x), float(y), str(text.item()), target, **kwargs)
 
 
-def _y_ticks(da, target, *, values, labels, **kwargs):
+def _y_ticks(da: xr.DataArray, target: Any, *, values: Any, labels: Any, **kwargs: Any) -> Any:
     """Label the rows (a visual)."""
     from arviz_plots.plot_collection import backend_from_object
 

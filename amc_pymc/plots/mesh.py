@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 __all__ = ["COLOURS", "colour_bar", "coloured_cells"]
 
@@ -25,15 +29,15 @@ COLOURS = _gradient(256)
 
 
 def coloured_cells(
-    da,
-    target,
+    da: xr.DataArray,
+    target: Any,
     *,
     x: np.ndarray,
     y: np.ndarray,
     limits: tuple[float, float],
     colors: Sequence[str] = COLOURS,
-    **kwargs,
-):
+    **kwargs: Any,
+) -> Any:
     """Colour cells by the logarithm of positive values.
 
     This is a visual for ``PlotCollection.map`` and works with all plotting libraries.
@@ -84,15 +88,15 @@ def coloured_cells(
 
 
 def colour_bar(
-    da,
-    target,
+    da: xr.DataArray,
+    target: Any,
     *,
     limits: tuple[float, float],
     text: str,
     inside: bool,
     colors: Sequence[str] = COLOURS,
-    **kwargs,
-):
+    **kwargs: Any,
+) -> Any:
     """Draw a bar of the colours of :func:`coloured_cells`.
 
     Parameters
@@ -151,8 +155,9 @@ def colour_bar(
 def _share(values: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
     """Return the position of values between the limits on a log scale, from 0 to 1."""
     low, high = np.log(limits)
-    return (np.log(values) - low) / (high - low)
+    share: np.ndarray = (np.log(values) - low) / (high - low)
+    return share
 
 
-def _plotly(colors: Sequence[str]) -> list[list]:
+def _plotly(colors: Sequence[str]) -> list[list[Any]]:
     return [[float(s), c] for s, c in zip(np.linspace(0.0, 1.0, len(colors)), colors, strict=True)]

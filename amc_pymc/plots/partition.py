@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -15,6 +15,9 @@ from amc_pymc.plots.combinations import plot_backend, side_by_side, visual_optio
 from amc_pymc.plots.evidence import evidence_group
 from amc_pymc.plots.mesh import colour_bar, coloured_cells
 from amc_pymc.plots.step_density import Axis, box_axis, cell_masses, pair_masses
+
+if TYPE_CHECKING:
+    from arviz_plots import PlotCollection
 
 __all__ = ["ABC_SOURCE", "plot_partition"]
 
@@ -36,11 +39,11 @@ def plot_partition(
     var_names: str | Sequence[str] | None = None,
     pairs: Sequence[tuple[str, str]] | None = None,
     zoom: bool = True,
-    plot_collection=None,
+    plot_collection: PlotCollection | None = None,
     backend: str | None = None,
     visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
-    **pc_kwargs,
-):
+    **pc_kwargs: Any,
+) -> PlotCollection:
     """Plot the boxes of a likelihood-free run, coloured by posterior density, with draws on top.
 
     One coordinate is shown by its marginal density, which is a step function, and two by their boxes.
@@ -159,7 +162,7 @@ def plot_partition(
                 axis="both",
             )  # fmt: skip
 
-    def paint(visual, key: str, data: xr.Dataset, **defaults) -> None:
+    def paint(visual: Callable[..., Any], key: str, data: xr.Dataset, **defaults: Any) -> None:
         if options[key] is not False:
             plot_collection.map(visual, key, data=data, ignore_aes="all", **defaults | options[key])
 
@@ -248,7 +251,9 @@ def _steps(data: xr.DataTree) -> xr.Dataset:
     return steps.assign(mass=("box", mass / mass.sum()))
 
 
-def _wanted(var_names, pairs, known: list[str]) -> list[tuple[str, ...]]:
+def _wanted(
+    var_names: str | Sequence[str] | None, pairs: Sequence[tuple[str, str]] | None, known: list[str]
+) -> list[tuple[str, ...]]:
     """Return the coordinates of each plot: one for a marginal density, else x and y."""
     if pairs is not None:
         if var_names is not None:
@@ -266,7 +271,7 @@ def _wanted(var_names, pairs, known: list[str]) -> list[tuple[str, ...]]:
     return [*((name,) for name in names), *below]
 
 
-def _expanded(var_names, known: list[str]) -> list[str]:
+def _expanded(var_names: str | Sequence[str], known: list[str]) -> list[str]:
     """Expand names of variables to their coordinates."""
     given = [var_names] if isinstance(var_names, str) else var_names
     if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
@@ -293,7 +298,7 @@ def _of_variable(name: str, known: list[str], argument: str) -> list[str]:
     return found
 
 
-def _pairs(pairs, known: list[str]) -> list[tuple[str, ...]]:
+def _pairs(pairs: Sequence[tuple[str, str]], known: list[str]) -> list[tuple[str, ...]]:
     if isinstance(pairs, str) or not isinstance(pairs, Sequence) or not pairs:
         raise TypeError(f"pairs must be a sequence of pairs of coordinates, got {pairs!r}.")
     for pair in pairs:
@@ -383,7 +388,8 @@ def _resampled(weighted: xr.Dataset) -> np.ndarray:
         )
     total = np.cumsum(np.exp(log_weight - log_weight.max()))
     n = min(len(total), _MOST_DRAWS)
-    return np.searchsorted(total, (np.arange(n) + 0.5) / n * total[-1])
+    chosen: np.ndarray = np.searchsorted(total, (np.arange(n) + 0.5) / n * total[-1])
+    return chosen
 
 
 def _panel(axes: list[Axis], mass: np.ndarray) -> _Panel:
@@ -403,7 +409,9 @@ def _layout(wanted: list[tuple[str, ...]], names: list[str], side: int) -> xr.Da
     return xr.Dataset({y if x == y else f"{x}, {y}": 0.0 for y, x in cells})
 
 
-def _sized(pc_kwargs: dict, backend: str, n: int, side: int, *, bar: bool) -> dict:
+def _sized(
+    pc_kwargs: dict[str, Any], backend: str, n: int, side: int, *, bar: bool
+) -> dict[str, Any]:
     """Return collection options for nearly square plots."""
     if not side:
         figure = dict(pc_kwargs.get("figure_kwargs", {}))
@@ -448,7 +456,7 @@ def _outlines(x: Axis, y: Axis) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _paint_marginal(paint, name: str, panel: _Panel) -> None:
+def _paint_marginal(paint: Callable[..., None], name: str, panel: _Panel) -> None:
     """Draw a marginal density as a step function with the area below it, and a rug of draws."""
     from arviz_plots import visuals as draw
 

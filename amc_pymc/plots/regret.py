@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -23,6 +23,9 @@ from amc_pymc.plots.combinations import (
     visual_options,
 )
 
+if TYPE_CHECKING:
+    from arviz_plots import PlotCollection
+
 __all__ = ["plot_regret"]
 
 _VISUALS = ("regret", "rounds", "title", "xlabel", "ylabel", "legend")
@@ -35,11 +38,11 @@ def plot_regret(
     *,
     best: str | None = None,
     variances: Mapping[str, float] | None = None,
-    plot_collection=None,
+    plot_collection: PlotCollection | None = None,
     backend: str | None = None,
     visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
-    **pc_kwargs,
-):
+    **pc_kwargs: Any,
+) -> PlotCollection:
     r"""Plot the cumulative regret of one or several runs against their cost.
 
     Regret is the loss from draws of arms other than the best one. If arm k has been drawn :math:`T_k`

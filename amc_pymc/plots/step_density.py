@@ -116,7 +116,7 @@ def _places(
     """Return parameter values at the knots, or None if they are not a strictly increasing function of them."""
     values = np.concatenate(theta).astype(float)
     values = np.where(np.abs(values) > _HUGE, np.copysign(np.inf, values), values)
-    at = values[first]
+    at: np.ndarray = values[first]
     with np.errstate(invalid="ignore"):
         rising = bool((np.diff(at) > 0.0).all()) and np.isfinite(at[1:-1]).all()
     if not rising or not np.allclose(values, at[inverse], rtol=1e-9, atol=0.0):
@@ -172,7 +172,8 @@ def _kept(places: np.ndarray, view: tuple[float, float]) -> np.ndarray:
 def _overlaps(axis: Axis) -> np.ndarray:
     """Return the fractions (K, C) of boxes in cells."""
     lower, upper = axis.lower[:, None], axis.upper[:, None]
-    return np.diff(np.clip(axis.edges, lower, upper), axis=1) / (upper - lower)
+    fractions: np.ndarray = np.diff(np.clip(axis.edges, lower, upper), axis=1) / (upper - lower)
+    return fractions
 
 
 def cell_masses(axis: Axis, mass: np.ndarray) -> np.ndarray:
@@ -191,7 +192,8 @@ def cell_masses(axis: Axis, mass: np.ndarray) -> np.ndarray:
     >>> cell_masses(axis, np.array([0.4, 0.6]))
     array([0.7, 0.3])
     """
-    return mass @ _overlaps(axis)
+    masses: np.ndarray = mass @ _overlaps(axis)
+    return masses
 
 
 def pair_masses(x: Axis, y: Axis, mass: np.ndarray) -> np.ndarray:
@@ -199,4 +201,5 @@ def pair_masses(x: Axis, y: Axis, mass: np.ndarray) -> np.ndarray:
 
     .. math:: M_{ij} = \sum_k m_k \frac{|I_k \cap C_i|}{|I_k|} \frac{|J_k \cap D_j|}{|J_k|}
     """
-    return _overlaps(x).T @ (mass[:, None] * _overlaps(y))
+    masses: np.ndarray = _overlaps(x).T @ (mass[:, None] * _overlaps(y))
+    return masses

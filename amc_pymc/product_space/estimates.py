@@ -116,7 +116,7 @@ def _shares(visits: np.ndarray, n_models: int) -> tuple[np.ndarray, np.ndarray]:
     return share, np.atleast_2d(np.cov(means.T)) / batches
 
 
-def _reweighted(share, log_ratio) -> tuple[np.ndarray, np.ndarray]:
+def _reweighted(share: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return normalised share * exp(log_ratio) (M,) and its Jacobian in the shares (M, M)."""
     ratio = np.exp(log_ratio - log_ratio.max())
     total = share @ ratio

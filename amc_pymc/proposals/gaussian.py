@@ -18,7 +18,9 @@ __all__ = ["conditional_mean", "gaussian_log_ratio", "propose_gaussian"]
 
 
 @njit(cache=True)
-def conditional_mean(x, centre, active, gain):
+def conditional_mean(
+    x: np.ndarray, centre: np.ndarray, active: np.ndarray, gain: np.ndarray
+) -> np.ndarray:
     """Return the mean (A,) of the Gaussian's active coordinates given the others of ``x``.
 
     ``gain`` (A, D) has zero columns at the active coordinates.
@@ -27,13 +29,13 @@ def conditional_mean(x, centre, active, gain):
 
 
 @njit(cache=True)
-def propose_gaussian(w, scale, rng):
+def propose_gaussian(w: np.ndarray, scale: float, rng: np.random.Generator) -> np.ndarray:
     """Propose a move in whitened coordinates: w (A,) -> w' (A,)."""
     keep = math.sqrt(max(0.0, 1.0 - scale * scale))
     return keep * w + scale * rng.standard_normal(w.size)
 
 
 @njit(cache=True)
-def gaussian_log_ratio(w, w_new):
+def gaussian_log_ratio(w: np.ndarray, w_new: np.ndarray) -> float:
     """Return log q(w | w') - log q(w' | w) = (|w'|^2 - |w|^2) / 2, for any scale."""
     return 0.5 * (np.dot(w_new, w_new) - np.dot(w, w))

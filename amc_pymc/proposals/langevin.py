@@ -17,13 +17,17 @@ __all__ = ["langevin_log_ratio", "propose_langevin"]
 
 
 @njit(cache=True)
-def propose_langevin(w, gradient, scale, rng):
+def propose_langevin(
+    w: np.ndarray, gradient: np.ndarray, scale: float, rng: np.random.Generator
+) -> np.ndarray:
     """Propose a move in whitened coordinates: w (A,) -> w' (A,)."""
     return w + 0.5 * scale * scale * gradient + scale * rng.standard_normal(w.size)
 
 
 @njit(cache=True)
-def langevin_log_ratio(w, gradient, w_new, gradient_new, scale):
+def langevin_log_ratio(
+    w: np.ndarray, gradient: np.ndarray, w_new: np.ndarray, gradient_new: np.ndarray, scale: float
+) -> float:
     """Return log q(w | w') - log q(w' | w)."""
     forward = w_new - w - 0.5 * scale * scale * gradient
     backward = w - w_new - 0.5 * scale * scale * gradient_new

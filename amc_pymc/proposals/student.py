@@ -20,7 +20,9 @@ __all__ = ["propose_student", "student_log_ratio"]
 
 
 @njit(cache=True)
-def propose_student(w, scale, freedom, rng):
+def propose_student(
+    w: np.ndarray, scale: float, freedom: float, rng: np.random.Generator
+) -> np.ndarray:
     """Propose a move in whitened coordinates: w (A,) -> w' (A,)."""
     rate = 0.5 * (freedom + np.dot(w, w))
     precision = rng.standard_gamma(0.5 * (freedom + w.size)) / rate
@@ -29,7 +31,7 @@ def propose_student(w, scale, freedom, rng):
 
 
 @njit(cache=True)
-def student_log_ratio(w, w_new, freedom):
+def student_log_ratio(w: np.ndarray, w_new: np.ndarray, freedom: float) -> float:
     """Return log q(w | w') - log q(w' | w), the difference of the t's log densities, for any scale."""
     here, there = np.dot(w, w) / freedom, np.dot(w_new, w_new) / freedom
     return 0.5 * (freedom + w.size) * (math.log1p(there) - math.log1p(here))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class DataProxy:
     rank: int | None = None
     max_bins: int = 2000
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_summary_setting(self.summary)
         _check_count("bins", self.bins)
         _check_share("outliers", self.outliers)
@@ -249,7 +249,7 @@ def bin_moments(
     return BinMoments(count, reference, first, factor, dual)
 
 
-def _scales(second, count, reference) -> np.ndarray:
+def _scales(second: np.ndarray, count: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Return standard deviations (Dy,) of y over all bins from the moments, 1 if constant."""
     spread = reference - np.average(reference, axis=0, weights=count)
     within = np.diagonal(second, axis1=1, axis2=2).sum(axis=0) / count.sum()
@@ -257,7 +257,9 @@ def _scales(second, count, reference) -> np.ndarray:
     return np.sqrt(np.where(variance > 0.0, variance, 1.0))
 
 
-def _projections(second, scale, rank):
+def _projections(
+    second: np.ndarray, scale: np.ndarray, rank: int | None
+) -> tuple[np.ndarray, np.ndarray]:
     n_bins, dim = second.shape[:2]
     rank = dim if rank is None else min(rank, dim)
     factor, dual = np.zeros((n_bins, rank, dim)), np.zeros((n_bins, rank, dim))
@@ -271,15 +273,15 @@ def _projections(second, scale, rank):
     return factor, dual
 
 
-def _renumber(labels) -> np.ndarray:
+def _renumber(labels: np.ndarray) -> np.ndarray:
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
 
 
 # --- checks -------------------------------------------------------------------------------------
 
 
-def _check_summary(summary) -> np.ndarray:
-    summary = np.asarray(summary, dtype=np.float64)
+def _check_summary(given: Any) -> np.ndarray:
+    summary: np.ndarray = np.asarray(given, dtype=np.float64)
     if summary.ndim != 2 or not 1 <= summary.shape[1] <= _MAX_AXES or not summary.shape[0]:
         raise ValueError(
             f"summary must have shape (N, S) with S in 1..{_MAX_AXES}, got {summary.shape}"
@@ -290,7 +292,7 @@ def _check_summary(summary) -> np.ndarray:
     return summary
 
 
-def _check_summary_setting(summary) -> None:
+def _check_summary_setting(summary: object) -> None:
     if isinstance(summary, str):
         if summary != "auto":
             raise ValueError(f"summary must be 'auto', an array or a callable, got {summary!r}")
@@ -300,18 +302,18 @@ def _check_summary_setting(summary) -> None:
         raise TypeError(f"summary must be 'auto', an array or a callable, got {summary!r}")
 
 
-def _is_integer(value) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _check_count(name: str, value) -> None:
+def _check_count(name: str, value: Any) -> None:
     if not _is_integer(value):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
 
 
-def _check_share(name: str, value) -> None:
+def _check_share(name: str, value: Any) -> None:
     if _is_integer(value) and value >= 0:
         return
     if isinstance(value, float | np.floating) and 0.0 <= value < 1.0:

@@ -62,8 +62,8 @@ def gaussian_factor(precision: np.ndarray, *, floor: float = 1e-10) -> tuple[np.
 
 
 def find_mode(
-    value_and_gradient: Callable,
-    hessian: Callable,
+    value_and_gradient: Callable[..., tuple[float, np.ndarray]],
+    hessian: Callable[..., np.ndarray],
     x0: np.ndarray,
     search: np.ndarray,
     n_rows: int,
@@ -131,19 +131,26 @@ def find_mode(
     return Mode(x, factor, decrement, not message, message)
 
 
-def _trust_region(value_and_gradient, hessian, x0, search, rows, n_rows):
-    def full(z):
+def _trust_region(
+    value_and_gradient: Callable[..., tuple[float, np.ndarray]],
+    hessian: Callable[..., np.ndarray],
+    x0: np.ndarray,
+    search: np.ndarray,
+    rows: np.ndarray | None,
+    n_rows: int,
+) -> np.ndarray:
+    def full(z: np.ndarray) -> np.ndarray:
         x = x0.copy()
         x[search] = z
         return x
 
-    def objective(z):
+    def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = value_and_gradient(full(z), rows)
         if not np.isfinite(value):
             return 1e300, np.zeros(search.size)
         return -value / n_rows, -gradient[search] / n_rows
 
-    def curvature(z):
+    def curvature(z: np.ndarray) -> np.ndarray:
         out = -hessian(full(z), rows)[np.ix_(search, search)] / n_rows
         return np.nan_to_num(out, nan=0.0, posinf=0.0, neginf=0.0)
 
@@ -159,13 +166,20 @@ def _trust_region(value_and_gradient, hessian, x0, search, rows, n_rows):
     return full(result.x)
 
 
-def _polish(value_and_gradient, start, search, factor, tolerance, max_passes):
-    def full(z):
+def _polish(
+    value_and_gradient: Callable[..., tuple[float, np.ndarray]],
+    start: np.ndarray,
+    search: np.ndarray,
+    factor: np.ndarray,
+    tolerance: float,
+    max_passes: int,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    def full(z: np.ndarray) -> np.ndarray:
         x = start.copy()
         x[search] += factor @ z
         return x
 
-    def objective(z):
+    def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = value_and_gradient(full(z), None)
         if not np.isfinite(value):
             return 1e300, np.zeros(search.size)

@@ -7,7 +7,7 @@ from the race and evaluated at every decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +53,7 @@ class _Largest:
 
 
 def summarise_residuals(
-    residuals: Callable,
+    residuals: Callable[[np.ndarray, np.ndarray], np.ndarray],
     probes: list[np.ndarray],
     n_rows: int,
     chunk: int = 16_384,
@@ -82,7 +82,9 @@ def summarise_residuals(
 
 
 def choose_exact_rows(
-    summary: ResidualSummary, expected_rows: Callable, choices=EXACT_ROW_CHOICES
+    summary: ResidualSummary,
+    expected_rows: Callable[[float, int], float],
+    choices: Sequence[int] = EXACT_ROW_CHOICES,
 ) -> np.ndarray:
     """Choose the exactly evaluated rows that minimise the expected rows read per decision.
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +52,7 @@ class LilParameters(NamedTuple):
 
 
 @njit(cache=True)
-def upper_half_width(pulls, scale, lil):
+def upper_half_width(pulls: int, scale: float, lil: LilParameters) -> float:
     """Return the distance of an arm's upper bound from its mean after ``pulls`` rows.
 
     The iterated logarithm is evaluated at (1 + eps) T >= e, so it is not negative.
@@ -62,7 +63,14 @@ def upper_half_width(pulls, scale, lil):
 
 
 @njit(cache=True)
-def _highest(scores, pulls, alive, scale, n_raced, lil):
+def _highest(
+    scores: np.ndarray,
+    pulls: np.ndarray,
+    alive: np.ndarray,
+    scale: float,
+    n_raced: int,
+    lil: LilParameters,
+) -> int:
     """Return the arm with the highest upper bound, -1 if no arm is left."""
     best, highest = -1, -np.inf
     for a in range(alive.size):
@@ -77,7 +85,15 @@ def _highest(scores, pulls, alive, scale, n_raced, lil):
 
 
 @njit(cache=True)
-def lil_ucb(rewards, points, centre, bias, population, lil, rng):
+def lil_ucb(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    bias: np.ndarray,
+    population: Population,
+    lil: LilParameters,
+    rng: np.random.Generator,
+) -> tuple[int, int, int, float, int, int]:
     """Find the arm with the highest population mean of rewards plus bias by lil'UCB.
 
     The arguments are those of :func:`amc_pymc.racing.race`.
@@ -169,4 +185,4 @@ def lil_ucb(rewards, points, centre, bias, population, lil, rng):
     if n_alive <= 1:
         winner = _highest(scores, pulls, alive, scale, n_raced, lil)
     margin = scores[1] - scores[0] if n_arms == 2 else 0.0
-    return winner, pulls.max(), drawn, margin, bad_row, arms_left
+    return winner, int(pulls.max()), drawn, margin, bad_row, arms_left

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from numpy.typing import ArrayLike
+
 from amc_pymc.jit import njit
 
 __all__ = ["Population", "draw_rows", "forget_rows", "make_population", "sweep_rows"]
@@ -29,7 +31,7 @@ class Population(NamedTuple):
     exact: np.ndarray
 
 
-def make_population(n_rows: int, exact=()) -> Population:
+def make_population(n_rows: int, exact: ArrayLike = ()) -> Population:
     """Return a population of ``n_rows`` rows, of which those in ``exact`` are not raced.
 
     Examples
@@ -49,7 +51,7 @@ def make_population(n_rows: int, exact=()) -> Population:
 
 
 @njit(cache=True)
-def draw_rows(population, out, rng):
+def draw_rows(population: Population, out: np.ndarray, rng: np.random.Generator) -> None:
     """Fill ``out`` with distinct unread rows, each equally likely, and mark them as read.
 
     Requires at least ``out.size`` unread rows.
@@ -69,7 +71,7 @@ def draw_rows(population, out, rng):
 
 
 @njit(cache=True)
-def sweep_rows(population, start, out):
+def sweep_rows(population: Population, start: int, out: np.ndarray) -> tuple[int, int]:
     """Fill ``out`` with unread rows from ``start`` on, unmarked; return (number, next start)."""
     n_rows = population.n_rows
     marked = population.marked
@@ -85,7 +87,7 @@ def sweep_rows(population, start, out):
 
 
 @njit(cache=True)
-def forget_rows(population, rows):
+def forget_rows(population: Population, rows: np.ndarray) -> None:
     """Unmark the rows that a race has drawn."""
     marked = population.marked
     one = np.uint64(1)
@@ -94,7 +96,7 @@ def forget_rows(population, rows):
 
 
 @njit(cache=True)
-def forget_all(population):
+def forget_all(population: Population) -> None:
     """Unmark all rows except the exact ones."""
     marked = population.marked
     one = np.uint64(1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,13 @@ from numba import types
 
 from amc_pymc.jit import njit
 from amc_pymc.racing.lil_ucb import LilParameters, lil_ucb
-from amc_pymc.racing.population import draw_rows, forget_all, forget_rows, sweep_rows
+from amc_pymc.racing.population import (
+    Population,
+    draw_rows,
+    forget_all,
+    forget_rows,
+    sweep_rows,
+)
 
 __all__ = ["DECIDED", "NOT_FINITE", "REWARDS", "RaceResult", "RaceRule", "race"]
 
@@ -101,7 +108,7 @@ class RaceResult(NamedTuple):
 
 
 @njit(cache=True)
-def _first_bad(values):
+def _first_bad(values: np.ndarray) -> int:
     """Return the position of the first row with a reward that is NaN or +inf, else -1."""
     for j in range(values.shape[1]):
         for a in range(values.shape[0]):
@@ -112,7 +119,7 @@ def _first_bad(values):
 
 
 @njit(cache=True)
-def _drop_impossible(alive, arms, values):
+def _drop_impossible(alive: np.ndarray, arms: np.ndarray, values: np.ndarray) -> None:
     """Drop arms with a reward of -inf."""
     for a in range(arms.size):
         for j in range(values.shape[1]):
@@ -122,7 +129,7 @@ def _drop_impossible(alive, arms, values):
 
 
 @njit(cache=True, fastmath={"nnan", "nsz"})
-def _extremes(values, a, b):
+def _extremes(values: np.ndarray, a: int, b: int) -> tuple[float, float]:
     """Return the smallest and largest difference of rows a and b, which must not hold NaN."""
     low, high = np.inf, -np.inf
     for j in range(values.shape[1]):
@@ -133,7 +140,16 @@ def _extremes(values, a, b):
 
 
 @njit(cache=True)
-def _merge_pairs(seen, mean, squares, low, high, ranged, arms, values):
+def _merge_pairs(
+    seen: int,
+    mean: np.ndarray,
+    squares: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    ranged: bool,
+    arms: np.ndarray,
+    values: np.ndarray,
+) -> int:
     """Add a chunk of rewards (k, m), overwritten, of the remaining arms to running moments.
 
     ``mean`` (K,) is up to a constant common to all arms: the rewards of the first remaining arm are
@@ -141,7 +157,7 @@ def _merge_pairs(seen, mean, squares, low, high, ranged, arms, values):
     arms a <= b. If ``ranged``, ``low`` and ``high`` [a, b] hold the range of their differences.
     """
     k, m = values.shape
-    total = seen + m
+    total: int = seen + m
     chunk_mean = np.zeros(k)
     for a in range(1, k):
         s = 0.0
@@ -183,10 +199,18 @@ def _merge_pairs(seen, mean, squares, low, high, ranged, arms, values):
 
 
 @njit(cache=True)
-def _merge_arms(seen, mean, squares, low, high, arms, values):
+def _merge_arms(
+    seen: int,
+    mean: np.ndarray,
+    squares: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    arms: np.ndarray,
+    values: np.ndarray,
+) -> int:
     """Add a chunk arm by arm: ``squares``, ``low`` and ``high`` [a, 0] are those of arm a alone."""
     k, m = values.shape
-    total = seen + m
+    total: int = seen + m
     for a in range(k):
         i = arms[a]
         s = 0.0
@@ -205,7 +229,16 @@ def _merge_arms(seen, mean, squares, low, high, arms, values):
 
 
 @njit(cache=True)
-def _half_width(seen, squares, mean, low, high, sd_factor, range_term, guarded):
+def _half_width(
+    seen: int,
+    squares: float,
+    mean: float,
+    low: float,
+    high: float,
+    sd_factor: float,
+    range_term: float,
+    guarded: bool,
+) -> float:
     """Return the half-width from the moments of one arm or of a gap; inf blocks the decision."""
     if squares <= 0.0:
         return range_term
@@ -217,7 +250,16 @@ def _half_width(seen, squares, mean, low, high, sd_factor, range_term, guarded):
 
 
 @njit(cache=True)
-def _half_width_of_arm(t, seen, a, squares, mean, low, high, rule):
+def _half_width_of_arm(
+    t: int,
+    seen: int,
+    a: int,
+    squares: np.ndarray,
+    mean: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    rule: RaceRule,
+) -> float:
     term = rule.range_factor[t]
     if term > 0.0:
         size = rule.ranges.size
@@ -228,7 +270,18 @@ def _half_width_of_arm(t, seen, a, squares, mean, low, high, rule):
 
 
 @njit(cache=True)
-def _half_width_of_pair(t, seen, a, b, squares, mean, low, high, ranged, rule):
+def _half_width_of_pair(
+    t: int,
+    seen: int,
+    a: int,
+    b: int,
+    squares: np.ndarray,
+    mean: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    ranged: bool,
+    rule: RaceRule,
+) -> float:
     i, j = min(a, b), max(a, b)
     lowest, highest = (low[i, j], high[i, j]) if ranged else (0.0, 0.0)
     term = rule.range_factor[t]
@@ -244,7 +297,18 @@ def _half_width_of_pair(t, seen, a, b, squares, mean, low, high, ranged, rule):
 
 
 @njit(cache=True)
-def _eliminate(t, seen, alive, scores, squares, mean, low, high, ranged, rule):
+def _eliminate(
+    t: int,
+    seen: int,
+    alive: np.ndarray,
+    scores: np.ndarray,
+    squares: np.ndarray,
+    mean: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    ranged: bool,
+    rule: RaceRule,
+) -> int:
     """Drop arms that the best arm leads by more than the half-width; return the best arm."""
     best = -1
     for a in range(alive.size):
@@ -276,7 +340,15 @@ def _eliminate(t, seen, alive, scores, squares, mean, low, high, ranged, rule):
 
 
 @njit(cache=True)
-def race(rewards, points, centre, bias, population, rule, rng):
+def race(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    bias: np.ndarray,
+    population: Population,
+    rule: RaceRule,
+    rng: np.random.Generator,
+) -> RaceResult:
     """Find the arm with the highest population mean of rewards plus bias.
 
     Parameters
@@ -307,9 +379,9 @@ def race(rewards, points, centre, bias, population, rule, rng):
         raise ValueError("rule is for another number of rows than population holds")
     if rule.lil.delta > 0.0:
         out = lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
-        winner, rows, drawn, margin, bad_row, left = out
+        winner, most, drawn, margin, bad_row, left = out
         status = DECIDED if bad_row < 0 else NOT_FINITE
-        return RaceResult(winner, rows, 1, margin, status, bad_row, drawn, left)
+        return RaceResult(winner, most, 1, margin, status, bad_row, drawn, left)
     ranged = rule.guarded or (rule.ranges.size == 0 and rule.range_factor[0] > 0.0)
     marginal, sizes = rule.marginal, rule.sizes
     wide = 1 if marginal else n_arms

@@ -189,10 +189,18 @@ def _comparisons(n_arms: int, variance: Variance) -> int:
 
 def _standard_error(sizes: np.ndarray, n_raced: int) -> np.ndarray:
     """Return the standard error of a mean per unit standard deviation (divisor T - 1)."""
-    return np.sqrt((1.0 - (sizes - 1.0) / max(1, n_raced - 1)) / np.maximum(1, sizes))
+    error: np.ndarray = np.sqrt((1.0 - (sizes - 1.0) / max(1, n_raced - 1)) / np.maximum(1, sizes))
+    return error
 
 
-def _bernstein(sizes, delta, n_arms, reward_range, variance, zero_sd_decides) -> RaceRule:
+def _bernstein(
+    sizes: np.ndarray,
+    delta: float | np.ndarray,
+    n_arms: int,
+    reward_range: float | Sequence[float] | None,
+    variance: Variance,
+    zero_sd_decides: bool,
+) -> RaceRule:
     n_raced = int(sizes[-1])
     if n_raced == 0:
         return exact_rule(0)
@@ -202,7 +210,7 @@ def _bernstein(sizes, delta, n_arms, reward_range, variance, zero_sd_decides) ->
     return _rule(sizes, sd, variance, width, ranges, zero_sd_decides=zero_sd_decides)
 
 
-def _ranges(reward_range, n_arms: int) -> np.ndarray:
+def _ranges(reward_range: float | Sequence[float] | None, n_arms: int) -> np.ndarray:
     if reward_range is None:
         return np.empty(0)
     ranges = np.atleast_1d(np.asarray(reward_range, dtype=np.float64))

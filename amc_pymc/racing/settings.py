@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class NormalRace:
     batch_size: int = _BATCH_SIZE
     variance: Variance = "pairwise"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_delta(self.delta)
         _check_count("batch_size", self.batch_size, 2)
         _check_variance(self.variance)
@@ -121,7 +121,7 @@ class BernsteinRace:
     batch_size: int = 2
     variance: Variance = "pairwise"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_delta(self.delta)
         _check_count("batch_size", self.batch_size, 2)
         _check_variance(self.variance)
@@ -174,7 +174,7 @@ class LilUCBRace:
     epsilon: float = 0.0
     rows_per_pull: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_delta(self.delta)
         object.__setattr__(self, "reward_range", _as_range(self.reward_range))
         for name, value in (("beta", self.beta), ("epsilon", self.epsilon)):
@@ -223,7 +223,7 @@ class TTestRace:
     delta: float = _DELTA
     batch_size: int = 500
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_delta(self.delta)
         _check_count("batch_size", self.batch_size, 2)
 
@@ -261,7 +261,7 @@ class BardenetRace:
     p: float = 2.0
     batch_size: int = 2
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_delta(self.delta)
         _check_count("batch_size", self.batch_size, 2)
         object.__setattr__(self, "reward_range", _as_range(self.reward_range))
@@ -332,7 +332,8 @@ def as_race(
     batch_size = _BATCH_SIZE if batch_size is None else batch_size
     if isinstance(race, get_args(Race)):
         _check_agreement(race, delta=delta, batch_size=batch_size, variance=variance)
-        return race
+        given: Race = race
+        return given
     checked = NormalRace(delta, batch_size, variance)
     if race == "normal":
         return checked
@@ -354,7 +355,7 @@ def as_race(
     )
 
 
-def _check_agreement(race: Race, **arguments) -> None:
+def _check_agreement(race: Race, **arguments: Any) -> None:
     defaults = {"delta": _DELTA, "batch_size": _BATCH_SIZE, "variance": "pairwise"}
     for name, value in arguments.items():
         if value != defaults[name] and value != getattr(race, name, None):
@@ -364,48 +365,50 @@ def _check_agreement(race: Race, **arguments) -> None:
             )
 
 
-def _gaps(gap_in_sds) -> np.ndarray:
+def _gaps(gap_in_sds: ArrayLike) -> np.ndarray:
     return np.abs(np.asarray(gap_in_sds, dtype=float))
 
 
-def _rows_until(rule: RaceRule, gap_in_sds) -> np.ndarray:
+def _rows_until(rule: RaceRule, gap_in_sds: ArrayLike) -> np.ndarray:
     """Return the rows after which a gap exceeds the half-width, in units of the sd."""
     widths = rule.sd_factor + _UNKNOWN_RANGE * rule.range_factor
     return _first_below(rule.sizes, widths, _gaps(gap_in_sds), int(rule.sizes[-1]))
 
 
-def _first_below(sizes, widths, gaps, n_raced) -> np.ndarray:
+def _first_below(
+    sizes: np.ndarray, widths: np.ndarray, gaps: np.ndarray, n_raced: int
+) -> np.ndarray:
     below = widths < gaps[..., None]
     rows = sizes[np.argmax(below, axis=-1)]
     return np.where(below.any(axis=-1), rows, n_raced).astype(float)
 
 
-def _is_real(value) -> bool:
+def _is_real(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _check_delta(delta) -> None:
+def _check_delta(delta: float) -> None:
     if not (_is_real(delta) and 0.0 < delta < 0.5):
         raise ValueError(f"delta must lie in (0, 0.5), got {delta!r}")
 
 
-def _check_count(name: str, value, least: int) -> None:
+def _check_count(name: str, value: Any, least: int) -> None:
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
-def _check_variance(variance) -> None:
+def _check_variance(variance: str) -> None:
     if variance not in get_args(Variance):
         raise ValueError(f"variance must be one of {get_args(Variance)}, got {variance!r}")
 
 
-def _as_range(reward_range) -> float | tuple[float, ...] | None:
+def _as_range(reward_range: Any) -> float | tuple[float, ...] | None:
     if reward_range is None:
         return None
     if _is_real(reward_range):
-        values: tuple = (reward_range,)
+        values: tuple[Any, ...] = (reward_range,)
     elif isinstance(reward_range, Sequence | np.ndarray) and not isinstance(reward_range, str):
         values = tuple(reward_range)
     else:

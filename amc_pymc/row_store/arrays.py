@@ -47,7 +47,7 @@ class ArraySource:
         for chunk in zip(*parts, strict=True):
             yield dict(zip(names, chunk))
 
-    def stamp(self) -> list:
+    def stamp(self) -> list[Any]:
         """Return shapes, types, and the file of a memory map or a hash of some rows."""
         return [
             [n, list(map(int, a.shape)), str(a.dtype), self._content(a)]
@@ -67,7 +67,7 @@ class ArraySource:
         rows = (delayed(dict(zip(columns, own))) for own in blocks)
         return [Part(r, int(n)) for r, n in zip(rows, lengths, strict=True) if n]
 
-    def _blocks(self, array, size: int) -> Iterator[np.ndarray]:
+    def _blocks(self, array: Any, size: int) -> Iterator[np.ndarray]:
         """Yield an array in blocks of whole chunks, so no chunk is read twice."""
         for start, stop in _bounds(array, size):
             block = array[start:stop]
@@ -77,7 +77,7 @@ class ArraySource:
             else:
                 yield np.asarray(self._computed(block))
 
-    def _content(self, array) -> list | str:
+    def _content(self, array: Any) -> list[Any] | str:
         """Return values that identify the content of an array."""
         name = getattr(array, "filename", None)
         if isinstance(array, np.memmap) and name is not None:
@@ -90,7 +90,7 @@ class ArraySource:
         return digest.hexdigest()
 
 
-def _as_array(name: str, given: Any):
+def _as_array(name: str, given: Any) -> Any:
     """Return an array with a known number of rows, or raise an error."""
     if not (hasattr(given, "shape") and hasattr(given, "dtype") and hasattr(given, "__getitem__")):
         if isinstance(given, list | tuple):
@@ -112,7 +112,7 @@ def _as_array(name: str, given: Any):
     return given
 
 
-def _bounds(array, size: int) -> Iterator[tuple[int, int]]:
+def _bounds(array: Any, size: int) -> Iterator[tuple[int, int]]:
     n_rows, own = int(array.shape[0]), getattr(array, "chunks", None)
     if own and not isinstance(own[0], int):  # Dask: the length of each chunk
         stops = np.cumsum(own[0])
@@ -133,7 +133,7 @@ class Part(NamedTuple):
     n_rows: int
 
 
-def computed(value, client=None):
+def computed(value: Any, client: Any = None) -> Any:
     """Compute a Dask collection by a client or in this process; return other values unchanged."""
     return value.compute(scheduler=client or "sync") if hasattr(value, "dask") else value
 
@@ -154,7 +154,7 @@ def recut(blocks: Iterator[np.ndarray], size: int) -> Iterator[np.ndarray]:
         yield held[0] if len(held) == 1 else np.concatenate(held)
 
 
-def file_stamp(path: Path) -> list:
+def file_stamp(path: Path) -> list[Any]:
     """Return path, size and modification time of a file."""
     status = path.stat()
     return [str(path.resolve()), status.st_size, status.st_mtime_ns]

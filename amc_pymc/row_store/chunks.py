@@ -51,7 +51,14 @@ def as_placeholder(
     return out
 
 
-def _refuse(bad: np.ndarray, chunk, name: str, labels, first: int, reason: str) -> None:
+def _refuse(
+    bad: np.ndarray,
+    chunk: np.ndarray,
+    name: str,
+    labels: Sequence[str],
+    first: int,
+    reason: str,
+) -> None:
     """Raise an error that names the first bad entry, if there is one."""
     if not bad.any():
         return

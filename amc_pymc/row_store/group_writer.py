@@ -97,7 +97,9 @@ def _expected(rows: Rows, source: RowSource, packing: GroupedPacking) -> dict[st
     }
 
 
-def _levels(packing: GroupedPacking, source: RowSource, chunk, first: int) -> np.ndarray:
+def _levels(
+    packing: GroupedPacking, source: RowSource, chunk: Mapping[str, np.ndarray], first: int
+) -> np.ndarray:
     """Return the group of each row of a chunk; raise a ValueError if one is out of range."""
     own = {name: chunk[name] for name in packing.level_names}
     levels = packing.levels(placed_rows(packing, source.labels, own, first))

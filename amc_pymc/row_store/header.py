@@ -67,7 +67,7 @@ def read_header(file: BinaryIO) -> dict[str, Any]:
     text = file.read(min(length, 2**32))
     if len(text) != length or zlib.crc32(text) != checksum:
         raise ValueError("its header is damaged")
-    header = json.loads(text)
+    header: dict[str, Any] = json.loads(text)
     if header["format"] != FORMAT:
         raise ValueError(f"it has format {header['format']}, this version reads format {FORMAT}")
     return header
@@ -75,13 +75,15 @@ def read_header(file: BinaryIO) -> dict[str, Any]:
 
 def n_stored(header: dict[str, Any]) -> int:
     """Return the rows of a store, including copies of the last one that group kernels may read."""
-    return header["n_rows"] + header.get("beyond", 0)
+    stored: int = header["n_rows"] + header.get("beyond", 0)
+    return stored
 
 
 def end_of_rows(header: dict[str, Any]) -> int:
     """Return the offset of the end of the rows of a store."""
     width = header["n_columns"] * np.dtype(header["dtype"]).itemsize
-    return header["offset"] + n_stored(header) * width
+    end: int = header["offset"] + n_stored(header) * width
+    return end
 
 
 def size_of(header: dict[str, Any]) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -56,7 +57,7 @@ def held_partitions(rows: Rows, source: RowSource, packing: Packing) -> Partitio
         return Partitions(source.client, source.client.compute(kept))
 
 
-def added(totals: Sequence[tuple]) -> tuple:
+def added(totals: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Add tuples of numbers and arrays element by element, in order."""
     out = totals[0]
     for other in totals[1:]:
@@ -82,7 +83,7 @@ class Partitions:
         self._futures, self._client, self._process = list(futures), client, os.getpid()
         self._address, self._security = client.scheduler.address, client.security
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {
             "_futures": self._pickled(),
             "_address": self._address,
@@ -100,14 +101,15 @@ class Partitions:
     def unrounded(self) -> np.ndarray:
         """Return the sample (S, C) of the rows before rounding; empty if rows are not rounded."""
         with self._connected() as (_, (_, sample, *_)):
-            return _result(sample, self._address)
+            rows: np.ndarray = _result(sample, self._address)
+            return rows
 
     def total(
         self,
-        function: Callable[..., tuple],
+        function: Callable[..., tuple[Any, ...]],
         *args: Any,
-        merge: Callable[[Sequence[tuple]], tuple] = added,
-    ) -> tuple:
+        merge: Callable[[Sequence[tuple[Any, ...]]], tuple[Any, ...]] = added,
+    ) -> tuple[Any, ...]:
         """Sum ``function(printed, rows, *args)`` over partitions.
 
         Parameters
@@ -129,10 +131,11 @@ class Partitions:
                 while len(totals) > 1:
                     groups = [totals[k : k + _FAN] for k in range(0, len(totals), _FAN)]
                     totals = client.map(merge, groups, pure=False)
-            return _result(totals[0], self._address)
+            whole: tuple[Any, ...] = _result(totals[0], self._address)
+            return whole
 
     @contextmanager
-    def _connected(self) -> Iterator[tuple[Any, list]]:
+    def _connected(self) -> Iterator[tuple[Any, list[Any]]]:
         """Yield a client of this process and its futures."""
         distributed = library("distributed", "rows that a Dask cluster holds")
         if _inside_worker(distributed):  # worker_client frees the thread for the sum
@@ -145,7 +148,7 @@ class Partitions:
             raise _gone(self._address)
         yield self._client, self._futures
 
-    def _connect(self, distributed) -> None:
+    def _connect(self, distributed: ModuleType) -> None:
         """Connect this process, which received the object from another one."""
         if self._address.startswith("inproc:"):
             raise RuntimeError(
@@ -169,7 +172,7 @@ class Partitions:
         return held if isinstance(held, bytes) else pickle.dumps(held)
 
 
-def _inside_worker(distributed) -> bool:
+def _inside_worker(distributed: ModuleType) -> bool:
     try:
         distributed.get_worker()
     except ValueError:
@@ -209,7 +212,9 @@ def _pack_part(
     return out, sample
 
 
-def _call(function: Callable[..., tuple], args: tuple, printed: Any, rows: np.ndarray) -> tuple:
+def _call(
+    function: Callable[..., tuple[Any, ...]], args: tuple[Any, ...], printed: Any, rows: np.ndarray
+) -> tuple[Any, ...]:
     return function(printed, rows, *args)
 
 

@@ -90,14 +90,14 @@ class Rows:
     source: Any
     columns: Mapping[str, str | Sequence[str]] | None = None
     _: KW_ONLY
-    folder: str | os.PathLike | None = None
+    folder: str | os.PathLike[str] | None = None
     memory: int = _DEFAULT
     seed: int = 0
     shuffle: bool = True
     dtype: Literal["float64", "float32"] = "float64"
     client: Any = "auto"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.columns is not None and not isinstance(self.columns, Mapping):
             raise TypeError(
                 "columns must map names of pm.Data to names of columns, got "
@@ -119,7 +119,7 @@ class Rows:
         check_client(self.client)
 
 
-def _check_folder(folder) -> None:
+def _check_folder(folder: object) -> None:
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"folder must be a path or None, got {folder!r}")
     path = Path(folder)

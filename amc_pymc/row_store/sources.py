@@ -48,7 +48,7 @@ class RowSource(Protocol):
     def parts(self) -> Sequence[Part]:
         """Return the rows as Dask partitions computed by workers; only with a client."""
 
-    def stamp(self) -> list:
+    def stamp(self) -> list[Any]:
         """Return numbers and strings that identify the source."""
 
 
@@ -89,7 +89,7 @@ def _source(rows: Rows, wanted: Sequence[Placeholder]) -> RowSource:
     )
 
 
-def _group_source(group, columns: Mapping[str, str | Sequence[str]]) -> RowSource:
+def _group_source(group: Any, columns: Mapping[str, str | Sequence[str]]) -> RowSource:
     """Return the arrays of a Zarr group as a source."""
     several = [n for n, c in columns.items() if not isinstance(c, str)]
     if several:
@@ -106,7 +106,9 @@ def _group_source(group, columns: Mapping[str, str | Sequence[str]]) -> RowSourc
     return ArraySource({name: group[c] for name, c in columns.items()})
 
 
-def _columns(columns, names: Sequence[str]) -> dict[str, str | list[str]]:
+def _columns(
+    columns: Mapping[str, str | Sequence[str]] | None, names: Sequence[str]
+) -> dict[str, str | list[str]]:
     """Return the column or columns of each ``pm.Data``."""
     if columns is None:
         return {name: name for name in names}
@@ -121,7 +123,7 @@ def _columns(columns, names: Sequence[str]) -> dict[str, str | list[str]]:
     return out
 
 
-def _check_names(argument: str, given: Mapping, names: Sequence[str]) -> None:
+def _check_names(argument: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
     missing = [n for n in names if n not in given]
     if missing:
         raise ValueError(

@@ -61,7 +61,8 @@ class RowStore:
     @property
     def n_bytes(self) -> int:
         """Size of the rows in bytes."""
-        return int(np.prod(self.shape)) * np.dtype(self._header["dtype"]).itemsize
+        dtype: np.dtype = np.dtype(self._header["dtype"])
+        return int(np.prod(self.shape)) * dtype.itemsize
 
     @property
     def unrounded(self) -> np.ndarray | None:
@@ -120,7 +121,7 @@ class RowStore:
         if self._touched > _RESIDENT:
             self.release()
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         header = {k: v for k, v in self._header.items() if k not in ("unrounded", "checksums")}
         return {"path": self.path, "_header": header, "_draft": None, "_touched": 0.0}
 

@@ -73,7 +73,7 @@ class Table:
 class ParquetTable(Table):
     """A Parquet file, or all Parquet files of a folder in the order of their names."""
 
-    def __init__(self, path: str | os.PathLike, columns: Chosen):
+    def __init__(self, path: str | os.PathLike[str], columns: Chosen):
         self._files = _parquet_files(Path(path))
         parquet = library("pyarrow.parquet", "Parquet")
         self.n_rows, known = 0, {}
@@ -103,7 +103,7 @@ class ParquetTable(Table):
                     yield {c: _column(batch.column(c), c, first) for c in columns}
                     first += batch.num_rows
 
-    def stamp(self) -> list:
+    def stamp(self) -> list[Any]:
         """Return paths, sizes and modification times of the files, and the columns."""
         return [[file_stamp(f) for f in self._files], _plain(self.labels)]
 
@@ -137,7 +137,7 @@ class DaskTable(Table):
             if n
         ]
 
-    def stamp(self) -> list:
+    def stamp(self) -> list[Any]:
         """Return lengths, types and the first rows."""
         head = computed(self._frame[self._names].partitions[0], self.client)[:_HEAD]
         types = {c: str(self._frame.dtypes[c]) for c in self._names}
@@ -152,7 +152,7 @@ def _put_together(columns: Chosen, read: Mapping[str, np.ndarray]) -> dict[str, 
     }
 
 
-def _pandas_columns(part, first: int) -> dict[str, np.ndarray]:
+def _pandas_columns(part: Any, first: int) -> dict[str, np.ndarray]:
     """Return the columns of a pandas dataframe whose first row has the number ``first``."""
     for c in part.columns:
         missing = np.flatnonzero(part[c].isna().to_numpy())
@@ -161,7 +161,7 @@ def _pandas_columns(part, first: int) -> dict[str, np.ndarray]:
     return {c: part[c].to_numpy(_pandas_type(part[c].dtype)) for c in part.columns}
 
 
-def _partition_rows(part, columns: Chosen, first: int) -> dict[str, np.ndarray]:
+def _partition_rows(part: Any, columns: Chosen, first: int) -> dict[str, np.ndarray]:
     """Return the rows of a partition, on a worker."""
     return _put_together(columns, _pandas_columns(part, first))
 
@@ -174,7 +174,7 @@ def _flat(columns: Chosen) -> set[str]:
     return {c for own in columns.values() for c in ([own] if isinstance(own, str) else own)}
 
 
-def _plain(labels: Mapping[str, Sequence[str]]) -> list:
+def _plain(labels: Mapping[str, Sequence[str]]) -> list[Any]:
     return sorted([name, *own] for name, own in labels.items())
 
 
@@ -189,25 +189,27 @@ def _parquet_files(path: Path) -> list[Path]:
     return found
 
 
-def _numpy_type(kind) -> np.dtype:
+def _numpy_type(kind: Any) -> np.dtype:
     """Return the NumPy type of an Arrow column, ``object`` if there is none."""
     try:
-        return np.dtype(kind.to_pandas_dtype())
+        found: np.dtype = np.dtype(kind.to_pandas_dtype())
+        return found
     except (NotImplementedError, TypeError):
         return np.dtype(object)
 
 
-def _pandas_type(kind) -> np.dtype:
+def _pandas_type(kind: Any) -> np.dtype:
     """Return the NumPy type of a pandas column, including nullable ones."""
     kind = getattr(kind, "numpy_dtype", kind)
     return kind if isinstance(kind, np.dtype) else np.dtype(object)
 
 
-def _column(column, name: str, first: int) -> np.ndarray:
+def _column(column: Any, name: str, first: int) -> np.ndarray:
     if column.null_count:
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         _refuse_missing(name, first + int(np.flatnonzero(~valid)[0]))
-    return column.to_numpy(zero_copy_only=False)
+    values: np.ndarray = column.to_numpy(zero_copy_only=False)
+    return values
 
 
 def _refuse_missing(column: str, row: int) -> None:

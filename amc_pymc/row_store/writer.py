@@ -7,7 +7,7 @@ import tempfile
 import time
 import zlib
 
-from collections.abc import Iterator
+from collections.abc import Buffer, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -164,7 +164,8 @@ class Writer:
 
     def _place(self, row: int) -> int:
         """Return the offset of a row in the file."""
-        return self._header["offset"] + row * self._width
+        place: int = self._header["offset"] + row * self._width
+        return place
 
     def _deal(self, file: BinaryIO, bar: ProgressReport) -> None:
         """Pack the source chunk by chunk, and distribute rows to buckets."""
@@ -236,7 +237,7 @@ class Writer:
         )
 
 
-def write_at(file: BinaryIO, offset: int, data) -> None:
+def write_at(file: BinaryIO, offset: int, data: Buffer) -> None:
     """Write bytes at an offset in a file."""
     view = memoryview(data)
     file.seek(offset)

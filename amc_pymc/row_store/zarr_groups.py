@@ -15,7 +15,7 @@ __all__ = ["is_zarr_folder", "is_zarr_group", "opened_group"]
 _MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 
-def is_zarr_folder(path: str | os.PathLike) -> bool:
+def is_zarr_folder(path: str | os.PathLike[str]) -> bool:
     """Whether a path is the folder of a Zarr group or array."""
     return any((Path(path) / mark).exists() for mark in _MARKS)
 
@@ -25,7 +25,7 @@ def is_zarr_group(given: Any) -> bool:
     return type(given).__module__.startswith("zarr") and hasattr(given, "array_keys")
 
 
-def opened_group(given: Any):
+def opened_group(given: Any) -> Any:
     """Open the group at a path; return a group unchanged."""
     if is_zarr_group(given):
         return given

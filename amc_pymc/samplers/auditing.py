@@ -60,7 +60,7 @@ class Decisions(Protocol):
     def confirmed(self, k: int, prepared: Any, surrogate: Any) -> bool:
         """Whether the decision on all units agrees with the race."""
 
-    def distance(self, k: int, prepared: Any, surrogate: Any, rng) -> float:
+    def distance(self, k: int, prepared: Any, surrogate: Any, rng: np.random.Generator) -> float:
         """Estimate the distance from the threshold with units drawn independently of the race."""
 
 
@@ -97,7 +97,9 @@ class MoveDecisions:
         change = prepared.densities.change(*points, surrogate)
         return bool(self.log.known[k] + change > 0.0) == bool(self.log.accepted[k])
 
-    def distance(self, k: int, prepared: Preparation, surrogate: Surrogate, rng) -> float:
+    def distance(
+        self, k: int, prepared: Preparation, surrogate: Surrogate, rng: np.random.Generator
+    ) -> float:
         """Estimate |log ratio - threshold|."""
         n_units = prepared.densities.n_units
         points = prepared.eta(np.stack([self.log.x[k], self.log.x_new[k]]))
@@ -113,12 +115,12 @@ class MoveDecisions:
 class StateDecisions:
     """States drawn for discrete elements at points x (D,), D = ``size``."""
 
-    def __init__(self, capacity: int, size: int, elements):
+    def __init__(self, capacity: int, size: int, elements: Any):
         self.elements = elements
         most = int(np.diff(elements.first).max(initial=0))
         self.log = StateLog.empty(capacity, size, most)
 
-    def _points(self, k) -> np.ndarray:
+    def _points(self, k: int) -> np.ndarray:
         """Return copies of the point, one with each state, (K, D)."""
         element = self.log.element[k]
         states = self.elements.states_of(element)
@@ -126,7 +128,7 @@ class StateDecisions:
         points[:, self.elements.coordinate[element]] = states
         return points
 
-    def _scores(self, k, points, prepared) -> np.ndarray:
+    def _scores(self, k: int, points: np.ndarray, prepared: Preparation) -> np.ndarray:
         rest = [prepared.densities.rest_value_and_gradient(x)[0] for x in points]
         return np.array(rest) + self.log.noise[k, : len(points)]
 
@@ -145,7 +147,9 @@ class StateDecisions:
                 scores[a] += prepared.densities.change(points[drawn], points[a])
         return not np.any(scores > scores[drawn])
 
-    def distance(self, k: int, prepared: Preparation, surrogate: Surrogate, rng) -> float:
+    def distance(
+        self, k: int, prepared: Preparation, surrogate: Surrogate, rng: np.random.Generator
+    ) -> float:
         """Estimate the lead of the best state over the second best."""
         n_units = prepared.densities.n_units
         points = self._points(k)
@@ -200,7 +204,7 @@ class Auditor:
         self.spent = float(_START_COST + rows_spent / 4)
 
     @property
-    def log(self):
+    def log(self) -> Any:
         """Log that compiled loops write decisions to."""
         return self.decisions.log
 
@@ -223,7 +227,9 @@ class Auditor:
         at_end = self.draw % self.block_length == 0 or self.draw == self.draws
         return at_end and self.log.seen[0] > 0 and self.tally.audited < self.settings.number
 
-    def run(self, prepared: Any, surrogate: Surrogate | None, rng) -> AuditTally:
+    def run(
+        self, prepared: Any, surrogate: Surrogate | None, rng: np.random.Generator
+    ) -> AuditTally:
         """Audit as many logged decisions as the budget allows; return the tally of this call."""
         if not self._affordable(self.n_units):
             return AuditTally(0, 0, 0)
@@ -249,7 +255,14 @@ class Auditor:
         cost = (self.tally.units + units) * self.costs[1]
         return share is None or cost <= share * self.spent
 
-    def _choose(self, kept, due, prepared, surrogate, rng) -> np.ndarray:
+    def _choose(
+        self,
+        kept: int,
+        due: int,
+        prepared: Any,
+        surrogate: Surrogate | None,
+        rng: np.random.Generator,
+    ) -> np.ndarray:
         """Return indices to audit: uniform ones and those nearest to the threshold, alternating."""
         due = min(due, kept)
         if due <= 0:

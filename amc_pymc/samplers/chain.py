@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,6 +29,13 @@ _SAFE = 5.0
 _NO_AUDIT = AuditTally(0, 0, 0)
 
 
+class Counts(Protocol):
+    """Counters of one draw."""
+
+    def stats(self) -> dict[str, float]:
+        """Return the statistics of the draw, named as in ``amc_pymc.results``."""
+
+
 @dataclass(kw_only=True, eq=False)
 class Sampler:
     """Settings shared by all chains of a sampler.
@@ -42,7 +49,7 @@ class Sampler:
     audits: Audits = field(default_factory=Audits)
     transitions: int = 1
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("compiled", "_entry")}
 
     @cached_property
@@ -64,7 +71,7 @@ class Sampler:
         densities, population, rule = self.compiled
         return Races(densities, chain.surrogate, population, rule)
 
-    def run(self, loop, *args):
+    def run(self, loop: Any, *args: Any) -> Any:
         """Run the sampler's compiled loop."""
         entry = self.__dict__.get("_entry")
         if entry is None:
@@ -76,7 +83,7 @@ class Sampler:
         return float(self.prepared.densities.n_rows * self.transitions)
 
     def begin(
-        self, rng: np.random.Generator, tune: int, draws: int, decisions: Callable
+        self, rng: np.random.Generator, tune: int, draws: int, decisions: Callable[..., Any]
     ) -> dict[str, Any]:
         """Return arguments of :class:`Chain` for a new chain."""
         prepared, raced = self.prepared, self.prepared.raced
@@ -113,7 +120,7 @@ class Chain:
         """Return statistics of the chain's state."""
         return {"race_recentred": float(self.recentred)}
 
-    def log(self, tuning: bool):
+    def log(self, tuning: bool) -> Any:
         """Return the log of decisions, without room while tuning."""
         return without_room(self.auditor.log) if tuning else self.auditor.log
 
@@ -174,14 +181,24 @@ def _residual_sd(chain: Chain, raced: Raced, centre: np.ndarray) -> float:
 # --- statistics of a draw -------------------------------------------------------------------------
 
 
-def report(sampler: Sampler, chain: Chain, counts, *, tuning: bool = False) -> dict[str, float]:
+def report(
+    sampler: Sampler, chain: Chain, counts: Counts, *, tuning: bool = False
+) -> dict[str, float]:
     """Run audits due after a draw; return its statistics, named as in ``amc_pymc.results``."""
     stats = counts.stats() | chain.stats() | {"race_delta": float(sampler.race.delta)}
     args = sampler.prepared, chain.surrogate, chain.audit_rng
     return stats | audited(chain.auditor, stats["race_rows"], *args, tuning=tuning)
 
 
-def audited(auditor: Auditor, spent, prepared, surrogate, rng, *, tuning=False) -> dict[str, float]:
+def audited(
+    auditor: Auditor,
+    spent: float,
+    prepared: Any,
+    surrogate: Surrogate | None,
+    rng: np.random.Generator,
+    *,
+    tuning: bool = False,
+) -> dict[str, float]:
     """Add ``spent`` units to the budget and, unless tuning, run the audits that are due."""
     auditor.spend(spent)
     due = not tuning and auditor.due()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,25 +40,25 @@ ROW_GRADIENT = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], 
 
 
 @cfunc(GRADIENT, cache=True)
-def no_gradient(x):
+def no_gradient(x: np.ndarray) -> np.ndarray:
     """Return zeros; placeholder if no proposal needs a gradient."""
     return np.zeros_like(x)
 
 
 @cfunc(ROW_GRADIENT, cache=True)
-def no_row_gradient(points, centre, rows):
+def no_row_gradient(points: np.ndarray, centre: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return zeros; placeholder if no proposal needs gradients of units."""
     return np.zeros_like(points)
 
 
 @cfunc(GRADIENT, cache=True)
-def as_they_are(x):
+def as_they_are(x: np.ndarray) -> np.ndarray:
     """Return x; used if the parameters are the value variables."""
     return x.copy()
 
 
 @cfunc(LOGP, cache=True)
-def no_control(eta):
+def no_control(eta: np.ndarray) -> float:
     """Return zero; placeholder without a control variate in data space."""
     return 0.0
 
@@ -72,14 +72,14 @@ class Densities(NamedTuple):
     Gaussian priors of coefficients given hyperparameters.
     """
 
-    rewards: object
-    rest: object
-    rest_gradient: object
-    row_gradient: object
-    parameters: object
-    control: object
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    rest: Callable[[np.ndarray], float]
+    rest_gradient: Callable[[np.ndarray], np.ndarray]
+    row_gradient: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    parameters: Callable[[np.ndarray], np.ndarray]
+    control: Callable[[np.ndarray], float]
     reads: np.ndarray
-    hyper: object
+    hyper: Callable[[np.ndarray], np.ndarray]
 
 
 class Races(NamedTuple):
@@ -108,12 +108,12 @@ class Verdict(NamedTuple):
 
 
 @njit(cache=True)
-def _verdict(accepted, gap, exact, status, unit):
+def _verdict(accepted: bool, gap: float, exact: int, status: int, unit: int) -> Verdict:
     return Verdict(accepted, gap, 0, exact, 0, status, unit)
 
 
 @njit(cache=True)
-def _alike(points, coordinates):
+def _alike(points: np.ndarray, coordinates: np.ndarray) -> bool:
     """Whether two points agree in some coordinates."""
     for k in coordinates:
         if points[0, k] != points[1, k]:
@@ -122,7 +122,7 @@ def _alike(points, coordinates):
 
 
 @njit(cache=True)
-def decide(known, points, races, rng):
+def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Generator) -> Verdict:
     """Decide whether known + sum_n [l_n(eta') - l_n(eta)] > 0 for the points (2, E) eta, eta'.
 
     ``known`` is the log ratio without the raced units, minus the threshold. The race estimates only
@@ -162,24 +162,34 @@ def decide(known, points, races, rng):
 
 
 @njit(cache=True)
-def call_total(total, eta):
+def call_total(total: Callable[[np.ndarray], float], eta: np.ndarray) -> float:
     """Return the value of a first-class function of parameters."""
     return total(eta)
 
 
 @njit(cache=True)
-def state_values(rewards, points, centre, units):
+def state_values(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    units: np.ndarray,
+) -> np.ndarray:
     """Return residuals (K, m) of some units at K points."""
     return rewards(points, centre, units)
 
 
 @njit(cache=True)
-def unit_changes(rewards, points, centre, units):
+def unit_changes(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    units: np.ndarray,
+) -> np.ndarray:
     """Return changes (m,) of the units' residuals from points[0] to points[1]."""
     return rewards(points, centre, units)[1].copy()
 
 
-def entry_point(dispatcher, args: tuple) -> Callable:
+def entry_point(dispatcher: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
     """Return the compiled entry point of a Numba function for arguments of these types.
 
     It skips the dispatcher's type look-up, which takes longer than a transition for nested tuples.

@@ -101,7 +101,7 @@ class SliceCounts(NamedTuple):
         }
 
 
-def add_counts(total, counts) -> None:
+def add_counts(total: tuple[np.ndarray, ...], counts: tuple[np.ndarray, ...]) -> None:
     """Add counts to others of the same kind, in place."""
     for mine, new in zip(total, counts):
         mine += new

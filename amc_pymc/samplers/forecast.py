@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -51,7 +52,7 @@ def with_forecast(
     rounding_only = bool(np.sqrt(summary.squares.max() / n_units) <= _ROUNDING * max(size, 1e-3))
     log_u = np.log(rng.random(32))
 
-    def predicted(sd, n_raced):
+    def predicted(sd: float, n_raced: int) -> float:
         gaps = np.abs(summary.totals[:, None] - log_u[None, :]).ravel() / n_raced
         return float(np.mean(race.expected_rows(gaps / max(sd, 1e-300), n_raced)))
 
@@ -70,7 +71,9 @@ def with_forecast(
     return replace(prepared, exact_rows=exact, rounding_only=rounding_only, forecast=forecast)
 
 
-def probe_moves(prepared: Preparation, active: np.ndarray, rng) -> list[np.ndarray]:
+def probe_moves(
+    prepared: Preparation, active: np.ndarray, rng: np.random.Generator
+) -> list[np.ndarray]:
     """Draw pairs of points (2, E) like the moves of a chain at stationarity."""
     fit = prepared.fit
     if prepared.cut is not None or fit is None:
@@ -98,7 +101,7 @@ def _residuals(
     """Summarise the residuals of all units over the probe moves."""
     number = EXACT_ROW_CHOICES[-1] if exact_rows == "auto" else exact_rows
 
-    def residuals(points, units):
+    def residuals(points: np.ndarray, units: np.ndarray) -> np.ndarray:
         changes = unit_changes(raced.rewards, points, centre, units)
         raced.release()
         return np.nan_to_num(changes, nan=0.0)
@@ -114,7 +117,12 @@ def _residuals(
     return summary
 
 
-def _exact_units(summary: ResidualSummary, predicted, number, rounding_only: bool) -> np.ndarray:
+def _exact_units(
+    summary: ResidualSummary,
+    predicted: Callable[[float, int], float],
+    number: int | Literal["auto"],
+    rounding_only: bool,
+) -> np.ndarray:
     if number == "auto":
         none = rounding_only or summary.n_rows < 1000
         return np.empty(0, np.int64) if none else choose_exact_rows(summary, predicted)

@@ -20,9 +20,9 @@ from amc_pymc.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule, race
 from amc_pymc.samplers.adaptation import Moments
 from amc_pymc.samplers.auditing import StateDecisions
 from amc_pymc.samplers.chain import Chain, Sampler, learns_now, recentre
-from amc_pymc.samplers.compiled import Densities
+from amc_pymc.samplers.compiled import Densities, Races
 from amc_pymc.samplers.counts import GibbsCounts, add_counts
-from amc_pymc.samplers.logs import reservoir_slot
+from amc_pymc.samplers.logs import StateLog, reservoir_slot
 from amc_pymc.samplers.preparation import Preparation
 from amc_pymc.samplers.surrogate import surrogate_total
 
@@ -59,7 +59,7 @@ class Elements(NamedTuple):
     raced: np.ndarray
     fixed: np.ndarray
 
-    def states_of(self, element: int) -> np.ndarray:
+    def states_of(self, element: int | np.integer) -> np.ndarray:
         """Return the states (K,) of one element."""
         return self.states[slice(*self.first[element : element + 2])]
 
@@ -107,7 +107,7 @@ class Gibbs(Sampler):
         return super().rows_of_a_draw() * max(1, int(self.elements.raced.sum()))
 
 
-def init(sampler: Gibbs, rng, *, tune: int = 0, draws: int = 0) -> Chain:
+def init(sampler: Gibbs, rng: np.random.Generator, *, tune: int = 0, draws: int = 0) -> Chain:
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
     prepared, elements = sampler.prepared, sampler.elements
     size = prepared.start.size
@@ -121,7 +121,7 @@ def init(sampler: Gibbs, rng, *, tune: int = 0, draws: int = 0) -> Chain:
 
 
 def step(
-    sampler: Gibbs, chain: Chain, x: np.ndarray, rng, *, tuning: bool = False
+    sampler: Gibbs, chain: Chain, x: np.ndarray, rng: np.random.Generator, *, tuning: bool = False
 ) -> tuple[np.ndarray, GibbsCounts]:
     """Make one draw: the sampler's sweeps from x (D,).
 
@@ -160,7 +160,9 @@ def learn(sampler: Gibbs, chain: Chain) -> None:
     chain.totals = GibbsCounts.zeros()
 
 
-def _raise_bad(sampler: Gibbs, status: int, element: int, where: int, x: np.ndarray) -> None:
+def _raise_bad(
+    sampler: Gibbs, status: int, element: int | np.integer, where: int, x: np.ndarray
+) -> None:
     model = sampler.prepared.densities
     model.raise_errors()
     coordinate = sampler.elements.coordinate[element]
@@ -195,7 +197,7 @@ def _raise_bad(sampler: Gibbs, status: int, element: int, where: int, x: np.ndar
 
 
 @njit(cache=True)
-def rule_of(rules, j):
+def rule_of(rules: RaceRule, j: int) -> RaceRule:
     """Return the rule in row j of tables (J, R) over numbers of states."""
     return RaceRule(
         rules.sizes,
@@ -211,7 +213,9 @@ def rule_of(rules, j):
 
 
 @njit(cache=True)
-def _arm_scores(x, coordinate, states, noise, densities):
+def _arm_scores(
+    x: np.ndarray, coordinate: int, states: np.ndarray, noise: np.ndarray, densities: Densities
+) -> tuple[np.ndarray, bool, int]:
     """Return the scores (K,) of states without the units: rest of the log density plus noise.
 
     Also returns whether one is NaN or +inf, and the number of possible states. x is restored.
@@ -231,7 +235,14 @@ def _arm_scores(x, coordinate, states, noise, densities):
 
 
 @njit(cache=True)
-def _expanded_scores(x, coordinate, states, scores, fixed, races):
+def _expanded_scores(
+    x: np.ndarray,
+    coordinate: int,
+    states: np.ndarray,
+    scores: np.ndarray,
+    fixed: np.ndarray,
+    races: Races,
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Return parameters (K, E) of states and their scores (K,) including the control variates.
 
     Also returns the position of a state in which the control variate is invalid, else -1. x is
@@ -258,7 +269,7 @@ def _expanded_scores(x, coordinate, states, scores, fixed, races):
 
 
 @njit(cache=True)
-def _add_exact(points, bias, races):
+def _add_exact(points: np.ndarray, bias: np.ndarray, races: Races) -> int:
     """Add the exactly evaluated units to ``bias`` (K,); return a unit that is not finite, or -1."""
     exact = races.population.exact
     values = races.densities.rewards(points, races.surrogate.centre, exact)
@@ -274,7 +285,16 @@ def _add_exact(points, bias, races):
 
 
 @njit(cache=True)
-def race_states(x, coordinate, states, scores, fixed, races, rule, rng):
+def race_states(
+    x: np.ndarray,
+    coordinate: int,
+    states: np.ndarray,
+    scores: np.ndarray,
+    fixed: np.ndarray,
+    races: Races,
+    rule: RaceRule,
+    rng: np.random.Generator,
+) -> RaceResult:
     """Race the states with a finite score; the result's winner is a position in ``states``."""
     arms = np.flatnonzero(scores > -np.inf)
     points, bias, unfit = _expanded_scores(x, coordinate, states[arms], scores[arms], fixed, races)
@@ -308,14 +328,22 @@ def race_states(x, coordinate, states, scores, fixed, races, rule, rng):
 
 
 @njit(cache=True)
-def _shuffle(order, rng):
+def _shuffle(order: np.ndarray, rng: np.random.Generator) -> None:
     for i in range(order.size - 1, 0, -1):
         j = np.int64(rng.random() * (i + 1))
         order[i], order[j] = order[j], order[i]
 
 
 @njit(cache=True)
-def _log_state(log, x, element, noise, winner, read, rng):
+def _log_state(
+    log: StateLog,
+    x: np.ndarray,
+    element: int | np.integer,
+    noise: np.ndarray,
+    winner: int | np.integer,
+    read: float,
+    rng: np.random.Generator,
+) -> None:
     """Log a draw, unless the log has no room."""
     size = log.x.shape[0]
     if size == 0:
@@ -330,7 +358,16 @@ def _log_state(log, x, element, noise, winner, read, rng):
 
 
 @njit(cache=True)
-def _draw(e, x, elements, races, rng, log, log_rng, counts):
+def _draw(
+    e: int | np.integer,
+    x: np.ndarray,
+    elements: Elements,
+    races: Races,
+    rng: np.random.Generator,
+    log: StateLog,
+    log_rng: np.random.Generator,
+    counts: GibbsCounts,
+) -> tuple[int, int]:
     """Draw element e; return the status and the offending unit or the position of the state."""
     coordinate = elements.coordinate[e]
     states = elements.states[elements.first[e] : elements.first[e + 1]]
@@ -343,7 +380,7 @@ def _draw(e, x, elements, races, rng, log, log_rng, counts):
     if possible == 0:
         return _NO_STATE, -1
     if possible == 1 or not elements.raced[e]:
-        winner = np.argmax(scores)
+        winner: int | np.integer = np.argmax(scores)
     else:
         rule = rule_of(races.rule, elements.rule[e])
         result = race_states(x, coordinate, states, scores, elements.fixed, races, rule, rng)
@@ -368,7 +405,16 @@ def _draw(e, x, elements, races, rng, log, log_rng, counts):
 
 
 @njit(cache=True)
-def run_sweeps(n, x, elements, races, rng, log, log_rng, counts):
+def run_sweeps(
+    n: int,
+    x: np.ndarray,
+    elements: Elements,
+    races: Races,
+    rng: np.random.Generator,
+    log: StateLog,
+    log_rng: np.random.Generator,
+    counts: GibbsCounts,
+) -> tuple[int, int | np.integer, int]:
     """Make ``n`` sweeps over all elements in random order, overwriting x (D,).
 
     Adds to ``counts``. Returns the status, the element at which the sweep stopped, and the offending

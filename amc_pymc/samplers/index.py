@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +58,7 @@ class ModelSpace:
     models: Models = field(init=False)
     laplace_log_evidence: np.ndarray = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.sizes = np.array([s.prepared.start.size for s in self.samplers])
         self.width = int(self.sizes.max())
         self.n_units = self.samplers[0].prepared.densities.n_units
@@ -67,7 +68,7 @@ class ModelSpace:
             mean, covariance = pilot(self.samplers[k], rng)
             _set_pseudo_prior(self.models, k, mean, np.linalg.cholesky(covariance))
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("races", "_entry")}
 
     @cached_property
@@ -86,7 +87,7 @@ class ModelSpace:
             rule=self.race.rule(population.n_raced, len(sizes), zero_sd_decides=zero),
         )
 
-    def run(self, *args) -> IndexStep:
+    def run(self, *args: Any) -> IndexStep:
         """Run the compiled draw of the index."""
         entry = self.__dict__.get("_entry")
         if entry is None:
@@ -126,7 +127,9 @@ class IndexChain:
         return self.points[self.current, 1 : 1 + space.sizes[self.current]]
 
 
-def init(space: ModelSpace, log_weights: np.ndarray, rng, *, draws: int = 0) -> IndexChain:
+def init(
+    space: ModelSpace, log_weights: np.ndarray, rng: np.random.Generator, *, draws: int = 0
+) -> IndexChain:
     """Start a chain in a random model, with points drawn from the pseudo-priors."""
     m, width = len(space.sizes), space.width
     spent = sum(s.prepared.rows_spent for s in space.samplers)
@@ -144,7 +147,9 @@ def init(space: ModelSpace, log_weights: np.ndarray, rng, *, draws: int = 0) -> 
     return IndexChain(int(rng.integers(m)), points, log_weights.copy(), auditor, audit_rng)
 
 
-def step(space: ModelSpace, chain: IndexChain, rng, *, tuning: bool = False) -> IndexStep:
+def step(
+    space: ModelSpace, chain: IndexChain, rng: np.random.Generator, *, tuning: bool = False
+) -> IndexStep:
     """Draw the index given the current model's parameters; the chain is changed in place.
 
     Raises
@@ -177,11 +182,15 @@ def report(space: ModelSpace, chain: IndexChain, found: IndexStep) -> dict[str, 
 
 
 @njit(cache=True)
-def _known_totals(points, models, control):
+def _known_totals(
+    points: np.ndarray, models: Models, control: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
     return known_totals(points, models, control)
 
 
-def _describe(samplers, sizes, width) -> tuple[Models, np.ndarray]:
+def _describe(
+    samplers: Sequence[Metropolis], sizes: np.ndarray, width: int
+) -> tuple[Models, np.ndarray]:
     """Return the models' padded pseudo-priors and surrogates, and Laplace log evidences (M,)."""
     m = len(sizes)
     mean, centre, gradient = np.zeros((3, m, width))
@@ -198,6 +207,7 @@ def _describe(samplers, sizes, width) -> tuple[Models, np.ndarray]:
     models = Models(*pseudo_priors, base, centre, gradient, hessian, centres)
     for k, (sampler, d) in enumerate(zip(samplers, sizes)):
         fit, densities = sampler.prepared.fit, sampler.prepared.densities
+        assert fit is not None
         factor = gaussian_factor(fit.precision)[0]
         log_det = float(np.log(np.diag(factor)).sum())
         rows = densities.value_and_gradient(fit.mean)[0]
@@ -251,7 +261,9 @@ class IndexDecisions:
         scores[np.isnan(scores)] = -np.inf
         return bool(models[np.argmax(scores)] == self.log.model[k])
 
-    def distance(self, k: int, space: ModelSpace, surrogate: None, rng) -> float:
+    def distance(
+        self, k: int, space: ModelSpace, surrogate: None, rng: np.random.Generator
+    ) -> float:
         """Estimate the lead of the best model over the second best."""
         models = np.flatnonzero(np.isfinite(self.log.scores[k]))
         units = sample_units(space.n_units, rng)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from numba import types
 
 from amc_pymc.jit import njit
 from amc_pymc.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
-from amc_pymc.samplers.logs import reservoir_slot
+from amc_pymc.samplers.logs import IndexLog, reservoir_slot
 
 __all__ = ["VALUES", "IndexRaces", "IndexStep", "Models", "draw_index", "known_totals", "surrogate"]
 
@@ -59,9 +60,9 @@ class IndexRaces(NamedTuple):
     """
 
     models: Models
-    rest: object
-    control: object
-    rewards: object
+    rest: Callable[[np.ndarray], np.ndarray]
+    control: Callable[[np.ndarray], np.ndarray]
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     population: Population
     rule: RaceRule
 
@@ -84,7 +85,13 @@ class IndexStep(NamedTuple):
 
 
 @njit(cache=True)
-def _fill(points, current, models, log_pseudo, rng):
+def _fill(
+    points: np.ndarray,
+    current: int,
+    models: Models,
+    log_pseudo: np.ndarray,
+    rng: np.random.Generator,
+) -> None:
     """Draw the other models' parameters; write the log pseudo-prior of each model (M,)."""
     for k in range(models.sizes.size):
         d = models.sizes[k]
@@ -107,7 +114,7 @@ def _fill(points, current, models, log_pseudo, rng):
 
 
 @njit(cache=True)
-def surrogate(theta, k, models):
+def surrogate(theta: np.ndarray, k: int | np.int64, models: Models) -> float:
     """Return the second-order surrogate of model k's summed log-likelihood."""
     d = theta.size
     u = theta - models.centre[k, :d]
@@ -119,7 +126,9 @@ def surrogate(theta, k, models):
 
 
 @njit(cache=True)
-def known_totals(points, models, control):
+def known_totals(
+    points: np.ndarray, models: Models, control: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
     """Return the control variates' sums over all rows at points (K, 1 + D)."""
     out = control(points)
     for a in range(points.shape[0]):
@@ -129,7 +138,15 @@ def known_totals(points, models, control):
 
 
 @njit(cache=True)
-def draw_index(current, points, log_prior, races, rng, log, log_rng):
+def draw_index(
+    current: int,
+    points: np.ndarray,
+    log_prior: np.ndarray,
+    races: IndexRaces,
+    rng: np.random.Generator,
+    log: IndexLog,
+    log_rng: np.random.Generator,
+) -> IndexStep:
     """Draw the model index given the current model's parameters in points[current, 1:].
 
     Parameters

@@ -81,13 +81,13 @@ class IndexLog(NamedTuple):
         return cls(points, scores, model, read, np.zeros(1, np.int64))
 
 
-def without_room(log):
+def without_room[L: (MoveLog, StateLog, IndexLog)](log: L) -> L:
     """Return the log without room for entries."""
     return log._replace(x=log.x[:0])
 
 
 @njit(cache=True)
-def reservoir_slot(seen, size, rng):
+def reservoir_slot(seen: np.ndarray, size: int, rng: np.random.Generator) -> int | np.int64:
     """Return the slot of the next decision in a uniform sample; skip it if not below ``size``."""
     k = seen[0]
     seen[0] += 1
@@ -95,7 +95,14 @@ def reservoir_slot(seen, size, rng):
 
 
 @njit(cache=True)
-def log_move(log, points, known, accepted, read, rng):
+def log_move(
+    log: MoveLog,
+    points: np.ndarray,
+    known: float,
+    accepted: bool,
+    read: float,
+    rng: np.random.Generator,
+) -> None:
     """Log a move from points[0] to points[1], unless the log has no room."""
     size = log.x.shape[0]
     if size == 0:

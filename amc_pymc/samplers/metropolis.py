@@ -18,9 +18,9 @@ from amc_pymc.samplers.adaptation import adapt_scale, proposal_weights
 from amc_pymc.samplers.ahead import Ahead
 from amc_pymc.samplers.auditing import MoveDecisions
 from amc_pymc.samplers.chain import Chain, Sampler, learns_now, moments_of, recentre, see
-from amc_pymc.samplers.compiled import Densities, decide
+from amc_pymc.samplers.compiled import Densities, Races, decide
 from amc_pymc.samplers.counts import MetropolisCounts, add_counts
-from amc_pymc.samplers.logs import log_move
+from amc_pymc.samplers.logs import MoveLog, log_move
 from amc_pymc.samplers.moves import (
     GAUSSIAN,
     KINDS,
@@ -33,10 +33,10 @@ from amc_pymc.samplers.moves import (
     propose,
 )
 from amc_pymc.samplers.nested import at_phi, expand
-from amc_pymc.samplers.preparation import GaussianFit
-from amc_pymc.samplers.raced import finite_or_raise
+from amc_pymc.samplers.preparation import GaussianFit, Preparation
+from amc_pymc.samplers.raced import RacedModel, finite_or_raise
 from amc_pymc.samplers.settings import Proposal
-from amc_pymc.samplers.surrogate import mask_of, surrogate_at
+from amc_pymc.samplers.surrogate import Surrogate, mask_of, surrogate_at
 
 __all__ = [
     "Metropolis",
@@ -96,7 +96,9 @@ class MetropolisChain(Chain):
         return super().stats() | {"scaling": float(scaling)}
 
 
-def init(sampler: Metropolis, rng, *, tune: int = 0, draws: int = 0) -> MetropolisChain:
+def init(
+    sampler: Metropolis, rng: np.random.Generator, *, tune: int = 0, draws: int = 0
+) -> MetropolisChain:
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
     prepared = sampler.prepared
     size = prepared.start.size
@@ -110,7 +112,12 @@ def init(sampler: Metropolis, rng, *, tune: int = 0, draws: int = 0) -> Metropol
 
 
 def step(
-    sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng, *, tuning: bool = False
+    sampler: Metropolis,
+    chain: MetropolisChain,
+    x: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    tuning: bool = False,
 ) -> tuple[np.ndarray, MetropolisCounts]:
     """Make one draw: the sampler's transitions from x (D,).
 
@@ -135,7 +142,14 @@ def step(
     return x, counts
 
 
-def _make_draws(sampler: Metropolis, chain: MetropolisChain, x, rng, number, tuning) -> Ahead:
+def _make_draws(
+    sampler: Metropolis,
+    chain: MetropolisChain,
+    x: np.ndarray,
+    rng: np.random.Generator,
+    number: int,
+    tuning: bool,
+) -> Ahead:
     """Make ``number`` draws from x (D,)."""
     points, draws = np.stack([x, x]), np.empty((number, x.size))
     counts, each = MetropolisCounts.zeros(len(KINDS), number), sampler.transitions
@@ -153,7 +167,7 @@ def _make_draws(sampler: Metropolis, chain: MetropolisChain, x, rng, number, tun
 
 
 @njit(cache=True)
-def _pick(weights, rng):
+def _pick(weights: np.ndarray, rng: np.random.Generator) -> int:
     """Draw a kind of proposal; use no random number if there is only one."""
     last = 0
     several = 0
@@ -172,7 +186,16 @@ def _pick(weights, rng):
 
 
 @njit(cache=True)
-def run_transitions(n, points, races, moves, rng, log, log_rng, counts):
+def run_transitions(
+    n: int,
+    points: np.ndarray,
+    races: Races,
+    moves: Moves,
+    rng: np.random.Generator,
+    log: MoveLog,
+    log_rng: np.random.Generator,
+    counts: MetropolisCounts,
+) -> tuple[int, int, int]:
     """Make ``n`` transitions from points[0] (points is (2, D), overwritten).
 
     Adds to ``counts``. Returns the number of transitions made, the status and the offending unit.
@@ -213,7 +236,19 @@ def run_transitions(n, points, races, moves, rng, log, log_rng, counts):
 
 
 @njit(cache=True)
-def run_draws(k, left, each, points, races, moves, rng, log, log_rng, draws, counts):
+def run_draws(
+    k: int,
+    left: int,
+    each: int,
+    points: np.ndarray,
+    races: Races,
+    moves: Moves,
+    rng: np.random.Generator,
+    log: MoveLog,
+    log_rng: np.random.Generator,
+    draws: np.ndarray,
+    counts: MetropolisCounts,
+) -> tuple[int, int, int, int]:
     """Fill draws[k:] (B, D) from points[0], draw k by ``left`` and later ones by ``each`` transitions.
 
     Adds to ``counts``, arrays (B, ...). Returns the draw at which it stopped, the transitions left
@@ -266,7 +301,7 @@ def follow(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, *, tuning
         _forget_the_way(chain, prepared)
 
 
-def _forget_the_way(chain: MetropolisChain, prepared) -> None:
+def _forget_the_way(chain: MetropolisChain, prepared: Preparation) -> None:
     """Restart the adaptation from the point that the chain has reached."""
     scales, chain.arrived = chain.moves.scales.copy(), True
     scales[[GAUSSIAN, NESTED]] = 1.0
@@ -285,7 +320,13 @@ def _centre(fit: GaussianFit, x: np.ndarray) -> np.ndarray:
     return fit.mean.copy() if near else x.copy()
 
 
-def _follow_gaussian(prepared, chain: MetropolisChain, fit, centre, active):
+def _follow_gaussian(
+    prepared: Preparation,
+    chain: MetropolisChain,
+    fit: GaussianFit,
+    centre: np.ndarray,
+    active: np.ndarray,
+) -> tuple[GaussianFit, float]:
     """Update the Gaussian approximation by a Newton step from the centre."""
     model, inside = prepared.densities, mask_of(centre.size, fit.coordinates)
     chain.surrogate = _surrogate(model, centre)
@@ -302,8 +343,11 @@ def _follow_gaussian(prepared, chain: MetropolisChain, fit, centre, active):
     return fit, length
 
 
-def _follow_nested(prepared, chain: MetropolisChain, fit, centre):
+def _follow_nested(
+    prepared: Preparation, chain: MetropolisChain, fit: GaussianFit, centre: np.ndarray
+) -> tuple[GaussianFit, float]:
     """Expand the reference of coefficients given hyperparameters at the centre."""
+    assert prepared.nested is not None
     prior, nested = prepared.nested.prior, chain.moves.nested
     laplace = expand(prepared.densities, prior, centre, chain.rest_hessian)
     nested.known_phi[:] = np.nan
@@ -318,7 +362,13 @@ def _follow_nested(prepared, chain: MetropolisChain, fit, centre):
     return GaussianFit(mean, fit.precision, fit.coordinates), length
 
 
-def _newton(x, precision, slope, before, inside=slice(None)) -> tuple[np.ndarray, float]:
+def _newton(
+    x: np.ndarray,
+    precision: np.ndarray,
+    slope: np.ndarray,
+    before: np.ndarray,
+    inside: slice | np.ndarray = slice(None),
+) -> tuple[np.ndarray, float]:
     """Take a Newton step from x, shortened if long; return also its full length.
 
     If the log density is not concave, no step is taken and the length is infinite. Lengths are in
@@ -337,7 +387,7 @@ def _newton(x, precision, slope, before, inside=slice(None)) -> tuple[np.ndarray
     return out, length
 
 
-def _surrogate(model, centre):
+def _surrogate(model: RacedModel, centre: np.ndarray) -> Surrogate:
     surrogate = surrogate_at(model, centre)
     if surrogate is None:
         raise ValueError(
@@ -351,7 +401,9 @@ def _surrogate(model, centre):
 # --- tuning ---------------------------------------------------------------------------------------
 
 
-def near_mode(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng) -> np.ndarray:
+def near_mode(
+    sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     """Return x or, if far from the mode, a draw with twice the Gaussian's standard deviation.
 
     Far from the mode, Gaussian moves would be rejected and races would read all rows.
@@ -369,7 +421,9 @@ def near_mode(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng) -
     return start if np.isfinite(rest) and densities.all_finite(start) else x
 
 
-def _tune(sampler: Metropolis, chain: MetropolisChain, counts: MetropolisCounts, x) -> None:
+def _tune(
+    sampler: Metropolis, chain: MetropolisChain, counts: MetropolisCounts, x: np.ndarray
+) -> None:
     """Adapt after a draw that ended in x."""
     add_counts(chain.totals, counts)
     scales = chain.moves.scales

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from collections.abc import Callable
+
 import numpy as np
 
 from amc_pymc.proxies import Mode, find_mode
@@ -16,7 +18,11 @@ _log = logging.getLogger("amc_pymc")
 
 
 def posterior_mode(
-    model: RacedModel, start: np.ndarray, continuous: np.ndarray, subsample: int, rng
+    model: RacedModel,
+    start: np.ndarray,
+    continuous: np.ndarray,
+    subsample: int,
+    rng: np.random.Generator,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Find the mode (D,) over continuous coordinates given the others; return also warnings."""
     mode = search_mode(model, start, continuous, subsample, rng)
@@ -28,21 +34,25 @@ def posterior_mode(
 
 
 def search_mode(
-    model: RacedModel, start: np.ndarray, coordinates: np.ndarray, subsample: int, rng
+    model: RacedModel,
+    start: np.ndarray,
+    coordinates: np.ndarray,
+    subsample: int,
+    rng: np.random.Generator,
 ) -> Mode:
     """Find the mode over some coordinates given the others."""
     rest = model.rest_value_and_gradient, lambda x: model.rest_hessian(x, coordinates)
     return _maximise(model, *rest, start, coordinates, subsample, rng)
 
 
-def likelihood_mode(prepared: Preparation, subsample: int, rng) -> np.ndarray:
+def likelihood_mode(prepared: Preparation, subsample: int, rng: np.random.Generator) -> np.ndarray:
     """Maximise the units' likelihood over eta (E,) under priors N(start, (10 max(1, |start|))^2)."""
     raced, start = prepared.raced, prepared.eta(prepared.start)
     width = 10.0 * np.maximum(1.0, np.abs(start[raced.expand]))
     curvature = np.zeros((start.size, start.size))
     curvature[raced.expand, raced.expand] = -1.0 / width**2
 
-    def prior(eta):
+    def prior(eta: np.ndarray) -> tuple[float, np.ndarray]:
         z = (eta - start)[raced.expand] / width
         gradient = np.zeros(eta.size)
         gradient[raced.expand] = -z / width
@@ -52,17 +62,25 @@ def likelihood_mode(prepared: Preparation, subsample: int, rng) -> np.ndarray:
     return mode.x if np.all(np.isfinite(mode.x)) else start
 
 
-def _maximise(raced: Raced, rest, rest_hessian, start, coordinates, subsample, rng) -> Mode:
+def _maximise(
+    raced: Raced,
+    rest: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    rest_hessian: Callable[[np.ndarray], np.ndarray],
+    start: np.ndarray,
+    coordinates: np.ndarray,
+    subsample: int,
+    rng: np.random.Generator,
+) -> Mode:
     """Maximise the units' sum plus ``rest`` over some coordinates."""
     n_units = raced.n_units
 
-    def value_and_gradient(x, some):
+    def value_and_gradient(x: np.ndarray, some: np.ndarray | None) -> tuple[float, np.ndarray]:
         scale = 1.0 if some is None else n_units / len(some)
         value, gradient = raced.value_and_gradient(x, some)
         other, other_gradient = rest(x)
         return scale * value + other, scale * gradient + other_gradient
 
-    def hessian(x, some):
+    def hessian(x: np.ndarray, some: np.ndarray | None) -> np.ndarray:
         scale = 1.0 if some is None else n_units / len(some)
         return scale * raced.hessian(x, some) + rest_hessian(x)
 

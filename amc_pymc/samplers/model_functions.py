@@ -5,11 +5,12 @@ The first entry of a point is the number of its model, followed by the parameter
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from amc_pymc.first_class import BoundFunction, address_of, bound_function, caller
+from amc_pymc.first_class import address_of, bound_function, caller
 from amc_pymc.jit import njit
 from amc_pymc.racing import REWARDS
 from amc_pymc.samplers.compiled import LOGP
@@ -20,7 +21,9 @@ __all__ = ["rewards_of_models", "values_of_models"]
 _value, _rewards = caller(LOGP), caller(REWARDS)
 
 
-def values_of_models(functions: Sequence, sizes: Sequence[int]) -> BoundFunction:
+def values_of_models(
+    functions: Sequence[Any], sizes: Sequence[int]
+) -> Callable[[np.ndarray], np.ndarray]:
     """Return a first-class function from points (K, 1 + D) to the models' values (K,).
 
     Parameters
@@ -34,8 +37,8 @@ def values_of_models(functions: Sequence, sizes: Sequence[int]) -> BoundFunction
 
 
 def rewards_of_models(
-    functions: Sequence, sizes: Sequence[int], centres: np.ndarray
-) -> BoundFunction:
+    functions: Sequence[Any], sizes: Sequence[int], centres: np.ndarray
+) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
     """Return a first-class function from points (K, 1 + D), any centre, rows (m,) to rewards (K, m).
 
     Parameters
@@ -51,14 +54,14 @@ def rewards_of_models(
     return bound_function(ask_rewards, REWARDS, arrays, functions)
 
 
-def _places(functions: Sequence, sizes: Sequence[int]) -> list[np.ndarray]:
+def _places(functions: Sequence[Any], sizes: Sequence[int]) -> list[np.ndarray]:
     """Return addresses of the functions (M,) and offsets of the models' parameters (M + 1,)."""
     ends = np.concatenate([[0], np.cumsum(sizes)])
     return [np.array([address_of(f) for f in functions], np.int64), ends.astype(np.int64)]
 
 
 @njit(cache=True)
-def ask_values(points, places, ends):
+def ask_values(points: np.ndarray, places: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return values (K,) at points (K, 1 + D)."""
     out = np.empty(points.shape[0])
     for a in range(points.shape[0]):
@@ -68,7 +71,14 @@ def ask_values(points, places, ends):
 
 
 @njit(cache=True)
-def ask_rewards(points, unused, rows, places, ends, centres):
+def ask_rewards(
+    points: np.ndarray,
+    unused: np.ndarray,
+    rows: np.ndarray,
+    places: np.ndarray,
+    ends: np.ndarray,
+    centres: np.ndarray,
+) -> np.ndarray:
     """Return rewards (K, m) of rows at points (K, 1 + D)."""
     out = np.empty((points.shape[0], rows.size))
     for a in range(points.shape[0]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,10 @@ from amc_pymc.proposals import (
     student_log_ratio,
 )
 from amc_pymc.proxies import gaussian_factor
+from amc_pymc.racing import Population
 from amc_pymc.racing.population import draw_rows, forget_rows
 from amc_pymc.samplers.adaptation import Moments, proposal_weights
+from amc_pymc.samplers.compiled import Densities
 from amc_pymc.samplers.nested import Nested, no_nested, propose_nested
 from amc_pymc.samplers.preparation import GaussianFit, Preparation
 from amc_pymc.samplers.settings import (
@@ -109,7 +111,14 @@ class Moves(NamedTuple):
 
 
 @njit(cache=True)
-def propose(kind, points, densities, population, moves, rng):
+def propose(
+    kind: int,
+    points: np.ndarray,
+    densities: Densities,
+    population: Population,
+    moves: Moves,
+    rng: np.random.Generator,
+) -> tuple[float, int]:
     """Propose a move of one kind."""
     points[1] = points[0]
     scale = moves.scales[kind]
@@ -123,14 +132,18 @@ def propose(kind, points, densities, population, moves, rng):
 
 
 @njit(cache=True)
-def _propose_walk(points, scale, moves, rng):
+def _propose_walk(
+    points: np.ndarray, scale: float, moves: Moves, rng: np.random.Generator
+) -> tuple[float, int]:
     active = moves.active
     points[1][active] = propose_random_walk(points[0][active], moves.walk, scale, rng)
     return 0.0, 0
 
 
 @njit(cache=True)
-def _propose_gaussian(points, scale, moves, rng):
+def _propose_gaussian(
+    points: np.ndarray, scale: float, moves: Moves, rng: np.random.Generator
+) -> tuple[float, int]:
     active, normal = moves.active, moves.normal
     mean = conditional_mean(points[0], normal.mean, active, normal.gain)
     w = normal.chol_inverse @ (points[0][active] - mean)
@@ -145,7 +158,14 @@ def _propose_gaussian(points, scale, moves, rng):
 
 
 @njit(cache=True)
-def _propose_langevin(points, scale, moves, densities, population, rng):
+def _propose_langevin(
+    points: np.ndarray,
+    scale: float,
+    moves: Moves,
+    densities: Densities,
+    population: Population,
+    rng: np.random.Generator,
+) -> tuple[float, int]:
     """Propose a Langevin move; the reverse move uses the same units."""
     active, normal = moves.active, moves.normal
     mean = conditional_mean(points[0], normal.mean, active, normal.gain)
@@ -163,7 +183,13 @@ def _propose_langevin(points, scale, moves, densities, population, rng):
 
 
 @njit(cache=True)
-def estimated_gradients(points, densities, population, slope, units):
+def estimated_gradients(
+    points: np.ndarray,
+    densities: Densities,
+    population: Population,
+    slope: Surrogate,
+    units: np.ndarray,
+) -> np.ndarray:
     """Estimate the log posterior's gradients (K, D) at several points from the same units."""
     out = densities.row_gradient(points, slope.centre, units)
     out *= population.n_raced / max(1, units.size)
@@ -190,7 +216,9 @@ class Past(NamedTuple):
     accepted: float
 
 
-def _adapt_walk(moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting):
+def _adapt_walk(
+    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting: Any
+) -> tuple[Moves, GaussianFit | None]:
     """Set the random walk's covariance to that of the chain."""
     size, moments = moves.active.size, past.moments
     if moments.count > 2 * size + 10:
@@ -200,8 +228,8 @@ def _adapt_walk(moves: Moves, fit: GaussianFit | None, past: Past, prepared: Pre
 
 
 def _adapt_gaussian(
-    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting
-):
+    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting: Any
+) -> tuple[Moves, GaussianFit | None]:
     """Switch to a Student t, if allowed, once the acceptance rate of Gaussian moves is low."""
     normal = moves.normal
     if past.accepted < _FITS_WELL and math.isinf(normal.freedom):
@@ -210,8 +238,8 @@ def _adapt_gaussian(
 
 
 def _adapt_normal(
-    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting
-):
+    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting: Any
+) -> tuple[Moves, GaussianFit | None]:
     """Refit the Gaussian to the moments of the chain if the fit at the mode performs poorly."""
     freedom, moments = moves.normal.freedom, past.moments
     does_well = fit is not None and math.isinf(freedom) and moves.scales[GAUSSIAN] >= 0.5
@@ -234,8 +262,8 @@ def _adapt_normal(
 
 
 def _adapt_nested(
-    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting
-):
+    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting: Any
+) -> tuple[Moves, GaussianFit | None]:
     """Set the proposal of hyperparameters to the chain's mean and covariance."""
     nested, moments = moves.nested, past.moments
     outer = nested.outer

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -64,11 +65,25 @@ class HyperPrior(Protocol):
     ``block`` (T,) is the index of each coefficient's prior, -1 if it is not Gaussian; ``n_blocks`` is B.
     """
 
-    theta: np.ndarray
-    phi: np.ndarray
-    n_psi: int
-    block: np.ndarray
-    n_blocks: int
+    @property
+    def theta(self) -> np.ndarray:
+        """Coordinates (T,) of the coefficients."""
+
+    @property
+    def phi(self) -> np.ndarray:
+        """Coordinates (F,) of the hyperparameters."""
+
+    @property
+    def n_psi(self) -> int:
+        """Number of coefficients psi."""
+
+    @property
+    def block(self) -> np.ndarray:
+        """Index (T,) of each coefficient's prior, -1 if it is not Gaussian."""
+
+    @property
+    def n_blocks(self) -> int:
+        """Number B of priors."""
 
     @property
     def native(self) -> Any:
@@ -162,13 +177,13 @@ def no_nested() -> Nested:
 
 
 @njit(cache=True)
-def _n_inner(nested):
+def _n_inner(nested: Nested) -> int:
     """Return the number of coefficients that are not psi; they come first in theta."""
     return nested.theta.size - (nested.outer.size - nested.phi.size)
 
 
 @njit(cache=True)
-def _whitened(x, nested, slot):
+def _whitened(x: np.ndarray, nested: Nested, slot: int) -> np.ndarray:
     """Return whitened coefficients w (T,) = L' (theta - m) under the reference in a slot."""
     t = nested.theta.size
     shift = x[nested.theta] - nested.known_mean[slot]
@@ -180,7 +195,7 @@ def _whitened(x, nested, slot):
 
 
 @njit(cache=True)
-def _same_phi(x, nested, slot):
+def _same_phi(x: np.ndarray, nested: Nested, slot: int) -> bool:
     for k in range(nested.phi.size):
         if nested.known_phi[slot, k] != x[nested.phi[k]]:
             return False
@@ -188,7 +203,9 @@ def _same_phi(x, nested, slot):
 
 
 @njit(cache=True)
-def _reference(x, nested, prior_of, other):
+def _reference(
+    x: np.ndarray, nested: Nested, prior_of: Callable[[np.ndarray], np.ndarray], other: int
+) -> int:
     """Return the slot of the reference at phi of x; compute it outside slot ``other`` if new."""
     for slot in range(2):
         if _same_phi(x, nested, slot):
@@ -220,7 +237,7 @@ def _reference(x, nested, prior_of, other):
 
 
 @njit(cache=True)
-def _solve_upper(lower, y):
+def _solve_upper(lower: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return L^-T y."""
     out = y.copy()
     for j in range(y.size - 1, -1, -1):
@@ -230,14 +247,14 @@ def _solve_upper(lower, y):
 
 
 @njit(cache=True)
-def _log_student(outer, nested):
+def _log_student(outer: np.ndarray, nested: Nested) -> float:
     """Return the log proposal density of phi and psi up to a constant."""
     z = nested.inverse @ (outer - nested.mode)
     return -0.5 * (_FREEDOM + outer.size) * math.log1p(np.dot(z, z) / _FREEDOM)
 
 
 @njit(cache=True)
-def _propose_outer(points, nested, rng):
+def _propose_outer(points: np.ndarray, nested: Nested, rng: np.random.Generator) -> float:
     """Write phi' and psi' to points[1]; return their log q(x | x') - log q(x' | x)."""
     here = points[0][nested.outer]
     walks = rng.random() < _WALKS
@@ -254,7 +271,13 @@ def _propose_outer(points, nested, rng):
 
 
 @njit(cache=True)
-def propose_nested(points, scale, nested, prior_of, rng):
+def propose_nested(
+    points: np.ndarray,
+    scale: float,
+    nested: Nested,
+    prior_of: Callable[[np.ndarray], np.ndarray],
+    rng: np.random.Generator,
+) -> float:
     """Write x' to points[1]; return log q(x | x') - log q(x' | x).
 
     ``prior_of`` is the first-class function ``native`` of :class:`HyperPrior`.
@@ -284,7 +307,11 @@ class _Laplace(NamedTuple):
 
 
 def fit_nested(
-    model: RacedModel, prior: HyperPrior, start: np.ndarray, subsample: int, rng
+    model: RacedModel,
+    prior: HyperPrior,
+    start: np.ndarray,
+    subsample: int,
+    rng: np.random.Generator,
 ) -> tuple[Surrogate, GaussianFit, NestedFit, tuple[str, ...]]:
     """Find the mode of the nested Laplace approximation of coefficients and hyperparameters.
 
@@ -368,7 +395,9 @@ def expand(
     return _Laplace(curvature, curvature @ x[theta] + gradient, surrogate)
 
 
-def at_phi(prior: HyperPrior, laplace: _Laplace, x: np.ndarray):
+def at_phi(
+    prior: HyperPrior, laplace: _Laplace, x: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Return mean (T,), precision (T, T) and half its log determinant at the phi of x."""
     precision, mean = _prior_terms(prior, x)
     q = laplace.precision + np.diag(precision)
@@ -377,10 +406,12 @@ def at_phi(prior: HyperPrior, laplace: _Laplace, x: np.ndarray):
     return centre, q, float(np.log(np.diag(factor[0])).sum())
 
 
-def _hyper_mode(model: RacedModel, prior: HyperPrior, laplace: _Laplace, x: np.ndarray):
+def _hyper_mode(
+    model: RacedModel, prior: HyperPrior, laplace: _Laplace, x: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return mode (F,) and covariance (F, F) of phi under the nested Laplace approximation."""
 
-    def objective(phi):
+    def objective(phi: np.ndarray) -> float:
         at = x.copy()
         at[prior.phi] = phi
         try:
@@ -399,7 +430,9 @@ def _hyper_mode(model: RacedModel, prior: HyperPrior, laplace: _Laplace, x: np.n
     return found.x, factor @ factor.T
 
 
-def _curvature(objective, at: np.ndarray, step: float = 0.05) -> np.ndarray:
+def _curvature(
+    objective: Callable[[np.ndarray], float], at: np.ndarray, step: float = 0.05
+) -> np.ndarray:
     """Return the Hessian (F, F) of a function by central differences."""
     f = at.size
     steps = step * np.eye(f)

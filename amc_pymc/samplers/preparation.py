@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -44,6 +44,10 @@ class ParameterMap(Protocol):
 
 class NestedReference(Protocol):
     """Gaussian reference for coefficients given hyperparameters."""
+
+    @property
+    def prior(self) -> Any:
+        """Priors of the coefficients, a :class:`~amc_pymc.samplers.nested.HyperPrior`."""
 
     @property
     def prior_of(self) -> Any:
@@ -164,7 +168,7 @@ class Preparation:
         return self.raced if self.control is None else self.control
 
     @property
-    def control_native(self):
+    def control_native(self) -> Callable[[np.ndarray], float]:
         """First-class population sum of the control variate in data space, zero without one."""
         return no_control if self.control is None else self.control.total
 
@@ -172,7 +176,12 @@ class Preparation:
         """Return the population sum of the control variate in data space."""
         return call_total(self.control_native, eta)
 
-    def compiled(self, rewards, *, gradients: bool = False) -> Densities:
+    def compiled(
+        self,
+        rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+        *,
+        gradients: bool = False,
+    ) -> Densities:
         """Return the densities for compiled loops, with the given ``rewards``."""
         densities = self.densities
         return Densities(

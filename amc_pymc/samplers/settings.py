@@ -25,7 +25,7 @@ class RandomWalkProposal:
 
     target_accept: float = 0.25
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_target(self.target_accept)
 
 
@@ -45,7 +45,7 @@ class GaussianProposal:
     target_accept: float = 0.6
     freedom: float = math.inf
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_target(self.target_accept)
         real = isinstance(self.freedom, Real) and not isinstance(self.freedom, bool)
         if not (real and self.freedom > 0.0):
@@ -67,7 +67,7 @@ class LangevinProposal:
     target_accept: float = 0.57
     batch_size: int = 50
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_target(self.target_accept)
         check_count("batch_size", self.batch_size, 1)
 
@@ -82,7 +82,7 @@ class NestedProposal:
 
     target_accept: float = 0.4
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_target(self.target_accept)
 
 
@@ -108,7 +108,7 @@ class Audits:
     number: int = 200
     max_share: float | None = 0.1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not (is_integer(self.number) and self.number >= 0):
             raise ValueError(f"audits must be a non-negative integer, got {self.number!r}")
         share = self.max_share
@@ -116,7 +116,7 @@ class Audits:
             raise ValueError(f"max_share must lie in (0, 1] or be None, got {share!r}")
 
 
-def is_integer(value) -> bool:
+def is_integer(value: object) -> bool:
     """Whether a value is an integer and not a bool."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 

@@ -19,9 +19,9 @@ from amc_pymc.jit import njit
 from amc_pymc.racing import NOT_FINITE
 from amc_pymc.samplers.auditing import MoveDecisions
 from amc_pymc.samplers.chain import Chain, Sampler, learns_now, moments_of, recentre, see
-from amc_pymc.samplers.compiled import decide
+from amc_pymc.samplers.compiled import Races, decide
 from amc_pymc.samplers.counts import SliceCounts, add_counts
-from amc_pymc.samplers.logs import log_move
+from amc_pymc.samplers.logs import MoveLog, log_move
 from amc_pymc.samplers.raced import finite_or_raise
 
 __all__ = ["Slice", "SliceChain", "Slices", "init", "learn", "run_slices", "step"]
@@ -60,7 +60,7 @@ class SliceChain(Chain):
     slices: Slices
 
 
-def init(sampler: Slice, rng, *, tune: int = 0, draws: int = 0) -> SliceChain:
+def init(sampler: Slice, rng: np.random.Generator, *, tune: int = 0, draws: int = 0) -> SliceChain:
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
     prepared, active = sampler.prepared, sampler.active
     factor = np.eye(active.size) if prepared.fit is None else prepared.fit.moves(active)[0]
@@ -74,7 +74,12 @@ def init(sampler: Slice, rng, *, tune: int = 0, draws: int = 0) -> SliceChain:
 
 
 def step(
-    sampler: Slice, chain: SliceChain, x: np.ndarray, rng, *, tuning: bool = False
+    sampler: Slice,
+    chain: SliceChain,
+    x: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    tuning: bool = False,
 ) -> tuple[np.ndarray, SliceCounts]:
     """Make one draw: the sampler's sweeps from x (D,).
 
@@ -123,7 +128,17 @@ class _Line(NamedTuple):
 
 
 @njit(cache=True)
-def _above(t, points, arms, line, races, rng, log, log_rng, counts):
+def _above(
+    t: float,
+    points: np.ndarray,
+    arms: np.ndarray,
+    line: _Line,
+    races: Races,
+    rng: np.random.Generator,
+    log: MoveLog,
+    log_rng: np.random.Generator,
+    counts: SliceCounts,
+) -> tuple[bool, int]:
     """Decide whether x + t v, written to points[1], is above the slice's height.
 
     Also returns a unit that is not finite there, which counts as below, else -1.
@@ -146,7 +161,16 @@ def _above(t, points, arms, line, races, rng, log, log_rng, counts):
 
 
 @njit(cache=True)
-def run_slices(n, points, races, slices, rng, log, log_rng, counts):
+def run_slices(
+    n: int,
+    points: np.ndarray,
+    races: Races,
+    slices: Slices,
+    rng: np.random.Generator,
+    log: MoveLog,
+    log_rng: np.random.Generator,
+    counts: SliceCounts,
+) -> int:
     """Make ``n`` sweeps over all directions in turn from points[0] (points is (2, D), overwritten).
 
     Adds to ``counts``. Returns the last unit that was not finite at a trial point, else -1.

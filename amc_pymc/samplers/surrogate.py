@@ -39,14 +39,14 @@ class Surrogate(NamedTuple):
 
 
 @njit(cache=True)
-def surrogate_total(eta, surrogate):
+def surrogate_total(eta: np.ndarray, surrogate: Surrogate) -> float:
     """Return G.u + u'Hu/2 for u = eta - c, the surrogate minus its value at the centre."""
     u = eta - surrogate.centre
     return np.dot(surrogate.gradient, u) + 0.5 * np.dot(u, surrogate.hessian @ u)
 
 
 @njit(cache=True)
-def surrogate_change(points, surrogate):
+def surrogate_change(points: np.ndarray, surrogate: Surrogate) -> float:
     """Return G.u + u'Hv/2 for u = eta' - eta, v = eta' + eta - 2c and the points eta, eta'."""
     u = points[1] - points[0]
     v = points[1] + points[0] - 2.0 * surrogate.centre

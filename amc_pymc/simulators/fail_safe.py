@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,7 +66,8 @@ def clipped(u: np.ndarray, n_dim: int) -> np.ndarray:
         raise ValueError(f"u must have shape (n, {n_dim}), got {u.shape}.")
     if not np.all((u >= 0.0) & (u <= 1.0)):
         raise ValueError(f"u must lie in the unit cube, got values from {u.min()} to {u.max()}.")
-    return np.clip(u, _LOWEST, _HIGHEST)
+    inside: np.ndarray = np.clip(u, _LOWEST, _HIGHEST)
+    return inside
 
 
 def check_timeout(timeout: float | None, batched: bool = False) -> None:
@@ -208,7 +210,11 @@ def run_batch(
     return Simulated(out, sorted(failures), kept_summaries)
 
 
-def _in_parts(attempt, rows: np.ndarray, rng: np.random.Generator) -> list[tuple[np.ndarray, Any]]:
+def _in_parts(
+    attempt: Callable[[np.ndarray, np.random.Generator], list[np.ndarray] | Exception],
+    rows: np.ndarray,
+    rng: np.random.Generator,
+) -> list[tuple[np.ndarray, Any]]:
     """Return the rows in parts, each with its simulations or its error."""
     parts, pairs = [], iter(range(_MOST_PAIRS))
     waiting = deque([(rows, attempt(rows, rng))])
@@ -273,7 +279,9 @@ def _impossible(rows: np.ndarray, n: int) -> tuple[np.ndarray, list[Failure]]:
     return np.full(n, np.inf), [Failure(i, "nan", message) for i in left_out.tolist()]
 
 
-def _keep(found, kept: list[np.ndarray], k: int, shapes) -> None:
+def _keep(
+    found: Sequence[Any], kept: list[np.ndarray], k: int, shapes: Sequence[tuple[int, ...]]
+) -> None:
     for array, held, shape in zip(found, kept, shapes, strict=True):
         array = np.asarray(array)
         if array.shape != tuple(shape):
@@ -283,7 +291,13 @@ def _keep(found, kept: list[np.ndarray], k: int, shapes) -> None:
         held[k] = array
 
 
-def _measure(distance, simulations, rows: np.ndarray, out: np.ndarray, failures: list) -> None:
+def _measure(
+    distance: Callable[[list[np.ndarray]], np.ndarray],
+    simulations: list[np.ndarray],
+    rows: np.ndarray,
+    out: np.ndarray,
+    failures: list[Any],
+) -> None:
     """Write the distances of the given rows to `out`."""
     if not len(rows):
         return
@@ -314,17 +328,23 @@ def _room(summary: Summary | None, n: int) -> np.ndarray | None:
     return None if summary is None else np.full((n, summary.size), np.nan)
 
 
-def _summarise(summary, simulations, rows: np.ndarray, distance: np.ndarray, out) -> None:
+def _summarise(
+    summary: Summary | None,
+    simulations: list[np.ndarray],
+    rows: np.ndarray,
+    distance: np.ndarray,
+    out: np.ndarray | None,
+) -> None:
     """Write summary statistics of the rows with a finite distance to `out`."""
-    if summary is None or not len(rows):
+    if summary is None or out is None or not len(rows):
         return
     good = np.isfinite(distance[rows])
     if good.any():
         out[rows[good]] = summary.function([s[good] for s in simulations])
 
 
-def _checked(distance, n: int) -> np.ndarray:
-    distance = np.asarray(distance, dtype=float)
+def _checked(given: Any, n: int) -> np.ndarray:
+    distance: np.ndarray = np.asarray(given, dtype=float)
     if distance.shape != (n,):
         raise ValueError(f"distances of shape {distance.shape} for {n} simulations")
     return distance
@@ -334,7 +354,7 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _limited(seconds: float | None) -> AbstractContextManager:
+def _limited(seconds: float | None) -> AbstractContextManager[Any]:
     return nullcontext(lambda call, i: call(i)) if seconds is None else _TimeLimit(seconds)
 
 
@@ -349,12 +369,12 @@ class _TimeLimit:
         self._seconds = seconds
         self._armed = False
 
-    def __enter__(self):
+    def __enter__(self) -> Callable[[Callable[[int], Any], int], Any]:
         self._before = signal.signal(signal.SIGALRM, self._ring)
         self._left, self._began = signal.setitimer(signal.ITIMER_REAL, 0.0), time.monotonic()
         return self._limited
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL if self._before is None else self._before)
         delay, interval = self._left
@@ -362,11 +382,11 @@ class _TimeLimit:
             left = max(1e-6, delay - (time.monotonic() - self._began))
             signal.setitimer(signal.ITIMER_REAL, left, interval)
 
-    def _ring(self, signum, frame):
+    def _ring(self, signum: int, frame: FrameType | None) -> None:
         if self._armed:
             raise _TimedOut
 
-    def _limited(self, call, i):
+    def _limited(self, call: Callable[[int], Any], i: int) -> Any:
         self._armed = True
         try:
             # The alarm is repeated in case the simulator catches the exception.

@@ -40,7 +40,8 @@ def gaussian_kernel(distance: np.ndarray, tolerance: float) -> np.ndarray:
     if tolerance in (0.0, math.inf):
         return accepted(distance, tolerance).astype(float)
     z = np.minimum(distance, 1e100 * float(tolerance)) / tolerance
-    return np.exp(-0.5 * z**2)
+    weight: np.ndarray = np.exp(-0.5 * z**2)
+    return weight
 
 
 def student_kernel(distance: np.ndarray, tolerance: float) -> np.ndarray:

@@ -48,7 +48,10 @@ class SummaryScale:
             scaled = np.diag(1.0 / self.spread)
         if self.root is None:
             return scaled
-        return scaled @ solve_triangular(self.root, np.eye(len(self.spread)), lower=True).T
+        whole: np.ndarray = (
+            scaled @ solve_triangular(self.root, np.eye(len(self.spread)), lower=True).T
+        )
+        return whole
 
     def distance(self, summaries: np.ndarray) -> np.ndarray:
         """Return distances (n,) of summary statistics (n, S) from the data; inf where any is not finite."""

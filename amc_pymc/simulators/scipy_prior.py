@@ -97,9 +97,10 @@ class ScipyPrior:
             log = frozen.logpmf if _is_discrete(frozen) else frozen.logpdf
             found = np.asarray(log(values[name]))
             total = total + found.reshape(len(found), math.prod(shape)).sum(axis=1)
-        return total
+        density: np.ndarray = total
+        return density
 
-    def _frozen(self, name: str, values: Mapping[str, np.ndarray], ndim: int):
+    def _frozen(self, name: str, values: Mapping[str, np.ndarray], ndim: int) -> Any:
         """Return the distribution of a parameter with `ndim` axes, given those before it."""
         own = self._given[name]
         if name not in self._parents:
@@ -131,11 +132,11 @@ def _broadcastable(value: np.ndarray, ndim: int) -> np.ndarray:
     return value.reshape(len(value), *(1,) * missing, *value.shape[1:])
 
 
-def _is_function(own) -> bool:
+def _is_function(own: object) -> bool:
     return callable(own) and not callable(getattr(own, "ppf", None))
 
 
-def _parents(name: str, function: Callable, before: list[str]) -> list[str]:
+def _parents(name: str, function: Callable[..., Any], before: list[str]) -> list[str]:
     """Return names of the earlier parameters that a function takes."""
     found = []
     for p in inspect.signature(function).parameters.values():
@@ -152,7 +153,7 @@ def _parents(name: str, function: Callable, before: list[str]) -> list[str]:
     return found
 
 
-def _median(frozen):
+def _median(frozen: Any) -> np.ndarray | None:
     """Return the median of a frozen distribution; None if the object is not one."""
     if not any(callable(getattr(frozen, log, None)) for log in ("logpdf", "logpmf")):
         return None
@@ -162,11 +163,11 @@ def _median(frozen):
         return None
 
 
-def _is_discrete(frozen) -> bool:
+def _is_discrete(frozen: object) -> bool:
     return not callable(getattr(frozen, "logpdf", None))
 
 
-def _shape(name: str, given) -> tuple[int, ...]:
+def _shape(name: str, given: object) -> tuple[int, ...]:
     shape = np.atleast_1d(np.asarray(given, dtype=object)).tolist()
     if any(not isinstance(s, int | np.integer) or isinstance(s, bool) or s < 0 for s in shape):
         raise ValueError(f"prior[{name!r}]: shape must be whole numbers, got {given!r}.")

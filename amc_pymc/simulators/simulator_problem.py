@@ -183,7 +183,7 @@ class SimulatorProblem:
         kept = summary if summaries else None
         if batched:
 
-            def call(rows: np.ndarray, rng: np.random.Generator):
+            def call(rows: np.ndarray, rng: np.random.Generator) -> list[Any]:
                 # Computed again for parts, because the simulator may have modified its arguments.
                 given = values if len(rows) == n else self.parameters(u[rows])
                 return [self._simulator(rng, **given)]
@@ -226,7 +226,8 @@ def _rows(x: np.ndarray) -> np.ndarray:
 def _euclidean(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
     gap = _rows(simulated - observed)
     with np.errstate(over="ignore"):
-        return np.sqrt(np.einsum("ij,ij->i", gap, gap))
+        length: np.ndarray = np.sqrt(np.einsum("ij,ij->i", gap, gap))
+        return length
 
 
 def _manhattan(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
@@ -242,7 +243,7 @@ def _not_negative(distance: np.ndarray) -> np.ndarray:
     return distance
 
 
-def _check_signature(simulator: Callable, names: list[str]) -> None:
+def _check_signature(simulator: Callable[..., Any], names: list[str]) -> None:
     """Raise a TypeError if a simulator does not take a generator and the parameters by name."""
     try:
         signature = inspect.signature(simulator)
@@ -257,7 +258,9 @@ def _check_signature(simulator: Callable, names: list[str]) -> None:
         ) from None
 
 
-def _functions(given, shapes: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
+def _functions(
+    given: Mapping[str, Callable[..., Any]] | None, shapes: Mapping[str, Any]
+) -> dict[str, Callable[..., Any]]:
     """Check deterministics and return them as a dict."""
     if given is None:
         return {}
@@ -271,7 +274,7 @@ def _functions(given, shapes: Mapping[str, Any]) -> dict[str, Callable[..., Any]
     return dict(given)
 
 
-def _data(observed) -> np.ndarray:
+def _data(observed: Any) -> np.ndarray:
     data = np.asarray(observed)
     if data.dtype.kind not in "biuf":
         raise TypeError(f"observed must be numbers, got dtype {data.dtype}.")

@@ -228,18 +228,19 @@ def _pieces(problem: Problem, how: _How, chunk: _Chunk, rows: int) -> Iterator[S
             rng = chunk.after(start + len(piece.distance) - 1).generator()
 
 
-def _simulated(problem, how: _How, u: np.ndarray, rng: np.random.Generator) -> Simulated:
+def _simulated(problem: Problem, how: _How, u: np.ndarray, rng: np.random.Generator) -> Simulated:
     timeout = None if how.batched else how.timeout
     more: dict[str, Any] = {"summaries": True} if how.summaries else {}
-    found = problem.simulate(u, rng, batched=how.batched, timeout=timeout, **more)
+    found: Simulated = problem.simulate(u, rng, batched=how.batched, timeout=timeout, **more)
+    summaries: Any = found.summaries
     if np.shape(found.distance) != (len(u),):
         raise ValueError(
             f"{type(problem).__name__}.simulate returned distances of shape {np.shape(found.distance)} for "
             f"{len(u)} points; it must be ({len(u)},)."
         )
-    if how.summaries and np.shape(found.summaries)[:-1] != (len(u),):
+    if how.summaries and np.shape(summaries)[:-1] != (len(u),):
         raise ValueError(
-            f"{type(problem).__name__}.simulate returned summaries of shape {np.shape(found.summaries)} for "
+            f"{type(problem).__name__}.simulate returned summaries of shape {np.shape(summaries)} for "
             f"{len(u)} points; it must be ({len(u)}, S)."
         )
     return found
@@ -270,7 +271,7 @@ def _joined(
     return Simulated(distance, sorted(failures), summaries)
 
 
-def _here(problem, how: _How, chunks: list[_Chunk]) -> Iterator[tuple[int, Simulated]]:
+def _here(problem: Problem, how: _How, chunks: list[_Chunk]) -> Iterator[tuple[int, Simulated]]:
     for chunk in chunks:
         for piece in _pieces(problem, how, chunk, len(chunk.u)):
             yield chunk.start, piece
@@ -391,7 +392,9 @@ class _Processes:
             yield from task.parts()
             post.task, post.deadline = None, math.inf
 
-    def _dies(self, post, cause: str, waiting) -> Iterator[tuple[int, Simulated]]:
+    def _dies(
+        self, post: _Post, cause: str, waiting: deque[_Task]
+    ) -> Iterator[tuple[int, Simulated]]:
         self._posts.remove(post)
         task = post.task
         if task is None:
@@ -421,7 +424,7 @@ class _Processes:
                 "forked need the call below `if __name__ == '__main__':`; with cores=1 there are none."
             )
 
-    def _hangs(self, post: _Post, waiting) -> Iterator[tuple[int, Simulated]]:
+    def _hangs(self, post: _Post, waiting: deque[_Task]) -> Iterator[tuple[int, Simulated]]:
         """Kill a hanging worker, and repeat or fail its simulations."""
         self._posts.remove(post)
         post.worker.kill()
@@ -439,7 +442,9 @@ class _Processes:
         task.pieces = []
         waiting.appendleft(task)
 
-    def _without(self, task, kind: str, message: str, waiting) -> Iterator[tuple[int, Simulated]]:
+    def _without(
+        self, task: _Task, kind: str, message: str, waiting: deque[_Task]
+    ) -> Iterator[tuple[int, Simulated]]:
         """Record the current simulation as failed, and continue with the next one."""
         row = task.done()
         task.pieces.append(Simulated(np.array([np.inf]), [Failure(0, kind, message)]))
@@ -476,7 +481,7 @@ class _Remote:
         self._digest = hashlib.sha256(self._payload).hexdigest()
 
     def run(self, chunks: list[_Chunk]) -> Iterator[tuple[int, Simulated]]:
-        begun: deque[tuple[_Chunk, Future | None]] = deque()
+        begun: deque[tuple[_Chunk, Future[Any] | None]] = deque()
         try:
             for chunk in chunks:
                 if len(begun) == _IN_FLIGHT:
@@ -489,7 +494,7 @@ class _Remote:
                 if future is not None:
                     future.cancel()
 
-    def _submit(self, chunk: _Chunk, attempt: int) -> Future | None:
+    def _submit(self, chunk: _Chunk, attempt: int) -> Future[Any] | None:
         """Submit a chunk; return None if the executor is broken."""
         try:
             return self._executor.submit(
@@ -500,7 +505,7 @@ class _Remote:
                 raise
             return None
 
-    def _first(self, begun: deque[tuple[_Chunk, Future | None]]) -> tuple[int, Simulated]:
+    def _first(self, begun: deque[tuple[_Chunk, Future[Any] | None]]) -> tuple[int, Simulated]:
         chunk, future = begun[0]
         for attempt in range(1, _TRIES + 2):
             try:
@@ -563,7 +568,8 @@ def _is_lost(error: Exception) -> bool:
 
 def _pickled(thing: Any) -> bytes:
     try:
-        return cloudpickle.dumps(thing)
+        found: bytes = cloudpickle.dumps(thing)
+        return found
     except Exception as error:
         raise TypeError(
             f"problem cannot be sent to other processes or threads ({type(error).__name__}: {error}); use "

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pymc import Model
 from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.traversal import ancestors
 
@@ -57,7 +58,10 @@ class Turn:
 
 
 def chosen_turns(
-    model, active_names: Sequence[str], options: Options, factors: Sequence[Factor] | None = None
+    model: Model,
+    active_names: Sequence[str],
+    options: Options,
+    factors: Sequence[Factor] | None = None,
 ) -> list[Turn]:
     """Choose what a step integrates out, and return its turns.
 
@@ -96,7 +100,7 @@ def chosen_turns(
     return _turns(chosen, model, active_names, options, asked)
 
 
-def possible_factors(model, options: Options) -> list[Factor]:
+def possible_factors(model: Model, options: Options) -> list[Factor]:
     """Return the factors of :func:`find_factors`, with reasons against them if rows are in a store."""
     factors = find_factors(model, options.observed_vars)
     if options.rows is None:
@@ -104,7 +108,7 @@ def possible_factors(model, options: Options) -> list[Factor]:
     return [in_store(f, model, options.observed_vars) for f in factors]
 
 
-def in_store(factor: Factor, model, observed_vars) -> Factor:
+def in_store(factor: Factor, model: Model, observed_vars: Sequence[Any] | None) -> Factor:
     """Return a factor of rows in a store, with the reason if it cannot be integrated out."""
     reason = factor.reason
     names = [str(rv.name) for rv in choose_observed(model, observed_vars)]
@@ -125,13 +129,15 @@ def _no_turns(factors: Sequence[Factor]) -> ValueError:
     )
 
 
-def _sizes(model, without: set[str]) -> dict[str, int]:
+def _sizes(model: Model, without: set[str]) -> dict[str, int]:
     """Return the numbers of entries of value variables."""
     layout = FlatLayout.from_model(model, initial_point_of(model))
     return {n: size for n, size in zip(layout.names, layout.sizes) if n not in without}
 
 
-def _asked(wanted, factors, model, active_names) -> list[Factor]:
+def _asked(
+    wanted: Sequence[Any], factors: Sequence[Factor], model: Model, active_names: Sequence[str]
+) -> list[Factor]:
     """Return the factors of the variables that the user names."""
     _check_names(wanted, model, "marginalize")
     chosen: list[Factor] = []
@@ -152,7 +158,7 @@ def _asked(wanted, factors, model, active_names) -> list[Factor]:
 
 
 def _too_large(
-    factors: Sequence[Factor], model, active_names: Sequence[str], proxy: TaylorProxy
+    factors: Sequence[Factor], model: Model, active_names: Sequence[str], proxy: TaylorProxy
 ) -> list[Factor]:
     """Return the first factor, and others until the remaining coordinates fit in ``max_dim``."""
     sizes = _sizes(model, set())
@@ -166,7 +172,13 @@ def _too_large(
     return chosen
 
 
-def _turns(chosen: Sequence[Factor], model, active_names, options, insists: bool) -> list[Turn]:
+def _turns(
+    chosen: Sequence[Factor],
+    model: Model,
+    active_names: Sequence[str],
+    options: Options,
+    insists: bool,
+) -> list[Turn]:
     """Return a turn for each factor, with its own variables and those that belong to none.
 
     Variables that a turn does not move are data to it, unless there is only one factor and they fit
@@ -184,7 +196,7 @@ def _turns(chosen: Sequence[Factor], model, active_names, options, insists: bool
     return turns
 
 
-def _hyperparameters(factor: Factor, model, active_names) -> set[str]:
+def _hyperparameters(factor: Factor, model: Model, active_names: Sequence[str]) -> set[str]:
     """Return the variables on which only the prior of a factor's effects depends."""
     values = {v.name: v for v in model.value_vars}
     local = {model.values_to_rvs[values[n]] for n in factor.names}
@@ -242,7 +254,7 @@ def _pays(factor: Factor) -> bool:
     return factor.n_levels >= _FEW_LEVELS or few_rows
 
 
-def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names) -> None:
+def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names: Sequence[str]) -> None:
     if not factors:
         return
     if not chosen:
@@ -267,7 +279,7 @@ def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names) -> N
     )
 
 
-def _check_names(wanted: Sequence[Any], model, argument: str) -> dict[str, Any]:
+def _check_names(wanted: Sequence[Any], model: Model, argument: str) -> dict[str, Any]:
     """Return the free variables by name; raise an error for unknown names."""
     free = {rv.name: rv for rv in model.free_RVs}
     unknown = [v for v in wanted if isinstance(v, str) and v not in free]
@@ -279,7 +291,7 @@ def _check_names(wanted: Sequence[Any], model, argument: str) -> dict[str, Any]:
     return free
 
 
-def grouped_by(wanted: Any, factors: Sequence[Factor], model, argument: str) -> Factor:
+def grouped_by(wanted: Any, factors: Sequence[Factor], model: Model, argument: str) -> Factor:
     """Return the factor of the variables named in an argument."""
     wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
     free = _check_names(wanted, model, argument)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytensor
 
+from pymc import Model
 from pytensor.graph.traversal import ancestors
 
 from amc_pymc.extract import FlatLayout, RowLogp, extract_rows
@@ -31,9 +32,9 @@ __all__ = [
 
 
 def checked_densities(
-    model,
-    observed_vars,
-    row_logp: Callable | None,
+    model: Model,
+    observed_vars: Sequence[Any] | None,
+    row_logp: Callable[..., Any] | None,
     point: dict[str, np.ndarray],
     compile_kwargs: dict[str, Any] | None,
 ) -> ModelDensities:
@@ -43,7 +44,7 @@ def checked_densities(
     return densities
 
 
-def check_densities(model, densities: ModelDensities, point: dict[str, np.ndarray]) -> None:
+def check_densities(model: Model, densities: ModelDensities, point: dict[str, np.ndarray]) -> None:
     """Raise an error if the point or rows are not finite, or densities do not add up."""
     start = densities.layout.ravel(point)
     bad = np.flatnonzero(~np.isfinite(start))
@@ -56,11 +57,11 @@ def check_densities(model, densities: ModelDensities, point: dict[str, np.ndarra
 
 
 def grouped_densities(
-    model,
+    model: Model,
     factor: Factor,
-    observed_vars,
-    point,
-    compile_kwargs,
+    observed_vars: Sequence[Any] | None,
+    point: dict[str, np.ndarray],
+    compile_kwargs: dict[str, Any] | None,
     held: Sequence[str] = (),
 ) -> GroupedModel:
     """Decompose the model with the local effects of a factor integrated out, and check it.
@@ -73,7 +74,9 @@ def grouped_densities(
     return densities
 
 
-def grouped_model(model, groups: Groups, compile_kwargs: dict[str, Any] | None) -> GroupedModel:
+def grouped_model(
+    model: Model, groups: Groups, compile_kwargs: dict[str, Any] | None
+) -> GroupedModel:
     """Return the densities of groups and of the rest of a model."""
     _, others = _parts(model, groups)
     rest = log_density(model, others)
@@ -81,7 +84,7 @@ def grouped_model(model, groups: Groups, compile_kwargs: dict[str, Any] | None) 
     return GroupedModel(groups, rest, kept, compile_kwargs=compile_kwargs)
 
 
-def check_groups(model, densities: GroupedModel, point: dict[str, np.ndarray]) -> None:
+def check_groups(model: Model, densities: GroupedModel, point: dict[str, np.ndarray]) -> None:
     """Raise an error if groups are not finite at a point, or densities do not add up there."""
     densities.hold(point)
     start = densities.ravel(point)
@@ -93,7 +96,7 @@ def check_groups(model, densities: GroupedModel, point: dict[str, np.ndarray]) -
     check_rows_finite(densities, start, "the initial point")
 
 
-def _parts(model, groups: Groups) -> tuple[list, list]:
+def _parts(model: Model, groups: Groups) -> tuple[list[Any], list[Any]]:
     """Return the variables of groups, and the other terms that depend on variables not held."""
     effects = [model.values_to_rvs[v] for v in model.value_vars if v.name in groups.factor.names]
     raced = [v for v in model.basic_RVs if v.name in groups.observed_vars]
@@ -105,7 +108,13 @@ def _parts(model, groups: Groups) -> tuple[list, list]:
     return local, others
 
 
-def plain_densities(model, observed_vars, row_logp, point, compile_kwargs) -> ModelDensities:
+def plain_densities(
+    model: Model,
+    observed_vars: Sequence[Any] | None,
+    row_logp: Callable[..., Any] | None,
+    point: dict[str, np.ndarray],
+    compile_kwargs: dict[str, Any] | None,
+) -> ModelDensities:
     """Decompose the model into densities of rows and the rest."""
     observed = choose_observed(model, observed_vars)
     layout = FlatLayout.from_model(model, point)
@@ -143,7 +152,7 @@ def check_rows_finite(densities: RacedModel, x: np.ndarray, where: str) -> None:
         )
 
 
-def _check_total(model, densities: ModelDensities, start: np.ndarray) -> None:
+def _check_total(model: Model, densities: ModelDensities, start: np.ndarray) -> None:
     """Check that rows and rest add up to the model's logp."""
     if isinstance(densities.rows, CallbackRows):
         return
@@ -151,7 +160,9 @@ def _check_total(model, densities: ModelDensities, start: np.ndarray) -> None:
     _check_sum(model, densities.layout.unravel(start), got)
 
 
-def _check_sum(model, point: dict[str, np.ndarray], got: float, parts=None) -> None:
+def _check_sum(
+    model: Model, point: dict[str, np.ndarray], got: float, parts: Sequence[Any] | None = None
+) -> None:
     """Check a value against the model's log density of some parts, default all."""
     whole = log_density(model, parts or [*model.basic_RVs, *model.potentials])
     fn = pytensor.function(

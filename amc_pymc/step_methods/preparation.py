@@ -6,10 +6,11 @@ import logging
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
+from pymc import Model
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
@@ -63,7 +64,7 @@ _STAGES = (
 
 
 def prepare(
-    model,
+    model: Model,
     active_names: Sequence[str],
     options: Options,
     *,
@@ -99,7 +100,7 @@ def prepare(
     return replace(prepared, seconds=watch.seconds)
 
 
-def _bare(densities: ModelDensities | GroupedModel, point) -> Preparation:
+def _bare(densities: ModelDensities | GroupedModel, point: dict[str, np.ndarray]) -> Preparation:
     """Return a preparation with nothing but the densities."""
     start = densities.ravel(point)
     if isinstance(densities, DiscreteRows):
@@ -118,8 +119,9 @@ def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparat
 
 
 def _prepared(
-    bare: Preparation, model, active_names, options: Options, fit: bool, stages: _Stages
-) -> Preparation:
+    bare: Preparation, model: Model, active_names: Sequence[str], options: Options, fit: bool,
+    stages: _Stages,
+) -> Preparation:  # fmt: skip
     """Return the preparation with a control variate; raise ``NoProxy`` if none is possible."""
     rng, densities, proxy = as_generator(_SEED), bare.densities, options.proxy
     _check_rows_graph(densities, proxy)
@@ -129,7 +131,7 @@ def _prepared(
         )
         return _with_data_proxy(bare, proxy, rng, fit)
     active = moved_coordinates(densities.layout, active_names)
-    prior = _priors(model, densities, active)
+    prior = _priors(model, cast(ModelDensities, densities), active)
     if prior is not None and fit and not _discrete(densities):
         prepared = _with_nested(bare, prior, proxy, rng, stages)
     else:
@@ -212,7 +214,11 @@ def _compile_races(prepared: Preparation) -> None:
 
 
 def _stored(
-    model, active_names: Sequence[str], options: Options, point, turn: Turn | None
+    model: Model,
+    active_names: Sequence[str],
+    options: Options,
+    point: dict[str, np.ndarray],
+    turn: Turn | None,
 ) -> ModelDensities | GroupedModel:
     """Return the densities of groups or rows in a store."""
     assert options.rows is not None
@@ -233,7 +239,9 @@ def _stored(
     )
 
 
-def _densities(model, turn: Turn | None, options: Options, point) -> ModelDensities | GroupedModel:
+def _densities(
+    model: Model, turn: Turn | None, options: Options, point: dict[str, np.ndarray]
+) -> ModelDensities | GroupedModel:
     """Return the densities of the turn's groups, or of rows if it has none."""
     if turn is not None and turn.factor is not None and isinstance(options.proxy, TaylorProxy):
         args = model, turn.factor, options.observed_vars, point, options.compile_kwargs
@@ -261,7 +269,7 @@ def moved_coordinates(layout: Layout, active_names: Sequence[str]) -> np.ndarray
     return layout.indices(names)
 
 
-def _check_rows_graph(densities, proxy) -> None:
+def _check_rows_graph(densities: Any, proxy: TaylorProxy | DataProxy | None) -> None:
     if proxy is None:
         raise NoProxy("proxy=None")
     if isinstance(densities, ModelDensities) and isinstance(densities.rows, CallbackRows):
@@ -281,19 +289,24 @@ def _continuous(layout: Layout) -> np.ndarray:
     return layout.indices([n for n in layout.names if layout.is_continuous(n)])
 
 
-def _priors(model, densities, active) -> GaussianPriors | None:
+def _priors(
+    model: Model, densities: ModelDensities | GroupedModel, active: np.ndarray
+) -> GaussianPriors | None:
     args = model, densities.layout, densities.reads, active
     if isinstance(densities, GroupedModel):
         return gaussian_priors(*args, densities.groups.centring, densities.groups.held)
     return gaussian_priors(*args)
 
 
-def _discrete(densities) -> bool:
+def _discrete(densities: RacedModel) -> bool:
     """Whether units depend on discrete variables."""
     return densities.expand.size < densities.reads.size
 
 
-def _with_nested(bare: Preparation, prior, proxy: TaylorProxy, rng, stages) -> Preparation:
+def _with_nested(
+    bare: Preparation, prior: GaussianPriors, proxy: TaylorProxy, rng: np.random.Generator,
+    stages: _Stages,
+) -> Preparation:  # fmt: skip
     """Fit the nested approximation of coefficients given hyperparameters."""
     model = bare.densities
     _refuse_many(model.reads.size, proxy, _MORE)
@@ -337,7 +350,12 @@ def _node_points(fit: GaussianFit, layout: Layout) -> list[np.ndarray]:
 
 
 def _with_taylor(
-    bare: Preparation, model, proxy: TaylorProxy, rng, fit: bool, stages: _Stages
+    bare: Preparation,
+    model: Model,
+    proxy: TaylorProxy,
+    rng: np.random.Generator,
+    fit: bool,
+    stages: _Stages,
 ) -> Preparation:
     bare = _expandable(bare, model, proxy, rng)
     densities, continuous = bare.densities, _continuous(bare.densities.layout)
@@ -375,7 +393,9 @@ def _refuse_many(number: int, proxy: TaylorProxy, advice: str) -> None:
         )
 
 
-def _expandable(bare: Preparation, model, proxy: TaylorProxy, rng) -> Preparation:
+def _expandable(
+    bare: Preparation, model: Model, proxy: TaylorProxy, rng: np.random.Generator
+) -> Preparation:
     """Find parameters in which rows can be expanded; raise ``NoProxy`` if there are none."""
     if isinstance(bare.densities, GroupedModel):
         _refuse_many(bare.densities.reads.size, proxy, _MORE)
@@ -405,7 +425,9 @@ def _in_parameters(densities: ModelDensities, x: np.ndarray) -> tuple[ParameterC
     return cut, RowDensities(cut.rows, expand=smooth_parameters(cut), compile_kwargs=kwargs)
 
 
-def _check_parameters(cut: ParameterCut, bare: Preparation, model, rng) -> None:
+def _check_parameters(
+    cut: ParameterCut, bare: Preparation, model: Model, rng: np.random.Generator
+) -> None:
     """Require finite parameters of discrete variables, and constant conditions and indices."""
     rough, layout = cut.rough(), cut.layout
     rows = cast(ModelDensities, bare.densities).rows
@@ -425,7 +447,9 @@ def _check_parameters(cut: ParameterCut, bare: Preparation, model, rng) -> None:
             raise NoProxy(f"what the rows make of {', '.join(names)} is not finite in some state")
 
 
-def _each_state(model, bare: Preparation, names, rng) -> list[np.ndarray]:
+def _each_state(
+    model: Model, bare: Preparation, names: Sequence[str], rng: np.random.Generator
+) -> list[np.ndarray]:
     """Return the start with one element of a bounded discrete variable in each of its states."""
     layout, points = bare.densities.layout, []
     for v in model.value_vars:
@@ -447,7 +471,9 @@ def _each_state(model, bare: Preparation, names, rng) -> list[np.ndarray]:
 # --- the control variate in data space ------------------------------------------------------------
 
 
-def _with_data_proxy(bare: Preparation, proxy: DataProxy, rng, fit: bool) -> Preparation:
+def _with_data_proxy(
+    bare: Preparation, proxy: DataProxy, rng: np.random.Generator, fit: bool
+) -> Preparation:
     """Fit the control variate in data space, at the posterior mode if there is one."""
     densities = cast(ModelDensities, bare.densities)
     continuous = _continuous(densities.layout)

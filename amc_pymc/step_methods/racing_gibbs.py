@@ -10,7 +10,9 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
+from pymc import Model
 from pymc.model import modelcontext
+from pymc.util import RandomGenerator
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.extract.densities import ModelDensities
@@ -145,10 +147,10 @@ class RacingGibbs(RacingStep):
         transitions_per_draw: int = 1,
         states: Mapping[str, Sequence[int]] | None = None,
         max_states: int = 1000,
-        row_logp: Callable | None = None,
-        rows: Rows | Mapping[str, Any] | str | os.PathLike | None = None,
-        model=None,
-        rng=None,
+        row_logp: Callable[..., Any] | None = None,
+        rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        model: Model | None = None,
+        rng: RandomGenerator = None,
         initial_point: Mapping[str, np.ndarray] | None = None,
         compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
@@ -168,7 +170,13 @@ class RacingGibbs(RacingStep):
         self._set_up(sampler, model, value_vars, rng)
 
 
-def _states(model, value_vars, given, max_states, point) -> dict[str, list[np.ndarray]]:
+def _states(
+    model: Model,
+    value_vars: Sequence[Any],
+    given: Mapping[str, Sequence[int]],
+    max_states: int,
+    point: Mapping[str, np.ndarray],
+) -> dict[str, list[np.ndarray]]:
     """Return the states of each element of each variable; raise an error if the start is not one."""
     names = {v.name for v in value_vars}
     unknown = set(given) - names

@@ -9,12 +9,13 @@ import os
 
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from pymc import Model
 from pymc.model import modelcontext
-from pymc.util import get_random_generator
+from pymc.util import RandomGenerator, get_random_generator
 
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.memo import remembering
@@ -272,10 +273,10 @@ class RacingMetropolis(RacingStep):
         transitions_per_draw: int | Literal["auto"] = "auto",
         marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
         recover: bool = True,
-        row_logp: Callable | None = None,
-        rows: Rows | Mapping[str, Any] | str | os.PathLike | None = None,
-        model=None,
-        rng=None,
+        row_logp: Callable[..., Any] | None = None,
+        rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        model: Model | None = None,
+        rng: RandomGenerator = None,
         initial_point: Mapping[str, np.ndarray] | None = None,
         compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
@@ -296,7 +297,14 @@ class RacingMetropolis(RacingStep):
         moved = {v for step in steps for v in step.vars}
         self.vars = [v for v in value_vars if v in moved]
 
-    def _take_turn(self, model, turn: Turn, options: Options, proposal, rng) -> None:
+    def _take_turn(
+        self,
+        model: Model,
+        turn: Turn,
+        options: Options,
+        proposal: str | Proposal,
+        rng: RandomGenerator,
+    ) -> None:
         """Set up this step for the variables of one turn."""
         self.turn = turn
         value_vars = [v for v in model.value_vars if v.name in turn.names]
@@ -330,7 +338,7 @@ class RacingMetropolis(RacingStep):
             sampler = dataclasses.replace(sampler, ahead=ahead)
         self._set_up(sampler, model, value_vars, rng)
 
-    def replace(self, **settings):
+    def replace(self, **settings: Any) -> Self:
         """Return the same step with other sampler settings, such as ``race`` or ``audits``."""
         out = super().replace(**settings)
         out.later = tuple(step.replace(**settings) for step in self.later)
@@ -338,7 +346,7 @@ class RacingMetropolis(RacingStep):
 
     # --- turns ----------------------------------------------------------------------------------
 
-    def setup_chain(self, rng, tune: int, draws: int) -> None:
+    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a new chain; raise an error if the data have changed."""
         super().setup_chain(rng, tune, draws)
         for step, own in zip(self.later, self.rng.spawn(len(self.later))):
@@ -350,7 +358,9 @@ class RacingMetropolis(RacingStep):
         for step in self.later:
             step.stop_tuning()
 
-    def step(self, point):
+    def step(
+        self, point: dict[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Make ``transitions_per_draw`` transitions of each turn."""
         point, stats = super().step(point)
         for step in self.later:
@@ -359,14 +369,14 @@ class RacingMetropolis(RacingStep):
         return point, [_of_all_turns(stats)]
 
     @property
-    def sampling_state(self):
+    def sampling_state(self) -> Any:
         """State of the chain, including those of further turns."""
         state = super().sampling_state
         state.later_turns = [step.sampling_state for step in self.later]
         return state
 
     @sampling_state.setter
-    def sampling_state(self, state):
+    def sampling_state(self, state: Any) -> Any:
         RacingStep.sampling_state.fset(self, state)
         for step, own in zip(self.later, state.later_turns):
             step.sampling_state = own
@@ -388,15 +398,15 @@ class RacingMetropolis(RacingStep):
         local = self._local
         return local if local is not None and local.groups.held is not None else None
 
-    def _condition(self, point) -> None:
+    def _condition(self, point: dict[str, np.ndarray]) -> None:
         if self._in_turns is not None:
             self._in_turns.hold(point)
 
-    def _follow(self, chain, x) -> None:
+    def _follow(self, chain: Any, x: np.ndarray) -> None:
         if self._in_turns is not None:
             metropolis.follow(self.sampler, chain, x, tuning=self.tune)
 
-    def _moved(self, point, x):
+    def _moved(self, point: dict[str, np.ndarray], x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the new point, with integrated-out local effects drawn given the rest."""
         local = self._local
         if local is None:
@@ -409,11 +419,11 @@ class RacingMetropolis(RacingStep):
         new = super()._moved(point, x) | local.as_point(effects, point)
         return {name: new[name] for name in point}  # PyMC relies on the order
 
-    def _first_point(self, chain, x):
+    def _first_point(self, chain: Any, x: np.ndarray) -> np.ndarray:
         return metropolis.near_mode(self.sampler, chain, x, self.rng) if self.tune else x
 
 
-def _is_sampled(value, densities) -> bool:
+def _is_sampled(value: Any, densities: Any) -> bool:
     """Whether the step moves a variable, or draws it as a local effect."""
     if value.dtype.startswith("float"):
         return True
@@ -453,7 +463,9 @@ def _transitions(sampler: Metropolis) -> int:
     return int(np.clip(drawing / transition, 1, useful))
 
 
-def metropolis_sampler(model, turn: Turn, options: Options, proposal: str | Proposal) -> Metropolis:
+def metropolis_sampler(
+    model: Model, turn: Turn, options: Options, proposal: str | Proposal
+) -> Metropolis:
     """Return the Metropolis sampler of the continuous variables of a turn."""
     check_combination(as_proposals(proposal, options.proxy), options)
     point = starting_point(model, options.initial_point)

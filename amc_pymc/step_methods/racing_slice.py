@@ -10,7 +10,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from pymc import Model
 from pymc.model import modelcontext
+from pymc.util import RandomGenerator
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.extract.memo import remembering
@@ -116,10 +118,10 @@ class RacingSlice(RacingStep):
         proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",
         audits: int | Audits = 200,
         transitions_per_draw: int = 1,
-        row_logp: Callable | None = None,
-        rows: Rows | Mapping[str, Any] | str | os.PathLike | None = None,
-        model=None,
-        rng=None,
+        row_logp: Callable[..., Any] | None = None,
+        rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        model: Model | None = None,
+        rng: RandomGenerator = None,
         initial_point: Mapping[str, np.ndarray] | None = None,
         compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,

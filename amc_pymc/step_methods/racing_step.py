@@ -6,15 +6,17 @@ import copy
 import dataclasses
 import multiprocessing
 
+from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
+from pymc import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
-from pymc.util import get_random_generator, get_value_vars_from_user_vars
+from pymc.util import RandomGenerator, get_random_generator, get_value_vars_from_user_vars
 from rich.progress import TextColumn
 from rich.table import Column
 from threadpoolctl import threadpool_limits
@@ -65,7 +67,9 @@ class RacingStep(BlockedStep):
     core: ClassVar[ModuleType]
     sampler: Sampler
 
-    def _set_up(self, sampler: Sampler, model, value_vars: list, rng) -> None:
+    def _set_up(
+        self, sampler: Sampler, model: Model, value_vars: list[Any], rng: RandomGenerator
+    ) -> None:
         """Set attributes, and compile before workers are forked."""
         self._model, self.vars, self.rng = model, value_vars, get_random_generator(rng)
         self.var_names = [v.name for v in value_vars]
@@ -76,12 +80,12 @@ class RacingStep(BlockedStep):
         x, fresh = self.prepared.start, self.core.init(idle, self.rng)
         self.core.step(idle, fresh, x, self.rng)
 
-    def __getnewargs_ex__(self):
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return arguments without the source of rows, because a pickle needs only the store."""
         args, kwargs = super().__getnewargs_ex__()
         return args, {name: value for name, value in kwargs.items() if name != "rows"}
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_BlockedStep__newargs": self.__getnewargs_ex__()}
 
     @property
@@ -93,7 +97,7 @@ class RacingStep(BlockedStep):
     def _densities(self) -> ModelDensities:
         return cast(ModelDensities, self.prepared.densities)
 
-    def replace(self, **settings) -> RacingStep:
+    def replace(self, **settings: Any) -> Self:
         """Return the same step with other sampler settings, such as ``race`` or ``audits``.
 
         The model is not prepared again.
@@ -102,12 +106,12 @@ class RacingStep(BlockedStep):
         out.sampler, out.chain = dataclasses.replace(self.sampler, **settings), None
         return out
 
-    def __copy__(self):
+    def __copy__(self) -> Self:
         out = object.__new__(type(self))
         out.__dict__.update(self.__dict__)
         return out
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickle without the model, because the step has its own copy of the data."""
         self._refuse_changed_data()
         state = {k: v for k, v in self.__dict__.items() if k not in _OF_THE_MODEL}
@@ -125,7 +129,7 @@ class RacingStep(BlockedStep):
 
     # --- what PyMC calls ------------------------------------------------------------------------
 
-    def setup_chain(self, rng, tune: int, draws: int) -> None:
+    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a new chain; raise an error if the data have changed."""
         super().setup_chain(rng, tune, draws)
         _keep_to_one_thread()
@@ -143,7 +147,9 @@ class RacingStep(BlockedStep):
             self.core.learn(self.sampler, self.chain)
         self.tune = False
 
-    def step(self, point):
+    def step(
+        self, point: dict[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Make ``transitions_per_draw`` transitions."""
         if self.chain is None:
             self.chain = self.core.init(self.sampler, self.rng)
@@ -168,11 +174,13 @@ class RacingStep(BlockedStep):
         return self._moved(point, x), [{key: stats[key] for key in self.stats_dtypes_shapes}]
 
     @staticmethod
-    def competence(var, has_grad=False):
+    def competence(var: Any, has_grad: bool = False) -> Competence:
         """Never assign an approximate sampler by default."""
         return Competence.INCOMPATIBLE
 
-    def _progressbar_config(self, n_chains=1):
+    def _progressbar_config(
+        self, n_chains: int = 1
+    ) -> tuple[list[TextColumn], dict[str, list[float]]]:
         columns = [
             TextColumn("{task.fields[share]:0.2%}", table_column=Column("Rows read", ratio=1))
         ]
@@ -183,10 +191,12 @@ class RacingStep(BlockedStep):
             fields["accept_rate"] = [0.0] * n_chains
         return columns, fields
 
-    def _make_progressbar_update_functions(self):
+    def _make_progressbar_update_functions(
+        self,
+    ) -> tuple[Callable[[dict[str, Any]], dict[str, Any]], ...]:
         whole = self._rows_of_a_draw()
 
-        def update(stats):
+        def update(stats: dict[str, Any]) -> dict[str, Any]:
             shown = {"share": stats["race_rows"] / whole}
             return shown | ({"accept_rate": stats["accept"]} if "accept" in stats else {})
 
@@ -198,17 +208,17 @@ class RacingStep(BlockedStep):
         """Return the rows read by a draw with exact decisions."""
         return self.sampler.rows_of_a_draw()
 
-    def _condition(self, point) -> None:
+    def _condition(self, point: dict[str, np.ndarray]) -> None:
         """Store values changed by other steps that are not among the coordinates."""
 
-    def _first_point(self, chain, x: np.ndarray) -> np.ndarray:
+    def _first_point(self, chain: Any, x: np.ndarray) -> np.ndarray:
         """Return the first point of a chain that was given x."""
         return x
 
-    def _follow(self, chain, x: np.ndarray) -> None:
+    def _follow(self, chain: Any, x: np.ndarray) -> None:
         """Rebuild control variates if the densities that they approximate have changed."""
 
-    def _moved(self, point, x: np.ndarray) -> dict[str, np.ndarray]:
+    def _moved(self, point: dict[str, np.ndarray], x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the point with this step's variables taken from x."""
         new = self.prepared.densities.unravel(x)
         return {n: new[n] if n in self.var_names and n in new else v for n, v in point.items()}
@@ -256,7 +266,9 @@ def _restored(kind: type[RacingStep], state: dict[str, Any]) -> RacingStep:
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def starting_point(model, initial_point) -> dict[str, np.ndarray]:
+def starting_point(
+    model: Model, initial_point: Mapping[str, np.ndarray] | None
+) -> dict[str, np.ndarray]:
     """Return the user's initial point, with names and shapes checked, or that of the model."""
     point = initial_point_of(model) if initial_point is None else dict(initial_point)
     for v in model.value_vars:
@@ -271,10 +283,10 @@ def starting_point(model, initial_point) -> dict[str, np.ndarray]:
     return point
 
 
-def chosen_vars(vars, model, step: str, *, discrete: bool = False) -> list:
+def chosen_vars(vars: Any, model: Model, step: str, *, discrete: bool = False) -> list[Any]:
     """Return the value variables of continuous or discrete ``vars``; default: all of the model."""
 
-    def fits(v):
+    def fits(v: Any) -> bool:
         return v.dtype.startswith("float") is not discrete
 
     kind, other = ("discrete", "continuous") if discrete else ("continuous", "discrete")

@@ -58,7 +58,7 @@ class TaylorProxy:
     subsample: int = 20_000
     exact_rows: int | Literal["auto"] = "auto"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         rows = self.exact_rows
         if rows != "auto" and not (is_integer(rows) and rows >= 0):
             raise ValueError(f"exact_rows must be 'auto' or a non-negative integer, got {rows!r}")
@@ -90,7 +90,7 @@ class Options:
     proxy: Any = "auto"
     audits: Any = 200
     transitions_per_draw: Any = 1
-    row_logp: Callable | None = None
+    row_logp: Callable[..., Any] | None = None
     rows: Rows | None = None
     marginalize: Any = None
     initial_point: Mapping[str, np.ndarray] | None = None
@@ -99,7 +99,7 @@ class Options:
     insist: bool = field(default=False, init=False)
     race_of_groups: Any = field(default=None, init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         proxy, insist = as_proxy(self.proxy)
         checked = {
             "race": self._race_with(_ROWS),

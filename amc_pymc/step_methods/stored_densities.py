@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pymc import Model
+
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.discrete_rows import DiscreteRows
 from amc_pymc.extract.group_densities import GroupedModel
@@ -30,7 +32,7 @@ SEED = 20161
 
 
 def stored_densities(
-    model, active_names: Sequence[str], options: Options, point: dict[str, np.ndarray]
+    model: Model, active_names: Sequence[str], options: Options, point: dict[str, np.ndarray]
 ) -> ModelDensities:
     """Return the densities of the rows of ``options.rows``, for a step that moves some variables.
 
@@ -65,7 +67,9 @@ def stored_densities(
     return densities
 
 
-def _of_packed(plain: ModelDensities, cut: ParameterCut | None, packed: NativeRows | StoredRows):
+def _of_packed(
+    plain: ModelDensities, cut: ParameterCut | None, packed: NativeRows | StoredRows
+) -> ModelDensities:
     return plain.of_packed(packed) if cut is None else DiscreteRows.of(plain, cut, packed)
 
 

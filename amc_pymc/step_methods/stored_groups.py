@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from pymc import Model
+
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.group_packing import GroupPacking
 from amc_pymc.extract.groups import Factor
@@ -33,7 +35,7 @@ _NUMBERS, _MUCH = 16, 2**30
 
 
 def stored_group_densities(
-    model,
+    model: Model,
     factor: Factor,
     observed_vars: Sequence[Any] | None,
     rows: Rows,

@@ -63,7 +63,7 @@ def test_the_posterior_at_a_tolerance(kind, utility, prior):
     problem, tolerance, n = NormalMean(log_density), 0.01, 3000
     z, mean, sd, below = problem.known(tolerance)
     learner = Learner(utility=utility, **LEARNERS[kind])
-    sums, gains = sums_of(problem, learner, tolerance, n, 12)
+    sums, gains = sums_of(problem, learner, tolerance, n, 25)
     for x, wanted in zip(sums.T, [z, z * mean, z * sd**2, z * below], strict=True):
         assert abs(x.mean() - wanted) < 4.0 * x.std(ddof=1) / math.sqrt(len(x))
     if prior == "uniform":

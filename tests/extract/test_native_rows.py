@@ -14,7 +14,7 @@ from amc_pymc.extract.densities import RowDensities
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.native_rows import native_rows
-from amc_pymc.extract.printed_total import printed_gradient, printed_total
+from amc_pymc.extract.printed_total import printed_total
 from amc_pymc.row_kernels.layout import N_COEFFICIENTS
 from amc_pymc.samplers.compiled import call_total, state_values
 
@@ -215,7 +215,7 @@ def test_a_printed_total():
     scale = pytensor.shared(np.array([1.0, 2.0, 4.0]))
     total = pt.sum(-0.5 * (x[:3] / scale) ** 2) + pt.log1p(pt.exp(x[3]))
     at = np.array([0.3, -1.0, 2.0, 0.7])
-    kernel, program = printed_total(x, total)
+    kernel, program = printed_total(x, total).value()
     expected = -0.5 * np.sum((at[:3] / [1.0, 2.0, 4.0]) ** 2) + np.log1p(np.exp(0.7))
     assert kernel(at, program) == pytest.approx(expected, rel=1e-12)
 
@@ -224,16 +224,32 @@ def test_a_printed_gradient():
     x = pt.vector("x", shape=(4,))
     total = pt.sum(-0.5 * (x[:3] / np.array([1.0, 2.0, 4.0])) ** 2) + x[0] * pt.exp(x[3])
     at, discrete = np.array([0.3, -1.0, 2.0, 0.7]), np.array([False, True, False, False])
-    kernel, program = printed_gradient(x, total, discrete)
+    kernel, program = printed_total(x, total).gradient(discrete)
     expected = [-0.3 + np.exp(0.7), 0.0, -2.0 / 16.0, 0.3 * np.exp(0.7)]
     np.testing.assert_allclose(kernel(at, program), expected, rtol=1e-12)
+
+
+def test_a_printed_hessian():
+    """Zero at discrete coordinates; entries of pairs that do not meet are left out."""
+    x = pt.vector("x", shape=(4,))
+    total = pt.sum(-0.5 * (x[:3] / np.array([1.0, 2.0, 4.0])) ** 2) + x[0] * pt.exp(x[3])
+    at, discrete = np.array([0.3, -1.0, 2.0, 0.7]), np.array([False, True, False, False])
+    kernel, program, rows, columns = printed_total(x, total).hessian(discrete)
+    assert sorted(zip(rows, columns)) == [(0, 0), (2, 2), (3, 0), (3, 3)]
+    found = np.zeros((4, 4))
+    found[rows, columns] = kernel(at, program)
+    expected = np.diag([-1.0, 0.0, -1.0 / 16.0, 0.3 * np.exp(0.7)])
+    expected[3, 0] = np.exp(0.7)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_a_gradient_is_left_to_pytensor_where_a_variable_chooses():
     x = pt.vector("x", shape=(4,))
     total = x[pt.switch(x[3] > 0.5, 0, 1)] ** 2
-    assert printed_gradient(x, total, np.array([False, False, False, True])) is None
-    assert printed_gradient(x, pt.sum(x**2), np.zeros(4, bool)) is not None
+    printed = printed_total(x, total)
+    discrete = np.array([False, False, False, True])
+    assert printed.gradient(discrete) is None and printed.hessian(discrete) is None
+    assert printed_total(x, pt.sum(x**2)).gradient(np.zeros(4, bool)) is not None
 
 
 def test_a_long_total_is_left_to_pytensor():
@@ -246,7 +262,7 @@ def test_constants_that_a_variable_chooses_among():
     p = np.array([0.2, 0.5, 0.3])
     x = pt.vector("x", shape=(2,))
     log_p = pm.logp(pm.Categorical.dist(p), x[1].astype("int64")) + x[0]
-    kernel, program = printed_total(x, log_p)
+    kernel, program = printed_total(x, log_p).value()
     for state, expected in zip((-1, 0, 1, 2, 3), (-np.inf, *np.log(p), -np.inf)):
         assert kernel(np.array([0.5, state]), program) == pytest.approx(0.5 + expected, rel=1e-12)
 
@@ -264,3 +280,12 @@ def test_priors_of_a_model():
     expected = float(fn(*(point[v.name] for v in model.value_vars)))
     assert printed_total(densities._point, densities._rest) is not None
     assert call_total(densities.rest, x) == pytest.approx(expected, rel=1e-12)
+    value, gradient = densities.rest_value_and_gradient(x)
+    by_pytensor = densities._rest_and_gradient(x)
+    assert value == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(gradient, by_pytensor[1], rtol=1e-10, atol=1e-12)
+    some = np.arange(1, x.size)
+    hessian = np.array([densities._rest_hvp(x, e) for e in np.eye(x.size)])
+    hessian[0], hessian[:, 0] = 0.0, 0.0
+    assert densities._printed_hessian is not None
+    np.testing.assert_allclose(densities.rest_hessian(x, some), hessian, rtol=1e-9, atol=1e-11)

@@ -25,7 +25,7 @@ def test_a_flag_says_what_happened_what_it_means_and_what_to_do(name):
 
 
 def test_the_documentation_lists_all_flags():
-    text = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "howto" / "flags.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)
     assert [name for name in listed if name in FLAGS] == list(FLAGS)
 
