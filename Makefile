@@ -46,15 +46,19 @@ format: $(VENV)/.installed-dev ## format the code and apply safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+.PHONY: docs
+docs: $(VENV)/.installed-docs ## build the documentation site, docs/_build/html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
 .PHONY: clean
 clean: ## delete .venv, caches and build results
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist docs/_build docs/api/generated docs/examples
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are written last, so an interrupted installation is done again.
 # A .venv that still runs on a supported Python is kept and brought up to date.
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@rm -f $(VENV)/.installed $(VENV)/.installed-dev
+	@rm -f $(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-docs
 	@if ! { PYTHON=$(BIN)/python sh scripts/find_python.sh && $(BIN)/python -m pip --version; } \
 		>/dev/null 2>&1; then \
 		python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) || exit 1; \
@@ -70,4 +74,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing the development tools into $(VENV)"
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "Installing the tools of the documentation into $(VENV)"
+	@$(PIP) --editable '.[docs]'
 	@touch $@

@@ -34,19 +34,19 @@ class SimulatorProblem:
     prior : mapping of str to distribution, or to (distribution, shape)
         Frozen distributions with methods ``ppf`` and ``logpdf`` or ``logpmf``, as in ``scipy.stats``, or functions
         of earlier parameters, by name, that return one:
-        ``{"mu": stats.norm(), "x": (lambda mu: stats.norm(mu, 1.0), 5)}``. Functions get parameters (n, *shape), where
-        scalars broadcast against arrays. Elements of an array are independent given earlier parameters.
+        ``{"mu": stats.norm(), "x": (lambda mu: stats.norm(mu, 1.0), 5)}``. Functions get parameters
+        ``(n, *shape)``, where scalars broadcast against arrays. Elements of an array are independent given earlier parameters.
     simulator : callable
         ``simulator(rng, **parameters)`` returns an array of the shape of `observed`. With ``batched=True`` it must
-        take parameters (n, *shape) and return (n, *observed.shape).
+        take parameters ``(n, *shape)`` and return ``(n, *observed.shape)``.
     observed : array
         Observed data, finite.
     distance : {"euclidean", "manhattan"} or callable
-        ``distance(simulated, observed)`` must be nonnegative; for a batch it maps (n, *observed.shape) to (n,).
+        ``distance(simulated, observed)`` must be nonnegative; for a batch it maps ``(n, *observed.shape)`` to (n,).
     tolerance : float, optional
         Smallest tolerance of interest.
     deterministics : mapping of str to callable, optional
-        Functions of all parameters (n, *shape), by name, that return arrays (n, ...) to add to the results.
+        Functions of all parameters ``(n, *shape)``, by name, that return arrays (n, ...) to add to the results.
 
     Attributes
     ----------
@@ -130,11 +130,11 @@ class SimulatorProblem:
         self._simulator, self._distance = simulator, distance
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
-        """Return quantiles (n, *shape) of each parameter at points (n, D) of the unit cube."""
+        """Return quantiles ``(n, *shape)`` of each parameter at points (n, D) of the unit cube."""
         return self._prior.values(clipped(u, self.n_dim))
 
     def deterministics(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return deterministics (n, ...) of parameters (n, *shape)."""
+        """Return deterministics (n, ...) of parameters ``(n, *shape)``."""
         n = len(next(iter(values.values())))
         out = {}
         for name, function in self._deterministics.items():

@@ -74,9 +74,10 @@ class RacingGibbs(RacingStep):
     rows : Rows, mapping of str to array, path, zarr.Group or Dask dataframe, optional
         As for :class:`RacingMetropolis`: rows that are larger than memory. All variables that rows
         depend on must be discrete and sampled by this step.
-    observed_vars, batch_size, audits, transitions_per_draw, row_logp, model, rng, initial_point, \
-compile_kwargs, progressbar
+    observed_vars, batch_size, audits, transitions_per_draw, row_logp
         As for :class:`RacingMetropolis`; a transition is a sweep over all elements.
+    model, rng, initial_point, compile_kwargs, progressbar
+        As for :class:`RacingMetropolis`.
 
     Raises
     ------

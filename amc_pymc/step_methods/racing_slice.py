@@ -53,9 +53,10 @@ class RacingSlice(RacingStep):
         Width of the initial interval, in standard deviations of the approximation.
     max_steps : int, default 10
         Maximum number of widths by which an interval is stepped out.
-    observed_vars, delta, race, batch_size, proxy, audits, transitions_per_draw, row_logp, rows, \
-model, rng, initial_point, compile_kwargs, blocked, progressbar
+    observed_vars, delta, race, batch_size, proxy, audits, transitions_per_draw, row_logp, rows
         As for :class:`RacingMetropolis`; a transition is a sweep over all directions.
+    model, rng, initial_point, compile_kwargs, blocked, progressbar
+        As for :class:`RacingMetropolis`.
 
     Raises
     ------
