@@ -1,6 +1,7 @@
 """Bandit policies: ask which arm to pull, tell its reward."""
 
 from amc_pymc.bandits.baselines import FixedArm, RandomChoice, RoundRobin
+from amc_pymc.bandits.contract import Bandit, Pull, Pulls
 from amc_pymc.bandits.control_variates import (
     ControlledMean,
     batching,
@@ -14,7 +15,7 @@ from amc_pymc.bandits.hoo import HOO, HOOCell, HOOPull
 from amc_pymc.bandits.klucb import KLUCB, kl_upper, klucb_index
 from amc_pymc.bandits.lcb import LCB, lcb_index
 from amc_pymc.bandits.moss import MOSS, moss_index
-from amc_pymc.bandits.policy import IndexPolicy, Policy, Pull, Pulls
+from amc_pymc.bandits.policy import IndexPolicy, Policy
 from amc_pymc.bandits.registry import POLICIES, make_policy, policy_class
 from amc_pymc.bandits.rewards import KnownRange, LogLoss, RewardScale, RunningRange
 from amc_pymc.bandits.robust import (
@@ -48,6 +49,7 @@ __all__ = [
     "UCB1",
     "UCBCV",
     "UCBV",
+    "Bandit",
     "ControlledMean",
     "FixedArm",
     "HOOCell",

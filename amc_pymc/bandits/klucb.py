@@ -14,6 +14,9 @@ from amc_pymc.jit import njit
 
 __all__ = ["KLUCB", "kl_upper", "klucb_index"]
 
+#: Factor that covers rounding errors of a divergence.
+_SLACK = 1.0 + 1e-6
+
 
 @njit(cache=True)
 def kl_upper(p, d):
@@ -59,6 +62,20 @@ def klucb_index(n, mean, variance, t, constants):
     return kl_upper(mean, (log_t + constants[0] * math.log(log_t)) / n)
 
 
+@njit(cache=True)
+def klucb_beaten(n, mean, variance, t, constants, x):
+    """Whether the index is certainly below x, which takes two logarithms in place of a search for a root."""
+    if not mean < x <= 1.0:
+        return x > 1.0
+    if x == 1.0:
+        return False
+    log_t = math.log(max(t, 3.0))
+    divergence = (1.0 - mean) * math.log((1.0 - mean) / (1.0 - x))
+    if mean > 0.0:
+        divergence += mean * math.log(mean / x)
+    return n * divergence > (log_t + constants[0] * math.log(log_t)) * _SLACK
+
+
 class KLUCB(IndexPolicy):
     r"""Policy whose index is the upper confidence bound from Chernoff's inequality.
 
@@ -97,7 +114,7 @@ class KLUCB(IndexPolicy):
     """
 
     name = "klucb"
-    _kernels = index_kernels(klucb_index)
+    _kernels = index_kernels(klucb_index, klucb_beaten)
 
     def __init__(
         self,
