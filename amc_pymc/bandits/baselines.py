@@ -125,9 +125,9 @@ class FixedArm(Policy):
         if not 0 <= self._arm < self.n_arms:
             raise ValueError(f"arm must be from 0 to {self.n_arms - 1}, got {arm!r}.")
 
-    def _only(self, arms: np.ndarray) -> Self:
+    def _only(self, arms: list[int]) -> Self:
         part = super()._only(arms)
-        part._arm = int((arms == self._arm).argmax())
+        part._arm = arms.index(self._arm) if self._arm in arms else 0
         return part
 
     def index(self) -> np.ndarray:

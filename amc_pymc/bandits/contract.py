@@ -107,7 +107,7 @@ class Bandit(ABC):
     """
 
     #: Class of a single pull.
-    pull_class: ClassVar[type] = Pull
+    pull_class: ClassVar[Any] = Pull
     #: Whether choices depend on costs.
     uses_costs: ClassVar[bool] = False
     #: Whether choices depend on control variates, which must then be told.
@@ -157,13 +157,18 @@ class Bandit(ABC):
             nothing is recorded.
         """
         if isinstance(pull, self.pull_class):
-            x, c = _number("value", value), _number("cost", cost)
-            usable = self.rewards.usable(x) and 0.0 <= c < math.inf
-            if not usable or self._open.get(pull.number) != pull.arm:
+            try:
+                x, c = float(value), float(cost)  # type: ignore[arg-type]
+            except TypeError:
+                label, given = ("value", value) if np.ndim(value) else ("cost", cost)
+                raise ValueError(f"{label} must be a number, got {given!r}.") from None
+            arm, number = pull.arm, pull.number
+            known = self._open.get(number) == arm
+            if not (known and self.rewards.usable(x) and 0.0 <= c < math.inf):
                 self._complain([pull], [x], [c])
             w = self._checked_controls([pull], controls)[0] if self.uses_controls else None
-            self._receive(pull.arm, x, c, pull.coin, w)
-            del self._open[pull.number]
+            self._receive(arm, x, c, pull.coin, w)
+            del self._open[number]
             return
         pulls = pull if isinstance(pull, Pulls) else Pulls.of(pull)
         values, costs = np.asarray(value, float), np.asarray(cost, float)
@@ -211,9 +216,7 @@ class Bandit(ABC):
     def _are_open(self, pulls: Pulls) -> bool:
         """Whether all pulls are different and pending."""
         numbers = pulls.numbers.tolist()
-        known = all(
-            self._open.get(i) == a for i, a in zip(numbers, pulls.arms.tolist(), strict=True)
-        )
+        known = list(map(self._open.get, numbers)) == pulls.arms.tolist()
         return known and len(set(numbers)) == len(numbers)
 
     def _complain(self, pulls: Sequence[Any], values=None, costs=None) -> None:
@@ -279,10 +282,3 @@ class Bandit(ABC):
     def copy(self) -> Self:
         """Return an independent copy."""
         return copy.deepcopy(self)
-
-
-def _number(name: str, x: Any) -> float:
-    try:
-        return float(x)
-    except TypeError:
-        raise ValueError(f"{name} must be a number, got {x!r}.") from None

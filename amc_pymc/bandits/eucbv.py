@@ -51,7 +51,16 @@ def indices(table, t, constants):
 @njit(cache=True)
 def choose(table, t, constants):
     """Choose the arm of the next pull."""
-    return np.argmax(indices(table, t, constants))
+    best, largest = 0, -np.inf
+    for k in range(table.shape[1]):
+        if table[ALIVE, k] > 0.0:
+            n = table[TOLD, k] + table[PENDING, k]
+            if n == 0.0:
+                return k
+            value = bounds_of(table, k, n, constants[0], constants[1])[1]
+            if value > largest:
+                best, largest = k, value
+    return best
 
 
 @njit(cache=True)
@@ -72,9 +81,10 @@ def round_length(psi_t, epsilon):
 
 
 @njit(cache=True)
-def learn(table, arm, reward, rho, psi_t, least_epsilon):
+def learn(table, arm, reward, constants, least_epsilon):
     """Record a reward, eliminate arms that are significantly worse, and start the next round if this one ends."""
     record(table, arm, reward)
+    rho, psi_t = constants[0], constants[1]
     t, alive, best_lower = 0.0, 0, -np.inf
     for k in range(table.shape[1]):
         t += table[TOLD, k]
@@ -176,7 +186,7 @@ class EUCBV(CompiledPolicy):
         """Return the indices on the scale of rewards, (K,); inf if never pulled, -inf if eliminated."""
         return super().index()
 
-    def _only(self, arms: np.ndarray) -> Self:
+    def _only(self, arms: list[int]) -> Self:
         part = super()._only(arms)
         if not part.active.any():
             part._table[ALIVE] = 1.0
@@ -186,4 +196,4 @@ class EUCBV(CompiledPolicy):
         self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
     ) -> None:
         x = self.rewards.convert(self._table, arm, value)
-        learn(self._table, arm, x, *self._constants, self._least_epsilon)
+        learn(self._table, arm, x, self._constants, self._least_epsilon)

@@ -8,7 +8,7 @@ import operator
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple, Self, overload
+from typing import Any, ClassVar, NamedTuple, Self, overload
 
 import numpy as np
 
@@ -132,15 +132,9 @@ class Policy(Bandit):
         -------
         Pull, or Pulls if `n` is given
         """
-        policy, given = self, None
-        if among is not None:
-            given = self._checked_arms(among)
-            policy = self._only(given)
-        number = self._asked
+        number, given = self._asked, None if among is None else self._checked_arms(among)
         if n is None:
-            arm = policy._choose(rng)
-            if given is not None:
-                arm = int(given[arm])
+            arm = self._choose(rng) if given is None else given[self._only(given)._choose(rng)]
             self._table[PENDING, arm] += 1.0
             self._open[number] = arm
             self._asked += 1
@@ -148,26 +142,28 @@ class Policy(Bandit):
         n = operator.index(n)
         if n < 0:
             raise ValueError(f"n must not be negative, got {n}.")
-        arms = policy._choose_many(rng, n)
-        if given is not None:
-            arms = given[arms]
+        if given is None:
+            arms = self._choose_many(rng, n)
+        else:
+            arms = np.array(given)[self._only(given)._choose_many(rng, n)]
         self._table[PENDING] += np.bincount(arms, minlength=self.n_arms)
         numbers = np.arange(number, number + n)
         self._open.update(zip(numbers.tolist(), arms.tolist(), strict=True))
         self._asked += n
         return Pulls(arms, numbers, rng.random(n) if self.needs_coin else np.full(n, math.nan))
 
-    def _checked_arms(self, among: ArrayLike) -> np.ndarray:
+    def _checked_arms(self, among: ArrayLike) -> list[int]:
+        """Return the arms in order."""
         arms = np.asarray(among)
         whole = arms.ndim == 1 and arms.size > 0 and arms.dtype.kind in "iu"
-        if not whole or not np.isin(arms, np.arange(self.n_arms)).all():
+        if not whole or arms.min() < 0 or arms.max() >= self.n_arms:
             raise ValueError(f"among must be arms from 0 to {self.n_arms - 1}, got {among!r}.")
-        return np.unique(arms)
+        return np.unique(arms).tolist()
 
-    def _only(self, arms: np.ndarray) -> Self:
+    def _only(self, arms: list[int]) -> Self:
         """Return a shallow copy that chooses among some arms; subclasses with other data of arms extend this."""
         part = copy.copy(self)
-        part.n_arms, part._table = arms.size, np.ascontiguousarray(self._table[:, arms])
+        part.n_arms, part._table = len(arms), np.ascontiguousarray(self._table[:, arms])
         return part
 
     def _receive(
@@ -226,6 +222,7 @@ def index_kernels(index: Callable, beaten: Callable | None = None) -> Kernels:
         Indices are on the scale of rewards, inf for arms never pulled; the first arm with the largest index
         is chosen.
     """
+    surely_below: Any = beaten
 
     @njit(cache=True)
     def of_arm(table, k, t, constants):
@@ -248,13 +245,13 @@ def index_kernels(index: Callable, beaten: Callable | None = None) -> Kernels:
         if n == 0.0 or width == 0.0:
             return False
         mean, variance = unit_moments(table, k)
-        return beaten(n, mean, variance, t, constants, (largest - table[LOW, k]) / width)
+        return surely_below(n, mean, variance, t, constants, (largest - table[LOW, k]) / width)
 
     @njit(cache=True)
     def choose(table, t, constants):
         best, largest = 0, -np.inf
         for k in range(table.shape[1]):
-            if beaten is not None:
+            if surely_below is not None:
                 if skipped(table, k, t, constants, largest):
                     continue
             value = of_arm(table, k, t, constants)

@@ -367,7 +367,7 @@ class RobustUCB(Policy):
             return float(np.median(_block_means(x, log_inverse)))
         return _catoni(x, log_inverse, u)
 
-    def _only(self, arms: np.ndarray) -> Self:
+    def _only(self, arms: list[int]) -> Self:
         part = super()._only(arms)
         part._past, part.moment_bound = [self._past[k] for k in arms], self.moment_bound[arms]
         return part

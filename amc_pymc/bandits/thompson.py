@@ -68,7 +68,8 @@ def posterior_arm(table, a, b, state, out):
 @njit(cache=True)
 def choose(table, alpha, beta, u):
     """Choose the arm of the next pull; alpha and beta are numbers or (K,)."""
-    return choose_many(table, alpha, beta, u, 1)[0]
+    a, b = table[SUCCESSES] + alpha, table[FAILURES] + beta
+    return posterior_arm(table, a, b, stream(u), -1)[1]
 
 
 @njit(cache=True)
@@ -147,9 +148,11 @@ class ThompsonSampling(Policy):
             raise ValueError(f"{name} must be positive and finite, got {value!r}.")
         return x if x.ndim else x.item()
 
-    def _only(self, arms: np.ndarray) -> Self:
+    def _only(self, arms: list[int]) -> Self:
         part = super()._only(arms)
-        part._alpha, part._beta = (x[arms] if np.ndim(x) else x for x in (self._alpha, self._beta))
+        part._alpha, part._beta = (
+            x[arms] if isinstance(x, np.ndarray) else x for x in (self._alpha, self._beta)
+        )
         return part
 
     @property

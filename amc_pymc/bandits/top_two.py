@@ -29,6 +29,13 @@ def top_two_arm(table, a, b, share, tries, state):
 
 
 @njit(cache=True)
+def choose(table, alpha, beta, share, tries, u):
+    """Choose the arm of the next pull."""
+    a, b = table[SUCCESSES] + alpha, table[FAILURES] + beta
+    return top_two_arm(table, a, b, share, tries, stream(u))[1]
+
+
+@njit(cache=True)
 def choose_many(table, alpha, beta, share, tries, u, n):
     """Choose the arms of the next n pulls."""
     a, b, state = table[SUCCESSES] + alpha, table[FAILURES] + beta, stream(u)
@@ -99,7 +106,8 @@ class TopTwoThompsonSampling(ThompsonSampling):
         self._b, self._tries = float(b), int(tries)
 
     def _choose(self, rng: np.random.Generator) -> int:
-        return int(self._choose_many(rng, 1)[0])
+        u = rng.random()
+        return choose(self._table, self._alpha, self._beta, self._b, self._tries, u)
 
     def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
         u = rng.random()

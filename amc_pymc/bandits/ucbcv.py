@@ -12,6 +12,7 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
+from amc_pymc.bandits.contract import Pull
 from amc_pymc.bandits.control_variates import (
     ControlledMean,
     as_covariance,
@@ -21,7 +22,6 @@ from amc_pymc.bandits.control_variates import (
     regression_estimate,
     regression_update,
 )
-from amc_pymc.bandits.contract import Pull
 from amc_pymc.bandits.policy import CompiledPolicy, Kernels, record
 from amc_pymc.bandits.rewards import N_ROWS, PENDING, TOLD, RunningRange
 from amc_pymc.bandits.student import student_quantile
@@ -326,7 +326,7 @@ class UCBCV(CompiledPolicy):
         self._refresh()
         return super()._choose_many(rng, n)
 
-    def _only(self, arms: np.ndarray) -> Self:
+    def _only(self, arms: list[int]) -> Self:
         self._refresh()
         return super()._only(arms)
 
