@@ -148,7 +148,7 @@ def eucbv_runs(fresh, constants, least_epsilon, rewards, checkpoints):
         for t in range(1, checkpoints[-1] + 1):
             arm = eucbv.choose(table, t, constants)
             reward = rewards[r, arm, int(table[TOLD, arm])]
-            eucbv.learn(table, arm, reward, constants, least_epsilon)
+            eucbv.learn(table, arm, reward, constants[0], constants[1], least_epsilon)
             table[PENDING, arm] = 0.0
             if t == checkpoints[c]:
                 counts[r, c] = table[TOLD].astype(np.int64)

@@ -7,6 +7,7 @@ import math
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any, ClassVar, NamedTuple, Self, overload
 
 import numpy as np
@@ -16,6 +17,8 @@ from numpy.typing import ArrayLike
 from amc_pymc.bandits.rewards import N_ROWS, RewardScale, as_reward_scale
 
 __all__ = ["Bandit", "Pull", "Pulls"]
+
+_INF = math.inf
 
 
 class Pull(NamedTuple):
@@ -163,8 +166,8 @@ class Bandit(ABC):
                 label, given = ("value", value) if np.ndim(value) else ("cost", cost)
                 raise ValueError(f"{label} must be a number, got {given!r}.") from None
             arm, number = pull.arm, pull.number
-            known = self._open.get(number) == arm
-            if not (known and self.rewards.usable(x) and 0.0 <= c < math.inf):
+            usable = 0.0 <= c < _INF and self.rewards.usable(x)
+            if not usable or self._open.get(number) != arm:
                 self._complain([pull], [x], [c])
             w = self._checked_controls([pull], controls)[0] if self.uses_controls else None
             self._receive(arm, x, c, pull.coin, w)
@@ -255,8 +258,8 @@ class Bandit(ABC):
     ) -> None:
         """Record many values in sequence."""
         lists = (a.tolist() for a in (arms, values, costs, coins))
-        for i, (arm, value, cost, coin) in enumerate(zip(*lists, strict=True)):
-            self._receive(arm, value, cost, coin, None if controls is None else controls[i])
+        for _ in map(self._receive, *lists, repeat(None) if controls is None else controls):
+            pass
 
     @abstractmethod
     def _release(self, arms: np.ndarray) -> None:

@@ -81,10 +81,9 @@ def round_length(psi_t, epsilon):
 
 
 @njit(cache=True)
-def learn(table, arm, reward, constants, least_epsilon):
+def learn(table, arm, reward, rho, psi_t, least_epsilon):
     """Record a reward, eliminate arms that are significantly worse, and start the next round if this one ends."""
     record(table, arm, reward)
-    rho, psi_t = constants[0], constants[1]
     t, alive, best_lower = 0.0, 0, -np.inf
     for k in range(table.shape[1]):
         t += table[TOLD, k]
@@ -171,7 +170,8 @@ class EUCBV(CompiledPolicy):
         if psi is not None and not 0.0 < psi < math.inf:
             raise ValueError(f"psi must be positive and finite, or None, got {psi!r}.")
         psi_t = float(horizon / self.n_arms**2 if psi is None else psi) * horizon
-        self._constants = np.array([float(rho), psi_t])
+        self._rho, self._psi_t = float(rho), psi_t
+        self._constants = np.array([self._rho, psi_t])
         n_rounds = max(math.floor(0.5 * math.log2(horizon / math.e)), 0)
         self._least_epsilon = 0.5 ** (n_rounds + 1)
         self._table[ALIVE] = self._table[EPSILON] = 1.0
@@ -196,4 +196,4 @@ class EUCBV(CompiledPolicy):
         self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
     ) -> None:
         x = self.rewards.convert(self._table, arm, value)
-        learn(self._table, arm, x, self._constants, self._least_epsilon)
+        learn(self._table, arm, x, self._rho, self._psi_t, self._least_epsilon)

@@ -32,7 +32,7 @@ def record(table, arm, reward):
     table[SQUARES, arm] += d * (reward - table[MEAN, arm])
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def unit_moments(table, k):
     """Return mean and variance (divisor n) of the rewards of an arm on [0, 1]; 1 and 0.25 without any.
 
@@ -138,7 +138,8 @@ class Policy(Bandit):
             self._table[PENDING, arm] += 1.0
             self._open[number] = arm
             self._asked += 1
-            return Pull(arm, number, rng.random() if self.needs_coin else math.nan)
+            coin = rng.random() if self.needs_coin else math.nan
+            return tuple.__new__(Pull, (arm, number, coin))  # a quarter of the time of Pull(...)
         n = operator.index(n)
         if n < 0:
             raise ValueError(f"n must not be negative, got {n}.")
@@ -272,7 +273,7 @@ def index_kernels(index: Callable, beaten: Callable | None = None) -> Kernels:
 
 
 class CompiledPolicy(Policy):
-    """Policy that chooses by compiled functions of its table, ``_kernels``, and of ``_constants``, an array."""
+    """Policy that chooses by compiled functions, ``_kernels``, of its table and of ``_constants``."""
 
     _kernels: ClassVar[Kernels]
     _constants: np.ndarray
