@@ -196,6 +196,8 @@ def test_a_prior_for_each_arm_stands_for_successes(cls):
     plain._table[[SUCCESSES, FAILURES]] = [[3.0, 0.0], [0.0, 1.5]]
     a, b = (p.ask(np.random.default_rng(11), 200).arms for p in (prior, plain))
     np.testing.assert_array_equal(a, b)
+    one, two = np.random.default_rng(14), np.random.default_rng(14)
+    assert [prior.ask(one).arm for _ in range(60)] == [plain.ask(two).arm for _ in range(60)]
     for bad in ([1.0], [1.0, 0.0], [[1.0, 1.0]]):
         with pytest.raises(ValueError, match="alpha must be"):
             cls(2, alpha=bad)

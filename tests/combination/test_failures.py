@@ -109,7 +109,7 @@ def test_a_known_cost_is_not_exceeded_without_the_cheapest_arm():
     never.cost, dear.cost = 1.0, 50.0
     used = as_arms({"never": never, "dear": dear})
     policy = make_policy("ucb1", 2, rewards=RunningRange())
-    run = Combination(used, policy, plan_rounds(1_040.0, 102.0, "cost", "doubling"), "paired")
+    run = Combination(used, policy, plan_rounds(1_040.0, 102.0, "cost", 90), "paired")
     run_here(run, np.random.default_rng(6))
     assert run.given_up.tolist() == [True, False]
     assert run.spent <= 1_040.0
