@@ -63,6 +63,17 @@ def klucb_index(n, mean, variance, t, constants):
 
 
 @njit(cache=True)
+def divergence(p, q):
+    """Return KL(Bernoulli(p), Bernoulli(q)), q strictly between 0 and 1."""
+    out = 0.0
+    if p > 0.0:
+        out += p * math.log(p / q)
+    if p < 1.0:
+        out += (1.0 - p) * math.log((1.0 - p) / (1.0 - q))
+    return out
+
+
+@njit(cache=True)
 def klucb_beaten(n, mean, variance, t, constants, x):
     """Whether the index is certainly below x, which takes two logarithms in place of a search for a root."""
     if not mean < x <= 1.0:
@@ -70,10 +81,7 @@ def klucb_beaten(n, mean, variance, t, constants, x):
     if x == 1.0:
         return False
     log_t = math.log(max(t, 3.0))
-    divergence = (1.0 - mean) * math.log((1.0 - mean) / (1.0 - x))
-    if mean > 0.0:
-        divergence += mean * math.log(mean / x)
-    return n * divergence > (log_t + constants[0] * math.log(log_t)) * _SLACK
+    return n * divergence(mean, x) > (log_t + constants[0] * math.log(log_t)) * _SLACK
 
 
 class KLUCB(IndexPolicy):
