@@ -136,13 +136,12 @@ def arm_names(law: Law) -> list[str]:
 def lcb_runs(fresh, constants, prior_variance, log_values, costs, n, budget):
     """Draws of each arm (R, n, K) after each of n draws; none are made beyond the budget."""
     n_runs, n_arms = costs.shape[:2]
-    z, min_pulls, growth = constants
     counts = np.empty((n_runs, n, n_arms), np.int64)
     for r in range(n_runs):
         table, spent = fresh.copy(), 0.0
         for t in range(n):
             if spent <= budget:
-                arm = lcb.choose(table, z, min_pulls, growth)
+                arm = lcb.choose(table, t + 1, constants)
                 i = int(table[TOLD, arm])
                 table[PENDING, arm] = 1.0
                 lcb.tell_one(
@@ -155,8 +154,8 @@ def lcb_runs(fresh, constants, prior_variance, log_values, costs, n, budget):
 
 def run_lcb(policy: LCB, log_values, costs, n: int, budget: float) -> np.ndarray:
     """Runs of a fresh LCB that is told one draw after the other."""
-    constants = (policy._z, policy._min_pulls, policy._growth)
-    return lcb_runs(policy._table, constants, policy._prior_variance, log_values, costs, n, budget)
+    constants, prior_variance = policy._constants, policy._prior_variance
+    return lcb_runs(policy._table, constants, prior_variance, log_values, costs, n, budget)
 
 
 def counts_at(counts: np.ndarray, spent: np.ndarray, times: np.ndarray) -> np.ndarray:

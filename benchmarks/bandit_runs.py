@@ -8,7 +8,6 @@ functions the object itself would call, so that both decide alike. Arm k's i-th 
 from __future__ import annotations
 
 import functools
-import math
 
 from collections.abc import Callable
 
@@ -17,9 +16,8 @@ import numpy as np
 from amc_pymc.bandits import eucbv, thompson, ucbcv
 from amc_pymc.bandits.control_variates import leave_one_out
 from amc_pymc.bandits.eucbv import EUCBV
-from amc_pymc.bandits.klucb import KLUCB, kl_upper
 from amc_pymc.bandits.policy import IndexPolicy, Policy, record
-from amc_pymc.bandits.rewards import LOW, MEAN, PENDING, TOLD, WIDTH
+from amc_pymc.bandits.rewards import PENDING, TOLD
 from amc_pymc.bandits.thompson import ThompsonSampling
 from amc_pymc.bandits.ucbcv import UCBCV
 from amc_pymc.jit import njit
@@ -66,8 +64,6 @@ def _runs_of(policy: Policy) -> Callable[..., np.ndarray]:
         return _thompson
     if isinstance(policy, EUCBV):
         return _eucbv
-    if isinstance(policy, KLUCB):
-        return _klucb
     if isinstance(policy, UCBCV):
         return _ucbcv
     if isinstance(policy, IndexPolicy):
@@ -142,7 +138,7 @@ def _thompson(policy, rewards, checkpoints, rng, controls):
 
 
 @njit(cache=True)
-def eucbv_runs(fresh, rho, psi_t, least_epsilon, rewards, checkpoints):
+def eucbv_runs(fresh, constants, least_epsilon, rewards, checkpoints):
     """Runs of EUCBV."""
     n_runs, n_arms = rewards.shape[:2]
     counts = np.empty((n_runs, checkpoints.size, n_arms), np.int64)
@@ -150,9 +146,9 @@ def eucbv_runs(fresh, rho, psi_t, least_epsilon, rewards, checkpoints):
         table = fresh.copy()
         c = 0
         for t in range(1, checkpoints[-1] + 1):
-            arm = eucbv.choose(table, rho, psi_t)
+            arm = eucbv.choose(table, t, constants)
             reward = rewards[r, arm, int(table[TOLD, arm])]
-            eucbv.learn(table, arm, reward, rho, psi_t, least_epsilon)
+            eucbv.learn(table, arm, reward, constants[0], constants[1], least_epsilon)
             table[PENDING, arm] = 0.0
             if t == checkpoints[c]:
                 counts[r, c] = table[TOLD].astype(np.int64)
@@ -161,77 +157,7 @@ def eucbv_runs(fresh, rho, psi_t, least_epsilon, rewards, checkpoints):
 
 
 def _eucbv(policy, rewards, checkpoints, rng, controls):
-    return eucbv_runs(
-        policy._table, policy._rho, policy._psi_t, policy._least_epsilon, rewards, checkpoints
-    )
-
-
-_SLACK = 1.0 + 1e-9
-
-
-@njit(cache=True)
-def klucb_choose(table, level, start):
-    """KL-UCB's arm with few root searches: one for arm `start`, others if their bound is above.
-
-    The bound of arm k exceeds x just if n_k KL(mean_k, x) < level, which takes two logarithms.
-    """
-    best = start
-    largest = table[LOW, start] + table[WIDTH, start] * klucb_bound(table, start, level)
-    for k in range(table.shape[1]):
-        if k == start:
-            continue
-        mean = (table[MEAN, k] - table[LOW, k]) / table[WIDTH, k]
-        x = (largest - table[LOW, k]) / table[WIDTH, k]
-        # the slack leaves ties to the bounds themselves
-        if x > 1.0 or (mean < x < 1.0 and table[TOLD, k] * divergence(mean, x) > level * _SLACK):
-            continue
-        value = table[LOW, k] + table[WIDTH, k] * klucb_bound(table, k, level)
-        if value > largest or (value == largest and k < best):
-            best, largest = k, value
-    return best
-
-
-@njit(cache=True)
-def klucb_bound(table, k, level):
-    """Bound of one arm on [0, 1]."""
-    mean = (table[MEAN, k] - table[LOW, k]) / table[WIDTH, k]
-    return kl_upper(mean, level / table[TOLD, k])
-
-
-@njit(cache=True)
-def divergence(p, q):
-    """KL of Bernoulli distributions, q strictly between 0 and 1."""
-    out = 0.0
-    if p > 0.0:
-        out += p * math.log(p / q)
-    if p < 1.0:
-        out += (1.0 - p) * math.log((1.0 - p) / (1.0 - q))
-    return out
-
-
-@njit(cache=True)
-def klucb_runs(fresh, c_log, rewards, checkpoints):
-    """Runs of KL-UCB."""
-    n_runs, n_arms = rewards.shape[:2]
-    counts = np.empty((n_runs, checkpoints.size, n_arms), np.int64)
-    for r in range(n_runs):
-        table = fresh.copy()
-        c, arm = 0, 0
-        for t in range(1, checkpoints[-1] + 1):
-            if t <= n_arms:
-                arm = t - 1
-            else:
-                log_t = math.log(max(t, 3.0))
-                arm = klucb_choose(table, log_t + c_log * math.log(log_t), arm)
-            record_now(table, arm, rewards[r, arm, int(table[TOLD, arm])])
-            if t == checkpoints[c]:
-                counts[r, c] = table[TOLD].astype(np.int64)
-                c += 1
-    return counts
-
-
-def _klucb(policy, rewards, checkpoints, rng, controls):
-    return klucb_runs(policy._table, policy._constants[0], rewards, checkpoints)
+    return eucbv_runs(policy._table, policy._constants, policy._least_epsilon, rewards, checkpoints)
 
 
 _REGRESSION, _BATCHING, _JACKKNIFE, _SPLITTING = range(4)
@@ -245,7 +171,7 @@ _ESTIMATORS = {
 
 @njit(cache=True)
 def ucbcv_runs(
-    fresh, fresh_moments, fresh_batches, fresh_progress, estimator, alpha, rewards, deviations, checkpoints
+    fresh, fresh_moments, fresh_batches, fresh_progress, estimator, constants, rewards, deviations, checkpoints
 ):  # fmt: skip
     """Runs of UCB-CV with one control per arm, deviations (R, K, n, 1)."""
     n_runs, n_arms = rewards.shape[:2]
@@ -255,7 +181,7 @@ def ucbcv_runs(
         batches, progress = fresh_batches.copy(), fresh_progress.copy()
         c = 0
         for t in range(1, checkpoints[-1] + 1):
-            arm = ucbcv._choose(table, t, alpha, 3)
+            arm = ucbcv._choose(table, t, constants)
             i = int(table[TOLD, arm])
             reward, deviation = rewards[r, arm, i], deviations[r, arm, i]
             if estimator == _REGRESSION:
@@ -287,7 +213,7 @@ def _ucbcv(policy, rewards, checkpoints, rng, controls):
         policy._batches,
         policy._progress,
         _ESTIMATORS[policy.estimator],
-        policy.alpha,
+        policy._constants,
         rewards,
         deviations,
         checkpoints,

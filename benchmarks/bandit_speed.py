@@ -24,11 +24,11 @@ def single(name: str, n_arms: int, n: int) -> float:
     controls = np.zeros(1) if name == "ucbcv" else None
     for _ in range(20 * n_arms):
         pull = policy.ask(rng)
-        policy.tell(pull, top[pull.arm] * rng.random(), controls)
+        policy.tell(pull, top[pull.arm] * rng.random(), controls=controls)
     rewards = (0.5 * rng.random(n)).tolist()
     start = time.process_time()
     for reward in rewards:
-        policy.tell(policy.ask(rng), reward, controls)
+        policy.tell(policy.ask(rng), reward, controls=controls)
     return (time.process_time() - start) / n
 
 
@@ -38,7 +38,7 @@ def many(name: str, n_arms: int, n: int) -> float:
     policy = make_policy(name, n_arms, **SETTINGS.get(name, {}))
     for _ in range(5):
         pulls = policy.ask(rng, 4 * n_arms)
-        policy.tell(pulls, rng.random(len(pulls)), np.zeros((len(pulls), 1)))
+        policy.tell(pulls, rng.random(len(pulls)), controls=np.zeros((len(pulls), 1)))
     start = time.process_time()
     policy.ask(rng, n)
     return (time.process_time() - start) / n

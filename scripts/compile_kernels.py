@@ -90,7 +90,7 @@ def pull(policy, rng: np.random.Generator) -> None:
     """Pull arms of a bandit, one at a time and several."""
     for number in (1, 8):
         pulls = policy.ask(rng, number)
-        policy.tell(pulls, rng.random(number), rng.normal(size=(number, 1)))
+        policy.tell(pulls, rng.random(number), controls=rng.normal(size=(number, 1)))
 
 
 def draw(step) -> None:

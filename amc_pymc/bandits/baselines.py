@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 
+from typing import Self
+
 import numpy as np
 
 from numpy.typing import ArrayLike
@@ -90,7 +92,7 @@ class RoundRobin(Policy):
 
 
 class FixedArm(Policy):
-    """Policy that always pulls the same arm.
+    """Policy that always pulls the same arm, or the first one it may if this one is excluded.
 
     Parameters
     ----------
@@ -122,6 +124,11 @@ class FixedArm(Policy):
         self._arm = operator.index(arm)
         if not 0 <= self._arm < self.n_arms:
             raise ValueError(f"arm must be from 0 to {self.n_arms - 1}, got {arm!r}.")
+
+    def _only(self, arms: list[int]) -> Self:
+        part = super()._only(arms)
+        part._arm = arms.index(self._arm) if self._arm in arms else 0
+        return part
 
     def index(self) -> np.ndarray:
         """Return one for the fixed arm and zero for all others, (K,)."""

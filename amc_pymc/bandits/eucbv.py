@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import math
 
+from typing import Self
+
 import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.bandits.policy import Policy, record
-from amc_pymc.bandits.rewards import (
-    LOW,
-    MEAN,
-    N_ROWS,
-    PENDING,
-    SQUARES,
-    TOLD,
-    WIDTH,
-    RewardScale,
-)
+from amc_pymc.bandits.policy import CompiledPolicy, Kernels, record, unit_moments
+from amc_pymc.bandits.rewards import LOW, N_ROWS, PENDING, TOLD, WIDTH, RewardScale
 from amc_pymc.jit import njit
 
 __all__ = ["EUCBV", "eucbv_index"]
@@ -40,48 +33,45 @@ def eucbv_index(
 @njit(cache=True)
 def bounds_of(table: np.ndarray, k: int, n: float, rho: float, psi_t: float) -> tuple[float, float]:
     """Return the lower and upper bounds of an arm after n pulls, on the scale of rewards."""
-    told, low, width = table[TOLD, k], table[LOW, k], table[WIDTH, k]
-    mean, variance = 1.0, 0.25
-    if told > 0.0:
-        mean = (table[MEAN, k] - low) / width
-        variance = table[SQUARES, k] / told / width**2
+    low, width = table[LOW, k], table[WIDTH, k]
+    mean, variance = unit_moments(table, k)
     upper = eucbv_index(n, mean, variance, 0.0, (rho, psi_t * table[EPSILON, k]))
     return low + width * (2.0 * mean - upper), low + width * upper
 
 
 @njit(cache=True)
-def indices(table: np.ndarray, rho: float, psi_t: float) -> np.ndarray:
+def indices(table, t, constants):
     """Return the indices of all arms on the scale of rewards: inf if never pulled, -inf if eliminated."""
     out = np.full(table.shape[1], -np.inf)
     for k in range(out.size):
         if table[ALIVE, k] > 0.0:
             n = table[TOLD, k] + table[PENDING, k]
-            out[k] = bounds_of(table, k, n, rho, psi_t)[1] if n > 0.0 else np.inf
+            out[k] = bounds_of(table, k, n, constants[0], constants[1])[1] if n > 0.0 else np.inf
     return out
 
 
 @njit(cache=True)
-def choose(table: np.ndarray, rho: float, psi_t: float) -> int:
+def choose(table, t, constants):
     """Choose the arm of the next pull."""
-    best, largest = -1, -np.inf
+    best, largest = 0, -np.inf
     for k in range(table.shape[1]):
         if table[ALIVE, k] > 0.0:
             n = table[TOLD, k] + table[PENDING, k]
             if n == 0.0:
                 return k
-            value = bounds_of(table, k, n, rho, psi_t)[1]
-            if best < 0 or value > largest:
+            value = bounds_of(table, k, n, constants[0], constants[1])[1]
+            if value > largest:
                 best, largest = k, value
     return best
 
 
 @njit(cache=True)
-def choose_many(table: np.ndarray, rho: float, psi_t: float, n: int) -> np.ndarray:
+def choose_many(table, t, constants, n):
     """Choose the arms of the next n pulls."""
     table = table.copy()
     arms = np.empty(n, np.int64)
     for i in range(n):
-        arms[i] = choose(table, rho, psi_t)
+        arms[i] = choose(table, t + i, constants)
         table[PENDING, arms[i]] += 1.0
     return arms
 
@@ -119,7 +109,7 @@ def learn(
         table[ROUND_END] = np.inf if last else t + alive * round_length(psi_t, epsilon)
 
 
-class EUCBV(Policy):
+class EUCBV(CompiledPolicy):
     r"""UCB-V with rounds and elimination of arms, for a known number of pulls.
 
     In round m, with :math:`\epsilon_m = 2^{-m}`, the policy pulls the active arm with the largest
@@ -165,6 +155,7 @@ class EUCBV(Policy):
     """
 
     name = "eucbv"
+    _kernels = Kernels(indices, choose, choose_many)
 
     def __init__(
         self,
@@ -182,12 +173,13 @@ class EUCBV(Policy):
             raise ValueError(f"rho must be positive and finite, got {rho!r}.")
         if psi is not None and not 0.0 < psi < math.inf:
             raise ValueError(f"psi must be positive and finite, or None, got {psi!r}.")
-        self._rho = float(rho)
-        self._psi_t = float(horizon / self.n_arms**2 if psi is None else psi) * horizon
+        psi_t = float(horizon / self.n_arms**2 if psi is None else psi) * horizon
+        self._rho, self._psi_t = float(rho), psi_t
+        self._constants = np.array([self._rho, psi_t])
         n_rounds = max(math.floor(0.5 * math.log2(horizon / math.e)), 0)
         self._least_epsilon = 0.5 ** (n_rounds + 1)
         self._table[ALIVE] = self._table[EPSILON] = 1.0
-        self._table[ROUND_END] = self.n_arms * round_length(self._psi_t, 1.0)
+        self._table[ROUND_END] = self.n_arms * round_length(psi_t, 1.0)
 
     @property
     def active(self) -> np.ndarray:
@@ -196,14 +188,16 @@ class EUCBV(Policy):
 
     def index(self) -> np.ndarray:
         """Return the indices on the scale of rewards, (K,); inf if never pulled, -inf if eliminated."""
-        return indices(self._table, self._rho, self._psi_t)
+        return super().index()
 
-    def _choose(self, rng: np.random.Generator) -> int:
-        return choose(self._table, self._rho, self._psi_t)
+    def _only(self, arms: list[int]) -> Self:
+        part = super()._only(arms)
+        if not part.active.any():
+            part._table[ALIVE] = 1.0
+        return part
 
-    def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        return choose_many(self._table, self._rho, self._psi_t, n)
-
-    def _receive(self, arm: int, reward: float, coin: float, controls: np.ndarray | None) -> None:
-        x = self.rewards.convert(self._table, arm, reward)
+    def _receive(
+        self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
+    ) -> None:
+        x = self.rewards.convert(self._table, arm, value)
         learn(self._table, arm, x, self._rho, self._psi_t, self._least_epsilon)

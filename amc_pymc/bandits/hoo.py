@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import operator
 
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.bandits.policy import record
-from amc_pymc.bandits.rewards import (
-    LOW,
-    MEAN,
-    N_ROWS,
-    PENDING,
-    TOLD,
-    WIDTH,
-    RewardScale,
-    as_reward_scale,
-)
+from amc_pymc.bandits.contract import Bandit
+from amc_pymc.bandits.policy import record, unit_moments
+from amc_pymc.bandits.rewards import LOW, MEAN, N_ROWS, PENDING, TOLD, WIDTH, RewardScale
+from amc_pymc.bandits.ucb1 import ucb1_index
 from amc_pymc.jit import njit
 
 __all__ = ["HOO", "HOOCell", "HOOPull"]
 
+#: Factor of log t, as in UCB1.
+_CONSTANTS = np.array([2.0])
 #: Table rows after those of all policies: the B-value of a node, and nu rho^depth.
 B_VALUE, VARIATION = N_ROWS, N_ROWS + 1
 #: Rows of the links between nodes: parent, children or -1, depth.
@@ -43,12 +36,25 @@ class HOOPull(NamedTuple):
     number : int
         Number of this pull in the order of requests, from 0.
     node : int
-        Index of the tree node.
+        Index of the tree node, which is the arm that is pulled.
     """
 
     point: np.ndarray
     number: int
     node: int
+
+    @property
+    def arm(self) -> int:
+        """Index of the tree node."""
+        return self.node
+
+    @property
+    def coin(self) -> float:
+        """A value is never randomised, nan."""
+        return math.nan
+
+    def __str__(self) -> str:
+        return f"pull {self.number} at {self.point.tolist()}"
 
 
 class HOOCell(NamedTuple):
@@ -72,15 +78,14 @@ class HOOCell(NamedTuple):
 
 
 @njit(cache=True)
-def _update(table: np.ndarray, links: np.ndarray, node: int, log_n: float) -> None:
+def _update(table, links, node, t, constants):
     """Update the B-value of a node from its statistics and the B-values of its children."""
-    told = table[TOLD, node]
-    n = told + table[PENDING, node]
+    n = table[TOLD, node] + table[PENDING, node]
     if n == 0.0:
         table[B_VALUE, node] = np.inf
         return
-    mean = (table[MEAN, node] - table[LOW, node]) / table[WIDTH, node] if told > 0.0 else 1.0
-    bound = mean + math.sqrt(2.0 * log_n / n) + table[VARIATION, node]
+    mean, variance = unit_moments(table, node)
+    bound = ucb1_index(n, mean, variance, t, constants) + table[VARIATION, node]
     left, right = links[LEFT, node], links[RIGHT, node]
     if left >= 0 and right >= 0:
         bound = min(bound, max(table[B_VALUE, left], table[B_VALUE, right]))
@@ -88,16 +93,16 @@ def _update(table: np.ndarray, links: np.ndarray, node: int, log_n: float) -> No
 
 
 @njit(cache=True)
-def _update_all(table: np.ndarray, links: np.ndarray, n_nodes: int, log_n: float) -> None:
+def _update_all(table, links, n_nodes, t, constants):
     # children have larger indices than their parents
     for node in range(n_nodes - 1, -1, -1):
-        _update(table, links, node, log_n)
+        _update(table, links, node, t, constants)
 
 
 @njit(cache=True)
-def _update_path(table: np.ndarray, links: np.ndarray, node: int, log_n: float) -> None:
+def _update_path(table, links, node, t, constants):
     while node >= 0:
-        _update(table, links, node, log_n)
+        _update(table, links, node, t, constants)
         node = links[PARENT, node]
 
 
@@ -160,7 +165,7 @@ def _descend(
     return node
 
 
-class HOO:
+class HOO(Bandit):
     r"""Hierarchical optimistic optimisation, which searches a box for the largest mean reward.
 
     A binary tree of cells, halved along their sides in turn, grows where rewards are large. Every
@@ -218,6 +223,8 @@ class HOO:
     True
     """
 
+    pull_class = HOOPull
+
     def __init__(
         self,
         bounds: ArrayLike,
@@ -253,9 +260,7 @@ class HOO:
         self.bounds, self.nu, self.rho, self.point = box, float(nu), rho, point
         self.horizon = horizon
         self.max_depth = finest if max_depth is None else min(max_depth, finest)
-        self.rewards = copy.deepcopy(as_reward_scale(rewards))
-        self._table = np.zeros((N_ROWS + 2, 64))
-        self.rewards.begin(self._table)
+        super().__init__(64, rewards, 2)
         if np.ptp(self._table[LOW]) > 0.0 or np.ptp(self._table[WIDTH]) > 0.0:
             raise ValueError("rewards must have the same range everywhere, got one per arm.")
         self._table[VARIATION, 0] = nu
@@ -263,13 +268,6 @@ class HOO:
         self._links[DEPTH, 0] = 0
         self._n_nodes = 1
         self._cell = np.zeros((2, d))
-        self._asked = 0
-        self._open: dict[int, int] = {}
-
-    @property
-    def asked(self) -> int:
-        """Number of pulls asked for so far."""
-        return self._asked
 
     @property
     def told(self) -> int:
@@ -329,54 +327,22 @@ class HOO:
         self._asked += 1
         return HOOPull(np.minimum(point, self.bounds[:, 1]), number, int(node))
 
-    def tell(self, pull: HOOPull | Sequence[HOOPull], reward: ArrayLike) -> None:
-        """Report rewards of pulls, in any order.
+    def _receive(
+        self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
+    ) -> None:
+        scale = self._table[[LOW, WIDTH, MEAN], 0]
+        value = self.rewards.convert(self._table, 0, value)
+        moved = (scale != self._table[[LOW, WIDTH, MEAN], 0]).any()
+        _reward(self._table, self._links, arm, value)
+        if moved and self.horizon is not None:
+            self._update_all()
+        else:
+            self._update_path(arm)
 
-        Parameters
-        ----------
-        pull : HOOPull or sequence of HOOPull
-        reward : float, or array_like (n,)
-
-        Raises
-        ------
-        ValueError
-            If a pull was never asked for or is told or dropped already, or a reward is not finite; the
-            message names it. In this case, nothing is recorded.
-        """
-        pulls = [pull] if isinstance(pull, HOOPull) else pull
-        values = np.asarray(reward, float)
-        if values.shape != (() if isinstance(pull, HOOPull) else (len(pulls),)):
-            want = "be a number" if isinstance(pull, HOOPull) else f"have shape ({len(pulls)},)"
-            raise ValueError(f"reward must {want}, got shape {values.shape}.")
-        listed = values.reshape(-1).tolist()
-        self._check(pulls)
-        for p, value in zip(pulls, listed, strict=True):
-            if not self.rewards.usable(value):
-                raise ValueError(f"reward of pull {p.number} at {p.point.tolist()} is {value}.")
-        for p, value in zip(pulls, listed, strict=True):
-            scale = self._table[[LOW, WIDTH, MEAN], 0]
-            value = self.rewards.convert(self._table, 0, value)
-            moved = (scale != self._table[[LOW, WIDTH, MEAN], 0]).any()
-            _reward(self._table, self._links, p.node, value)
-            del self._open[p.number]
-            if moved and self.horizon is not None:
-                self._update_all()
-            else:
-                self._update_path(p.node)
-
-    def drop(self, pull: HOOPull | Sequence[HOOPull]) -> None:
-        """Discard failed pulls, which are then no longer pending.
-
-        Parameters
-        ----------
-        pull : HOOPull or sequence of HOOPull
-        """
-        pulls = [pull] if isinstance(pull, HOOPull) else pull
-        self._check(pulls)
-        for p in pulls:
-            _count(self._table, self._links, p.node, -1.0)
-            del self._open[p.number]
-            self._update_path(p.node)
+    def _release(self, arms: np.ndarray) -> None:
+        for node in arms.tolist():
+            _count(self._table, self._links, node, -1.0)
+            self._update_path(node)
 
     def best(self) -> HOOCell:
         """Return the cell at the end of the most visited path; its centre estimates the best point.
@@ -408,55 +374,36 @@ class HOO:
     def state(self) -> dict[str, Any]:
         """Return the state as plain arrays and numbers."""
         n = self._n_nodes
-        return {
+        return super().state() | {
             "table": self._table[:, :n].copy(),
             "links": self._links[:, :n].copy(),
-            "asked": self._asked,
-            "open": np.array(sorted(self._open.items()), np.int64).reshape(-1, 2),
-            "rewards": self.rewards.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> Self:
         """Restore a state saved by an object with the same arguments."""
-        table, links = np.array(state["table"], float), np.array(state["links"], np.int64)
-        n = table.shape[-1]
-        if table.shape != (N_ROWS + 2, n) or links.shape != (4, n) or n == 0:
+        table, links = np.shape(state["table"]), np.array(state["links"], np.int64)
+        n = table[-1]
+        if table != (N_ROWS + 2, n) or links.shape != (4, n) or n == 0:
             raise ValueError(
-                f"state must have a table ({N_ROWS + 2}, n) and links (4, n), got {table.shape} and "
+                f"state must have a table ({N_ROWS + 2}, n) and links (4, n), got {table} and "
                 f"{links.shape}."
             )
-        self._table, self._links, self._n_nodes = table, links, n
-        self._asked = int(state["asked"])
-        self._open = {int(i): int(node) for i, node in state["open"]}
-        self.rewards.restore(state["rewards"])
-        return self
+        self._links, self._n_nodes = links, n
+        return super().restore(state)
 
-    def copy(self) -> Self:
-        """Return an independent copy."""
-        return copy.deepcopy(self)
-
-    def _check(self, pulls: Sequence[HOOPull]) -> None:
-        seen: set[int] = set()
-        for p in pulls:
-            if p.number in seen or self._open.get(p.number) != p.node:
-                known = 0 <= p.number < self._asked
-                raise ValueError(
-                    f"pull {p.number} at {p.point.tolist()} "
-                    + ("has been told or dropped already." if known else "was never asked for.")
-                )
-            seen.add(p.number)
-
-    def _log(self) -> float:
+    @property
+    def _t(self) -> float:
+        """The number t in the bounds."""
         if self.horizon is not None:
-            return math.log(self.horizon)
-        return math.log(max(self._table[TOLD, 0] + self._table[PENDING, 0], 1.0))
+            return float(self.horizon)
+        return max(self._table[TOLD, 0] + self._table[PENDING, 0], 1.0)
 
     def _update_all(self) -> None:
-        _update_all(self._table, self._links, self._n_nodes, self._log())
+        _update_all(self._table, self._links, self._n_nodes, self._t, _CONSTANTS)
 
     def _update_path(self, node: int) -> None:
         if self.horizon is not None:
-            _update_path(self._table, self._links, node, self._log())
+            _update_path(self._table, self._links, node, self._t, _CONSTANTS)
 
     def _grow(self) -> None:
         more = self._table.shape[1]

@@ -14,6 +14,9 @@ from amc_pymc.jit import njit
 
 __all__ = ["KLUCB", "kl_upper", "klucb_index"]
 
+#: Factor that covers rounding errors of a divergence.
+_SLACK = 1.0 + 1e-6
+
 
 @njit(cache=True)
 def kl_upper(p: float, d: float) -> float:
@@ -59,6 +62,28 @@ def klucb_index(n: float, mean: float, variance: float, t: float, constants: np.
     return kl_upper(mean, (log_t + constants[0] * math.log(log_t)) / n)
 
 
+@njit(cache=True)
+def divergence(p, q):
+    """Return KL(Bernoulli(p), Bernoulli(q)), q strictly between 0 and 1."""
+    out = 0.0
+    if p > 0.0:
+        out += p * math.log(p / q)
+    if p < 1.0:
+        out += (1.0 - p) * math.log((1.0 - p) / (1.0 - q))
+    return out
+
+
+@njit(cache=True)
+def klucb_beaten(n, mean, variance, t, constants, x):
+    """Whether the index is certainly below x, which takes two logarithms in place of a search for a root."""
+    if not mean < x <= 1.0:
+        return x > 1.0
+    if x == 1.0:
+        return False
+    log_t = math.log(max(t, 3.0))
+    return n * divergence(mean, x) > (log_t + constants[0] * math.log(log_t)) * _SLACK
+
+
 class KLUCB(IndexPolicy):
     r"""Policy whose index is the upper confidence bound from Chernoff's inequality.
 
@@ -97,7 +122,7 @@ class KLUCB(IndexPolicy):
     """
 
     name = "klucb"
-    _kernels = index_kernels(klucb_index)
+    _kernels = index_kernels(klucb_index, klucb_beaten)
 
     def __init__(
         self,

@@ -8,9 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from numpy.typing import ArrayLike
-
-from amc_pymc.bandits.policy import Policy, Pull, Pulls
+from amc_pymc.bandits.policy import CompiledPolicy, Kernels
 from amc_pymc.bandits.rewards import LOW, MEAN, N_ROWS, PENDING, SQUARES, TOLD, WIDTH
 from amc_pymc.jit import njit
 
@@ -169,8 +167,12 @@ def lcb_index(n: float, loss: float, spread: float, z: float) -> float:
 
 
 @njit(cache=True)
-def indices(table: np.ndarray, z: float, min_pulls: float) -> np.ndarray:
-    """Return the indices of all arms: inf below `min_pulls`, -inf with fewer than two observed values."""
+def indices(table, t, constants):
+    """Return the indices of all arms: inf below `min_pulls`, -inf with fewer than two observed values.
+
+    constants = (z, min_pulls, growth).
+    """
+    z, min_pulls = constants[0], constants[1]
     out = np.empty(table.shape[1])
     for k in range(out.size):
         n = table[TOLD, k] + table[PENDING, k]
@@ -184,8 +186,9 @@ def indices(table: np.ndarray, z: float, min_pulls: float) -> np.ndarray:
 
 
 @njit(cache=True)
-def choose(table: np.ndarray, z: float, min_pulls: float, growth: float) -> int:
+def choose(table, t, constants):
     """Choose the next arm: the one with fewest pulls if below `min_pulls`, else the best below its pending limit."""
+    z, min_pulls, growth = constants[0], constants[1], constants[2]
     rarest, least = 0, np.inf
     best, largest = -1, -np.inf
     crowded, crowded_largest = -1, -np.inf
@@ -209,12 +212,12 @@ def choose(table: np.ndarray, z: float, min_pulls: float, growth: float) -> int:
 
 
 @njit(cache=True)
-def choose_many(table: np.ndarray, z: float, min_pulls: float, growth: float, n: int) -> np.ndarray:
+def choose_many(table, t, constants, n):
     """Choose the arms of the next n pulls."""
     table = table.copy()
     arms = np.empty(n, np.int64)
     for i in range(n):
-        arms[i] = choose(table, z, min_pulls, growth)
+        arms[i] = choose(table, t + i, constants)
         table[PENDING, arms[i]] += 1.0
     return arms
 
@@ -241,7 +244,7 @@ class _Values:
         pass
 
 
-class LCB(Policy):
+class LCB(CompiledPolicy):
     r"""Policy for estimators by the lower confidence bound of log cost plus log variance.
 
     The arms are unbiased estimators of the same quantity. The policy observes their values and costs
@@ -297,6 +300,8 @@ class LCB(Policy):
     """
 
     name = "lcb"
+    uses_costs = True
+    _kernels = Kernels(indices, choose, choose_many)
 
     def __init__(
         self,
@@ -321,11 +326,10 @@ class LCB(Policy):
             raise ValueError(f"growth must be positive, got {growth!r}.")
         if prior_sd is not None and not 0.0 < prior_sd < math.inf:
             raise ValueError(f"prior_sd must be positive and finite, or None, got {prior_sd!r}.")
-        self._z, self._min_pulls, self._growth = float(z), float(min_pulls), float(growth)
+        self._constants = np.array([z, min_pulls, growth], float)
         self._prior_variance = 0.0 if prior_sd is None else float(prior_sd) ** 2
         if self._log:
             self._table[TOP] = -np.inf
-        self._cost: float | np.ndarray = 1.0
 
     @property
     def means(self) -> np.ndarray:
@@ -354,68 +358,19 @@ class LCB(Policy):
 
         inf for arms with fewer than `min_pulls` pulls, -inf for arms with fewer than two observed values.
         """
-        return indices(self._table, self._z, self._min_pulls)
+        return super().index()
 
-    def tell(
-        self,
-        pull: Pull | Pulls,
-        value: ArrayLike,
-        controls: ArrayLike | None = None,
-        *,
-        cost: ArrayLike = 1.0,
+    def _receive(
+        self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
     ) -> None:
-        """Report values and costs of pulls, in any order.
-
-        Parameters
-        ----------
-        pull : Pull or Pulls
-        value : float, or array_like (n,)
-            Value of each pull, on the scale given by `values`.
-        controls : array_like, optional
-            Not used.
-        cost : float, or array_like (n,), default 1.0
-            Cost of each pull, in any unit.
-
-        Raises
-        ------
-        ValueError
-            If a pull was never asked for or is told or dropped already, a value is invalid, or a cost is
-            negative or not finite. In this case, nothing is recorded.
-        """
-        if isinstance(pull, Pull):
-            costs = float(cost)  # type: ignore[arg-type]
-            if not 0.0 <= costs < math.inf:
-                raise ValueError(f"cost of pull {pull.number} of arm {pull.arm} is {costs}.")
-            self._cost = costs
-        else:
-            given = np.asarray(cost, float)
-            if given.shape not in ((), (len(pull),)):
-                raise ValueError(
-                    f"cost must be a number or of shape ({len(pull)},), got {given.shape}."
-                )
-            many = np.broadcast_to(given, len(pull))
-            for i in np.flatnonzero(~((many >= 0.0) & (many < math.inf)))[:1]:
-                raise ValueError(
-                    f"cost of pull {pull.numbers[i]} of arm {pull.arms[i]} is {many[i]}."
-                )
-            self._cost = many
-        super().tell(pull, value, controls)
-
-    def _choose(self, rng: np.random.Generator) -> int:
-        return choose(self._table, self._z, self._min_pulls, self._growth)
-
-    def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        return choose_many(self._table, self._z, self._min_pulls, self._growth, n)
-
-    def _receive(self, arm: int, reward: float, coin: float, controls: np.ndarray | None) -> None:
-        tell_one(self._table, arm, reward, self._cost, self._log, self._prior_variance)
+        tell_one(self._table, arm, value, cost, self._log, self._prior_variance)
 
     def _receive_many(
         self,
         arms: np.ndarray,
-        rewards: np.ndarray,
+        values: np.ndarray,
+        costs: np.ndarray,
         coins: np.ndarray,
         controls: np.ndarray | None,
     ) -> None:
-        costs = np.ascontiguousarray(self._cost)
-        tell_many(self._table, arms, rewards, costs, self._log, self._prior_variance)
+        tell_many(self._table, arms, values, costs, self._log, self._prior_variance)

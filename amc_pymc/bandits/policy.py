@@ -1,4 +1,4 @@
-"""Base classes of bandit policies, with an ask-and-tell interface."""
+"""Base classes of policies for K arms."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import copy
 import math
 import operator
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self, overload
 
 import numpy as np
@@ -15,72 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.bandits.rewards import (
-    LOW,
-    MEAN,
-    N_ROWS,
-    PENDING,
-    SQUARES,
-    TOLD,
-    WIDTH,
-    RewardScale,
-    as_reward_scale,
-)
+from amc_pymc.bandits.contract import Bandit, Pull, Pulls
+from amc_pymc.bandits.rewards import LOW, MEAN, PENDING, SQUARES, TOLD, WIDTH, RewardScale
 from amc_pymc.jit import njit
 
-__all__ = ["IndexPolicy", "Policy", "Pull", "Pulls", "index_kernels"]
-
-
-class Pull(NamedTuple):
-    """Single pull requested by a policy.
-
-    Attributes
-    ----------
-    arm : int
-        Arm to pull, from 0 to K - 1.
-    number : int
-        Number of this pull in the order of requests, from 0.
-    coin : float
-        Uniform number for policies that randomise rewards, else nan.
-    """
-
-    arm: int
-    number: int
-    coin: float = math.nan
-
-
-class Pulls(Sequence[Pull]):
-    """Batch of pulls requested by a policy.
-
-    Attributes
-    ----------
-    arms : array of int (n,)
-    numbers : array of int (n,)
-    coins : array (n,)
-    """
-
-    def __init__(self, arms: np.ndarray, numbers: np.ndarray, coins: np.ndarray):
-        self.arms, self.numbers, self.coins = arms, numbers, coins
-
-    def __len__(self) -> int:
-        return self.arms.size
-
-    def __iter__(self) -> Iterator[Pull]:
-        return map(Pull, self.arms.tolist(), self.numbers.tolist(), self.coins.tolist())
-
-    @overload
-    def __getitem__(self, item: int) -> Pull: ...
-    @overload
-    def __getitem__(self, item: slice | np.ndarray) -> Pulls: ...
-    def __getitem__(self, item: int | slice | np.ndarray) -> Pull | Pulls:
-        """Return one pull by position, or several by slice, mask or positions."""
-        if isinstance(item, int | np.integer):
-            return Pull(int(self.arms[item]), int(self.numbers[item]), float(self.coins[item]))
-        return Pulls(self.arms[item], self.numbers[item], self.coins[item])
-
-    def counts(self, n_arms: int) -> np.ndarray:
-        """Count the pulls of each arm, (K,)."""
-        return np.bincount(self.arms, minlength=n_arms)
+__all__ = ["CompiledPolicy", "IndexPolicy", "Kernels", "Policy", "index_kernels"]
 
 
 @njit(cache=True)
@@ -93,12 +32,22 @@ def record(table: np.ndarray, arm: int, reward: float) -> None:
     table[SQUARES, arm] += d * (reward - table[MEAN, arm])
 
 
-class Policy(ABC):
-    """Base class of policies that choose which of K arms to pull next from the rewards of earlier pulls.
+@njit(cache=True, error_model="numpy")
+def unit_moments(table, k):
+    """Return mean and variance (divisor n) of the rewards of an arm on [0, 1]; 1 and 0.25 without any.
 
-    Pulls that were asked for and not yet told are pending; they may be told late, in any order
-    and in batches. Policies hold no generator and can be copied, pickled, saved and restored at any
-    time.
+    So they are if the range of the arm is a point.
+    """
+    told, width = table[TOLD, k], table[WIDTH, k]
+    if told == 0.0 or width == 0.0:
+        return 1.0, 0.25
+    return (table[MEAN, k] - table[LOW, k]) / width, table[SQUARES, k] / told / width**2
+
+
+class Policy(Bandit):
+    """Base class of policies that choose which of K arms to pull next from the values of earlier pulls.
+
+    The contract is that of :mod:`amc_pymc.bandits`.
 
     Parameters
     ----------
@@ -111,8 +60,6 @@ class Policy(ABC):
 
     #: Name of the policy in ``make_policy``.
     name: ClassVar[str]
-    #: Whether the policy randomises every reward.
-    needs_coin: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -122,16 +69,7 @@ class Policy(ABC):
         extra_rows: int = 0,
     ):
         self.n_arms = positive_int("n_arms", n_arms)
-        self.rewards = copy.deepcopy(as_reward_scale(rewards))
-        self._table = np.zeros((N_ROWS + extra_rows, self.n_arms))
-        self.rewards.begin(self._table)
-        self._asked = 0
-        self._open: dict[int, int] = {}
-
-    @property
-    def asked(self) -> int:
-        """Number of pulls asked for so far."""
-        return self._asked
+        super().__init__(self.n_arms, rewards, extra_rows)
 
     @property
     def counts(self) -> np.ndarray:
@@ -177,161 +115,96 @@ class Policy(ABC):
         return arms
 
     @overload
-    def ask(self, rng: np.random.Generator) -> Pull: ...
+    def ask(self, rng: np.random.Generator, *, among: ArrayLike | None = None) -> Pull: ...
     @overload
-    def ask(self, rng: np.random.Generator, n: int) -> Pulls: ...
-    def ask(self, rng: np.random.Generator, n: int | None = None) -> Pull | Pulls:
-        """Choose the next pull, or the next `n` without rewards in between.
+    def ask(self, rng: np.random.Generator, n: int, *, among: ArrayLike | None = None) -> Pulls: ...
+    def ask(self, rng, n=None, *, among=None):
+        """Choose the next pull, or the next `n` without values in between.
 
         Parameters
         ----------
         rng : numpy.random.Generator
         n : int, optional
+        among : array_like of int, optional
+            Arms to choose from, as if there were no others. By default all.
 
         Returns
         -------
         Pull, or Pulls if `n` is given
         """
-        number = self._asked
+        number, given = self._asked, None if among is None else self._checked_arms(among)
         if n is None:
-            arm = self._choose(rng)
+            arm = self._choose(rng) if given is None else given[self._only(given)._choose(rng)]
             self._table[PENDING, arm] += 1.0
             self._open[number] = arm
             self._asked += 1
-            return Pull(arm, number, rng.random() if self.needs_coin else math.nan)
+            coin = rng.random() if self.needs_coin else math.nan
+            return tuple.__new__(Pull, (arm, number, coin))  # a quarter of the time of Pull(...)
         n = operator.index(n)
         if n < 0:
             raise ValueError(f"n must not be negative, got {n}.")
-        arms = self._choose_many(rng, n)
+        if given is None:
+            arms = self._choose_many(rng, n)
+        else:
+            arms = np.array(given)[self._only(given)._choose_many(rng, n)]
         self._table[PENDING] += np.bincount(arms, minlength=self.n_arms)
         numbers = np.arange(number, number + n)
         self._open.update(zip(numbers.tolist(), arms.tolist(), strict=True))
         self._asked += n
         return Pulls(arms, numbers, rng.random(n) if self.needs_coin else np.full(n, math.nan))
 
-    def tell(
-        self, pull: Pull | Pulls, reward: ArrayLike, controls: ArrayLike | None = None
+    def _checked_arms(self, among: ArrayLike) -> list[int]:
+        """Return the arms in order."""
+        arms = np.asarray(among)
+        whole = arms.ndim == 1 and arms.size > 0 and arms.dtype.kind in "iu"
+        if not whole or arms.min() < 0 or arms.max() >= self.n_arms:
+            raise ValueError(f"among must be arms from 0 to {self.n_arms - 1}, got {among!r}.")
+        return np.unique(arms).tolist()
+
+    def _only(self, arms: list[int]) -> Self:
+        """Return a shallow copy that chooses among some arms; subclasses with other data of arms extend this."""
+        part = copy.copy(self)
+        part.n_arms, part._table = len(arms), np.ascontiguousarray(self._table[:, arms])
+        return part
+
+    def _receive(
+        self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
     ) -> None:
-        """Report rewards of pulls, in any order.
+        """Record one value; subclasses that keep more than moments extend this."""
+        record(self._table, arm, self.rewards.convert(self._table, arm, value))
 
-        Parameters
-        ----------
-        pull : Pull or Pulls
-        reward : float, or array_like (n,)
-            Reward of each pull, on the scale declared by `rewards`.
-        controls : array_like (q,) or (n, q), optional
-            Control variates observed with the rewards; most policies ignore them.
-
-        Raises
-        ------
-        ValueError
-            If a pull was never asked for or is told or dropped already, or a reward is not finite; the
-            message names pull and arm. In this case, nothing is recorded.
-        """
-        if isinstance(pull, Pull):
-            value = float(reward)  # type: ignore[arg-type]
-            if self._open.get(pull.number) != pull.arm or not self.rewards.usable(value):
-                self._complain([pull], [value])
-            w = None if controls is None else np.asarray(controls, float).reshape(-1)
-            self._receive(pull.arm, value, pull.coin, w)
-            del self._open[pull.number]
-            return
-        values = np.asarray(reward, float)
-        if values.shape != (len(pull),):
-            raise ValueError(f"reward must have shape ({len(pull)},), got {values.shape}.")
-        numbers, arms = pull.numbers.tolist(), pull.arms.tolist()
-        known = all(self._open.get(i) == a for i, a in zip(numbers, arms, strict=True))
-        usable = all(map(self.rewards.usable, values.tolist()))
-        if not (known and usable) or len(set(numbers)) < len(numbers):
-            self._complain(pull, values)
-        if len(numbers) == 0:
-            return
-        many = None if controls is None else np.asarray(controls, float).reshape(len(pull), -1)
-        self._receive_many(pull.arms, values, pull.coins, many)
-        for i in numbers:
-            del self._open[i]
-
-    def drop(self, pull: Pull | Pulls) -> None:
-        """Discard failed pulls, which are then no longer pending.
-
-        Parameters
-        ----------
-        pull : Pull or Pulls
-        """
-        for p in [pull] if isinstance(pull, Pull) else pull:
-            if self._open.get(p.number) != p.arm:
-                self._complain([p], [0.0])
-            del self._open[p.number]
-            self._table[PENDING, p.arm] -= 1.0
-
-    def _complain(self, pulls: Iterable[Pull], rewards: Iterable[float]) -> None:
-        seen: set[int] = set()
-        for p, reward in zip(pulls, rewards, strict=True):
-            if p.number in seen or self._open.get(p.number) != p.arm:
-                known = 0 <= p.number < self._asked
-                raise ValueError(
-                    f"pull {p.number} of arm {p.arm} "
-                    + ("has been told or dropped already." if known else "was never asked for.")
-                )
-            seen.add(p.number)
-            if not self.rewards.usable(reward):
-                raise ValueError(f"reward of pull {p.number} of arm {p.arm} is {reward}.")
-
-    def _receive(self, arm: int, reward: float, coin: float, controls: np.ndarray | None) -> None:
-        """Record one reward; subclasses that keep more than moments extend this."""
-        record(self._table, arm, self.rewards.convert(self._table, arm, reward))
-
-    def _receive_many(
-        self,
-        arms: np.ndarray,
-        rewards: np.ndarray,
-        coins: np.ndarray,
-        controls: np.ndarray | None,
-    ) -> None:
-        """Record many rewards in sequence."""
-        for i, (arm, reward, coin) in enumerate(
-            zip(arms.tolist(), rewards.tolist(), coins.tolist(), strict=True)
-        ):
-            self._receive(arm, reward, coin, None if controls is None else controls[i])
-
-    def state(self) -> dict[str, Any]:
-        """Return the state of the policy as plain arrays and numbers."""
-        return {
-            "table": self._table.copy(),
-            "asked": self._asked,
-            "open": np.array(sorted(self._open.items()), np.int64).reshape(-1, 2),
-            "rewards": self.rewards.state(),
-        }
+    def _release(self, arms: np.ndarray) -> None:
+        self._table[PENDING] -= np.bincount(arms, minlength=self.n_arms)
 
     def restore(self, state: dict[str, Any]) -> Self:
         """Restore a state saved by a policy with the same arguments."""
-        table = np.asarray(state["table"], float)
-        if table.shape != self._table.shape:
+        have = np.shape(state["table"])
+        if have != self._table.shape:
             raise ValueError(
-                f"state is of a table of shape {table.shape}, this policy's is {self._table.shape}."
+                f"state is of a table of shape {have}, this policy's is {self._table.shape}."
             )
-        self._table = table.copy()
-        self._asked = int(state["asked"])
-        self._open = {int(i): int(a) for i, a in state["open"]}
-        self.rewards.restore(state["rewards"])
-        return self
-
-    def copy(self) -> Self:
-        """Return an independent copy."""
-        return copy.deepcopy(self)
+        return super().restore(state)
 
 
-class IndexKernels(NamedTuple):
-    """Compiled functions of an index policy, see :func:`index_kernels`."""
+class Kernels(NamedTuple):
+    """Compiled functions of a policy.
+
+    Attributes
+    ----------
+    indices : compiled function
+        ``indices(table, t, constants) -> (K,)``: the indices at pull number t, from 1.
+    choose : compiled function
+        ``choose(table, t, constants) -> arm``
+    choose_many : compiled function
+        ``choose_many(table, t, constants, n) -> (n,)``, where each pull is pending for the next ones.
+    """
 
     indices: Callable[[np.ndarray, float, np.ndarray], np.ndarray]
     choose: Callable[[np.ndarray, float, np.ndarray], int]
     choose_many: Callable[[np.ndarray, float, np.ndarray, int], np.ndarray]
 
 
-def index_kernels(
-    index: Callable[[float, float, float, float, np.ndarray], float],
-) -> IndexKernels:
+def index_kernels(index: Callable, beaten: Callable | None = None) -> Kernels:
     """Compile the functions that choose arms by an index.
 
     Parameters
@@ -340,26 +213,25 @@ def index_kernels(
         ``index(n, mean, variance, t, constants) -> float`` for one arm: n pulls (told and pending),
         mean and variance (divisor n) of its rewards on [0, 1], the number t of this pull among all, from
         1, and an array of constants. An arm without observed rewards has mean 1 and variance 0.25.
+    beaten : compiled function, optional
+        ``beaten(n, mean, variance, t, constants, x) -> bool``: whether the index is certainly below x, if that
+        takes less time than the index.
 
     Returns
     -------
-    IndexKernels
-        ``indices(table, t, constants) -> (K,)`` on the scale of rewards, inf for arms never pulled;
-        ``choose(table, t, constants) -> arm``, the first arm with the largest index;
-        ``choose_many(table, t, constants, n) -> (n,)``, where each pull is pending for the next ones.
+    Kernels
+        Indices are on the scale of rewards, inf for arms never pulled; the first arm with the largest index
+        is chosen.
     """
+    surely_below: Any = beaten
 
     @njit(cache=True)
     def of_arm(table: np.ndarray, k: int, t: float, constants: np.ndarray) -> float:
-        told, width = table[TOLD, k], table[WIDTH, k]
-        n = told + table[PENDING, k]
+        n = table[TOLD, k] + table[PENDING, k]
         if n == 0.0:
             return np.inf
-        mean, variance = 1.0, 0.25
-        if told > 0.0:
-            mean = (table[MEAN, k] - table[LOW, k]) / width
-            variance = table[SQUARES, k] / told / width**2
-        return table[LOW, k] + width * index(n, mean, variance, t, constants)
+        mean, variance = unit_moments(table, k)
+        return table[LOW, k] + table[WIDTH, k] * index(n, mean, variance, t, constants)
 
     @njit(cache=True)
     def indices(table: np.ndarray, t: float, constants: np.ndarray) -> np.ndarray:
@@ -369,9 +241,20 @@ def index_kernels(
         return out
 
     @njit(cache=True)
+    def skipped(table, k, t, constants, largest):
+        n, width = table[TOLD, k] + table[PENDING, k], table[WIDTH, k]
+        if n == 0.0 or width == 0.0:
+            return False
+        mean, variance = unit_moments(table, k)
+        return surely_below(n, mean, variance, t, constants, (largest - table[LOW, k]) / width)
+
+    @njit(cache=True)
     def choose(table: np.ndarray, t: float, constants: np.ndarray) -> int:
         best, largest = 0, -np.inf
         for k in range(table.shape[1]):
+            if surely_below is not None:
+                if skipped(table, k, t, constants, largest):
+                    continue
             value = of_arm(table, k, t, constants)
             if value > largest:
                 best, largest = k, value
@@ -386,16 +269,13 @@ def index_kernels(
             table[PENDING, arms[i]] += 1.0
         return arms
 
-    return IndexKernels(indices, choose, choose_many)
+    return Kernels(indices, choose, choose_many)
 
 
-class IndexPolicy(Policy):
-    """Policy that pulls the arm with the largest index, a function of its count, mean and variance.
+class CompiledPolicy(Policy):
+    """Policy that chooses by compiled functions, ``_kernels``, of its table and of ``_constants``."""
 
-    Subclasses set ``_kernels``, made once per class by :func:`index_kernels`, and ``_constants``.
-    """
-
-    _kernels: ClassVar[IndexKernels]
+    _kernels: ClassVar[Kernels]
     _constants: np.ndarray
 
     def index(self) -> np.ndarray:
@@ -407,3 +287,53 @@ class IndexPolicy(Policy):
 
     def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
         return self._kernels.choose_many(self._table, self._asked + 1, self._constants, n)
+
+
+class IndexPolicy(CompiledPolicy):
+    """Policy that pulls the arm with the largest index, a function of its count, mean and variance.
+
+    Subclasses set ``_kernels``, made once per class by :func:`index_kernels`, and ``_constants``.
+    """
+
+    def begin_with(self, counts: ArrayLike, means: ArrayLike, variances: ArrayLike = 0.0) -> Self:
+        """Begin with a summary of values, as if they had been told.
+
+        Parameters
+        ----------
+        counts : array_like (K,)
+            Numbers of values, not negative; they need not be whole.
+        means : array_like (K,)
+            Mean values, on the scale of rewards and within their range.
+        variances : float or array_like (K,), default 0.0
+            Variances of the values (divisor n).
+
+        Returns
+        -------
+        The policy itself.
+
+        Raises
+        ------
+        ValueError
+            If the policy has been asked before, or a number is not finite or negative where it must not be.
+
+        Examples
+        --------
+        >>> from amc_pymc.bandits import UCB1
+        >>> UCB1(2).begin_with([10.0, 10.0], [0.2, 0.7]).index().round(3)
+        array([0.98, 1.48])
+        """
+        if self._asked:
+            raise ValueError(f"begin_with needs a fresh policy, this one made {self._asked} pulls.")
+        n, mean, variance = (
+            np.broadcast_to(np.asarray(x, float), self.n_arms) for x in (counts, means, variances)
+        )
+        for label, x, least in (
+            ("counts", n, 0.0),
+            ("means", mean, -math.inf),
+            ("variances", variance, 0.0),
+        ):
+            if not (np.isfinite(x) & (x >= least)).all():
+                raise ValueError(f"{label} must be finite and not negative, got {x.tolist()}.")
+        self._table[TOLD], self._table[MEAN], self._table[SQUARES] = n, mean, n * variance
+        self._asked = int(n.sum())
+        return self

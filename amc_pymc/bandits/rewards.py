@@ -52,8 +52,8 @@ class KnownRange:
     Parameters
     ----------
     low, high : float or array_like (K,)
-        Ends of the range, ``low < high``. Rewards outside are clipped and counted in ``clipped``; the first
-        one raises a warning.
+        Ends of the range, ``low < high``. They may be equal for some of several arms, whose rewards are then
+        known. Rewards outside are clipped and counted in ``clipped``; the first one raises a warning.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class KnownRange:
             )
         if not (np.isfinite(ends[0]).all() and np.isfinite(ends[1]).all()):
             raise ValueError(f"low and high must be finite, got {low!r} and {high!r}.")
-        if not (ends[0] < ends[1]).all():
+        if not (ends[0] <= ends[1]).all() or not (ends[0] < ends[1]).any():
             raise ValueError(f"low must be less than high, got {low!r} and {high!r}.")
         self._low, self._high = ends
         self._ends: list[tuple[float, float]] = []

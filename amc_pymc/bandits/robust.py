@@ -369,11 +369,18 @@ class RobustUCB(Policy):
             return float(np.median(_block_means(x, log_inverse)))
         return _catoni(x, log_inverse, u)
 
+    def _only(self, arms: list[int]) -> Self:
+        part = super()._only(arms)
+        part._past, part.moment_bound = [self._past[k] for k in arms], self.moment_bound[arms]
+        return part
+
     def _choose(self, rng: np.random.Generator) -> int:
         return first_choice(self.index(), self._table[TOLD] + self._table[PENDING])
 
-    def _receive(self, arm: int, reward: float, coin: float, controls: np.ndarray | None) -> None:
-        reward = self.rewards.convert(self._table, arm, reward)
+    def _receive(
+        self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
+    ) -> None:
+        reward = self.rewards.convert(self._table, arm, value)
         s = int(self._table[TOLD, arm])
         if s == self._past[arm].size:
             grown = np.zeros(max(16, 2 * s))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from typing import Self
+
 import numpy as np
 
 from numpy.typing import ArrayLike
@@ -20,10 +22,17 @@ SUCCESSES, FAILURES = N_ROWS, N_ROWS + 1
 
 
 @njit(cache=True)
+def unit_reward(table, k, reward):
+    """Return a reward of an arm on [0, 1]; 1 if the range of the arm is a point."""
+    width = table[WIDTH, k]
+    return min(max((reward - table[LOW, k]) / width, 0.0), 1.0) if width > 0.0 else 1.0
+
+
+@njit(cache=True)
 def learn(table: np.ndarray, arm: int, reward: float, coin: float) -> None:
     """Record a reward as a success or failure by its coin; without a coin, as a fractional success."""
     record(table, arm, reward)
-    x = min(max((reward - table[LOW, arm]) / table[WIDTH, arm], 0.0), 1.0)
+    x = unit_reward(table, arm, reward)
     success = x
     if not math.isnan(coin):
         success = 1.0 if coin < x else 0.0
@@ -36,22 +45,20 @@ def rescale(table: np.ndarray) -> None:
     """Recompute the counts of all arms from their means on the current scale."""
     for k in range(table.shape[1]):
         if table[TOLD, k] > 0.0:
-            x = min(max((table[MEAN, k] - table[LOW, k]) / table[WIDTH, k], 0.0), 1.0)
+            x = unit_reward(table, k, table[MEAN, k])
             table[SUCCESSES, k] = table[TOLD, k] * x
             table[FAILURES, k] = table[TOLD, k] * (1.0 - x)
 
 
 @njit(cache=True)
-def posterior_arm(
-    table: np.ndarray, alpha: float, beta: float, state: np.uint64, out: int
-) -> tuple[np.uint64, int]:
-    """Return the next state of the stream and the arm with the largest posterior draw, on the scale of rewards.
+def posterior_arm(table, a, b, state, out):
+    """Return the next state of the stream and the arm with the largest draw of Beta(a, b), on the scale of rewards.
 
     Arm ``out`` is excluded; -1 excludes none.
     """
     best, largest = -1, -np.inf
     for k in range(table.shape[1]):
-        state, theta = beta_variate(state, table[SUCCESSES, k] + alpha, table[FAILURES, k] + beta)
+        state, theta = beta_variate(state, a[k], b[k])
         value = table[LOW, k] + table[WIDTH, k] * theta
         if k != out and (best < 0 or value > largest):
             best, largest = k, value
@@ -60,17 +67,18 @@ def posterior_arm(
 
 @njit(cache=True)
 def choose(table: np.ndarray, alpha: float, beta: float, u: float) -> int:
-    """Choose the arm of the next pull."""
-    return posterior_arm(table, alpha, beta, stream(u), -1)[1]
+    """Choose the arm of the next pull; alpha and beta are numbers or (K,)."""
+    a, b = table[SUCCESSES] + alpha, table[FAILURES] + beta
+    return posterior_arm(table, a, b, stream(u), -1)[1]
 
 
 @njit(cache=True)
 def choose_many(table: np.ndarray, alpha: float, beta: float, u: float, n: int) -> np.ndarray:
     """Choose the arms of the next n pulls."""
-    state = stream(u)
+    a, b, state = table[SUCCESSES] + alpha, table[FAILURES] + beta, stream(u)
     arms = np.empty(n, np.int64)
     for i in range(n):
-        state, arms[i] = posterior_arm(table, alpha, beta, state, -1)
+        state, arms[i] = posterior_arm(table, a, b, state, -1)
     return arms
 
 
@@ -89,8 +97,11 @@ class ThompsonSampling(Policy):
     ----------
     n_arms : int
         Number of arms K.
-    alpha, beta : float, default 1.0
+    alpha, beta : float or array_like (K,), default 1.0
         Parameters of the prior.
+    coins : bool, default True
+        Whether a reward counts as one success or failure by ``pull.coin``. If not, a reward x counts as x
+        successes and 1 - x failures.
     rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
         Range of rewards.
 
@@ -113,22 +124,36 @@ class ThompsonSampling(Policy):
     """
 
     name = "thompson"
-    needs_coin = True
 
     def __init__(
         self,
         n_arms: int,
         *,
-        alpha: float = 1.0,
-        beta: float = 1.0,
+        alpha: ArrayLike = 1.0,
+        beta: ArrayLike = 1.0,
+        coins: bool = True,
         rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
     ):
         super().__init__(n_arms, rewards=rewards, extra_rows=2)
-        for label, value in (("alpha", alpha), ("beta", beta)):
-            if not 0.0 < value < math.inf:
-                raise ValueError(f"{label} must be positive and finite, got {value!r}.")
-        self._alpha, self._beta = float(alpha), float(beta)
+        self._alpha, self._beta = self._prior("alpha", alpha), self._prior("beta", beta)
+        self.needs_coin = coins
         self._fixed = isinstance(self.rewards, KnownRange)
+
+    def _prior(self, name: str, value: ArrayLike) -> float | np.ndarray:
+        """Return a parameter of the prior, a number or one per arm."""
+        x = np.array(value, float)
+        if x.shape not in ((), (self.n_arms,)):
+            raise ValueError(f"{name} must be a number or ({self.n_arms},), got shape {x.shape}.")
+        if not ((x > 0.0) & (x < math.inf)).all():
+            raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+        return x if x.ndim else x.item()
+
+    def _only(self, arms: list[int]) -> Self:
+        part = super()._only(arms)
+        part._alpha, part._beta = (
+            x[arms] if isinstance(x, np.ndarray) else x for x in (self._alpha, self._beta)
+        )
+        return part
 
     @property
     def successes(self) -> np.ndarray:
@@ -151,12 +176,14 @@ class ThompsonSampling(Policy):
     def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
         return choose_many(self._table, self._alpha, self._beta, rng.random(), n)
 
-    def _receive(self, arm: int, reward: float, coin: float, controls: np.ndarray | None) -> None:
+    def _receive(
+        self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
+    ) -> None:
         if self._fixed:
-            x = self.rewards.convert(self._table, arm, reward)
+            x = self.rewards.convert(self._table, arm, value)
         else:
             before = self.rewards.state()
-            x = self.rewards.convert(self._table, arm, reward)
+            x = self.rewards.convert(self._table, arm, value)
             if self.rewards.state() != before:
                 rescale(self._table)
         learn(self._table, arm, x, coin)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.rewards import RewardScale
-from amc_pymc.bandits.thompson import ThompsonSampling, posterior_arm
+from amc_pymc.bandits.thompson import FAILURES, SUCCESSES, ThompsonSampling, posterior_arm
 from amc_pymc.bandits.variates import stream, uniform_variate
 from amc_pymc.jit import njit
 
@@ -15,36 +15,33 @@ __all__ = ["TopTwoThompsonSampling"]
 
 
 @njit(cache=True)
-def top_two_arm(
-    table: np.ndarray, alpha: float, beta: float, b: float, tries: int, state: np.uint64
-) -> tuple[np.uint64, int]:
-    """Return the next state and the leader of a posterior draw or, with probability 1 - b, a challenger."""
-    state, leader = posterior_arm(table, alpha, beta, state, -1)
+def top_two_arm(table, a, b, share, tries, state):
+    """Return the next state and the leader of a posterior draw or, with probability 1 - share, a challenger."""
+    state, leader = posterior_arm(table, a, b, state, -1)
     state, u = uniform_variate(state)
-    if u < b or table.shape[1] == 1:
+    if u < share or table.shape[1] == 1:
         return state, leader
     for _ in range(tries):
-        state, arm = posterior_arm(table, alpha, beta, state, -1)
+        state, arm = posterior_arm(table, a, b, state, -1)
         if arm != leader:
             return state, arm
-    return posterior_arm(table, alpha, beta, state, leader)
+    return posterior_arm(table, a, b, state, leader)
 
 
 @njit(cache=True)
-def choose(table: np.ndarray, alpha: float, beta: float, b: float, tries: int, u: float) -> int:
+def choose(table, alpha, beta, share, tries, u):
     """Choose the arm of the next pull."""
-    return top_two_arm(table, alpha, beta, b, tries, stream(u))[1]
+    a, b = table[SUCCESSES] + alpha, table[FAILURES] + beta
+    return top_two_arm(table, a, b, share, tries, stream(u))[1]
 
 
 @njit(cache=True)
-def choose_many(
-    table: np.ndarray, alpha: float, beta: float, b: float, tries: int, u: float, n: int
-) -> np.ndarray:
+def choose_many(table, alpha, beta, share, tries, u, n):
     """Choose the arms of the next n pulls."""
-    state = stream(u)
+    a, b, state = table[SUCCESSES] + alpha, table[FAILURES] + beta, stream(u)
     arms = np.empty(n, np.int64)
     for i in range(n):
-        state, arms[i] = top_two_arm(table, alpha, beta, b, tries, state)
+        state, arms[i] = top_two_arm(table, a, b, share, tries, state)
     return arms
 
 
@@ -64,8 +61,8 @@ class TopTwoThompsonSampling(ThompsonSampling):
     tries : int, default 10
         Maximum number of draws to find a challenger. If the leader leads in all of them, the challenger is
         the best other arm in one more draw.
-    alpha, beta : float, default 1.0
-        Parameters of the Beta prior.
+    alpha, beta, coins
+        As for :class:`ThompsonSampling`.
     rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
         Range of rewards.
 
@@ -96,11 +93,12 @@ class TopTwoThompsonSampling(ThompsonSampling):
         *,
         b: float = 0.5,
         tries: int = 10,
-        alpha: float = 1.0,
-        beta: float = 1.0,
+        alpha: ArrayLike = 1.0,
+        beta: ArrayLike = 1.0,
+        coins: bool = True,
         rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
     ):
-        super().__init__(n_arms, alpha=alpha, beta=beta, rewards=rewards)
+        super().__init__(n_arms, alpha=alpha, beta=beta, coins=coins, rewards=rewards)
         if not 0.0 < b <= 1.0:
             raise ValueError(f"b must be greater than 0 and at most 1, got {b!r}.")
         if tries < 0:

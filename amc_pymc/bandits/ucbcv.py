@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import operator
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
 from numpy.typing import ArrayLike
 
+from amc_pymc.bandits.contract import Pull
 from amc_pymc.bandits.control_variates import (
     ControlledMean,
     as_covariance,
@@ -20,7 +22,7 @@ from amc_pymc.bandits.control_variates import (
     regression_estimate,
     regression_update,
 )
-from amc_pymc.bandits.policy import Policy, Pull, Pulls, record
+from amc_pymc.bandits.policy import CompiledPolicy, Kernels, record
 from amc_pymc.bandits.rewards import N_ROWS, PENDING, TOLD, RunningRange
 from amc_pymc.bandits.student import student_quantile
 from amc_pymc.bandits.waiting import first_choice
@@ -65,12 +67,13 @@ def ucbcv_index(moments: np.ndarray, n_controls: int, t: float, alpha: float) ->
 
 
 @njit(cache=True)
-def _indices(table: np.ndarray, t: float, alpha: float, first_pulls: int) -> np.ndarray:
-    out, tail = np.empty(table.shape[1]), float(t) ** -alpha
+def _indices(table, t, constants):
+    """Return the indices of all arms; constants = (alpha, number of first pulls)."""
+    out, tail = np.empty(table.shape[1]), float(t) ** -constants[0]
     for k in range(out.size):
         told, pending = table[TOLD, k], table[PENDING, k]
         variance = table[EST_VARIANCE, k]
-        if told + pending < first_pulls:
+        if told + pending < constants[1]:
             out[k] = np.inf
         elif variance == np.inf:
             out[k] = -np.inf if pending > 0.0 else np.inf
@@ -82,19 +85,19 @@ def _indices(table: np.ndarray, t: float, alpha: float, first_pulls: int) -> np.
 
 
 @njit(cache=True)
-def _choose(table: np.ndarray, t: float, alpha: float, first_pulls: int) -> int:
+def _choose(table, t, constants):
     pulls = np.empty(table.shape[1])
     for k in range(pulls.size):
         pulls[k] = table[TOLD, k] + table[PENDING, k]
-    return first_choice(_indices(table, t, alpha, first_pulls), pulls)
+    return first_choice(_indices(table, t, constants), pulls)
 
 
 @njit(cache=True)
-def _choose_many(table: np.ndarray, t: float, alpha: float, first_pulls: int, n: int) -> np.ndarray:
+def _choose_many(table, t, constants, n):
     table = table.copy()
     arms = np.empty(n, np.int64)
     for i in range(n):
-        arms[i] = _choose(table, t + i, alpha, first_pulls)
+        arms[i] = _choose(table, t + i, constants)
         table[PENDING, arms[i]] += 1.0
     return arms
 
@@ -194,7 +197,7 @@ def _take_batching(
         _enter(table, arm, mean, variance, df)
 
 
-class UCBCV(Policy):
+class UCBCV(CompiledPolicy):
     r"""Policy with upper confidence bounds on means estimated with control variates.
 
     Each reward comes with q control variates, which correlate with it and have known means. The policy
@@ -259,6 +262,8 @@ class UCBCV(Policy):
     """
 
     name = "ucbcv"
+    uses_controls = True
+    _kernels = Kernels(_indices, _choose, _choose_many)
     _estimators: ClassVar[tuple[str, ...]] = get_args(Estimator.__value__)
 
     def __init__(
@@ -289,6 +294,7 @@ class UCBCV(Policy):
                 f"and {k} arms, got {control_means!r}."
             )
         self.n_controls, self.alpha, self.estimator = q, float(alpha), estimator
+        self._constants = np.array([self.alpha, q + 2.0])
         self._omega = np.array(np.broadcast_to(omega, (k, q)))
         self._covariances = self._known(control_variance)
         self._table[EST_MEAN], self._table[EST_VARIANCE] = math.nan, math.inf
@@ -328,61 +334,41 @@ class UCBCV(Policy):
         rewards.
         """
         self._refresh()
-        return _indices(self._table, self._asked + 1, self.alpha, self.n_controls + 2)
+        return super().index()
 
     def _choose(self, rng: np.random.Generator) -> int:
         self._refresh()
-        return _choose(self._table, self._asked + 1, self.alpha, self.n_controls + 2)
+        return super()._choose(rng)
 
     def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
         self._refresh()
-        return _choose_many(self._table, self._asked + 1, self.alpha, self.n_controls + 2, n)
+        return super()._choose_many(rng, n)
 
-    def tell(
-        self, pull: Pull | Pulls, reward: ArrayLike, controls: ArrayLike | None = None
-    ) -> None:
-        """Report rewards and controls of pulls, in any order.
+    def _only(self, arms: list[int]) -> Self:
+        self._refresh()
+        return super()._only(arms)
 
-        Parameters
-        ----------
-        pull : Pull or Pulls
-        reward : float, or array_like (n,)
-        controls : array_like (q,) or (n, q)
-            Observed controls. A single control may also be a number or (n,). None only if q is zero.
-
-        Raises
-        ------
-        ValueError
-            As for other policies, and if controls are missing, not finite or of the wrong shape; the
-            message names the pull. In this case, nothing is recorded.
-        """
-        got = "none" if controls is None else f"shape {np.shape(controls)}"
+    def _checked_controls(self, pulls: Sequence[Pull], controls: ArrayLike | None) -> np.ndarray:
+        """Return the controls (n, q) of n pulls; a single control may also be a number or (n,)."""
+        n, q = len(pulls), self.n_controls
         w = np.empty(0) if controls is None else np.asarray(controls, float)
-        q = self.n_controls
-        if isinstance(pull, Pull):
-            if w.size != q:
-                raise ValueError(
-                    f"controls of pull {pull.number} of arm {pull.arm} must have shape ({q},), got {got}."
-                )
-            w = w.reshape(1, q)
-        elif w.shape[:1] != (len(pull),) or w.size != len(pull) * q:
-            if len(pull) > 0 and w.size + q > 0:
-                raise ValueError(
-                    f"controls of {len(pull)} pulls, from pull {pull.numbers[0]} of arm "
-                    f"{pull.arms[0]} on, must have shape ({len(pull)}, {q}), got {got}."
-                )
+        if w.size != n * q or (n > 1 and q > 0 and len(w) != n):
+            got = "none" if controls is None else f"shape {w.shape}"
+            whose, shape = (f"{n} pulls, from {pulls[0]} on,", f"({n}, {q})")
+            if n == 1:
+                whose, shape = str(pulls[0]), f"({q},)"
+            raise ValueError(f"controls of {whose} must have shape {shape}, got {got}.")
+        w = w.reshape(n, q)
         if not math.isfinite(w.sum()):
-            bad = int(np.argmin(np.isfinite(w.reshape(-1, q)).all(axis=1)))
-            first = pull if isinstance(pull, Pull) else pull[bad]
-            raise ValueError(
-                f"controls of pull {first.number} of arm {first.arm} are "
-                f"{w.reshape(-1, q)[bad].tolist()}."
-            )
-        super().tell(pull, reward, w)
+            i = int(np.isfinite(w).all(axis=1).argmin())
+            raise ValueError(f"controls of {pulls[i]} are {w[i].tolist()}.")
+        return w
 
-    def _receive(self, arm: int, reward: float, coin: float, controls: np.ndarray | None) -> None:
+    def _receive(
+        self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
+    ) -> None:
         assert controls is not None
-        reward = self.rewards.convert(self._table, arm, reward)
+        reward = self.rewards.convert(self._table, arm, value)
         deviations = controls - self._omega[arm]
         if self.estimator == "batching":
             _take_batching(self._table, self._batches, self._progress, arm, reward, deviations)

@@ -15,79 +15,18 @@ from __future__ import annotations
 import math
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from amc_pymc.bandits import Policy, Pulls
-from amc_pymc.combination.arms import Arm, ArmError, Cost, Sample, draw
-from amc_pymc.combination.payoffs import Payoff, draws_per_reward, rewards
+from amc_pymc.combination.arms import Arm, Cost, Sample, draw
+from amc_pymc.combination.payoffs import Adapter, Payoff
 from amc_pymc.combination.record import ArmRecord
-from amc_pymc.combination.rounds import Plan
+from amc_pymc.combination.rounds import Fold, Plan, Round
 
 __all__ = ["Combination", "Estimate", "Round", "combine_arms", "run_here"]
-
-
-@dataclass(frozen=True)
-class Fold:
-    """Part of a round's draws, with weights that do not depend on their values.
-
-    Attributes
-    ----------
-    weight : float
-        Weight lambda of the fold in the estimate.
-    arm_weights : array (K,)
-        Weights v of the arms, zero without draws; they sum to one.
-    means : array (K,)
-        Means of the arms over exp(offset), adjusted by their controls; zero without draws.
-    drawn : array of int (K,)
-    offset : float
-    """
-
-    weight: float
-    arm_weights: np.ndarray
-    means: np.ndarray
-    drawn: np.ndarray
-    offset: float
-
-
-@dataclass
-class Round:
-    """One round: decisions made before it, and its results.
-
-    Attributes
-    ----------
-    number : int
-    pulls : Pulls
-        Decisions of the policy; each makes one or more draws.
-    counts : array of int (K,)
-        Draws of each arm.
-    last : bool
-        Whether the round takes all the remaining weight.
-    folds : list of Fold
-    cost : float
-    """
-
-    number: int
-    pulls: Pulls
-    counts: np.ndarray
-    last: bool
-    folds: list[Fold] = field(default_factory=list)
-    cost: float = 0.0
-
-    @property
-    def weight(self) -> float:
-        """Weight of the round in the estimate."""
-        return sum(f.weight for f in self.folds)
-
-    @property
-    def arm_weights(self) -> np.ndarray:
-        """Shares (K,) of the arms in the round's weight."""
-        total = self.weight
-        if total == 0.0:
-            return np.zeros(self.counts.size)
-        return sum(f.weight / total * f.arm_weights for f in self.folds)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -99,8 +38,8 @@ class Estimate:
     offset: float
 
 
-#: Number of failed draws after which an arm without success is given up.
-_HOPELESS = 20
+#: An arm without any value is given up after failures in so many rounds and in so many draws.
+_FAILED_ROUNDS, _FAILED_DRAWS = 3, 20
 #: Draws from which a variance counts as known when a round is weighted against later ones.
 _KNOWN_DRAWS = 6
 
@@ -111,6 +50,11 @@ class Combination:
     Call :meth:`next_round`, make its draws and pass them to :meth:`record`, until there is no next
     round.
 
+    An arm whose draws have all failed so far gets about 20 draws per round at most, and after 20 failures in
+    three rounds no more: a failing batch is one chance event, however many draws it has, and an arm that never
+    works must not use up the budget. Both depend on failures in earlier rounds only, so the estimate stays
+    unbiased. There are no more rounds if all arms are given up.
+
     Parameters
     ----------
     arms : list of Arm
@@ -118,17 +62,29 @@ class Combination:
         Unused policy for K arms.
     plan : Plan
     payoff : {"squared", "paired", "triple", None}
-        Rewards reported to the policy; None reports values and costs unchanged (:class:`LCB`).
+        Rewards reported to the policy; None reports values and costs unchanged, to policies that use costs.
+
+    Raises
+    ------
+    ValueError
+        If a policy that uses costs is given with a payoff, or another without.
     """
 
     def __init__(self, arms: list[Arm], policy: Policy, plan: Plan, payoff: Payoff | None):
-        self.arms, self.policy, self.plan, self.payoff = arms, policy, plan, payoff
+        if policy.uses_costs != (payoff is None):
+            takes = "values and costs, not" if policy.uses_costs else "rewards, not values with"
+            raise ValueError(f"policy {policy.name!r} is told {takes} payoff={payoff!r}.")
+        self.arms, self.policy, self.plan = arms, policy, plan
         self.records = [ArmRecord(a) for a in arms]
         self.rounds: list[Round] = []
         self.scale = arms[0].scale
         self._mass = 1.0  # weight not yet assigned to rounds
         self._budget_left = float(sum(plan.sizes))
-        self._group = 1 if payoff is None else draws_per_reward(payoff)
+        self._adapter = Adapter(payoff, self.scale)
+        self._group = self._adapter.draws
+        self._fruitless = np.zeros(
+            len(arms), np.int64
+        )  # rounds in which all draws of an arm failed
 
     @property
     def spent(self) -> float:
@@ -139,6 +95,8 @@ class Combination:
         """Return the next round, decided from earlier ones; None after the last."""
         number = len(self.rounds)
         if number == len(self.plan.sizes) or (number and self.rounds[-1].last):
+            return None
+        if self.given_up.all():
             return None
         last = number == len(self.plan.sizes) - 1
         size = self._budget_left if last else min(self.plan.sizes[number], self._budget_left)
@@ -161,21 +119,25 @@ class Combination:
         self._tell(decided.pulls, samples)
         decided.folds = self._folds(decided, samples)
         self._mass -= decided.weight
-        for record, sample in zip(self.records, samples, strict=True):
+        for k, (record, sample) in enumerate(zip(self.records, samples, strict=True)):
             if sample is not None:
                 record.add(sample)
+                self._fruitless[k] += bool(sample.failed.all())
         decided.cost = float(sum(s.costs.sum() for s in samples if s is not None))
         if self.plan.unit == "cost":
             self._budget_left += self._planned_cost(decided.counts) - decided.cost
         self.rounds.append(decided)
 
-    def hopeless(self) -> ArmError | None:
-        """Return an error if all draws of some arm have failed."""
-        for record in self.records:
-            if record.n == 0 and record.failed >= _HOPELESS:
-                what = f"has failed in all of its {record.failed} draws"
-                return ArmError.of(record.arm.name, record.failed, what)
-        return None
+    @property
+    def silent(self) -> np.ndarray:
+        """Whether all draws of each arm have failed so far, (K,); not if there are none."""
+        return np.array([r.n == 0 and r.failed > 0 for r in self.records])
+
+    @property
+    def given_up(self) -> np.ndarray:
+        """Whether each arm gets no more draws because all have failed, (K,)."""
+        failed = np.array([r.failed for r in self.records])
+        return self.silent & (failed >= _FAILED_DRAWS) & (self._fruitless >= _FAILED_ROUNDS)
 
     # decisions
 
@@ -194,22 +156,47 @@ class Combination:
 
     def _exhausted(self) -> bool:
         """Whether the remaining budget is too small for another decision."""
-        return self._budget_left < self._group * float(self._costs().min())
+        return self._budget_left < self._group * self._least_cost()
+
+    def _least_cost(self) -> float:
+        """Return the cost of a draw of the cheapest arm that is not given up."""
+        return float(self._costs()[~self.given_up].min(initial=math.inf))
+
+    def _ask(self, rng: np.random.Generator, n: int, before: Sequence[Pulls] = ()) -> Pulls:
+        """Ask the policy for n pulls: none of arms given up, few in a round of arms that have only failed.
+
+        `before` are the pulls of the same round so far.
+        """
+        silent, given_up = self.silent, self.given_up
+        if not silent.any():
+            return self.policy.ask(rng, n)
+        pulls = self.policy.ask(rng, n, among=np.flatnonzero(~given_up))
+        if silent.all():
+            return pulls
+        few, over = math.ceil(_FAILED_DRAWS / self._group), np.zeros(n, bool)
+        for k in np.flatnonzero(silent & ~given_up):
+            left = max(0, few - sum(int((p.arms == k).sum()) for p in before))
+            over[np.flatnonzero(pulls.arms == k)[left:]] = True
+        if not over.any():
+            return pulls
+        self.policy.drop(pulls[over])
+        others = self.policy.ask(rng, int(over.sum()), among=np.flatnonzero(~silent))
+        return Pulls.join([pulls[~over], others])
 
     def _allocate(self, size: float, rng: np.random.Generator) -> tuple[Pulls, np.ndarray]:
         """Return decisions of the policy that cost at most `size`, at least one, and draws per arm."""
         costs, n_arms = self._costs() * self._group, len(self.arms)
         if self.plan.unit == "draws":
             n = max(1, math.ceil(size / self._group))
-            pulls = self.policy.ask(rng, n)
+            pulls = self._ask(rng, n)
             counts = pulls.counts(n_arms) * self._group
             counts[pulls.arms[-1]] -= max(0, int(counts.sum() - size))
             return pulls, counts
         asked: list[Pulls] = []
         left = size * (1.0 + 1e-12)
-        typical = float(np.median(costs))
+        typical, least = float(np.median(costs)), self._least_cost() * self._group
         while True:
-            pulls = self.policy.ask(rng, max(1, math.ceil(left / typical)))
+            pulls = self._ask(rng, max(1, math.ceil(left / typical)), asked)
             spent = np.cumsum(costs[pulls.arms])
             fits = int(np.searchsorted(spent, left, side="right"))
             if fits == 0 and not asked:
@@ -219,9 +206,9 @@ class Combination:
                 asked.append(pulls[:fits])
                 left -= spent[fits - 1]
                 typical = spent[fits - 1] / fits
-            if fits < len(pulls) or left < costs.min():
+            if fits < len(pulls) or left < least:
                 break
-        pulls = _joined(asked)
+        pulls = Pulls.join(asked)
         return pulls, pulls.counts(n_arms) * self._group
 
     def variances(self) -> np.ndarray:
@@ -231,58 +218,35 @@ class Combination:
     # results
 
     def _tell(self, pulls: Pulls, samples: list[Sample | None]) -> None:
-        """Report rewards to the policy, in the order of its decisions."""
-        if len(pulls) == 0:
-            return
-        if self.payoff is None:
-            self._tell_values(pulls, samples)
-            return
-        told: list[tuple[Pulls, np.ndarray, np.ndarray | None]] = []
-        lost: list[Pulls] = []
+        """Report the draws of a round to the policy, in the order of its decisions."""
+        told: list[tuple[Pulls, np.ndarray, np.ndarray, np.ndarray | None]] = []
         for k, sample in enumerate(samples):
             mine = pulls[pulls.arms == k]
             if len(mine) == 0:
                 continue
             assert sample is not None
             whole = min(sample.values.size // self._group, len(mine))
-            shape = (whole, self._group)
-            cut = whole * self._group
-            values, costs = sample.values[:cut].reshape(shape), sample.costs[:cut].reshape(shape)
+            shape, cut = (whole, self._group), whole * self._group
             good = ~sample.failed[:cut].reshape(shape).any(axis=1)
-            found = rewards(values[good].T, costs[good].T, self.payoff, self.scale)
-            controls = None
-            if sample.controls is not None:
-                controls = sample.controls[:cut].reshape(*shape, -1).mean(axis=1)[good]
-            told.append((mine[:whole][good], found, controls))
-            lost += [mine[:whole][~good], mine[whole:]]
-        for gone in lost:
-            self.policy.drop(gone)
-        self._tell_in_order(told)
-
-    def _tell_in_order(self, told: Sequence[tuple[Pulls, np.ndarray, np.ndarray | None]]) -> None:
-        """Report rewards in the order of decisions, or arm by arm if there are controls."""
-        if any(c is not None for _, _, c in told):
-            for mine, found, controls in told:
-                self.policy.tell(mine, found, controls)
-            return
-        arms = np.concatenate([p.arms for p, _, _ in told])
-        numbers = np.concatenate([p.numbers for p, _, _ in told])
-        coins = np.concatenate([p.coins for p, _, _ in told])
-        found = np.concatenate([f for _, f, _ in told])
-        order = np.argsort(numbers)
-        self.policy.tell(Pulls(arms[order], numbers[order], coins[order]), found[order])
-
-    def _tell_values(self, pulls: Pulls, samples: list[Sample | None]) -> None:
-        for k, sample in enumerate(samples):
-            mine = pulls[pulls.arms == k]
-            if len(mine) == 0:
-                continue
-            assert sample is not None
-            mine, late = mine[: sample.values.size], mine[sample.values.size :]
-            self.policy.drop(late)
-            self.policy.drop(mine[sample.failed])
-            good = ~sample.failed
-            self.policy.tell(mine[good], sample.values[good], cost=sample.costs[good])  # type: ignore[call-arg]
+            value, cost = self._adapter.told(
+                sample.values[:cut].reshape(shape)[good], sample.costs[:cut].reshape(shape)[good]
+            )
+            controls = sample.controls
+            if controls is not None:
+                q = controls.shape[1]
+                controls = controls[:cut].reshape(*shape, q).mean(axis=1)[good]
+            self.policy.drop(mine[:whole][~good])
+            self.policy.drop(mine[whole:])
+            told.append((mine[:whole][good], value, cost, controls))
+        if any(c is not None for _, _, _, c in told):
+            # Only some arms may have controls, so each is told on its own.
+            for mine, value, cost, controls in told:
+                self.policy.tell(mine, value, cost, controls=controls)
+        elif told:
+            every = Pulls.join([p for p, _, _, _ in told])
+            order = np.argsort(every.numbers)
+            value, cost = (np.concatenate([t[i] for t in told])[order] for i in (1, 2))
+            self.policy.tell(every[order], value, cost)
 
     def _folds(self, decided: Round, samples: list[Sample | None]) -> list[Fold]:
         """Split a round into folds, and weight each one by records without it."""
@@ -418,16 +382,6 @@ def _arm_weights(counts: np.ndarray, variances: np.ndarray) -> np.ndarray:
     w[drawn] = counts[drawn] / variances[drawn]
     w[~np.isfinite(w)] = 0.0
     return w / w.sum() if w.sum() > 0.0 else counts / counts.sum()
-
-
-def _joined(pulls: list[Pulls]) -> Pulls:
-    if len(pulls) == 1:
-        return pulls[0]
-    return Pulls(
-        np.concatenate([p.arms for p in pulls]),
-        np.concatenate([p.numbers for p in pulls]),
-        np.concatenate([p.coins for p in pulls]),
-    )
 
 
 def _half(sample: Sample | None, first: int) -> Sample | None:

@@ -1,4 +1,6 @@
-"""Rewards with which a bandit prefers the estimator with the least product of variance and cost.
+"""What a bandit is told about draws, so that it prefers the estimator with the least variance times cost.
+
+A policy that uses costs is told values and costs unchanged. Others are told rewards, made of one to three draws.
 
 Neufeld, György, Schuurmans & Szepesvári (2014), Adaptive Monte Carlo via bandit allocation, sections
 4 and 5. On the log scale, the logarithms of losses are used, for :class:`amc_pymc.bandits.LogLoss`.
@@ -6,11 +8,11 @@ Neufeld, György, Schuurmans & Szepesvári (2014), Adaptive Monte Carlo via band
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-__all__ = ["PAYOFFS", "Payoff", "draws_per_reward", "rewards"]
+__all__ = ["PAYOFFS", "Adapter", "Payoff", "rewards"]
 
 Payoff = Literal["squared", "paired", "triple"]
 
@@ -18,9 +20,37 @@ Payoff = Literal["squared", "paired", "triple"]
 PAYOFFS: dict[str, int] = {"squared": 1, "paired": 2, "triple": 3}
 
 
-def draws_per_reward(payoff: Payoff) -> int:
-    """Return the number of draws per reward."""
-    return PAYOFFS[payoff]
+class Adapter(NamedTuple):
+    """Conversion of the draws of a pull to the value and the cost that a policy is told.
+
+    Attributes
+    ----------
+    payoff : {"squared", "paired", "triple", None}
+        None leaves values and costs unchanged.
+    scale : {"natural", "log"}
+        Scale of the values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.combination.payoffs import Adapter
+    >>> Adapter("paired", "natural").told(np.array([[3.0, 1.0]]), np.array([[1.0, 2.0]]))
+    (array([-3.]), array([3.]))
+    """
+
+    payoff: Payoff | None
+    scale: str
+
+    @property
+    def draws(self) -> int:
+        """Number of draws per pull."""
+        return 1 if self.payoff is None else PAYOFFS[self.payoff]
+
+    def told(self, values: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the value and the cost (m,) of m pulls from those of their draws, (m, g)."""
+        if self.payoff is None:
+            return values[:, 0], costs[:, 0]
+        return rewards(values.T, costs.T, self.payoff, self.scale), costs.sum(axis=1)
 
 
 def rewards(values: np.ndarray, costs: np.ndarray, payoff: Payoff, scale: str) -> np.ndarray:
@@ -34,7 +64,7 @@ def rewards(values: np.ndarray, costs: np.ndarray, payoff: Payoff, scale: str) -
     Parameters
     ----------
     values, costs : array (g, m)
-        g draws for each of m rewards, with g from :func:`draws_per_reward`.
+        g draws for each of m rewards, with g from :data:`PAYOFFS`.
     payoff : {"squared", "paired", "triple"}
     scale : {"natural", "log"}
         Scale of the values; on the log scale, the logarithm of the loss is returned.

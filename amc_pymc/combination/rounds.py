@@ -1,11 +1,15 @@
-"""Budgets of rounds, fixed before the first round."""
+"""Rounds of draws: their budgets, fixed before the first one, and their decisions and results."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Plan", "plan_rounds"]
+import numpy as np
+
+from amc_pymc.bandits import Pulls
+
+__all__ = ["Fold", "Plan", "Round", "plan_rounds"]
 
 
 @dataclass(frozen=True)
@@ -56,3 +60,64 @@ def plan_rounds(
         if rounds == "doubling":
             size *= 2
     return Plan(tuple(sizes), unit)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Part of a round's draws, with weights that do not depend on their values.
+
+    Attributes
+    ----------
+    weight : float
+        Weight lambda of the fold in the estimate.
+    arm_weights : array (K,)
+        Weights v of the arms, zero without draws; they sum to one.
+    means : array (K,)
+        Means of the arms over exp(offset), adjusted by their controls; zero without draws.
+    drawn : array of int (K,)
+    offset : float
+    """
+
+    weight: float
+    arm_weights: np.ndarray
+    means: np.ndarray
+    drawn: np.ndarray
+    offset: float
+
+
+@dataclass
+class Round:
+    """One round: decisions made before it, and its results.
+
+    Attributes
+    ----------
+    number : int
+    pulls : Pulls
+        Decisions of the policy; each makes one or more draws.
+    counts : array of int (K,)
+        Draws of each arm.
+    last : bool
+        Whether the round takes all the remaining weight.
+    folds : list of Fold
+    cost : float
+    """
+
+    number: int
+    pulls: Pulls
+    counts: np.ndarray
+    last: bool
+    folds: list[Fold] = field(default_factory=list)
+    cost: float = 0.0
+
+    @property
+    def weight(self) -> float:
+        """Weight of the round in the estimate."""
+        return sum(f.weight for f in self.folds)
+
+    @property
+    def arm_weights(self) -> np.ndarray:
+        """Shares (K,) of the arms in the round's weight."""
+        total = self.weight
+        if total == 0.0:
+            return np.zeros(self.counts.size)
+        return sum(f.weight / total * f.arm_weights for f in self.folds)  # type: ignore[return-value]

@@ -257,6 +257,13 @@ def combination_flags(history: History, tree: xr.DataTree, budget: Any) -> list[
     """Return flags for an early end, arms that disagree, heavy tails and a missed target."""
     run, arms = history.run, tree["arms"].to_dataset()
     found = [history.stopped, _disagreement(run, arms)]
+    silent = run.silent
+    if not silent.all():
+        found += [
+            flag("arm_silent", arm=r.arm.name, draws=r.failed)
+            for r, none in zip(run.records, silent, strict=True)
+            if none
+        ]
     if run.scale == "log":
         found.append(_heavy_tail(arms))
     if budget.target is not None and history.stopped is None:

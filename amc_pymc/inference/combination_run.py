@@ -25,7 +25,7 @@ from amc_pymc.combination import (
     join_samples,
     plan_rounds,
 )
-from amc_pymc.combination.payoffs import PAYOFFS, Payoff, draws_per_reward
+from amc_pymc.combination.payoffs import PAYOFFS, Payoff
 from amc_pymc.execution import map_jobs
 from amc_pymc.inference.combination_results import History, combination_flags, combination_tree
 from amc_pymc.inference.flags import Flag, flag
@@ -113,7 +113,7 @@ def combined(
         Before the first round is complete; later they are flags.
     """
     bandit, paid = _policy(choices, arms, budget)
-    group = 1 if paid is None else draws_per_reward(paid)
+    group = 1 if paid is None else PAYOFFS[paid]
     plan = _plan(arms, budget, group, choices.rounds)
     policy_rng, draw_rng = spawn_generators(random_seed, 2)
     run = Combination(arms, bandit, plan, paid)
@@ -268,7 +268,7 @@ def _policy(choices: Choices, arms: list[Arm], budget: Budget) -> tuple[Policy, 
         bandit = policy.copy()
     else:
         bandit = make_policy(policy, len(arms), **_settings(policy_class(policy), arms, budget))
-    if isinstance(bandit, LCB):
+    if bandit.uses_costs:
         return bandit, None
     if choices.payoff != "auto":
         return bandit, choices.payoff
@@ -386,6 +386,8 @@ def _run_rounds(
             if _all_zero(run):
                 history.stopped = flag("all_zero")
                 return
+    if run.given_up.all():
+        history.stopped = flag("all_failed", draws=sum(r.failed for r in run.records))
 
 
 def _all_zero(run: Combination) -> bool:
@@ -405,8 +407,6 @@ def _draw_round(run: Combination, history: History, drawing: _Drawing, decided: 
     samples = [join_samples(s) for s in found]
     run.record(decided, samples)
     history.add(decided, samples)
-    if (error := run.hopeless()) is not None:
-        raise error
 
 
 def _certifying_counts(run: Combination, budget: Budget) -> np.ndarray | None:

@@ -23,6 +23,16 @@ FLAGS: dict[str, tuple[str, str, str]] = {
         "the estimate is of what was drawn before and not exactly unbiased",
         "mend the estimator, or let it raise FailedPull where a failure has nothing to do with the value",
     ),
+    "arm_silent": (
+        "{arm!r} has failed in all of its {draws:,} draws",
+        "the estimate is of the other estimators",
+        "mend it or leave it out",
+    ),
+    "all_failed": (
+        "all {draws:,} draws of all estimators have failed",
+        "there is no estimate",
+        "mend the estimators",
+    ),
     "all_zero": (
         "all weights are zero",
         "there is no estimate",

@@ -8,21 +8,14 @@ import numpy as np
 
 from amc_pymc.abc_tree.partition import Partition
 from amc_pymc.abc_tree.rates import shrunk_rates
-from amc_pymc.bandits import thompson, top_two
-from amc_pymc.bandits.policy import index_kernels
-from amc_pymc.bandits.rewards import MEAN, N_ROWS, TOLD, WIDTH
-from amc_pymc.bandits.ucb1 import ucb1_index
+from amc_pymc.bandits import UCB1, KnownRange, ThompsonSampling, TopTwoThompsonSampling
 
 __all__ = ["POLICIES", "Beliefs", "beliefs", "choose_boxes"]
 
 #: Names of policies for choosing boxes; "hoo" grows its own tree.
 POLICIES = ("top_two", "thompson", "ucb", "hoo")
-#: Maximum draws in search of a challenger.
-_TRIES = 10
 #: Minimum parameter of a Beta distribution.
 _LEAST = 1e-6
-
-_ucb = index_kernels(ucb1_index)
 
 
 class Beliefs(NamedTuple):
@@ -126,15 +119,13 @@ def choose_boxes(
     >>> np.bincount(choose_boxes(two, 100, as_generator(1), policy="thompson"))
     array([  0, 100])
     """
-    table = np.zeros((N_ROWS + 2, len(believed.rate)))
-    table[WIDTH] = believed.prior
+    k, rewards = len(believed.rate), KnownRange(0.0, believed.prior)
     if policy == "ucb":
-        table[TOLD], table[MEAN] = believed.counts, believed.value
-        start = int(believed.counts.sum()) + 1
-        return _ucb.choose_many(table, start, np.array([2.0]), n)
+        bounds = UCB1(k, rewards=rewards).begin_with(believed.counts, believed.value)
+        return bounds.ask(rng, n).arms
     hits = believed.rate * believed.counts
-    table[thompson.SUCCESSES] = np.maximum(hits, _LEAST)
-    table[thompson.FAILURES] = np.maximum(believed.counts - hits, _LEAST)
+    alpha, beta = (np.maximum(x, _LEAST) for x in (hits, believed.counts - hits))
+    draws = {"alpha": alpha, "beta": beta, "coins": False, "rewards": rewards}
     if policy == "thompson":
-        return thompson.choose_many(table, 0.0, 0.0, rng.random(), n)
-    return top_two.choose_many(table, 0.0, 0.0, b, _TRIES, rng.random(), n)
+        return ThompsonSampling(k, **draws).ask(rng, n).arms
+    return TopTwoThompsonSampling(k, b=b, **draws).ask(rng, n).arms

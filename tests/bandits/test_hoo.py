@@ -291,11 +291,11 @@ def test_bad_input():
             HOO(bounds, **settings)
     rng, hoo = np.random.default_rng(15), HOO([[0.0, 1.0]])
     pull, pulls = hoo.ask(rng), hoo.ask(rng, 2)
-    with pytest.raises(ValueError, match=r"reward of pull 0 at \[0\.\d+\] is nan"):
+    with pytest.raises(ValueError, match=r"value of pull 0 at \[0\.\d+\] is nan"):
         hoo.tell(pull, math.nan)
-    with pytest.raises(ValueError, match=r"reward must have shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"value must have shape \(2,\)"):
         hoo.tell(pulls, 0.5)
-    with pytest.raises(ValueError, match="reward must be a number"):
+    with pytest.raises(ValueError, match="value must be a number"):
         hoo.tell(pull, [0.5])
     with pytest.raises(ValueError, match=r"pull 1 at .* has been told or dropped already"):
         hoo.tell([pulls[0], pulls[0]], [0.5, 0.5])

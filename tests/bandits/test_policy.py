@@ -43,12 +43,17 @@ def answer(rng, pulls):
     return np.clip(0.1 * pulls.arms + 0.3 * rng.random(n) + 0.05 * w[:, 0], 0.0, 1.0), w
 
 
+def tell(policy, pulls, told):
+    rewards, controls = told
+    policy.tell(pulls, rewards, controls=controls)
+
+
 def feed(policy, rng, n, batch=1):
     """Ask and tell n pulls, `batch` at a time; the arms."""
     arms = []
     for _ in range(n // batch):
         pulls = policy.ask(rng, batch)
-        policy.tell(pulls, *answer(rng, pulls))
+        tell(policy, pulls, answer(rng, pulls))
         arms.extend(pulls.arms.tolist())
     return arms
 
@@ -76,8 +81,8 @@ def test_counts_and_pending(name):
     assert policy.counts.sum() == 0
 
     rewards, controls = answer(rng, pulls)
-    policy.tell(pulls, rewards, controls)
-    policy.tell(first, 0.25, [0.0])
+    policy.tell(pulls, rewards, controls=controls)
+    policy.tell(first, 0.25, controls=[0.0])
     np.testing.assert_array_equal(policy.counts, expected)
     assert policy.pending.sum() == 0
     arms = np.append(pulls.arms, first.arm)
@@ -96,14 +101,14 @@ def test_told_in_any_order_and_together(name):
     pulls = a.ask(rng, 60)
     b, c = a.copy(), a.copy()
     rewards, controls = answer(rng, pulls)
-    a.tell(pulls, rewards, controls)
+    a.tell(pulls, rewards, controls=controls)
     for i in range(len(pulls)):
-        b.tell(pulls[i], rewards[i], controls[i])
+        b.tell(pulls[i], rewards[i], controls=controls[i])
     order = rng.permutation(60)
-    c.tell(pulls[order[:25]], rewards[order[:25]], controls[order[:25]])
+    c.tell(pulls[order[:25]], rewards[order[:25]], controls=controls[order[:25]])
     middle = c.ask(rng, 3)
     c.drop(middle)
-    c.tell(pulls[order[25:]], rewards[order[25:]], controls[order[25:]])
+    c.tell(pulls[order[25:]], rewards[order[25:]], controls=controls[order[25:]])
     np.testing.assert_allclose(b.index(), a.index(), rtol=1e-10)
     np.testing.assert_allclose(c.means, a.means, rtol=1e-10)
     np.testing.assert_array_equal(c.counts, a.counts)
@@ -147,9 +152,9 @@ def test_drop(name):
             policy.drop(gone)
         with pytest.raises(ValueError, match="told or dropped already"):
             if isinstance(gone, Pulls):
-                policy.tell(gone, [0.5, 0.5], np.zeros((2, 1)))
+                policy.tell(gone, [0.5, 0.5], controls=np.zeros((2, 1)))
             else:
-                policy.tell(gone, 0.5, [0.0])
+                policy.tell(gone, 0.5, controls=[0.0])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -168,7 +173,7 @@ def test_copies_pickles_and_states_go_on_alike(name):
     seen = []
     for p in (policy, *others):
         r = np.random.default_rng(5)
-        p.tell(waiting, *answer(r, waiting))
+        tell(p, waiting, answer(r, waiting))
         seen.append([*feed(p, r, 80), *feed(p, r, 80, batch=8)])
         same_state(p, policy)
     assert all(s == seen[0] for s in seen)
@@ -185,19 +190,19 @@ def test_pulls_that_are_not_open(name):
     pull = policy.ask(rng)
     wrong = Pull((pull.arm + 1) % 4, pull.number, pull.coin)
     with pytest.raises(ValueError, match=f"pull 0 of arm {wrong.arm}"):
-        policy.tell(wrong, 0.5, [0.0])
+        policy.tell(wrong, 0.5, controls=[0.0])
     with pytest.raises(ValueError, match="pull 7 of arm 0 was never asked for"):
-        policy.tell(Pull(0, 7), 0.5, [0.0])
-    policy.tell(pull, 0.5, [0.1])
+        policy.tell(Pull(0, 7), 0.5, controls=[0.0])
+    policy.tell(pull, 0.5, controls=[0.1])
     with pytest.raises(ValueError, match=f"pull 0 of arm {pull.arm} has been told"):
-        policy.tell(pull, 0.5, [0.0])
+        policy.tell(pull, 0.5, controls=[0.0])
     pulls = policy.ask(rng, 3)
     before = policy.state()
     twice = pulls[np.array([0, 1, 1])]
     with pytest.raises(ValueError, match="told or dropped already"):
-        policy.tell(twice, np.full(3, 0.5), np.zeros((3, 1)))
-    with pytest.raises(ValueError, match=r"reward must have shape \(3,\)"):
-        policy.tell(pulls, np.zeros(2), np.zeros((3, 1)))
+        policy.tell(twice, np.full(3, 0.5), controls=np.zeros((3, 1)))
+    with pytest.raises(ValueError, match=r"value must have shape \(3,\)"):
+        policy.tell(pulls, np.zeros(2), controls=np.zeros((3, 1)))
     for key, value in policy.state().items():
         np.testing.assert_equal(value, before[key])
 
@@ -210,9 +215,9 @@ def test_rewards_that_are_no_numbers(name, bad):
     pulls = policy.ask(rng, 3)
     before = policy.state()
     with pytest.raises(ValueError, match=f"pull 2 of arm {pulls.arms[2]} is {bad}"):
-        policy.tell(pulls, [0.1, 0.2, bad], np.zeros((3, 1)))
+        policy.tell(pulls, [0.1, 0.2, bad], controls=np.zeros((3, 1)))
     with pytest.raises(ValueError, match=f"pull 1 of arm {pulls.arms[1]} is {bad}"):
-        policy.tell(pulls[1], bad, [0.0])
+        policy.tell(pulls[1], bad, controls=[0.0])
     for key, value in policy.state().items():
         np.testing.assert_equal(value, before[key])
 
@@ -396,7 +401,7 @@ def test_index_policies_pull_the_largest_index():
             index = policy.index()
             pull = policy.ask(rng)
             assert index[pull.arm] == index.max()
-            policy.tell(pull, 0.1 * pull.arm + 0.3 * rng.random(), rng.normal(size=1))
+            policy.tell(pull, 0.1 * pull.arm + 0.3 * rng.random(), controls=rng.normal(size=1))
 
 
 def test_coins():

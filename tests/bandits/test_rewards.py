@@ -131,5 +131,5 @@ def test_infinite_log_losses():
     policy = UCB1(1, rewards=LogLoss())
     policy.tell(policy.ask(rng), -math.inf)
     assert policy.means[0] == 0.0
-    with pytest.raises(ValueError, match="reward of pull 1 of arm 0 is inf"):
+    with pytest.raises(ValueError, match="value of pull 1 of arm 0 is inf"):
         policy.tell(policy.ask(rng), math.inf)

@@ -238,5 +238,5 @@ def test_bad_input():
         with pytest.raises(ValueError, match=message):
             RobustUCB(2, **settings)
     policy, rng = make_policy("robust", 2, moment_bound=1.0), np.random.default_rng(1)
-    with pytest.raises(ValueError, match="reward of pull 0 of arm 0 is inf"):
+    with pytest.raises(ValueError, match="value of pull 0 of arm 0 is inf"):
         policy.tell(policy.ask(rng), math.inf)

@@ -111,7 +111,7 @@ def test_first_pulls_and_pending(estimator):
     assert (policy.index() == -math.inf).all()
     assert policy.ask(rng, 3).counts(3).tolist() == [1, 1, 1]  # all wait: the least pulled
     rewards, controls = zip(*(draw(rng, p.arm, 2) for p in first), strict=True)
-    policy.tell(first, rewards, np.array(controls))
+    policy.tell(first, rewards, controls=np.array(controls))
     assert np.isfinite(policy.index()).all()
     before = policy.index()
     arm = policy.ask(rng).arm
@@ -134,7 +134,7 @@ def test_order_of_telling_and_state(estimator):
     pulls = policy.ask(rng, 30)
     told = [draw(rng, p.arm, 2) for p in pulls]
     one_by_one = policy.copy()
-    policy.tell(pulls, [x for x, _ in told], np.array([w for _, w in told]))
+    policy.tell(pulls, [x for x, _ in told], controls=np.array([w for _, w in told]))
     for i in rng.permutation(30) if estimator != "batching" else range(30):
         one_by_one.tell(pulls[int(i)], told[i][0], controls=told[i][1])
     np.testing.assert_allclose(one_by_one.index(), policy.index(), rtol=1e-8)
@@ -154,8 +154,8 @@ def test_order_of_telling_and_state(estimator):
             assert a.arm == b.arm and a.number == b.number
             reward, w = draw(this_rng, a.arm, 2)
             draw(other_rng, a.arm, 2)
-            this.tell(a, reward, w)
-            other.tell(b, reward, w)
+            this.tell(a, reward, controls=w)
+            other.tell(b, reward, controls=w)
         np.testing.assert_array_equal(this.index(), other.index())
     fresh = make().restore(make().state())
     assert fresh.ask(rng).arm == 0
@@ -236,7 +236,7 @@ def test_bad_controls():
         policy.tell(many, np.zeros(3), controls=np.zeros((2, 3)))
     with pytest.raises(ValueError, match=r"controls of pull 3 of arm . are \[0.0, nan\]"):
         policy.tell(many, np.zeros(3), controls=[[0.0, 0.0], [0.0, 0.0], [0.0, math.nan]])
-    with pytest.raises(ValueError, match="reward of pull 0 of arm 0 is nan"):
+    with pytest.raises(ValueError, match="value of pull 0 of arm 0 is nan"):
         policy.tell(pull, math.nan, controls=[0.0, 0.0])
     assert policy.counts.sum() == 0 and policy.pending.sum() == 4
     with pytest.raises(ValueError, match=r"must have shape \(0,\)"):

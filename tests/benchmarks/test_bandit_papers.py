@@ -13,7 +13,7 @@ import pytest
 from scipy.special import rel_entr
 
 from amc_pymc.bandits.eucbv import EUCBV
-from amc_pymc.bandits.klucb import KLUCB
+from amc_pymc.bandits.klucb import KLUCB, divergence
 from amc_pymc.bandits.moss import MOSS
 from amc_pymc.bandits.policy import Policy
 from amc_pymc.bandits.rewards import KnownRange
@@ -25,7 +25,7 @@ from amc_pymc.bandits.ucbcv import UCBCV
 from amc_pymc.bandits.ucbv import UCBV
 from benchmarks import bandit_neufeld as neufeld
 from benchmarks import bandit_verma as verma
-from benchmarks.bandit_runs import divergence, run
+from benchmarks.bandit_runs import run
 from models.scaled_bernoulli import make_problem
 from models.ucb_cv_instances import make_instance
 

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from amc_pymc.combination.payoffs import PAYOFFS, rewards
+from amc_pymc.bandits import LCB, UCB1
+from amc_pymc.combination import Combination, as_arms, plan_rounds
+from amc_pymc.combination.payoffs import PAYOFFS, Adapter, rewards
 
 
 def groups(rng, payoff, n, dependent):
@@ -46,3 +48,28 @@ def test_log_scale_tells_the_logarithm_of_the_loss(payoff):
 def test_zero_weights_lose_nothing():
     x = np.full((2, 1), -np.inf)
     assert rewards(x, np.ones((2, 1)), "paired", "log").tolist() == [-np.inf]
+
+
+@pytest.mark.parametrize("payoff", [None, *PAYOFFS])
+def test_what_a_policy_is_told(payoff):
+    adapter, rng = Adapter(payoff, "natural"), np.random.default_rng(4)
+    assert adapter.draws == (1 if payoff is None else PAYOFFS[payoff])
+    values, costs = rng.normal(size=(5, adapter.draws)), 1.0 + rng.random((5, adapter.draws))
+    value, cost = adapter.told(values, costs)
+    np.testing.assert_allclose(cost, costs.sum(axis=1))
+    for i in range(5):
+        x, d = values[i, :, None], costs[i, :, None]
+        expected = x[0] if payoff is None else rewards(x, d, payoff, "natural")
+        np.testing.assert_allclose(value[i], expected[0])
+
+
+def test_policies_with_costs_are_told_values_and_others_rewards():
+    arms, plan = as_arms([lambda rng: rng.random()]), plan_rounds(10, 5, "draws", "doubling")
+    with pytest.raises(
+        ValueError, match=r"policy 'lcb' is told values and costs, not payoff='paired'"
+    ):
+        Combination(arms, LCB(1, values="natural"), plan, "paired")
+    with pytest.raises(
+        ValueError, match=r"policy 'ucb1' is told rewards, not values with payoff=None"
+    ):
+        Combination(arms, UCB1(1), plan, None)

@@ -335,6 +335,26 @@ def test_an_arm_that_always_fails_is_given_up():
     assert abs(mean_of(found) - 1.0) < 0.2
 
 
+def test_an_arm_without_values_is_flagged_and_the_others_go_on():
+    class Failing:
+        def sample(self, n, rng):
+            raise amc.FailedPull
+
+    for arms, draws in (
+        ({"never": Failing(), "good": Normal(1.0)}, 900),
+        ({"never": Failing(), "good": Normal(1.0)}, 12),
+    ):
+        with pytest.warns(UserWarning, match="'never' has failed in all of its"):
+            found = amc.combine_estimators(arms, draws=draws, random_seed=2)
+        assert found.attrs["flag_names"] == "arm_silent"
+        assert found.attrs["stopped"] == ""
+        assert found["pulls"].sizes["pull"] == draws
+    with pytest.warns(UserWarning, match="draws of all estimators have failed"):
+        found = amc.combine_estimators({"never": Failing()}, draws=900, random_seed=2)
+    assert found.attrs["flag_names"] == "all_failed"
+    assert found["pulls"].sizes["pull"] < 60
+
+
 def test_ctrl_c_returns_what_there_is():
     def stop():
         raise KeyboardInterrupt
