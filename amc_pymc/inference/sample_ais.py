@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path as FilePath
 from typing import Any, Literal, NamedTuple, get_args
@@ -25,15 +25,13 @@ from amc_pymc.annealing import (
     make_schedule,
     resample,
 )
-from amc_pymc.arguments import positive_int
+from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.evidence import Pilot
 from amc_pymc.evidence.arms import draw_base
-from amc_pymc.execution import map_jobs
 from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.extract.particles import counted
 from amc_pymc.extract.unconstrain import unconstrain
 from amc_pymc.importance import StudentTMixture
-from amc_pymc.inference.checkpoint import Checkpoint
 from amc_pymc.inference.evidence_model import (
     Tally,
     compiled_particles,
@@ -42,7 +40,6 @@ from amc_pymc.inference.evidence_model import (
     one_blas_thread,
     particle_kernel,
     running_off,
-    seed_words,
 )
 from amc_pymc.inference.evidence_results import (
     LARGEST_K,
@@ -58,7 +55,8 @@ from amc_pymc.inference.evidence_results import (
 from amc_pymc.inference.flags import Flag, flag, warn_of
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.progress import progress
-from amc_pymc.rng import RandomSeed, spawn_generators
+from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
+from amc_pymc.running import Pool, begin_journal, check_workers, name_of, run_loop
 
 __all__ = ["sample_ais"]
 
@@ -86,10 +84,12 @@ def sample_ais(
     reverse_draws: Any = None,
     chains: int = 4,
     model=None,
-    random_seed: RandomSeed = None,
-    progressbar: bool = True,
+    cores: int | None = 1,
     executor: Executor | None = None,
     checkpoint: str | FilePath | None = None,
+    max_time: float | None = None,
+    progressbar: bool = True,
+    random_seed: RandomSeed = None,
 ) -> xr.DataTree:
     r"""Estimate the evidence of a model, and draw from its posterior, by annealed importance sampling.
 
@@ -126,14 +126,20 @@ def sample_ais(
         Number of chains, each with `draws` particles.
     model : pm.Model, optional
         Default: the model in the context. A ``pm.Potential`` counts as likelihood.
-    random_seed : int, sequence of int, SeedSequence, Generator or None
-        A seed reproduces everything but ``cpu_seconds``, with any `executor`.
-    progressbar : bool, default True
+    cores : int or None, default 1
+        Worker processes. None: all cores, at most four. Results do not depend on it.
+        Worker processes, which anneal the particles in blocks of 250.
     executor : concurrent.futures.Executor, optional
-        Executor that anneals the particles, in blocks of 250.
+        Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
     checkpoint : str or Path, optional
-        netCDF file, updated after every 250 particles. A killed run resumes from it when called again with the same
+        Folder to which finished batches are written. A killed run resumes from it when called again with the same
         arguments, with the same results.
+    max_time : float, optional
+        Seconds after which no further batch starts. The result then depends on the speed of the machine.
+    progressbar : bool, default True
+        Whether to show progress if it takes longer than two seconds.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        A seed reproduces the run, with any `cores` and `executor`. Times in the result differ.
 
     Returns
     -------
@@ -191,6 +197,8 @@ def sample_ais(
             "reference must be 'auto', 'prior', 'laplace', 'student_t' or a callable, got "
             f"{reference!r}."
         )
+    check_workers(cores, executor)
+    limit, started = positive_or_none("max_time", max_time), time.monotonic()
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
     densities, compiling = compiled_particles(model)
@@ -198,39 +206,50 @@ def sample_ais(
     moves = particle_kernel(model, densities, kernel)
     _check_reference(reference, densities)
     back = None if reverse_draws is None else _unconstrained(model, densities, reverse_draws)
-    asked = (settings, moves, _name_of(reference), _print_of(densities))
-    any_seed = random_seed is None or isinstance(random_seed, np.random.Generator)
-    saved = Checkpoint.open(checkpoint, settings=repr(asked), words=None if any_seed else words)
-    words = saved.begin(words)
+    journal, words = begin_journal(
+        checkpoint,
+        lambda: _told(settings, moves, reference, densities),
+        words,
+        random_seed,
+    )
     blocks = _blocks(settings.draws, settings.chains)
     pilot_rng, resampling_rng, back_rng, *rngs = spawn_generators(words, 3 + len(blocks))
-    tally = Tally()
-    with progress("Annealing", len(blocks) + 1, enabled=progressbar) as bar, one_blas_thread():
+    tally, done = Tally(), list[_Block]()
+    with (
+        progress("Annealing", len(blocks) + 1, enabled=progressbar) as bar,
+        one_blas_thread(),
+        Pool(_anneal, cores=cores, executor=executor) as pool,
+    ):
         with tally.stage("pilot"):
             pilot = explored(model, densities, moves, pilot_rng)
             plan = _plan(densities, pilot, moves, reference, settings, pilot_rng)
         bar.advance()
         apart = time.process_time() - begin
-        todo = [i for i in range(len(blocks)) if i not in saved.done]
-        jobs = [(plan, blocks[i][1], rngs[i]) for i in todo]
-        interrupted = False
-        try:
-            for i, run in zip(todo, map_jobs(_anneal, jobs, executor), strict=True):
-                saved.add(i, run)
-                bar.advance()
-        except KeyboardInterrupt:
-            if not saved.done:
-                raise
-            interrupted = True
+
+        def annealed() -> Iterator[None]:
+            for stored in journal.batches():
+                done.append(_restored(stored))
+                yield
+            jobs = [(plan, n, rng) for (_, n), rng in zip(blocks, rngs, strict=True)]
+            for block in pool.map(jobs[len(done) :]):
+                journal.append(_stored(block))
+                done.append(block)
+                yield
+
+        ended = run_loop(
+            annealed(), n_steps=len(blocks), max_time=limit, begin=started,
+            each=lambda _: bar.advance(),
+        )  # fmt: skip
         begin, reverse = time.process_time(), None
-        if back is not None and not interrupted:
+        if back is not None and ended.why == "done":
             with tally.stage("reverse"):
                 reverse = anneal_back(plan.path, back, plan.betas, moves, plan.ladder, back_rng)
         apart += time.process_time() - begin
-    done = saved.in_order()
-    tally.add("annealing", saved.counts())
-    run = _Run(model, densities, pilot, plan, blocks, done, reverse, interrupted)
-    seconds = {"compile_seconds": compiling, "cpu_seconds": apart + saved.seconds}
+    tally.add("annealing", np.sum([block.counts for block in done], axis=0))
+    runs = {i: block.run for i, block in enumerate(done)}
+    run = _Run(model, densities, pilot, plan, blocks, runs, reverse, ended.why)
+    apart += sum(block.seconds for block in done)
+    seconds = {"compile_seconds": compiling, "cpu_seconds": apart}
     return _results(run, tally, resampling_rng, seconds)
 
 
@@ -264,7 +283,35 @@ class _Run(NamedTuple):
     blocks: list[tuple[int, int]]
     done: dict[int, Annealed]
     reverse: Annealed | None
-    interrupted: bool
+    why: str
+
+
+class _Block(NamedTuple):
+    """A block of annealed particles.
+
+    Attributes
+    ----------
+    run : Annealed
+    seconds : float
+        CPU time.
+    counts : array (3,)
+        Numbers of points without and with gradients and of nan densities.
+    """
+
+    run: Annealed
+    seconds: float
+    counts: np.ndarray
+
+
+def _stored(block: _Block) -> dict[str, Any]:
+    return {**block.run._asdict(), "seconds": block.seconds, "counts": block.counts}
+
+
+def _restored(arrays: dict[str, np.ndarray]) -> _Block:
+    seconds, counts = float(arrays.pop("seconds")), arrays.pop("counts")
+    for name in ("evaluations", "gradients"):
+        arrays[name] = arrays[name].item()
+    return _Block(Annealed(**arrays), seconds, counts)  # type: ignore[arg-type]
 
 
 def _blocks(draws: int, chains: int) -> list[tuple[int, int]]:
@@ -283,13 +330,13 @@ def _temperatures(schedule: Any, n_steps: int) -> Any:
 def _check_reference(reference: Any, densities: Densities) -> None:
     if densities.discrete.any() and reference not in ("auto", "prior"):
         raise ValueError(
-            f"reference={_name_of(reference)!r} is for continuous variables, the model has discrete ones; "
+            f"reference={name_of(reference)!r} is for continuous variables, the model has discrete ones; "
             "use 'prior'."
         )
 
 
-def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> tuple[Annealed, float, int]:
-    """Anneal one block; return the result, its CPU seconds and the number of nan densities."""
+def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> _Block:
+    """Anneal one block."""
     plan, n, rng = job
     with one_blas_thread(), counted() as counts:
         begin = time.thread_time()
@@ -298,21 +345,23 @@ def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> tuple[Annealed, floa
             plan.path, x, plan.betas, plan.kernel, plan.ladder, rng,
             n_paths=_PATHS, n_moves=plan.n_moves,
         )  # fmt: skip
-        return run, time.thread_time() - begin, int(counts[2])
+        spent = np.array([run.evaluations, run.gradients, counts[2]], np.int64)
+        return _Block(run, time.thread_time() - begin, spent)
 
 
-def _name_of(reference: Any) -> str:
-    """Return a name of a reference that is the same in every process."""
-    if isinstance(reference, str):
-        return reference
-    made = reference if hasattr(reference, "__qualname__") else type(reference)
-    return f"{made.__module__}.{made.__qualname__}"
-
-
-def _print_of(densities: Densities) -> tuple:
-    """Return a fingerprint of a model and its data: the layout and densities at a few points."""
+def _told(
+    settings: _Settings, moves: Kernel, reference: Any, densities: Densities
+) -> dict[str, Any]:
+    """Return what the numbers depend on; the model is told by its densities at a few points."""
     x = densities.draw_prior(3, spawn_generators(0, 1)[0])
-    return densities.layout, densities.values(x).round(6).tolist()
+    return {
+        "sampler": "annealed importance sampling",
+        **settings._asdict(),
+        "kernel": name_of(moves),
+        "reference": name_of(reference),
+        "variables": densities.layout,
+        "model or data": densities.values(x).round(6),
+    }
 
 
 def _plan(densities, pilot: Pilot, kernel, reference, settings: _Settings, rng) -> _Plan:
@@ -384,8 +433,9 @@ def _results(
     with tally.stage("checks"):
         flags += nan_flags(numbers, tally.numbers(), run.densities, run.pilot, rng)
     flags += uncertain(numbers) + disagreements(numbers, run.pilot)
-    if run.interrupted:
-        flags.insert(0, flag("blocks_missing", done=len(run.done), blocks=len(run.blocks)))
+    if run.why != "done":
+        why = "interrupted" if run.why == "interrupted" else "max_time was over"
+        flags.insert(0, flag("blocks_missing", why=why, done=len(run.done), blocks=len(run.blocks)))
     if run.reverse is not None:
         numbers |= _reversed(run.reverse)
     tree = xr.DataTree()
