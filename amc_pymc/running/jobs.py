@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -130,13 +132,19 @@ def _parallel(function, jobs, cores, bar, mp_ctx) -> list[Any]:
         shared=lambda context: (context.RawArray("q", len(jobs)), context.RawArray("q", 1)),
     )  # fmt: skip
     done, stop = processes.shared
-    seen, found = 0, {}
+    seen, due, found = 0, 0.0, {}
 
-    def stopping() -> bool:
+    def show() -> None:
         nonlocal seen
         reported = sum(done)
         bar.advance(reported - seen)
         seen = reported
+
+    def stopping() -> bool:
+        nonlocal due
+        if time.monotonic() >= due:
+            show()
+            due = time.monotonic() + _POLL_SECONDS
         return bool(stop[0])
 
     tasks = [Task((k, cloudpickle.dumps(job)), k) for k, job in enumerate(jobs)]
@@ -146,7 +154,7 @@ def _parallel(function, jobs, cores, bar, mp_ctx) -> list[Any]:
                 found[task.index] = task.pieces[0]
         finally:
             processes.close()
-    stopping()
+    show()
     return [found[k] for k in sorted(found)]
 
 
