@@ -22,11 +22,21 @@ def walk(rng):
     return rng.normal(size=3).sum()
 
 
+def refuse():
+    raise TypeError("this cannot be unpickled")
+
+
+class Unloadable:
+    def __reduce__(self):
+        return refuse, ()
+
+
 class Own(Exception):
-    """Cannot be pickled: its arguments are not those of its constructor."""
+    """Can be pickled, but not unpickled, which breaks a pool of the standard library."""
 
     def __init__(self, first, second):
         super().__init__(f"{first} and {second}")
+        self.more = Unloadable()
 
 
 def failing(k):
