@@ -19,7 +19,7 @@ FLAGS: dict[str, tuple[str, str, str]] = {
         "run again if its error is too large",
     ),
     "out_of_time": (
-        "max_time={limit:g} s was over",
+        "the time limit max_time={limit:g} s was over",
         "the estimate is of what was complete by then and less precise",
         "raise max_time if its error is too large",
     ),

@@ -92,7 +92,8 @@ class SimulationRun:
     seconds: list[float] = field(default_factory=list)
 
     def __post_init__(self):
-        self._stored, self._begin = self.journal.batches(), time.monotonic()
+        self._stored, self._n_recalled = self.journal.batches(), len(self.journal)
+        self._begin = time.monotonic()
 
     def simulate(self, u: np.ndarray, b: int) -> Simulated:
         """Simulate batch b at points (n, D) of the unit cube, unless the journal has it."""
@@ -128,6 +129,7 @@ class SimulationRun:
         ended = run_loop(
             states,
             n_steps=len(self.sizes),
+            n_recalled=self._n_recalled,
             max_time=self.max_time,
             begin=self._begin,
             each=lambda state: self.bar.update(description=self.description + told(state)),

@@ -1,6 +1,6 @@
 """One engine for runs: a pool of workers, a journal on disk with fingerprints, and a loop of batches."""
 
-from amc_pymc.running.fingerprint import fingerprint, name_of
+from amc_pymc.running.fingerprints import fingerprint, name_of
 from amc_pymc.running.jobs import JobReport, run_jobs
 from amc_pymc.running.journal import Journal, begin_journal
 from amc_pymc.running.loop import Ended, run_loop

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from amc_pymc.rng import RandomSeed
-from amc_pymc.running.fingerprint import differences, fingerprint
+from amc_pymc.running.fingerprints import differences, fingerprint
 
 __all__ = ["Journal", "begin_journal"]
 

@@ -469,6 +469,11 @@ def test_processes(method):
     assert_same(parallel, ais(one(), 300, n_steps=20))
 
 
+@IGNORING_NAN
+def test_cores():
+    assert_same(ais(partly_nan(), 300, n_steps=20, cores=2), ais(partly_nan(), 300, n_steps=20))
+
+
 # --- checkpoints ----------------------------------------------------------------------------------
 
 
@@ -619,6 +624,16 @@ def test_names_in_greek(tmp_path):
         pm.Normal("y", pm.Normal("μ", 0.0, 1.0), 1.0, observed=[3.0])
     first = ais(model, 60, checkpoint=tmp_path / "run", n_steps=1)
     assert_same(ais(model, 60, checkpoint=tmp_path / "run", n_steps=1), first)
+
+
+def test_max_time_stops_after_a_block_and_the_run_goes_on(tmp_path):
+    path, settings = tmp_path / "run", {"n_steps": 20, "chains": 3}
+    for done in (1, 2):
+        with pytest.warns(UserWarning, match=f"max_time was over after {done} of 3 blocks"):
+            part = ais(one(), 100, **settings, max_time=1e-6, checkpoint=path)
+        assert len(blocks_in(path)) == done
+        assert part["posterior"].sizes["chain"] == done
+    assert_same(ais(one(), 100, **settings, checkpoint=path), ais(one(), 100, **settings))
 
 
 # --- interruption ---------------------------------------------------------------------------------

@@ -46,6 +46,12 @@ def test_max_time_counts_from_the_beginning_of_the_run():
     assert run_loop(range(9), max_time=60.0, begin=time.monotonic() - 61.0) == (0, "max_time")
 
 
+def test_max_time_does_not_end_steps_of_a_journal():
+    assert run_loop(range(9), max_time=1e-9, n_recalled=3) == (3, "max_time")
+    found = run_loop(range(9), max_time=1e-9, n_recalled=3, enough=lambda k: k == 1)
+    assert found == (1, "enough")
+
+
 def test_no_limit_ends_a_run_at_its_last_step():
     finished = []
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from amc_pymc.running import fingerprint, name_of
-from amc_pymc.running.fingerprint import differences
+from amc_pymc.running.fingerprints import differences
 
 
 @dataclass

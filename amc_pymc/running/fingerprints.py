@@ -46,7 +46,7 @@ def fingerprint(value: Any, name: str = "fingerprint") -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return value if np.isfinite(value) else repr(value)
+        return float(value) if np.isfinite(value) else repr(value)
     if isinstance(value, np.generic):
         return fingerprint(value.item(), name)
     if isinstance(value, os.PathLike):
@@ -75,7 +75,7 @@ def name_of(thing: Any) -> str:
     --------
     >>> from amc_pymc.running import name_of
     >>> name_of(abs), name_of(name_of), name_of(("a", 3))
-    ('builtins.abs', 'amc_pymc.running.fingerprint.name_of', 'a, 3')
+    ('builtins.abs', 'amc_pymc.running.fingerprints.name_of', 'a, 3')
     """
     if isinstance(thing, str):
         return thing
@@ -95,7 +95,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
     Examples
     --------
-    >>> from amc_pymc.running.fingerprint import differences
+    >>> from amc_pymc.running.fingerprints import differences
     >>> differences({"draws": 10}, {"draws": 20})
     ['draws was 10, now it is 20']
     """
