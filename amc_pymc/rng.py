@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["RandomSeed", "as_generator", "spawn_generators"]
+__all__ = ["RandomSeed", "as_generator", "seed_words", "spawn_generators"]
 
 type RandomSeed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator | None
 
@@ -121,6 +121,11 @@ def spawn_generators(random_seed: RandomSeed, n: int) -> list[np.random.Generato
             f"random_seed={random_seed!r} has no seed sequence to spawn from; "
             "make it with numpy.random.default_rng(seed)."
         ) from None
+
+
+def seed_words(random_seed: RandomSeed) -> list[int]:
+    """Return a seed as integers, from which a stored run can be repeated; a generator is advanced."""
+    return as_generator(random_seed).integers(2**32, size=4).tolist()
 
 
 def _seed_words(values: Sequence[int]) -> list[int]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from amc_pymc.abc_tree.run import Settings
 from amc_pymc.rng import as_generator
+from amc_pymc.running import name_of
 from amc_pymc.simulators.problem import Problem
 
 __all__ = ["problem_fingerprint", "settings_fingerprint"]
@@ -70,37 +71,18 @@ def _trial(
 
 
 def settings_fingerprint(
-    settings: Settings,
-    *,
-    batched: bool,
-    adjust: str | None,
-    exchangeable: bool,
-    distance_scale: str | None,
+    settings: Settings, *, adjust: str | None, exchangeable: bool, distance_scale: str | None
 ) -> dict[str, Any]:
     """Return the settings of a run as numbers and names."""
-    learner = settings.learner
-    told = (
-        {}
-        if learner is None
-        else {**dataclasses.asdict(learner), "partitioner": _told(learner.partitioner)}
-    )
+    told = {} if settings.learner is None else dataclasses.asdict(settings.learner)
+    if settings.learner is not None:
+        told["partitioner"] = name_of(settings.learner.partitioner)
     return {
         "learner": told,
         "accepts": settings.accepts,
         "tolerance": settings.tolerance,
         "factor": settings.factor,
-        "batched": batched,
         "adjust": adjust,
         "exchangeable": exchangeable,
         "distance_scale": distance_scale,
     }
-
-
-def _told(partitioner: Any) -> str:
-    """Return the settings or the name of a partitioner, without its memory address."""
-    if isinstance(partitioner, tuple):
-        return ", ".join(map(_told, partitioner))
-    if " at 0x" not in repr(partitioner):
-        return repr(partitioner)
-    named = partitioner if hasattr(partitioner, "__qualname__") else type(partitioner)
-    return f"{named.__module__}.{named.__qualname__}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import xarray as xr
@@ -25,12 +25,12 @@ from amc_pymc.combination import (
     join_samples,
     plan_rounds,
 )
-from amc_pymc.combination.payoffs import PAYOFFS, Payoff
-from amc_pymc.execution import map_jobs
+from amc_pymc.combination.payoffs import PAYOFFS, Payoff, draws_per_reward
 from amc_pymc.inference.combination_results import History, combination_flags, combination_tree
 from amc_pymc.inference.flags import Flag, flag
-from amc_pymc.progress import ProgressReport, progress
+from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
+from amc_pymc.running import Pool, run_loop
 
 __all__ = [
     "Budget",
@@ -87,6 +87,16 @@ class Budget(NamedTuple):
     target: float | None
 
 
+class Meter(Protocol):
+    """Measures jobs, wherever they run."""
+
+    def measured(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a function that also returns measurements."""
+
+    def receive(self, found: Any) -> Any:
+        """Note the measurements; return the result."""
+
+
 class Combined(NamedTuple):
     """Results of a run, and flags of doubts about them."""
 
@@ -99,11 +109,16 @@ def combined(
     budget: Budget,
     choices: Choices,
     *,
-    random_seed: RandomSeed = None,
+    cores: int | None = 1,
     executor: Executor | None = None,
+    max_time: float | None = None,
     progressbar: bool = True,
+    random_seed: RandomSeed = None,
+    meter: Meter | None = None,
 ) -> Combined:
     """Run :func:`amc_pymc.combine_estimators`, and return flags instead of warnings.
+
+    What jobs evaluate is measured by `meter`.
 
     Raises
     ------
@@ -119,19 +134,42 @@ def combined(
     run = Combination(arms, bandit, plan, paid)
     history = History(run)
     total = None if budget.target is not None else math.ceil(budget.total)
-    with progress("Combining estimators", total, enabled=progressbar) as bar:
-        draws_of = _Drawing(arms, choices.cost, draw_rng, executor, bar, budget.unit)
+    draw_job = _draw if meter is None else meter.measured(_draw)
+    with (
+        progress("Combining estimators", total, enabled=progressbar) as bar,
+        Pool(draw_job, cores=cores, executor=executor) as pool,
+    ):
+
+        def draws_of(decided: Round, found: list[list[Sample]]) -> None:
+            """Make the draws of a round; append the samples to `found`, a list per arm, as they arrive."""
+            jobs = _jobs(arms, decided)
+            rngs = spawn_generators(draw_rng, len(jobs))
+            packed = [(arms[k], n, g, choices.cost) for (k, n), g in zip(jobs, rngs, strict=True)]
+            for (k, n), result in zip(jobs, pool.map(packed), strict=True):
+                sample = result if meter is None else meter.receive(result)
+                if isinstance(sample, ArmError):
+                    if sample.partial is not None:
+                        found[k].append(sample.partial)
+                    raise sample
+                found[k].append(sample)
+                bar.advance(n if budget.unit == "draws" else round(float(sample.costs.sum())))
+
         try:
-            _run_rounds(run, history, draws_of, policy_rng, budget)
+            ended = run_loop(
+                _rounds(run, history, draws_of, policy_rng, budget),
+                max_time=max_time,
+                enough=lambda _: run.rounds[-1].last,
+            )
         except ArmError as error:
             if not history.complete:
                 raise
             number = history.drawn_of(error.arm) + 1
             history.stopped = flag("arm_failed", draw=number, error=error)
-        except KeyboardInterrupt:
-            if not history.complete:
-                raise
-            history.stopped = flag("interrupted")
+        else:
+            if ended.why == "interrupted":
+                history.stopped = flag("interrupted")
+            elif ended.why == "max_time":
+                history.stopped = flag("out_of_time", limit=max_time)
     tree = combination_tree(history, weights=choices.weights, policy=bandit, cost=choices.cost)
     return Combined(tree, combination_flags(history, tree, budget))
 
@@ -320,38 +358,14 @@ def _plan(arms: list[Arm], budget: Budget, group: int, rounds: Literal["doubling
 # --- drawing ------------------------------------------------------------------------------------
 
 
-class _Drawing:
-    """Callable that makes the draws of a round, in this process or in an executor."""
+type _Draws = Callable[[Round, list[list[Sample]]], None]
 
-    def __init__(
-        self,
-        arms: Sequence[Arm],
-        cost: Cost,
-        rng: np.random.Generator,
-        executor: Executor | None,
-        bar: ProgressReport,
-        unit: str,
-    ):
-        self._arms, self._cost, self._rng, self._executor = arms, cost, rng, executor
-        self._bar, self._unit = bar, unit
 
-    def __call__(self, decided: Round, found: list[list[Sample]]) -> None:
-        """Make the draws of a round; append the samples to `found`, a list per arm, as they arrive."""
-        jobs = [
-            (k, size)
-            for k, arm in enumerate(self._arms)
-            for size in _job_sizes(int(decided.counts[k]), arm)
-        ]
-        rngs = spawn_generators(self._rng, len(jobs))
-        packed = [(self._arms[k], n, g, self._cost) for (k, n), g in zip(jobs, rngs, strict=True)]
-        results = map_jobs(_draw, packed, self._executor)
-        for (k, n), sample in zip(jobs, results, strict=True):
-            if isinstance(sample, ArmError):
-                if sample.partial is not None:
-                    found[k].append(sample.partial)
-                raise sample
-            found[k].append(sample)
-            self._bar.advance(n if self._unit == "draws" else round(float(sample.costs.sum())))
+def _jobs(arms: list[Arm], decided: Round) -> list[tuple[int, int]]:
+    """Return the arm and the number of draws of each job of a round."""
+    return [
+        (k, size) for k, arm in enumerate(arms) for size in _job_sizes(int(decided.counts[k]), arm)
+    ]
 
 
 def _draw(job: tuple[Arm, int, np.random.Generator, Cost]) -> Sample | ArmError:
@@ -371,23 +385,23 @@ def _job_sizes(n: int, arm: Arm) -> list[int]:
     return [min(size, n - i) for i in range(0, n, size)]
 
 
-def _run_rounds(
-    run: Combination, history: History, drawing: _Drawing, rng: np.random.Generator, budget: Budget
-) -> None:
-    """Run all rounds; with a target, until a last one can certify it."""
+def _rounds(
+    run: Combination, history: History, draws_of: _Draws, rng: np.random.Generator, budget: Budget
+) -> Iterator[None]:
+    """Make one round after the other; with a target, until a last one can certify it."""
     while (decided := run.next_round(rng)) is not None:
-        _draw_round(run, history, drawing, decided)
-        if budget.target is not None:
-            counts = _certifying_counts(run, budget)
-            if counts is not None:
-                _draw_round(run, history, drawing, run.certify(counts))
-                history.certified = True
-                return
-            if _all_zero(run):
-                history.stopped = flag("all_zero")
-                return
-    if run.given_up.all():
-        history.stopped = flag("all_failed", draws=sum(r.failed for r in run.records))
+        _draw_round(run, history, draws_of, decided)
+        yield
+        if budget.target is None:
+            continue
+        counts = _certifying_counts(run, budget)
+        if counts is not None:
+            _draw_round(run, history, draws_of, run.certify(counts))
+            history.certified = True
+            yield
+        elif _all_zero(run):
+            history.stopped = flag("all_zero")
+            return
 
 
 def _all_zero(run: Combination) -> bool:
@@ -397,10 +411,10 @@ def _all_zero(run: Combination) -> bool:
     )
 
 
-def _draw_round(run: Combination, history: History, drawing: _Drawing, decided: Round) -> None:
+def _draw_round(run: Combination, history: History, draws_of: _Draws, decided: Round) -> None:
     found: list[list[Sample]] = [[] for _ in run.arms]
     try:
-        drawing(decided, found)
+        draws_of(decided, found)
     except (ArmError, KeyboardInterrupt):
         history.add_incomplete([join_samples(s) for s in found], decided.number)
         raise

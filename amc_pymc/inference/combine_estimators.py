@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import xarray as xr
 
+from amc_pymc.arguments import positive_or_none
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Cost, as_arms
 from amc_pymc.combination.payoffs import Payoff
@@ -20,6 +21,7 @@ from amc_pymc.inference.combination_run import (
 )
 from amc_pymc.inference.flags import flag_attributes, warn_of
 from amc_pymc.rng import RandomSeed
+from amc_pymc.running import check_workers
 
 __all__ = ["combine_estimators"]
 
@@ -35,9 +37,11 @@ def combine_estimators(
     weights: Weights = "predictable",
     payoff: Literal["auto"] | Payoff = "auto",
     rounds: Literal["doubling"] | int = "doubling",
-    random_seed: RandomSeed = None,
+    cores: int | None = 1,
     executor: Executor | None = None,
+    max_time: float | None = None,
     progressbar: bool = True,
+    random_seed: RandomSeed = None,
 ) -> xr.DataTree:
     r"""Estimate the common mean of several unbiased estimators, drawing mostly from the best.
 
@@ -90,11 +94,17 @@ def combine_estimators(
     rounds : "doubling" or int, default "doubling"
         An integer is the number of draws of each round after the first; 1 decides after each draw, as in the
         papers.
-    random_seed : int, sequence of int, SeedSequence, Generator or None
-        A seed reproduces the run, with and without `executor`, unless costs are timed.
+    cores : int or None, default 1
+        Worker processes. None: all cores, at most four. Results do not depend on it.
     executor : concurrent.futures.Executor, optional
-        Executor of the draws: processes, threads, Dask, MPI.
+        Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
+    max_time : float, optional
+        Seconds after which no further batch starts. The result then depends on the speed of the machine.
     progressbar : bool, default True
+        Whether to show progress if it takes longer than two seconds.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        A seed reproduces the run, with any `cores` and `executor`. With ``cost="cpu"`` it does
+        not.
 
     Returns
     -------
@@ -141,14 +151,16 @@ def combine_estimators(
     >>> found["estimate"]["mean"].sel(weights="predictable").round(1).item()
     1.0
     """
+    check_workers(cores, executor)
     used = as_arms(arms)
     choices = Choices(policy, cost, weights, payoff, rounds)
     known = draws is not None or max_cost is not None
     check_choices(choices, used[0].scale, draws_known=known or target_mcse is None)
     budget = wanted_budget(used, draws=draws, max_cost=max_cost, target_mcse=target_mcse, cost=cost)
     found = combined(
-        used, budget, choices, random_seed=random_seed, executor=executor, progressbar=progressbar
-    )
+        used, budget, choices, cores=cores, executor=executor,
+        max_time=positive_or_none("max_time", max_time), progressbar=progressbar, random_seed=random_seed,
+    )  # fmt: skip
     found.tree.attrs |= flag_attributes(found.flags)
     warn_of(found.flags, "Combined estimate", stacklevel=2)
     return found.tree

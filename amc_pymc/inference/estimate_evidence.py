@@ -21,10 +21,9 @@ from amc_pymc.inference.evidence_model import (
     context_model,
     one_blas_thread,
     particle_kernel,
-    seed_words,
 )
 from amc_pymc.inference.evidence_results import add_data_groups, evidence_group
-from amc_pymc.inference.evidence_run import Asked, Generators, run_evidence
+from amc_pymc.inference.evidence_run import Asked, Generators, How, run_evidence
 from amc_pymc.inference.flags import warn_of
 from amc_pymc.inference.marginal_effects import (
     Marginalize,
@@ -33,7 +32,8 @@ from amc_pymc.inference.marginal_effects import (
     say_if_dear,
 )
 from amc_pymc.kernels import Kernel, make_kernel
-from amc_pymc.rng import RandomSeed, spawn_generators
+from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
+from amc_pymc.running import check_workers
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -55,9 +55,10 @@ def estimate_evidence(
     kernel: str | Kernel = "hmc",
     draws: int = 500,
     chains: int = 4,
-    random_seed: RandomSeed = None,
+    cores: int | None = 1,
     executor: Executor | None = None,
     progressbar: bool = True,
+    random_seed: RandomSeed = None,
 ) -> xr.DataTree:
     r"""Estimate the log evidence of a model to a given standard error.
 
@@ -136,11 +137,15 @@ def estimate_evidence(
         must be reversible, which "slice" is not.
     draws, chains : int
         Posterior draws per chain, and chains, in the result. They do not affect the evidence.
-    random_seed : int, sequence of int, SeedSequence, Generator or None
+    cores : int or None, default 1
+        Worker processes. None: all cores, at most four. Results do not depend on it.
     executor : concurrent.futures.Executor, optional
-        Executor of the estimators' draws. This, `arms`, `policy`, `weights`, `draws` and `chains` are for runs
-        without `idata`.
+        Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``. This, `cores`,
+        `arms`, `policy`, `weights`, `draws` and `chains` are for runs without `idata`.
     progressbar : bool, default True
+        Whether to show progress if it takes longer than two seconds.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        A seed reproduces the run, with any `cores` and `executor`. Times in the result differ.
 
     Returns
     -------
@@ -230,7 +235,7 @@ def estimate_evidence(
     if idata is not None:
         _check_with_idata(
             arms=(arms, "default"), policy=(policy, "lcb"), weights=(weights, "predictable"),
-            draws=(draws, 500), chains=(chains, 4), executor=(executor, None),
+            draws=(draws, 500), chains=(chains, 4), cores=(cores, 1), executor=(executor, None),
         )  # fmt: skip
         if cost not in ("count", "cpu"):
             raise ValueError(f"cost must be 'count' or 'cpu' where idata is given, got {cost!r}.")
@@ -238,6 +243,8 @@ def estimate_evidence(
             idata, model=context_model(model), marginalize=marginalize, target=target_mcse, max_cost=max_cost, cost=str(cost),
             kernel=make_kernel(kernel), random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
+    check_workers(cores, executor)
+    how = How(cores, executor, progressbar)
     asked = _asked(arms, target_mcse, max_cost, Choices(policy, cost, weights), draws, chains)
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
@@ -247,7 +254,7 @@ def estimate_evidence(
     moves = particle_kernel(model, densities, kernel)
     rngs = Generators(*spawn_generators(words, 6))
     with one_blas_thread():
-        found = run_evidence(model, densities, moves, asked, rngs, executor, progressbar)
+        found = run_evidence(model, densities, moves, asked, rngs, how)
     numbers, tree = found.numbers | found.tally.numbers(), found.tree
     numbers["compile_seconds"] = compiling
     numbers["cpu_seconds"] = time.process_time() - begin + found.seconds_elsewhere

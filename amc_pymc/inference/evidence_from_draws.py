@@ -17,7 +17,6 @@ from amc_pymc.inference.evidence_model import (
     compiled_particles,
     cost_of,
     one_blas_thread,
-    seed_words,
 )
 from amc_pymc.inference.evidence_results import (
     Evidence,
@@ -43,10 +42,7 @@ from amc_pymc.inference.stored_draws import (
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
-from amc_pymc.rng import RandomSeed, spawn_generators
-
-if TYPE_CHECKING:
-    from pymc import Model
+from amc_pymc.rng import seed_words, spawn_generators
 
 __all__ = ["bridge_flags", "budget_of", "evidence_from_draws", "stage_arms"]
 

@@ -10,8 +10,8 @@ import time
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +32,7 @@ from amc_pymc.extract.support import element_states
 from amc_pymc.inference.flags import Flag, flag
 from amc_pymc.inference.marginal_effects import CANNOT, LocalEffects
 from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
-from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
+from amc_pymc.rng import spawn_generators
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -47,7 +47,6 @@ __all__ = [
     "one_blas_thread",
     "particle_kernel",
     "running_off",
-    "seed_words",
 ]
 
 _log = logging.getLogger("amc_pymc")
@@ -215,12 +214,6 @@ def _at_the_end(values: np.ndarray) -> float:
     return float(((size < _TINY) | (size > 1.0 / _TINY)).any(axis=1).mean())
 
 
-def seed_words(random_seed: RandomSeed) -> list[int]:
-    """Return four words from which everything else is spawned."""
-    words: list[int] = as_generator(random_seed).integers(2**32, size=4).tolist()
-    return words
-
-
 @cache
 def _controller() -> ThreadpoolController:
     return ThreadpoolController()
@@ -233,12 +226,12 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
 
 class Elsewhere:
-    """Executor whose jobs also return the evaluations that they made.
+    """What jobs in other threads or processes evaluated.
 
     Attributes
     ----------
     counts : array (3,)
-        Evaluations of jobs whose results were retrieved, in the order of
+        Evaluations of jobs whose results were received, in the order of
         :class:`amc_pymc.extract.particles.Counts`.
     seen : Highest
         Highest points that these jobs evaluated.
@@ -246,43 +239,35 @@ class Elsewhere:
         CPU time of jobs in other processes.
     """
 
-    def __init__(self, executor: Executor, seen: Highest):
-        self._executor = executor
+    def __init__(self, seen: Highest):
         self.counts, self.seen, self.seconds = np.zeros(3, np.int64), seen, 0.0
 
-    def submit(self, function: Callable[..., Any], *args: Any) -> _Job:
-        """Submit a job."""
-        return _Job(self._executor.submit(_measured, function, *args), self)
+    def measured(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a function that also returns what it evaluated, its CPU time and its process."""
+        return _Measured(function)
 
-
-class _Job:
-    """Job of :class:`Elsewhere`, with the methods of a Future that are used."""
-
-    def __init__(self, future: Future[Any], kept: Elsewhere):
-        self._future, self._kept = future, kept
-
-    def result(self) -> Any:
-        """Return the result of the job; may be called only once."""
-        found, counts, seen, seconds, process = self._future.result()
-        self._kept.counts += counts
+    def receive(self, found: tuple[Any, np.ndarray, list, float, int]) -> Any:
+        """Count what a job of a measured function evaluated; return its result."""
+        result, counts, seen, seconds, process = found
+        self.counts += counts
         for x, terms in seen:
-            self._kept.seen.add(x, terms)
+            self.seen.add(x, terms)
         if process != os.getpid():
-            self._kept.seconds += seconds
-        return found
-
-    def cancel(self) -> bool:
-        """Cancel the job if it has not started."""
-        return self._future.cancel()
+            self.seconds += seconds
+        return result
 
 
-def _measured(
-    function: Callable[..., Any], *args: Any
-) -> tuple[Any, np.ndarray, list[Any], float, int]:
-    with one_blas_thread(), counted(apart=True) as counts, collected() as seen:
-        begin = time.thread_time()
-        found = function(*args)
-        return found, counts, seen.parts(), time.thread_time() - begin, os.getpid()
+@dataclass(frozen=True)
+class _Measured:
+    """Function that also returns what it evaluated, its CPU time and its process."""
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, job: Any) -> tuple[Any, np.ndarray, list, float, int]:
+        with one_blas_thread(), counted(apart=True) as counts, collected() as seen:
+            begin = time.thread_time()
+            found = self.function(job)
+            return found, counts, seen.parts(), time.thread_time() - begin, os.getpid()
 
 
 def cost_of(counts: np.ndarray) -> float:

@@ -50,7 +50,7 @@ from amc_pymc.kernels.slice import Slice
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["Asked", "Found", "Generators", "run_evidence"]
+__all__ = ["Asked", "Found", "Generators", "How", "run_evidence"]
 
 #: Share of the posterior that the fitted reference may miss without a flag.
 _UNCOVERED = 0.1
@@ -82,6 +82,14 @@ class Asked(NamedTuple):
     choices: Choices
     draws: int
     chains: int
+
+
+class How(NamedTuple):
+    """Arguments of the user about the run: where its jobs run, and whether it is shown."""
+
+    cores: int | None
+    executor: Executor | None
+    progressbar: bool
 
 
 class Generators(NamedTuple):
@@ -128,8 +136,7 @@ def run_evidence(
     moves: Kernel,
     asked: Asked,
     rngs: Generators,
-    executor: Executor | None,
-    progressbar: bool,
+    how: How,
 ) -> Found:
     """Make a pilot run; use chains and a bridge if no mixture fits and they succeed, else combine arms."""
     tally, begin, cost = Tally(), time.process_time(), asked.choices.cost
@@ -151,9 +158,7 @@ def run_evidence(
             return Found(
                 answer.tree, answer.numbers, answer.flags + flags, answer.attrs, densities, tally
             )
-    return _combine(
-        model, densities, moves, asked, rngs, executor, progressbar, pilot, bridged, tally, price
-    )
+    return _combine(model, densities, moves, asked, rngs, how, pilot, bridged, tally, price)
 
 
 def _typical(pilot: Pilot) -> np.ndarray:
@@ -199,8 +204,7 @@ def _combine(
     moves: Kernel,
     asked: Asked,
     rngs: Generators,
-    executor: Executor | None,
-    progressbar: bool,
+    how: How,
     pilot: Pilot,
     bridged: BridgedChains | None,
     tally: Tally,
@@ -217,15 +221,16 @@ def _combine(
         )  # fmt: skip
     arms = as_arms(_priced(portfolio.arms, price) | asked.own)
     left, flags = _left(asked.max_cost, tally.cost * (price or 0.0), portfolio, cost)
-    elsewhere = None if executor is None else Elsewhere(executor, seen.memory)
+    here = how.executor is None and how.cores == 1
+    elsewhere = None if here else Elsewhere(seen.memory)
     with tally.stage("arms"):
         found = combined(
             arms,
             Budget(math.inf if left is None else left, "cost", asked.target),
             asked.choices,
+            **how._asdict(),
             random_seed=rngs.arms,
-            executor=elsewhere,  # type: ignore[arg-type]
-            progressbar=progressbar,
+            meter=elsewhere,
         )
     if elsewhere is not None:
         tally.add("arms", elsewhere.counts)

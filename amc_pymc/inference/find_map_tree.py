@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import xarray as xr
 
-from amc_pymc.arguments import boolean, positive_or_none
-from amc_pymc.inference.abc_run import Budget, as_problem, sizes_of
+from amc_pymc.arguments import positive_or_none
 from amc_pymc.inference.map_run import search
+from amc_pymc.inference.simulation_run import How, as_problem, sizes_of
 from amc_pymc.map_tree.estimate import ESTIMATES, MapResult, map_result
 from amc_pymc.map_tree.schedule import map_batches
 from amc_pymc.map_tree.search import MapSettings
@@ -41,15 +41,15 @@ def find_MAP_tree(
     tolerance: float | None = None,
     batch_size: int | None = None,
     batched: bool = False,
-    executor: Executor | None = None,
-    cores: int | None = 1,
-    max_time: float | None = None,
     simulation_timeout: float | None = None,
     model: Model | SimulatorProblem | None = None,
-    random_seed: RandomSeed = None,
-    progressbar: bool = True,
-    checkpoint: str | FilePath | None = None,
     return_raw: bool = False,
+    cores: int | None = 1,
+    executor: Executor | None = None,
+    checkpoint: str | FilePath | None = None,
+    max_time: float | None = None,
+    progressbar: bool = True,
+    random_seed: RandomSeed = None,
 ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], xr.DataTree]:
     r"""Find the posterior mode of a simulator by MAP-Tree, from simulations only.
 
@@ -84,24 +84,25 @@ def find_MAP_tree(
         Simulations per batch. Default: a twentieth of `max_simulations`.
     batched : bool, default False
         Whether the simulator takes parameters of a whole batch: arrays with a first axis n, ``size=(n, ...)``.
-    executor : concurrent.futures.Executor, optional
-        Executor of the simulations.
-    cores : int or None, default 1
-        Worker processes, without `executor`. None: all cores, at most four.
-    max_time : float, optional
-        Seconds after which no further batch starts. The result then depends on the speed of the machine.
     simulation_timeout : float, optional
         Time limit of one simulation in seconds. Slower ones count as far from the data.
     model : pm.Model or SimulatorProblem, optional
         Default: the model in the context. A ``pm.Model`` must observe its data by ``pm.Simulator``.
-    random_seed : int, sequence of int, SeedSequence, Generator or None
-        A seed reproduces everything, with any `cores` and `executor`.
-    progressbar : bool, default True
-    checkpoint : str or Path, optional
-        Folder to which each batch is written. A killed run resumes from it when called again with the same
-        arguments, with the same results; `estimate` and `max_time` may differ.
     return_raw : bool, default False
         Whether to return details of the search, too.
+    cores : int or None, default 1
+        Worker processes. None: all cores, at most four. Results do not depend on it.
+    executor : concurrent.futures.Executor, optional
+        Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
+    checkpoint : str or Path, optional
+        Folder to which finished batches are written. A killed run resumes from it when called again with the same
+        arguments, with the same results. `estimate` may differ.
+    max_time : float, optional
+        Seconds after which no further batch starts. The result then depends on the speed of the machine.
+    progressbar : bool, default True
+        Whether to show progress if it takes longer than two seconds.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        A seed reproduces the run, with any `cores` and `executor`.
 
     Returns
     -------
@@ -151,23 +152,14 @@ def find_MAP_tree(
     if estimate not in ESTIMATES:
         raise ValueError(f"estimate must be 'kde' or 'box', got {estimate!r}.")
     tolerance = positive_or_none("tolerance", tolerance)
-    seconds = positive_or_none("max_time", max_time)
+    how = How.of(
+        batched, simulation_timeout, cores, executor, checkpoint, max_time, progressbar, random_seed
+    )
     MapSettings(policy=policy)
     problem, model = as_problem(model)
     lowest = problem.tolerance if tolerance is None else tolerance
     settings = MapSettings(policy=policy, tolerance=lowest)
-    run = search(
-        problem,
-        Budget(map_batches(budget, size), seconds),
-        settings,
-        random_seed=random_seed,
-        cores=cores,
-        executor=executor,
-        batched=boolean("batched", batched),
-        timeout=positive_or_none("simulation_timeout", simulation_timeout),
-        progressbar=progressbar,
-        checkpoint=checkpoint,
-    )
+    run = search(problem, map_batches(budget, size), settings, how)
     flags = list(run.flags)
     found = map_result(
         run.history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0

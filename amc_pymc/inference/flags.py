@@ -18,6 +18,11 @@ FLAGS: dict[str, tuple[str, str, str]] = {
         "the estimate is of what was complete by then and less precise",
         "run again if its error is too large",
     ),
+    "out_of_time": (
+        "the time limit max_time={limit:g} s was over",
+        "the estimate is of what was complete by then and less precise",
+        "raise max_time if its error is too large",
+    ),
     "arm_failed": (
         "draw {draw:,} of an estimator failed ({error})",
         "the estimate is of what was drawn before and not exactly unbiased",
@@ -142,7 +147,7 @@ FLAGS: dict[str, tuple[str, str, str]] = {
         "use more steps",
     ),
     "blocks_missing": (
-        "interrupted after {done} of {blocks} blocks of particles",
+        "{why} after {done} of {blocks} blocks of particles",
         "the estimate is of these and less precise",
         "run again if its error is too large, with checkpoint= from where this one stopped",
     ),

@@ -7,6 +7,7 @@ import multiprocessing
 import time
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,7 +19,6 @@ from pytensor.graph.basic import Constant
 import amc_pymc.product_space as ps
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.execution import JobReport, number_of_cores, run_jobs
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.rows import choose_observed
@@ -32,6 +32,7 @@ from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
 from amc_pymc.results import RACE_STATS
 from amc_pymc.rng import RandomSeed, spawn_generators
+from amc_pymc.running import JobReport, check_workers, number_of_cores, run_jobs
 from amc_pymc.samplers import Audits, LangevinProposal, Proposal, index, metropolis, report
 from amc_pymc.samplers.index import ModelSpace
 from amc_pymc.samplers.metropolis import Metropolis
@@ -59,8 +60,6 @@ def sample_product_space(
     draws: int = 1000,
     tune: int = 1000,
     chains: int = 4,
-    cores: int | None = None,
-    random_seed: RandomSeed = None,
     observed_vars: Sequence[Any] | None = None,
     delta: float = 0.05,
     race: Literal["normal", "bernstein", "exact"] | Race = "normal",
@@ -69,9 +68,12 @@ def sample_product_space(
     proxy: Literal["taylor", "data"] | TaylorProxy | DataProxy = "taylor",
     audits: int | Audits = 200,
     transitions_per_draw: int = 1,
-    progressbar: bool = True,
     mp_ctx: str | None = None,
     compile_kwargs: dict[str, Any] | None = None,
+    cores: int | None = None,
+    executor: Executor | None = None,
+    progressbar: bool = True,
+    random_seed: RandomSeed = None,
 ) -> xr.DataTree:
     r"""Sample the posterior over models and their parameters, reading few rows per step.
 
@@ -98,9 +100,6 @@ def sample_product_space(
         starts from the Laplace approximation of each evidence. None keeps the prior.
     draws, tune, chains : int
         The first ``tune`` draws of each chain tune its proposals and are discarded.
-    cores : int, optional
-        Worker processes, by default all cores, at most four. Results do not depend on it.
-    random_seed : int, sequence of int, SeedSequence or Generator, optional
     observed_vars, delta, race, batch_size, audits, compile_kwargs
         As for :class:`RacingMetropolis`; they also apply to the index. ``race="exact"`` reads all
         rows in every step.
@@ -110,9 +109,16 @@ def sample_product_space(
         Control variates. Those in data space are worthwhile if posteriors are far from Gaussian.
     transitions_per_draw : int
         Transitions of the parameters per draw of the index.
-    progressbar : bool
     mp_ctx : str, optional
         Start method of worker processes.
+    cores : int or None, default None
+        Worker processes. None: all cores, at most four. Results do not depend on it.
+    executor : concurrent.futures.Executor, optional
+        Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
+    progressbar : bool, default True
+        Whether to show progress if it takes longer than two seconds.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        A seed reproduces the run, with any `cores` and `executor`.
 
     Returns
     -------
@@ -171,7 +177,8 @@ def sample_product_space(
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
     if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
         raise ValueError(f"tune must be a non-negative integer, got {tune!r}")
-    workers = number_of_cores(cores, chains)
+    check_workers(cores, executor)
+    workers = 1 if executor is not None else number_of_cores(cores, chains)
     options = Options.among(locals())
     if options.race.rule(1000, 2).lil.delta > 0:
         raise ValueError("race='lil_ucb' cannot be used here: its arms do not share rows")
@@ -194,7 +201,7 @@ def sample_product_space(
         if adapt and plan.tune:
             plan = plan._replace(log_weights=_adapted_weights(space, plan, adapting, bar))
         run = functools.partial(_run_chain, space, plan)
-        records = run_jobs(run, rngs, cores=workers, bar=bar, mp_ctx=mp_ctx)
+        records = run_jobs(run, rngs, cores=workers, executor=executor, bar=bar, mp_ctx=mp_ctx)
     seconds = time.perf_counter() - begin
     tree = product_space_result(models, prior, space, plan.tune, records)
     tree["sample_stats"].attrs |= {"sampling_time": seconds, **_preparation_times(samplers)}

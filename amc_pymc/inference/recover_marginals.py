@@ -42,8 +42,8 @@ def recover_marginals(
     observed_vars: Any = None,
     rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     tries: int = 5,
-    random_seed: RandomSeed = None,
     progressbar: bool = True,
+    random_seed: RandomSeed = None,
 ) -> xr.DataTree:
     """Draw local effects given each draw of the population parameters.
 
@@ -67,8 +67,10 @@ def recover_marginals(
     tries : int, default 5
         Independence Metropolis-Hastings proposals per group and draw, each accepted with a
         probability of 0.8 to 1. Discrete effects are drawn exactly.
-    random_seed : int, sequence of int, SeedSequence or Generator, optional
     progressbar : bool, default True
+        Whether to show progress if it takes longer than two seconds.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        A seed reproduces the draws.
 
     Returns
     -------

@@ -19,12 +19,8 @@ from amc_pymc.inference.abc_drawn import features_of
 from amc_pymc.inference.abc_estimates import keeps_summaries
 from amc_pymc.inference.abc_fingerprint import settings_fingerprint
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
-from amc_pymc.inference.abc_run import (
-    Budget,
-    as_problem,
-    run_batches,
-    sizes_of,
-)
+from amc_pymc.inference.abc_run import run_batches
+from amc_pymc.inference.simulation_run import How, as_problem, sizes_of
 from amc_pymc.inference.tree_proposal import TreeProposal, one_of
 from amc_pymc.rng import RandomSeed
 from amc_pymc.simulators import Problem
@@ -62,16 +58,16 @@ def sample_abc_tree(
     batch_size: int | None = None,
     batched: bool = False,
     chains: int = 4,
-    executor: Executor | None = None,
-    cores: int | None = 1,
-    max_time: float | None = None,
     min_acceptance: float | None = None,
     simulation_timeout: float | None = None,
     keep_simulations: bool = False,
-    model: Model | SimulatorProblem | None = None,
-    random_seed: RandomSeed = None,
-    progressbar: bool = True,
+    model=None,
+    cores: int | None = 1,
+    executor: Executor | None = None,
     checkpoint: str | FilePath | None = None,
+    max_time: float | None = None,
+    progressbar: bool = True,
+    random_seed: RandomSeed = None,
 ) -> xr.DataTree:
     r"""Draw from the posterior of a simulator by ABC-Tree, which learns where to simulate.
 
@@ -133,12 +129,6 @@ def sample_abc_tree(
         Whether the simulator takes parameters of a whole batch: arrays with a first axis n, ``size=(n, ...)``.
     chains : int, default 4
         Groups of accepted simulations. No simulation is in two groups.
-    executor : concurrent.futures.Executor, optional
-        Executor of the simulations, for example ``dask.distributed.Client.get_executor()``.
-    cores : int or None, default 1
-        Worker processes, without `executor`. None: all cores, at most four.
-    max_time : float, optional
-        Seconds after which no further batch starts. The result then depends on the speed of the machine.
     min_acceptance : float, optional
         Stop when a smaller share of a batch is accepted at its own tolerance.
     simulation_timeout : float, optional
@@ -147,12 +137,19 @@ def sample_abc_tree(
         Whether to add a group ``simulations`` with all simulations.
     model : pm.Model or SimulatorProblem, optional
         Default: the model in the context. A ``pm.Model`` must observe its data by ``pm.Simulator``.
-    random_seed : int, sequence of int, SeedSequence, Generator or None
-        A seed reproduces everything but ``seconds``, with any `cores` and `executor`.
-    progressbar : bool, default True
+    cores : int or None, default 1
+        Worker processes. None: all cores, at most four. Results do not depend on it.
+    executor : concurrent.futures.Executor, optional
+        Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
     checkpoint : str or Path, optional
-        Folder to which each batch is written. A killed run resumes from it when called again with the same
+        Folder to which finished batches are written. A killed run resumes from it when called again with the same
         arguments, with the same results.
+    max_time : float, optional
+        Seconds after which no further batch starts. The result then depends on the speed of the machine.
+    progressbar : bool, default True
+        Whether to show progress if it takes longer than two seconds.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        A seed reproduces the run, with any `cores` and `executor`. Times in the result differ.
 
     Returns
     -------
@@ -217,18 +214,20 @@ def sample_abc_tree(
         exchangeable=exchangeable,
         smooth=smooth,
         distance_scale=distance_scale,
-        batched=batched,
         chains=chains,
-        executor=executor,
-        cores=cores,
-        max_time=max_time,
         min_acceptance=min_acceptance,
-        simulation_timeout=simulation_timeout,
         keep_simulations=keep_simulations,
         model=model,
-        random_seed=random_seed,
-        progressbar=progressbar,
-        checkpoint=checkpoint,
+        how=How.of(
+            batched,
+            simulation_timeout,
+            cores,
+            executor,
+            checkpoint,
+            max_time,
+            progressbar,
+            random_seed,
+        ),
     )
 
 
@@ -245,15 +244,15 @@ def sample_abc_rejection(
     batch_size: int | None = None,
     batched: bool = False,
     chains: int = 4,
-    executor: Executor | None = None,
-    cores: int | None = 1,
-    max_time: float | None = None,
     simulation_timeout: float | None = None,
     keep_simulations: bool = False,
-    model: Model | SimulatorProblem | None = None,
-    random_seed: RandomSeed = None,
-    progressbar: bool = True,
+    model=None,
+    cores: int | None = 1,
+    executor: Executor | None = None,
     checkpoint: str | FilePath | None = None,
+    max_time: float | None = None,
+    progressbar: bool = True,
+    random_seed: RandomSeed = None,
 ) -> xr.DataTree:
     """Draw from the posterior of a simulator by rejection, as a baseline for :func:`sample_abc_tree`.
 
@@ -266,7 +265,7 @@ def sample_abc_rejection(
         and at least 30.
     draws, max_simulations, tolerance, adjust, exchangeable, smooth, distance_scale, batch_size, batched, chains
         As for :func:`sample_abc_tree`.
-    executor, cores, max_time, simulation_timeout, keep_simulations, model, random_seed, progressbar, checkpoint
+    simulation_timeout, keep_simulations, model, cores, executor, checkpoint, max_time, progressbar, random_seed
         As for :func:`sample_abc_tree`.
 
     Returns
@@ -310,52 +309,31 @@ def sample_abc_rejection(
         exchangeable=exchangeable,
         smooth=smooth,
         distance_scale=distance_scale,
-        batched=batched,
         chains=chains,
-        executor=executor,
-        cores=cores,
-        max_time=max_time,
         min_acceptance=None,
-        simulation_timeout=simulation_timeout,
         keep_simulations=keep_simulations,
         model=model,
-        random_seed=random_seed,
-        progressbar=progressbar,
-        checkpoint=checkpoint,
+        how=How.of(
+            batched,
+            simulation_timeout,
+            cores,
+            executor,
+            checkpoint,
+            max_time,
+            progressbar,
+            random_seed,
+        ),
     )
 
 
 def _sample(
-    description: str,
-    learner: Learner | None,
-    budget: int,
-    size: int | None,
-    *,
-    draws: int,
-    tolerance: float | None,
-    tolerance_schedule: str | float,
-    accepts: int | None,
-    adjust: AdjustName | None,
-    exchangeable: bool,
-    smooth: bool,
-    distance_scale: ScaleName | LearnedName | None,
-    batched: bool,
-    chains: int,
-    executor: Executor | None,
-    cores: int | None,
-    max_time: float | None,
-    min_acceptance: float | None,
-    simulation_timeout: float | None,
-    keep_simulations: bool,
-    model: Model | SimulatorProblem | None,
-    random_seed: RandomSeed,
-    progressbar: bool,
-    checkpoint: str | FilePath | None,
-) -> xr.DataTree:
+    description, learner, budget, size, *, draws, tolerance, tolerance_schedule, accepts, adjust, exchangeable,
+    smooth, distance_scale, chains, min_acceptance, keep_simulations, model, how,
+) -> xr.DataTree:  # fmt: skip
     """Check the arguments of both samplers, simulate, and collect the results."""
     _check_draws(draws)
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
-    batched, smooth = boolean("batched", batched), boolean("smooth", smooth)
+    smooth = boolean("smooth", smooth)
     keep_simulations = boolean("keep_simulations", keep_simulations)
     if learner is not None or accepts is not None:
         accepts = positive_int("accepts" if learner is None else "accepts_per_round", accepts)
@@ -369,10 +347,7 @@ def _sample(
         )
     if distance_scale is not None:
         one_of("distance_scale", distance_scale, Literal[*get_args(ScaleName), "learned"])
-    limits = {
-        "max_time": positive_or_none("max_time", max_time),
-        "min_acceptance": share_or_none("min_acceptance", min_acceptance),
-    }
+    least = share_or_none("min_acceptance", min_acceptance)
     problem, model = as_problem(model)
     if tolerance is None and distance_scale is None:
         tolerance = problem.tolerance
@@ -383,22 +358,13 @@ def _sample(
         description,
         problem,
         model,
-        Budget(batch_sizes(budget, size), **limits),
+        batch_sizes(budget, size),
         settings,
-        random_seed=random_seed,
-        cores=cores,
-        executor=executor,
-        batched=batched,
-        timeout=positive_or_none("simulation_timeout", simulation_timeout),
-        progressbar=progressbar,
-        checkpoint=checkpoint,
-        fingerprint=settings_fingerprint(
-            settings,
-            batched=batched,
-            adjust=adjust,
-            exchangeable=exchangeable,
-            distance_scale=distance_scale,
+        how,
+        settings_fingerprint(
+            settings, adjust=adjust, exchangeable=exchangeable, distance_scale=distance_scale
         ),
+        min_acceptance=least,
         summaries=keeps_summaries(problem.observed_summaries.size, adjust),
         distance_scale=None if distance_scale == "learned" else distance_scale,
         learn=(features or plain_features) if distance_scale == "learned" else None,

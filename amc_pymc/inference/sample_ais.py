@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -15,25 +15,21 @@ import xarray as xr
 
 from amc_pymc.annealing import (
     Annealed,
-    Ladder,
     ReferencePath,
     Schedule,
     anneal,
     anneal_back,
     climb,
-    effective_shares,
     make_schedule,
-    resample,
 )
-from amc_pymc.arguments import positive_int
+from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.evidence import Pilot
 from amc_pymc.evidence.arms import draw_base
-from amc_pymc.execution import map_jobs
 from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.extract.particles import counted
 from amc_pymc.extract.unconstrain import unconstrain
 from amc_pymc.importance import StudentTMixture
-from amc_pymc.inference.checkpoint import Checkpoint
+from amc_pymc.inference.ais_results import N_PATHS, AisRun, Plan, ais_results
 from amc_pymc.inference.evidence_model import (
     Tally,
     compiled_particles,
@@ -41,24 +37,11 @@ from amc_pymc.inference.evidence_model import (
     explored,
     one_blas_thread,
     particle_kernel,
-    running_off,
-    seed_words,
 )
-from amc_pymc.inference.evidence_results import (
-    LARGEST_K,
-    Evidence,
-    add_data_groups,
-    disagreements,
-    draws_group,
-    evidence_group,
-    from_log_weights,
-    nan_flags,
-    uncertain,
-)
-from amc_pymc.inference.flags import Flag, flag, warn_of
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.progress import progress
-from amc_pymc.rng import RandomSeed, spawn_generators
+from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
+from amc_pymc.running import Pool, begin_journal, check_workers, name_of, run_loop
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -70,10 +53,6 @@ _REFERENCES = get_args(ReferenceName)
 
 #: Particles in a block, the unit of parallel work and of checkpoints.
 _BLOCK = 250
-#: Particles whose cumulative weights are stored for plots.
-_PATHS = 100
-#: Relative variance of weights below which a few of them cannot dominate the sum.
-_UNEVEN = 0.02
 #: Relative variance of weights below which the fitted reference is preferred to the prior.
 _USABLE = 100.0
 
@@ -89,10 +68,12 @@ def sample_ais(
     reverse_draws: Any = None,
     chains: int = 4,
     model: Model | None = None,
-    random_seed: RandomSeed = None,
-    progressbar: bool = True,
+    cores: int | None = 1,
     executor: Executor | None = None,
     checkpoint: str | FilePath | None = None,
+    max_time: float | None = None,
+    progressbar: bool = True,
+    random_seed: RandomSeed = None,
 ) -> xr.DataTree:
     r"""Estimate the evidence of a model, and draw from its posterior, by annealed importance sampling.
 
@@ -129,14 +110,20 @@ def sample_ais(
         Number of chains, each with `draws` particles.
     model : pm.Model, optional
         Default: the model in the context. A ``pm.Potential`` counts as likelihood.
-    random_seed : int, sequence of int, SeedSequence, Generator or None
-        A seed reproduces everything but ``cpu_seconds``, with any `executor`.
-    progressbar : bool, default True
+    cores : int or None, default 1
+        Worker processes. None: all cores, at most four. Results do not depend on it.
+        Worker processes, which anneal the particles in blocks of 250.
     executor : concurrent.futures.Executor, optional
-        Executor that anneals the particles, in blocks of 250.
+        Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
     checkpoint : str or Path, optional
-        netCDF file, updated after every 250 particles. A killed run resumes from it when called again with the same
+        Folder to which finished batches are written. A killed run resumes from it when called again with the same
         arguments, with the same results.
+    max_time : float, optional
+        Seconds after which no further batch starts. The result then depends on the speed of the machine.
+    progressbar : bool, default True
+        Whether to show progress if it takes longer than two seconds.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        A seed reproduces the run, with any `cores` and `executor`. Times in the result differ.
 
     Returns
     -------
@@ -194,6 +181,8 @@ def sample_ais(
             "reference must be 'auto', 'prior', 'laplace', 'student_t' or a callable, got "
             f"{reference!r}."
         )
+    check_workers(cores, executor)
+    limit, started = positive_or_none("max_time", max_time), time.monotonic()
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
     densities, compiling = compiled_particles(model)
@@ -201,40 +190,51 @@ def sample_ais(
     moves = particle_kernel(model, densities, kernel)
     _check_reference(reference, densities)
     back = None if reverse_draws is None else _unconstrained(model, densities, reverse_draws)
-    asked = (settings, moves, _name_of(reference), _print_of(densities))
-    any_seed = random_seed is None or isinstance(random_seed, np.random.Generator)
-    saved = Checkpoint.open(checkpoint, settings=repr(asked), words=None if any_seed else words)
-    words = saved.begin(words)
+    journal, words = begin_journal(
+        checkpoint,
+        lambda: _told(settings, moves, reference, densities),
+        words,
+        random_seed,
+    )
     blocks = _blocks(settings.draws, settings.chains)
     pilot_rng, resampling_rng, back_rng, *rngs = spawn_generators(words, 3 + len(blocks))
-    tally = Tally()
-    with progress("Annealing", len(blocks) + 1, enabled=progressbar) as bar, one_blas_thread():
+    tally, done = Tally(), list[_Block]()
+    with (
+        progress("Annealing", len(blocks) + 1, enabled=progressbar) as bar,
+        one_blas_thread(),
+        Pool(_anneal, cores=cores, executor=executor) as pool,
+    ):
         with tally.stage("pilot"):
             pilot = explored(model, densities, moves, pilot_rng)
             plan = _plan(densities, pilot, moves, reference, settings, pilot_rng)
         bar.advance()
         apart = time.process_time() - begin
-        todo = [i for i in range(len(blocks)) if i not in saved.done]
-        jobs = [(plan, blocks[i][1], rngs[i]) for i in todo]
-        interrupted = False
-        try:
-            for i, run in zip(todo, map_jobs(_anneal, jobs, executor), strict=True):
-                saved.add(i, run)
-                bar.advance()
-        except KeyboardInterrupt:
-            if not saved.done:
-                raise
-            interrupted = True
+
+        def annealed() -> Iterator[None]:
+            for stored in journal.batches():
+                done.append(_restored(stored))
+                yield
+            jobs = [(plan, n, rng) for (_, n), rng in zip(blocks, rngs, strict=True)]
+            for block in pool.map(jobs[len(done) :]):
+                journal.append(_stored(block))
+                done.append(block)
+                yield
+
+        ended = run_loop(
+            annealed(), n_steps=len(blocks), n_recalled=len(journal), max_time=limit, begin=started,
+            each=lambda _: bar.advance(),
+        )  # fmt: skip
         begin, reverse = time.process_time(), None
-        if back is not None and not interrupted:
+        if back is not None and ended.why == "done":
             with tally.stage("reverse"):
                 reverse = anneal_back(plan.path, back, plan.betas, moves, plan.ladder, back_rng)
         apart += time.process_time() - begin
-    done = saved.in_order()
-    tally.add("annealing", saved.counts())
-    run = _Run(model, densities, pilot, plan, blocks, done, reverse, interrupted)
-    seconds = {"compile_seconds": compiling, "cpu_seconds": apart + saved.seconds}
-    return _results(run, tally, resampling_rng, seconds)
+    tally.add("annealing", np.sum([block.counts for block in done], axis=0))
+    runs = {i: block.run for i, block in enumerate(done)}
+    run = AisRun(model, densities, pilot, plan, blocks, runs, reverse, ended.why)
+    apart += sum(block.seconds for block in done)
+    seconds = {"compile_seconds": compiling, "cpu_seconds": apart}
+    return ais_results(run, tally, resampling_rng, seconds)
 
 
 class _Settings(NamedTuple):
@@ -245,29 +245,32 @@ class _Settings(NamedTuple):
     n_steps: int
 
 
-class _Plan(NamedTuple):
-    """Everything that is fixed before particles are annealed."""
+class _Block(NamedTuple):
+    """A block of annealed particles.
 
-    path: Any
-    base: Any
-    betas: np.ndarray
-    kernel: Kernel
-    ladder: Ladder
-    n_moves: int
-    reference: str
+    Attributes
+    ----------
+    run : Annealed
+    seconds : float
+        CPU time.
+    counts : array (3,)
+        Numbers of points without and with gradients and of nan densities.
+    """
+
+    run: Annealed
+    seconds: float
+    counts: np.ndarray
 
 
-class _Run(NamedTuple):
-    """A finished run, before its results are assembled."""
+def _stored(block: _Block) -> dict[str, Any]:
+    return {**block.run._asdict(), "seconds": block.seconds, "counts": block.counts}
 
-    model: Any
-    densities: Densities
-    pilot: Pilot
-    plan: _Plan
-    blocks: list[tuple[int, int]]
-    done: dict[int, Annealed]
-    reverse: Annealed | None
-    interrupted: bool
+
+def _restored(arrays: dict[str, np.ndarray]) -> _Block:
+    seconds, counts = float(arrays.pop("seconds")), arrays.pop("counts")
+    for name in ("evaluations", "gradients"):
+        arrays[name] = arrays[name].item()
+    return _Block(Annealed(**arrays), seconds, counts)  # type: ignore[arg-type]
 
 
 def _blocks(draws: int, chains: int) -> list[tuple[int, int]]:
@@ -286,42 +289,41 @@ def _temperatures(schedule: Any, n_steps: int) -> Any:
 def _check_reference(reference: Any, densities: Densities) -> None:
     if densities.discrete.any() and reference not in ("auto", "prior"):
         raise ValueError(
-            f"reference={_name_of(reference)!r} is for continuous variables, the model has discrete ones; "
+            f"reference={name_of(reference)!r} is for continuous variables, the model has discrete ones; "
             "use 'prior'."
         )
 
 
-def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> tuple[Annealed, float, int]:
-    """Anneal one block; return the result, its CPU seconds and the number of nan densities."""
+def _anneal(job: tuple[Plan, int, np.random.Generator]) -> _Block:
+    """Anneal one block."""
     plan, n, rng = job
     with one_blas_thread(), counted() as counts:
         begin = time.thread_time()
         x = draw_base(plan.base, n, rng)
         run = anneal(
             plan.path, x, plan.betas, plan.kernel, plan.ladder, rng,
-            n_paths=_PATHS, n_moves=plan.n_moves,
+            n_paths=N_PATHS, n_moves=plan.n_moves,
         )  # fmt: skip
-        return run, time.thread_time() - begin, int(counts[2])
+        spent = np.array([run.evaluations, run.gradients, counts[2]], np.int64)
+        return _Block(run, time.thread_time() - begin, spent)
 
 
-def _name_of(reference: Any) -> str:
-    """Return a name of a reference that is the same in every process."""
-    if isinstance(reference, str):
-        return reference
-    made = reference if hasattr(reference, "__qualname__") else type(reference)
-    return f"{made.__module__}.{made.__qualname__}"
-
-
-def _print_of(densities: Densities) -> tuple[Any, ...]:
-    """Return a fingerprint of a model and its data: the layout and densities at a few points."""
+def _told(
+    settings: _Settings, moves: Kernel, reference: Any, densities: Densities
+) -> dict[str, Any]:
+    """Return what the numbers depend on; the model is told by its densities at a few points."""
     x = densities.draw_prior(3, spawn_generators(0, 1)[0])
-    return densities.layout, densities.values(x).round(6).tolist()
+    return {
+        "sampler": "annealed importance sampling",
+        **settings._asdict(),
+        "kernel": name_of(moves),
+        "reference": name_of(reference),
+        "variables": densities.layout,
+        "model or data": densities.values(x).round(6),
+    }
 
 
-def _plan(
-    densities: Densities, pilot: Pilot, kernel: Kernel, reference: ReferenceName | Callable[[np.ndarray], Any],
-    settings: _Settings, rng: np.random.Generator,
-) -> _Plan:  # fmt: skip
+def _plan(densities, pilot: Pilot, kernel, reference, settings: _Settings, rng) -> Plan:
     """Choose the reference, the schedule and the tuning of the kernel."""
     name = reference if isinstance(reference, str) else "callable"
     if name == "auto":
@@ -342,7 +344,7 @@ def _plan(
     betas = make_schedule(
         settings.schedule, settings.n_steps, barrier=(ladder.betas, ladder.heights)
     )
-    return _Plan(path, base, betas, kernel, ladder, settings.n_moves, name)
+    return Plan(path, base, betas, kernel, ladder, settings.n_moves, name)
 
 
 def _normals(pilot: Pilot) -> StudentTMixture:
@@ -378,133 +380,3 @@ def _unconstrained(model: Model, densities: Densities, draws: Any) -> np.ndarray
     if not np.isfinite(out).all() or not len(out):
         raise ValueError("reverse_draws must be finite, and at least one.")
     return out
-
-
-# --- results --------------------------------------------------------------------------------------
-
-
-def _results(
-    run: _Run, tally: Tally, rng: np.random.Generator, seconds: dict[str, float]
-) -> xr.DataTree:
-    log_weights = np.concatenate([part.log_weights for part in run.done.values()])
-    numbers = from_log_weights(log_weights)
-    flags = _flags(numbers, len(log_weights))
-    with tally.stage("checks"):
-        flags += nan_flags(numbers, tally.numbers(), run.densities, run.pilot, rng)
-    flags += uncertain(numbers) + disagreements(numbers, run.pilot)
-    if run.interrupted:
-        flags.insert(0, flag("blocks_missing", done=len(run.done), blocks=len(run.blocks)))
-    if run.reverse is not None:
-        numbers |= _reversed(run.reverse)
-    tree = xr.DataTree()
-    chains = _whole_chains(run.blocks, run.done)
-    if chains:
-        with tally.stage("posterior"):
-            draws = _add_draws(tree, run.model, run.densities, chains, rng)
-        flags += running_off(run.model, run.densities, draws)
-    tree["evidence"] = xr.DataTree(
-        evidence_group(
-            Evidence(numbers | tally.numbers() | seconds),
-            flags,
-            reference=run.plan.reference,
-            kernel=run.plan.kernel.name,
-            unbiased="of the evidence, not of its logarithm",
-        )
-    )
-    tree["evaluations"] = xr.DataTree(tally.dataset())
-    tree["annealing"] = xr.DataTree(_annealing(run.plan, run.done))
-    add_data_groups(tree, run.model)
-    tree.attrs = {"inference_library": "amc_pymc", "sampling_method": "sample_ais"}
-    warn_of(flags, "Model evidence", stacklevel=3)
-    return tree
-
-
-def _flags(numbers: Evidence, n: int) -> list[Flag]:
-    flags = []
-    if numbers["log_evidence"] == -math.inf:
-        flags.append(flag("all_zero"))
-    uneven = numbers["ess"] * (1.0 + _UNEVEN) < n
-    if numbers["pareto_k"] > LARGEST_K and uneven:
-        flags.append(flag("few_weights", k=numbers["pareto_k"], limit=LARGEST_K))
-    elif numbers["ess"] < min(50.0, 0.5 * n):
-        flags.append(flag("few_effective_particles", ess=numbers["ess"], particles=n))
-    return flags
-
-
-def _reversed(run: Annealed) -> dict[str, float]:
-    back = from_log_weights(run.log_weights)
-    return {
-        "reverse_log_evidence": -back["log_evidence"],
-        "reverse_log_evidence_mcse": back["log_evidence_mcse"],
-    }
-
-
-def _whole_chains(
-    blocks: Sequence[tuple[int, int]], done: dict[int, Annealed]
-) -> list[tuple[np.ndarray, ...]]:
-    """Return the particles of non-empty chains, truncated to the same number."""
-    found: dict[int, list[Annealed]] = {}
-    for i, run in done.items():
-        found.setdefault(blocks[i][0], []).append(run)
-    joined = [_join(runs) for runs in found.values()]
-    shortest = min((len(x) for x, _, _ in joined), default=0)
-    return [tuple(a[:shortest] for a in parts) for parts in joined]
-
-
-def _join(runs: Sequence[Annealed]) -> tuple[np.ndarray, ...]:
-    return (
-        np.concatenate([r.x for r in runs]),
-        np.concatenate([r.log_weights for r in runs]),
-        np.concatenate([r.log_likelihood for r in runs]),
-    )
-
-
-def _add_draws(
-    tree: xr.DataTree, model: Model, densities: Densities, chains: Sequence[tuple[np.ndarray, ...]],
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """Add the weighted particles and draws of equal weight to the tree; return the draws.
-
-    Copies of a particle are adjacent, so diagnostics do not treat them as independent.
-    """
-    x = np.concatenate([c[0] for c in chains])
-    log_w = np.stack([c[1] for c in chains])
-    n_chains, n_draws = log_w.shape
-    index = np.stack(
-        [resample(w, n_draws, rng) if w.max() > -np.inf else np.arange(n_draws) for w in log_w]
-    )
-    chosen = (index + n_draws * np.arange(n_chains)[:, None]).ravel()
-    values = densities.constrain(x)
-    terms = densities.values(x)
-    draws = {k: v[chosen] for k, v in values.items()}
-    weighted = draws_group(model, values, n_chains=n_chains)
-    weighted["log_weight"] = ("chain", "draw"), log_w
-    stats = {
-        "log_prior": terms[0][chosen],
-        "log_likelihood_sum": terms[1][chosen],
-        "particle": index.ravel(),
-    }
-    stats["lp"] = stats["log_prior"] + stats["log_likelihood_sum"]
-    posterior = draws_group(model, draws, n_chains=n_chains)
-    posterior.attrs["n_distinct"] = sum(len(np.unique(row)) for row in index)
-    tree["posterior"] = xr.DataTree(posterior)
-    tree["sample_stats"] = xr.DataTree(draws_group(model, stats, n_chains=n_chains))
-    tree["weighted_posterior"] = xr.DataTree(weighted)
-    return draws
-
-
-def _annealing(plan: _Plan, done: dict[int, Annealed]) -> xr.Dataset:
-    runs = list(done.values())
-    n = sum(len(r.x) for r in runs)
-    sums = np.logaddexp.reduce([r.log_sums for r in runs])
-    acceptance = np.average([r.acceptance for r in runs], axis=0, weights=[len(r.x) for r in runs])
-    paths = np.concatenate([r.paths for r in runs])[:_PATHS]
-    return xr.Dataset(
-        {
-            "beta": ("temperature", plan.betas[1:]),
-            "log_weight_path": (("path", "temperature"), paths),
-            "log_mean_weight": ("temperature", sums[0] - math.log(n)),
-            "ess": ("temperature", effective_shares(sums, n)),
-            "accept": ("temperature", np.append(acceptance, np.nan)),
-        }
-    )

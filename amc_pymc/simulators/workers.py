@@ -8,36 +8,21 @@ a failure with an infinite distance. Otherwise weights would be biased.
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import math
-import multiprocessing
-import threading
-import time
 
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.context import BaseContext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-import cloudpickle
 import numpy as np
 
 from amc_pymc.arguments import positive_or_none
-from amc_pymc.execution import Worker, WorkerDied, heard, number_of_cores, stop_workers
 from amc_pymc.progress import ProgressReport
 from amc_pymc.rng import as_generator
-from amc_pymc.simulators.chunks import (
-    Chunk,
-    SimulationSettings,
-    chunks_of,
-    joined,
-    pieces_of,
-    rows_per_piece,
-)
+from amc_pymc.running import TRIES, Pool, Task
 from amc_pymc.simulators.problem import Failure, Problem, Simulated
 
 __all__ = ["Simulate", "simulation_workers"]
@@ -45,25 +30,17 @@ __all__ = ["Simulate", "simulation_workers"]
 type Seed = int | Sequence[int] | np.random.SeedSequence
 type Simulate = Callable[[np.ndarray, Seed], Simulated]
 
-#: Maximum number of chunks submitted to an executor at a time.
-_IN_FLIGHT = 256
-#: Number of times that a chunk may lose its worker.
-_TRIES = 3
-#: Successive worker deaths that end a run: without a finished simulation, and before workers are ready.
-_DEATHS, _DEATHS_AT_START = 30, 3
+#: Number of chunks of a batch, within the limits on their sizes.
+_CHUNKS = 64
+#: Minimum and maximum simulations in a chunk, made one by one and in one call.
+_ONE_BY_ONE, _BATCHED = (1, 100), (1_000, 5_000)
 #: Seconds beyond the allowed time after which a worker counts as hanging; more for its first job, which may
 #: include compilation.
 _GRACE, _FIRST_GRACE = 5.0, 60.0
-#: Maximum seconds between checks of workers that send nothing.
-_POLL_SECONDS = 1.0
-#: Maximum number of problems cached in each thread of an executor.
-_KEPT = 2
-#: Maximum warnings of each kind; later ones are logged at level DEBUG.
-_WARNINGS = 5
-#: Names of executor errors, besides those of Python, that report a lost worker.
-_LOST = {"CommClosedError", "EngineError", "KilledWorker", "WorkerCrashedError"}
-
-_log = logging.getLogger("amc_pymc")
+#: Maximum seconds of simulations in one piece of work, if each takes its full timeout.
+_PIECE_SECONDS = 60.0
+#: Spawn key that separates the streams of chunks from other children of a seed.
+_SPACE = 0x51D5
 
 
 @contextmanager
@@ -138,54 +115,151 @@ def simulation_workers(
     >>> bool((first.distance == second.distance).all())
     True
     """
-    if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise TypeError(f"executor must have a method submit, got {executor!r}.")
-    cores = number_of_cores(cores, 2**31)
-    if executor is not None and cores != 1:
-        raise ValueError(f"cores={cores} and executor exclude each other; leave one out.")
-    how = SimulationSettings(batched, positive_or_none("simulation_timeout", timeout), summaries)
-    processes = None
-    if executor is None and (cores > 1 or how.timeout is not None):
-        processes = _Processes(problem, how, cores, _context(mp_ctx))
-    remote = None if executor is None else _Remote(problem, how, executor)
+    how = _How(batched, positive_or_none("simulation_timeout", timeout), summaries)
+    with Pool(
+        _Job(problem, how), cores=cores, executor=executor, mp_ctx=mp_ctx,
+        in_pieces=True, supervised=how.timeout is not None, copies=True, what="problem",
+    ) as pool:  # fmt: skip
 
-    def simulate(u: np.ndarray, seed: Seed) -> Simulated:
-        u = _points(u, problem.n_dim)
-        chunks = chunks_of(u, _seed_sequence(seed), batched)
-        if processes is not None:
-            parts = processes.run(chunks)
-        elif remote is not None:
-            parts = remote.run(chunks)
-        else:
-            parts = _here(problem, how, chunks)
-        return joined(parts, len(u), bar)
+        def simulate(u: np.ndarray, seed: Seed) -> Simulated:
+            u = _points(u, problem.n_dim)
+            chunks = _chunks(u, _seed_sequence(seed), batched)
+            tasks = pool.run(_Simulations.of(chunk, how) for chunk in chunks)
+            parts = (part for task in tasks for part in cast(_Simulations, task).parts())
+            return _joined(parts, len(u), bar)
 
-    try:
         yield simulate
-    finally:
-        if processes is not None:
-            processes.close()
 
 
-def _here(
-    problem: Problem, how: SimulationSettings, chunks: list[Chunk]
-) -> Iterator[tuple[int, Simulated]]:
-    for chunk in chunks:
-        for piece in pieces_of(problem, how, chunk, len(chunk.u)):
-            yield chunk.start, piece
+class _How(NamedTuple):
+    """Settings of simulations: whether in one call, timeout in seconds, and whether with summaries."""
+
+    batched: bool
+    timeout: float | None
+    summaries: bool
 
 
-# --- worker processes -----------------------------------------------------------------------------
+_PLAIN = _How(False, None, False)
 
 
-@dataclass
-class _Task:
-    """A chunk, its rows per piece, the finished pieces, and the number of workers that died on it."""
+class _Chunk(NamedTuple):
+    """Rows of a batch that are simulated together.
 
-    chunk: Chunk
-    rows: int
-    deaths: int = 0
-    pieces: list[Simulated] = field(default_factory=list)
+    Attributes
+    ----------
+    start : int
+        First row.
+    u : array (n, D)
+    seed : SeedSequence
+        Seed of the batch.
+    stream : int
+        Index of the stream of random numbers among those of the batch.
+    anew : int
+        Offset of stream indices after an interrupted row; a chunk restarted at row i uses stream `anew` + i.
+    """
+
+    start: int
+    u: np.ndarray
+    seed: np.random.SeedSequence
+    stream: int
+    anew: int
+
+    def generator(self) -> np.random.Generator:
+        seed = self.seed
+        key = (*seed.spawn_key, _SPACE, self.stream)
+        return as_generator(
+            np.random.SeedSequence(seed.entropy, spawn_key=key, pool_size=seed.pool_size)
+        )
+
+    def after(self, row: int) -> _Chunk:
+        """Return the rows after one that used an unknown share of the random numbers."""
+        start = self.start + row + 1
+        return self._replace(start=start, u=self.u[row + 1 :], stream=self.anew + start)
+
+
+def _chunks(u: np.ndarray, seed: np.random.SeedSequence, batched: bool) -> list[_Chunk]:
+    n = len(u)
+    least, most = _BATCHED if batched else _ONE_BY_ONE
+    size = min(most, max(least, math.ceil(n / _CHUNKS)))
+    starts = range(0, n, size)
+    return [_Chunk(i, u[i : i + size], seed, k, len(starts)) for k, i in enumerate(starts)]
+
+
+def _pieces(problem: Problem, how: _How, chunk: _Chunk, rows: int) -> Iterator[Simulated]:
+    """Simulate a chunk, `rows` rows at a time; random numbers do not depend on `rows`."""
+    rng = chunk.generator()
+    for start in range(0, len(chunk.u), rows):
+        piece = _simulated(problem, how, chunk.u[start : start + rows], rng)
+        yield piece
+        if any(failure.kind == "timeout" for failure in piece.failures):
+            rng = chunk.after(start + len(piece.distance) - 1).generator()
+
+
+def _simulated(problem, how: _How, u: np.ndarray, rng: np.random.Generator) -> Simulated:
+    timeout = None if how.batched else how.timeout
+    more: dict[str, Any] = {"summaries": True} if how.summaries else {}
+    found = problem.simulate(u, rng, batched=how.batched, timeout=timeout, **more)
+    if np.shape(found.distance) != (len(u),):
+        raise ValueError(
+            f"{type(problem).__name__}.simulate returned distances of shape {np.shape(found.distance)} for "
+            f"{len(u)} points; it must be ({len(u)},)."
+        )
+    if how.summaries and np.shape(found.summaries)[:-1] != (len(u),):
+        raise ValueError(
+            f"{type(problem).__name__}.simulate returned summaries of shape {np.shape(found.summaries)} for "
+            f"{len(u)} points; it must be ({len(u)}, S)."
+        )
+    return found
+
+
+def _rows(how: _How, chunk: _Chunk) -> int:
+    """Return the number of rows in a piece: few if they may take long, to detect hanging early."""
+    if how.timeout is None or how.batched:
+        return len(chunk.u)
+    return min(len(chunk.u), max(1, int(_PIECE_SECONDS // how.timeout)))
+
+
+def _joined(
+    parts: Iterable[tuple[int, Simulated]], n: int, bar: ProgressReport | None = None
+) -> Simulated:
+    """Combine parts, each with its first row and in any order."""
+    distance, failures, summaries = np.full(n, np.inf), [], None
+    for start, part in parts:
+        rows = slice(start, start + len(part.distance))
+        distance[rows] = part.distance
+        if part.summaries is not None:
+            if summaries is None:
+                summaries = np.full((n, part.summaries.shape[1]), np.nan)
+            summaries[rows] = part.summaries
+        failures += [f._replace(index=f.index + start) for f in part.failures]
+        if bar is not None:
+            bar.advance(len(part.distance))
+    return Simulated(distance, sorted(failures), summaries)
+
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Simulations(Task):
+    """A chunk that is simulated in pieces.
+
+    Attributes
+    ----------
+    how : _How
+    """
+
+    how: _How = _PLAIN
+
+    @classmethod
+    def of(cls, chunk: _Chunk, how: _How, rows: int | None = None, deaths: int = 0) -> _Simulations:
+        """Make a task, by default with as many rows per piece as the timeout suggests."""
+        return cls((chunk, _rows(how, chunk) if rows is None else rows), deaths=deaths, how=how)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows in a piece."""
+        return self.message[1]
 
     def done(self) -> int:
         """Return the number of finished rows."""
@@ -193,296 +267,66 @@ class _Task:
 
     def left(self) -> int:
         """Return the number of unfinished rows."""
-        return len(self.chunk.u) - self.done()
+        return len(self.message[0].u) - self.done()
+
+    def complete(self) -> bool:
+        """Whether all rows are finished."""
+        return not self.left()
+
+    def seconds(self, warm: bool) -> float | None:
+        """Return the time limit of the next piece."""
+        if self.how.timeout is None:
+            return None
+        rows = min(self.rows, self.left())
+        return (rows + 1) * self.how.timeout + (_GRACE if warm else _FIRST_GRACE)
 
     def parts(self) -> Iterator[tuple[int, Simulated]]:
         """Yield the finished pieces with their first rows."""
-        start = self.chunk.start
+        start = self.message[0].start
         for piece in self.pieces:
             yield start, piece
             start += len(piece.distance)
 
+    def died(self, cause: str, warn: Callable[..., None]) -> list[Task]:
+        """Repeat the chunk, at last one by one; then the current simulation has failed."""
+        if self.deaths >= TRIES and self.rows == 1:
+            return self._without("error", f"the worker process died ({cause})", warn)
+        warn(f"A worker process died ({cause}); what it did is done again.")
+        return self._again(1 if self.deaths >= TRIES else self.rows)
 
-@dataclass(eq=False)
-class _Post:
-    """A worker process and its current task."""
+    def hung(self, warn: Callable[..., None]) -> list[Task]:
+        """Repeat the chunk one by one; then the current simulation has failed."""
+        if self.rows == 1:
+            return self._without("timeout", f"longer than {self.how.timeout} seconds", warn)
+        warn("A worker process was hanging; its simulations are done again one by one.")
+        return self._again(1)
 
-    worker: Worker
-    ready: bool = False
-    warm: bool = False
-    task: _Task | None = None
-    deadline: float = math.inf
+    def _again(self, rows: int) -> list[Task]:
+        self.message, self.pieces = (self.message[0], rows), []
+        return [self]
 
-
-class _Processes:
-    """Worker processes that are replaced when they die or hang."""
-
-    def __init__(self, problem: Problem, how: SimulationSettings, cores: int, context: BaseContext):
-        self._how, self._cores, self._context = how, cores, context
-        function = _Job(problem, how)
-        forked = context.get_start_method() == "fork"
-        self._function: Any = function if forked else _pickled(function)
-        self._posts: list[_Post] = []
-        self._deaths = self._deaths_at_start = 0
-        self._warnings: Counter[str] = Counter()
-
-    def run(self, chunks: list[Chunk]) -> Iterator[tuple[int, Simulated]]:
-        # Workers that died between batches did not die on a task of this batch.
-        self._posts = [post for post in self._posts if post.worker.alive]
-        waiting = deque(_Task(chunk, rows_per_piece(self._how, chunk)) for chunk in chunks)
-        try:
-            while waiting or any(post.task for post in self._posts):
-                self._assign(waiting)
-                for post in self._heard():
-                    yield from self._receive(post, waiting)
-                for post in [p for p in self._posts if p.deadline < time.monotonic()]:
-                    yield from self._hangs(post, waiting)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Stop all worker processes."""
-        posts, self._posts = self._posts, []
-        busy = [p.worker for p in posts if p.task is not None or not p.ready]
-        stop_workers([p.worker for p in posts], busy=busy)
-
-    def _assign(self, waiting: deque[_Task]) -> None:
-        wanted = len(waiting) + sum(post.task is not None for post in self._posts)
-        while len(self._posts) < min(self._cores, wanted):
-            self._posts.append(_Post(Worker(self._function, self._context)))
-        for post in self._posts:
-            if waiting and post.ready and post.task is None:
-                post.task = waiting.popleft()
-                post.worker.begin((post.task.chunk, post.task.rows))
-                self._set_deadline(post)
-
-    def _set_deadline(self, post: _Post) -> None:
-        if self._how.timeout is not None and post.task is not None:
-            grace = _GRACE if post.warm else _FIRST_GRACE
-            rows = min(post.task.rows, post.task.left())
-            seconds = (rows + 1) * self._how.timeout + grace
-            post.deadline = time.monotonic() + seconds
-
-    def _heard(self) -> list[_Post]:
-        until = min(post.deadline for post in self._posts)
-        seconds = min(_POLL_SECONDS, max(0.0, until - time.monotonic()))
-        found = heard([post.worker for post in self._posts], seconds)
-        return [post for post in self._posts if post.worker in found]
-
-    def _receive(self, post: _Post, waiting: deque[_Task]) -> Iterator[tuple[int, Simulated]]:
-        try:
-            kind, value = post.worker.receive()
-        except WorkerDied as death:
-            yield from self._dies(post, str(death), waiting)
-            return
-        if kind == "error":
-            raise value
-        if kind == "ready":
-            post.ready, self._deaths_at_start = True, 0
-            return
-        task = post.task
-        assert task is not None
-        task.pieces.append(value)
-        post.warm, self._deaths = True, 0
-        self._set_deadline(post)
-        if not task.left():
-            yield from task.parts()
-            post.task, post.deadline = None, math.inf
-
-    def _dies(
-        self, post: _Post, cause: str, waiting: deque[_Task]
-    ) -> Iterator[tuple[int, Simulated]]:
-        self._posts.remove(post)
-        task = post.task
-        if task is None:
-            self._dies_idle(post, cause)
-            return
-        task.deaths += 1
-        self._deaths += 1
-        if self._deaths == _DEATHS:
-            raise RuntimeError(
-                f"{_DEATHS} worker processes have died ({cause}) one after the other and none has finished a "
-                "simulation. Simulate once with cores=1 to see what happens."
-            )
-        if task.deaths < _TRIES or task.rows > 1:
-            self._warn(f"A worker process died ({cause}); what it did is done again.")
-            task.rows = 1 if task.deaths >= _TRIES else task.rows
-            self._again(task, waiting)
-            return
-        yield from self._without(task, "error", f"the worker process died ({cause})", waiting)
-
-    def _dies_idle(self, post: _Post, cause: str) -> None:
-        self._warn(f"A worker process died ({cause}) while it had nothing to do.")
-        if not post.ready:
-            self._deaths_at_start += 1
-        if self._deaths_at_start == _DEATHS_AT_START:
-            raise RuntimeError(
-                f"Worker processes die ({cause}) before they begin. In a script, processes that are not "
-                "forked need the call below `if __name__ == '__main__':`; with cores=1 there are none."
-            )
-
-    def _hangs(self, post: _Post, waiting: deque[_Task]) -> Iterator[tuple[int, Simulated]]:
-        """Kill a hanging worker, and repeat or fail its simulations."""
-        self._posts.remove(post)
-        post.worker.kill()
-        task = post.task
-        assert task is not None
-        if task.rows > 1:
-            self._warn("A worker process was hanging; its simulations are done again one by one.")
-            task.rows = 1
-            self._again(task, waiting)
-            return
-        message = f"longer than {self._how.timeout} seconds"
-        yield from self._without(task, "timeout", message, waiting)
-
-    def _again(self, task: _Task, waiting: deque[_Task]) -> None:
-        task.pieces = []
-        waiting.appendleft(task)
-
-    def _without(
-        self, task: _Task, kind: str, message: str, waiting: deque[_Task]
-    ) -> Iterator[tuple[int, Simulated]]:
+    def _without(self, kind: str, message: str, warn: Callable[..., None]) -> list[Task]:
         """Record the current simulation as failed, and continue with the next one."""
-        row = task.done()
-        task.pieces.append(Simulated(np.array([np.inf]), [Failure(0, kind, message)]))
-        self._warn(f"Simulation {task.chunk.start + row} of a batch has failed: {message}.", kind)
-        yield from task.parts()
-        rest = task.chunk.after(row)
-        if len(rest.u):
-            waiting.appendleft(_Task(rest, 1, task.deaths))
-
-    def _warn(self, text: str, of: str = "worker") -> None:
-        self._warnings[of] += 1
-        _log.log(logging.WARNING if self._warnings[of] <= _WARNINGS else logging.DEBUG, text)
+        row, (chunk, _) = self.done(), self.message
+        self.pieces.append(Simulated(np.array([np.inf]), [Failure(0, kind, message)]))
+        warn(f"Simulation {chunk.start + row} of a batch has failed: {message}.", kind)
+        rest = chunk.after(row)
+        return [_Simulations.of(rest, self.how, 1, self.deaths)] if len(rest.u) else []
 
 
-class _Job(NamedTuple):
-    """Function that a worker process calls for each job."""
+@dataclass(frozen=True)
+class _Job:
+    """Function of a task."""
 
     problem: Problem
-    how: SimulationSettings
+    how: _How
 
-    def __call__(self, job: tuple[Chunk, int]) -> Iterator[Simulated]:
-        chunk, rows = job
-        return pieces_of(self.problem, self.how, chunk, rows)
-
-
-# --- executors ------------------------------------------------------------------------------------
-
-
-class _Remote:
-    """Simulation of chunks by an executor."""
-
-    def __init__(self, problem: Problem, how: SimulationSettings, executor: Executor):
-        self._executor, self._how, self._payload = executor, how, _pickled(problem)
-        self._digest = hashlib.sha256(self._payload).hexdigest()
-
-    def run(self, chunks: list[Chunk]) -> Iterator[tuple[int, Simulated]]:
-        begun: deque[tuple[Chunk, Future[Any] | None]] = deque()
-        try:
-            for chunk in chunks:
-                if len(begun) == _IN_FLIGHT:
-                    yield self._first(begun)
-                begun.append((chunk, self._submit(chunk, 0)))
-            while begun:
-                yield self._first(begun)
-        finally:
-            for _, future in begun:
-                if future is not None:
-                    future.cancel()
-
-    def _submit(self, chunk: Chunk, attempt: int) -> Future[Any] | None:
-        """Submit a chunk; return None if the executor is broken."""
-        try:
-            return self._executor.submit(
-                _simulate_chunk, self._digest, self._payload, self._how, chunk, attempt
-            )
-        except Exception as error:
-            if not _is_lost(error):
-                raise
-            return None
-
-    def _first(self, begun: deque[tuple[Chunk, Future[Any] | None]]) -> tuple[int, Simulated]:
-        chunk, future = begun[0]
-        for attempt in range(1, _TRIES + 2):
-            try:
-                if future is not None:
-                    found = future.result()
-                    begun.popleft()
-                    return chunk.start, found
-                lost: Exception | None = None
-            except Exception as error:
-                if not _is_lost(error):
-                    raise
-                lost = error
-            if attempt <= _TRIES:
-                _log.warning("The executor lost simulations (%r); they are submitted again.", lost)
-                future = self._submit(chunk, attempt)
-                begun[0] = chunk, future
-        raise RuntimeError(
-            f"The executor has lost the same simulations {_TRIES + 1} times. Do its workers have memory "
-            "enough, and does the simulator run there? With cores= instead of executor= dead workers are "
-            "replaced, and a simulation that kills them counts as failed."
-        ) from lost
-
-
-def _simulate_chunk(
-    digest: str, payload: bytes, how: SimulationSettings, chunk: Chunk, attempt: int
-) -> Simulated:
-    """Simulate a chunk in an executor; a new `attempt` makes it a different task for Dask."""
-    pieces = pieces_of(_unpacked(digest, payload), how, chunk, rows_per_piece(how, chunk))
-    return joined(_numbered(pieces), len(chunk.u))
-
-
-def _numbered(pieces: Iterable[Simulated]) -> Iterator[tuple[int, Simulated]]:
-    start = 0
-    for piece in pieces:
-        yield start, piece
-        start += len(piece.distance)
-
-
-#: Cache of problems per thread, because compiled functions are not shared between threads.
-_local = threading.local()
-
-
-def _unpacked(digest: str, payload: bytes) -> Problem:
-    kept: dict[str, Problem] = _local.__dict__.setdefault("problems", {})
-    if digest not in kept:
-        while len(kept) >= _KEPT:
-            del kept[next(iter(kept))]
-        kept[digest] = cloudpickle.loads(payload)
-    return kept[digest]
-
-
-def _is_lost(error: Exception) -> bool:
-    """Whether an error reports a lost worker; errors of the simulator are reported as failures."""
-    known = isinstance(error, BrokenExecutor | CancelledError | ConnectionError)
-    return known or any(kind.__name__ in _LOST for kind in type(error).__mro__)
+    def __call__(self, message: tuple[_Chunk, int]) -> Iterator[Simulated]:
+        chunk, rows = message
+        return _pieces(self.problem, self.how, chunk, rows)
 
 
 # --- arguments ------------------------------------------------------------------------------------
-
-
-def _pickled(thing: Any) -> bytes:
-    try:
-        found: bytes = cloudpickle.dumps(thing)
-        return found
-    except Exception as error:
-        raise TypeError(
-            f"problem cannot be sent to other processes or threads ({type(error).__name__}: {error}); use "
-            "cores=1, or mp_ctx='fork' where there is one."
-        ) from error
-
-
-def _context(mp_ctx: str | BaseContext | None) -> BaseContext:
-    if isinstance(mp_ctx, BaseContext):
-        return mp_ctx
-    try:
-        return multiprocessing.get_context(mp_ctx)
-    except (TypeError, ValueError) as error:
-        methods = multiprocessing.get_all_start_methods()
-        raise ValueError(f"mp_ctx must be one of {methods}, got {mp_ctx!r}.") from error
 
 
 def _points(u: np.ndarray, n_dim: int) -> np.ndarray:

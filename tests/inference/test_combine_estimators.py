@@ -257,6 +257,25 @@ def test_workers_change_nothing(method):
     assert same(here, there)
 
 
+def test_cores_change_nothing():
+    arms = {"short": LogNormal(1.5, 1.0), "long": LogNormal(0.5, 4.0)}
+    here = amc.combine_estimators(arms, max_cost=3000.0, random_seed=16)
+    assert same(here, amc.combine_estimators(arms, max_cost=3000.0, random_seed=16, cores=2))
+
+
+def test_max_time_ends_a_run_after_a_round():
+    settings = {"draws": 3000, "rounds": 100, "random_seed": 16}
+    whole = amc.combine_estimators(two(), **settings)
+    with pytest.warns(UserWarning, match="max_time=1e-06 s was over"):
+        part = amc.combine_estimators(two(), **settings, max_time=1e-6)
+    assert part.attrs["stopped"] == "The time limit max_time=1e-06 s was over."
+    assert part["rounds"].sizes["round"] == 1 < whole["rounds"].sizes["round"]
+    np.testing.assert_array_equal(
+        part["pulls"]["value"], whole["pulls"]["value"][: part["pulls"].sizes["pull"]]
+    )
+    assert same(whole, amc.combine_estimators(two(), **settings, max_time=600.0))
+
+
 def test_lambdas_travel():
     arms = [lambda rng: rng.normal(1.0, 0.2), lambda rng: rng.normal(1.0, 2.0)]
     here = amc.combine_estimators(arms, draws=100, random_seed=17)

@@ -518,6 +518,13 @@ def test_threads(known):
         assert_same(estimate(known(), executor=pool, **settings), estimate(known(), **settings))
 
 
+@pytest.mark.parametrize("known", [regression, partly_nan], ids=lambda f: f.__name__)
+@IGNORING_NAN
+def test_cores(known):
+    settings = {"arms": ["importance", "smc"], "target_mcse": 0.02}
+    assert_same(estimate(known(), cores=2, **settings), estimate(known(), **settings))
+
+
 def test_an_executor_that_works_in_this_thread():
     """What jobs evaluate is counted once."""
     settings = {"arms": ["importance", "smc"]}

@@ -11,7 +11,7 @@ import xarray as xr
 
 from scipy import stats
 
-from amc_pymc.inference import map_run
+from amc_pymc.inference import simulation_run
 from amc_pymc.inference.find_map_tree import find_MAP_tree
 from amc_pymc.simulators.simulator_problem import SimulatorProblem
 from tests.inference.killed import killed_and_whole
@@ -277,7 +277,7 @@ class Bar:
 def test_what_the_bar_says(monkeypatch, tmp_path):
     bars = [Bar(), Bar()]
     for bar in bars:  # what the second run has from the checkpoint counts, too
-        monkeypatch.setattr(map_run, "progress", lambda *a, bar=bar, **k: nullcontext(bar))
+        monkeypatch.setattr(simulation_run, "progress", lambda *a, bar=bar, **k: nullcontext(bar))
         _, raw = from_checkpoint(tmp_path / "run")
     rounds = raw["rounds"]
     said = [

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import textwrap
 
+from concurrent.futures import ThreadPoolExecutor
+
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -449,6 +451,13 @@ def test_a_chain_does_not_depend_on_their_number(models, short_run):
 
 def test_parallel_chains_are_the_serial_ones(models, short_run):
     assert_same(sample(models, cores=2, mp_ctx="fork"), short_run)
+
+
+def test_chains_of_an_executor_are_the_serial_ones(models, short_run):
+    with ThreadPoolExecutor(2) as executor:
+        assert_same(sample(models, executor=executor, cores=None), short_run)
+        with pytest.raises(ValueError, match="cores=2 and executor exclude each other"):
+            sample(models, executor=executor, cores=2)
 
 
 @pytest.mark.slow

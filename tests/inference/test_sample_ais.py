@@ -1,6 +1,5 @@
 """Annealed importance sampling of small models: evidences, draws, checkpoints, refusals."""
 
-import json
 import multiprocessing
 import os
 import signal
@@ -415,8 +414,7 @@ def test_evaluations_are_counted():
     values, gradients, _ = counts.tolist()
     found = tree["evidence"]
     assert found["n_gradient"] == gradients
-    # Beside these: three points that tell one model from another.
-    assert found["n_likelihood"] == values + gradients - 3
+    assert found["n_likelihood"] == values + gradients
     stages = tree["evaluations"].to_dataset()
     assert stages["n_likelihood"].sum() == found["n_likelihood"]
     assert stages["n_likelihood"].sel(stage="posterior") == 120
@@ -471,6 +469,11 @@ def test_processes(method):
     assert_same(parallel, ais(one(), 300, n_steps=20))
 
 
+@IGNORING_NAN
+def test_cores():
+    assert_same(ais(partly_nan(), 300, n_steps=20, cores=2), ais(partly_nan(), 300, n_steps=20))
+
+
 # --- checkpoints ----------------------------------------------------------------------------------
 
 
@@ -499,7 +502,7 @@ SCRIPT = """
 
 
 def test_a_killed_run_goes_on(tmp_path):
-    path, draws = tmp_path / "run.nc", 2000
+    path, draws = tmp_path / "run", 2000
     code = textwrap.dedent(SCRIPT.format(draws=draws, path=str(path)))
     env = {
         **os.environ,
@@ -507,8 +510,8 @@ def test_a_killed_run_goes_on(tmp_path):
     }
     process = subprocess.Popen([sys.executable, "-c", code], env=env)
     try:
-        begin, empty = time.monotonic(), 20_000
-        while not (path.exists() and path.stat().st_size > 2 * empty):
+        begin = time.monotonic()
+        while not blocks_in(path):
             assert process.poll() is None
             assert time.monotonic() - begin < 120.0
             time.sleep(0.01)
@@ -523,8 +526,7 @@ def test_a_killed_run_goes_on(tmp_path):
 
 
 def blocks_in(path):
-    with xr.open_dataset(path, engine="scipy") as data:
-        return json.loads(data.attrs["blocks"])
+    return sorted(path.glob("*.npz"))
 
 
 @pytest.mark.parametrize("kernel", ["hmc", "slice"])
@@ -533,7 +535,7 @@ def test_an_interrupted_run_goes_on(kernel, tmp_path, monkeypatch):
     """The cost and the nan of no block are forgotten."""
     settings = {"n_steps": 20, "kernel": kernel, "chains": 3}
     whole = ais(partly_nan(), 300, **settings, seed=4)
-    path = tmp_path / "run.nc"
+    path = tmp_path / "run"
     part = interrupted(monkeypatch, 4, partly_nan(), 300, **settings, seed=4, checkpoint=path)
     assert "interrupted after 4 of 6 blocks" in flags_of(part)
     assert len(blocks_in(path)) == 4
@@ -542,7 +544,7 @@ def test_an_interrupted_run_goes_on(kernel, tmp_path, monkeypatch):
 
 
 def test_a_finished_checkpoint_is_read(tmp_path, monkeypatch):
-    path = tmp_path / "run.nc"
+    path = tmp_path / "run"
     first = ais(one(), 300, checkpoint=path)
     monkeypatch.setattr(module, "_anneal", None)
     for seed in (1, None, np.random.default_rng(99)):
@@ -550,18 +552,17 @@ def test_a_finished_checkpoint_is_read(tmp_path, monkeypatch):
 
 
 def test_seconds_of_earlier_blocks_count(tmp_path):
-    path = tmp_path / "run.nc"
+    path = tmp_path / "run"
     ais(one(), 300, checkpoint=path)
-    with xr.open_dataset(path, engine="scipy") as data:
-        data.load()
-    blocks = {k: [*v[:2], 1000.0, v[3]] for k, v in json.loads(data.attrs["blocks"]).items()}
-    data.attrs["blocks"] = json.dumps(blocks)
-    data.to_netcdf(path, engine="scipy")
+    for file in blocks_in(path):
+        with np.load(file) as data:
+            arrays = dict(data)
+        np.savez(file, **{**arrays, "seconds": 1000.0})
     assert 4000.0 < ais(one(), 300, checkpoint=path)["evidence"]["cpu_seconds"] < 4060.0
 
 
 def test_reverse_draws_after_a_checkpoint(tmp_path):
-    path, draws = tmp_path / "run.nc", {"mu": np.linspace(0.5, 2.5, 30)}
+    path, draws = tmp_path / "run", {"mu": np.linspace(0.5, 2.5, 30)}
     settings = {"checkpoint": path, "reverse_draws": draws}
     assert_same(ais(one(), 60, **settings), ais(one(), 60, **settings))
 
@@ -575,20 +576,20 @@ def test_reverse_draws_after_a_checkpoint(tmp_path):
     ids=label,
 )  # fmt: skip
 def test_checkpoints_of_other_runs(change, tmp_path):
-    path = tmp_path / "run.nc"
+    path = tmp_path / "run"
     settings = {"draws": 10, "n_steps": 20}
     if not isinstance(change.get("schedule", ""), str):
         settings |= {"schedule": np.linspace(0, 1, 1201) ** 4, "kernel": "random_walk"}
     ais(one(), **settings, checkpoint=path)
-    before = path.read_bytes()
+    before = {file: file.read_bytes() for file in path.iterdir()}
     known = change.pop("known", one)
-    with pytest.raises(ValueError, match=r"checkpoint='.*run\.nc' is of a run with (an)?other"):
+    with pytest.raises(ValueError, match=r"checkpoint='.*run' is of (a run with )?another"):
         ais(known() if callable(known) else known, **(settings | change), checkpoint=path)
-    assert path.read_bytes() == before
+    assert {file: file.read_bytes() for file in path.iterdir()} == before
 
 
 def test_a_run_killed_before_its_first_block_does_not_stand_in_the_way(tmp_path, monkeypatch):
-    path = tmp_path / "run.nc"
+    path = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(module, "explored", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -600,21 +601,18 @@ def test_a_run_killed_before_its_first_block_does_not_stand_in_the_way(tmp_path,
 
 
 def test_bad_checkpoints(tmp_path):
-    path = tmp_path / "run.nc"
+    path = tmp_path / "run"
     ais(one(), 60, checkpoint=path)
-    whole = path.read_bytes()
-    xr.Dataset({"a": 1.0}).to_netcdf(tmp_path / "other.nc", engine="scipy")
-    for content in (
-        b"",
-        b"not a checkpoint",
-        whole[: len(whole) // 2],
-        (tmp_path / "other.nc").read_bytes(),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"checkpoint='.*run\.nc' is no checkpoint"):
+    whole = (path / "run.json").read_bytes()
+    for content in (b"", b"not a checkpoint", whole[: len(whole) // 2], b"{}"):
+        (path / "run.json").write_bytes(content)
+        with pytest.raises(ValueError, match=r"checkpoint='.*run' is no checkpoint"):
             ais(one(), 60, checkpoint=path)
+    (tmp_path / "file").write_text("not a checkpoint")
+    with pytest.raises(ValueError, match=r"checkpoint=.* is no checkpoint"):
+        ais(one(), 60, checkpoint=tmp_path / "file")
     with pytest.raises(ValueError, match=r"checkpoint=.*folder that does not exist"):
-        ais(one(), 60, checkpoint=tmp_path / "missing" / "run.nc")
+        ais(one(), 60, checkpoint=tmp_path / "missing" / "run")
     with pytest.raises(ValueError, match=r"checkpoint=.* is no checkpoint"):
         ais(one(), 60, checkpoint=tmp_path)
     with pytest.raises(TypeError, match="checkpoint must be a path, got 3"):
@@ -624,8 +622,18 @@ def test_bad_checkpoints(tmp_path):
 def test_names_in_greek(tmp_path):
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("μ", 0.0, 1.0), 1.0, observed=[3.0])
-    first = ais(model, 60, checkpoint=tmp_path / "run.nc", n_steps=1)
-    assert_same(ais(model, 60, checkpoint=tmp_path / "run.nc", n_steps=1), first)
+    first = ais(model, 60, checkpoint=tmp_path / "run", n_steps=1)
+    assert_same(ais(model, 60, checkpoint=tmp_path / "run", n_steps=1), first)
+
+
+def test_max_time_stops_after_a_block_and_the_run_goes_on(tmp_path):
+    path, settings = tmp_path / "run", {"n_steps": 20, "chains": 3}
+    for done in (1, 2):
+        with pytest.warns(UserWarning, match=f"max_time was over after {done} of 3 blocks"):
+            part = ais(one(), 100, **settings, max_time=1e-6, checkpoint=path)
+        assert len(blocks_in(path)) == done
+        assert part["posterior"].sizes["chain"] == done
+    assert_same(ais(one(), 100, **settings, checkpoint=path), ais(one(), 100, **settings))
 
 
 # --- interruption ---------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.simulators import chunks as chunk_module
+from amc_pymc.running import remote, supervisor
 from amc_pymc.simulators import workers as module
 from amc_pymc.simulators.problem import Failure, Simulated
 from amc_pymc.simulators.simulator_problem import SimulatorProblem
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.fixture(autouse=True)
 def many_chunks(monkeypatch):
     """More chunks than by default, so that few simulations are enough to see what becomes of them."""
-    monkeypatch.setattr(chunk_module, "_CHUNKS", 256)
+    monkeypatch.setattr(module, "_CHUNKS", 256)
 
 
 class Slow(BaseException):
@@ -264,7 +264,7 @@ def test_few_points(settings, n):
 
 def test_chunks_depend_on_the_size_of_the_batch_only():
     def sizes(n, batched):
-        chunks = chunk_module.chunks_of(np.zeros((n, 1)), np.random.SeedSequence(0), batched)
+        chunks = module._chunks(np.zeros((n, 1)), np.random.SeedSequence(0), batched)
         assert [c.start for c in chunks] == list(np.cumsum([0, *(len(c.u) for c in chunks)])[:-1])
         return [len(c.u) for c in chunks]
 
@@ -302,11 +302,15 @@ def test_the_problem_is_sent_once_to_a_spawned_worker(tmp_path):
     assert (tmp_path / "loaded").read_text() in ("x", "xx")  # one may have done all
 
 
+class Kept(Walk):
+    def __call__(self, message):
+        return self.event
+
+
 def test_a_thread_keeps_few_problems():
     for k in range(5):
-        payload = cloudpickle.dumps(Walk(k))
-        assert module._unpacked(str(k), payload).event == k
-    assert list(module._local.problems) == ["3", "4"]
+        assert remote.Copies(str(k), cloudpickle.dumps(Kept(k)))(None) == k
+    assert list(remote._local.functions) == ["3", "4"]
 
 
 # --- failures of the simulator --------------------------------------------------------------------
@@ -440,7 +444,7 @@ def test_what_follows_a_culprit_does_not_depend_on_workers():
 
 
 def test_a_simulator_that_only_kills_is_given_up(monkeypatch):
-    monkeypatch.setattr(module, "_DEATHS", 9)
+    monkeypatch.setattr(supervisor, "_DEATHS", 9)
     with pytest.raises(RuntimeError, match=r"9 worker processes have died \(SIGKILL\) one after"):
         run(Walk(lambda i, x: die()), points(200), cores=2, mp_ctx="fork")
     assert no_children()
@@ -475,8 +479,8 @@ def test_warnings_about_workers_are_few(caplog):
     problem = Walk(at(set(u[16:24, 0]), die))
     with caplog.at_level(logging.WARNING, "amc_pymc"):
         assert len(run(problem, u, cores=2, mp_ctx="fork").failures) == 8
-    assert sum("has failed" in r.message for r in caplog.records) == module._WARNINGS
-    assert len(caplog.records) == module._WARNINGS + 3
+    assert sum("has failed" in r.message for r in caplog.records) == supervisor._WARNINGS
+    assert len(caplog.records) == supervisor._WARNINGS + 3
 
 
 # --- workers that hang ----------------------------------------------------------------------------
@@ -494,7 +498,7 @@ def test_a_slow_simulation_is_stopped_by_its_alarm():
 def test_a_simulation_deaf_to_its_alarm(method, cores, piece_seconds, row, monkeypatch):
     """Found at once, or after its chunk of rows 6, 7 and 8."""
     monkeypatch.setattr(module, "_GRACE", 0.3)
-    monkeypatch.setattr(chunk_module, "_PIECE_SECONDS", piece_seconds)
+    monkeypatch.setattr(module, "_PIECE_SECONDS", piece_seconds)
     if method == "fork":
         monkeypatch.setattr(module, "_FIRST_GRACE", 0.3)
     u = points(700)
@@ -521,8 +525,8 @@ def test_a_batch_that_hangs(impatient):
 
 def test_time_is_counted_for_each_simulation(impatient, monkeypatch):
     """Forty in a chunk that take a part of their time are no reason to kill anybody."""
-    monkeypatch.setattr(chunk_module, "_CHUNKS", 1)
-    monkeypatch.setattr(chunk_module, "_PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_CHUNKS", 1)
+    monkeypatch.setattr(module, "_PIECE_SECONDS", 0.0)
     problem = Walk(lambda i, x: time.sleep(0.04))
     begun = time.monotonic()
     assert run(problem, points(40), timeout=0.3, mp_ctx="fork").failures == []
@@ -671,7 +675,8 @@ class Losing:
         self.tried = {}
         self.most = self.pending = 0
 
-    def submit(self, function, digest, payload, how, chunk, attempt):
+    def submit(self, call, home, function, message, attempt):
+        chunk = message[0]
         k = self.tried[chunk.start] = self.tried.get(chunk.start, 0) + 1
         assert attempt == k - 1
         if k <= self.times and self.at_submit:
@@ -680,7 +685,7 @@ class Losing:
         if k <= self.times:
             future.set_exception(self.error)
         else:
-            future.set_result(function(digest, payload, how, chunk, attempt))
+            future.set_result(call(home, function, message, attempt))
         return future
 
 
@@ -691,7 +696,7 @@ def test_chunks_lost_by_an_executor_are_submitted_again(error, at_submit):
     executor = Losing(3, error, at_submit)
     same(run(Walk(), u, executor=executor), run(Walk(), u))
     assert set(executor.tried.values()) == {4}
-    with pytest.raises(RuntimeError, match=r"lost the same simulations 4 times.*cores= instead"):
+    with pytest.raises(RuntimeError, match=r"lost the same job 4 times.*cores= instead"):
         run(Walk(), u, executor=Losing(4, error, at_submit))
 
 
@@ -721,7 +726,7 @@ def test_an_executor_is_not_given_everything_at_once():
     u = points(40_000)
     run(Walk(), u, executor=Executor())
     assert len(most) == 400
-    assert max(most) == module._IN_FLIGHT
+    assert max(most) == remote._IN_FLIGHT
 
 
 def test_an_interrupt_cancels_what_an_executor_has_not_begun():
@@ -744,7 +749,7 @@ def test_an_interrupt_cancels_what_an_executor_has_not_begun():
 def test_a_pool_that_is_broken_says_so():
     u = points(300)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as executor:
-        with pytest.raises(RuntimeError, match="executor has lost the same simulations"):
+        with pytest.raises(RuntimeError, match="executor has lost the same job"):
             run(Walk(at({u[40, 0]}, die)), u, executor=executor)
 
 

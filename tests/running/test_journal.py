@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from amc_pymc.inference import round_log as module
-from amc_pymc.inference.round_log import RoundLog
+from amc_pymc.running import Journal
+from amc_pymc.running import journal as module
 
 FINGERPRINT = {
     "max_simulations": 1_000,
@@ -37,7 +37,7 @@ def batch(k, n=10):
 
 
 def begun(path, n=0, fingerprint=FINGERPRINT, words=WORDS):
-    log = RoundLog(path, fingerprint)
+    log = Journal(path, fingerprint)
     log.begin(words)
     for k in range(len(log), n):
         log.append(batch(k))
@@ -55,21 +55,21 @@ def assert_batches(found, n):
 
 def test_batches_come_back_in_order(tmp_path):
     begun(tmp_path / "run", 12)
-    again = RoundLog(str(tmp_path / "run"), FINGERPRINT)
+    again = Journal(str(tmp_path / "run"), FINGERPRINT)
     assert len(again) == 12
     assert again.begin([9]) == again.words == WORDS
     assert_batches(again.load(), 12)
     assert_batches(list(again.batches()), 12)
     again.append(batch(12))
     assert_batches(again.load(), 13)
-    assert_batches(RoundLog(tmp_path / "run", FINGERPRINT, WORDS).load(), 13)
+    assert_batches(Journal(tmp_path / "run", FINGERPRINT, WORDS).load(), 13)
 
 
 def test_nothing_is_written_twice(tmp_path):
     log = begun(tmp_path / "run", 2)
     before = {f: (f.stat().st_mtime_ns, f.read_bytes()) for f in (tmp_path / "run").iterdir()}
     log.append(batch(2))
-    RoundLog(tmp_path / "run", FINGERPRINT).begin([5])
+    Journal(tmp_path / "run", FINGERPRINT).begin([5])
     after = {f: (f.stat().st_mtime_ns, f.read_bytes()) for f in (tmp_path / "run").iterdir()}
     assert before.items() < after.items()
     assert [f.name for f in after.keys() - before.keys()] == ["000002.npz"]
@@ -82,14 +82,14 @@ def test_files_are_open_to_numpy(tmp_path):
 
 
 def test_without_a_path_nothing_is_kept():
-    log = RoundLog(None, FINGERPRINT)
+    log = Journal(None, FINGERPRINT)
     assert log.begin(WORDS) == WORDS
     log.append(batch(0))
     assert log.load() == [] and len(log) == 0
 
 
 def test_looking_writes_nothing(tmp_path):
-    RoundLog(tmp_path / "run", FINGERPRINT)
+    Journal(tmp_path / "run", FINGERPRINT)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -126,14 +126,14 @@ def test_a_run_killed_at_any_step_goes_on(after, n, tmp_path, monkeypatch):
             begun(path, n + 1)
         except Killed:
             pass
-    resumed = RoundLog(path, FINGERPRINT)
+    resumed = Journal(path, FINGERPRINT)
     assert len(resumed) in (n, n + 1)
     assert_batches(resumed.load(), len(resumed))
     assert_batches(begun(path, n + 2).load(), n + 2)
 
 
 def write_without_end(path):
-    log = RoundLog(path, {"n": 3})
+    log = Journal(path, {"n": 3})
     log.begin([1])
     while True:
         log.append({"u": np.full(20_000, len(log))})
@@ -156,7 +156,7 @@ def test_a_killed_process(tmp_path):
         finally:
             process.kill()
             process.join()
-        found = RoundLog(path, {"n": 3}).load()
+        found = Journal(path, {"n": 3}).load()
         assert len(found) >= seen + 10
         assert all((arrays["u"] == k).all() for k, arrays in enumerate(found))
         seen = len(found)
@@ -164,12 +164,12 @@ def test_a_killed_process(tmp_path):
 
 def test_a_run_killed_before_its_first_batch_does_not_stand_in_the_way(tmp_path):
     begun(tmp_path / "run")
-    other = RoundLog(tmp_path / "run", {"epsilon": 3.0}, [7])
+    other = Journal(tmp_path / "run", {"epsilon": 3.0}, [7])
     assert other.begin([7]) == [7]
     other.append(batch(0))
-    assert RoundLog(tmp_path / "run", {"epsilon": 3.0}).begin([8]) == [7]
+    assert Journal(tmp_path / "run", {"epsilon": 3.0}).begin([8]) == [7]
     with pytest.raises(ValueError, match="another run"):
-        RoundLog(tmp_path / "run", FINGERPRINT)
+        Journal(tmp_path / "run", FINGERPRINT)
 
 
 # --- other runs -----------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_what_differs_is_named(change, message, tmp_path):
     begun(tmp_path / "run", 1)
     before = {f: f.read_bytes() for f in (tmp_path / "run").iterdir()}
     with pytest.raises(ValueError) as caught:
-        RoundLog(tmp_path / "run", FINGERPRINT | change)
+        Journal(tmp_path / "run", FINGERPRINT | change)
     text = str(caught.value)
     assert f"checkpoint={str(tmp_path / 'run')!r} is of another run: {message}" in text
     assert text.endswith("Delete the folder or name another one.")
@@ -211,14 +211,14 @@ def test_an_equal_fingerprint_in_other_words(tmp_path):
         "shapes": {"a": [], "b": [2, 3]},
         "observed": np.arange(40.0)[::2] / 2.0,
     }
-    assert len(RoundLog(tmp_path / "run", FINGERPRINT | equal)) == 1
+    assert len(Journal(tmp_path / "run", FINGERPRINT | equal)) == 1
 
 
 def test_another_seed(tmp_path):
     begun(tmp_path / "run", 1)
-    assert len(RoundLog(tmp_path / "run", FINGERPRINT, np.array(WORDS))) == 1
+    assert len(Journal(tmp_path / "run", FINGERPRINT, np.array(WORDS))) == 1
     with pytest.raises(ValueError, match="is of a run with another random_seed"):
-        RoundLog(tmp_path / "run", FINGERPRINT, [1, 2, 3, 5])
+        Journal(tmp_path / "run", FINGERPRINT, [1, 2, 3, 5])
 
 
 def test_two_runs_in_one_folder(tmp_path):
@@ -233,14 +233,14 @@ def test_two_runs_in_one_folder(tmp_path):
 
 def test_bad_paths(tmp_path):
     with pytest.raises(TypeError, match="checkpoint must be a path, got 3"):
-        RoundLog(3, {})
+        Journal(3, {})
     with pytest.raises(ValueError, match=r"checkpoint=.*missing.*in a folder that does not exist"):
-        RoundLog(tmp_path / "missing" / "run", {})
+        Journal(tmp_path / "missing" / "run", {})
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match=r"checkpoint=.*file' is no checkpoint.*not a folder"):
-        RoundLog(tmp_path / "file", {})
+        Journal(tmp_path / "file", {})
     with pytest.raises(ValueError, match=r"is no checkpoint.*it has files but not run.json"):
-        RoundLog(tmp_path, {})
+        Journal(tmp_path, {})
     assert (tmp_path / "file").read_text() == "x"
 
 
@@ -252,8 +252,8 @@ def test_bad_paths(tmp_path):
 def test_bad_headers(header, tmp_path):
     begun(tmp_path / "run", 1)
     (tmp_path / "run" / "run.json").write_text(header)
-    with pytest.raises(ValueError, match=r"checkpoint=.*is no checkpoint of simulations"):
-        RoundLog(tmp_path / "run", FINGERPRINT)
+    with pytest.raises(ValueError, match=r"checkpoint=.*is no checkpoint"):
+        Journal(tmp_path / "run", FINGERPRINT)
 
 
 def test_damaged_and_missing_batches(tmp_path):
@@ -268,7 +268,7 @@ def test_damaged_and_missing_batches(tmp_path):
             log.load()
     file.unlink()
     with pytest.raises(ValueError, match=r"000001.npz is missing, but there are later ones"):
-        RoundLog(tmp_path / "run", FINGERPRINT)
+        Journal(tmp_path / "run", FINGERPRINT)
 
 
 def test_objects_are_refused(tmp_path):
@@ -278,7 +278,7 @@ def test_objects_are_refused(tmp_path):
     assert len(log) == len(list((tmp_path / "run").glob("*.npz"))) == 1
     for value in (object(), len, {1, 2}, b"x", np.array([None])):
         with pytest.raises(TypeError, match=r"fingerprint\['x'\] must be numbers"):
-            RoundLog(None, {"x": value})
+            Journal(None, {"x": value})
 
 
 def test_the_header_can_be_read(tmp_path):

@@ -1,13 +1,12 @@
-"""Checkpoint of a long run in a folder, with one file per batch."""
+"""Journal of a long run: a folder with one file per batch, from which a killed run resumes."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import zipfile
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,16 @@ import numpy as np
 
 from numpy.lib import format as npy
 
-__all__ = ["RoundLog"]
+from amc_pymc.rng import RandomSeed
+from amc_pymc.running.fingerprints import differences, fingerprint
+
+__all__ = ["Journal", "begin_journal"]
 
 _FORMAT = 1
 _HEADER = "run.json"
-#: Number of elements above which an array is identified by a digest.
-_SMALL = 8
-_LONGEST = 60
 
 
-class RoundLog:
+class Journal:
     """Batches of arrays in a folder; finished batches are never written again.
 
     Each batch is a file ``000000.npz`` that NumPy can open without pickles. It is written atomically: a killed run
@@ -34,9 +33,9 @@ class RoundLog:
     ----------
     path : str, Path or None
         Folder, made by :meth:`begin` if its parent exists. None stores nothing.
-    fingerprint : mapping
-        Everything that the numbers depend on, except the seed: numbers, strings, None, arrays, and sequences and
-        mappings of these.
+    told : mapping
+        Everything that the numbers depend on, except the seed, by the names that messages use; see
+        :func:`amc_pymc.running.fingerprint`.
     words : list of int, optional
         Seed that the folder must have.
 
@@ -50,27 +49,27 @@ class RoundLog:
     --------
     >>> import tempfile
     >>> import numpy as np
-    >>> from amc_pymc.inference.round_log import RoundLog
+    >>> from amc_pymc.running import Journal
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     log = RoundLog(folder + "/run", {"epsilon": 0.1})
-    ...     words = log.begin([7])
-    ...     log.append({"distance": np.array([0.3, 0.2])})
-    ...     again = RoundLog(folder + "/run", {"epsilon": 0.1})
+    ...     journal = Journal(folder + "/run", {"epsilon": 0.1})
+    ...     words = journal.begin([7])
+    ...     journal.append({"distance": np.array([0.3, 0.2])})
+    ...     again = Journal(folder + "/run", {"epsilon": 0.1})
     ...     again.begin([8]), again.load()
     ([7], [{'distance': array([0.3, 0.2])}])
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | None,
-        fingerprint: Mapping[str, Any],
+        path: str | os.PathLike | None,
+        told: Mapping[str, Any],
         words: Sequence[int] | None = None,
     ):
         if not isinstance(path, str | os.PathLike | None):
             raise TypeError(f"checkpoint must be a path, got {path!r}.")
         self.path = None if path is None else Path(path)
         self.words: list[int] | None = None
-        self._fingerprint = _plain(fingerprint, "fingerprint")
+        self._fingerprint = fingerprint(told)
         self._n = 0
         if self.path is not None:
             self._look(self.path, words)
@@ -155,7 +154,7 @@ class RoundLog:
         self._n = _batches_in(path)
         if not self._n:
             return  # a folder without batches may be overwritten
-        others = _differences(known["fingerprint"], self._fingerprint)
+        others = differences(known["fingerprint"], self._fingerprint)
         if others:
             raise ValueError(
                 f"checkpoint={str(path)!r} is of another run: {'; '.join(others)}. Delete the folder or name "
@@ -170,7 +169,7 @@ class RoundLog:
 
     def _header(self, path: Path) -> dict[str, Any] | None:
         """Return the header of the run in the folder; None if the folder is empty."""
-        message = f"checkpoint={str(path)!r} is no checkpoint of simulations"
+        message = f"checkpoint={str(path)!r} is no checkpoint"
         if not path.is_dir():
             raise ValueError(f"{message}: it is not a folder.")
         file = path / _HEADER
@@ -187,6 +186,35 @@ class RoundLog:
             return header
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise ValueError(f"{message}: {error!r}.") from error
+
+
+def begin_journal(
+    checkpoint: str | os.PathLike | None,
+    told: Callable[[], Mapping[str, Any]],
+    words: Sequence[int],
+    random_seed: RandomSeed,
+) -> tuple[Journal, list[int]]:
+    """Open the journal of a run.
+
+    Parameters
+    ----------
+    checkpoint : str, Path or None
+    told : callable
+        Returns what identifies the run; not called without a checkpoint.
+    words : sequence of int
+        Seed of the run, made from `random_seed`. The batches in the folder must have it, unless that is None or a
+        generator, which do not name a seed.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+
+    Returns
+    -------
+    Journal
+    list of int
+        Seed to continue with.
+    """
+    named = not (random_seed is None or isinstance(random_seed, np.random.Generator))
+    journal = Journal(checkpoint, {} if checkpoint is None else told(), words if named else None)
+    return journal, journal.begin(words)
 
 
 def _name(k: int) -> str:
@@ -229,36 +257,3 @@ def _read(file: Path) -> dict[str, np.ndarray]:
             with archive.open(name) as member:
                 arrays[name.removesuffix(".npy")] = npy.read_array(member, allow_pickle=False)
     return arrays
-
-
-def _plain(value: Any, name: str) -> Any:
-    """Convert a value to JSON types; large arrays become shape, type and digest."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if np.isfinite(value) else repr(value)
-    if isinstance(value, np.generic):
-        return _plain(value.item(), name)
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        if value.size <= _SMALL:
-            return _plain(value.tolist(), name)
-        content = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-        return {"shape": list(value.shape), "type": value.dtype.str, "content": content[:16]}
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v, f"{name}[{k!r}]") for k, v in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return [_plain(v, f"{name}[{i}]") for i, v in enumerate(value)]
-    raise TypeError(f"{name} must be numbers, strings or arrays, got {value!r}.")
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return messages about what differs, one for each name."""
-    out = []
-    for name in dict.fromkeys([*before, *now]):
-        old, new = (json.dumps(x[name]) if name in x else "nothing" for x in (before, now))
-        if old != new:
-            some = len(old) <= _LONGEST and len(new) <= _LONGEST and "content" not in old + new
-            out.append(f"{name} was {old}, now it is {new}" if some else f"{name} differs")
-    return out

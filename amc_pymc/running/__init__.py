@@ -1,0 +1,26 @@
+"""One engine for runs: a pool of workers, a journal on disk with fingerprints, and a loop of batches."""
+
+from amc_pymc.running.fingerprints import fingerprint, name_of
+from amc_pymc.running.jobs import JobReport, run_jobs
+from amc_pymc.running.journal import Journal, begin_journal
+from amc_pymc.running.loop import Ended, run_loop
+from amc_pymc.running.pool import Pool, check_workers, number_of_cores
+from amc_pymc.running.task import TRIES, Task
+from amc_pymc.running.worker import WorkerDied
+
+__all__ = [
+    "TRIES",
+    "Ended",
+    "JobReport",
+    "Journal",
+    "Pool",
+    "Task",
+    "WorkerDied",
+    "begin_journal",
+    "check_workers",
+    "fingerprint",
+    "name_of",
+    "number_of_cores",
+    "run_jobs",
+    "run_loop",
+]
