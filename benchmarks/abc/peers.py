@@ -1,9 +1,9 @@
 """Inference without a likelihood: ABC-Tree and its peers at the same number of simulations.
 
-    python benchmarks/abc/peers.py --quick                                # a minute
-    python benchmarks/abc/peers.py --problems two_moons --budgets 1e3 1e4
-    python benchmarks/abc/peers.py --calibration --problems mg1_queue     # ranks of the truth in posteriors
-    python benchmarks/abc/peers.py --table abc_peers.jsonl                # tables of what is there
+    python -m benchmarks.abc.peers --quick                                # a minute
+    python -m benchmarks.abc.peers --problems two_moons --budgets 1e3 1e4
+    python -m benchmarks.abc.peers --calibration --problems mg1_queue     # ranks of the truth in posteriors
+    python -m benchmarks.abc.peers --table abc_peers.jsonl                # tables of what is there
 
 A method is a family and its options, joined by colons. ``tree`` is ``sample_abc_tree``: ``straight``, ``boxes``,
 ``cart``, ``dyadic``, ``adjust`` (linear), ``auto`` and ``learned`` (the distance) are options, and so is any number
@@ -262,7 +262,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(tables(Book(o.table, row_key).rows()))
         return
     book = Book(o.out, row_key)
-    done = {row_key(row) for row in book.rows() if row["status"] == "finished"}
+    done = book.done()
     kind = "rank" if o.calibration else "run"
     for job in rank_jobs(o) if o.calibration else jobs(o):
         if row_key({"kind": kind, **vars(job)}) in done:

@@ -1,12 +1,12 @@
 """Evidence from the draws of NUTS beside log Z as it is known, its stated error and the time of the draws.
 
-    python benchmarks/evidence_from_draws.py --quick    # two problems, three seeds: a minute
-    python benchmarks/evidence_from_draws.py            # five problems, twenty seeds: some minutes
-    python benchmarks/evidence_from_draws.py --problems mixed_200 --target 0.02 --marginalize none
+    python -m benchmarks.evidence.from_draws --quick    # two problems, three seeds: a minute
+    python -m benchmarks.evidence.from_draws            # five problems, twenty seeds: some minutes
+    python -m benchmarks.evidence.from_draws --problems mixed_200 --target 0.02 --marginalize none
 
 Draws are 4 chains of 1,000 after 1,000 to tune, by nutpie on one core. Its model and the densities of
 ``estimate_evidence`` are compiled before anything is timed. Prints a table in Markdown and writes it, JSON and CSV
-into benchmarks/results/. Where log Z comes from: benchmarks/README.md.
+into results/. Where log Z comes from: benchmarks/README.md.
 """
 
 from __future__ import annotations

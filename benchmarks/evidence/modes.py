@@ -1,8 +1,8 @@
 """Separated modes drawn at random: the share that estimate_evidence finds, and of misses without a flag.
 
-    python benchmarks/evidence_modes.py --quick            # ten problems: some minutes
-    python benchmarks/evidence_modes.py --runs 200         # an hour
-    python benchmarks/evidence_modes.py --runs 400 --resume
+    python -m benchmarks.evidence.modes --quick            # ten problems: some minutes
+    python -m benchmarks.evidence.modes --runs 200         # an hour
+    python -m benchmarks.evidence.modes --runs 400 --resume
 
 Every run has a problem of its own, drawn from its seed: 2 to 12 dimensions, 2 to 10 normal modes with standard
 deviations of 0.1 to 1, centres in a box whose width is drawn too, and Dirichlet weights, under a uniform prior

@@ -1,12 +1,12 @@
 """How close to the evidence, how soon, and how honest: estimate_evidence and its peers where log Z is known.
 
-    python benchmarks/evidence/suite.py --quick                     # three problems, two minutes
-    python benchmarks/evidence/suite.py                             # all problems and methods: hours
-    python benchmarks/evidence/suite.py --problems hard real        # the newer ones of models/evidence_suite.py
-    python benchmarks/evidence/suite.py --coverage --targets 0.05   # intervals over 500 seeds
-    python benchmarks/evidence/suite.py --speed                     # densities and moves, by hand and ours
-    python benchmarks/evidence/suite.py --aim                       # three problems to an error of 0.01
-    python benchmarks/evidence/suite.py --resume ...                # go on with what was interrupted
+    python -m benchmarks.evidence.suite --quick                     # three problems, two minutes
+    python -m benchmarks.evidence.suite                             # all problems and methods: hours
+    python -m benchmarks.evidence.suite --problems hard real        # the newer ones of models/evidence_suite.py
+    python -m benchmarks.evidence.suite --coverage --targets 0.05   # intervals over 500 seeds
+    python -m benchmarks.evidence.suite --speed                     # densities and moves, by hand and ours
+    python -m benchmarks.evidence.suite --aim                       # three problems to an error of 0.01
+    python -m benchmarks.evidence.suite --resume ...                # go on with what was interrupted
 
 Methods are a family and its option: ``estimate_evidence:0.05`` (target; without one, all of
 ``--targets``), ``bridge:0.05`` (target; ours on the draws of nutpie), ``sample_smc:1000`` (draws of each of

@@ -133,6 +133,10 @@ class Book:
                 found[self.key(row)] = row
         return list(found.values())
 
+    def done(self) -> set[object]:
+        """Keys of the rows that are finished."""
+        return {self.key(row) for row in self.rows() if row["status"] == "finished"}
+
     def add(self, *rows: Result) -> None:
         """Append rows, each in one piece."""
         with self.path.open("a") as sink:

@@ -1,8 +1,8 @@
 """Tree bandits for likelihood-free inference: figures, table and statements of O'Hagan, Kim & Rockova.
 
-    python benchmarks/abc_tree_paper.py --pictures results     # some 12 CPU minutes
-    python benchmarks/abc_tree_paper.py --quick                # one
-    python benchmarks/abc_tree_paper.py --parts toy modes      # some of it
+    python -m benchmarks.papers.abc_tree --pictures results     # some 12 CPU minutes
+    python -m benchmarks.papers.abc_tree --quick                # one
+    python -m benchmarks.papers.abc_tree --parts toy modes      # some of it
 
 *Tree bandits for generative Bayes*, figures 2-20 and table 1, as far as the text defines them. Parts, in the
 order of the paper:

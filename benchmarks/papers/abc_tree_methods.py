@@ -1,4 +1,4 @@
-"""Samplers that ``abc_tree_paper.py`` compares: rejection, SMC-ABC, ABC-Tree as printed, ABC-Tree as it is here.
+"""Samplers that ``abc_tree.py`` compares: rejection, SMC-ABC, ABC-Tree as printed, ABC-Tree as it is here.
 
 All of them work in the unit cube, where priors are uniform, and stop after so many simulations, of which
 those outside the cube are none. Tolerances of SMC-ABC and of ABC-Tree as printed begin at the

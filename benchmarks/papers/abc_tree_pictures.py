@@ -1,4 +1,4 @@
-"""Pictures of ``abc_tree_paper.py``."""
+"""Pictures of ``abc_tree.py``."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ OMEGAS = {"posterior": "omega1", "efficiency": "omega2", "kl": "omega3", "ess": 
 def toy_rates(observed: float = 49.5, epsilon: float = 2.0, n_points: int = 100) -> np.ndarray:
     """Rates of acceptance (n_points,) of example 1 to full relative precision, in the tails as well.
 
-    >>> from benchmarks.abc_tree_toys import toy_rates
+    >>> from benchmarks.papers.abc_tree_toys import toy_rates
     >>> from models.toy_points import acceptance
     >>> rates = toy_rates()
     >>> bool(abs(rates - acceptance(49.5, 2.0)).max() < 1e-12), rates.min() > 0.0

@@ -1,8 +1,8 @@
 """Adaptive annealed importance sampling: section 6.3, figure 3 and appendix G of Neufeld et al. (2014).
 
-    python benchmarks/adaptive_ais.py --data pima.csv            # some 15 CPU minutes
-    python benchmarks/adaptive_ais.py --data pima.csv --quick
-    python benchmarks/adaptive_ais.py --load results/adaptive_ais_bank.npz   # without new draws
+    python -m benchmarks.papers.adaptive_ais --data pima.csv            # some 15 CPU minutes
+    python -m benchmarks.papers.adaptive_ais --data pima.csv --quick
+    python -m benchmarks.papers.adaptive_ais --load results/adaptive_ais_bank.npz   # without new draws
 
 Without ``--data`` scikit-learn downloads the Pima data. Three estimators of the evidence of a Bayesian
 logistic regression on the first T = 5, 10 and 50 rows anneal from the prior N(0, 0.05 I) with 400,

@@ -1,12 +1,12 @@
 """Which order of an ARCH model: product-space chains that read few rows, and exact ones.
 
-    python benchmarks/arch_order.py                    # 5 chains of 100,000 draws, an hour or two
-    python benchmarks/arch_order.py --draws 20000
-    python benchmarks/arch_order.py --quick            # two orders, some minutes
+    python -m benchmarks.papers.arch_order                    # 5 chains of 100,000 draws, an hour or two
+    python -m benchmarks.papers.arch_order --draws 20000
+    python -m benchmarks.papers.arch_order --quick            # two orders, some minutes
 
 Section 5.2 and figure 2 of Chen & Ghahramani (2016) on a real return series. Every method runs the
 same number of chains and draws; what is compared is likelihood evaluations (one row under one
-model). Prints tables in Markdown and writes them, JSON and CSV into benchmarks/results/.
+model). Prints tables in Markdown and writes them, JSON and CSV into results/.
 """
 
 from __future__ import annotations

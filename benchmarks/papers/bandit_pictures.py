@@ -1,4 +1,4 @@
-"""Pictures of ``bandit_papers.py``."""
+"""Pictures of ``bandits.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Microseconds per decision of every bandit policy: `python benchmarks/bandit_speed.py`.
+"""Microseconds per decision of every bandit policy: `python -m benchmarks.papers.bandit_speed`.
 
 A decision is one ``ask`` and one ``tell``, or one of many in ``ask(rng, n)``. Rewards are uniform on
 [0, mean of the arm]; CPU time, the best of several repetitions.

@@ -1,7 +1,7 @@
 """How close adaptive combinations come to the best estimator in hindsight.
 
-    python benchmarks/combine_estimators.py            # 10,000 runs a setting, some minutes on two cores
-    python benchmarks/combine_estimators.py --quick
+    python -m benchmarks.papers.combine_estimators            # 10,000 runs a setting, some minutes on two cores
+    python -m benchmarks.papers.combine_estimators --quick
 
 Root-mean-square errors of the estimates of ``amc.combine_estimators`` over that of the best single
 estimator given the whole budget, whose error is known in closed form; what control variates cost and

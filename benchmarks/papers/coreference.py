@@ -1,7 +1,7 @@
 """Author coreference by annealed Gibbs sampling: factor evaluations, exact against racing.
 
-    python benchmarks/coreference.py            # 7 runs a method, some ten minutes on one core
-    python benchmarks/coreference.py --quick    # 2 runs on small data
+    python -m benchmarks.papers.coreference            # 7 runs a method, some ten minutes on one core
+    python -m benchmarks.papers.coreference --quick    # 2 runs on small data
 
 Figure 3 of Chen & Ghahramani (2016): B-cubed F1 against factor evaluations and against sweeps, for
 digits as mentions of ten entities and for clusters with power-law sizes up to 2,000; the saving of

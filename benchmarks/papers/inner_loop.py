@@ -106,7 +106,7 @@ def inner_loop(
     Examples
     --------
     >>> import numpy as np
-    >>> from benchmarks.abc_inner_loop import inner_loop
+    >>> from benchmarks.papers.inner_loop import inner_loop
     >>> from amc_pymc.rng import as_generator
     >>> played = inner_loop(np.full(4, 0.25), [0.0, 0.1, 0.2, 0.4], 20_000, as_generator(1))
     >>> p = np.bincount(played.box, played.accepted * 0.25 / played.q)
@@ -161,7 +161,7 @@ def regret(q: ArrayLike, p: ArrayLike, pi: ArrayLike, utility: str = "ess") -> n
     Examples
     --------
     >>> import numpy as np
-    >>> from benchmarks.abc_inner_loop import regret
+    >>> from benchmarks.papers.inner_loop import regret
     >>> p, pi = np.array([0.0, 0.2, 0.8]), np.full(3, 1 / 3)
     >>> regret([pi, p], p, pi).round(3)  # of the best, 5/3: rejection has 1, the posterior 1.5
     array([0.667, 0.167])
@@ -199,7 +199,7 @@ def initial_plays(n: int, boxes: int, least_rate: float) -> int:
 
     Examples
     --------
-    >>> from benchmarks.abc_inner_loop import initial_plays
+    >>> from benchmarks.papers.inner_loop import initial_plays
     >>> initial_plays(100_000, 3, 0.5)
     796
     """

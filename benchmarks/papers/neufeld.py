@@ -1,4 +1,4 @@
-"""Figures 1 and 2 of Neufeld et al. (2014), and the best arm in hindsight; see ``bandit_papers.py``."""
+"""Figures 1 and 2 of Neufeld et al. (2014), and the best arm in hindsight; see ``bandits.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures 1-4 of Verma & Hanawal (2021); see ``bandit_papers.py``."""
+"""Figures 1-4 of Verma & Hanawal (2021); see ``bandits.py``."""
 
 from __future__ import annotations
 

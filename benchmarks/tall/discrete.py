@@ -1,10 +1,10 @@
 """Discrete variables on tall data, N = 1e4 ... 1e6: RacingGibbs against PyMC's own Gibbs steps.
 
-    python benchmarks/tall/discrete.py                            # all sizes and problems
-    python benchmarks/tall/discrete.py --sizes 1e6 --problems grid
-    python benchmarks/tall/discrete.py --quick                    # N = 1e4, some minutes
+    python -m benchmarks.tall.discrete                            # all sizes and problems
+    python -m benchmarks.tall.discrete --sizes 1e6 --problems grid
+    python -m benchmarks.tall.discrete --quick                    # N = 1e4, some minutes
 
-Prints tables in Markdown and writes them, JSON and CSV into benchmarks/results/. What the columns
+Prints tables in Markdown and writes them, JSON and CSV into results/. What the columns
 and methods mean: benchmarks/README.md.
 """
 

@@ -1,11 +1,11 @@
 """Seconds from the end of the model block to the first draw, for twelve shapes of models.
 
-    python benchmarks/first_draw.py                                        # half an hour
-    python benchmarks/first_draw.py --shapes negative_binomial --methods racing
-    python benchmarks/first_draw.py --shapes ordered_logistic --methods racing --profile
-    python benchmarks/first_draw.py --quick                                # two shapes, 500 rows
+    python -m benchmarks.tall.first_draw                                        # half an hour
+    python -m benchmarks.tall.first_draw --shapes negative_binomial --methods racing
+    python -m benchmarks.tall.first_draw --shapes ordered_logistic --methods racing --profile
+    python -m benchmarks.tall.first_draw --quick                                # two shapes, 500 rows
 
-Prints tables in Markdown and writes them, JSON and CSV into benchmarks/results/. What "cold" and
+Prints tables in Markdown and writes them, JSON and CSV into results/. What "cold" and
 "warm" mean, and what is not timed: benchmarks/README.md.
 """
 

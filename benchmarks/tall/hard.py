@@ -1,8 +1,8 @@
 """Tall data that are hard on subsampling: bias against a long NUTS run, decision errors, rows read.
 
-    python benchmarks/tall/hard.py                                  # four problems, N = 1e5
-    python benchmarks/tall/hard.py --problems rare --methods racing racing:noproxy nuts
-    python benchmarks/tall/hard.py --quick                          # N = 1e4, a few minutes
+    python -m benchmarks.tall.hard                                  # four problems, N = 1e5
+    python -m benchmarks.tall.hard --problems rare --methods racing racing:noproxy nuts
+    python -m benchmarks.tall.hard --quick                          # N = 1e4, a few minutes
 
 Rare events (0.2 % positives), covariates with heavy tails, Student-t errors with outliers, and a
 posterior with weakly identified directions. What the columns and methods mean:

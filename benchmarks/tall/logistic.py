@@ -1,10 +1,10 @@
 """Logistic regression with D = 10 and N = 1e4 ... 1e7 rows: RacingMetropolis against its peers.
 
-    python benchmarks/tall/logistic.py                          # all sizes, an hour or three
-    python benchmarks/tall/logistic.py --sizes 1e6 --cap 120    # one size, two minutes a method
-    python benchmarks/tall/logistic.py --quick                  # N = 1e4, a few minutes
+    python -m benchmarks.tall.logistic                          # all sizes, an hour or three
+    python -m benchmarks.tall.logistic --sizes 1e6 --cap 120    # one size, two minutes a method
+    python -m benchmarks.tall.logistic --quick                  # N = 1e4, a few minutes
 
-Prints tables in Markdown and writes them, JSON and CSV into benchmarks/results/. What the columns
+Prints tables in Markdown and writes them, JSON and CSV into results/. What the columns
 and methods mean: benchmarks/README.md.
 """
 

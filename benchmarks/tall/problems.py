@@ -58,7 +58,7 @@ class Problem:
     make_model: Callable[[Data], Any]
     variables: tuple[str, ...]
     logistic: bool
-    #: Whether rows are in groups, see :mod:`benchmarks.grouped_problems`.
+    #: Whether rows are in groups, see :mod:`benchmarks.tall.grouped_problems`.
     grouped: ClassVar[bool] = False
 
     def model(self, data: Data, options: tuple[str, ...] = ()):

@@ -1,11 +1,11 @@
 """RacingMetropolis on 1e4 ... 1e8 rows, beside a race written by hand for the same model.
 
-    python benchmarks/tall_scale.py                                  # in memory, half an hour
-    python benchmarks/tall_scale.py --stored 1e8 --scratch /mnt/big  # and 1e8 rows on disk, 20 GB
-    python benchmarks/tall_scale.py --sizes 1e6 --columns 10 --memory
-    python benchmarks/tall_scale.py --quick                          # two minutes
+    python -m benchmarks.tall.scale                                  # in memory, half an hour
+    python -m benchmarks.tall.scale --stored 1e8 --scratch /mnt/big  # and 1e8 rows on disk, 20 GB
+    python -m benchmarks.tall.scale --sizes 1e6 --columns 10 --memory
+    python -m benchmarks.tall.scale --quick                          # two minutes
 
-Prints tables in Markdown and writes them, JSON and CSV into benchmarks/results/. What is compared
+Prints tables in Markdown and writes them, JSON and CSV into results/. What is compared
 with what: benchmarks/README.md.
 """
 
