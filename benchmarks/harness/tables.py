@@ -12,9 +12,12 @@ from benchmarks.harness.jobs import Result
 
 def markdown(headers: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """A table for people."""
-    out = ["| " + " | ".join(headers) + " |", "|" + "---|" * len(headers)]
-    out += ["| " + " | ".join(line) + " |" for line in lines]
+    out = [_line(headers), "|" + "---|" * len(headers), *map(_line, lines)]
     return "\n".join(out)
+
+
+def _line(entries: Sequence[str]) -> str:
+    return "|" + "|".join(f" {entry} " if entry else " " for entry in entries) + "|"
 
 
 def cells(line: str) -> list[str]:

@@ -6,12 +6,17 @@ A decision is one ``ask`` and one ``tell``, or one of many in ``ask(rng, n)``. R
 
 from __future__ import annotations
 
-import argparse
 import time
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from amc_pymc.bandits import POLICIES, make_policy
+from benchmarks.harness import options
+from benchmarks.harness.jobs import say
+from benchmarks.harness.results import save
+from benchmarks.harness.tables import markdown
 
 SETTINGS = {"eucbv": {"horizon": 100_000}, "robust": {"moment_bound": 1.0}}
 
@@ -44,18 +49,23 @@ def many(name: str, n_arms: int, n: int) -> float:
     return (time.process_time() - start) / n
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--arms", type=int, default=16)
-    parser.add_argument("--quick", action="store_true")
-    options = parser.parse_args()
-    repeats, n_single, n_many = (2, 1_000, 1_000) if options.quick else (7, 3_000, 10_000)
-    print(f"| K = {options.arms} | ask + tell, us | ask(rng, {n_many:,}), us per pull |")
-    print("|---|---|---|")
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, print, save."""
+    p = options.parser(__doc__, seed=None)
+    p.add_argument("--arms", type=int, default=16)
+    o = options.parse(p, argv)
+    repeats, n_single, n_many = (2, 1_000, 1_000) if o.quick else (7, 3_000, 10_000)
+    rows = []
     for name in sorted(POLICIES):
-        one = min(single(name, options.arms, n_single) for _ in range(repeats))
-        lots = min(many(name, options.arms, n_many) for _ in range(repeats))
-        print(f"| `{name}` | {1e6 * one:.1f} | {1e6 * lots:.2f} |", flush=True)
+        one = min(single(name, o.arms, n_single) for _ in range(repeats))
+        lots = min(many(name, o.arms, n_many) for _ in range(repeats))
+        rows.append({"policy": name, "arms": o.arms, "one_us": 1e6 * one, "many_us": 1e6 * lots})
+        say(f"... {name}")
+    headers = [f"K = {o.arms}", "ask + tell, us", f"ask(rng, {n_many:,}), us per pull"]
+    lines = [[f"`{r['policy']}`", f"{r['one_us']:.1f}", f"{r['many_us']:.2f}"] for r in rows]
+    text = markdown(headers, lines)
+    print(text)
+    save(o, "bandit_speed", rows, text)
 
 
 if __name__ == "__main__":
