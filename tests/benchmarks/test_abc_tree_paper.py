@@ -169,7 +169,7 @@ def test_gap():
     values = np.random.default_rng(10).normal(0.0, 1.0, (4_000, 5))
     covered = [abs(g.mean) <= g.half for g in (gap(v) for v in values)]
     assert abs(np.mean(covered) - 0.95) < 4.0 * math.sqrt(0.95 * 0.05 / 4_000)
-    assert gap([1.0, 1.1, 1.2], 2.0).below and methods.gap([3.0, 3.1], 2.0).above
+    assert gap([1.0, 1.1, 1.2], 2.0).below and gap([3.0, 3.1], 2.0).above
     assert gap([1.0]).half == math.inf
 
 
