@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.harness.jobs import Result
-from benchmarks.harness.tables import markdown, number, percent
+from benchmarks.harness.tables import grouped, markdown, number, percent
 
 #: Standard errors by which a wrong run is off.
 WRONG = 4.0
@@ -43,9 +43,7 @@ def is_covered(row: Result) -> bool:
 def honesty(rows: Sequence[Result]) -> list[Result]:
     """One record for every problem and method that has finished runs, and a total for every method."""
     done = [r for r in rows if r["kind"] == "run" and r["status"] == "finished"]
-    groups: dict[tuple[str, str], list[Result]] = {}
-    for row in done:
-        groups.setdefault((row["method"], row["problem"]), []).append(row)
+    groups = grouped(done, "method", "problem")
     out = []
     for method in dict.fromkeys(method for method, _ in groups):
         mine = [group for (m, _), group in groups.items() if m == method]

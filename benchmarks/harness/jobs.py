@@ -8,6 +8,7 @@ are its own.
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import signal
@@ -138,6 +139,25 @@ def worker_environment(cores: int, caches: str) -> dict[str, str]:
         "AMC_PYMC_CACHE": f"{caches}/models",
         "PYTENSOR_FLAGS": f"base_compiledir={caches}/pytensor",
     }
+
+
+class Stopwatch:
+    """Wall and CPU seconds, those of children that have ended included, from its start until it is stopped."""
+
+    def __init__(self):
+        self._begin = time.perf_counter(), cpu_seconds()
+        self.wall_s = self.cpu_s = math.nan
+
+    def stop(self) -> Stopwatch:
+        """Note both times."""
+        self.wall_s = time.perf_counter() - self._begin[0]
+        self.cpu_s = cpu_seconds() - self._begin[1]
+        return self
+
+    def read(self) -> dict[str, float]:
+        """Both times so far."""
+        self.stop()
+        return {"cpu_s": self.cpu_s, "wall_s": self.wall_s}
 
 
 def cpu_seconds() -> float:

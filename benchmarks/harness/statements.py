@@ -35,6 +35,17 @@ class Statement(NamedTuple):
         return [self.source, self.text, holds, self.evidence, "" if self.holds else self.cause]
 
 
+class Statements(list[Statement]):
+    """Statements of one source; a call adds one, without its source."""
+
+    def __init__(self, source: str):
+        super().__init__()
+        self.source = source
+
+    def __call__(self, text: str, holds: bool, evidence: str, cause: str = "") -> None:
+        self.append(Statement(self.source, text, holds, evidence, cause))
+
+
 class Part(NamedTuple):
     """What one figure gives."""
 

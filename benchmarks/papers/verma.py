@@ -19,7 +19,7 @@ from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbcv import UCBCV
 from amc_pymc.bandits.ucbv import UCBV
 from benchmarks.harness.intervals import difference, interval, less, mean_and_half
-from benchmarks.harness.statements import Part, Statement, times_up_to
+from benchmarks.harness.statements import Part, Statement, Statements, times_up_to
 from benchmarks.harness.tables import markdown, number
 from benchmarks.papers import bandit_pictures as pictures
 from benchmarks.papers.bandit_runs import run
@@ -204,68 +204,52 @@ def figure_cv2(options) -> Part:
 
 def statements_cv2(ends, stuck, by_rho) -> list[Statement]:
     """First two paragraphs of the results."""
-    source = "V&H 6"
-    out = []
+    out = Statements("V&H 6")
     for case, x in ends.items():
         others = [k for k in x if k != "UCB-CV"]
-        out.append(
-            Statement(
-                source,
-                f"UCB-CV outperforms all on {case}",
-                all(less(x["UCB-CV"], x[k]) for k in others),
-                "UCB-CV less others: "
-                + ", ".join(f"{k} {difference(x['UCB-CV'], x[k])}" for k in others),
-                CAUSES["cv_best"],
-            )
+        out(
+            f"UCB-CV outperforms all on {case}",
+            all(less(x["UCB-CV"], x[k]) for k in others),
+            "UCB-CV less others: "
+            + ", ".join(f"{k} {difference(x['UCB-CV'], x[k])}" for k in others),
+            CAUSES["cv_best"],
         )
-    out.append(
-        Statement(
-            source,
-            "EUCBV is closest to UCB-CV (TS aside)",
-            all(
-                min(("UCB1", "UCB-V", "EUCBV"), key=lambda k: abs(x[k].mean() - x["UCB-CV"].mean()))
-                == "EUCBV"
-                for x in ends.values()
-            ),
-            "; ".join(
-                f"{case}: UCB-CV {interval(x['UCB-CV'])}, EUCBV {interval(x['EUCBV'])}, "
-                f"UCB-V {interval(x['UCB-V'])}"
-                for case, x in ends.items()
-            ),
-            CAUSES["eucbv_close"],
-        )
+    out(
+        "EUCBV is closest to UCB-CV (TS aside)",
+        all(
+            min(("UCB1", "UCB-V", "EUCBV"), key=lambda k: abs(x[k].mean() - x["UCB-CV"].mean()))
+            == "EUCBV"
+            for x in ends.values()
+        ),
+        "; ".join(
+            f"{case}: UCB-CV {interval(x['UCB-CV'])}, EUCBV {interval(x['EUCBV'])}, "
+            f"UCB-V {interval(x['UCB-V'])}"
+            for case, x in ends.items()
+        ),
+        CAUSES["eucbv_close"],
     )
-    out.append(
-        Statement(
-            source,
-            "EUCBV can stick with a suboptimal arm",
-            max(stuck) > 0.0,
-            "runs whose second half is spent on other arms: "
-            + ", ".join(f"{case} {s:.0%}" for case, s in zip(ends, stuck, strict=True)),
-            CAUSES["eucbv_stuck"],
-        )
+    out(
+        "EUCBV can stick with a suboptimal arm",
+        max(stuck) > 0.0,
+        "runs whose second half is spent on other arms: "
+        + ", ".join(f"{case} {s:.0%}" for case, s in zip(ends, stuck, strict=True)),
+        CAUSES["eucbv_stuck"],
     )
-    out.append(
-        Statement(
-            source,
-            "TS has a large regret for normal rewards (more than UCB1's)",
-            all(less(x["UCB1"], x["TS"]) for x in ends.values()),
-            "TS less UCB1: "
-            + "; ".join(f"{case} {difference(x['TS'], x['UCB1'])}" for case, x in ends.items()),
-            CAUSES["ts_normal"],
-        )
+    out(
+        "TS has a large regret for normal rewards (more than UCB1's)",
+        all(less(x["UCB1"], x["TS"]) for x in ends.values()),
+        "TS less UCB1: "
+        + "; ".join(f"{case} {difference(x['TS'], x['UCB1'])}" for case, x in ends.items()),
+        CAUSES["ts_normal"],
     )
     finals = [x[:, -1] for x in by_rho.values()]
     steps = [mean_and_half(b)[0] - mean_and_half(a)[0] for a, b in itertools.pairwise(finals)]  # fmt: skip
     (first, h1), (last, h2) = mean_and_half(finals[0]), mean_and_half(finals[-1])
-    out.append(
-        Statement(
-            source,
-            "the regret of UCB-CV falls as the correlation grows (instance 5)",
-            bool(all(s > 0.0 for s in steps) and last - first > math.hypot(h1, h2)),
-            ", ".join(f"{k}: {interval(x[:, -1])}" for k, x in by_rho.items()),
-            CAUSES["rho"],
-        )
+    out(
+        "the regret of UCB-CV falls as the correlation grows (instance 5)",
+        bool(all(s > 0.0 for s in steps) and last - first > math.hypot(h1, h2)),
+        ", ".join(f"{k}: {interval(x[:, -1])}" for k, x in by_rho.items()),
+        CAUSES["rho"],
     )
     return out
 
@@ -297,44 +281,35 @@ def figure_cv3(options) -> Part:
         rows += regret_rows("cv3", case, found, checkpoints)
     pictures.curves(options.pictures / "bandit_papers_cv3.png", checkpoints, curves)
     ends = {case: {k: x[:, -1] for k, x in of.items()} for case, of in curves.items()}
-    source, out = "V&H 6", []
+    out = Statements("V&H 6")
     printed = list(cases)[:3]
-    out.append(
-        Statement(
-            source,
-            "batching is worse than the other three on all instances",
-            all(
-                less(ends[c][k], ends[c]["batching"])
-                for c in printed
-                for k in ("UCB-CV", "jackknife", "splitting")
-            ),
-            "batching less UCB-CV: "
-            + "; ".join(f"{c} {difference(ends[c]['batching'], ends[c]['UCB-CV'])}" for c in cases),
-            CAUSES["batching"],
-        )
+    out(
+        "batching is worse than the other three on all instances",
+        all(
+            less(ends[c][k], ends[c]["batching"])
+            for c in printed
+            for k in ("UCB-CV", "jackknife", "splitting")
+        ),
+        "batching less UCB-CV: "
+        + "; ".join(f"{c} {difference(ends[c]['batching'], ends[c]['UCB-CV'])}" for c in cases),
+        CAUSES["batching"],
     )
     gamma = ends[printed[1]]
-    out.append(
-        Statement(
-            source,
-            "jackknife and splitting do better than UCB-CV with heavier tails (instance 3)",
-            all(less(gamma[k], gamma["UCB-CV"]) for k in ("jackknife", "splitting")),
-            f"less UCB-CV: jackknife {difference(gamma['jackknife'], gamma['UCB-CV'])}, "
-            f"splitting {difference(gamma['splitting'], gamma['UCB-CV'])}",
-            CAUSES["gamma"],
-        )
+    out(
+        "jackknife and splitting do better than UCB-CV with heavier tails (instance 3)",
+        all(less(gamma[k], gamma["UCB-CV"]) for k in ("jackknife", "splitting")),
+        f"less UCB-CV: jackknife {difference(gamma['jackknife'], gamma['UCB-CV'])}, "
+        f"splitting {difference(gamma['splitting'], gamma['UCB-CV'])}",
+        CAUSES["gamma"],
     )
     for case in (printed[0], *list(cases)[2:]):
         x = ends[case]
-        out.append(
-            Statement(
-                source,
-                f"UCB-CV does better than jackknife and splitting on {case}",
-                all(less(x["UCB-CV"], x[k]) for k in ("jackknife", "splitting")),
-                f"UCB-CV less jackknife {difference(x['UCB-CV'], x['jackknife'])}, "
-                f"less splitting {difference(x['UCB-CV'], x['splitting'])}",
-                CAUSES["cv3_normal" if case == printed[0] else "cv3_lognormal"],
-            )
+        out(
+            f"UCB-CV does better than jackknife and splitting on {case}",
+            all(less(x["UCB-CV"], x[k]) for k in ("jackknife", "splitting")),
+            f"UCB-CV less jackknife {difference(x['UCB-CV'], x['jackknife'])}, "
+            f"less splitting {difference(x['UCB-CV'], x['splitting'])}",
+            CAUSES["cv3_normal" if case == printed[0] else "cv3_lognormal"],
         )
     text = regret_table(f"Figure cv3: regret at T = {n:,}, {runs} runs", rows)
     return Part(rows, text, out)
@@ -378,7 +353,7 @@ def figure_cv4(options) -> Part:
         rows += regret_rows("cv4", case, found, checkpoints)
     pictures.curves(options.pictures / "bandit_papers_cv4.png", checkpoints, curves)
     ends = {case: {k: x[:, -1] for k, x in of.items()} for case, of in curves.items()}
-    source, out = "V&H 6", []
+    out = Statements("V&H 6")
     grows, parts, worse, compared = [], [], [], []
     for which, errors in ERRORS.items():
         x = ends[f"instance {which}"]
@@ -396,37 +371,28 @@ def figure_cv4(options) -> Part:
             f"{difference(chain[-1], x['UCB1'])}, {errors[-2]:g} {difference(chain[-2], x['UCB1'])}, "
             f"±{errors[1]:g} {difference(x[f'error ±{errors[1]:g}'], x['UCB1'])}"
         )
-    out.append(
-        Statement(
-            source,
-            "the regret of UCB-CV increases with the error of the controls' means",
-            all(grows),
-            "; ".join(parts),
-            CAUSES["error_grows"],
-        )
+    out(
+        "the regret of UCB-CV increases with the error of the controls' means",
+        all(grows),
+        "; ".join(parts),
+        CAUSES["error_grows"],
     )
-    out.append(
-        Statement(
-            source,
-            "for large errors UCB-CV does worse than existing algorithms (UCB1; EUCBV is ahead anyway)",
-            all(worse),
-            "; ".join(compared),
-            CAUSES["error_large"],
-        )
+    out(
+        "for large errors UCB-CV does worse than existing algorithms (UCB1; EUCBV is ahead anyway)",
+        all(worse),
+        "; ".join(compared),
+        CAUSES["error_large"],
     )
     half = int(np.searchsorted(checkpoints, n / 2))
     ts = curves["instance 5"]["TS"]
     linear = ts[:, -1] / ts[:, half] / (checkpoints[-1] / checkpoints[half])
     wide = curves["instance 5"][f"TS on [0, {WIDE:g}]"]
-    out.append(
-        Statement(
-            source,
-            "TS has almost linear regret on instance 5",
-            bool(mean_and_half(linear)[0] > 0.95),
-            f"growth over the last half, as a share of linear growth: {interval(linear)}; regret "
-            f"{interval(ts[:, -1])}, with rewards scaled from [0, {WIDE:g}] {interval(wide[:, -1])}",
-            CAUSES["ts_linear"],
-        )
+    out(
+        "TS has almost linear regret on instance 5",
+        bool(mean_and_half(linear)[0] > 0.95),
+        f"growth over the last half, as a share of linear growth: {interval(linear)}; regret "
+        f"{interval(ts[:, -1])}, with rewards scaled from [0, {WIDE:g}] {interval(wide[:, -1])}",
+        CAUSES["ts_linear"],
     )
     text = regret_table(f"Figure cv4: regret at T = {n:,}, {runs} runs", rows)
     return Part(rows, text, out)

@@ -10,6 +10,7 @@ import sys
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from benchmarks.harness import options
 from benchmarks.harness.jobs import Result, run_job, say, serve
+from benchmarks.harness.tables import decision_error_cell, markdown, number, percent
 from benchmarks.tall.problems import Job, Problem
 from benchmarks.tall.worker import run
 
@@ -161,6 +163,47 @@ def _least(values: Sequence[float] | None) -> float:
 
 def _number(value) -> float:
     return math.nan if value is None else float(value)
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+Columns = dict[str, Callable[[Result], str]]
+
+
+def shown(key: str, digits: int = 3) -> Callable[[Result], str]:
+    """A column that shows a figure."""
+    return lambda row: number(row.get(key), digits)
+
+
+COLUMNS: Columns = {
+    "problem": itemgetter("problem"),
+    "method": itemgetter("method"),
+    "N": lambda row: f"{row['n_rows']:,}",
+    "draws": shown("draws", 7),
+    "set-up s": shown("setup_s"),
+    "warm-up s": shown("warmup_s"),
+    "sample s": shown("sample_s"),
+    "total s": shown("total_s"),
+    "ESS bulk min": shown("ess_bulk"),
+    "ESS tail min": shown("ess_tail"),
+    "ESS/s sampling": shown("ess_per_s"),
+    "s to 1000 ESS": shown("to_1000_s"),
+    "rows read per step": lambda row: percent(row["rows_share"]),
+    "audits' rows per step": lambda row: percent(row.get("audit_share")),
+    "decision error [95 % CI]": decision_error_cell,
+    "peak MB": shown("peak_mb"),
+    "run": itemgetter("status"),
+}
+
+
+def columns(names: Sequence[str], own: Columns) -> Columns:
+    """Columns of a benchmark in order: its own, and those that several have."""
+    return {name: own.get(name) or COLUMNS[name] for name in names}
+
+
+def table(shown: Columns, rows: Sequence[Result]) -> str:
+    """A line for every row."""
+    return markdown(list(shown), [[cell(row) for cell in shown.values()] for row in rows])
 
 
 # --- options -------------------------------------------------------------------------------------

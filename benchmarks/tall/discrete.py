@@ -21,31 +21,22 @@ from benchmarks.harness.tables import (
     times_faster,
     with_error,
 )
-from benchmarks.tall.bench import Bench, compare, conditions, figures, parser, start
+from benchmarks.tall.bench import (
+    Bench,
+    columns,
+    compare,
+    conditions,
+    figures,
+    parser,
+    shown,
+    start,
+    table,
+)
 from benchmarks.tall.discrete_problems import PROBLEMS
 
 _NAME = "tall_discrete"
 METHODS = ("gibbs", "gibbs:exact", "pymc_gibbs")
 _PEER = "pymc_gibbs"
-
-HEADERS = (
-    "problem",
-    "method",
-    "N",
-    "draws",
-    "set-up s",
-    "sample s",
-    "draws/s",
-    "ESS bulk min",
-    "ESS/s sampling",
-    "s to 1000 ESS",
-    "max mean error / sd",
-    "rows read per element",
-    "states left after a batch",
-    "same-noise disagreement [95 % CI]",
-    "peak MB",
-    "run",
-)
 
 
 def main(bench: Bench) -> None:
@@ -60,7 +51,7 @@ def main(bench: Bench) -> None:
             for method, result in results.items():
                 against = {} if method == "gibbs:exact" else compare(result, reference)
                 rows.append({**figures(result), **against})
-                print(markdown(HEADERS, [line(rows[-1])]), flush=True)
+                print(table(COLUMNS, rows[-1:]), flush=True)
     text = report(rows, options)
     print(text)
     results.save(options, _NAME, rows, text)
@@ -77,34 +68,11 @@ def report(rows: list[Result], options) -> str:
             "# Discrete variables on tall data",
             "\n".join(f"- `{p}`: {PROBLEMS[p].title}" for p in options.problems),
             how,
-            markdown(HEADERS, map(line, rows)),
+            table(COLUMNS, rows),
             "## Against PyMC's Gibbs steps, at the same N",
             markdown(*against_peer(rows)),
         ]
     )
-
-
-def line(row: Result) -> list[str]:
-    """One method on one problem at one N."""
-    draws = row["draws"]
-    return [
-        row["problem"],
-        row["method"],
-        f"{row['n_rows']:,}",
-        number(draws, 7),
-        number(row["setup_s"] + row["warmup_s"]),
-        number(row["sample_s"]),
-        number(draws / row["sample_s"] if row["sample_s"] > 0 else math.nan),
-        number(row["ess_bulk"]),
-        number(bulk_rate(row)),
-        number(seconds_to_1000(row)),
-        with_error(row.get("bias_mean"), row.get("bias_mean_mcse")),
-        number(row.get("rows_per_element"), 4),
-        number(row.get("arms_left")),
-        decision_error_cell(row),
-        number(row["peak_mb"]),
-        row["status"],
-    ]
 
 
 def bulk_rate(row: Result) -> float:
@@ -116,6 +84,25 @@ def seconds_to_1000(row: Result) -> float:
     """Set-up and warm-up plus the time of 1000 effective draws."""
     rate = bulk_rate(row)
     return row["fixed_s"] + 1000.0 / rate if rate > 0 else math.nan
+
+
+COLUMNS = columns(
+    ("problem", "method", "N", "draws", "set-up s", "sample s", "draws/s", "ESS bulk min", "ESS/s sampling",
+     "s to 1000 ESS", "max mean error / sd", "rows read per element", "states left after a batch",
+     "same-noise disagreement [95 % CI]", "peak MB", "run"),
+    {
+        "set-up s": lambda row: number(row["setup_s"] + row["warmup_s"]),
+        "draws/s": lambda row: number(over(row["draws"], row["sample_s"])),
+        "ESS/s sampling": lambda row: number(bulk_rate(row)),
+        "s to 1000 ESS": lambda row: number(seconds_to_1000(row)),
+        "max mean error / sd": lambda row: with_error(
+            row.get("bias_mean"), row.get("bias_mean_mcse")
+        ),
+        "rows read per element": shown("rows_per_element", 4),
+        "states left after a batch": shown("arms_left"),
+        "same-noise disagreement [95 % CI]": decision_error_cell,
+    },
+)  # fmt: skip
 
 
 def over(a: float, b: float) -> float:

@@ -6,35 +6,16 @@ Only the standard library is imported before the clock starts, so that imports c
 from __future__ import annotations
 
 import cProfile
-import json
 import pstats
-import resource
 import sys
-import time
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+from benchmarks.harness.jobs import Stopwatch, serve
 
 Step = Callable[[], Any]
 _PROFILED = 25
-
-
-class RecordingPath:
-    """CPU seconds, those of children that have ended included, and wall seconds since its start."""
-
-    def __init__(self):
-        self._begin = self._now()
-
-    def read(self) -> dict[str, float]:
-        """Both, so far."""
-        return {key: now - self._begin[key] for key, now in self._now().items()}
-
-    @staticmethod
-    def _now() -> dict[str, float]:
-        usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-        return {"cpu_s": cpu_s, "wall_s": time.perf_counter()}
 
 
 # --- methods: what to import, and what to do at the end of the model block ------------------------
@@ -120,7 +101,7 @@ METHODS = {
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Imports, step and first draw, in CPU and wall seconds."""
-    watch = RecordingPath()
+    watch = Stopwatch()
     import pymc  # noqa: F401
 
     imports = {"pymc": watch.read()}
@@ -132,14 +113,14 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     model = SHAPES[job["problem"]](np.random.default_rng(job["seed"]), job["n_rows"])
     name, *options = job["method"].split(":", 2)
     load, method = METHODS[name]
-    watch = RecordingPath()
+    watch = Stopwatch()
     load()
     imports[name] = watch.read()
     make, draw = method(model, job["seed"])
     profile = cProfile.Profile() if "profile" in options else None
     if profile:
         profile.enable()
-    watch = RecordingPath()
+    watch = Stopwatch()
     step = make()
     made = watch.read()
     draw(step)
@@ -163,16 +144,14 @@ def _report(profile: cProfile.Profile, target: str) -> str:
     return text.getvalue()
 
 
-def main(arguments: list[str]) -> None:
-    """``--worker JOB RESULT``."""
-    job = json.loads(arguments[1])
+def attempt(job: dict[str, Any]) -> dict[str, Any]:
+    """The same, or why there are no figures."""
     try:
-        result = run(job)
+        return run(job)
     except Exception as error:
         reason = " ".join(str(error).split())
-        result = {**job, "status": f"failed: {type(error).__name__}: {reason}"[:300]}
-    Path(arguments[2]).write_text(json.dumps(result))
+        return {**job, "status": f"failed: {type(error).__name__}: {reason}"[:300]}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    serve(sys.argv[1:], attempt)

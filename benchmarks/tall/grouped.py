@@ -17,8 +17,8 @@ import shutil
 
 from benchmarks.harness import results
 from benchmarks.harness.jobs import Result
-from benchmarks.harness.tables import decision_error_cell, markdown, number, times_faster
-from benchmarks.tall.bench import Bench, conditions, figures, parser, start
+from benchmarks.harness.tables import markdown, number, times_faster
+from benchmarks.tall.bench import Bench, columns, conditions, figures, parser, shown, start, table
 from benchmarks.tall.grouped_problems import PROBLEMS, unsupported
 
 _NAME = "tall_grouped"
@@ -27,26 +27,6 @@ METHODS = (
 )  # fmt: skip
 #: Parameters whose posterior the table shows, by the beginning of their label.
 _HYPER = ("sd_", "chol")
-
-HEADERS = (
-    "problem",
-    "method",
-    "N",
-    "draws",
-    "set-up CPU s",
-    "warm-up CPU s",
-    "sample CPU s",
-    "wall s",
-    "smallest ESS",
-    "of",
-    "ESS / CPU s",
-    "R-hat",
-    "rows read per step",
-    "sds: mean ± sd",
-    "decision error [95 % CI]",
-    "peak MB",
-    "run",
-)
 
 
 def main(bench: Bench) -> None:
@@ -57,7 +37,7 @@ def main(bench: Bench) -> None:
         for size in options.sizes or PROBLEMS[name].sizes:
             for method in options.methods:
                 rows.append(run(bench, name, method, int(float(size))))
-                print(markdown(HEADERS, [line(rows[-1])]), flush=True)
+                print(table(COLUMNS, rows[-1:]), flush=True)
                 save(bench, rows)
     print(report(rows, options))
 
@@ -103,40 +83,35 @@ def report(rows: list[Result], options) -> str:
             "# Tall data in groups",
             "\n".join(f"- `{name}`: {PROBLEMS[name].title}" for name in shown),
             how,
-            markdown(HEADERS, map(line, rows)),
+            table(COLUMNS, rows),
             "## Against NUTS, at the same N",
             markdown(*against_nuts(rows)),
         ]
     )
 
 
-def line(row: Result) -> list[str]:
-    """One method on one problem at one N."""
-    sampled = math.isfinite(row["ess_min"])
-    cpu = ("setup_cpu_s", "warmup_cpu_s", "sample_cpu_s")
-    return [
-        row["problem"],
-        row["method"],
-        f"{row['n_rows']:,}",
-        number(row["draws"], 7) if sampled else "-",
-        *(number(row.get(key)) for key in cpu),
-        number(row["total_s"]),
-        number(row["ess_min"]),
-        row["ess_min_of"] or "-",
-        number(row["ess_per_cpu_s"]),
-        number(row["r_hat"], 4),
-        number(row["rows_share"] * row["n_rows"], 4),
-        ", ".join(f"{k} {cell(v)}" for k, v in row["hyper"].items()) or "-",
-        decision_error_cell(row),
-        number(row["peak_mb"]),
-        row["status"],
-    ]
-
-
 def cell(figures: list[float]) -> str:
     """A posterior mean and standard deviation."""
     mean, sd, _ = figures
     return f"{mean:.3f} ± {sd:.3f}" if math.isfinite(sd) else f"{mean:.3f}"
+
+
+COLUMNS = columns(
+    ("problem", "method", "N", "draws", "set-up CPU s", "warm-up CPU s", "sample CPU s", "wall s",
+     "smallest ESS", "of", "ESS / CPU s", "R-hat", "rows read per step", "sds: mean ± sd",
+     "decision error [95 % CI]", "peak MB", "run"),
+    {
+        "draws": lambda row: number(row["draws"], 7) if math.isfinite(row["ess_min"]) else "-",
+        **{f"{phase} CPU s": shown(f"{phase.replace('-', '')}_cpu_s") for phase in ("set-up", "warm-up", "sample")},
+        "wall s": shown("total_s"),
+        "smallest ESS": shown("ess_min"),
+        "of": lambda row: row["ess_min_of"] or "-",
+        "ESS / CPU s": shown("ess_per_cpu_s"),
+        "R-hat": shown("r_hat", 4),
+        "rows read per step": lambda row: number(row["rows_share"] * row["n_rows"], 4),
+        "sds: mean ± sd": lambda row: ", ".join(f"{k} {cell(v)}" for k, v in row["hyper"].items()) or "-",
+    },
+)  # fmt: skip
 
 
 def against_nuts(rows: list[Result]) -> tuple[list[str], list[list[str]]]:

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.jobs import Result
+from benchmarks.harness.jobs import Result, Stopwatch
 from benchmarks.tall import hmcecs as hmcecs_
 from benchmarks.tall.grouped_problems import GroupedProblem, Terms
 from benchmarks.tall.hmcecs import ecs_chunk, ecs_outcome
-from benchmarks.tall.outcomes import Outcome, Stopwatch, cpu_figures, describe, posterior
+from benchmarks.tall.outcomes import Outcome, cpu_figures, describe, posterior
 from benchmarks.tall.problems import Job
 
 _ADVI_BATCH, _ADVI_STEPS, _ADVI_RATE, _ADVI_DRAWS = 500, 50_000, 0.01, 1_000

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.tall.outcomes import Outcome, Stopwatch, cpu_figures, lanes
+from benchmarks.harness.jobs import Stopwatch
+from benchmarks.tall.outcomes import Outcome, cpu_figures, lanes
 from benchmarks.tall.problems import PRIOR_SD, Job, Problem, laplace
 
 #: Rows of a subsample, blocks it is renewed in, warm-up, draws, draws between looks at the clock.

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import math
 
+from operator import itemgetter
+
 from benchmarks.harness import results
 from benchmarks.harness.jobs import Result
-from benchmarks.harness.tables import decision_error_cell, markdown, number, percent, times_faster
-from benchmarks.tall.bench import Bench, compare, conditions, figures, parser, start
+from benchmarks.harness.tables import markdown, number, percent, times_faster
+from benchmarks.tall.bench import Bench, columns, compare, conditions, figures, parser, start, table
 from benchmarks.tall.problems import logistic_problem, tall_logistic_data
 
 _NAME = "tall_logistic"
@@ -26,29 +28,6 @@ METHODS = ("racing", "racing:10", "nuts", "metropolis", "hmcecs")
 #: Largest N whose reference is a long NUTS run.
 _NUTS_REFERENCE = 100_000
 _AIM_ROWS = 1_000_000
-
-HEADERS = (
-    "method",
-    "N",
-    "draws",
-    "set-up s",
-    "warm-up s",
-    "sample s",
-    "total s",
-    "ESS bulk min",
-    "ESS tail min",
-    "ESS/s sampling",
-    "s to 1000 ESS",
-    "ESS/s total",
-    "max mean error / sd",
-    "sd ratio",
-    "rows read per step",
-    "audits' rows per step",
-    "decision error [95 % CI]",
-    "peak MB",
-    "reference",
-    "run",
-)
 
 
 def main(bench: Bench) -> None:
@@ -100,7 +79,7 @@ def report(rows: list[Result], options) -> str:
         [
             f"# {PROBLEMS[_NAME].title}",
             conditions(options),
-            markdown(HEADERS, map(line, rows)),
+            table(COLUMNS, rows),
             "## Against NUTS, at the same N",
             markdown(*against_nuts(rows)),
             "## Aims",
@@ -109,31 +88,24 @@ def report(rows: list[Result], options) -> str:
     )
 
 
-def line(row: Result) -> list[str]:
-    """One method at one N."""
-    return [
-        row["method"],
-        f"{row['n_rows']:,}",
-        number(row["draws"], 7),
-        *(number(row[k]) for k in ("setup_s", "warmup_s", "sample_s", "total_s")),
-        *(number(row[k]) for k in ("ess_bulk", "ess_tail", "ess_per_s", "to_1000_s")),
-        number(1000.0 / row["to_1000_s"]),
-        number(abs(row.get("bias_mean", math.nan)), 2),
-        sd_ratio(row),
-        percent(row["rows_share"]),
-        percent(row.get("audit_share")),
-        decision_error_cell(row),
-        number(row["peak_mb"]),
-        row["reference"],
-        row["status"],
-    ]
-
-
 def sd_ratio(row: Result) -> str:
     """Smallest and largest ratio of posterior sds to the reference's."""
     if "sd_ratio_min" not in row:
         return "-"
     return f"{row['sd_ratio_min']:.3f}..{row['sd_ratio_max']:.3f}"
+
+
+COLUMNS = columns(
+    ("method", "N", "draws", "set-up s", "warm-up s", "sample s", "total s", "ESS bulk min", "ESS tail min",
+     "ESS/s sampling", "s to 1000 ESS", "ESS/s total", "max mean error / sd", "sd ratio", "rows read per step",
+     "audits' rows per step", "decision error [95 % CI]", "peak MB", "reference", "run"),
+    {
+        "ESS/s total": lambda row: number(1000.0 / row["to_1000_s"]),
+        "max mean error / sd": lambda row: number(abs(row.get("bias_mean", math.nan)), 2),
+        "sd ratio": sd_ratio,
+        "reference": itemgetter("reference"),
+    },
+)  # fmt: skip
 
 
 def against_nuts(rows: list[Result]) -> tuple[list[str], list[list[str]]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.jobs import Result, cpu_seconds
+from benchmarks.harness.jobs import Result, Stopwatch
 from benchmarks.tall.problems import Job, Problem
 
 _TAILS = (0.05, 0.95)
@@ -31,20 +31,6 @@ class Outcome:
     extra: Result = field(default_factory=dict)
     #: Summaries of the parameters, of methods that do not draw.
     parameters: Result | None = None
-
-
-class Stopwatch:
-    """Wall and CPU seconds from its start until it is stopped."""
-
-    def __init__(self):
-        self._begin = time.perf_counter(), cpu_seconds()
-        self.wall_s = self.cpu_s = np.nan
-
-    def stop(self) -> Stopwatch:
-        """Note both times."""
-        self.wall_s = time.perf_counter() - self._begin[0]
-        self.cpu_s = cpu_seconds() - self._begin[1]
-        return self
 
 
 def cpu_figures(setup_s: float, run: Stopwatch, warm: float, rest: float) -> Result:

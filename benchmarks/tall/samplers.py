@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.jobs import Stopwatch
 from benchmarks.tall.outcomes import (
     Clock,
     Outcome,
-    Stopwatch,
     cpu_figures,
     flat_draws,
     lanes,
@@ -144,12 +144,10 @@ def metropolis(problem: Problem, job: Job) -> Outcome:
     with model:
         step = pm.Metropolis()
     built.stop()
-    per_step = pilot(step, model.initial_point(), min(10.0, 0.1 * job.cap))
-    affordable = max(10, int(0.95 * job.cap * lanes(job) / job.chains / per_step))
-    tune = min(job.tune or _METROPOLIS_TUNE, affordable // 4)
-    draws = min(job.draws or _METROPOLIS_DRAWS, affordable - tune)
+    wanted = job.draws or _METROPOLIS_DRAWS
+    draws, tune = affordable(step, model, job, wanted, job.tune or _METROPOLIS_TUNE)
     outcome, idata = sample_steps(problem, job, model, step, draws, tune, built)
-    if draws < (job.draws or _METROPOLIS_DRAWS):
+    if draws < wanted:
         outcome.status = f"as many draws as {job.cap:.0f} s allow"
     outcome.rows_share = 2.0 * len(step.enum_dims)
     if idata["posterior"].sizes.get("draw"):

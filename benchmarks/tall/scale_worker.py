@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.jobs import Result, serve
+from benchmarks.harness.jobs import Result, Stopwatch, serve
 from benchmarks.tall import samplers
-from benchmarks.tall.outcomes import Outcome, Stopwatch, cpu_figures, pin
+from benchmarks.tall.outcomes import Outcome, cpu_figures, pin
 from benchmarks.tall.problems import Job, logistic_chunks, logistic_data, logistic_problem
 from benchmarks.tall.worker import result_of
 
