@@ -113,9 +113,9 @@ class Runner:
         """Runs first, which fills the caches, then starts with warm and with cold ones."""
         o = self.options
         wanted = [
-            left
+            todo
             for method, (cheap, dear) in task.wanted.items()
-            if (left := left(self.book, task.problem, Wanted(method, cheap, dear), o.seed))
+            if (todo := left(self.book, task.problem, Wanted(method, cheap, dear), o.seed))
         ]
         if wanted:
             self._job(task, wanted)

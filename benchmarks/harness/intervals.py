@@ -104,7 +104,5 @@ def clopper_pearson(k: int, n: int, level: float = 0.95) -> tuple[float, float]:
     """Interval for a probability from k of n; nan of nothing."""
     from scipy.stats import binomtest
 
-    if not n:
-        return math.nan, math.nan
     found = binomtest(int(k), int(n)).proportion_ci(level, method="exact")
     return float(found.low), float(found.high)

@@ -80,10 +80,10 @@ def save(
         record(name, text)
 
 
-def record(name: str, text: str, folder: Path = RECORDED) -> Path:
+def record(name: str, text: str, folder: Path | None = None) -> Path:
     """Write the tables of a report to a small file, with date, command, machine and versions."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.json"
+    path = (folder or RECORDED) / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(dump({"benchmark": name, **about(), "tables": find_tables(text)}))
     return path
 
