@@ -13,14 +13,16 @@ from benchmarks.harness.results import OUT
 Arguments = Sequence[str] | None
 
 
-def parser(doc: str | None, *, seed: str | None = "", out: Any = OUT) -> argparse.ArgumentParser:
+def parser(
+    doc: str | None, *, seed: str | None = "of all runs", out: Any = OUT
+) -> argparse.ArgumentParser:
     """A parser whose description is the first line of a docstring; `seed` is a help text, or None."""
     p = argparse.ArgumentParser(
         description=(doc or "").split("\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     if seed is not None:
-        p.add_argument("--seed", type=int, default=1, help=seed or " ")
+        p.add_argument("--seed", type=int, default=1, help=seed)
     what = "file of the rows" if out is not OUT else "folder of the results"
     p.add_argument("--out", type=type(out), default=out, help=what)
     p.add_argument(

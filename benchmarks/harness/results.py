@@ -120,9 +120,8 @@ class Book:
         self.path, self.key = path, key
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and (text := path.read_bytes()) and not text.endswith(b"\n"):
-            path.write_bytes(
-                text + b"\n"
-            )  # the last line was cut off; the next ones are not to suffer
+            # The last line was cut off.
+            path.write_bytes(text + b"\n")
 
     def rows(self) -> list[Result]:
         """All rows but those that were cut off."""
