@@ -6,7 +6,7 @@
 Root-mean-square errors of the estimates of ``amc.combine_estimators`` over that of the best single
 estimator given the whole budget, whose error is known in closed form; what control variates cost and
 gain; seconds for a million draws. Prints tables in Markdown and writes them, JSON and CSV into
-benchmarks/results/.
+results/.
 """
 
 from __future__ import annotations
