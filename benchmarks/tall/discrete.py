@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 
+from benchmarks.harness import results
 from benchmarks.harness.jobs import Result
 from benchmarks.harness.tables import (
     decision_error_cell,
@@ -46,9 +47,9 @@ def main(bench: Bench) -> None:
     for problem in options.problems:
         for size in options.sizes:
             n_rows = int(float(size))
-            results = {m: bench.run(bench.job(problem, m, n_rows)) for m in options.methods}
-            reference = results.get("gibbs:exact", {})
-            for method, result in results.items():
+            found = {m: bench.run(bench.job(problem, m, n_rows)) for m in options.methods}
+            reference = found.get("gibbs:exact", {})
+            for method, result in found.items():
                 against = {} if method == "gibbs:exact" else compare(result, reference)
                 rows.append({**figures(result), **against})
                 print(table(COLUMNS, rows[-1:]), flush=True)
