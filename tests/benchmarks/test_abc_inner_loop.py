@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 from amc_pymc.abc_tree import UTILITIES, best_proposal
-from benchmarks.abc_inner_loop import initial_plays, inner_loop, regret
+from benchmarks.papers.inner_loop import initial_plays, inner_loop, regret
 
 RATES = np.array([0.0, 0.02, 0.05, 0.3, 0.6])
 PI = np.array([0.3, 0.3, 0.2, 0.15, 0.05])

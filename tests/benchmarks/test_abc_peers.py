@@ -13,12 +13,12 @@ import amc_pymc as amc
 
 from amc_pymc.extract.simulator import ModelProblem
 from amc_pymc.rng import as_generator
-from benchmarks import abc_measures as measures
-from benchmarks import abc_methods as methods
-from benchmarks import abc_peers as bench
-from benchmarks import abc_tables as rows
-from benchmarks.abc_methods import Enough, Job, Meter
-from benchmarks.abc_peers import Book
+from benchmarks.abc import measures as measures
+from benchmarks.abc import methods as methods
+from benchmarks.abc import peers as bench
+from benchmarks.abc import tables as rows
+from benchmarks.abc.methods import Enough, Job, Meter
+from benchmarks.harness.results import Book
 from models.simulator_suite import EXAMPLES
 
 
@@ -229,7 +229,7 @@ def test_ours_in_units_of_the_problem():
     example = methods.example("two_scale_mixture", 1)
     with methods.quiet():
         found = methods.run_ours(
-            Job("two_scale_mixture", 1, 1000, "rejection:tolerance=20", 1), example
+            Job("two_scale_mixture", "rejection:tolerance=20", 1, 1000, 1), example
         )
     assert found.tolerance == pytest.approx(20.0 * example.epsilon)
     assert found.simulations == 1000
@@ -241,7 +241,7 @@ def test_ours_in_units_of_the_problem():
 
 
 def test_row_and_its_repetition():
-    job = Job("two_moons", 1, 500, "tree", 1)
+    job = Job("two_moons", "tree", 1, 500, 1)
     first, again = (bench.measured(job, 500, networks=known) for known in ({"mlp": "mlp"}, {}))
     assert first["status"] == "finished"
     assert 0.4 < first["c2st"] <= 1.0
@@ -253,7 +253,7 @@ def test_row_and_its_repetition():
 
 def test_failure_is_a_row(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyabc", None)
-    row = bench.measured(Job("two_moons", 1, 500, "pyabc", 1), 500, networks={})
+    row = bench.measured(Job("two_moons", "pyabc", 1, 500, 1), 500, networks={})
     assert row["status"].startswith("failed: ImportError")
     assert "pip install pyabc" in row["status"]
 
@@ -281,14 +281,14 @@ def test_ranks_of_exact_draws_are_uniform():
 
 
 def test_rank_row():
-    row = bench.calibrated(Job("two_moons", 1, 300, "rejection", 5))
+    row = bench.calibrated(Job("two_moons", "rejection", 1, 300, 5))
     assert row["status"] == "finished"
     assert len(row["ranks"]) == 2
     assert all(0 <= r <= 99 for r in row["ranks"])
 
 
 def test_stated_errors_of_a_row():
-    row = bench.measured(Job("gaussian_10", 1, 500, "rejection", 2), 500, networks={})
+    row = bench.measured(Job("gaussian_10", "rejection", 1, 500, 2), 500, networks={})
     assert len(row["mean_errors"]) == len(row["stated_mcse"]) == 10
     assert "independent draws" in row["flags"]
 
@@ -336,7 +336,7 @@ def test_difference_is_of_common_observations():
 
 
 def test_book_keeps_the_last_and_skips_what_was_cut_off(tmp_path):
-    book = Book(tmp_path / "new" / "rows.jsonl")
+    book = Book(tmp_path / "new" / "rows.jsonl", rows.row_key)
     assert book.rows() == []
     book.add(run_row(0.6, status="failed: x"))
     book.add(run_row(0.7, seed=2, status="failed: x"))
@@ -377,7 +377,7 @@ def test_bad_options_are_told(arguments, capsys):
 
 
 def test_tables_of_a_file(tmp_path, capsys):
-    book = Book(tmp_path / "rows.jsonl")
+    book = Book(tmp_path / "rows.jsonl", rows.row_key)
     for observation in (1, 2):
         book.add(run_row(0.6, observation=observation))
         book.add(run_row(0.75, method="rejection", observation=observation))

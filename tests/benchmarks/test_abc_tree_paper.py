@@ -14,13 +14,15 @@ from scipy.stats import beta as beta_distribution
 from scipy.stats import kstest
 
 from amc_pymc.abc_tree.dyadic import Dyadic
-from benchmarks import abc_tree_methods as methods
-from benchmarks import abc_tree_modes as modes
-from benchmarks import abc_tree_posteriors as posteriors
-from benchmarks import abc_tree_toys as toys
-from benchmarks.abc_inner_loop import inner_loop
-from benchmarks.abc_tree_methods import Checkpoint, Run
-from benchmarks.abc_tree_paper import NUMBERS, PARTS
+from benchmarks.harness.intervals import gap
+from benchmarks.papers import abc_tree_arms as arms
+from benchmarks.papers import abc_tree_methods as methods
+from benchmarks.papers import abc_tree_modes as modes
+from benchmarks.papers import abc_tree_posteriors as posteriors
+from benchmarks.papers import abc_tree_toys as toys
+from benchmarks.papers.abc_tree import NUMBERS, PARTS
+from benchmarks.papers.abc_tree_methods import Checkpoint, Run
+from benchmarks.papers.inner_loop import inner_loop
 from models.gaussian_known import gaussian_known
 from models.gaussian_mixtures import bivariate_mixture
 from models.toy_points import acceptance
@@ -85,7 +87,7 @@ def test_acceptances_in_bins():
 def test_best_arm_game(policy):
     follow, times = np.empty(3_000, np.int64), np.array([10, 3_000])
     rates = np.array([0.5, 0.8, 0.6])
-    guess = toys.best_arm_game(rates, times, policy, 0.5, np.random.default_rng(4), follow)
+    guess = arms.best_arm_game(rates, times, policy, 0.5, np.random.default_rng(4), follow)
     assert guess[-1] == 1
     share = (follow[1_500:] == 1).mean()
     low, high = [(0.9, 1.0), (0.4, 1.0), (0.5, 1.0), (0.3, 0.37)][policy]
@@ -165,10 +167,10 @@ def test_kde_mode():
 
 def test_gap():
     values = np.random.default_rng(10).normal(0.0, 1.0, (4_000, 5))
-    covered = [abs(g.mean) <= g.half for g in (methods.gap(v) for v in values)]
+    covered = [abs(g.mean) <= g.half for g in (gap(v) for v in values)]
     assert abs(np.mean(covered) - 0.95) < 4.0 * math.sqrt(0.95 * 0.05 / 4_000)
-    assert methods.gap([1.0, 1.1, 1.2], 2.0).below and methods.gap([3.0, 3.1], 2.0).above
-    assert methods.gap([1.0]).half == math.inf
+    assert gap([1.0, 1.1, 1.2], 2.0).below and gap([3.0, 3.1], 2.0).above
+    assert gap([1.0]).half == math.inf
 
 
 def test_measures_along_a_run():
@@ -213,7 +215,14 @@ def test_games_are_those_of_the_package():
 
 @pytest.mark.slow
 def test_quick(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.abc_tree_paper", "--quick", "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.papers.abc_tree",
+        "--quick",
+        "--out",
+        str(tmp_path),
+    ]
     done = subprocess.run(
         [*command, "--pictures", str(tmp_path)],
         cwd=ROOT,

@@ -11,14 +11,21 @@ from scipy.stats import norm
 from amc_pymc.annealing import anneal, make_schedule
 from amc_pymc.bandits import LCB
 from amc_pymc.kernels import HMC, Slice
-from benchmarks import adaptive_ais
-from benchmarks import adaptive_ais_bank as bank_module
-from benchmarks import adaptive_ais_live as live
-from benchmarks import adaptive_ais_replays as replays
-from benchmarks.adaptive_ais_bank import Bank, Draws, LogisticPath, Problem, draw, fixed_ladder
-from benchmarks.adaptive_ais_figure import named_apart
-from benchmarks.adaptive_ais_kernels import KERNELS, sizes_tried
-from benchmarks.adaptive_ais_replays import Law, choose, counts_at, replay, squared_errors
+from benchmarks.papers import adaptive_ais
+from benchmarks.papers import adaptive_ais_bank as bank_module
+from benchmarks.papers import adaptive_ais_live as live
+from benchmarks.papers import adaptive_ais_replays as replays
+from benchmarks.papers.adaptive_ais_bank import (
+    Bank,
+    Draws,
+    LogisticPath,
+    Problem,
+    draw,
+    fixed_ladder,
+)
+from benchmarks.papers.adaptive_ais_figure import named_apart
+from benchmarks.papers.adaptive_ais_kernels import KERNELS, sizes_tried
+from benchmarks.papers.adaptive_ais_replays import Law, choose, counts_at, replay, squared_errors
 from models.logistic_regression import log_likelihoods, reference, simulate
 
 V = bank_module.VARIANCE

@@ -17,15 +17,17 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(script, out, *options):
-    command = [sys.executable, str(ROOT / "benchmarks" / script), "--quick", "--out", str(out)]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
-    found = json.loads((out / script.replace(".py", ".json")).read_text())
+    command = [sys.executable, "-m", f"benchmarks.tall.{script}", "--quick", "--out", str(out)]
+    done = subprocess.run(
+        [*command, *options], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    found = json.loads((out / f"tall_{script}.json").read_text())
     return done.stdout, found["rows"]
 
 
 def test_tall_logistic(tmp_path):
     text, rows = run(
-        "tall_logistic.py",
+        "logistic",
         tmp_path,
         *("--sizes", "2e3", "--cap", "5", "--reference-cap", "30"),
         *("--methods", "racing", "nuts", "metropolis"),
@@ -47,7 +49,7 @@ def test_tall_logistic(tmp_path):
 
 def test_a_method_that_fails_is_reported(tmp_path):
     _, rows = run(
-        "tall_logistic.py",
+        "logistic",
         tmp_path,
         *("--sizes", "2e3", "--cap", "5", "--reference-cap", "30"),
         *("--methods", "no_such_method", "--caches", "cold"),
@@ -58,7 +60,7 @@ def test_a_method_that_fails_is_reported(tmp_path):
 
 def test_tall_hard(tmp_path):
     text, rows = run(
-        "tall_hard.py",
+        "hard",
         tmp_path,
         *("--rows", "2e3", "--cap", "5", "--reference-cap", "30"),
         *("--problems", "outliers", "--methods", "racing", "hmcecs"),

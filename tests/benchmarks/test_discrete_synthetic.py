@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_quick(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.discrete_synthetic", "--quick"]
+    command = [sys.executable, "-m", "benchmarks.papers.discrete_synthetic", "--quick"]
     done = subprocess.run(
         [*command, "--arms", "2", "10", "--out", str(tmp_path)],
         cwd=ROOT,

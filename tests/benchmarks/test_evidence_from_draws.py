@@ -11,7 +11,7 @@ import pytest
 from scipy.special import expit
 from scipy.stats import norm
 
-from benchmarks import evidence_from_draws as bench
+from benchmarks.evidence import from_draws as bench
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,10 +46,13 @@ def test_summary():
 @pytest.mark.slow
 def test_the_script_runs(tmp_path):
     pytest.importorskip("nutpie")
-    script = str(ROOT / "benchmarks" / "evidence_from_draws.py")
     options = ["--quick", "--problems", "regression_10", "--seeds", "2", "--out", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, script, *options], capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-m", "benchmarks.evidence.from_draws", *options],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
     )
     assert "regression_10" in done.stdout
     rows = json.loads((tmp_path / "evidence_from_draws.json").read_text())["rows"]

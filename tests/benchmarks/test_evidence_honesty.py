@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchmarks import evidence_honesty as bench
+from benchmarks.evidence import honesty as bench
 
 
 def row(off=0.0, mcse=0.1, *, flags=(), problem="p", method="m", seed=1, reference=0.0, **changes):

@@ -8,7 +8,7 @@ import pytest
 
 from scipy.stats import norm
 
-from benchmarks import evidence_modes as bench
+from benchmarks.evidence import modes as bench
 
 SOME = bench.Modes(
     np.array([[2.0, -1.0], [9.9, 0.5]]), np.array([0.5, 0.3]), np.log([0.4, 0.6]), True

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import evidence_peers as bench
+from benchmarks.evidence import peers as bench
 from models.beta_binomial import beta_binomial
 
 

@@ -15,8 +15,11 @@ import pytest
 from scipy.stats import binomtest, norm
 
 from amc_pymc.kernels import Tuning
-from benchmarks import evidence_suite as bench
-from benchmarks.evidence_suite import Book, Job, NumbaLogistic, NumpyLogistic, Stages, Wanted
+from benchmarks.evidence import methods, runs, suite, summaries, tables, worker
+from benchmarks.evidence.by_hand import NumbaLogistic, NumpyLogistic, anneal_by_hand
+from benchmarks.evidence.worker import Job, Wanted
+from benchmarks.harness.intervals import clopper_pearson
+from benchmarks.harness.smc import Stages, measured_kernel
 from models.beta_binomial import beta_binomial
 from models.logistic_regression import logistic_regression, simulate
 
@@ -47,7 +50,7 @@ def row(off=0.0, mcse=0.1, *, seed=1, method="estimate_evidence:0.01", problem="
 def test_summary():
     offs, cpu = [0.3, -0.1, 0.2], [1.0, 2.0, 6.0]
     rows = [row(o, cpu_s=c, seed=i) for i, (o, c) in enumerate(zip(offs, cpu, strict=True))]
-    found = bench.summarise([*rows, row(seed=9, status="stopped after 1 CPU s")])
+    found = summaries.summarise([*rows, row(seed=9, status="stopped after 1 CPU s")])
     assert (found["runs"], found["planned"]) == (3, 4)
     assert found["status"] == "stopped after 1 CPU s"
     assert found["bias"] == pytest.approx(np.mean(offs))
@@ -61,7 +64,7 @@ def test_summary():
 def test_error_of_rmse():
     rng = np.random.default_rng(1)
     found = [
-        bench.summarise([row(o, seed=i) for i, o in enumerate(rng.normal(size=50))])
+        summaries.summarise([row(o, seed=i) for i, o in enumerate(rng.normal(size=50))])
         for _ in range(300)
     ]
     spread = np.std([f["rmse"] for f in found])
@@ -83,7 +86,7 @@ def test_error_of_rmse():
     ],
 )
 def test_unflagged_failures(changes, failures):
-    assert bench.summarise([row(**{"mcse": 0.1, **changes})])["failures"] == failures
+    assert summaries.summarise([row(**{"mcse": 0.1, **changes})])["failures"] == failures
 
 
 def test_figure_of_merit_over_ours():
@@ -93,7 +96,7 @@ def test_figure_of_merit_over_ours():
         row(0.1, method="sample_smc:1000", cpu_s=1.0),
         row(0.2, method="dynesty:500", problem="alone"),
     ]
-    found = bench.summaries(rows)
+    found = summaries.summaries(rows)
     assert found["p", "sample_smc:1000"]["ratio"] == pytest.approx(200.0)
     assert found["p", "estimate_evidence:0.05"]["ratio"] == pytest.approx(100.0)
     assert found["p", "estimate_evidence:0.01"]["ratio"] == 1.0
@@ -116,7 +119,7 @@ def test_starts():
         {**start, **parts, "caches": "filled", "seed": 3, "first_s": 99.0},
         {**start, **parts, "caches": "cold", "seed": 1, "first_s": 20.0, "first_cpu_s": 19.0},
     ]
-    found = bench.summaries(rows)["p", "sample_smc:1000"]
+    found = summaries.summaries(rows)["p", "sample_smc:1000"]
     assert (found["warm_start_s"], found["cold_start_s"]) == (3.5, 21.5)
     assert found["warm_start_cpu_s"] == 4.0
     assert (found["warm_compile_s"], found["cold_compile_s"]) == (2.25, 18.25)
@@ -131,7 +134,7 @@ def normal_rows(n, sd, mcse, seed=1, **changes):
 
 
 def test_coverage():
-    (found,) = bench.coverage(normal_rows(2000, 0.02, 0.01))
+    (found,) = summaries.coverage(normal_rows(2000, 0.02, 0.01))
     expected = 1.0 - 2.0 * norm.sf(0.98)
     assert found["low"] < expected < found["high"]
     assert found["sd_z"] == pytest.approx(2.0, rel=0.1)
@@ -142,18 +145,20 @@ def test_coverage():
 
 def test_clopper_pearson():
     ci = binomtest(8, 10).proportion_ci(0.95, method="exact")
-    assert bench.clopper_pearson(8, 10) == pytest.approx((ci.low, ci.high))
-    assert bench.clopper_pearson(10, 10)[1] == 1.0
+    assert clopper_pearson(8, 10) == pytest.approx((ci.low, ci.high))
+    assert clopper_pearson(10, 10)[1] == 1.0
 
 
 def test_pooled():
-    good = bench.coverage(normal_rows(400, 0.01, 0.01) + normal_rows(400, 2.0, 2.0, 2, problem="q"))
-    bad = bench.coverage(normal_rows(400, 0.013, 0.01))
-    vague = bench.coverage(normal_rows(400, 5.0, 0.01, reference_error=0.0021))
-    assert bench.pooled(good)["p"] > 0.01 and bench.pooled(good)["runs"] == 800
-    assert bench.pooled(bad)["p"] < 0.01
-    assert bench.pooled(vague) is None and "mean" not in vague[0]
-    assert bench.pooled([*good, *vague]) == bench.pooled(good)
+    good = summaries.coverage(
+        normal_rows(400, 0.01, 0.01) + normal_rows(400, 2.0, 2.0, 2, problem="q")
+    )
+    bad = summaries.coverage(normal_rows(400, 0.013, 0.01))
+    vague = summaries.coverage(normal_rows(400, 5.0, 0.01, reference_error=0.0021))
+    assert summaries.pooled(good)["p"] > 0.01 and summaries.pooled(good)["runs"] == 800
+    assert summaries.pooled(bad)["p"] < 0.01
+    assert summaries.pooled(vague) is None and "mean" not in vague[0]
+    assert summaries.pooled([*good, *vague]) == summaries.pooled(good)
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -171,8 +176,8 @@ def everything():
 
 
 def test_report():
-    options = bench.parser().parse_args(["--compare", "--coverage", "--speed", "--aim"])
-    text = bench.report(everything(), options)
+    options = suite.parser().parse_args(["--compare", "--coverage", "--speed", "--aim"])
+    text = tables.report(everything(), options)
     lines = {tuple(line.split(" | ")[:2]): line for line in text.splitlines()}
     assert "1 of 1" not in text and "0 of 1: not for discrete" in text
     assert lines["| logistic", "values"].endswith("| pm.Model, compiled | 3 | 1 |") or (
@@ -188,9 +193,9 @@ def test_report():
 
 def test_report_says_what_was_asked_for():
     rows = everything()
-    speed = bench.report(rows, bench.parser().parse_args(["--speed"]))
+    speed = tables.report(rows, suite.parser().parse_args(["--speed"]))
     assert "by hand" in speed and "Coverage" not in speed and "FoM" not in speed
-    resumed = bench.report(rows, bench.parser().parse_args(["--speed", "--resume"]))
+    resumed = tables.report(rows, suite.parser().parse_args(["--speed", "--resume"]))
     assert "Coverage" in resumed and "FoM" in resumed
 
 
@@ -198,8 +203,9 @@ def test_report_says_what_was_asked_for():
 
 
 def book(tmp_path, rows):
-    bench.keep(str(tmp_path / "evidence_suite.jsonl"), rows)
-    return Book(tmp_path, resume=True)
+    kept = suite.book_of(tmp_path, resume=True)
+    kept.add(*rows)
+    return kept
 
 
 def test_rows_on_disk(tmp_path):
@@ -207,12 +213,12 @@ def test_rows_on_disk(tmp_path):
     with kept.path.open("a") as sink:
         sink.write('{"kind": "run", "problem": "cut o')
     assert [r["log_evidence"] for r in kept.rows()] == [-2.8, -2.7]
-    again = Book(tmp_path, resume=True)
-    bench.keep(str(again.path), [row(0.4, seed=3)])
+    again = suite.book_of(tmp_path, resume=True)
+    again.add(row(0.4, seed=3))
     assert [r["log_evidence"] for r in again.rows()] == [-2.8, -2.7, -2.6]
-    Book(tmp_path, resume=False)
-    bench.keep(str(kept.path), [row()])
-    assert len(Book(tmp_path, resume=False).rows()) == 0
+    suite.book_of(tmp_path, resume=False)
+    kept.add(row())
+    assert len(suite.book_of(tmp_path, resume=False).rows()) == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "evidence_suite.1.jsonl",
         "evidence_suite.2.jsonl",
@@ -223,29 +229,29 @@ def test_what_is_left(tmp_path):
     method = "estimate_evidence:0.01"
     done = [row(seed=s) for s in (1, 2, 3, 5)] + [row(seed=4, status="failed: ValueError: no")]
     kept = book(tmp_path, done)
-    left = kept.left("p", Wanted(method, 6, 2), 1)
+    left = worker.left(kept, "p", Wanted(method, 6, 2), 1)
     assert left == Wanted(method, 6, 6, (1, 2, 3, 5))
-    assert kept.left("p", Wanted(method, 3, 3), 1) is None
-    assert kept.left("q", Wanted(method, 6, 2), 1) == Wanted(method, 6, 2)
+    assert worker.left(kept, "p", Wanted(method, 3, 3), 1) is None
+    assert worker.left(kept, "q", Wanted(method, 6, 2), 1) == Wanted(method, 6, 2)
 
 
 def test_what_is_left_of_dear_runs(tmp_path):
     method = "estimate_evidence:0.01"
     kept = book(tmp_path, [row(seed=s, cpu_s=3.0) for s in (1, 2, 3)])
-    assert kept.left("p", Wanted(method, 500, 5), 1) == Wanted(method, 5, 5, (1, 2, 3))
-    assert kept.left("p", Wanted(method, 500, 3), 1) is None
+    assert worker.left(kept, "p", Wanted(method, 500, 5), 1) == Wanted(method, 5, 5, (1, 2, 3))
+    assert worker.left(kept, "p", Wanted(method, 500, 3), 1) is None
 
 
 def test_what_is_left_where_all_take_too_long(tmp_path):
     late = {"kind": "run", "problem": "p", "method": "m", "status": "stopped after 9 CPU s"}
     kept = book(tmp_path, [{**late, "seed": s} for s in (1, 2, 3)])
-    assert kept.left("p", Wanted("m", 500, 50), 1) is None
+    assert worker.left(kept, "p", Wanted("m", 500, 50), 1) is None
     none = {"kind": "run", "problem": "p", "method": "d", "seed": 1, "status": "not for discrete"}
-    assert book(tmp_path, [none]).left("p", Wanted("d", 10, 10), 1) is None
+    assert worker.left(book(tmp_path, [none]), "p", Wanted("d", 10, 10), 1) is None
 
 
 def test_expand():
-    found = bench.expand(["estimate_evidence", "dynesty:100", "sample_smc"], [0.05, 0.01])
+    found = methods.expand(["estimate_evidence", "dynesty:100", "sample_smc"], [0.05, 0.01])
     assert found == [
         "estimate_evidence:0.05",
         "estimate_evidence:0.01",
@@ -255,38 +261,38 @@ def test_expand():
 
 
 def test_plan():
-    options = bench.parser().parse_args(["--coverage", "--compare", "--targets", "0.05"])
-    tasks = {t.family: t for t in bench.plan(options, ["eggbox"])}
+    options = suite.parser().parse_args(["--coverage", "--compare", "--targets", "0.05"])
+    tasks = {t.family: t for t in suite.plan(options, ["eggbox"])}
     assert tasks["estimate_evidence"].wanted == {"estimate_evidence:0.05": (500, 50)}
     assert tasks["sample_smc"].wanted == {"sample_smc:1000": (20, 20)}
     assert tasks["bridge"].wanted == {"bridge:0.05": (20, 20)}
     assert tasks["nautilus"].wanted == {"nautilus:1000": (10, 10)}
-    options = bench.parser().parse_args(["--aim", "--seeds", "7", "--methods", "estimate_evidence"])
-    tasks = bench.plan(options, ["eggbox"])
-    assert [t.problem for t in tasks] == list(bench._AIM_PROBLEMS)
+    options = suite.parser().parse_args(["--aim", "--seeds", "7", "--methods", "estimate_evidence"])
+    tasks = suite.plan(options, ["eggbox"])
+    assert [t.problem for t in tasks] == list(tables.AIM_PROBLEMS)
     assert all(t.wanted == {"estimate_evidence:0.01": (7, 7)} for t in tasks)
 
 
 def test_bad_names():
     with pytest.raises(SystemExit, match=r"--problems must be among .*eggbox.*got 'egg'"):
-        bench.named(["egg"])
+        suite.named(["egg"])
     with pytest.raises(SystemExit, match=r"--methods must be among .*got 'nuts'"):
-        bench.installed(["nuts"])
+        methods.installed(["nuts"])
 
 
 def test_groups_of_problems():
-    hard = bench.named(["hard", "eggbox", "unequal_modes_5"])
+    hard = suite.named(["hard", "eggbox", "unequal_modes_5"])
     assert hard[0] == "unequal_modes_5" and hard[-1] == "eggbox"
     assert len(hard) == len(set(hard)) and "gp_counts" in hard and "puromycin" not in hard
-    assert len(bench.named(None)) > 50
+    assert len(suite.named(None)) > 50
 
 
 def test_missing_library(monkeypatch, capsys):
-    monkeypatch.setitem(bench.LIBRARIES, "dynesty", "no_such_library")
-    assert bench.installed(["dynesty:100", "sample_smc"]) == ["sample_smc"]
+    monkeypatch.setitem(methods.LIBRARIES, "dynesty", "no_such_library")
+    assert methods.installed(["dynesty:100", "sample_smc"]) == ["sample_smc"]
     assert "pip install no_such_library" in capsys.readouterr().err
-    monkeypatch.setitem(bench._PIP, "no_such_library", "its-name")
-    assert bench.installed(["dynesty"]) == []
+    monkeypatch.setitem(methods._PIP, "no_such_library", "its-name")
+    assert methods.installed(["dynesty"]) == []
     assert "pip install its-name" in capsys.readouterr().err
 
 
@@ -302,7 +308,7 @@ def test_attempt_keeps_what_was_said():
         logging.getLogger("pymc.stats").info("nothing")
         return {"flags": ["a flag"]}
 
-    found = bench.attempt(call, 10.0)
+    found = runs.attempt(call, 10.0)
     assert found["flags"] == ["a flag", "few effective draws", "something else"]
     assert found["status"] == "finished"
 
@@ -311,7 +317,7 @@ def test_attempt_reports_errors():
     def call():
         raise ValueError("no likelihood")
 
-    assert bench.attempt(call, 10.0)["status"] == "failed: ValueError: no likelihood"
+    assert runs.attempt(call, 10.0)["status"] == "failed: ValueError: no likelihood"
 
 
 def test_attempt_stops():
@@ -324,7 +330,7 @@ def test_attempt_stops():
             except Exception:
                 pass
 
-    found = bench.attempt(call, 0.2)
+    found = runs.attempt(call, 0.2)
     assert found["status"] == "stopped after 0.2 CPU s"
     assert time.process_time() - begin < 1.0
 
@@ -346,8 +352,8 @@ def counted(monkeypatch):
 
         return call
 
-    monkeypatch.setitem(bench.PREPARE, "estimate_evidence", prepare)
-    monkeypatch.setattr(bench, "cache_files", set)  # other tests may fill the folder meanwhile
+    monkeypatch.setitem(methods.PREPARE, "estimate_evidence", prepare)
+    monkeypatch.setattr(worker, "cache_files", set)  # other tests may fill the folder meanwhile
     return calls
 
 
@@ -363,7 +369,7 @@ def lines(tmp_path):
 def test_work(tmp_path, counted):
     methods = "estimate_evidence:0.05", "estimate_evidence:0.01"
     wanted = [(methods[0], 6, 4, (11, 12)), (methods[1], 9, 5, ())]
-    assert bench.work(make_job(tmp_path, wanted, seed=11))["status"] == "finished"
+    assert worker.work(make_job(tmp_path, wanted, seed=11))["status"] == "finished"
     start, *runs = lines(tmp_path)
     assert counted[0] == ("0.05", 10)  # not counted
     assert start["kind"] == "start" and start["import_s"] >= 0.0 and start["caches"] == "warm"
@@ -376,7 +382,7 @@ def test_work(tmp_path, counted):
 
 
 def test_a_start_alone(tmp_path, counted):
-    bench.work(make_job(tmp_path, [("estimate_evidence:0.05", 0, 0, ())], caches="cold"))
+    worker.work(make_job(tmp_path, [("estimate_evidence:0.05", 0, 0, ())], caches="cold"))
     (start,) = lines(tmp_path)
     assert (start["kind"], start["caches"]) == ("start", "cold")
 
@@ -384,21 +390,21 @@ def test_a_start_alone(tmp_path, counted):
 def test_dynesty_needs_continuous_variables(tmp_path):
     pytest.importorskip("dynesty")
     rows = str(tmp_path / "rows.jsonl")
-    bench.work(Job("ising", "dynesty", [("dynesty:50", 3, 3, ())], rows, 60.0, 10.0))
+    worker.work(Job("ising", "dynesty", [("dynesty:50", 3, 3, ())], rows, 60.0, 10.0))
     assert [r["status"] for r in lines(tmp_path)] == ["not for discrete"]
 
 
 def test_dynesty():
     pytest.importorskip("dynesty")
     problem = beta_binomial()
-    found = bench.prepare_dynesty(problem)("50", 1)
+    found = methods.prepare_dynesty(problem)("50", 1)
     assert abs(found["log_evidence"] - problem.log_evidence) < 4.0 * found["mcse"] < 1.5
     assert found["evaluations"] > 50
 
 
 def test_ours():
     problem = beta_binomial()
-    found = bench.attempt(lambda: bench.prepare_estimate_evidence(problem)("0.05", 1), 60.0)
+    found = runs.attempt(lambda: methods.prepare_estimate_evidence(problem)("0.05", 1), 60.0)
     assert found["status"] == "finished"
     assert abs(found["log_evidence"] - problem.log_evidence) < 5.0 * found["mcse"]
     assert found["lower"] < found["log_evidence"] < found["upper"]
@@ -437,8 +443,8 @@ def test_sample_smc_is_measured_not_changed():
         pm.Normal("y", pm.Normal("mu", 0.0, 1.0), 1.0, observed=[3.0])
         options = {"draws": 60, "chains": 2, "cores": 1, "random_seed": 1, "progressbar": False}
         quiet = {**options, "compute_convergence_checks": False}
-        pm.sample_smc(kernel=bench.measured_kernel(_CountedIMH, record), **quiet)
-        found = pm.sample_smc(kernel=bench.measured_kernel(pm.smc.IMH, plain), **quiet)
+        pm.sample_smc(kernel=measured_kernel(_CountedIMH, record), **quiet)
+        found = pm.sample_smc(kernel=measured_kernel(pm.smc.IMH, plain), **quiet)
     assert record.evaluations == _Counted.calls == plain.evaluations
     assert record.log_evidences == plain.log_evidences
     last = [chain[-1] for chain in found["sample_stats"]["log_marginal_likelihood"].values]
@@ -482,7 +488,7 @@ def test_annealing_by_hand():
     betas, rng = np.linspace(0.0, 1.0, 6) ** 2, np.random.default_rng(3)
     tunings = [Tuning(1.0, np.array([[1.2]]))] * 4
     x = path.draw_prior(20_000, rng)
-    w = np.exp(bench.anneal_by_hand(path, x, betas, tunings, rng) - truth)
+    w = np.exp(anneal_by_hand(path, x, betas, tunings, rng) - truth)
     assert abs(w.mean() - 1.0) < 4.0 * w.std() / math.sqrt(w.size)
     assert w.std() < 0.7 * np.exp(path.values(x)[1] - truth).std()  # importance sampling
 
@@ -493,17 +499,14 @@ def test_annealing_by_hand():
 @pytest.mark.slow
 def test_script(tmp_path):
     pytest.importorskip("dynesty")
-    script = [
-        sys.executable,
-        str(ROOT / "benchmarks" / "evidence_suite.py"),
-        "--out",
-        str(tmp_path),
-    ]
+    script = [sys.executable, "-m", "benchmarks.evidence.suite", "--out", str(tmp_path)]
     chosen = ["--problems", "beta_binomial", "--seeds", "2", "--targets", "0.05", "--methods"]
     methods = ["estimate_evidence", "sample_smc:100", "dynesty:30"]
 
     def run(*options):
-        done = subprocess.run([*script, *options], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [*script, *options], capture_output=True, text=True, check=True, cwd=ROOT
+        )
         return done.stdout, json.loads((tmp_path / "evidence_suite.json").read_text())["rows"]
 
     text, rows = run(*chosen, *methods, "--cold")

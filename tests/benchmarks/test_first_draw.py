@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import first_draw as bench
-from benchmarks.first_draw_models import SHAPES
+from benchmarks.tall import first_draw as bench
+from benchmarks.tall.first_draw_models import SHAPES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,9 +59,11 @@ def test_quick_options_may_be_overridden():
 
 
 def run(out, *options):
-    command = [sys.executable, str(ROOT / "benchmarks" / "first_draw.py"), "--quick"]
+    command = [sys.executable, "-m", "benchmarks.tall.first_draw", "--quick"]
     options = [*options, "--out", str(out), "--package-kernels", str(out / "kernels")]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*command, *options], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     return done.stdout, json.loads((out / "first_draw.json").read_text())["rows"]
 
 

@@ -7,8 +7,8 @@ from scipy import stats
 
 from amc_pymc import NormalRace
 from amc_pymc.racing import REWARDS, make_population, race
-from benchmarks import hand_written_race as hand
-from benchmarks.problems import PRIOR_SD, laplace, logistic_data
+from benchmarks.tall import hand_written_race as hand
+from benchmarks.tall.problems import PRIOR_SD, laplace, logistic_data
 
 N, COEFFICIENTS = 3_000, np.array([0.3, -0.5, 0.8])
 Z = hand.signed_rows(logistic_data(N, 1, COEFFICIENTS))

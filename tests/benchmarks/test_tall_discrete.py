@@ -15,9 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_tall_discrete(tmp_path):
-    command = [sys.executable, str(ROOT / "benchmarks" / "tall_discrete.py"), "--quick"]
+    command = [sys.executable, "-m", "benchmarks.tall.discrete", "--quick"]
     options = ["--sizes", "2e3", "--cap", "5", "--problems", "indicators", "--out", str(tmp_path)]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*command, *options], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     rows = json.loads((tmp_path / "tall_discrete.json").read_text())["rows"]
     assert [r["method"] for r in rows] == ["gibbs", "gibbs:exact", "pymc_gibbs"]
     for row in rows:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.grouped_problems import PROBLEMS, unsupported
+from benchmarks.tall.grouped_problems import PROBLEMS, unsupported
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,11 +40,11 @@ def test_what_is_not_set_up_is_said():
 @pytest.mark.slow
 def test_tall_grouped(tmp_path):
     pytest.importorskip("psutil")
-    command = [sys.executable, str(ROOT / "benchmarks" / "tall_grouped.py"), "--quick"]
+    command = [sys.executable, "-m", "benchmarks.tall.grouped", "--quick"]
     options = ["--sizes", "2e3", "--cap", "5", "--problems", "intercepts", "--out", str(tmp_path)]
     methods = ["--methods", "nuts", "nuts:noncentred", "advi", "lme4"]
     done = subprocess.run(
-        [*command, *options, *methods], capture_output=True, text=True, check=True
+        [*command, *options, *methods], capture_output=True, text=True, check=True, cwd=ROOT
     )
     rows = json.loads((tmp_path / "tall_grouped.json").read_text())["rows"]
     nuts, noncentred, advi, lme4 = rows

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import common
-from benchmarks import tall_scale as bench
-from benchmarks.memory import MemoryWatch
-from benchmarks.problems import logistic_chunks, tall_logistic_data
-from benchmarks.tall_scale_worker import coefficients
+from benchmarks.harness.jobs import run_command
+from benchmarks.tall import scale as bench
+from benchmarks.tall.memory import MemoryWatch
+from benchmarks.tall.problems import Job, logistic_chunks, tall_logistic_data
+from benchmarks.tall.scale_worker import coefficients
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,7 +54,7 @@ def test_tables():
     one = row("racing:fork", cores=4, sampling_pss_mb=100.0, sampling_anonymous_mb=90.0)
     four = one | {"chains": 4, "sampling_pss_mb": 140.0}
     stored = row("stored", n_rows=10**8, seconds={"store": 3.0}, peak_mb=1_600.0)
-    job = common.Job("logistic_10", "racing:10", 1_000_000, 1, 1.0)
+    job = Job("logistic_10", "racing:10", 1_000_000, 1, 1.0)
     failed = bench.figures({**asdict(job), "status": "failed"})
     rows = [hand, row(), failed, stored, one, four]
     assert bench.line(rows[1], rows)[4] == "0.8" and bench.line(rows[1], rows)[11] == "0.25"
@@ -80,24 +80,24 @@ def test_memory_of_all_processes_of_a_session(tmp_path):
         watch(session)
 
     command = [sys.executable, "-c", code]
-    status = common.run_command(command, {"PATH": ""}, tmp_path / "log", 60.0, look)
+    status = run_command(command, {"PATH": ""}, tmp_path / "log", 60.0, look)
     assert status == "exit code 0" and len(set(seen)) == 1
     assert 96.0 < watch.peaks["anonymous_mb"] < 400.0
     assert watch.peaks["pss_mb"] <= watch.peaks["rss_mb"] + 1e-9
     assert 0.0 <= watch.peaks["sampling_rss_mb"] <= watch.peaks["rss_mb"]
-    assert common.run_command(command, {"PATH": ""}, tmp_path / "log", 0.5, look).startswith(
-        "stopped"
-    )
+    assert run_command(command, {"PATH": ""}, tmp_path / "log", 0.5, look).startswith("stopped")
 
 
 @pytest.mark.slow
 def test_tall_scale(tmp_path):
     pytest.importorskip("pyarrow")
     pytest.importorskip("psutil")  # of the extra "benchmarks"
-    command = [sys.executable, str(ROOT / "benchmarks" / "tall_scale.py"), "--quick"]
+    command = [sys.executable, "-m", "benchmarks.tall.scale", "--quick"]
     command += ["--sizes", "2e3", "--stored", "4e3", "--memory-rows", "2e3", "--draws", "500"]
     options = ["--methods", "hand", "racing", "--out", str(tmp_path), "--scratch", str(tmp_path)]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*command, *options], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     rows = json.loads((tmp_path / "tall_scale.json").read_text())["rows"]
     assert [r["method"] for r in rows] == ["hand", "racing", "stored", *["racing:fork"] * 2]
     for found in rows:

@@ -1,0 +1,1 @@
+"""Inference without a likelihood: how close at the same number of simulations."""

@@ -1,0 +1,1 @@
+"""Model evidence: how close, how soon, how honest."""

@@ -1,0 +1,1 @@
+"""Figures, tables and statements of the papers that the package implements."""

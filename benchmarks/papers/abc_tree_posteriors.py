@@ -1,0 +1,356 @@
+"""Figures 2, 5, 11, 12 and appendix C.1: posteriors by rejection, SMC-ABC and two ABC-Trees."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from scipy.special import ndtr
+from scipy.stats import gaussian_kde
+
+from amc_pymc.abc_tree.cart import Cart
+from amc_pymc.abc_tree.dyadic import Dyadic
+from amc_pymc.abc_tree.partition import Partition
+from amc_pymc.rng import as_generator, spawn_generators
+from benchmarks.harness.intervals import Gap, gap, interval, list_of
+from benchmarks.harness.statements import Part, Statement
+from benchmarks.harness.tables import markdown, number
+from benchmarks.papers import abc_tree_pictures as pictures
+from benchmarks.papers.abc_tree_methods import (
+    METHODS,
+    Checkpoint,
+    Run,
+    closest,
+    marginal_tv,
+    printed_tree,
+    resampled,
+    squared_mmd,
+)
+from models.gaussian_known import gaussian_known
+from models.gaussian_mixtures import BIVARIATE, acceptance, bivariate_mixture
+from models.heston import heston
+from models.lotka_volterra import lotka_volterra
+from models.simulator_example import SimulatorExample
+
+PRINTED, HERE = "ABC-Tree, printed", "ABC-Tree, here"
+#: As printed, but with Beta(1, 1) added to the counts in new boxes.
+PLUS_ONE = "ABC-Tree, printed, counts + 1"
+#: Draws that discrepancies are taken between.
+_DRAWS = 500
+
+
+def times_of(n: int, number: int = 8) -> np.ndarray:
+    """Numbers of simulations at which runs are compared, from a tenth of the budget on."""
+    return np.unique(np.geomspace(n / 10, n, number).round().astype(int))
+
+
+def along(run: Run, times: np.ndarray, measure: Callable[[Checkpoint], float]) -> np.ndarray:
+    """A measure of the last checkpoint at each time (T,); of the first where there was none yet."""
+    made = [run.at(int(t)) or run.path[0] for t in times]
+    known = {c.simulations: measure(c) for c in {c.simulations: c for c in made}.values()}
+    return np.array([known[c.simulations] for c in made])
+
+
+def acceptance_by_time(run: Run, tolerance: float, times: np.ndarray) -> np.ndarray:
+    """Share (T,) of the simulations between one time and the next that come within a tolerance."""
+    hits = np.concatenate([[0], np.cumsum(run.distance <= tolerance)])
+    ends = np.concatenate([[0], np.minimum(times, len(run.distance))])
+    return np.diff(hits[ends]) / np.diff(ends)
+
+
+# --- figures 2 and 5 -----------------------------------------------------------------------------
+
+
+def partitions() -> dict[str, Callable]:
+    """Partitioners of section 3.2.1 that are installed."""
+    out: dict[str, Callable] = {
+        "CART, pruned": Cart(max_leaves=1000, min_samples=10, prune=True),
+        "dyadic": Dyadic(cuts=10),
+    }
+    try:
+        from amc_pymc.extract.bart import Bart
+
+        out["BART"] = Bart()
+    except ImportError:
+        pass
+    return out
+
+
+def proposal_density(partition: Partition, q: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Density (n,) of a proposal relative to the prior."""
+    return (q / partition.volumes)[partition.find(points)]
+
+
+def proposals(options: argparse.Namespace) -> Part:
+    """Figures 2 and 5: how proposals close in on the posterior of example 3."""
+    example, n, side = bivariate_mixture(), options.example_steps, 200
+    axis = (np.arange(side) + 0.5) / side
+    points = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    theta = example.cube(points)
+
+    def exact(tolerance: float) -> np.ndarray:
+        rate = acceptance(example.observed, tolerance, theta, BIVARIATE)
+        return rate / rate.mean()
+
+    last = exact(1e-2)
+    rows, lines, statements, shown = [], [], [], {}
+    for name, partitioner in partitions().items():
+        own, final, boxes = [], [], []
+        for rng in spawn_generators([options.seed, 5], options.example_runs):
+            run = printed_tree(
+                example, n, rng, partitioner=partitioner, quota=options.example_quota, factor=0.8
+            )
+            path = [c for c in run.path if c.proposal is not None]
+            densities = [proposal_density(*c.proposal, points) for c in path]
+            own.append([_tv(q, exact(c.tolerance)) for q, c in zip(densities, path, strict=True)])
+            final.append([_tv(q, last) for q in densities])
+            boxes.append([c.proposal[0].boxes for c in path])
+            shown[name] = [
+                (f"{c.tolerance:.2g}, {c.proposal[0].boxes} boxes", q.reshape(side, side))
+                for q, c in zip(densities, path, strict=True)
+            ]
+        rounds = min(map(len, final))
+        first, end = np.array([f[0] for f in final]), np.array([f[-1] for f in final])
+        lines.append([
+            name, str(rounds), f"{np.mean([b[-1] for b in boxes]):.0f}", interval(first), interval(end),
+            interval([o[-1] for o in own]),
+        ])  # fmt: skip
+        rows += [
+            {"figure": "5", "partition": name, "round": r, "tv_exact": float(np.mean([f[r] for f in final])),
+             "tv_at_tolerance": float(np.mean([o[r] for o in own]))}
+            for r in range(rounds)
+        ]  # fmt: skip
+        closer = gap(end, first)
+        statements.append(Statement(
+            "figure 5", f"proposals of {name} encapsulate the posterior more closely as the tolerance falls",
+            closer.below, f"TV to the exact posterior, last less first round: {closer}", "not significant",
+        ))  # fmt: skip
+    if "BART" not in shown:
+        lines.append(["BART", *["not installed"] * 5])
+    if options.pictures:
+        few = {
+            k: [v[i] for i in np.unique(np.linspace(0, len(v) - 1, 5).astype(int))]
+            for k, v in shown.items()
+        }
+        pictures.proposals(
+            options.pictures / "figure_5.png", few, last.reshape(side, side), (-5, 5, -5, 5)
+        )
+    heads = ["partition", "rounds", "boxes", "TV of the first proposal to the exact posterior", "of the last",
+             "of the last to the posterior at its tolerance"]  # fmt: skip
+    text = f"## Figures 2 and 5: proposals of example 3, {n:,} simulations\n\n" + markdown(
+        heads, lines
+    )
+    return Part(rows, text, statements)
+
+
+def _tv(a: np.ndarray, b: np.ndarray) -> float:
+    return float(0.5 * np.abs(a - b).mean())
+
+
+# --- figures 11 and 12 ---------------------------------------------------------------------------
+
+
+def compare(
+    options, example: SimulatorExample, figure: str, runs: int, n: int, reference: int
+) -> Part:
+    """Discrepancies to the closest of very many prior draws, and the density at the true parameters."""
+    rng = as_generator([options.seed, 11, example.n_dim])
+    times = times_of(n)
+    truth_u, tolerance = closest(example, reference, rng)
+    truth = truth_u[rng.choice(len(truth_u), _DRAWS, replace=False)]
+    at = cube_of(example, example.truth)
+    found = {m: {k: [] for k in ("mmd", "tv", "nlp", "tolerance", "seconds")} for m in METHODS}
+    samples = {"reference": example.cube(truth_u)}
+    for i, (name, method) in enumerate(METHODS.items()):
+        for stream in spawn_generators([options.seed, 11, i], runs):
+            begun = time.process_time()
+            run = method(example, n, stream, lowest=tolerance)
+            of = found[name]
+            of["seconds"].append(time.process_time() - begun)
+            of["mmd"].append(
+                along(run, times, lambda c, s=stream: squared_mmd(resampled(c, _DRAWS, s), truth))
+            )
+            of["tv"].append(along(run, times, lambda c: marginal_tv(c.u, c.weight, truth_u)))
+            of["nlp"].append(along(run, times, lambda c: surprise(c, at)))
+            of["tolerance"].append(along(run, times, lambda c: c.tolerance))
+        samples[name] = example.cube(resampled(run.path[-1], 1000, stream))
+    found = {m: {k: np.array(v) for k, v in of.items()} for m, of in found.items()}
+    if options.pictures:
+        panels = [
+            (title, {m: of[k] for m, of in found.items()}, log)
+            for k, title, log in (("mmd", "squared MMD", False), ("tv", "marginal TV", False),
+                                  ("nlp", "-log density of the truth", False), ("tolerance", "tolerance", True))
+        ]  # fmt: skip
+        pictures.convergence(options.pictures / f"figure_{figure}.png", times, panels)
+        pictures.marginals(options.pictures / f"figure_{figure}_marginals.png", list(example.names), samples,
+                           example.truth)  # fmt: skip
+    heads = [
+        "method",
+        "squared MMD",
+        "marginal TV",
+        "-log density of the truth",
+        "last tolerance",
+        "seconds a run",
+    ]
+    lines = [
+        [
+            m,
+            *(interval(of[k][:, -1]) for k in ("mmd", "tv", "nlp", "tolerance")),
+            number(of["seconds"].mean()),
+        ]
+        for m, of in found.items()
+    ]
+    text = (
+        f"## Figure {figure}: {example.name}, {n:,} simulations, {runs} runs\n\nReference: the 1,000 closest of "
+        f"{reference:,} prior draws, tolerance {tolerance:.3g}.\n\n"
+    ) + markdown(heads, lines)
+    rows = [
+        {"figure": figure, "method": m, "simulations": int(t), **{k: float(of[k][:, j].mean()) for k in
+         ("mmd", "tv", "nlp", "tolerance")}}
+        for m, of in found.items()
+        for j, t in enumerate(times)
+    ]  # fmt: skip
+    return Part(rows, text, compare_statements(found, figure))
+
+
+def compare_statements(found, figure) -> list[Statement]:
+    """ABC-Tree is better under a budget, by each measure, for both versions."""
+    out = []
+    said = {"mmd": "MMD", "tv": "total variation", "nlp": "-log density of the truth"}
+    for name in (PRINTED, HERE):
+        who = "ABC-Tree" if name == PRINTED else "ABC-Tree as it is here (ours)"
+        for k, title in said.items():
+            if figure == "11" and k == "nlp":
+                continue
+            gaps = [
+                gap(found[name][k][:, -1], found[o][k][:, -1]) for o in ("rejection", "SMC-ABC")
+            ]
+            out.append(Statement(
+                f"figure {figure}", f"{who} does better than rejection and SMC-ABC under the budget: {title}",
+                all(g.below for g in gaps), f"less rejection {gaps[0]}, less SMC-ABC {gaps[1]}",
+                why(gaps),
+            ))  # fmt: skip
+    return out
+
+
+def why(gaps: Sequence[Gap]) -> str:
+    """Which comparison fails, and how."""
+    said = []
+    for other, g in zip(("rejection", "SMC-ABC"), gaps, strict=True):
+        if not g.below:
+            said.append(f"{other} is {'ahead' if g.above else 'level'}")
+    return "; ".join(said)
+
+
+def surprise(found: Checkpoint, at: np.ndarray) -> float:
+    """Minus the natural logarithm of a kernel estimate's density at a point of the cube."""
+    kde = gaussian_kde(found.u.T, weights=found.weight)
+    return float(-kde.logpdf(at)[0])
+
+
+def cube_of(example: SimulatorExample, theta: np.ndarray) -> np.ndarray:
+    """The point of the cube that has these parameters, for priors of independent parameters."""
+    low, high = np.full(example.n_dim, 1e-12), np.full(example.n_dim, 1.0 - 1e-12)
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        below = example.cube(middle[None])[0] < theta
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return 0.5 * (low + high)
+
+
+def heston_part(options: argparse.Namespace) -> Part:
+    """Figure 11."""
+    return compare(
+        options, heston(), "11", options.heston_runs, options.budget, options.heston_reference
+    )
+
+
+def lotka_part(options: argparse.Namespace) -> Part:
+    """Figure 12."""
+    example = lotka_volterra(prior="unit")
+    return compare(
+        options, example, "12", options.lotka_runs, options.lotka_steps, options.lotka_reference
+    )
+
+
+def dimensions(options: argparse.Namespace) -> Part:
+    """Appendix C.1: ABC-Tree and SMC-ABC in more and more dimensions."""
+    n, runs, sizes = options.dimension_steps, options.dimension_runs, (2, 5, 10)
+    found: dict[tuple[str, int], np.ndarray] = {}
+    for d in sizes:
+        example = gaussian_known(d)
+        draws = example.reference(as_generator([options.seed, 111, d]), _DRAWS)
+        truth = ndtr((draws - draws.mean(0)) / draws.std(0))
+        centre, spread = draws.mean(0), draws.std(0)
+        for i, (name, method) in enumerate(METHODS.items()):
+            of = []
+            for stream in spawn_generators([options.seed, 112, d, i], runs):
+                x = example.cube(resampled(method(example, n, stream).path[-1], _DRAWS, stream))
+                of.append(squared_mmd(ndtr((x - centre) / spread), truth))
+            found[name, d] = np.array(of)
+    heads = ["method", *(f"D = {d}" for d in sizes)]
+    lines = [[m, *(interval(found[m, d]) for d in sizes)] for m in METHODS]
+    text = (
+        f"## Appendix C.1: a normal mean in D dimensions, {n:,} simulations, {runs} runs\n\nSquared MMD to "
+        "the exact posterior.\n\n"
+    ) + markdown(heads, lines)
+    gaps = {m: [gap(found[m, d], found["SMC-ABC", d]) for d in sizes] for m in (PRINTED, HERE)}
+    rows = [
+        {"figure": "C.1", "method": m, "dimensions": d, "mmd": float(v.mean())}
+        for (m, d), v in found.items()
+    ]
+    return Part(rows, text, [
+        Statement("appendix C.1", f"{m} is ahead of SMC-ABC especially in more dimensions",
+                  gaps[m][-1].below and gaps[m][-1].mean < gaps[m][0].mean,
+                  f"MMD less that of SMC-ABC, D = 2, 5, 10: {list_of(gaps[m])}",
+                  "boxes cut one coordinate at a time, and at these budgets few cuts fall on each")
+        for m in (PRINTED, HERE)
+    ])  # fmt: skip
+
+
+def weights(options: argparse.Namespace) -> Part:
+    """Section 3.1: mean and variance of weighted acceptances against the posterior at their tolerance."""
+    example, n, runs, quota = gaussian_known(2), options.weight_steps, options.weight_runs, 300
+    methods = {**METHODS, PLUS_ONE: plus_one}
+    found = {}
+    for i, (name, method) in enumerate(methods.items()):
+        of = []
+        for rng in spawn_generators([options.seed, 31, i], runs):
+            last = method(example, n, rng, quota=quota).path[-1]
+            x, w = example.cube(last.u), last.weight / last.weight.sum()
+            exact = example.epsilon_reference(rng, 4_000, last.tolerance)
+            mean = w @ x
+            # Of the first coordinate; acceptance is largest at -0.75, the prior's mean is 0.
+            of.append(
+                [
+                    mean[0] - exact[:, 0].mean(),
+                    w @ (x[:, 0] - mean[0]) ** 2 / exact[:, 0].var() - 1.0,
+                ]
+            )
+        found[name] = np.array(of)
+    lines = [[m, interval(v[:, 0]), interval(v[:, 1])] for m, v in found.items()]
+    text = (
+        f"## Weights: a normal mean in two dimensions, {n:,} simulations, {runs} runs\n\nBias of the mean of the "
+        "first coordinate, and relative bias of its variance.\n\n"
+    ) + markdown(["method", "mean", "variance"], lines)
+    rows = [{"figure": "weights", "method": m, "mean": float(v[:, 0].mean()), "variance": float(v[:, 1].mean())}
+            for m, v in found.items()]  # fmt: skip
+    statements = []
+    for name in (PRINTED, PLUS_ONE, HERE):
+        gaps = [gap(found[name][:, j]) for j in (0, 1)]
+        statements.append(Statement(
+            "section 3.1", f"{name}: weights revert samples to the prior, so that means and variances are unbiased",
+            not any(g.below or g.above for g in gaps), f"mean {gaps[0]}, variance {gaps[1]}",
+            "boxes in which nothing was accepted so far have counts alpha = 0 and are never drawn from again: tails "
+            "are cut off" if name == PRINTED else "small, from few and unequal weights",
+        ))  # fmt: skip
+    return Part(rows, text, statements)
+
+
+def plus_one(example, n, rng, **options) -> Run:
+    """As printed, with both counts of every new box one larger."""
+    return printed_tree(example, n, rng, pseudo=1.0, **options)

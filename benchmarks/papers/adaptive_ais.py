@@ -1,0 +1,115 @@
+"""Adaptive annealed importance sampling: section 6.3, figure 3 and appendix G of Neufeld et al. (2014).
+
+    python -m benchmarks.papers.adaptive_ais --data pima.csv            # some 15 CPU minutes
+    python -m benchmarks.papers.adaptive_ais --data pima.csv --quick
+    python -m benchmarks.papers.adaptive_ais --load results/adaptive_ais_bank.npz   # without new draws
+
+Without ``--data`` scikit-learn downloads the Pima data. Three estimators of the evidence of a Bayesian
+logistic regression on the first T = 5, 10 and 50 rows anneal from the prior N(0, 0.05 I) with 400,
+2,000 and 8,000 steps, temperatures u^4 and one sweep of slice sampling at each; which of them to draw
+from is left to bandits. The paper does not say how covariates were scaled: "standardised" is
+``models.logistic_regression.neufeld``, "raw" leaves them as they are. It gives no width of slices
+either, here 2 prior standard deviations at all temperatures.
+
+Particles are annealed together (``amc_pymc.annealing.anneal``, ``amc_pymc.kernels.Slice``) along a path
+compiled by Numba, which takes 0.1 to 0.6 microseconds per point (5 to 50 rows); the densities that
+``amc_pymc.extract`` compiles from the PyMC model take 0.3 to 2.8. Evaluations of the likelihood are
+counted for each draw. Its CPU seconds are its part, by evaluations, of those of its batch of 300: drawn
+one by one every draw would pay NumPy's overhead, some hundred times the work.
+
+A bank of independent draws with their costs is made once for each arm and T and saved; replays of the
+policies draw from it. They draw with replacement (but for an arm's first 30 draws in a run), and weights
+are divided by the mean of their bank. So the arms of a replay are unbiased with variances and costs known
+exactly, and draws are independent; without replacement a run that uses half of a bank would have half
+the mean squared error that it should. What replays say depends on the bank's variances, whose intervals
+are in the table of arms, and on whether live runs, which anneal afresh, look the same: see the last
+part.
+
+As in the paper a decision makes two draws, with the payoff -(D + D') (X - X')^2 / 4 and the range of the
+arm's payoffs known (appendix B there); LCB is told each draw. At time t only what is complete counts.
+All policies of a run get the same draws of an arm in the same order. Times are in mean draws of the
+dearest arm. Losses are mean squared errors relative to the squared evidence, and regret is t^2 times
+the loss beyond that of the arm that is best at t. "By pulls" is what the error would be if numbers of
+draws and values were independent: sum_k n_k V_k / n^2, and 1 / sum_k n_k / V_k with inverse-variance
+weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks.harness import options
+from benchmarks.harness.statements import Part, publish
+from benchmarks.papers.adaptive_ais_bank import COVARIATES, load_banks, make_banks, save_banks
+from benchmarks.papers.adaptive_ais_figure import figure
+from benchmarks.papers.adaptive_ais_kernels import kernels
+from benchmarks.papers.adaptive_ais_live import engine
+
+QUICK = {
+    "rows": [5, 50],
+    "steps": [10, 50, 200],
+    "bank": [400, 200, 100],
+    "raw_bank": [200, 100, 100],
+    "runs": 50,
+    "budget": 25.0,
+    "kernel_draws": 100,
+    "engine_runs": 8,
+    "live_runs": 2,
+    "live_rows": 5,
+    "live_budget": 10.0,
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of this script."""
+    p = options.parser(__doc__)
+    p.add_argument("--data", help="CSV file of the Pima data; downloaded if not given")
+    p.add_argument("--load", help="banks of an earlier run, instead of new ones")
+    p.add_argument("--covariates", nargs="+", default=list(COVARIATES), choices=COVARIATES)
+    p.add_argument("--rows", type=int, nargs="+", default=[5, 10, 50], help="T")
+    p.add_argument("--steps", type=int, nargs="+", default=[400, 2_000, 8_000], help="of the arms")
+    p.add_argument("--bank", type=int, nargs="+", default=[1_500, 500, 300], help="draws of each")
+    p.add_argument("--raw-bank", type=int, nargs="+", default=[900, 300, 300])
+    p.add_argument("--runs", type=int, default=200, help="replays of each policy")
+    p.add_argument("--budget", type=float, default=200.0, help="in draws of the dearest arm")
+    p.add_argument("--kernel-draws", type=int, default=800, help="of appendix G, at most")
+    p.add_argument("--engine-runs", type=int, default=100)
+    p.add_argument("--live-runs", type=int, default=8)
+    p.add_argument("--live-rows", type=int, default=10)
+    p.add_argument("--live-budget", type=float, default=15.0)
+    p.add_argument("--parts", nargs="+", default=["figure", "kernels", "engine"],
+                   choices=("figure", "kernels", "engine"))  # fmt: skip
+    p.add_argument("--name", default="adaptive_ais", help="of the files with the results")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Draw, replay, print, draw pictures, save."""
+    o = options.parse(parser(), argv, QUICK)
+    o.pictures = Path(o.out)
+    o.pictures.mkdir(parents=True, exist_ok=True)
+    begun = time.process_time()
+    if o.load:
+        banks = [b for b in load_banks(o.load) if b.problem.covariates in o.covariates]
+        o.rows = list(dict.fromkeys(b.problem.rows for b in banks))
+    else:
+        banks = make_banks(o)
+        save_banks(o.pictures / f"{o.name}_bank.npz", banks)
+    seconds = {"bank": round(time.process_time() - begun, 1)}
+    makers: dict[str, Callable[[], Part]] = {}
+    if "figure" in o.parts:
+        makers |= {f"figure, {c}": partial(figure, o, banks, c) for c in o.covariates}
+    if "kernels" in o.parts:
+        makers["kernels"] = partial(kernels, o, banks)
+    if "engine" in o.parts:
+        makers["engine and live runs"] = partial(engine, o, banks)
+    publish(o, makers, seconds=seconds, hidden=("pictures", "data", "load"))
+
+
+if __name__ == "__main__":
+    main()

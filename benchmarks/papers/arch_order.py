@@ -1,0 +1,241 @@
+"""Which order of an ARCH model: product-space chains that read few rows, and exact ones.
+
+    python -m benchmarks.papers.arch_order                    # 5 chains of 100,000 draws, an hour or two
+    python -m benchmarks.papers.arch_order --draws 20000
+    python -m benchmarks.papers.arch_order --quick            # two orders, some minutes
+
+Section 5.2 and figure 2 of Chen & Ghahramani (2016) on a real return series. Every method runs the
+same number of chains and draws; what is compared is likelihood evaluations (one row under one
+model). Prints tables in Markdown and writes them, JSON and CSV into results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+from benchmarks.harness import options, results
+from benchmarks.harness.intervals import clopper_pearson
+from benchmarks.harness.jobs import Result
+from benchmarks.harness.tables import markdown, number, percent, share_of
+
+_NAME = "arch_order"
+METHODS = ("taylor", "data", "exact")
+_TITLES = {
+    "taylor": "racing, expansion in parameters",
+    "data": "racing, expansion in data (20 x 20 bins, 2 % outliers)",
+    "exact": "all rows",
+}
+HEADERS = (
+    "method",
+    "draws",
+    "evaluations per draw",
+    "fewer than exact",
+    "ESS of q",
+    "evaluations per effective draw",
+    "fewer than exact for an error",
+    "set-up s",
+    "s per 1000 draws",
+    "index: wrong decisions",
+    "parameters: wrong decisions",
+    "accepted",
+)
+
+
+def main(o) -> None:
+    """Run all methods, print and save the tables."""
+    from models.arch_order import arch_models, load_returns, reference_probabilities
+
+    returns = load_returns(o.series)
+    models = arch_models(returns, o.orders, transform=o.transform)
+    reference: dict[str, tuple[float, float]] = {}
+    if o.reference:
+        _, reference = reference_probabilities(returns, o.orders, seed=o.seed)
+    rows: list[Result] = []
+    shares: list[list[str]] = []
+    for method in o.methods:
+        row, found = run(method, models, o)
+        rows.append(row)
+        shares += posterior_lines(method, models, found, reference)
+    exact = next((r for r in rows if r["method"] == "exact"), None)
+    text = "\n\n".join(
+        [
+            f"# ARCH order of {o.series}: {o.chains} chains",
+            f"{next(iter(rows))['n_rows']:,} returns, orders {', '.join(map(str, o.orders))}, "
+            f"{o.draws:,} draws after {o.tune:,} to tune, delta 0.05, first batch 50.",
+            markdown(HEADERS, [line(r, exact) for r in rows]),
+            "## Posterior of the order",
+            markdown(("method", *models, "largest difference from importance sampling"), shares),
+            "## What the control variates leave of the variance",
+            markdown(("method", *models), variance_lines(models, o)),
+        ]
+    )
+    print(text)
+    results.save(o, _NAME, rows, text)
+
+
+def run(method: str, models, o) -> tuple[Result, object]:
+    """One method: its costs and its result."""
+    from arviz_stats.base import array_stats
+
+    import amc_pymc as amc
+
+    settings = {
+        "taylor": {},
+        "data": {"proxy": amc.DataProxy(bins=20, outliers=0.02)},
+        "exact": {"race": "exact", "audits": 0},
+    }[method]
+    common_settings = {
+        "tune": o.tune,
+        "chains": o.chains,
+        "cores": o.cores,
+        "random_seed": o.seed,
+        "pseudo_prior": o.pseudo_prior,
+        "progressbar": o.progress,
+        **settings,
+    }
+    begin = time.perf_counter()
+    result = amc.sample_product_space(models, draws=o.draws, **common_settings)
+    whole = time.perf_counter() - begin
+    sampled = float(result["sample_stats"].attrs.get("sampling_time", whole))
+    per_draw = result["sample_stats"]
+    error = {
+        step: (
+            int(per_draw["race_audited"].sel(step=step).sum()),
+            int(per_draw["race_wrong"].sel(step=step).sum()),
+        )
+        for step in ("index", "parameters")
+    }
+    n_rows = next(iter(models.values()))["r"].eval().shape[0]
+    ess = float(array_stats.ess(result["posterior"]["model_index"].values.astype(float)))
+    return {
+        "method": method,
+        "n_rows": n_rows,
+        "draws": o.draws * o.chains,
+        "evaluations": float(per_draw["row_evaluations"].mean()),
+        "ess": ess,
+        "setup_s": whole - sampled,
+        "sample_s": sampled,
+        "accepted": float(per_draw["accept"].mean()),
+        **{f"{k}_audited": v[0] for k, v in error.items()},
+        **{f"{k}_wrong": v[1] for k, v in error.items()},
+        "visits": result["product_space"]["visits"].values.tolist(),
+        "prob": result["product_space"]["prob"].values.tolist(),
+        "prob_mcse": result["product_space"]["prob_mcse"].values.tolist(),
+    }, result
+
+
+def line(row: Result, exact: Result | None) -> list[str]:
+    """One method."""
+    per_effective = row["evaluations"] * row["draws"] / row["ess"]
+    fewer = effective = float("nan")
+    if exact is not None:
+        fewer = exact["evaluations"] / row["evaluations"]
+        effective = exact["evaluations"] * exact["draws"] / exact["ess"] / per_effective
+    return [
+        _TITLES[row["method"]],
+        f"{row['draws']:,}",
+        number(row["evaluations"], 6),
+        f"{number(fewer)}x",
+        number(row["ess"], 4),
+        number(per_effective, 3),
+        f"{number(effective)}x",
+        number(row["setup_s"]),
+        number(1000.0 * row["sample_s"] / row["draws"]),
+        _wrong(row, "index"),
+        _wrong(row, "parameters"),
+        percent(row["accepted"]),
+    ]
+
+
+def _wrong(row: Result, step: str) -> str:
+    audited, wrong = row[f"{step}_audited"], row[f"{step}_wrong"]
+    return share_of(wrong, audited, *clopper_pearson(wrong, audited))
+
+
+def posterior_lines(method, models, result, reference) -> list[list[str]]:
+    """Probabilities of the orders, in nats against the best one, with their errors."""
+    space = result["product_space"]
+    best = str(space["model"].values[int(np.nanargmax(space["prob"].values))])
+    log_bf = space["log_bf"].sel(against=best)
+    error = space["log_bf_mcse"].sel(against=best)
+    cells = [
+        f"{float(log_bf.sel(model=m)):+.2f} ± {number(float(error.sel(model=m)), 2)}"
+        for m in models
+    ]
+    worst = "-"
+    if reference:
+        truth = {m: reference[m][0] for m in models}
+        z = [
+            (float(log_bf.sel(model=m)) - np.log(truth[m] / truth[best]))
+            for m in models
+            if truth[m] > 0.0 and np.isfinite(float(log_bf.sel(model=m)))
+        ]
+        worst = f"{max(z, key=abs):+.2f} nats"
+    out = [[f"{_TITLES[method]}, log Bayes factor against {best}", *cells, worst]]
+    if reference and method == METHODS[0]:
+        against = [f"{np.log(reference[m][0] / reference[best][0]):+.2f}" for m in models]
+        out.insert(0, [f"importance sampling, against {best}", *against, "-"])
+    return out
+
+
+def variance_lines(models, o) -> list[list[str]]:
+    """Plain over residual variance of the rows' rewards between two draws of the pseudo-prior."""
+    import amc_pymc as amc
+
+    from amc_pymc.rng import as_generator
+
+    out = []
+    for title, proxy in (
+        ("expansion in parameters", "taylor"),
+        ("expansion in data, 10 x 10 bins, 20 % outliers (the paper's)", amc.DataProxy()),
+        ("expansion in data, 20 x 20 bins, 2 % outliers", amc.DataProxy(bins=20, outliers=0.02)),
+    ):
+        cells = []
+        for model in models.values():
+            step = amc.RacingMetropolis(model=model, proxy=proxy, audits=0)
+            cells.append(number(reduction(step, as_generator(o.seed))))
+        out.append([title, *cells])
+    return out
+
+
+def reduction(step, rng, pairs: int = 8) -> float:
+    """Median over pairs of points of plain variance over residual variance of raced rows."""
+    from amc_pymc.samplers.compiled import state_values
+
+    prepared = step.prepared
+    rows = np.setdiff1d(np.arange(prepared.densities.n_units), prepared.exact_rows)
+    centre, found = prepared.first_surrogate.centre, []
+    for _ in range(pairs):
+        points = np.stack(
+            [prepared.fit.draw(prepared.fit.mean, prepared.fit.coordinates, rng) for _ in range(2)]
+        )
+        plain = np.subtract(*(prepared.densities.values(x, rows) for x in points))
+        left = np.subtract(*state_values(prepared.residuals.state_rewards, points, centre, rows))
+        found.append(np.var(plain) / np.var(left))
+    return float(np.median(found))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of this script."""
+    p = options.parser(__doc__)
+    p.add_argument("--series", default="nasdaq", choices=("nasdaq", "sp500", "wti", "both"))
+    p.add_argument("--orders", type=int, nargs="+", default=[5, 10, 15, 20, 25, 30])
+    p.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    p.add_argument("--chains", type=int, default=5)
+    p.add_argument("--cores", type=int, default=1)
+    p.add_argument("--draws", type=int, default=100_000, help="per chain")
+    p.add_argument("--tune", type=int, default=10_000)
+    p.add_argument("--pseudo-prior", default="pilot", choices=("laplace", "pilot"))
+    p.add_argument("--transform", default="normal", choices=("softplus", "normal"))
+    p.add_argument("--no-reference", dest="reference", action="store_false")
+    p.add_argument("--progress", action="store_true")
+    return p
+
+
+if __name__ == "__main__":
+    main(
+        options.parse(parser(), quick={"orders": [5, 10], "draws": 1_000, "tune": 500, "chains": 2})
+    )

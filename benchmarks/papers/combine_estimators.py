@@ -1,0 +1,287 @@
+"""How close adaptive combinations come to the best estimator in hindsight.
+
+    python -m benchmarks.papers.combine_estimators            # 10,000 runs a setting, some minutes on two cores
+    python -m benchmarks.papers.combine_estimators --quick
+
+Root-mean-square errors of the estimates of ``amc.combine_estimators`` over that of the best single
+estimator given the whole budget, whose error is known in closed form; what control variates cost and
+gain; seconds for a million draws. Prints tables in Markdown and writes them, JSON and CSV into
+results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+import amc_pymc as amc
+
+from amc_pymc.bandits import LogLoss, RunningRange, make_policy
+from amc_pymc.combination import Combination, as_arms, plan_rounds, run_here
+from amc_pymc.rng import as_generator, spawn_generators
+from benchmarks.harness import options, results
+from benchmarks.harness.tables import markdown, number, percent
+from models.cir_caplet import STRIKES, Caplet
+
+_NAME = "combine_estimators"
+WEIGHTS = ("predictable", "inverse_variance", "uniform")
+POLICIES = ("lcb", "ucb1", "ucbv", "klucb", "thompson", "round_robin")
+
+
+class LogNormal:
+    """Log-normal weights of mean one, as logarithms: what annealed importance sampling gives."""
+
+    scale = "log"
+
+    def __init__(self, s: float, cost: float = 1.0):
+        self.s, self.cost = s, cost
+        self.variance = math.expm1(s**2)
+
+    def sample(self, n, rng):
+        return rng.normal(-0.5 * self.s**2, self.s, n)
+
+
+class Linear:
+    """Values of mean one that q controls explain a share rho^2 of."""
+
+    def __init__(self, q: int, rho: float):
+        self.q, self.rho = q, rho
+        self.control_means = np.zeros(q)
+
+    def sample(self, n, rng):
+        w = rng.normal(size=(n, self.q))
+        noise = math.sqrt(1.0 - self.rho**2) * rng.normal(size=n)
+        return 1.0 + self.rho * w.sum(axis=1) / math.sqrt(self.q) + noise, None, w
+
+
+class Suite(NamedTuple):
+    """Arms of one problem."""
+
+    title: str
+    arms: tuple[LogNormal, ...]
+
+
+LADDER = (
+    LogNormal(3.7, 100),
+    LogNormal(1.85, 400),
+    LogNormal(0.925, 1600),
+    LogNormal(0.4625, 6400),
+)
+SUITES = {
+    "ladder": Suite("annealing with 100 ... 6400 temperatures, cost in proportion", LADDER),
+    "three": Suite("the ladder without its worst arm", LADDER[1:]),
+    "poisoned": Suite(
+        "the same with a catastrophic arm, s = 6", (*LADDER[1:], LogNormal(6.0, 1600))
+    ),
+    "equal": Suite("s = 2, 1, 0.7, 0.5 at equal cost", tuple(map(LogNormal, (2.0, 1.0, 0.7, 0.5)))),
+}
+
+
+def work(name: str, wanted: str, pulls: int, runs: int, rng: np.random.Generator) -> np.ndarray:
+    """Estimates of a number of runs and the errors they state, (runs, 6)."""
+    suite = SUITES[name].arms
+    arms, costs = as_arms(suite), np.array([a.cost for a in suite])
+    budget = pulls * best(suite).cost
+    first = min(3.0 * costs.sum(), max(costs.sum(), 0.2 * budget))
+    out = np.empty((runs, 6))
+    for i in range(runs):
+        if wanted == "lcb":
+            policy, payoff = make_policy("lcb", len(arms), values="log"), None
+        else:
+            policy, payoff = make_policy(wanted, len(arms), rewards=LogLoss()), "paired"
+        plan = plan_rounds(budget, first if payoff is None else 2.0 * first, "cost", "doubling")
+        run = run_here(Combination(arms, policy, plan, payoff), rng)
+        found = [run.estimate(w) for w in WEIGHTS]  # type: ignore[arg-type]
+        out[i, :3] = [e.mean * math.exp(e.offset) for e in found]
+        out[i, 3:] = [e.mcse * math.exp(e.offset) for e in found]
+    return out
+
+
+def best(arms: Sequence[LogNormal]) -> LogNormal:
+    """The arm with the least cost times variance."""
+    return min(arms, key=lambda a: a.cost * a.variance)
+
+
+def measure(options) -> list[dict]:
+    """All suites, budgets and policies."""
+    rows = []
+    with ProcessPoolExecutor(options.cores) as pool:
+        for name, suite in SUITES.items():
+            for pulls in options.pulls:
+                for policy in options.policies if name == "ladder" else ["lcb"]:
+                    parts = options.cores * 4
+                    rngs = spawn_generators([options.seed, pulls, POLICIES.index(policy)], parts)
+                    each = partial(work, name, policy, pulls, options.runs // parts)
+                    found = np.concatenate(list(pool.map(each, rngs)))
+                    rows.append(summary(name, suite, policy, pulls, found))
+    return rows
+
+
+def summary(name: str, suite: Suite, policy: str, pulls: int, found: np.ndarray) -> dict:
+    """Ratios of errors to the best arm's, with standard errors."""
+    target = best(suite.arms).variance / pulls
+    row = {"suite": name, "policy": policy, "pulls": pulls, "runs": len(found)}
+    for j, weights in enumerate(WEIGHTS):
+        squared = (found[:, j] - 1.0) ** 2
+        rmse = math.sqrt(squared.mean())
+        row[weights] = rmse / math.sqrt(target)
+        row[f"{weights}_error"] = (
+            squared.std() / math.sqrt(len(found)) / (2.0 * rmse * math.sqrt(target))
+        )
+        row[f"{weights}_covered"] = float(np.mean(abs(found[:, j] - 1.0) < 1.96 * found[:, 3 + j]))
+    return row
+
+
+def table(rows: list[dict]) -> str:
+    """Errors over the best arm's."""
+    headers = [
+        "arms",
+        "policy",
+        "pulls of the best arm",
+        *WEIGHTS,
+        "95 % intervals cover (predictable)",
+    ]
+    lines = [
+        [
+            r["suite"],
+            r["policy"],
+            f"{r['pulls']:,}",
+            *(f"{number(r[w], 4)} ± {number(r[f'{w}_error'], 2)}" for w in WEIGHTS),
+            percent(r["predictable_covered"]),
+        ]
+        for r in rows
+    ]
+    return markdown(headers, lines)
+
+
+def caplet(options) -> str:
+    """Sixteen drifts of a caplet: mean squared error times draws, over the best drift's variance."""
+    lines, runs = [], max(20, options.runs // 50)
+    for strike in STRIKES:
+        product = Caplet(strike=strike)
+        arms = as_arms({f"theta={a.theta:g}": a for a in product.arms()})
+        rng = as_generator([options.seed, round(1000 * strike)])
+        pilot = [a.sample(1_000_000, rng) for a in product.arms()]
+        variances = [float(x.var()) for x in pilot]
+        truth = float(np.average([x.mean() for x in pilot], weights=1.0 / np.array(variances)))
+        least = min(variances)
+        for draws in (1_000, 10_000, 100_000):
+            found = []
+            for _ in range(runs):
+                run = Combination(
+                    arms,
+                    make_policy("lcb", len(arms), values="natural"),
+                    plan_rounds(draws, min(3 * len(arms), draws // 5), "draws", "doubling"),
+                    None,
+                )
+                run_here(run, rng)
+                found.append([run.estimate(w).mean for w in WEIGHTS])  # type: ignore[arg-type]
+            squared = (np.array(found) - truth) ** 2 * draws / least
+            error = squared.std(axis=0) / math.sqrt(runs)
+            cells = [f"{m:.3f} ± {e:.2f}" for m, e in zip(squared.mean(axis=0), error, strict=True)]
+            lines.append(
+                [f"{strike:g}", arms[int(np.argmin(variances))].name, f"{draws:,}", *cells]
+            )
+    return markdown(["strike", "best", "draws", *WEIGHTS], lines)
+
+
+def controls(options) -> str:
+    """Mean squared error with controls over that of the plain mean of the same draws."""
+    lines, runs = [], max(200, options.runs // 5)
+    for q, rho in ((1, 0.0), (1, 0.9), (3, 0.0), (3, 0.9)):
+        for draws in (51 * q + 1, 51 * q + 2, 2 * (51 * q + 2), 1000):
+            rng = as_generator([options.seed, q, draws])
+            gain = []
+            for _ in range(runs):
+                run = Combination(
+                    as_arms([Linear(q, rho)]),
+                    make_policy("ucb1", 1, rewards=RunningRange()),
+                    plan_rounds(draws, min(draws, 3), "draws", "doubling"),
+                    "squared",
+                )
+                record = run_here(run, rng).records[0]
+                gain.append(
+                    [
+                        (run.estimate("predictable").mean - 1.0) ** 2,
+                        (run.estimate("inverse_variance").mean - 1.0) ** 2,
+                        (float(record.mean[0]) - 1.0) ** 2,
+                    ]
+                )
+            found = np.array(gain)
+            lines.append(
+                [
+                    str(q),
+                    f"{rho:g}",
+                    str(draws),
+                    *(_ratio(found[:, j], found[:, 2]) for j in (0, 1)),
+                ]
+            )
+    headers = ["q", "rho", "draws", "predictable / plain mean", "inverse_variance / plain mean"]
+    return markdown(headers, lines)
+
+
+def _ratio(a: np.ndarray, b: np.ndarray) -> str:
+    """Ratio of means of paired numbers, by the delta method."""
+    value = a.mean() / b.mean()
+    error = np.std(a - value * b) / math.sqrt(a.size) / b.mean()
+    return f"{value:.3f} ± {error:.3f}"
+
+
+def speed() -> str:
+    """Seconds for a million draws of a cheap arm."""
+    arms = {"a": LogNormal(0.5), "b": LogNormal(1.0), "c": LogNormal(1.5)}
+    lines = []
+    for policy in ("lcb", "ucb1", "thompson"):
+        begin = time.perf_counter(), time.process_time()
+        amc.combine_estimators(
+            arms, policy=policy, draws=1_000_000, random_seed=1, progressbar=False
+        )
+        seconds = time.perf_counter() - begin[0], time.process_time() - begin[1]
+        lines.append([policy, number(seconds[0]), number(seconds[1])])
+    return markdown(["policy", "wall s", "CPU s"], lines)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of this script."""
+    p = options.parser(__doc__)
+    p.add_argument("--runs", type=int, default=10_000)
+    p.add_argument("--pulls", type=int, nargs="+", default=[100, 1000], help="of the best arm")
+    p.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES)
+    p.add_argument("--cores", type=int, default=2)
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, print, save."""
+    quick = {"runs": 200, "pulls": [100], "policies": ["lcb", "thompson"]}
+    o = options.parse(parser(), argv, quick)
+    rows = measure(o)
+    text = "\n\n".join(
+        [
+            "# Combinations of estimators",
+            "Root-mean-square error over that of the best arm given the whole budget, "
+            f"{o.runs:,} runs a line. Estimates by weights.",
+            table(rows),
+            "\n".join(f"- `{k}`: {s.title}" for k, s in SUITES.items()),
+            "## A caplet, sixteen drifts at equal cost\n\nn MSE / V*, 1 for the best drift alone.",
+            caplet(o),
+            "## Control variates\n\nMean squared errors on the same draws.",
+            controls(o),
+            "## A million draws of arms that cost nothing",
+            speed(),
+        ]
+    )
+    print(text)
+    results.save(o, _NAME, rows, text)
+
+
+if __name__ == "__main__":
+    main()

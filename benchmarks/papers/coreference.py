@@ -1,0 +1,216 @@
+"""Author coreference by annealed Gibbs sampling: factor evaluations, exact against racing.
+
+    python -m benchmarks.papers.coreference            # 7 runs a method, some ten minutes on one core
+    python -m benchmarks.papers.coreference --quick    # 2 runs on small data
+
+Figure 3 of Chen & Ghahramani (2016): B-cubed F1 against factor evaluations and against sweeps, for
+digits as mentions of ten entities and for clusters with power-law sizes up to 2,000; the saving of
+evaluations near convergence; the decision error measured under the same Gumbel noise, beside delta.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from benchmarks.harness import options, results
+from benchmarks.harness.intervals import clopper_pearson
+from benchmarks.harness.jobs import Result, say
+from benchmarks.harness.tables import decision_error_cell, markdown, number, percent
+from models.coreference import Mentions, Trace, digit_mentions, power_law_mentions, run_coreference
+
+_NAME = "coreference"
+DELTA = 0.05
+#: How a method decides: o of run_coreference.
+METHODS: dict[str, dict] = {
+    "exact": {"race": None},
+    "racing": {"race": DELTA},
+    "racing, first batch 6": {"race": DELTA, "first": 6},
+    "racing, normal deviates": {"race": DELTA, "student": False},
+}
+#: Sweeps at the end of a run that count as "near convergence".
+LAST = 5
+
+
+def data_sets(quick: bool) -> dict[str, tuple[Mentions, float]]:
+    """Mentions, and the share of decisions to audit."""
+    small = {"n_entities": 80, "n_blocks": 5, "largest": 200} if quick else {}
+    return {
+        "digits": (digit_mentions(), 0.2),
+        "power law": (power_law_mentions(n_features=16, **small), 0.03),
+    }
+
+
+def main(o: argparse.Namespace) -> None:
+    """Run everything, print and save the tables."""
+    rows: list[Result] = []
+    parts = ["# Author coreference: annealed Gibbs sampling from singletons"]
+    for name, (mentions, audit_share) in data_sets(o.quick).items():
+        traces = {
+            method: run_all(mentions, audit_share, settings, o)
+            for method, settings in METHODS.items()
+        }
+        seconds = {method: time_of(mentions, settings, o) for method, settings in METHODS.items()}
+        found = [summary(name, m, traces[m], traces["exact"], seconds[m]) for m in METHODS]
+        rows += found
+        parts += [heading(name, mentions, o), table(found)]
+        parts += ["F1 by sweep:", by_sweep(traces), "F1 by factor evaluations:", by_cost(traces)]
+    text = "\n\n".join(parts)
+    print(text)
+    results.save(o, _NAME, rows, text)
+
+
+def run_all(mentions, audit_share, settings, o) -> list[Trace]:
+    """All runs of one method; run r of every method has the same seed."""
+    out = []
+    for r in range(o.runs):
+        out.append(
+            run_coreference(
+                mentions,
+                seed=o.seed + r,
+                n_sweeps=o.sweeps,
+                hottest=o.hottest,
+                audit_share=audit_share,
+                **settings,
+            )
+        )
+        say(f"... {settings} run {r}")
+    return out
+
+
+def time_of(mentions, settings, o) -> float:
+    """Seconds of a sweep near convergence, without audits."""
+    trace = run_coreference(
+        mentions,
+        seed=o.seed,
+        n_sweeps=o.sweeps,
+        hottest=o.hottest,
+        audit_share=0.0,
+        **settings,
+    )
+    return float(np.median(np.diff(trace.seconds)[-LAST:]))
+
+
+def per_sweep(traces: list[Trace]) -> np.ndarray:
+    """Factor evaluations per sweep near convergence, one mean per run."""
+    return np.array([np.mean(np.diff(t.evaluations)[-LAST:]) for t in traces])
+
+
+def summary(name, method, traces, exact, seconds) -> Result:
+    """Figures of one method on one data set."""
+    f1 = np.array([t.f1[-1] for t in traces])
+    curve = np.mean([t.f1 for t in traces], axis=0) - np.mean([t.f1 for t in exact], axis=0)
+    spread = np.sqrt(
+        np.var([t.f1 for t in traces], axis=0, ddof=1) / len(traces)
+        + np.var([t.f1 for t in exact], axis=0, ddof=1) / len(exact)
+    )
+    audited = int(sum(t.audited[-1] for t in traces))
+    wrong = int(sum(t.wrong[-1] for t in traces))
+    low, high = clopper_pearson(wrong, audited)
+    worst = int(np.argmax(np.abs(curve)))
+    return {
+        "data": name,
+        "method": method,
+        "f1": float(f1.mean()),
+        "f1_se": float(f1.std(ddof=1) / np.sqrt(f1.size)),
+        "f1_largest_difference": float(curve[worst]),
+        "f1_largest_difference_se": float(spread[worst]),
+        "f1_largest_difference_sweep": worst,
+        "evaluations": float(np.mean([t.evaluations[-1] for t in traces])),
+        "saving_overall": float(
+            np.mean([t.evaluations[-1] for t in exact])
+            / np.mean([t.evaluations[-1] for t in traces])
+        ),
+        "saving_near_convergence": float(per_sweep(exact).mean() / per_sweep(traces).mean()),
+        "seconds_per_sweep": seconds,
+        "audited": audited,
+        "wrong": wrong,
+        "error": wrong / audited if audited else float("nan"),
+        "error_low": low,
+        "error_high": high,
+        "delta": DELTA,
+    }
+
+
+def heading(name: str, mentions: Mentions, o) -> str:
+    """What is clustered."""
+    sizes = np.unique(mentions.entity, return_counts=True)[1]
+    blocks = np.unique(mentions.block).size
+    return (
+        f"## {name}\n\n{mentions.entity.size:,} mentions of {sizes.size} entities (sizes "
+        f"{sizes.min()} to {sizes.max()}), {blocks} block{'s' if blocks > 1 else ''}, "
+        f"{mentions.features.shape[1]} features; {o.runs} runs of {o.sweeps} sweeps, "
+        f"temperature {o.hottest:g} to 0.05"
+    )
+
+
+HEADERS = (
+    "method",
+    "final F1",
+    "largest difference of F1 from exact, by sweep",
+    "evaluations",
+    "fewer overall",
+    f"fewer in the last {LAST} sweeps",
+    "s per sweep there",
+    "decision error [95 % CI]",
+)
+
+
+def table(rows: list[Result]) -> str:
+    """One line per method."""
+    return markdown(HEADERS, [line(r) for r in rows])
+
+
+def line(r: Result) -> list[str]:
+    """One method."""
+    largest = (
+        f"{r['f1_largest_difference']:+.3f} ± {r['f1_largest_difference_se']:.3f} "
+        f"(sweep {r['f1_largest_difference_sweep']})"
+    )
+    return [
+        r["method"],
+        f"{r['f1']:.4f} ± {r['f1_se']:.4f}",
+        "-" if r["method"] == "exact" else largest,
+        f"{r['evaluations']:.3g}",
+        f"{r['saving_overall']:.1f}x",
+        f"{r['saving_near_convergence']:.1f}x",
+        number(r["seconds_per_sweep"]),
+        decision_error_cell(r) if r["audited"] else "-",
+    ]
+
+
+def by_sweep(traces: dict[str, list[Trace]]) -> str:
+    """F1 and share of the factors read, averaged over runs."""
+    n = len(traces["exact"][0].f1)
+    sweeps = [s for s in (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30) if s < n]
+    lines = []
+    for method, runs in traces.items():
+        f1 = np.mean([t.f1 for t in runs], axis=0)
+        share = np.mean([t.read_share for t in runs], axis=0)
+        lines.append([method, *(f"{f1[s]:.3f} ({percent(share[s])})" for s in sweeps)])
+    return markdown(["F1 (factors read)", *map(str, sweeps)], lines)
+
+
+def by_cost(traces: dict[str, list[Trace]]) -> str:
+    """F1 that a number of factor evaluations buys, averaged over runs."""
+    total = np.mean([t.evaluations[-1] for t in traces["exact"]])
+    budgets = total * np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0])
+    lines = []
+    for method, runs in traces.items():
+        f1 = [np.mean([np.interp(b, t.evaluations, t.f1) for t in runs]) for b in budgets]
+        lines.append([method, *(f"{v:.3f}" for v in f1)])
+    return markdown(["evaluations", *(f"{b:.2g}" for b in budgets)], lines)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of this script."""
+    p = options.parser(__doc__)
+    p.add_argument("--runs", type=int, default=7, help="runs per method, at least 2")
+    p.add_argument("--sweeps", type=int, default=20)
+    p.add_argument("--hottest", type=float, default=10.0, help="temperature of the first sweep")
+    return p
+
+
+if __name__ == "__main__":
+    main(options.parse(parser(), quick={"runs": 2, "sweeps": 8}))

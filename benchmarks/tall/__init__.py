@@ -1,0 +1,1 @@
+"""Many rows: how fast, how accurate."""

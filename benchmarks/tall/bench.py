@@ -1,0 +1,250 @@
+"""Jobs of a benchmark on tall data one after the other, and the figures that their tables show."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import options
+from benchmarks.harness.jobs import Result, run_job, say, serve
+from benchmarks.harness.tables import decision_error_cell, markdown, number, percent
+from benchmarks.tall.problems import Job, Problem
+from benchmarks.tall.worker import run
+
+#: Rows of the run that fills the compilers' caches before anything is timed.
+_PRIME_ROWS = 2_000
+
+
+class Bench:
+    """Runs the jobs of a script, one after the other, and keeps what they return."""
+
+    def __init__(self, script: str, options: argparse.Namespace):
+        self.script = script
+        self.options = options
+        self.out = Path(options.out)
+        self._caches = str(self.out / "caches") if options.caches == "warm" else None
+        self._primed: set[tuple[str, str]] = set()
+
+    def run(self, job: Job) -> Result:
+        """Run one job and say so."""
+        key = (job.problem, job.method)
+        if self._caches and key not in self._primed:
+            self._primed.add(key)
+            prime = replace(job, n_rows=_PRIME_ROWS, cap=5.0, draws=200, tune=100)
+            run_job(self.script, prime, self._caches)
+        say(f"... {job.problem} N={job.n_rows:,} {job.method}")
+        result = run_job(self.script, job, self._caches)
+        say(f"    {result['status']}")
+        return result
+
+    def job(self, problem: str, method: str, n_rows: int, **changes) -> Job:
+        """A job with the script's options."""
+        o = self.options
+        base = Job(problem, method, n_rows, o.seed, o.cap, chains=o.chains, cores=o.cores)
+        return replace(base, **changes)
+
+    def reference(self, problem: str, method: str, n_rows: int, **changes) -> Result:
+        """Run a reference, or read it from disk if the same job has been run before."""
+        job = self.job(problem, method, n_rows, **changes)
+        name = f"{problem}-{method.replace(':', '_')}-{n_rows}-{job.seed}.json"
+        path = self.out / "references" / name
+        if path.exists():
+            saved = json.loads(path.read_text())
+            if saved["job"] == asdict(job):
+                return saved["result"]
+        result = self.run(job)
+        if "parameters" in result:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"job": asdict(job), "result": result}))
+        return result
+
+    def long_nuts(self, problem: str, n_rows: int, method: str = "nuts") -> Result:
+        """The long NUTS run that others are compared with, on all cores."""
+        o = self.options
+        draws, tune = (500, 300) if o.quick else (2_500, 1_000)
+        return self.reference(
+            problem,
+            method,
+            n_rows,
+            chains=4,
+            cores=os.cpu_count() or 1,
+            draws=draws,
+            tune=tune,
+            cap=o.reference_cap,
+        )
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+
+def figures(result: Result) -> Result:
+    """What the tables show of a worker's result, without its arrays."""
+    row = {k: v for k, v in result.items() if k != "parameters"}
+    row["family"] = row["method"].split(":")[0]
+    for key in ("setup_s", "warmup_s", "sample_s", "peak_mb", "rows_share", "draws"):
+        row[key] = _number(row.get(key))
+    parameters = result.get("parameters", {})
+    row["ess_bulk"] = _least(parameters.get("ess_bulk"))
+    row["ess_tail"] = _least(parameters.get("ess_tail"))
+    ess = min(row["ess_bulk"], row["ess_tail"])
+    row["ess_per_s"] = ess / row["sample_s"] if row["sample_s"] > 0 else math.nan
+    row["fixed_s"] = row["setup_s"] + row["warmup_s"]
+    row["to_1000_s"] = row["fixed_s"] + 1000.0 / row["ess_per_s"] if ess > 0 else math.nan
+    row["total_s"] = row["fixed_s"] + row["sample_s"]
+    row["ess_min"], row["ess_min_of"] = _least_of(parameters)
+    cpu = _number(row.get("sample_cpu_s"))
+    row["ess_per_cpu_s"] = row["ess_min"] / cpu if cpu > 0 else math.nan
+    row["r_hat"] = _largest(parameters.get("r_hat"))
+    return row
+
+
+def _least_of(parameters: Result) -> tuple[float, str]:
+    """The smaller of bulk and tail ESS of the parameter where it is smallest, and which that is."""
+    if not parameters.get("ess_bulk"):
+        return math.nan, ""
+    ess = np.minimum(parameters["ess_bulk"], parameters["ess_tail"])
+    return float(ess.min()), parameters["label"][int(ess.argmin())]
+
+
+def _largest(values: Sequence[float] | None) -> float:
+    return float(np.max(values)) if values else math.nan
+
+
+def compare(result: Result, reference: Result) -> Result:
+    """Errors of a result's means and sds in the reference's sds, with Monte Carlo errors."""
+    if "parameters" not in result or "parameters" not in reference:
+        return {}
+    got, ref = _arrays(result["parameters"]), _arrays(reference["parameters"])
+    with np.errstate(divide="ignore", invalid="ignore"):  # a variable that never moved has no sd
+        bias_mean = (got["mean"] - ref["mean"]) / ref["sd"]
+        bias_sd = got["sd"] / ref["sd"] - 1.0
+    if not np.all(np.isfinite(bias_mean) & np.isfinite(bias_sd)):
+        return {}
+    mcse_mean = np.hypot(got["mcse_mean"], ref["mcse_mean"]) / ref["sd"]
+    mcse_sd = np.hypot(got["mcse_sd"], ref["mcse_sd"]) / ref["sd"]
+    labels = result["parameters"]["label"]
+    return {
+        **_worst("mean", bias_mean, mcse_mean, labels),
+        **_worst("sd", bias_sd, mcse_sd, labels),
+        "sd_ratio_min": float(1.0 + bias_sd.min()),
+        "sd_ratio_max": float(1.0 + bias_sd.max()),
+    }
+
+
+def _worst(name, bias, mcse, labels) -> Result:
+    k = int(np.argmax(np.abs(bias)))
+    z = np.abs(bias) / np.where(mcse > 0.0, mcse, np.nan)
+    return {
+        f"bias_{name}": float(bias[k]),
+        f"bias_{name}_mcse": float(mcse[k]),
+        f"bias_{name}_of": labels[k],
+        f"bias_{name}_max_z": float(np.nanmax(z)) if np.any(np.isfinite(z)) else math.nan,
+    }
+
+
+def _arrays(parameters: Result) -> dict[str, np.ndarray]:
+    return {k: np.asarray(v, dtype=float) for k, v in parameters.items() if k != "label"}
+
+
+def _least(values: Sequence[float] | None) -> float:
+    return float(np.min(values)) if values else math.nan
+
+
+def _number(value) -> float:
+    return math.nan if value is None else float(value)
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+Columns = dict[str, Callable[[Result], str]]
+
+
+def shown(key: str, digits: int = 3) -> Callable[[Result], str]:
+    """A column that shows a figure."""
+    return lambda row: number(row.get(key), digits)
+
+
+COLUMNS: Columns = {
+    "problem": itemgetter("problem"),
+    "method": itemgetter("method"),
+    "N": lambda row: f"{row['n_rows']:,}",
+    "draws": shown("draws", 7),
+    "set-up s": shown("setup_s"),
+    "warm-up s": shown("warmup_s"),
+    "sample s": shown("sample_s"),
+    "total s": shown("total_s"),
+    "ESS bulk min": shown("ess_bulk"),
+    "ESS tail min": shown("ess_tail"),
+    "ESS/s sampling": shown("ess_per_s"),
+    "s to 1000 ESS": shown("to_1000_s"),
+    "rows read per step": lambda row: percent(row["rows_share"]),
+    "audits' rows per step": lambda row: percent(row.get("audit_share")),
+    "decision error [95 % CI]": decision_error_cell,
+    "peak MB": shown("peak_mb"),
+    "run": itemgetter("status"),
+}
+
+
+def columns(names: Sequence[str], own: Columns) -> Columns:
+    """Columns of a benchmark in order: its own, and those that several have."""
+    return {name: own.get(name) or COLUMNS[name] for name in names}
+
+
+def table(shown: Columns, rows: Sequence[Result]) -> str:
+    """A line for every row."""
+    return markdown(list(shown), [[cell(row) for cell in shown.values()] for row in rows])
+
+
+# --- options -------------------------------------------------------------------------------------
+
+
+def parser(doc: str | None, methods: Sequence[str]) -> argparse.ArgumentParser:
+    """The options that benchmarks with references and several methods have."""
+    p = options.parser(doc)
+    p.add_argument("--methods", nargs="+", default=list(methods), help="see benchmarks/README.md")
+    p.add_argument("--cap", type=float, default=600.0, help="seconds of warm-up and sampling")
+    p.add_argument("--reference-cap", type=float, default=1_800.0, help="the same for references")
+    p.add_argument("--chains", type=int, default=1)
+    p.add_argument("--cores", type=int, default=1, help="cores that every method may use")
+    p.add_argument(
+        "--caches",
+        choices=("warm", "cold"),
+        default="warm",
+        help="compilers' caches on disk: filled by a small run first, or empty for every job",
+    )
+    return p
+
+
+def conditions(o: argparse.Namespace) -> str:
+    """How methods were run, for the report."""
+    return (
+        f"{o.chains} chain(s) per method on {o.cores} core(s), every method in a process of its own, at "
+        f"most {o.cap:.0f} s of warm-up and sampling, {o.caches} compiler caches."
+    )
+
+
+def start(
+    script: str,
+    problems: Mapping[str, Problem],
+    p: argparse.ArgumentParser,
+    main: Callable[[Bench], None],
+    quick: Mapping[str, Any] | None = None,
+) -> None:
+    """Work on one job if asked to, else hand them out; `quick` holds the defaults of --quick."""
+
+    def work(job: Result) -> Result:
+        return run(problems[job["problem"]], Job(**job))
+
+    if not serve(sys.argv[1:], work):
+        main(Bench(script, options.parse(p, quick=quick)))

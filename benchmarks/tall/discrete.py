@@ -1,0 +1,154 @@
+"""Discrete variables on tall data, N = 1e4 ... 1e6: RacingGibbs against PyMC's own Gibbs steps.
+
+    python -m benchmarks.tall.discrete                            # all sizes and problems
+    python -m benchmarks.tall.discrete --sizes 1e6 --problems grid
+    python -m benchmarks.tall.discrete --quick                    # N = 1e4, some minutes
+
+Prints tables in Markdown and writes them, JSON and CSV into results/. What the columns
+and methods mean: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+from benchmarks.harness import results
+from benchmarks.harness.jobs import Result
+from benchmarks.harness.tables import (
+    decision_error_cell,
+    markdown,
+    number,
+    percent,
+    times_faster,
+    with_error,
+)
+from benchmarks.tall.bench import (
+    Bench,
+    columns,
+    compare,
+    conditions,
+    figures,
+    parser,
+    shown,
+    start,
+    table,
+)
+from benchmarks.tall.discrete_problems import PROBLEMS
+
+_NAME = "tall_discrete"
+METHODS = ("gibbs", "gibbs:exact", "pymc_gibbs")
+_PEER = "pymc_gibbs"
+
+
+def main(bench: Bench) -> None:
+    """Run all problems, sizes and methods, print and save the tables."""
+    options = bench.options
+    rows: list[Result] = []
+    for problem in options.problems:
+        for size in options.sizes:
+            n_rows = int(float(size))
+            found = {m: bench.run(bench.job(problem, m, n_rows)) for m in options.methods}
+            reference = found.get("gibbs:exact", {})
+            for method, result in found.items():
+                against = {} if method == "gibbs:exact" else compare(result, reference)
+                rows.append({**figures(result), **against})
+                print(table(COLUMNS, rows[-1:]), flush=True)
+    text = report(rows, options)
+    print(text)
+    results.save(options, _NAME, rows, text)
+
+
+def report(rows: list[Result], options) -> str:
+    """All tables."""
+    how = (
+        f"{conditions(options)} A draw is a sweep over all elements. Mean errors are "
+        "against the exact Gibbs sampler of the same run."
+    )
+    return "\n\n".join(
+        [
+            "# Discrete variables on tall data",
+            "\n".join(f"- `{p}`: {PROBLEMS[p].title}" for p in options.problems),
+            how,
+            table(COLUMNS, rows),
+            "## Against PyMC's Gibbs steps, at the same N",
+            markdown(*against_peer(rows)),
+        ]
+    )
+
+
+def bulk_rate(row: Result) -> float:
+    """Effective draws per second of sampling; tails of discrete variables say little."""
+    return row["ess_bulk"] / row["sample_s"] if row["sample_s"] > 0 else math.nan
+
+
+def seconds_to_1000(row: Result) -> float:
+    """Set-up and warm-up plus the time of 1000 effective draws."""
+    rate = bulk_rate(row)
+    return row["fixed_s"] + 1000.0 / rate if rate > 0 else math.nan
+
+
+COLUMNS = columns(
+    ("problem", "method", "N", "draws", "set-up s", "sample s", "draws/s", "ESS bulk min", "ESS/s sampling",
+     "s to 1000 ESS", "max mean error / sd", "rows read per element", "states left after a batch",
+     "same-noise disagreement [95 % CI]", "peak MB", "run"),
+    {
+        "set-up s": lambda row: number(row["setup_s"] + row["warmup_s"]),
+        "draws/s": lambda row: number(over(row["draws"], row["sample_s"])),
+        "ESS/s sampling": lambda row: number(bulk_rate(row)),
+        "s to 1000 ESS": lambda row: number(seconds_to_1000(row)),
+        "max mean error / sd": lambda row: with_error(
+            row.get("bias_mean"), row.get("bias_mean_mcse")
+        ),
+        "rows read per element": shown("rows_per_element", 4),
+        "states left after a batch": shown("arms_left"),
+        "same-noise disagreement [95 % CI]": decision_error_cell,
+    },
+)  # fmt: skip
+
+
+def over(a: float, b: float) -> float:
+    """Quotient, nan where a method hardly moved."""
+    return a / b if b > 0.0 else math.nan
+
+
+def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
+    """Ratios of speed to PyMC's step."""
+    headers = ["problem", "method", "N", "draws/s", "ESS/s sampling", "time to 1000 ESS", "rows"]
+    out = []
+    for row in rows:
+        peers = [
+            r
+            for r in rows
+            if r["method"] == _PEER
+            and (r["problem"], r["n_rows"]) == (row["problem"], row["n_rows"])
+        ]
+        if row["method"] == _PEER or not peers:
+            continue
+        peer = peers[0]
+        out.append(
+            [
+                row["problem"],
+                row["method"],
+                f"{row['n_rows']:,}",
+                times_faster(
+                    over(row["draws"] / row["sample_s"], peer["draws"] / peer["sample_s"])
+                ),
+                times_faster(over(bulk_rate(row), bulk_rate(peer))),
+                times_faster(over(seconds_to_1000(peer), seconds_to_1000(row))),
+                percent(row.get("rows_per_element", math.nan) / row["n_rows"]),
+            ]
+        )
+    return headers, out
+
+
+def options():
+    """Options of this script."""
+    p = parser(__doc__, METHODS)
+    p.add_argument("--sizes", nargs="+", default=["1e4", "1e5", "1e6"])
+    p.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
+    return p
+
+
+if __name__ == "__main__":
+    quick = {"sizes": ["1e4"], "cap": 20.0, "problems": ["grid"]}
+    start("benchmarks.tall.discrete", PROBLEMS, options(), main, quick)

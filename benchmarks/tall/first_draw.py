@@ -1,0 +1,261 @@
+"""Seconds from the end of the model block to the first draw, for twelve shapes of models.
+
+    python -m benchmarks.tall.first_draw                                        # half an hour
+    python -m benchmarks.tall.first_draw --shapes negative_binomial --methods racing
+    python -m benchmarks.tall.first_draw --shapes ordered_logistic --methods racing --profile
+    python -m benchmarks.tall.first_draw --quick                                # two shapes, 500 rows
+
+Prints tables in Markdown and writes them, JSON and CSV into results/. What "cold" and
+"warm" mean, and what is not timed: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.harness import results
+from benchmarks.harness.jobs import ROOT, Result, run_command, run_job, say, worker_environment
+from benchmarks.harness.options import parse, parser
+from benchmarks.harness.tables import markdown, number
+from benchmarks.tall.problems import Job
+
+_NAME = "first_draw"
+_WORKER = "benchmarks.tall.first_draw_worker"
+METHODS = ("racing", "racing-interpreted", "pm.sample", "nutpie")
+#: The names in `first_draw_models.SHAPES`, which this process does not import.
+SHAPES = (
+    "zero_inflated_poisson",
+    "bivariate_normal",
+    "ordered_logistic",
+    "multinomial_logit",
+    "censored_weibull",
+    "customer_lifetime",
+    "group_slopes",
+    "negative_binomial",
+    "hsgp_regression",
+    "student_regression",
+    "group_intercepts",
+    "normal_mixture",
+)
+STATES = ("cold", "warm")
+_FIGURES = tuple((state, key) for state in STATES for key in ("cpu_s", "wall_s"))
+_TIMES = ("cold CPU s", "cold wall s", "warm CPU s", "warm wall s")
+HEADERS = ("shape", "method", *_TIMES, "step alone, cold CPU s", "step alone, warm CPU s", "run")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Measure all shapes and methods, print and save the tables."""
+    rows: list[Result] = []
+    with package_kernels(options) as kernels:
+        for shape in options.shapes:
+            for method in options.methods:
+                rows.append(measure(shape, method, kernels, options))
+                print(markdown(HEADERS, [line(rows[-1])]), flush=True)
+                save(rows, options)
+    print(report(rows, options))
+
+
+def save(rows: Sequence[Result], options: argparse.Namespace) -> None:
+    """Keep what has been measured so far."""
+    kept = [{k: v for k, v in row.items() if k != "profiles"} for row in rows]
+    results.save(options, _NAME, kept, report(rows, options))
+
+
+# --- measurements --------------------------------------------------------------------------------
+
+
+@contextmanager
+def package_kernels(options: argparse.Namespace) -> Iterator[Path]:
+    """A folder of caches that hold the package's own kernels and nothing else."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(options.package_kernels or Path(scratch) / "caches")
+        source = folder / "source"  # Numba compiles anew what has changed, which would be timed
+        kept = source.read_text() if source.exists() else None
+        if any("racing" in m for m in options.methods) and kept != package_digest():
+            say("... compiling the package's own kernels")
+            shutil.rmtree(folder, ignore_errors=True)
+            compile_package(folder, options.limit)
+            source.write_text(package_digest())
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+
+
+def package_digest() -> str:
+    """Hash of the package's source."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "amc_pymc").rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def compile_package(folder: Path, limit: float) -> None:
+    """Fill a folder of caches by `scripts/compile_kernels.py`, and take the models' kernels out."""
+    command = [sys.executable, str(ROOT / "scripts" / "compile_kernels.py")]
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    folder.mkdir(parents=True)
+    log = folder / "log"
+    environment = worker_environment(1, str(folder)) | {"PYTHONPATH": path}
+    status = run_command(command, environment, log, limit)
+    if status != "exit code 0":
+        tail = log.read_text(errors="replace").strip().splitlines()[-1:]
+        raise RuntimeError(f"compile_kernels.py: {status}: {' '.join(tail)}")
+    log.unlink()
+    shutil.rmtree(folder / "pytensor", ignore_errors=True)
+    for library in (folder / "models").rglob("*.machine"):
+        library.unlink()
+
+
+def measure(shape: str, method: str, kernels: Path, options: argparse.Namespace) -> Result:
+    """Figures of a method on a shape: with caches of the package's kernels alone, then again."""
+    row: Result = {"shape": shape, "method": method, "n_rows": options.rows, "status": "finished"}
+    row["profiles"] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        caches = str(Path(scratch) / "caches")
+        shutil.copytree(kernels, caches)
+        for state in STATES:
+            job = Job(shape, method, options.rows, options.seed, cap=0.0)
+            _add(row, state, _run(job, caches, state, options))
+            if row["status"] != "finished":
+                break
+        if row["status"] == "finished" and options.profile:
+            _profile(row, kernels, caches, options)
+    return row
+
+
+def _run(job: Job, caches: str, state: str, options: argparse.Namespace) -> Result:
+    say(f"... {job.problem} {job.method} {state}")
+    result = run_job(_WORKER, job, caches, limit=options.limit)
+    say(f"    {result['status']}")
+    return result
+
+
+def _add(row: Result, state: str, result: Result) -> None:
+    if result["status"] != "finished":
+        row["status"] = f"{state}: {result['status']}"
+        return
+    row |= {f"{state}_{key}": result[key] for key in ("cpu_s", "wall_s")}
+    row |= {f"{state}_step_cpu_s": result["step"]["cpu_s"]}
+    for module, times in result["imports"].items():
+        row |= {f"{state}_import_{module}_{key}": value for key, value in times.items()}
+
+
+def _profile(row: Result, kernels: Path, caches: str, options: argparse.Namespace) -> None:
+    """Run once more under cProfile, in a folder like that of the state; profiles are kept as files."""
+    folder = Path(options.out).resolve() / "profiles"
+    folder.mkdir(parents=True, exist_ok=True)
+    state = options.profile
+    if state == "cold":
+        shutil.rmtree(caches)
+        shutil.copytree(kernels, caches)
+    target = folder / f"{row['shape']}-{row['method']}-{state}.prof"
+    method = f"{row['method']}:profile:{target}"
+    job = Job(row["shape"], method, options.rows, options.seed, cap=0.0)
+    result = _run(job, caches, f"{state}, profiled", options)
+    row["profiles"][state] = result.get("profile", result["status"])
+    print(row["profiles"][state], flush=True)
+
+
+# --- the report ----------------------------------------------------------------------------------
+
+
+def report(rows: Sequence[Result], options: argparse.Namespace) -> str:
+    """All tables."""
+    how = (
+        f"{options.rows:,} rows, every measurement in a process of its own with one thread. From the "
+        "end of the model block to the first draw of one chain; CPU seconds are user and system "
+        "time. Cold: nothing but the package's own kernels is compiled; warm: the same again. Step "
+        "alone: the part before `pm.sample` or `nutpie.sample`."
+    )
+    imports = (
+        "Medians over the processes above, bytecode compiled. Those of the methods are beyond "
+        "`import pymc` and what building the model has imported; `pm.sample` imports when it runs."
+    )
+    return "\n\n".join(
+        [
+            "# Seconds to the first draw",
+            how,
+            markdown(HEADERS, map(line, rows)),
+            "## Over all shapes that finished",
+            markdown(*by_method(rows)),
+            "## Imports",
+            imports,
+            markdown(*import_times(rows)),
+        ]
+    )
+
+
+def line(row: Result) -> list[str]:
+    """One method on one shape."""
+    times = [number(row.get(f"{state}_{key}")) for state, key in _FIGURES]
+    step = ["-", "-"]
+    if row["method"] != "pm.sample":
+        step = [number(row.get(f"{state}_step_cpu_s")) for state in STATES]
+    return [row["shape"], row["method"], *times, *step, row["status"]]
+
+
+def by_method(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    """Median and largest figures of every method."""
+    out = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        done = [r for r in rows if r["method"] == method and r["status"] == "finished"]
+        if not done:
+            continue
+        columns = [[r[f"{state}_{key}"] for r in done] for state, key in _FIGURES]
+        cells = [f"{number(statistics.median(c))} ({number(max(c))})" for c in columns]
+        out.append([method, str(len(done)), *cells])
+    return ["method", "shapes", *(f"{name}, median (largest)" for name in _TIMES)], out
+
+
+def import_times(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    """Medians of the time that imports take."""
+    names = {"pymc": "import pymc", "racing": "amc_pymc.RacingMetropolis", "nutpie": "nutpie"}
+    out = []
+    for module, name in names.items():
+        columns = []
+        for key in ("cpu_s", "wall_s"):
+            keys = [f"{state}_import_{module}_{key}" for state in STATES]
+            columns.append([row[k] for row in rows for k in keys if k in row])
+        if columns[0]:
+            out.append([name, *(number(statistics.median(c)) for c in columns)])
+    return ["import", "CPU s", "wall s"], out
+
+
+# --- options -------------------------------------------------------------------------------------
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options of this script."""
+    p = parser(__doc__)
+    p.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=SHAPES)
+    p.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    p.add_argument("--rows", type=int, default=3_000)
+    p.add_argument("--limit", type=float, default=600.0, help="wall seconds of one process")
+    p.add_argument(
+        "--profile",
+        nargs="?",
+        const="warm",
+        choices=STATES,
+        help="run once more under cProfile, print it, and keep it in the folder profiles",
+    )
+    p.add_argument(
+        "--package-kernels",
+        metavar="FOLDER",
+        help="keep the package's own kernels here, for further runs of the same source; made anew if "
+        "that has changed",
+    )
+    quick = {"shapes": ["bivariate_normal", "negative_binomial"], "rows": 500}
+    return parse(p, argv, quick)
+
+
+if __name__ == "__main__":
+    main(arguments())

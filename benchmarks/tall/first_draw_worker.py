@@ -1,0 +1,157 @@
+"""One first draw in a process of its own; `first_draw.py` starts it.
+
+Only the standard library is imported before the clock starts, so that imports can be timed.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import sys
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.harness.jobs import Stopwatch, serve
+
+Step = Callable[[], Any]
+_PROFILED = 25
+
+
+# --- methods: what to import, and what to do at the end of the model block ------------------------
+
+
+def import_racing() -> None:
+    """What ``amc_pymc.RacingMetropolis`` imports."""
+    import amc_pymc
+
+    _ = amc_pymc.RacingMetropolis
+
+
+def racing(model, seed: int) -> tuple[Step, Callable[[Any], Any]]:
+    """`RacingMetropolis`: the step, and a draw with it."""
+    import amc_pymc as amc
+
+    return lambda: amc.RacingMetropolis(model=model), lambda step: _sample(model, seed, step=step)
+
+
+def interpreted(model, seed: int) -> tuple[Step, Callable[[Any], Any]]:
+    """The same, PyMC's own functions interpreted by PyTensor."""
+    import pytensor
+
+    step, draw = racing(model, seed)
+
+    def interpreted_draw(step):
+        with pytensor.config.change_flags(mode="FAST_COMPILE", cxx=""):
+            return draw(step)
+
+    return step, interpreted_draw
+
+
+def pymc_nuts(model, seed: int) -> tuple[Step, Callable[[Any], Any]]:
+    """NUTS of PyMC; `pm.sample` makes the step."""
+    return lambda: None, lambda _: _sample(model, seed, nuts_sampler="pymc", init="adapt_diag")
+
+
+def import_nutpie() -> None:
+    """Nutpie alone."""
+    import nutpie  # noqa: F401
+
+
+def nutpie(model, seed: int) -> tuple[Step, Callable[[Any], Any]]:
+    """NUTS of nutpie: the compiled model, and a draw of it."""
+    import nutpie
+
+    def draw(compiled):
+        return nutpie.sample(
+            compiled, draws=1, tune=1, chains=1, cores=1, seed=seed, progress_bar=False
+        )
+
+    return lambda: nutpie.compile_pymc_model(model), draw
+
+
+def _sample(model, seed: int, **settings):
+    import pymc as pm
+
+    return pm.sample(
+        draws=1,
+        tune=0,
+        chains=1,
+        cores=1,
+        random_seed=seed,
+        model=model,
+        progressbar=False,
+        quiet=True,
+        compute_convergence_checks=False,
+        **settings,
+    )
+
+
+_NOTHING: Callable[[], None] = lambda: None  # noqa: E731
+METHODS = {
+    "racing": (import_racing, racing),
+    "racing-interpreted": (import_racing, interpreted),
+    "pm.sample": (_NOTHING, pymc_nuts),
+    "nutpie": (import_nutpie, nutpie),
+}
+
+
+# --- the measurement -----------------------------------------------------------------------------
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Imports, step and first draw, in CPU and wall seconds."""
+    watch = Stopwatch()
+    import pymc  # noqa: F401
+
+    imports = {"pymc": watch.read()}
+
+    import numpy as np
+
+    from benchmarks.tall.first_draw_models import SHAPES
+
+    model = SHAPES[job["problem"]](np.random.default_rng(job["seed"]), job["n_rows"])
+    name, *options = job["method"].split(":", 2)
+    load, method = METHODS[name]
+    watch = Stopwatch()
+    load()
+    imports[name] = watch.read()
+    make, draw = method(model, job["seed"])
+    profile = cProfile.Profile() if "profile" in options else None
+    if profile:
+        profile.enable()
+    watch = Stopwatch()
+    step = make()
+    made = watch.read()
+    draw(step)
+    total = watch.read()
+    result = {**job, "status": "finished", "imports": imports, "step": made, **total}
+    if profile:
+        profile.disable()
+        result["profile"] = _report(profile, options[-1])
+    return result
+
+
+def _report(profile: cProfile.Profile, target: str) -> str:
+    """The functions with most cumulative time; all go into a file for `pstats`, if one is named."""
+    import io
+
+    text = io.StringIO()
+    stats = pstats.Stats(profile, stream=text)
+    stats.sort_stats("cumulative").print_stats(_PROFILED)
+    if target != "profile":
+        stats.dump_stats(target)
+    return text.getvalue()
+
+
+def attempt(job: dict[str, Any]) -> dict[str, Any]:
+    """The same, or why there are no figures."""
+    try:
+        return run(job)
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        return {**job, "status": f"failed: {type(error).__name__}: {reason}"[:300]}
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1:], attempt)

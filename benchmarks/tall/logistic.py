@@ -1,0 +1,202 @@
+"""Logistic regression with D = 10 and N = 1e4 ... 1e7 rows: RacingMetropolis against its peers.
+
+    python -m benchmarks.tall.logistic                          # all sizes, an hour or three
+    python -m benchmarks.tall.logistic --sizes 1e6 --cap 120    # one size, two minutes a method
+    python -m benchmarks.tall.logistic --quick                  # N = 1e4, a few minutes
+
+Prints tables in Markdown and writes them, JSON and CSV into results/. What the columns
+and methods mean: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+from operator import itemgetter
+
+from benchmarks.harness import results
+from benchmarks.harness.jobs import Result
+from benchmarks.harness.tables import markdown, number, percent, times_faster
+from benchmarks.tall.bench import Bench, columns, compare, conditions, figures, parser, start, table
+from benchmarks.tall.problems import logistic_problem, tall_logistic_data
+
+_NAME = "tall_logistic"
+PROBLEMS = {
+    _NAME: logistic_problem(_NAME, "Logistic regression, D = 10", tall_logistic_data),
+}
+METHODS = ("racing", "racing:10", "nuts", "metropolis", "hmcecs")
+#: Largest N whose reference is a long NUTS run.
+_NUTS_REFERENCE = 100_000
+_AIM_ROWS = 1_000_000
+
+
+def main(bench: Bench) -> None:
+    """Run all sizes and methods, print and save the tables."""
+    options = bench.options
+    rows: list[Result] = []
+    for size in options.sizes:
+        n_rows = int(float(size))
+        reference, label = find_reference(bench, n_rows)
+        for method in options.methods:
+            result = bench.run(bench.job(_NAME, method, n_rows))
+            row = {**figures(result), **compare(result, reference)}
+            rows.append({**row, "reference": label})
+    text = report(rows, options)
+    print(text)
+    results.save(options, _NAME, rows, text)
+
+
+def find_reference(bench: Bench, n_rows: int) -> tuple[Result, str]:
+    """Long NUTS for small N, the Laplace approximation, checked by an exact race, for large N."""
+    if n_rows <= _NUTS_REFERENCE:
+        result = bench.long_nuts(_NAME, n_rows)
+        ess = figures(result)["ess_bulk"]
+        return result, f"NUTS, ESS {number(ess)}"
+    result = bench.reference(_NAME, "laplace", n_rows)
+    if bench.options.no_check:
+        return result, "Laplace"
+    exact = bench.reference(_NAME, "racing:exact", n_rows, cap=bench.options.cap, chains=1, cores=1)
+    return result, f"Laplace ({_check(exact, result)})"
+
+
+def _check(exact: Result, reference: Result) -> str:
+    found = compare(exact, reference)
+    ess = figures(exact)["ess_bulk"]
+    if not found or not ess >= 100:
+        return "exact race not affordable"
+    return (
+        f"exact race of ESS {number(ess)}: mean {found['bias_mean']:+.2f} sd, "
+        f"sd ratio {found['sd_ratio_min']:.2f}..{found['sd_ratio_max']:.2f}"
+    )
+
+
+# --- the report ----------------------------------------------------------------------------------
+
+
+def report(rows: list[Result], options) -> str:
+    """All tables."""
+    return "\n\n".join(
+        [
+            f"# {PROBLEMS[_NAME].title}",
+            conditions(options),
+            table(COLUMNS, rows),
+            "## Against NUTS, at the same N",
+            markdown(*against_nuts(rows)),
+            "## Aims",
+            markdown(("aim", "method", "measured", "met"), aims(rows)),
+        ]
+    )
+
+
+def sd_ratio(row: Result) -> str:
+    """Smallest and largest ratio of posterior sds to the reference's."""
+    if "sd_ratio_min" not in row:
+        return "-"
+    return f"{row['sd_ratio_min']:.3f}..{row['sd_ratio_max']:.3f}"
+
+
+COLUMNS = columns(
+    ("method", "N", "draws", "set-up s", "warm-up s", "sample s", "total s", "ESS bulk min", "ESS tail min",
+     "ESS/s sampling", "s to 1000 ESS", "ESS/s total", "max mean error / sd", "sd ratio", "rows read per step",
+     "audits' rows per step", "decision error [95 % CI]", "peak MB", "reference", "run"),
+    {
+        "ESS/s total": lambda row: number(1000.0 / row["to_1000_s"]),
+        "max mean error / sd": lambda row: number(abs(row.get("bias_mean", math.nan)), 2),
+        "sd ratio": sd_ratio,
+        "reference": itemgetter("reference"),
+    },
+)  # fmt: skip
+
+
+def against_nuts(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
+    """Ratios of speed to NUTS and differences of memory to pm.Metropolis."""
+    headers = ["method", "N", "ESS/s sampling", "time to 1000 ESS", "peak MB over pm.Metropolis"]
+    return headers, [
+        [
+            row["method"],
+            f"{row['n_rows']:,}",
+            times_faster(speed_up(rows, row, "ess_per_s")),
+            times_faster(speed_up(rows, row, "to_1000_s")),
+            number(row["peak_mb"] - peer(rows, row, "metropolis", "peak_mb")),
+        ]
+        for row in rows
+        if row["method"] != "nuts"
+    ]
+
+
+def speed_up(rows: list[Result], row: Result, key: str) -> float:
+    """How many times faster than NUTS at the same N: a rate, or the inverse of a time."""
+    theirs = peer(rows, row, "nuts", key)
+    return row[key] / theirs if key == "ess_per_s" else theirs / row[key]
+
+
+def peer(rows: list[Result], row: Result, method: str, key: str) -> float:
+    """The figure of another method at the same N."""
+    found = [r[key] for r in rows if r["n_rows"] == row["n_rows"] and r["method"] == method]
+    return found[0] if found else math.nan
+
+
+def aims(rows: list[Result]) -> list[list[str]]:
+    """What was aimed at, beside what was measured, for every variant of RacingMetropolis."""
+    racing = [r for r in rows if r["family"] == "racing"]
+    out = []
+    for row in (r for r in racing if r["n_rows"] == _AIM_ROWS):
+        sampling, total = (speed_up(rows, row, k) for k in ("ess_per_s", "to_1000_s"))
+        extra = row["peak_mb"] - peer(rows, row, "metropolis", "peak_mb")
+        share = row["rows_share"]
+        found = [
+            (
+                "1000x NUTS's ESS/s while sampling",
+                times_faster(sampling),
+                sampling,
+                sampling >= 1000,
+            ),
+            ("50x in total time to 1000 effective draws", times_faster(total), total, total >= 50),
+            ("below 0.1 % of the rows per step, audits apart", percent(share), share, share < 1e-3),
+            ("at most 300 MB over pm.Metropolis", f"{number(extra)} MB", extra, extra <= 300),
+        ]
+        out += [
+            [f"N = 1e6: {aim}", row["method"], cell, verdict(value, met)]
+            for aim, cell, value, met in found
+        ]
+    if not out:
+        out.append(["aims at N = 1e6", "racing", "- (run --sizes 1e6)", "-"])
+    return out + flatness(racing)
+
+
+def flatness(racing: list[Result]) -> list[list[str]]:
+    """Rows per step over N, per variant."""
+    out = []
+    for method in dict.fromkeys(r["method"] for r in racing):
+        counts = {
+            r["n_rows"]: r["rows_share"] * r["n_rows"] for r in racing if r["method"] == method
+        }
+        counts = {n: c for n, c in sorted(counts.items()) if math.isfinite(c)}
+        if len(counts) < 2:
+            continue
+        got = ", ".join(f"{number(c)} at {n:,}" for n, c in counts.items())
+        flat = max(counts.values()) <= 2.0 * min(counts.values())
+        out.append(
+            ["rows per step flat in N (within a factor 2)", method, got, "yes" if flat else "no"]
+        )
+    return out
+
+
+def verdict(value: float, met: bool) -> str:
+    """Whether an aim was met, "-" where nothing was measured."""
+    if not math.isfinite(value):
+        return "-"
+    return "yes" if met else "no"
+
+
+def options():
+    """Options of this script."""
+    p = parser(__doc__, METHODS)
+    p.add_argument("--sizes", nargs="+", default=["1e4", "1e5", "1e6", "1e7"])
+    p.add_argument("--no-check", action="store_true", help="no exact race beside Laplace")
+    return p
+
+
+if __name__ == "__main__":
+    quick = {"sizes": ["1e4"], "cap": 20.0, "reference_cap": 60.0}
+    start("benchmarks.tall.logistic", PROBLEMS, options(), main, quick)

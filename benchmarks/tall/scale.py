@@ -1,0 +1,316 @@
+"""RacingMetropolis on 1e4 ... 1e8 rows, beside a race written by hand for the same model.
+
+    python -m benchmarks.tall.scale                                  # in memory, half an hour
+    python -m benchmarks.tall.scale --stored 1e8 --scratch /mnt/big  # and 1e8 rows on disk, 20 GB
+    python -m benchmarks.tall.scale --sizes 1e6 --columns 10 --memory
+    python -m benchmarks.tall.scale --quick                          # two minutes
+
+Prints tables in Markdown and writes them, JSON and CSV into results/. What is compared
+with what: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import tempfile
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.harness import results
+from benchmarks.harness.jobs import Result, run_job, say
+from benchmarks.harness.options import parse, parser
+from benchmarks.harness.tables import markdown, number
+from benchmarks.tall import bench
+from benchmarks.tall.memory import MemoryWatch
+from benchmarks.tall.problems import Job
+
+_NAME = "tall_scale"
+_WORKER = "benchmarks.tall.scale_worker"
+METHODS = ("hand", "racing", "racing:10")
+#: Draws of a chain; of the race written by hand, whose draws cost nothing else, and of chains whose
+#: memory is watched.
+_DRAWS, _HAND_DRAWS, _WATCHED_DRAWS = 20_000, 100_000, 20_000
+_PRIME_ROWS, _AIM_ROWS = 2_000, 1_000_000
+_CHAINS = 4
+HEADERS = (
+    "D",
+    "N",
+    "method",
+    "steps/s",
+    "of hand-written",
+    "ESS/s",
+    "rows per step",
+    "set-up CPU s",
+    "set-up s",
+    "peak RSS MB",
+    "anonymous MB",
+    "mean error / sd",
+    "run",
+)
+STORED_HEADERS = (
+    "D",
+    "N",
+    "Parquet MB",
+    "writing it s",
+    "store MB",
+    "making it s",
+    "pass s (CPU)",
+    "reading the file s (CPU)",
+)
+MEMORY_HEADERS = ("N", "start", "chains", "Pss MB", "of one chain", "anonymous MB", "run")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Measure everything, print and save the tables."""
+    rows: list[Result] = []
+    with caches(options) as folder:
+        for job in jobs(options):
+            rows += measure(job, folder, options)
+            print(markdown(HEADERS, [line(rows[-1], rows)]), flush=True)
+            save(rows, options)
+    print(report(rows, options))
+
+
+def jobs(options: argparse.Namespace) -> Iterator[Job]:
+    """All measurements."""
+    o = options
+    for columns in o.columns:
+        problem = f"logistic_{columns}"
+        for n_rows in whole(o.sizes):
+            for method in o.methods:
+                draws = o.draws * _HAND_DRAWS // _DRAWS if method == "hand" else o.draws
+                yield Job(problem, method, n_rows, o.seed, o.cap, draws=draws)
+        for n_rows in whole(o.stored):
+            yield Job(problem, "stored", n_rows, o.seed, o.cap, draws=o.draws)
+    if o.memory:
+        problem, n_rows = f"logistic_{o.columns[0]}", whole([o.memory_rows])[0]
+        for start in o.memory:
+            for chains in (1, _CHAINS):
+                method, draws = f"racing:{start}", o.draws * _WATCHED_DRAWS // _DRAWS
+                yield Job(problem, method, n_rows, o.seed, o.cap, chains, _CHAINS, draws)
+
+
+def whole(sizes: Sequence[str]) -> list[int]:
+    """Numbers of rows as they are written, ``1e4``."""
+    return [int(float(size)) for size in sizes]
+
+
+# --- measurements ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def caches(options: argparse.Namespace) -> Iterator[str]:
+    """A folder of compilers' caches that a small run of every family of methods has filled."""
+    folder = str(Path(options.out) / "caches")
+    families = {m.split(":")[0] for m in options.methods}
+    wanted = {(f"logistic_{c}", family) for c in options.columns for family in families}
+    for problem, method in sorted(wanted):
+        job = Job(problem, method, _PRIME_ROWS, options.seed, 5.0, draws=200, tune=100)
+        with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+            run(job, folder, Path(scratch), options)
+    yield folder
+
+
+def measure(job: Job, caches: str, options: argparse.Namespace) -> list[Result]:
+    """Run a job, after the one that writes its rows if they are to be on disk."""
+    with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+        written: Result = {}
+        if job.family == "stored":
+            write = Job(job.problem, "write", job.n_rows, job.seed, job.cap)
+            written = run(write, caches, Path(scratch), options)
+            if written["status"] != "finished":
+                return [figures(written)]
+        result = run(job, caches, Path(scratch), options)
+    row = {**figures(result), "parquet_s": written.get("setup_s")}
+    return [row | {"parquet_mb": written.get("parquet_mb")}]
+
+
+def run(job: Job, caches: str, scratch: Path, options: argparse.Namespace) -> Result:
+    """Run a job and look at its memory."""
+    say(f"... {job.problem} N={job.n_rows:,} {job.method}")
+    os.environ["TALL_SCALE_SCRATCH"] = str(scratch)
+    watch = MemoryWatch(scratch / "sampling")
+    result = run_job(_WORKER, job, caches, options.limit, watch) | watch.peaks
+    say(f"    {result['status']}")
+    return result
+
+
+def figures(result: Result) -> Result:
+    """What the tables show."""
+    row = bench.figures(result) | {"columns": int(result["problem"].split("_")[1])}
+    cpu = row.get("sample_cpu_s") or math.nan
+    made = row["draws"] * row.get("transitions", 1)
+    row["steps_per_s"] = made / cpu
+    row["rows_per_step"] = row["rows_share"] * row["n_rows"]
+    row["parameters"] = result.get("parameters", {})
+    return row
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+
+def report(rows: Sequence[Result], options: argparse.Namespace) -> str:
+    """All tables."""
+    how = (
+        "Logistic regression with D columns, one of them of ones. Every measurement in a process of its "
+        "own with one thread, one chain; steps/s and ESS/s are those of CPU seconds while sampling."
+    )
+    single = [r for r in rows if not watched(r)]
+    parts = [
+        "# Racing from 1e4 to 1e8 rows",
+        how,
+        markdown(HEADERS, [line(r, rows) for r in single]),
+    ]
+    on_disk = [r for r in rows if r["family"] == "stored"]
+    if on_disk:
+        parts += ["## Rows on disk", markdown(STORED_HEADERS, map(stored_line, on_disk))]
+    several = [r for r in rows if watched(r)]
+    if several:
+        parts += [
+            "## Memory of chains side by side, while sampling",
+            markdown(MEMORY_HEADERS, [memory_line(r, rows) for r in several]),
+        ]
+    parts += ["## Aims", markdown(("aim", "measured", "met"), aims(rows))]
+    return "\n\n".join(parts)
+
+
+def watched(row: Result) -> bool:
+    """Whether a row is of chains whose memory is compared."""
+    return row["cores"] > 1
+
+
+def line(row: Result, rows: Sequence[Result]) -> list[str]:
+    """One method at one N and D."""
+    return [
+        str(row["columns"]),
+        f"{row['n_rows']:,}",
+        row["method"],
+        number(row["steps_per_s"]),
+        number(of_hand(row, rows), 2),
+        number(row["ess_per_cpu_s"]),
+        number(row["rows_per_step"]),
+        number(row.get("setup_cpu_s")),
+        number(row["setup_s"]),
+        number(row["peak_mb"]),
+        number(row.get("anonymous_mb")),
+        number(mean_error(row, rows), 2),
+        row["status"],
+    ]
+
+
+def of_hand(row: Result, rows: Sequence[Result]) -> float:
+    """Steps per second as a share of those of the race written by hand."""
+    return row["steps_per_s"] / peer(row, rows, "hand").get("steps_per_s", math.nan)
+
+
+def mean_error(row: Result, rows: Sequence[Result]) -> float:
+    """Largest distance of a posterior mean from the mode, in standard deviations."""
+    laplace = peer(row, rows, "hand").get("laplace")
+    found = row["parameters"].get("mean")
+    if not laplace or not found:
+        return math.nan
+    return max(abs(m - c) / s for m, c, s in zip(found, laplace["mean"], laplace["sd"]))
+
+
+def peer(row: Result, rows: Sequence[Result], method: str) -> Result:
+    """The figures of another method on the same rows."""
+    same = [r for r in rows if r["problem"] == row["problem"] and r["n_rows"] == row["n_rows"]]
+    return next((r for r in same if r["method"] == method), {})
+
+
+def stored_line(row: Result) -> list[str]:
+    """Passes over rows on disk."""
+    made = row.get("seconds", {}).get("store")
+    cells = [number(row.get(k)) for k in ("parquet_mb", "parquet_s", "store_mb")]
+    passes = [
+        f"{number(row.get(f'{k}_s'))} ({number(row.get(f'{k}_cpu_s'))})" for k in ("pass", "read")
+    ]
+    return [str(row["columns"]), f"{row['n_rows']:,}", *cells, number(made), *passes]
+
+
+def memory_line(row: Result, rows: Sequence[Result]) -> list[str]:
+    """Memory of some chains."""
+    start = row["method"].split(":")[1]
+    cells = [f"{row['n_rows']:,}", start, str(row["chains"]), number(row.get("sampling_pss_mb"))]
+    ratio = number(of_one_chain(row, rows), 3)
+    return [*cells, ratio, number(row.get("sampling_anonymous_mb")), row["status"]]
+
+
+def of_one_chain(row: Result, rows: Sequence[Result]) -> float:
+    """Memory beside that of one chain."""
+    same = [r for r in rows if (r["method"], r["n_rows"]) == (row["method"], row["n_rows"])]
+    one = next((r for r in same if r["chains"] == 1), {})
+    return row.get("sampling_pss_mb", math.nan) / one.get("sampling_pss_mb", math.nan)
+
+
+def aims(rows: Sequence[Result]) -> list[list[str]]:
+    """What was aimed at, beside what was measured."""
+    out = []
+    for row in rows:
+        where = f"D = {row['columns']}, N = {row['n_rows']:,}, {row['method']}"
+        share = of_hand(row, rows)
+        if row["family"] == "racing" and not watched(row) and math.isfinite(share):
+            found = f"{number(1.0 / share)} times as long"
+            out.append(
+                [f"a step within 1.3 x of the hand-written: {where}", found, share >= 1 / 1.3]
+            )
+        if row["method"] == "racing" and row["columns"] == 10 and row["n_rows"] == _AIM_ROWS:
+            rate = row["ess_per_cpu_s"]
+            out.append([f"10,200 ESS/s: {where}", number(rate), rate >= 10_200])
+        if row["family"] == "stored":
+            out.append(
+                [
+                    f"below 1.5 GB resident: {where}",
+                    f"{number(row['peak_mb'])} MB",
+                    row["peak_mb"] < 1_500,
+                ]
+            )
+        if watched(row) and row["chains"] > 1:
+            ratio = of_one_chain(row, rows)
+            out.append(
+                [f"four chains within 1.3 x of one's memory: {where}", number(ratio), ratio <= 1.3]
+            )
+    return [[aim, found, "yes" if met else "no"] for aim, found, met in out]
+
+
+def save(rows: Sequence[Result], options: argparse.Namespace) -> None:
+    """Keep what has been measured so far."""
+    kept = [{k: v for k, v in row.items() if k != "parameters"} for row in rows]
+    results.save(options, _NAME, kept, report(rows, options))
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options of this script."""
+    p = parser(__doc__)
+    p.add_argument("--columns", nargs="+", type=int, default=[10, 50], help="D")
+    p.add_argument("--sizes", nargs="*", default=["1e4", "1e5", "1e6", "1e7"], help="in memory")
+    p.add_argument("--stored", nargs="*", default=[], help="numbers of rows on disk, such as 1e8")
+    p.add_argument("--methods", nargs="+", default=list(METHODS))
+    p.add_argument("--draws", type=int, default=_DRAWS)
+    p.add_argument(
+        "--memory",
+        nargs="*",
+        default=[],
+        metavar="START",
+        help="watch the memory of one and of four chains: fork, spawn",
+    )
+    p.add_argument("--memory-rows", default="1e6")
+    p.add_argument("--cap", type=float, default=600.0, help="seconds of warm-up and sampling")
+    p.add_argument("--limit", type=float, default=3_600.0, help="seconds of a measurement's set-up")
+    p.add_argument("--scratch", help="folder for rows on disk, by default that of temporary files")
+    quick = {
+        "columns": [10], "sizes": ["1e4"], "stored": ["2e4"], "memory": ["fork"], "memory_rows": "1e4",
+        "draws": 2_000,
+    }  # fmt: skip
+    return parse(p, argv, quick)
+
+
+if __name__ == "__main__":
+    main(arguments())

@@ -1,0 +1,185 @@
+"""The harness: tables, rows on disk, options, intervals, and the tables of the documents."""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scipy.stats import beta
+
+from benchmarks import tables as command
+from benchmarks.harness import intervals, options, results
+from benchmarks.harness.jobs import Job, serve
+from benchmarks.harness.results import Book
+from benchmarks.harness.statements import Part, Statement, publish
+from benchmarks.harness.tables import cells, find_tables, markdown
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = {"headers": ["method", "s"], "rows": [["a \\| b", "1 ± 2"], ["", "3,000"]]}
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def test_tables_are_read_as_they_are_written():
+    text = markdown(TABLE["headers"], TABLE["rows"])
+    assert text.splitlines()[-1] == "| | 3,000 |"
+    report = f"# All\n\n{text}\n\nWords | words.\n\n{text}\n\n## Costs: in s, on one core\n{text}\n"
+    assert find_tables(report) == {"all": TABLE, "all_2": TABLE, "costs": TABLE}
+    assert find_tables(text) == {"table": TABLE}
+    assert cells("| a | b |") == ["a", "b"]
+
+
+def test_committed_tables_are_those_of_the_documents():
+    marked = 0
+    for path in command.documents():
+        text = path.read_text(encoding="utf-8")
+        assert command.rewritten(text) == text, f"{path.name}: run python -m benchmarks.tables"
+        assert text.count("<!-- table: ") == text.count("<!-- end -->")
+        marked += text.count("<!-- table: ")
+    assert marked >= 10
+
+
+def test_every_committed_file_is_used_and_says_where_it_is_from():
+    texts = "".join(path.read_text(encoding="utf-8") for path in command.documents())
+    files = sorted(results.RECORDED.glob("*.json"))
+    assert files
+    for path in files:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        assert found["command"].startswith("python -m benchmarks.")
+        assert found.get("transcribed") or (found["date"] and found["versions"])
+        assert results.dump(found) == path.read_text(encoding="utf-8")
+        for name, table in found["tables"].items():
+            if found.get("transcribed"):
+                assert f"<!-- table: {path.stem}/{name} -->" in texts
+            assert all(len(row) == len(table["headers"]) for row in table["rows"])
+
+
+def test_rewriting(tmp_path):
+    results.record("speeds", f"# All\n\n{markdown(TABLE['headers'], TABLE['rows'])}", tmp_path)
+    found = json.loads((tmp_path / "speeds.json").read_text())
+    assert found["tables"] == {"all": TABLE}
+    assert found["versions"]["python"] and found["command"].startswith("python -m")
+    old = "Before\n<!-- table: speeds/all -->\n| old |\n|---|\n<!-- end -->\nAfter"
+    new = command.rewritten(old, tmp_path)
+    assert "old" not in new and new.startswith("Before\n") and new.endswith("\nAfter")
+    assert find_tables(new) == {"table": TABLE}
+    assert command.rewritten(new.replace("speeds/all", "speeds"), tmp_path).count("3,000") == 1
+    with pytest.raises(KeyError, match=r"speeds\.json has all"):
+        command.rewritten(old.replace("/all", "/none"), tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"no slow\.json"):
+        command.rewritten(old.replace("speeds", "slow"), tmp_path)
+
+
+# --- results, options and jobs -------------------------------------------------------------------
+
+
+def test_book(tmp_path):
+    path = tmp_path / "new" / "rows.jsonl"
+    book = Book(path, lambda row: row["seed"])
+    book.add({"seed": 1, "x": 1}, {"seed": 2, "x": 2})
+    with path.open("a") as sink:
+        sink.write('{"seed": 3, "x"')
+    again = Book(path, book.key)
+    again.add({"seed": 1, "x": 4, "status": "finished"}, {"seed": 5, "status": "failed"})
+    assert [row["seed"] for row in again.rows()] == [1, 2, 5]
+    assert again.rows()[0]["x"] == 4
+
+
+def test_saving(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RECORDED", tmp_path / "recorded")
+    chosen = options.parse(options.parser("Doc.\nMore."), ["--out", str(tmp_path), "--seed", "3"])
+    results.save(chosen, "some", [{"a": 1}, {"b": 2}], "| a |\n|---|\n| 1 |", {"seconds": 2})
+    found = json.loads((tmp_path / "some.json").read_text())
+    assert found["rows"] == [{"a": 1}, {"b": 2}]
+    assert found["meta"]["options"]["seed"] == 3 and found["meta"]["seconds"] == 2
+    assert found["meta"]["versions"]["numpy"] == np.__version__
+    assert (tmp_path / "some.csv").read_text().split() == ["a,b", "1,", ",2"]
+    assert not (tmp_path / "recorded").exists()
+    chosen.record = True
+    results.save(chosen, "some", [], "| a |\n|---|\n| 1 |")
+    recorded = json.loads((tmp_path / "recorded" / "some.json").read_text())
+    assert recorded["tables"] == {"table": {"headers": ["a"], "rows": [["1"]]}}
+
+
+def test_quick_options_may_be_overridden():
+    def parsed(*arguments):
+        p = options.parser(__doc__)
+        p.add_argument("--runs", type=int, default=100)
+        return options.parse(p, arguments, {"runs": 2}).runs
+
+    assert (parsed(), parsed("--quick"), parsed("--quick", "--runs", "5")) == (100, 2, 5)
+
+
+def test_job_and_worker(tmp_path):
+    job = Job("p", "racing:noproxy:10")
+    assert (job.family, job.options, job.count(1)) == ("racing", ("noproxy", "10"), 10)
+    assert Job("p", "racing").count("auto") == "auto"
+    target = tmp_path / "result.json"
+    assert not serve(["--quick"], dict)
+    assert serve(["--worker", '{"a": 1}', str(target)], lambda found: found | {"b": 2})
+    assert json.loads(target.read_text()) == {"a": 1, "b": 2}
+
+
+def test_publishing_statements(tmp_path, capsys):
+    o = argparse.Namespace(out=str(tmp_path), name="parts", pictures=Path("x"), record=False)
+    said = [
+        Statement("s 1", "it falls", True, "1 ± 2", "why"),
+        Statement("s 1", "it rises", False, "3", "so"),
+    ]
+    publish(o, {"one": lambda: Part([{"figure": "1"}], "## One", said)}, seconds={"bank": 1.0})
+    out = capsys.readouterr().out
+    assert "| s 1 | it falls | yes | 1 ± 2 | |" in out and "| it rises | no | 3 | so |" in out
+    found = json.loads((tmp_path / "parts.json").read_text())
+    assert [row["figure"] for row in found["rows"]] == ["1", "statements", "statements"]
+    assert set(found["meta"]["seconds"]) == {"bank", "one"}
+    assert "pictures" not in found["meta"]["options"]
+
+
+# --- intervals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "level"), [(0, 7, 0.95), (3, 50, 0.95), (50, 50, 0.9), (1, 9, 0.999)]
+)
+def test_clopper_pearson(k, n, level):
+    tail = (1.0 - level) / 2.0
+    low = beta.ppf(tail, k, n - k + 1) if k else 0.0
+    high = beta.isf(tail, k + 1, n - k) if k < n else 1.0
+    assert intervals.clopper_pearson(k, n, level) == pytest.approx((low, high), abs=1e-9)
+
+
+def test_clopper_pearson_of_nothing():
+    assert all(map(math.isnan, intervals.clopper_pearson(0, 0)))
+
+
+def test_bootstrap_is_as_wide_as_the_error_of_a_mean():
+    x = np.random.default_rng(2).normal(3.0, 1.0, 400)
+    found = intervals.bootstrap(lambda i: float(x[i].mean()), x.size)
+    half = 1.96 * x.std() / 20.0
+    assert found.value == pytest.approx(x.mean())
+    assert found.high - found.low == pytest.approx(2.0 * half, rel=0.1)
+
+
+def test_gaps():
+    found = intervals.gap([1.0, 2.0, 3.0], [2.0, 3.5, 4.1])
+    assert found.below and not found.above and str(found) == "-1.2 ± 0.66"
+    assert intervals.gap([1.0]).half == math.inf
+    assert intervals.list_of([found, found]) == "-1.2 ± 0.66, -1.2 ± 0.66"
+
+
+# --- command lines -------------------------------------------------------------------------------
+
+
+def test_scripts_run_as_modules_and_as_files():
+    for how in (["-m", "benchmarks.evidence.modes"], ["benchmarks/evidence/modes.py"]):
+        done = subprocess.run(
+            [sys.executable, *how, "--help"], capture_output=True, text=True, check=True, cwd=ROOT
+        )
+        assert "--quick" in done.stdout
