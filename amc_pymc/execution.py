@@ -5,6 +5,7 @@ import threading
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 __all__ = ["on_interrupt", "raise_if_signalled", "signals_heard"]

@@ -125,7 +125,8 @@ def spawn_generators(random_seed: RandomSeed, n: int) -> list[np.random.Generato
 
 def seed_words(random_seed: RandomSeed) -> list[int]:
     """Return a seed as integers, from which a stored run can be repeated; a generator is advanced."""
-    return as_generator(random_seed).integers(2**32, size=4).tolist()
+    words: list[int] = as_generator(random_seed).integers(2**32, size=4).tolist()
+    return words
 
 
 def _seed_words(values: Sequence[int]) -> list[int]:

@@ -83,7 +83,7 @@ class Pulls(Sequence[Pull]):
     def __getitem__(self, item: int) -> Pull: ...
     @overload
     def __getitem__(self, item: slice | np.ndarray) -> Pulls: ...
-    def __getitem__(self, item):
+    def __getitem__(self, item: int | slice | np.ndarray) -> Pull | Pulls:
         """Return one pull by position, or several by slice, mask or positions."""
         if isinstance(item, int | np.integer):
             return Pull(int(self.arms[item]), int(self.numbers[item]), float(self.coins[item]))
@@ -222,7 +222,12 @@ class Bandit(ABC):
         known = list(map(self._open.get, numbers)) == pulls.arms.tolist()
         return known and len(set(numbers)) == len(numbers)
 
-    def _complain(self, pulls: Sequence[Any], values=None, costs=None) -> None:
+    def _complain(
+        self,
+        pulls: Sequence[Any],
+        values: Sequence[float] | np.ndarray | None = None,
+        costs: Sequence[float] | np.ndarray | None = None,
+    ) -> None:
         """Raise an error that names the first pull that is not pending or has a bad value or cost."""
         seen: set[int] = set()
         for i, p in enumerate(pulls):
@@ -265,7 +270,7 @@ class Bandit(ABC):
     def _release(self, arms: np.ndarray) -> None:
         """Take pulls of these arms, possibly repeated, from the pending ones."""
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """Return the state as plain arrays and numbers."""
         return {
             "table": self._table.copy(),
@@ -274,7 +279,7 @@ class Bandit(ABC):
             "rewards": self.rewards.state(),
         }
 
-    def restore(self, state: dict) -> Self:
+    def restore(self, state: dict[str, Any]) -> Self:
         """Restore a state saved by an object with the same arguments."""
         self._table = np.array(state["table"], float)
         self._asked = int(state["asked"])

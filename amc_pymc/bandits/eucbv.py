@@ -40,7 +40,7 @@ def bounds_of(table: np.ndarray, k: int, n: float, rho: float, psi_t: float) -> 
 
 
 @njit(cache=True)
-def indices(table, t, constants):
+def indices(table: np.ndarray, t: float, constants: np.ndarray) -> np.ndarray:
     """Return the indices of all arms on the scale of rewards: inf if never pulled, -inf if eliminated."""
     out = np.full(table.shape[1], -np.inf)
     for k in range(out.size):
@@ -51,7 +51,7 @@ def indices(table, t, constants):
 
 
 @njit(cache=True)
-def choose(table, t, constants):
+def choose(table: np.ndarray, t: float, constants: np.ndarray) -> int:
     """Choose the arm of the next pull."""
     best, largest = 0, -np.inf
     for k in range(table.shape[1]):
@@ -66,7 +66,7 @@ def choose(table, t, constants):
 
 
 @njit(cache=True)
-def choose_many(table, t, constants, n):
+def choose_many(table: np.ndarray, t: float, constants: np.ndarray, n: int) -> np.ndarray:
     """Choose the arms of the next n pulls."""
     table = table.copy()
     arms = np.empty(n, np.int64)

@@ -78,7 +78,9 @@ class HOOCell(NamedTuple):
 
 
 @njit(cache=True)
-def _update(table, links, node, t, constants):
+def _update(
+    table: np.ndarray, links: np.ndarray, node: int, t: float, constants: np.ndarray
+) -> None:
     """Update the B-value of a node from its statistics and the B-values of its children."""
     n = table[TOLD, node] + table[PENDING, node]
     if n == 0.0:
@@ -93,14 +95,18 @@ def _update(table, links, node, t, constants):
 
 
 @njit(cache=True)
-def _update_all(table, links, n_nodes, t, constants):
+def _update_all(
+    table: np.ndarray, links: np.ndarray, n_nodes: int, t: float, constants: np.ndarray
+) -> None:
     # children have larger indices than their parents
     for node in range(n_nodes - 1, -1, -1):
         _update(table, links, node, t, constants)
 
 
 @njit(cache=True)
-def _update_path(table, links, node, t, constants):
+def _update_path(
+    table: np.ndarray, links: np.ndarray, node: int, t: float, constants: np.ndarray
+) -> None:
     while node >= 0:
         _update(table, links, node, t, constants)
         node = links[PARENT, node]

@@ -63,7 +63,7 @@ def klucb_index(n: float, mean: float, variance: float, t: float, constants: np.
 
 
 @njit(cache=True)
-def divergence(p, q):
+def divergence(p: float, q: float) -> float:
     """Return KL(Bernoulli(p), Bernoulli(q)), q strictly between 0 and 1."""
     out = 0.0
     if p > 0.0:
@@ -74,7 +74,9 @@ def divergence(p, q):
 
 
 @njit(cache=True)
-def klucb_beaten(n, mean, variance, t, constants, x):
+def klucb_beaten(
+    n: float, mean: float, variance: float, t: float, constants: np.ndarray, x: float
+) -> bool:
     """Whether the index is certainly below x, which takes two logarithms in place of a search for a root."""
     if not mean < x <= 1.0:
         return x > 1.0

@@ -167,7 +167,7 @@ def lcb_index(n: float, loss: float, spread: float, z: float) -> float:
 
 
 @njit(cache=True)
-def indices(table, t, constants):
+def indices(table: np.ndarray, t: float, constants: np.ndarray) -> np.ndarray:
     """Return the indices of all arms: inf below `min_pulls`, -inf with fewer than two observed values.
 
     constants = (z, min_pulls, growth).
@@ -186,7 +186,7 @@ def indices(table, t, constants):
 
 
 @njit(cache=True)
-def choose(table, t, constants):
+def choose(table: np.ndarray, t: float, constants: np.ndarray) -> int:
     """Choose the next arm: the one with fewest pulls if below `min_pulls`, else the best below its pending limit."""
     z, min_pulls, growth = constants[0], constants[1], constants[2]
     rarest, least = 0, np.inf
@@ -212,7 +212,7 @@ def choose(table, t, constants):
 
 
 @njit(cache=True)
-def choose_many(table, t, constants, n):
+def choose_many(table: np.ndarray, t: float, constants: np.ndarray, n: int) -> np.ndarray:
     """Choose the arms of the next n pulls."""
     table = table.copy()
     arms = np.empty(n, np.int64)

@@ -33,7 +33,7 @@ def record(table: np.ndarray, arm: int, reward: float) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def unit_moments(table, k):
+def unit_moments(table: np.ndarray, k: int) -> tuple[float, float]:
     """Return mean and variance (divisor n) of the rewards of an arm on [0, 1]; 1 and 0.25 without any.
 
     So they are if the range of the arm is a point.
@@ -118,7 +118,9 @@ class Policy(Bandit):
     def ask(self, rng: np.random.Generator, *, among: ArrayLike | None = None) -> Pull: ...
     @overload
     def ask(self, rng: np.random.Generator, n: int, *, among: ArrayLike | None = None) -> Pulls: ...
-    def ask(self, rng, n=None, *, among=None):
+    def ask(
+        self, rng: np.random.Generator, n: int | None = None, *, among: ArrayLike | None = None
+    ) -> Pull | Pulls:
         """Choose the next pull, or the next `n` without values in between.
 
         Parameters
@@ -204,7 +206,9 @@ class Kernels(NamedTuple):
     choose_many: Callable[[np.ndarray, float, np.ndarray, int], np.ndarray]
 
 
-def index_kernels(index: Callable, beaten: Callable | None = None) -> Kernels:
+def index_kernels(
+    index: Callable[..., float], beaten: Callable[..., bool] | None = None
+) -> Kernels:
     """Compile the functions that choose arms by an index.
 
     Parameters
@@ -241,7 +245,7 @@ def index_kernels(index: Callable, beaten: Callable | None = None) -> Kernels:
         return out
 
     @njit(cache=True)
-    def skipped(table, k, t, constants, largest):
+    def skipped(table: np.ndarray, k: int, t: float, constants: np.ndarray, largest: float) -> bool:
         n, width = table[TOLD, k] + table[PENDING, k], table[WIDTH, k]
         if n == 0.0 or width == 0.0:
             return False

@@ -22,7 +22,7 @@ SUCCESSES, FAILURES = N_ROWS, N_ROWS + 1
 
 
 @njit(cache=True)
-def unit_reward(table, k, reward):
+def unit_reward(table: np.ndarray, k: int, reward: float) -> float:
     """Return a reward of an arm on [0, 1]; 1 if the range of the arm is a point."""
     width = table[WIDTH, k]
     return min(max((reward - table[LOW, k]) / width, 0.0), 1.0) if width > 0.0 else 1.0
@@ -51,7 +51,9 @@ def rescale(table: np.ndarray) -> None:
 
 
 @njit(cache=True)
-def posterior_arm(table, a, b, state, out):
+def posterior_arm(
+    table: np.ndarray, a: np.ndarray, b: np.ndarray, state: np.uint64, out: int
+) -> tuple[np.uint64, int]:
     """Return the next state of the stream and the arm with the largest draw of Beta(a, b), on the scale of rewards.
 
     Arm ``out`` is excluded; -1 excludes none.
@@ -66,14 +68,16 @@ def posterior_arm(table, a, b, state, out):
 
 
 @njit(cache=True)
-def choose(table: np.ndarray, alpha: float, beta: float, u: float) -> int:
+def choose(table: np.ndarray, alpha: float | np.ndarray, beta: float | np.ndarray, u: float) -> int:
     """Choose the arm of the next pull; alpha and beta are numbers or (K,)."""
     a, b = table[SUCCESSES] + alpha, table[FAILURES] + beta
     return posterior_arm(table, a, b, stream(u), -1)[1]
 
 
 @njit(cache=True)
-def choose_many(table: np.ndarray, alpha: float, beta: float, u: float, n: int) -> np.ndarray:
+def choose_many(
+    table: np.ndarray, alpha: float | np.ndarray, beta: float | np.ndarray, u: float, n: int
+) -> np.ndarray:
     """Choose the arms of the next n pulls."""
     a, b, state = table[SUCCESSES] + alpha, table[FAILURES] + beta, stream(u)
     arms = np.empty(n, np.int64)

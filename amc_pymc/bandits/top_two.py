@@ -15,7 +15,9 @@ __all__ = ["TopTwoThompsonSampling"]
 
 
 @njit(cache=True)
-def top_two_arm(table, a, b, share, tries, state):
+def top_two_arm(
+    table: np.ndarray, a: np.ndarray, b: np.ndarray, share: float, tries: int, state: np.uint64
+) -> tuple[np.uint64, int]:
     """Return the next state and the leader of a posterior draw or, with probability 1 - share, a challenger."""
     state, leader = posterior_arm(table, a, b, state, -1)
     state, u = uniform_variate(state)
@@ -29,14 +31,29 @@ def top_two_arm(table, a, b, share, tries, state):
 
 
 @njit(cache=True)
-def choose(table, alpha, beta, share, tries, u):
+def choose(
+    table: np.ndarray,
+    alpha: float | np.ndarray,
+    beta: float | np.ndarray,
+    share: float,
+    tries: int,
+    u: float,
+) -> int:
     """Choose the arm of the next pull."""
     a, b = table[SUCCESSES] + alpha, table[FAILURES] + beta
     return top_two_arm(table, a, b, share, tries, stream(u))[1]
 
 
 @njit(cache=True)
-def choose_many(table, alpha, beta, share, tries, u, n):
+def choose_many(
+    table: np.ndarray,
+    alpha: float | np.ndarray,
+    beta: float | np.ndarray,
+    share: float,
+    tries: int,
+    u: float,
+    n: int,
+) -> np.ndarray:
     """Choose the arms of the next n pulls."""
     a, b, state = table[SUCCESSES] + alpha, table[FAILURES] + beta, stream(u)
     arms = np.empty(n, np.int64)

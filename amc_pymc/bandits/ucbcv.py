@@ -67,7 +67,7 @@ def ucbcv_index(moments: np.ndarray, n_controls: int, t: float, alpha: float) ->
 
 
 @njit(cache=True)
-def _indices(table, t, constants):
+def _indices(table: np.ndarray, t: float, constants: np.ndarray) -> np.ndarray:
     """Return the indices of all arms; constants = (alpha, number of first pulls)."""
     out, tail = np.empty(table.shape[1]), float(t) ** -constants[0]
     for k in range(out.size):
@@ -85,7 +85,7 @@ def _indices(table, t, constants):
 
 
 @njit(cache=True)
-def _choose(table, t, constants):
+def _choose(table: np.ndarray, t: float, constants: np.ndarray) -> int:
     pulls = np.empty(table.shape[1])
     for k in range(pulls.size):
         pulls[k] = table[TOLD, k] + table[PENDING, k]
@@ -93,7 +93,7 @@ def _choose(table, t, constants):
 
 
 @njit(cache=True)
-def _choose_many(table, t, constants, n):
+def _choose_many(table: np.ndarray, t: float, constants: np.ndarray, n: int) -> np.ndarray:
     table = table.copy()
     arms = np.empty(n, np.int64)
     for i in range(n):

@@ -329,7 +329,8 @@ class Combination:
         return Estimate(mean, mcse, offset)
 
     def _unit_variances(self) -> np.ndarray:
-        found = np.array([r.reported_variance() for r in self.records])
+        common = common_mean(self.records)
+        found = np.array([r.reported_variance(common) for r in self.records])
         known = found[np.isfinite(found)]
         return np.where(np.isfinite(found), found, known.max() if known.size else np.nan)
 
@@ -357,7 +358,9 @@ def common_mean(records: list[ArmRecord]) -> float:
     """Return a first estimate of the common mean, on the natural scale."""
     if records[0].arm.scale == "log":
         return 0.0
-    known = [(r.n, r.centre(), r.variance()) for r in records if r.n > 1]
+    several = [r for r in records if r.n > 1]
+    varying = [r for r in several if not r.constant] or several
+    known = [(r.n, r.centre(), r.variance()) for r in varying]
     if not known:
         return 0.0
     common = sum(n * mean for n, mean, _ in known) / sum(n for n, _, _ in known)
@@ -435,7 +438,8 @@ def combine_arms(
     means = np.array(
         [r.centre() * math.exp(r.offset - offset) if log else r.centre() for r in used]
     )
-    unit = np.array([r.reported_variance() for r in used])
+    common = common_mean(used)
+    unit = np.array([r.reported_variance(common) for r in used])
     if weights == "uniform":
         v = n / n.sum()
     else:

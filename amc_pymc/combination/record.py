@@ -171,6 +171,19 @@ class ArmRecord:
             df -= self.q
         return max(left, 0.0) / df
 
+    @property
+    def constant(self) -> bool:
+        """Whether there are at least two values, and all are equal."""
+        return self.n > 1 and float(self.comoment[0, 0]) <= 0.0
+
+    def _unseen_variance(self, common_mean: float) -> float:
+        """Return the variance that an arm with equal values would need to have the common mean.
+
+        If other values come with probability p, n draws without any make p about 1 / n at most. A mean at
+        a distance d from the value seen then needs a variance of d^2 (1 / p - 1).
+        """
+        return (self.n - 1) * (self.centre() - common_mean) ** 2
+
     def relative_variance(self) -> float:
         """Return the empirical variance over the squared mean."""
         centre = self.centre()
@@ -192,13 +205,15 @@ class ArmRecord:
         """Return the variance used for planning.
 
         On the natural scale, this is the empirical variance plus the squared distance from the common mean,
-        because an arm whose tail has not been sampled yet has a small variance and a wrong mean. On the log
-        scale, it is the larger of empirical and surrogate variance, in units of the squared common mean.
+        because an arm whose tail has not been sampled yet has a small variance and a wrong mean. An arm whose
+        values are all equal is not taken as exact if other arms have another mean. On the log scale, it is the larger of empirical and surrogate variance, in units of the squared common mean.
         """
         if self.n < 2:
             return math.nan
         if self.arm.scale == "log":
             return max(self.relative_variance(), self.surrogate())
+        if self.constant:
+            return self._unseen_variance(common_mean)
         return self.variance() + (self.centre() - common_mean) ** 2
 
     def careful_variance(self, common_mean: float) -> float:
@@ -232,11 +247,14 @@ class ArmRecord:
         squares = float(self.comoment[0, 0])
         return self.n * float(self._high[1]) / squares**2 if squares > 0.0 else math.nan
 
-    def reported_variance(self) -> float:
+    def reported_variance(self, common_mean: float) -> float:
         """Return the variance used for standard errors, in the units of :meth:`cautious_variance`.
 
-        On the log scale, it is that of :func:`amc_pymc.logweights.trusted_variance`.
+        On the natural scale, it is the empirical variance, except for values that are all equal. On the log
+        scale, it is that of :func:`amc_pymc.logweights.trusted_variance`.
         """
+        if self.arm.scale == "natural" and self.constant:
+            return self._unseen_variance(common_mean)
         if self.arm.scale == "natural" or self.n < 2:
             return self.variance()
         return trusted_variance(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -27,6 +27,9 @@ from amc_pymc.inference.evidence_results import (
 )
 from amc_pymc.inference.flags import Flag, flag, warn_of
 from amc_pymc.kernels import Kernel
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = ["N_PATHS", "AisRun", "Plan", "ais_results"]
 
@@ -119,7 +122,9 @@ def _reversed(run: Annealed) -> dict[str, float]:
     }
 
 
-def _whole_chains(blocks, done: dict[int, Annealed]) -> list[tuple[np.ndarray, ...]]:
+def _whole_chains(
+    blocks: Sequence[tuple[int, int]], done: dict[int, Annealed]
+) -> list[tuple[np.ndarray, ...]]:
     """Return the particles of non-empty chains, truncated to the same number."""
     found: dict[int, list[Annealed]] = {}
     for i, run in done.items():
@@ -137,7 +142,13 @@ def _join(runs: Sequence[Annealed]) -> tuple[np.ndarray, ...]:
     )
 
 
-def _add_draws(tree, model, densities: Densities, chains, rng) -> dict[str, np.ndarray]:
+def _add_draws(
+    tree: xr.DataTree,
+    model: Model,
+    densities: Densities,
+    chains: Sequence[tuple[np.ndarray, ...]],
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
     """Add the weighted particles and draws of equal weight to the tree; return the draws.
 
     Copies of a particle are adjacent, so diagnostics do not treat them as independent.
@@ -168,7 +179,7 @@ def _add_draws(tree, model, densities: Densities, chains, rng) -> dict[str, np.n
     return draws
 
 
-def _annealing(plan, done: dict[int, Annealed]) -> xr.Dataset:
+def _annealing(plan: Plan, done: dict[int, Annealed]) -> xr.Dataset:
     runs = list(done.values())
     n = sum(len(r.x) for r in runs)
     sums = np.logaddexp.reduce([r.log_sums for r in runs])

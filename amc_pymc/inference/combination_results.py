@@ -21,6 +21,8 @@ __all__ = ["History", "combination_flags", "combination_tree"]
 WEIGHTS = ("predictable", "inverse_variance", "uniform")
 #: p-value below which the arms' means are flagged as different.
 _DISAGREE = 1e-4
+#: Standard errors between the estimate and an arm of equal values from which the arm is flagged.
+_FAR = 2.0
 #: Ratio of standard error to target above which a flag is raised.
 _OVER = 1.2
 #: Relative variance below which a few values cannot dominate the sum, whatever their Pareto k.
@@ -266,6 +268,8 @@ def combination_flags(history: History, tree: xr.DataTree, budget: Any) -> list[
         ]
     if run.scale == "log":
         found.append(_heavy_tail(arms))
+    else:
+        found += _constant_arms(run, tree["estimate"].to_dataset())
     if budget.target is not None and history.stopped is None:
         found.append(_missed_target(run, tree["estimate"].to_dataset(), budget))
     return [f for f in found if f is not None]
@@ -281,6 +285,18 @@ def _disagreement(run: Combination, arms: xr.Dataset) -> Flag | None:
     if p >= _DISAGREE:
         return None
     return flag("estimators_disagree", arm=str(arms["arm"].values[worst]), errors=abs(z[worst]))
+
+
+def _constant_arms(run: Combination, estimate: xr.Dataset) -> list[Flag]:
+    """Return flags for arms whose values are all equal and far from the estimate."""
+    chosen = estimate.sel(weights="predictable")
+    mean, mcse = float(chosen["mean"]), float(chosen["mcse"])
+    found = []
+    for record in run.records:
+        errors = abs(record.centre() - mean) / mcse if mcse > 0.0 else 0.0
+        if record.constant and errors > _FAR:
+            found.append(flag("arm_constant", arm=record.arm.name, draws=record.n, errors=errors))
+    return found
 
 
 def _heavy_tail(arms: xr.Dataset) -> Flag | None:

@@ -25,7 +25,7 @@ from amc_pymc.combination import (
     join_samples,
     plan_rounds,
 )
-from amc_pymc.combination.payoffs import PAYOFFS, Payoff, draws_per_reward
+from amc_pymc.combination.payoffs import PAYOFFS, Payoff
 from amc_pymc.inference.combination_results import History, combination_flags, combination_tree
 from amc_pymc.inference.flags import Flag, flag
 from amc_pymc.progress import progress
@@ -402,6 +402,8 @@ def _rounds(
         elif _all_zero(run):
             history.stopped = flag("all_zero")
             return
+    if run.given_up.all():
+        history.stopped = flag("all_failed", draws=sum(r.failed for r in run.records))
 
 
 def _all_zero(run: Combination) -> bool:

@@ -42,7 +42,10 @@ from amc_pymc.inference.stored_draws import (
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
-from amc_pymc.rng import seed_words, spawn_generators
+from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = ["bridge_flags", "budget_of", "evidence_from_draws", "stage_arms"]
 

@@ -246,7 +246,9 @@ class Elsewhere:
         """Return a function that also returns what it evaluated, its CPU time and its process."""
         return _Measured(function)
 
-    def receive(self, found: tuple[Any, np.ndarray, list, float, int]) -> Any:
+    def receive(
+        self, found: tuple[Any, np.ndarray, list[tuple[np.ndarray, np.ndarray]], float, int]
+    ) -> Any:
         """Count what a job of a measured function evaluated; return its result."""
         result, counts, seen, seconds, process = found
         self.counts += counts
@@ -263,7 +265,9 @@ class _Measured:
 
     function: Callable[[Any], Any]
 
-    def __call__(self, job: Any) -> tuple[Any, np.ndarray, list, float, int]:
+    def __call__(
+        self, job: Any
+    ) -> tuple[Any, np.ndarray, list[tuple[np.ndarray, np.ndarray]], float, int]:
         with one_blas_thread(), counted(apart=True) as counts, collected() as seen:
             begin = time.thread_time()
             found = self.function(job)

@@ -33,6 +33,11 @@ FLAGS: dict[str, tuple[str, str, str]] = {
         "the estimate is of the other estimators",
         "mend it or leave it out",
     ),
+    "arm_constant": (
+        "all {draws:,} draws of {arm!r} have the same value, from which the estimate is {errors:.1f} standard errors away",
+        "it may not have met its rare values, and its weight is kept small",
+        "draw more, or leave it out",
+    ),
     "all_failed": (
         "all {draws:,} draws of all estimators have failed",
         "there is no estimate",

@@ -61,7 +61,7 @@ def sample_abc_tree(
     min_acceptance: float | None = None,
     simulation_timeout: float | None = None,
     keep_simulations: bool = False,
-    model=None,
+    model: Model | SimulatorProblem | None = None,
     cores: int | None = 1,
     executor: Executor | None = None,
     checkpoint: str | FilePath | None = None,
@@ -246,7 +246,7 @@ def sample_abc_rejection(
     chains: int = 4,
     simulation_timeout: float | None = None,
     keep_simulations: bool = False,
-    model=None,
+    model: Model | SimulatorProblem | None = None,
     cores: int | None = 1,
     executor: Executor | None = None,
     checkpoint: str | FilePath | None = None,
@@ -327,9 +327,25 @@ def sample_abc_rejection(
 
 
 def _sample(
-    description, learner, budget, size, *, draws, tolerance, tolerance_schedule, accepts, adjust, exchangeable,
-    smooth, distance_scale, chains, min_acceptance, keep_simulations, model, how,
-) -> xr.DataTree:  # fmt: skip
+    description: str,
+    learner: Learner | None,
+    budget: int,
+    size: int | None,
+    *,
+    draws: int,
+    tolerance: float | None,
+    tolerance_schedule: str | float,
+    accepts: int | None,
+    adjust: AdjustName | None,
+    exchangeable: bool,
+    smooth: bool,
+    distance_scale: ScaleName | LearnedName | None,
+    chains: int,
+    min_acceptance: float | None,
+    keep_simulations: bool,
+    model: Model | SimulatorProblem | None,
+    how: How,
+) -> xr.DataTree:
     """Check the arguments of both samplers, simulate, and collect the results."""
     _check_draws(draws)
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)

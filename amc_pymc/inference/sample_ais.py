@@ -323,7 +323,14 @@ def _told(
     }
 
 
-def _plan(densities, pilot: Pilot, kernel, reference, settings: _Settings, rng) -> Plan:
+def _plan(
+    densities: Densities,
+    pilot: Pilot,
+    kernel: Kernel,
+    reference: ReferenceName | Callable[[np.ndarray], Any],
+    settings: _Settings,
+    rng: np.random.Generator,
+) -> Plan:
     """Choose the reference, the schedule and the tuning of the kernel."""
     name = reference if isinstance(reference, str) else "callable"
     if name == "auto":

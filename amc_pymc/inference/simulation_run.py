@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from amc_pymc.simulators.failures import describe, failure_arrays, failures_from
 from amc_pymc.simulators.problem import Failure, Problem, Simulated
 from amc_pymc.simulators.simulator_problem import SimulatorProblem
 from amc_pymc.simulators.workers import Simulate, simulation_workers
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = ["How", "SimulationRun", "as_problem", "failure_flags", "simulation_run", "sizes_of"]
 
@@ -45,7 +48,17 @@ class How(NamedTuple):
     random_seed: RandomSeed
 
     @classmethod
-    def of(cls, batched, simulation_timeout, cores, executor, checkpoint, max_time, progressbar, random_seed) -> How:  # fmt: skip
+    def of(
+        cls,
+        batched: bool,
+        simulation_timeout: float | None,
+        cores: int | None,
+        executor: Executor | None,
+        checkpoint: str | FilePath | None,
+        max_time: float | None,
+        progressbar: bool,
+        random_seed: RandomSeed,
+    ) -> How:
         """Check the arguments."""
         check_workers(cores, executor)
         timeout = positive_or_none("simulation_timeout", simulation_timeout)
@@ -91,7 +104,7 @@ class SimulationRun:
     journal: Journal
     seconds: list[float] = field(default_factory=list)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._stored, self._n_recalled = self.journal.batches(), len(self.journal)
         self._begin = time.monotonic()
 
@@ -217,7 +230,7 @@ def failure_flags(problem: Problem, failures: list[Failure], u: np.ndarray) -> l
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def as_problem(model) -> tuple[Problem, Any]:
+def as_problem(model: Model | SimulatorProblem | None) -> tuple[Problem, Any]:
     """Return problem and model of ``model=``: a SimulatorProblem, or a ``pm.Model``, given or from the context."""
     if isinstance(model, SimulatorProblem):
         return model, None

@@ -6,8 +6,10 @@ import time
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from ctypes import Array
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
+from types import FrameType
 from typing import Any
 
 import cloudpickle
@@ -36,7 +38,13 @@ class JobReport:
     job : int
     """
 
-    def __init__(self, done, stop, job: int = 0, bar: ProgressReport | None = None):
+    def __init__(
+        self,
+        done: np.ndarray | Array[Any],
+        stop: np.ndarray | Array[Any],
+        job: int = 0,
+        bar: ProgressReport | None = None,
+    ):
         self._done, self._stop, self._job, self._bar = done, stop, job, bar
         self._count = 0
 
@@ -105,10 +113,10 @@ def run_jobs(
     return _parallel(function, jobs, cores, bar, mp_ctx)
 
 
-def _asking(stop) -> Callable[[int, Any], None]:
+def _asking(stop: np.ndarray | Array[Any]) -> Callable[[int, Any], None]:
     """Return a handler of Ctrl-C that asks jobs to stop, and interrupts this process if called again."""
 
-    def ask_to_stop(signum, frame):
+    def ask_to_stop(signum: int, frame: FrameType | None) -> None:
         if stop[0]:
             raise KeyboardInterrupt
         stop[0] = 1
@@ -116,7 +124,9 @@ def _asking(stop) -> Callable[[int, Any], None]:
     return ask_to_stop
 
 
-def _serial(function, jobs, bar) -> list[Any]:
+def _serial(
+    function: Callable[[Any, JobReport], Any], jobs: Sequence[Any], bar: ProgressReport
+) -> list[Any]:
     done, stop, results = np.zeros(len(jobs), np.int64), np.zeros(1, np.int64), []
     with on_interrupt(_asking(stop)):
         for k, job in enumerate(jobs):
@@ -126,7 +136,13 @@ def _serial(function, jobs, bar) -> list[Any]:
     return results
 
 
-def _parallel(function, jobs, cores, bar, mp_ctx) -> list[Any]:
+def _parallel(
+    function: Callable[[Any, JobReport], Any],
+    jobs: Sequence[Any],
+    cores: int,
+    bar: ProgressReport,
+    mp_ctx: str | BaseContext | None,
+) -> list[Any]:
     processes = Supervisor(
         _Reporting(function), cores, mp_ctx, blas_threads=None,
         shared=lambda context: (context.RawArray("q", len(jobs)), context.RawArray("q", 1)),
@@ -164,12 +180,18 @@ class _Reporting:
 
     function: Callable[[Any, JobReport], Any]
 
-    def __call__(self, message: tuple[int, bytes], done, stop) -> list[Any]:
+    def __call__(self, message: tuple[int, bytes], done: Array[Any], stop: Array[Any]) -> list[Any]:
         k, job = message
         return [self.function(cloudpickle.loads(job), JobReport(done, stop, k))]
 
 
-def _remote(function, jobs, executor, cores, bar) -> list[Any]:
+def _remote(
+    function: Callable[[Any, JobReport], Any],
+    jobs: Sequence[Any],
+    executor: Executor,
+    cores: int,
+    bar: ProgressReport,
+) -> list[Any]:
     found = []
     pool = Pool(_Counting(function), cores=cores, executor=executor, copies=True)
     try:

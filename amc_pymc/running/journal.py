@@ -61,7 +61,7 @@ class Journal:
 
     def __init__(
         self,
-        path: str | os.PathLike | None,
+        path: str | os.PathLike[str] | None,
         told: Mapping[str, Any],
         words: Sequence[int] | None = None,
     ):
@@ -189,7 +189,7 @@ class Journal:
 
 
 def begin_journal(
-    checkpoint: str | os.PathLike | None,
+    checkpoint: str | os.PathLike[str] | None,
     told: Callable[[], Mapping[str, Any]],
     words: Sequence[int],
     random_seed: RandomSeed,

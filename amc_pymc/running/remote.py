@@ -57,7 +57,9 @@ class Copies:
 
     def __call__(self, message: Any) -> Iterable[Any]:
         """Call the copy of this thread."""
-        kept: dict[str, Any] = _local.__dict__.setdefault("functions", {})
+        kept: dict[str, Callable[[Any], Iterable[Any]]] = _local.__dict__.setdefault(
+            "functions", {}
+        )
         if self.digest not in kept:
             while len(kept) >= _KEPT:
                 del kept[next(iter(kept))]
@@ -98,7 +100,7 @@ def run_remotely(
     """
     home = _PROCESS, os.getpid()
 
-    def submit(task: Task, attempt: int) -> Future | None:
+    def submit(task: Task, attempt: int) -> Future[list[Any]] | None:
         """Submit a task; return None if the executor is broken."""
         try:
             return executor.submit(_call, home, function, task.message, attempt)
@@ -107,7 +109,7 @@ def run_remotely(
                 raise
             return None
 
-    begun: deque[tuple[Task, Future | None]] = deque()
+    begun: deque[tuple[Task, Future[list[Any]] | None]] = deque()
     try:
         for task in tasks:
             if len(begun) == _IN_FLIGHT:
@@ -121,7 +123,10 @@ def run_remotely(
                 future.cancel()
 
 
-def _first(begun: deque[tuple[Task, Future | None]], submit) -> Task:
+def _first(
+    begun: deque[tuple[Task, Future[list[Any]] | None]],
+    submit: Callable[[Task, int], Future[list[Any]] | None],
+) -> Task:
     """Wait for the first task; submit it again if it is lost."""
     task, future = begun[0]
     lost: Exception | None = None
@@ -145,7 +150,9 @@ def _first(begun: deque[tuple[Task, Future | None]], submit) -> Task:
     ) from lost
 
 
-def _call(home, function, message, attempt: int) -> list[Any]:
+def _call(
+    home: tuple[str, int], function: Callable[[Any], Iterable[Any]], message: Any, attempt: int
+) -> list[Any]:
     """Run a task in an executor; a new `attempt` makes it a different task for Dask."""
     try:
         return list(function(message))

@@ -233,7 +233,8 @@ def _after(task: Task, again: list[Task], waiting: deque[Task]) -> Iterator[Task
 def pickled(thing: Any, what: str = "a job") -> bytes:
     """Return the bytes of cloudpickle, or raise a TypeError that says `what` cannot be sent, and what to do."""
     try:
-        return cloudpickle.dumps(thing)
+        found: bytes = cloudpickle.dumps(thing)
+        return found
     except Exception as error:
         raise TypeError(
             f"{what} cannot be sent to other processes or threads ({type(error).__name__}: {error}); use "

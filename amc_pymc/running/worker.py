@@ -5,7 +5,7 @@ import time
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -87,7 +87,8 @@ class Worker:
             If the worker has ended.
         """
         try:
-            return self._connection.recv()
+            message: tuple[str, Any] = self._connection.recv()
+            return message
         except (EOFError, OSError):
             self._process.join(_STOP_SECONDS)
             code = self._process.exitcode
@@ -128,7 +129,13 @@ def stop_workers(workers: Sequence[Worker], *, busy: Sequence[Worker] = ()) -> N
             worker.kill()
 
 
-def _serve(function, shared, blas_threads, parents_end, connection) -> None:
+def _serve(
+    function: Callable[..., Iterator[Any]] | bytes,
+    shared: tuple[Any, ...],
+    blas_threads: int | None,
+    parents_end: Connection,
+    connection: Connection,
+) -> None:
     parents_end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limits = nullcontext() if blas_threads is None else threadpool_limits(blas_threads, "blas")
@@ -145,7 +152,9 @@ def _serve(function, shared, blas_threads, parents_end, connection) -> None:
         connection.send(("error", portable(error)))
 
 
-def _messages(work, job, shared) -> Iterator[tuple[str, Any]]:
+def _messages(
+    work: Callable[..., Iterator[Any]], job: Any, shared: tuple[Any, ...]
+) -> Iterator[tuple[str, Any]]:
     try:
         for piece in work(job, *shared):
             yield "piece", piece

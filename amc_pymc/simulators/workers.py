@@ -195,7 +195,7 @@ def _pieces(problem: Problem, how: _How, chunk: _Chunk, rows: int) -> Iterator[S
             rng = chunk.after(start + len(piece.distance) - 1).generator()
 
 
-def _simulated(problem, how: _How, u: np.ndarray, rng: np.random.Generator) -> Simulated:
+def _simulated(problem: Problem, how: _How, u: np.ndarray, rng: np.random.Generator) -> Simulated:
     timeout = None if how.batched else how.timeout
     more: dict[str, Any] = {"summaries": True} if how.summaries else {}
     found = problem.simulate(u, rng, batched=how.batched, timeout=timeout, **more)
@@ -204,9 +204,10 @@ def _simulated(problem, how: _How, u: np.ndarray, rng: np.random.Generator) -> S
             f"{type(problem).__name__}.simulate returned distances of shape {np.shape(found.distance)} for "
             f"{len(u)} points; it must be ({len(u)},)."
         )
-    if how.summaries and np.shape(found.summaries)[:-1] != (len(u),):
+    summaries: Any = found.summaries
+    if how.summaries and np.shape(summaries)[:-1] != (len(u),):
         raise ValueError(
-            f"{type(problem).__name__}.simulate returned summaries of shape {np.shape(found.summaries)} for "
+            f"{type(problem).__name__}.simulate returned summaries of shape {np.shape(summaries)} for "
             f"{len(u)} points; it must be ({len(u)}, S)."
         )
     return found
@@ -259,7 +260,8 @@ class _Simulations(Task):
     @property
     def rows(self) -> int:
         """Number of rows in a piece."""
-        return self.message[1]
+        rows: int = self.message[1]
+        return rows
 
     def done(self) -> int:
         """Return the number of finished rows."""

@@ -69,7 +69,7 @@ def _played(policy: Policy) -> tuple[Callable, Callable, Any]:
     if type(policy) is ThompsonSampling:
         return _thompson_choose, _thompson_learn, (policy._alpha, policy._beta)
     if isinstance(policy, EUCBV):
-        constants = (policy._rho, policy._psi_t, policy._least_epsilon)
+        constants = (policy._constants, policy._least_epsilon)
         return _eucbv_choose, _eucbv_learn, constants
     if isinstance(policy, IndexPolicy):
         return _index_choose(policy._kernels.choose), _index_learn, policy._constants
@@ -138,12 +138,12 @@ def _thompson_learn(table, arm, reward, constants, rng):
 
 @njit(cache=True)
 def _eucbv_choose(table, t, constants, rng):
-    return eucbv.choose(table, constants[0], constants[1])
+    return eucbv.choose(table, t, constants[0])
 
 
 @njit(cache=True)
 def _eucbv_learn(table, arm, reward, constants, rng):
-    eucbv.learn(table, arm, reward, constants[0], constants[1], constants[2])
+    eucbv.learn(table, arm, reward, constants[0][0], constants[0][1], constants[1])
 
 
 _REGRESSION, _BATCHING, _JACKKNIFE, _SPLITTING = range(4)
@@ -157,7 +157,7 @@ _ESTIMATORS = {
 
 @njit(cache=True)
 def ucbcv_runs(
-    fresh, fresh_moments, fresh_batches, fresh_progress, estimator, alpha, rewards, deviations, checkpoints
+    fresh, fresh_moments, fresh_batches, fresh_progress, estimator, constants, rewards, deviations, checkpoints
 ):  # fmt: skip
     """Runs of UCB-CV with one control per arm, deviations (R, K, n, 1)."""
     n_runs, n_arms = rewards.shape[:2]
@@ -167,7 +167,7 @@ def ucbcv_runs(
         batches, progress = fresh_batches.copy(), fresh_progress.copy()
         c = 0
         for t in range(1, checkpoints[-1] + 1):
-            arm = ucbcv._choose(table, t, alpha, 3)
+            arm = ucbcv._choose(table, t, constants)
             i = int(table[TOLD, arm])
             reward, deviation = rewards[r, arm, i], deviations[r, arm, i]
             if estimator == _REGRESSION:
@@ -199,7 +199,7 @@ def _ucbcv(policy, rewards, checkpoints, controls):
         policy._batches,
         policy._progress,
         _ESTIMATORS[policy.estimator],
-        policy.alpha,
+        policy._constants,
         rewards,
         deviations,
         checkpoints,

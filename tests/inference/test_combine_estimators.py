@@ -1,5 +1,6 @@
 """amc.combine_estimators: arguments, results, budgets, failures, reproducibility."""
 
+import math
 import warnings
 
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -8,6 +9,8 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 import xarray as xr
+
+from scipy.stats import norm
 
 import amc_pymc as amc
 
@@ -130,6 +133,31 @@ def test_the_error_is_honest():
             for r in runs
         ]
         assert np.mean(np.square(z)) == pytest.approx(1.0, abs=4.0 * np.sqrt(2.0 / 300) + 0.1)
+
+
+class RareEvent:
+    """P(z > 3) by plain draws, which are nearly all zero, or by draws around 3."""
+
+    def __init__(self, shift):
+        self.shift = shift
+
+    def sample(self, n, rng):
+        z = rng.normal(self.shift, 1.0, n)
+        return (z > 3.0) * np.exp(0.5 * self.shift**2 - self.shift * z)
+
+
+def test_an_arm_that_has_seen_nothing_does_not_decide():
+    """Plain draws are all zero in most runs, whose variance of zero must not make the estimate zero."""
+    truth, arms = norm.sf(3.0), {"plain": RareEvent(0.0), "shifted": RareEvent(3.0)}
+    z = []
+    for seed in range(40):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = amc.combine_estimators(arms, draws=2_000, random_seed=seed, progressbar=False)
+        mcse = float(found["estimate"]["mcse"].sel(weights="predictable"))
+        z.append((mean_of(found) - truth) / mcse)
+    assert max(map(abs, z)) < 5.0
+    assert abs(np.mean(z)) < 4.0 / math.sqrt(40)
 
 
 def test_a_target_is_reached_by_a_certifying_round():
