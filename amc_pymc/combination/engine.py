@@ -42,6 +42,8 @@ class Estimate:
 _FAILED_ROUNDS, _FAILED_DRAWS = 3, 20
 #: Draws from which a variance counts as known when a round is weighted against later ones.
 _KNOWN_DRAWS = 6
+#: Draws with which an arm of varying values can tell whether another of equal values is right.
+_SETTLED_DRAWS = 30
 
 
 class Combination:
@@ -169,7 +171,7 @@ class Combination:
         """
         silent, given_up = self.silent, self.given_up
         if not silent.any():
-            return self.policy.ask(rng, n)
+            return self.policy.ask(rng, n, among=self._unsettled())
         pulls = self.policy.ask(rng, n, among=np.flatnonzero(~given_up))
         if silent.all():
             return pulls
@@ -182,6 +184,21 @@ class Combination:
         self.policy.drop(pulls[over])
         others = self.policy.ask(rng, int(over.sum()), among=np.flatnonzero(~silent))
         return Pulls.join([pulls[~over], others])
+
+    def _unsettled(self) -> np.ndarray | None:
+        """Return the arms to choose among because others have equal values; None for all arms.
+
+        Equal values look exact but may hide rare ones. Arms whose values vary can tell once they have
+        enough draws.
+        """
+        if self.scale == "log":
+            return None
+        constant = np.array([r.constant for r in self.records])
+        varying = np.array([r.n > 1 for r in self.records]) & ~constant
+        few = np.array([r.n for r in self.records]) < _SETTLED_DRAWS
+        if not constant.any() or not (varying & few).any():
+            return None
+        return np.flatnonzero(varying & few)
 
     def _allocate(self, size: float, rng: np.random.Generator) -> tuple[Pulls, np.ndarray]:
         """Return decisions of the policy that cost at most `size`, at least one, and draws per arm."""
