@@ -145,6 +145,19 @@ def test_no_cycles():
     assert_no_cycle(import_graph(modules()))
 
 
+def test_contributing_shows_the_table():
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    shown = {}
+    for rooms, lower in re.findall(r"^([\w ]+?) +<-  (.+)$", text, re.MULTILINE):
+        named = {*lower.split(",")[0].split()}
+        above = set(shown) if named == {"everything", "above"} else set()
+        known = named - {"everything", "above", "root", "nothing"}
+        may = above | known | (ROOT if "root" in named else set())
+        assert may <= {*shown, *ROOT}, f"{rooms}: a line names what is above it"
+        shown |= dict.fromkeys(rooms.split(), may)
+    assert shown == {room: LOWER[room] for room in LOWER if room != "__init__"}
+
+
 @pytest.mark.parametrize(
     ("module", "is_package", "source"),
     [

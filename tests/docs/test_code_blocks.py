@@ -1,4 +1,4 @@
-"""The code in the guides and how-tos runs as it is printed."""
+"""The code in the guides, the how-tos and CONTRIBUTING.md runs as it is printed."""
 
 import re
 
@@ -8,6 +8,9 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted([*DOCS.glob("guides/*.md"), *DOCS.glob("howto/*.md")])
+CONTRIBUTING = DOCS.parent / "CONTRIBUTING.md"
+#: What a contributor may add; each has a section with an example.
+KINDS = ("A race rule", "A bandit policy", "An estimator", "A partition of ABC-Tree", "A plot")
 
 #: A Python block, and the comment above it that exempts it: "<!-- not run: the reason -->".
 _BLOCK = re.compile(
@@ -29,14 +32,51 @@ def run_page(page: Path) -> int:
     names = {"__name__": "__main__"}
     to_run = [b for b in blocks_of(page.read_text(encoding="utf-8")) if b[2] is None]
     for line, code, _ in to_run:
-        exec(compile("\n" * line + code, str(page), "exec"), names)
+        run_block(page, line, code, names)
     return len(to_run)
+
+
+def run_block(page: Path, line: int, code: str, names: dict[str, object]) -> None:
+    """Run a block, which begins after a line of a page."""
+    exec(compile("\n" * line + code, str(page), "exec"), names)
+
+
+def section_of(text: str, line: int) -> str:
+    """Return the last heading at or before a line, counted from 1, outside of blocks."""
+    before = "\n".join(text.split("\n")[:line])
+    before = re.sub(r"^```.*?^```$", "", before, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"^#+ (.+)$", before, re.MULTILINE)[-1]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run_page(page) > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_example_of_contributing_runs_by_itself(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    ((line, code, reason),) = (b for b in blocks_of(text) if section_of(text, b[0]) == kind)
+    assert reason is None
+    assert code.count("\n") <= 30
+    assert "assert" in code
+    run_block(CONTRIBUTING, line, code, {"__name__": "__main__"})
+
+
+def test_contributing_has_no_other_python_blocks_and_is_short():
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    assert tuple(section_of(text, line) for line, _, _ in blocks_of(text)) == KINDS
+    assert len(text.splitlines()) < 300
+
+
+def test_paths_in_contributing_exist():
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    named = {name for name in re.findall(r"`([\w.]+/[\w./]*)`", text) if "_build" not in name}
+    roots = (DOCS.parent, DOCS.parent / "amc_pymc")
+    assert len(named) > 30
+    assert [n for n in sorted(named) if not any((root / n).exists() for root in roots)] == []
 
 
 def test_there_are_pages():
@@ -49,7 +89,7 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: f"{p.parent.name}/{p.stem}")
+@pytest.mark.parametrize("page", [*PAGES, CONTRIBUTING], ids=lambda p: p.stem)
 def test_links_of_a_page_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8"))
     for target, anchor in links:
@@ -60,7 +100,7 @@ def test_links_of_a_page_lead_somewhere(page):
 
 
 def test_every_python_block_is_found_and_an_exempted_one_has_a_reason():
-    for page in PAGES:
+    for page in (*PAGES, CONTRIBUTING):
         text = page.read_text(encoding="utf-8")
         assert len(blocks_of(text)) == text.count("```python\n"), page
     text = (
