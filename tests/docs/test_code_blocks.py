@@ -48,6 +48,7 @@ def section_of(text: str, line: int) -> str:
     return re.findall(r"^#+ (.+)$", before, re.MULTILINE)[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

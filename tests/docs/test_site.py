@@ -31,6 +31,7 @@ def run_page(page: Path) -> int:
 
 
 @pytest.mark.filterwarnings("default::UserWarning")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_CODE)
 def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
