@@ -33,6 +33,8 @@ _LOOKS, _BEHIND = (10, 20, 40), 3.0
 #: Standard errors, or nats, by which a candidate with more draws may be worse than the best of its kind. Standard
 #: errors alone are too small, because the accepted simulations are similar for all data sets.
 _AS_GOOD, _ALIKE = 1.0, 0.03
+#: Difference of mean scores, in nats, that is rounding.
+_TIE = 1e-9
 #: Ratio of the numbers of effective draws at successive candidate tolerances.
 _STEP = 3.0
 #: Minimum effective draws per regression coefficient.
@@ -190,7 +192,9 @@ def best_candidate(
         if m + 1 in _LOOKS:
             alive = _not_behind(scores[:, : m + 1], alive)
     best = _at_best_bandwidth(scores[alive])
-    top = int(np.argmax(best.mean(axis=1)))
+    mean = best.mean(axis=1)
+    # Regressions by mode are linear ones where there is one mode: of equal scores, take the simpler kind.
+    top = int(np.flatnonzero(mean >= mean.max() - _TIE)[0])
     gain = best[top] - best[0]
     error = float(gain.std() / math.sqrt(len(gain)))
     if better and not gain.mean() > better * error:

@@ -12,6 +12,7 @@ from numba import njit
 from scipy import stats
 
 from amc_pymc.extract import extract_rows
+from amc_pymc.extract.data_bins import leading_axes
 from amc_pymc.extract.data_control import DataControl
 from amc_pymc.extract.printed_control import printed_control
 from amc_pymc.extract.rows import CallbackRows
@@ -392,7 +393,7 @@ class TestBins:
 
     def test_auto_finds_the_direction_of_a_regression(self):
         control, x = usual("logistic")
-        axes = control._leading_axes(*control._gradient_sample(x, np.random.default_rng(1)))
+        axes = leading_axes(*control._gradient_sample(x, np.random.default_rng(1)))
         assert axes.shape == (3, 1)
         assert abs(np.corrcoef(axes[:, 0], x)[0, 1]) == pytest.approx(1.0)
         assert control.n_bins == 20
