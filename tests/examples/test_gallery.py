@@ -88,7 +88,7 @@ def test_a_picture_is_made(name, tmp_path, monkeypatch):
 
 
 def test_an_empty_picture_is_noticed(tmp_path):
-    figure, axis = plt.subplots(figsize=(9.6, 5.6))
+    figure, _ = plt.subplots(figsize=(9.6, 5.6))
     figure.savefig(tmp_path / "axes.png", dpi=125)
     plt.close(figure)
     with pytest.raises(AssertionError):
