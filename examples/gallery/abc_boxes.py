@@ -36,6 +36,7 @@ def main():
         found, zoom=False, backend="matplotlib", visuals={"xlabel": {"text": "x, metres"}, "ylabel": {"text": "y, metres"}},
         figure_kwargs={"figsize": (9.6, 5.6), "figsize_units": "inches"},
     )  # fmt: skip
+    picture.get_viz("plot", "x, y").set_aspect("equal")
     out.mkdir(parents=True, exist_ok=True)
     picture.savefig(out / "abc_boxes.png", dpi=125)
 

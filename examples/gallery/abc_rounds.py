@@ -32,7 +32,7 @@ def main():
         {"mu": (stats.uniform(-5.0, 10.0), 4)},
         simulate,
         observed=np.array([1.0, -1.0, 0.0, 2.0]),
-        tolerance=0.3,
+        tolerance=0.9,
     )
     found = amc.sample_abc_tree(
         max_simulations=30_000, model=problem, batched=True, random_seed=1, progressbar=False
@@ -41,6 +41,7 @@ def main():
         found,
         backend="matplotlib",
         figure_kwargs={"figsize": (9.6, 5.6), "figsize_units": "inches"},
+        visuals={"legend": {"loc": "outside lower center", "ncols": 3}},
     )
     out.mkdir(parents=True, exist_ok=True)
     picture.savefig(out / "abc_rounds.png", dpi=125)

@@ -65,14 +65,22 @@ def main():
     )  # fmt: skip
     top = float((arms["log_evidence"] - exact + 1.96 * arms["log_evidence_mcse"]).max())
     for at, overlap in zip(steps, arms["overlap"].values, strict=True):
-        axes[1].text(at, 1.15 * top, f"{overlap:.0%}", ha="center", color=ORANGE)
+        axes[1].text(
+            at,
+            1.2 * top,
+            f"{100.0 * overlap:.0f} %",
+            ha="center",
+            va="center",
+            color=ORANGE,
+        )
     axes[1].set(
         xscale="log", xlabel="annealing steps (1: none)", ylabel="log evidence minus the exact one, nats",
+        ylim=(None, 1.4 * top),
         title="More steps: more overlap (orange), less error",
     )  # fmt: skip
     axes[1].set_xticks(steps, steps)
     axes[1].minorticks_off()
-    axes[1].margins(x=0.1)
+    axes[1].margins(x=0.15)
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)

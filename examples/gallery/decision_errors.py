@@ -20,6 +20,7 @@ from scipy.special import expit
 import amc_pymc as amc
 
 N_ROWS, DELTAS = 10_000, (0.01, 0.02, 0.05, 0.1, 0.2)
+SHARES = (0.001, 0.002, 0.005, *DELTAS)
 BLUE, ORANGE, GREY = "#0b6e99", "#d1662f", "#888888"
 
 
@@ -61,11 +62,14 @@ def main():
             shift * np.array(DELTAS), error, np.abs(ends - error), fmt="o", color=colour, capsize=4, label=label
         )  # fmt: skip
     axis.set(
-        xscale="log", xlim=(0.007, 0.3), yscale="symlog", xlabel="bound on the error of a decision, delta",
+        xscale="log", xlim=(0.007, 0.3), xlabel="bound on the error of a decision, delta",
         ylabel="audited decisions that differ on all rows (share)",
         title="Decisions of races err less often than their bound allows",
     )  # fmt: skip
     axis.set_xticks(DELTAS, [f"{delta:g}" for delta in DELTAS])
+    axis.set_yscale("symlog", linthresh=0.002)
+    axis.set_yticks((0.0, *SHARES), ["0", *(f"{share:g}" for share in SHARES)])
+    axis.set_ylim(-0.0003, 0.3)
     axis.minorticks_off()
     axis.legend(frameon=False, loc="upper left")
     axis.spines[["top", "right"]].set_visible(False)

@@ -46,7 +46,7 @@ def main():
     middle = posterior["effect"].mean(("chain", "draw")).values
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.6), width_ratios=(3, 2), layout="constrained")
     axes[0].axline((0.0, 0.0), slope=1.0, color=GREY, lw=1.0, ls="--")
-    axes[0].text(-3.3, -2.95, "no shrinkage", color=GREY, rotation=45, ha="center", va="center")
+    axes[0].text(1.9, 2.3, "no shrinkage", color=GREY, rotation=45, ha="center", va="center")
     dots = axes[0].scatter(raw, middle, 18, sizes, cmap="viridis_r")
     figure.colorbar(dots, label="rows of the group", location="bottom", shrink=0.8)
     axes[0].set(
@@ -61,7 +61,7 @@ def main():
     axes[1].set(
         xlabel="standard deviation of the effects", ylabel="density", title="Effects integrated out"
     )
-    axes[1].legend(frameon=False, loc="upper right")
+    axes[1].legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14))
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)

@@ -50,9 +50,10 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("docs/images/gallery"))
     out = parser.parse_args().out
     observed = np.array([OBSERVED.mean(), OBSERVED.std()])
-    problem = amc.SimulatorProblem(PRIOR, simulate, observed=observed, tolerance=0.1)
+    problem = amc.SimulatorProblem(PRIOR, simulate, observed=observed, tolerance=0.05)
     mode, found = amc.find_MAP_tree(
-        max_simulations=30_000,
+        max_simulations=20_000,
+        batch_size=500,
         model=problem,
         batched=True,
         return_raw=True,
@@ -64,7 +65,7 @@ def main():
     ]
     simulations = np.cumsum(found["rounds"]["simulations"].values)
 
-    grid = np.meshgrid(np.linspace(-1.0, 3.0, 400), np.linspace(0.6, 3.4, 400))
+    grid = np.meshgrid(np.linspace(0.2, 2.0, 400), np.linspace(0.6, 2.2, 400))
     density = exact_posterior(*grid)
     top = [g.flat[density.argmax()] for g in grid]
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.6), width_ratios=(3, 2), layout="constrained")
@@ -74,9 +75,8 @@ def main():
         *path,
         30,
         simulations,
-        cmap="Blues",
-        vmin=-10_000,
-        edgecolor=BLUE,
+        cmap="viridis_r",
+        edgecolor="white",
         zorder=3,
         label="best box",
     )
@@ -84,14 +84,14 @@ def main():
         mode["mu"], mode["sigma"], xerr=2.0 * found["mode_se"]["mu"], yerr=2.0 * found["mode_se"]["sigma"], fmt="s",
         color=ORANGE, capsize=4, zorder=4, label="estimate, ± 2 standard errors",
     )  # fmt: skip
-    axes[0].plot(*top, "kx", ms=10, mew=2, zorder=5, label="exact mode")
+    axes[0].plot(*top, "k+", ms=22, mew=1.5, zorder=2, label="exact mode")
     axes[0].set(xlabel="mu", ylabel="sigma", title="The best box moves towards the mode")
     axes[0].legend(frameon=False, loc="upper left")
-    figure.colorbar(dots, label="simulations", location="bottom", shrink=0.7)
+    figure.colorbar(dots, label="simulations", location="bottom", shrink=0.7, format="{x:,.0f}")
     axes[1].plot(simulations, found["rounds"]["tolerance"], "o-", color=BLUE)
-    axes[1].set(
-        xlabel="simulations", ylabel="tolerance", ylim=(0.0, None), title="The tolerance falls"
-    )
+    axes[1].set(xlabel="simulations", ylabel="tolerance", yscale="log", title="The tolerance falls")
+    axes[1].set_yticks((0.05, 0.1, 0.2, 0.5), ("0.05", "0.1", "0.2", "0.5"))
+    axes[1].minorticks_off()
     axes[1].xaxis.set_major_formatter("{x:,.0f}")
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)

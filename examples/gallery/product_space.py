@@ -70,7 +70,11 @@ def main():
         label="chain, ± 2 standard errors",
     )
     axes[1].plot(at, softmax(exact), "D", color=ORANGE, ms=8, mec="white", label="exact")
-    axes[1].set(ylabel="posterior probability", title="Its probabilities agree with the exact ones")
+    axes[1].set(
+        ylabel="posterior probability",
+        ylim=(0.0, 1.15),
+        title="Its probabilities agree with the exact ones",
+    )
     axes[1].set_xticks(at, names)
     axes[1].legend(frameon=False, loc="upper left")
     for axis in axes:

@@ -3,8 +3,8 @@
     python examples/gallery/regret.py [--out docs/images/gallery]
 
 The estimators are normal with the same mean and standard deviations of 1 to 3. Regret is the loss from draws of other
-estimators than the best, in draws of the best. To see: the curves of policies that learn flatten, that of the random
-choice does not.
+estimators than the best, in draws of the best. To see: the curve of "lcb" flattens after some hundred draws, those of
+the policies of the papers later, and that of the random choice never.
 """
 
 import argparse
@@ -25,14 +25,14 @@ def main():
     arms = {f"sd {sd:g}": lambda rng, sd=sd: rng.normal(1.0, sd) for sd in SDS}
     runs = {
         policy: amc.combine_estimators(
-            arms, policy=policy, draws=5_000, rounds=20, random_seed=1, progressbar=False
+            arms, policy=policy, draws=5_000, rounds=50, random_seed=1, progressbar=False
         )
         for policy in POLICIES
     }
     picture = amc.plot_regret(
         runs, best="sd 1", variances={f"sd {sd:g}": sd**2 for sd in SDS}, backend="matplotlib",
         figure_kwargs={"figsize": (9.6, 5.6), "figsize_units": "inches"},
-        visuals={"title": {"text": "Policies that learn stop paying for poor estimators"}},
+        visuals={"title": {"text": "The regret of a policy that learns flattens"}},
     )  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
     picture.savefig(out / "regret.png", dpi=125)

@@ -54,20 +54,16 @@ def main():
     for idata, colour, label in (
         (few, GREY, f"{N_PLACEHOLDERS} placeholder rows"), (found, BLUE, f"{N_ROWS:,} rows of the files")
     ):  # fmt: skip
-        axes[0].hist(
-            idata["posterior"]["b"].values.ravel(),
-            30,
-            density=True,
-            color=colour,
-            alpha=0.7,
-            label=label,
+        counts, edges = np.histogram(idata["posterior"]["b"], 30)
+        axes[0].stairs(
+            counts / counts.max(), edges, fill=True, color=colour, alpha=0.8, label=label
         )
     axes[0].axvline(SLOPE, color="black", lw=1.0, label="simulated")
-    axes[0].set(yscale="log", ylim=(0.5, 3_000), xlabel="slope b", ylabel="posterior density")
+    axes[0].set(ylim=(0.0, 1.3), xlabel="slope b", ylabel="draws, relative to the maximum")
     axes[0].set_title("The posterior is that of the files")
     axes[0].legend(frameon=False, loc="upper left")
     read = found["sample_stats"]["race_rows"].values.ravel()
-    axes[1].hist(read, np.geomspace(40, N_ROWS, 40), color=ORANGE)
+    axes[1].hist(read, 35.0 * 2.0 ** np.arange(14), color=ORANGE, ec="white")
     axes[1].axvline(N_ROWS, color="black", ls="--")
     axes[1].text(
         0.85 * N_ROWS,
@@ -79,9 +75,10 @@ def main():
         transform=axes[1].get_xaxis_transform(),
     )
     axes[1].set(
-        xscale="log", xlim=(40, 1.5 * N_ROWS), xlabel="rows read", ylabel="draws",
+        xscale="log", xlim=(30, 1.5 * N_ROWS), xlabel="rows read", ylabel="draws",
         title=f"A draw reads {read.mean():,.0f} rows on average",
     )  # fmt: skip
+    axes[1].xaxis.set_major_formatter("{x:,.0f}")
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)

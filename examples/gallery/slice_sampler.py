@@ -44,7 +44,7 @@ def main():
                 progressbar=False, quiet=True, compute_convergence_checks=False,
             )  # fmt: skip
 
-    grid_b, grid_a = np.meshgrid(np.linspace(-2.6, 2.6, 300), np.linspace(-5.5, 2.0, 300))
+    grid_b, grid_a = np.meshgrid(np.linspace(-2.0, 2.0, 300), np.linspace(-3.0, 1.0, 300))
     squares = grid_a**2 + grid_b**2 + N_ROWS * ((grid_a + grid_b**2 - y.mean()) / NOISE) ** 2
     density = np.exp(-0.5 * squares)
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.6), sharey=True, layout="constrained")

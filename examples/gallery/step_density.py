@@ -44,8 +44,8 @@ def main():
 
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.6), sharey=True, layout="constrained")
     titles = (
-        f"Step density, {upper:.0%} in the upper crescent",
-        "Exact posterior, 50% in the upper crescent",
+        f"Step density, {100.0 * upper:.0f} % in the upper crescent",
+        "Exact posterior, 50 % in the upper crescent",
     )
     for axis, values, title in zip(axes, (steps, exact), titles, strict=True):
         values = values / (values.sum() * (side[1] - side[0]) ** 2)
