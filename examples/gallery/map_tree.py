@@ -87,7 +87,13 @@ def main():
     axes[0].plot(*top, "k+", ms=22, mew=1.5, zorder=2, label="exact mode")
     axes[0].set(xlabel="mu", ylabel="sigma", title="The best box moves towards the mode")
     axes[0].legend(frameon=False, loc="upper left")
-    figure.colorbar(dots, label="simulations", location="bottom", shrink=0.7, format="{x:,.0f}")
+    figure.colorbar(
+        dots,
+        label="simulations",
+        location="bottom",
+        ticks=range(0, 20_001, 5_000),
+        format="{x:,.0f}",
+    )
     axes[1].plot(simulations, found["rounds"]["tolerance"], "o-", color=BLUE)
     axes[1].set(xlabel="simulations", ylabel="tolerance", yscale="log", title="The tolerance falls")
     axes[1].set_yticks((0.05, 0.1, 0.2, 0.5), ("0.05", "0.1", "0.2", "0.5"))

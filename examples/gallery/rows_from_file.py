@@ -59,9 +59,9 @@ def main():
             counts / counts.max(), edges, fill=True, color=colour, alpha=0.8, label=label
         )
     axes[0].axvline(SLOPE, color="black", lw=1.0, label="simulated")
-    axes[0].set(ylim=(0.0, 1.3), xlabel="slope b", ylabel="draws, relative to the maximum")
+    axes[0].set(ylim=(0.0, 1.05), xlabel="slope b", ylabel="draws, relative to the maximum")
     axes[0].set_title("The posterior is that of the files")
-    axes[0].legend(frameon=False, loc="upper left")
+    axes[0].legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14))
     read = found["sample_stats"]["race_rows"].values.ravel()
     axes[1].hist(read, 35.0 * 2.0 ** np.arange(14), color=ORANGE, ec="white")
     axes[1].axvline(N_ROWS, color="black", ls="--")
