@@ -11,6 +11,8 @@ import sys
 
 from pathlib import Path
 
+import xarray as xr
+
 import amc_pymc as amc
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -27,6 +29,8 @@ def main():
     found = amc.sample_ais(
         250, n_steps=100, reference="prior", model=problem.build(), random_seed=1, progressbar=False
     )
+    fewer = found["annealing"].to_dataset().isel(path=slice(40))
+    found["annealing"] = xr.DataTree(fewer)
     picture = amc.plot_ais(
         found,
         backend="matplotlib",

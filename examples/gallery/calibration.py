@@ -2,7 +2,7 @@
 
     python examples/gallery/calibration.py [--out docs/images/gallery]
 
-The mean of ten normal observations is inferred from their average, for 40 data sets with means from the prior. To see:
+The mean of ten normal observations is inferred from their average, for 25 data sets with means from the prior. To see:
 intervals at a large tolerance are too wide, so they cover too often; a linear adjustment of the same simulations makes
 them as wide as the exact ones.
 """
@@ -19,7 +19,7 @@ from scipy import stats
 
 import amc_pymc as amc
 
-DATA_SETS, PRIOR_SD, SD, TOLERANCE = 40, 2.0, 10**-0.5, 0.8
+DATA_SETS, PRIOR_SD, SD, TOLERANCE = 25, 2.0, 10**-0.5, 0.8
 LEVELS = np.linspace(0.1, 0.9, 9)
 CASES = {None: ("#d1662f", "no adjustment"), "linear": ("#0b6e99", "linear adjustment")}
 
@@ -33,7 +33,7 @@ def intervals(observed, adjust, seed):
     """Return the ends (2, 9) of the central intervals at all levels."""
     problem = amc.SimulatorProblem({"mu": stats.norm(0.0, PRIOR_SD)}, simulate, observed=observed)
     found = amc.sample_abc_rejection(
-        500, max_simulations=1_000, tolerance=TOLERANCE, adjust=adjust, smooth=False, model=problem, batched=True,
+        500, max_simulations=2_000, tolerance=TOLERANCE, adjust=adjust, smooth=False, model=problem, batched=True,
         random_seed=seed, progressbar=False,
     )  # fmt: skip
     tails = 0.5 * (1.0 - LEVELS)

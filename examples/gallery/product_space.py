@@ -54,9 +54,9 @@ def main():
     space, names = found["product_space"], list(models)
 
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.6), layout="constrained")
-    axes[0].plot(found["posterior"]["model_index"].values[0, :300], ".-", color=BLUE, lw=0.6, ms=4)
+    axes[0].plot(found["posterior"]["model_index"].values[0, :100], ".-", color=BLUE, lw=0.6, ms=4)
     axes[0].set(
-        xlabel="draw (the first 300 of chain 0)", title="The chain moves between all models"
+        xlabel="draw (the first 100 of chain 0)", title="The chain moves between all models"
     )
     axes[0].set_yticks(range(len(names)), names)
     at = np.arange(len(names))

@@ -35,7 +35,7 @@ def main():
         random_seed=1,
         progressbar=False,
     )
-    side = np.linspace(-0.5, 0.5, 401)
+    side = np.linspace(-0.5, 0.5, 251)
     first, second = (g.ravel() for g in np.meshgrid(side, side))
     density = amc.step_density(found)
     steps = density.ratio(dict(zip(density.coordinates, (first, second), strict=True)))
@@ -50,7 +50,7 @@ def main():
     for axis, values, title in zip(axes, (steps, exact), titles, strict=True):
         values = values / (values.sum() * (side[1] - side[0]) ** 2)
         image = axis.imshow(
-            values.reshape(401, 401), extent=(-0.5, 0.5, -0.5, 0.5), origin="lower", cmap="Blues", vmax=40.0
+            values.reshape(251, 251), extent=(-0.5, 0.5, -0.5, 0.5), origin="lower", cmap="Blues", interpolation="nearest", vmax=40.0
         )  # fmt: skip
         axis.set(xlabel="theta[0]", title=title)
     axes[0].set(ylabel="theta[1]")
