@@ -29,7 +29,7 @@ def main():
     found = amc.sample_ais(
         250, n_steps=100, reference="prior", model=problem.build(), random_seed=1, progressbar=False
     )
-    fewer = found["annealing"].to_dataset().isel(path=slice(40))
+    fewer = found["annealing"].to_dataset().isel(path=slice(20))
     found["annealing"] = xr.DataTree(fewer)
     picture = amc.plot_ais(
         found,

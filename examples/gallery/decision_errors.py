@@ -33,7 +33,7 @@ def errors(model, proxy):
                 delta=delta, proxy=proxy, audits=amc.Audits(400, max_share=None), progressbar=False
             )
             idata = pm.sample(
-                400, tune=100, step=step, chains=2, cores=1, random_seed=1,
+                400, tune=200, step=step, chains=2, cores=1, random_seed=1,
                 progressbar=False, quiet=True, compute_convergence_checks=False,
             )  # fmt: skip
         lines.append(amc.decision_error(idata).loc["all", ["error", "ci_low", "ci_high"]])
