@@ -1,14 +1,23 @@
-"""The scripts of the gallery: the race decides as all rows do, and each makes its picture."""
+"""The scripts of the gallery: each makes its picture, and docs/examples.md shows it."""
 
 import importlib.util
+import re
 import sys
 
 from pathlib import Path
 
+import matplotlib.image
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-GALLERY = Path(__file__).parents[2] / "examples" / "gallery"
+ROOT = Path(__file__).parents[2]
+GALLERY = ROOT / "examples" / "gallery"
+SCRIPTS = sorted(path.stem for path in GALLERY.glob("*.py"))
+#: Scripts that take less than three seconds.
+FAST = {"race"}
+#: Width and height in pixels; other pictures are 1200 x 700.
+SIZES = {"race": (990, 396), "evidence": (1152, 226), "abc_posterior": (572, 462)}
 
 
 def load(name):
@@ -21,8 +30,21 @@ def load(name):
 def made(name, tmp_path, monkeypatch):
     """Return the size of the picture that a script has made, in bytes."""
     monkeypatch.setattr(sys, "argv", [f"{name}.py", "--out", str(tmp_path)])
-    load(name).main()
+    try:
+        load(name).main()
+    finally:
+        plt.close("all")
     return (tmp_path / f"{name}.png").stat().st_size
+
+
+def check_picture(path, size):
+    """Check the width and height of a picture, and that a part of it is not white."""
+    pixels = matplotlib.image.imread(path)
+    assert pixels.shape[1::-1] == size
+    assert (pixels[..., :3].min(axis=-1) < 0.9).mean() > 0.01
+    # Columns in all thirds of the width are drawn in, not only a label or an axis.
+    thirds = np.array_split(pixels[..., :3].min(axis=-1) < 0.9, 3, axis=1)
+    assert min(third.mean() for third in thirds) > 0.003
 
 
 def test_the_race(tmp_path, monkeypatch):
@@ -56,7 +78,29 @@ def test_heights_hold_their_shares():
         assert share <= density[density >= height].sum() / density.sum() < share + 0.02
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["evidence", "abc_posterior"])
+@pytest.mark.parametrize(
+    "name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in SCRIPTS]
+)
 def test_a_picture_is_made(name, tmp_path, monkeypatch):
     assert made(name, tmp_path, monkeypatch) > 10_000
+    assert [path.name for path in tmp_path.iterdir()] == [f"{name}.png"]
+    check_picture(tmp_path / f"{name}.png", SIZES.get(name, (1200, 700)))
+
+
+def test_an_empty_picture_is_noticed(tmp_path):
+    figure, _ = plt.subplots(figsize=(9.6, 5.6))
+    figure.savefig(tmp_path / "axes.png", dpi=125)
+    plt.close(figure)
+    with pytest.raises(AssertionError):
+        check_picture(tmp_path / "axes.png", (1200, 700))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_page_shows_the_picture_of_a_script(name):
+    page = ROOT / "docs" / "examples.md"
+    text = page.read_text(encoding="utf-8")
+    assert f"](../examples/gallery/{name}.py)" in text
+    (shown,) = re.findall(rf"\]\((images/(?:gallery/)?{name}\.png)\)", text)
+    check_picture(page.parent / shown, SIZES.get(name, (1200, 700)))
+    if shown.startswith("images/gallery/"):
+        assert (page.parent / shown).stat().st_size < 60_000
