@@ -4,7 +4,7 @@
 
 A robust regression is built on 500 placeholder rows; RacingMetropolis reads 200,000 rows from two files through a
 memory map. To see: the posterior is that of all rows, much narrower than that of the placeholders, although a draw
-reads a few hundred rows.
+reads about a hundred rows.
 """
 
 import argparse

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "examples" / "gallery"
 SCRIPTS = sorted(path.stem for path in GALLERY.glob("*.py"))
 #: Scripts that take less than three seconds.
-FAST = {"race"}
+FAST = {"race", "allocation", "annealing", "bridge"}
 #: Width and height in pixels; other pictures are 1200 x 700.
 SIZES = {"race": (990, 396), "evidence": (1152, 226), "abc_posterior": (572, 462)}
 
@@ -38,13 +38,10 @@ def made(name, tmp_path, monkeypatch):
 
 
 def check_picture(path, size):
-    """Check the width and height of a picture, and that a part of it is not white."""
-    pixels = matplotlib.image.imread(path)
+    """Check the width and height of a picture, and that it has coloured parts; axes alone are black."""
+    pixels = matplotlib.image.imread(path)[..., :3]
     assert pixels.shape[1::-1] == size
-    assert (pixels[..., :3].min(axis=-1) < 0.9).mean() > 0.01
-    # Columns in all thirds of the width are drawn in, not only a label or an axis.
-    thirds = np.array_split(pixels[..., :3].min(axis=-1) < 0.9, 3, axis=1)
-    assert min(third.mean() for third in thirds) > 0.003
+    assert (pixels.max(axis=-1) - pixels.min(axis=-1) > 0.2).mean() > 0.003
 
 
 def test_the_race(tmp_path, monkeypatch):
