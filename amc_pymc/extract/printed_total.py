@@ -50,6 +50,7 @@ class PrintedTotal:
 
     def __init__(self, graph: Graph, node: int, arguments: Sequence[str]):
         self._graph, self._node, self._arguments = graph, node, tuple(arguments)
+        self._known: dict[bytes, list[tuple[int, int, int]] | None] = {}
 
     def value(self):
         """Return a Numba function ``x (D,), program -> float``, and its program.
@@ -72,12 +73,12 @@ class PrintedTotal:
         tuple or None
             None if it is too large, or a discrete variable chooses an entry of x.
         """
-        entries = self._entries(discrete)
-        if entries is None:
+        found = self._slopes(discrete)
+        if found is None:
             return None
         slopes = [self._graph.const(0.0)] * discrete.size
-        for place, entry in entries:
-            slopes[place] = self._graph.partial(self._node, entry)
+        for place, _, slope in found:
+            slopes[place] = slope
         if len(self._graph.upstream(slopes)) > _MOST_OPERATIONS:
             return None
         return _vector, _printed(self._graph, self._arguments, slopes)
@@ -94,16 +95,15 @@ class PrintedTotal:
         -------
         tuple or None
             The function ``x (D,), program -> (M,)``, its program, and the rows and columns (M,) of the
-            entries on and below the diagonal. None where :meth:`gradient` returns None.
+            entries on and below the diagonal. None for the reasons of :meth:`gradient`.
         """
-        entries, graph = self._entries(discrete), self._graph
-        if entries is None:
+        slopes, graph = self._slopes(discrete), self._graph
+        if slopes is None:
             return None
         found, rows, columns, steps = [], [], [], 0
-        for i, entry in entries:
-            slope = graph.partial(self._node, entry)
+        for i, _, slope in slopes:
             within = set(graph.upstream([slope]))
-            for j, other in entries:
+            for j, other, _ in slopes:
                 if j > i or other not in within:
                     continue
                 steps += len(within)
@@ -119,8 +119,14 @@ class PrintedTotal:
         program = _printed(graph, self._arguments, found)
         return _vector, program, np.array(rows, np.intp), np.array(columns, np.intp)
 
-    def _entries(self, discrete: np.ndarray) -> list[tuple[int, int]] | None:
-        """Return coordinates and nodes of the entries of x; None if differentiation is refused."""
+    def _slopes(self, discrete: np.ndarray) -> list[tuple[int, int, int]] | None:
+        """Return coordinates, entries of x and derivatives by them; None if differentiation is refused."""
+        key = discrete.tobytes()
+        if key not in self._known:
+            self._known[key] = self._differentiated(discrete)
+        return self._known[key]
+
+    def _differentiated(self, discrete: np.ndarray) -> list[tuple[int, int, int]] | None:
         graph, out = self._graph, []
         if (
             len(self._arguments) > 1
@@ -132,7 +138,7 @@ class PrintedTotal:
             if place is None:  # indexed by a discrete variable
                 return None
             if not discrete[int(place)]:
-                out.append((int(place), entry))
+                out.append((int(place), entry, graph.partial(self._node, entry)))
         return sorted(out)
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from documented_code import blocks_of, run_page
+
 import amc_pymc as amc
 
 ROOT = Path(__file__).parents[2]
@@ -15,26 +17,14 @@ SITE = {"_build", "_templates", "api", "examples", *FOLDERS}
 PAGES = [p for p in sorted(DOCS.rglob("*.md")) if p.relative_to(DOCS).parts[0] not in SITE]
 WITH_CODE = ["start", "choose", "faq"]
 
-_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-
-
-def run_page(page: Path) -> int:
-    """Run the Python blocks of a page one after the other; return their number."""
-    text = page.read_text(encoding="utf-8")
-    names = {"__name__": "__main__"}
-    blocks = list(_BLOCK.finditer(text))
-    for block in blocks:
-        code = "\n" * text.count("\n", 0, block.start(1)) + block[1]
-        exec(compile(code, str(page), "exec"), names)
-    assert len(blocks) == text.count("```python\n")
-    return len(blocks)
-
 
 @pytest.mark.filterwarnings("default::UserWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_CODE)
 def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    assert len(blocks_of(text)) == text.count("```python\n")
     assert run_page(DOCS / f"{name}.md") > 0
 
 
