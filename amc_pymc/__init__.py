@@ -8,10 +8,9 @@ from amc_pymc.lazy import attach
 
 if TYPE_CHECKING:
     from amc_pymc.combination import ArmError, FailedPull
-    from amc_pymc.diagnostics import decision_error
+    from amc_pymc.diagnostics import compare_evidence, decision_error
     from amc_pymc.extract import NotRowFactorised
     from amc_pymc.inference.combine_estimators import combine_estimators
-    from amc_pymc.inference.compare_evidence import compare_evidence
     from amc_pymc.inference.estimate_evidence import estimate_evidence
     from amc_pymc.inference.find_map_tree import find_MAP_tree
     from amc_pymc.inference.product_space import sample_product_space
@@ -25,8 +24,12 @@ if TYPE_CHECKING:
         plot_abc,
         plot_ais,
         plot_allocation,
+        plot_bridge,
+        plot_calibration,
         plot_evidence,
+        plot_groups,
         plot_partition,
+        plot_race,
         plot_regret,
     )
     from amc_pymc.proxies import DataProxy
@@ -85,8 +88,12 @@ __all__ = [
     "plot_abc",
     "plot_ais",
     "plot_allocation",
+    "plot_bridge",
+    "plot_calibration",
     "plot_evidence",
+    "plot_groups",
     "plot_partition",
+    "plot_race",
     "plot_regret",
     "racing_forecast",
     "recover_marginals",
@@ -101,10 +108,9 @@ __all__ = [
 _PLACES = {
     "simulators": ("SimulatorProblem",),
     "combination": ("ArmError", "FailedPull"),
-    "diagnostics": ("decision_error",),
+    "diagnostics": ("compare_evidence", "decision_error"),
     "extract": ("NotRowFactorised",),
     "inference.combine_estimators": ("combine_estimators",),
-    "inference.compare_evidence": ("compare_evidence",),
     "inference.estimate_evidence": ("estimate_evidence",),
     "inference.find_map_tree": ("find_MAP_tree",),
     "inference.product_space": ("sample_product_space",),
@@ -118,8 +124,12 @@ _PLACES = {
         "plot_abc",
         "plot_ais",
         "plot_allocation",
+        "plot_bridge",
+        "plot_calibration",
         "plot_evidence",
+        "plot_groups",
         "plot_partition",
+        "plot_race",
         "plot_regret",
     ),
     "proxies": ("DataProxy",),

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from amc_pymc.abc_tree.accepted import Accepted, accept, deal, effective, final_tolerance
+from amc_pymc.abc_tree.accepted import (
+    Accepted,
+    accept,
+    deal,
+    effective,
+    effective_of_first,
+    final_tolerance,
+)
 from amc_pymc.abc_tree.adjusting import AdjustName
 from amc_pymc.abc_tree.features import Features
 from amc_pymc.abc_tree.history import History
@@ -215,6 +222,7 @@ def _rounds(run: AbcRun, drawn: Drawn) -> xr.Dataset:
         "acceptance": [float(accepted(r.simulated.distance, r.tolerance).mean()) for r in rounds],
         "final_acceptance": [float(h.mean()) for h in hit],
         "ess": [effective(r.log_ratio[h]) for r, h in zip(rounds, hit, strict=True)],
+        "ess_so_far": _effective_so_far(found, run.history.number[found.index], len(rounds)),
         "gain": [r.proposal.gain for r in rounds],
         "failed": [int((~np.isfinite(r.simulated.distance)).sum()) for r in rounds],
         "seconds": run.seconds[: len(rounds)],
@@ -233,6 +241,14 @@ def _rounds(run: AbcRun, drawn: Drawn) -> xr.Dataset:
         "prior_acceptance": _prior_acceptance(run.history, hit),
     }
     return out.assign({k: ((), v) for k, v in totals.items()}).assign(_scale(run))
+
+
+def _effective_so_far(found: Accepted, number: np.ndarray, n_rounds: int) -> np.ndarray:
+    """Return the effective sample sizes (R,) of the accepted simulations of all rounds up to each one."""
+    order = np.argsort(number, kind="stable")
+    ess = np.append(0.0, effective_of_first(found.weight[order]))
+    so_far: np.ndarray = ess[np.searchsorted(number[order], np.arange(n_rounds), side="right")]
+    return so_far
 
 
 def _scale(run: AbcRun) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from amc_pymc.evidence import Pilot
 from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.inference.evidence_model import Tally, running_off
 from amc_pymc.inference.evidence_results import (
-    LARGEST_K,
     Evidence,
     add_data_groups,
     disagreements,
@@ -27,6 +26,7 @@ from amc_pymc.inference.evidence_results import (
 )
 from amc_pymc.inference.flags import Flag, flag, warn_of
 from amc_pymc.kernels import Kernel
+from amc_pymc.results import LARGEST_K
 
 if TYPE_CHECKING:
     from pymc import Model

@@ -13,8 +13,9 @@ from scipy.stats import t as student
 
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Combination, Estimate, Round, Sample, combine_arms
-from amc_pymc.inference.evidence_results import LARGEST_K, pareto_k
+from amc_pymc.inference.evidence_results import pareto_k
 from amc_pymc.inference.flags import Flag, flag
+from amc_pymc.results import LARGEST_K
 
 __all__ = ["History", "combination_flags", "combination_tree"]
 

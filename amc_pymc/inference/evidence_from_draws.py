@@ -226,6 +226,7 @@ def stage_arms(stages: list[Stage]) -> xr.Dataset:
     columns = {
         "log_evidence": [s.log_z for s in stages],
         "log_evidence_mcse": [s.mcse for s in stages],
+        "n_steps": [s.steps for s in stages],
         "draws": [s.draws for s in stages],
         "cost": [float(s.cost) for s in stages],
         "weight": [float(s is stages[-1]) for s in stages],

@@ -18,6 +18,7 @@ from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.extract.particles import counted
 from amc_pymc.inference.flags import Flag, flag, flag_attributes
 from amc_pymc.logweights import LogWeights, summarise_log_weights, trusted_variance
+from amc_pymc.results import normal_interval
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -38,8 +39,6 @@ __all__ = [
     "uncertain",
 ]
 
-#: Pareto shape of the largest weights above which a few of them dominate the sum.
-LARGEST_K = 0.7
 #: Standard errors, plus a margin in nats, by which estimates may differ without a flag.
 _ERRORS, _NATS = 5.0, 0.1
 #: Relative variance of the weights in one step of a climb.
@@ -106,14 +105,9 @@ def pareto_k(log_weights: np.ndarray) -> float:
 
 def evidence_group(numbers: Mapping[str, Any], flags: Sequence[Flag], **attrs: Any) -> xr.Dataset:
     """Return the group ``evidence``: numbers with a 95 % interval, and flags as attributes."""
-    z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
-    known = math.isfinite(z) and math.isfinite(error)
+    lower, upper = normal_interval(numbers["log_evidence"], numbers["log_evidence_mcse"])
     out = xr.Dataset(
-        {
-            **numbers,
-            "log_evidence_lower": z - 1.959964 * error if known else -math.inf,
-            "log_evidence_upper": z + 1.959964 * error if known else math.inf,
-        }
+        {**numbers, "log_evidence_lower": float(lower), "log_evidence_upper": float(upper)}
     )
     out.attrs = {**flag_attributes(flags), **attrs}
     return out

@@ -76,7 +76,7 @@ def recover_marginals(
     -------
     xarray.DataTree
         A copy of ``idata`` with the effects and all deterministic variables of the model in
-        ``posterior``.
+        ``posterior``. Effects have an attribute ``integrated_out``, the label of their grouping factor.
 
     Raises
     ------
@@ -87,6 +87,7 @@ def recover_marginals(
     See Also
     --------
     RacingMetropolis : integrates local effects out.
+    plot_groups : plot of the effects.
 
     Examples
     --------
@@ -148,7 +149,10 @@ def recover_marginals(
                 draws[v.name].append(value)
             bar.advance()
     changed = local | {v.name for v in model.deterministics}
-    return _with_draws(idata, model, {n: d for n, d in draws.items() if n in changed})
+    out = _with_draws(idata, model, {n: d for n, d in draws.items() if n in changed})
+    for name in local:
+        out["posterior"][name].attrs["integrated_out"] = factor.label
+    return out
 
 
 def _hidden(model: Model) -> set[str]:

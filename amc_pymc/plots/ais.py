@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import xarray as xr
 
-from amc_pymc.logweights import log_mean_exp
-from amc_pymc.plots.combinations import (
-    colour_by,
-    log_axis,
-    plot_backend,
-    side_by_side,
-    visual_options,
-)
-from amc_pymc.plots.evidence import LARGEST_ERROR, evidence_group, number_with_error
+from amc_pymc.plots.evidence_rows import number_with_error, shown_interval
+from amc_pymc.plots.painting import Painter, one_of, panel, percent, sized, xy
+from amc_pymc.results import result_group
 
 if TYPE_CHECKING:
     from arviz_plots import PlotCollection
@@ -24,11 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["plot_ais"]
 
 Against = Literal["step", "beta"]
-
-_VISUALS = (
+Visual = Literal[
     "paths", "mean", "level", "final", "final_interval", "shares", "ticks", "title", "xlabel",
     "ylabel", "legend",
-)  # fmt: skip
+]  # fmt: skip
+_ANNEALING = ("beta", "log_weight_path", "log_mean_weight", "ess", "accept")
+_EVIDENCE = ("log_evidence", "log_evidence_mcse", "log_evidence_lower", "log_evidence_upper")
 _SHARES = ("effective draws", "acceptance")
 #: Maximum number of temperatures drawn.
 _MOST_POINTS = 400
@@ -44,7 +39,8 @@ def plot_ais(
     relative: bool = True,
     plot_collection: PlotCollection | None = None,
     backend: str | None = None,
-    visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
+    aes_by_visuals: Mapping[Visual, Iterable[str]] | None = None,
+    visuals: Mapping[Visual, Mapping[str, Any] | bool] | None = None,
     **pc_kwargs: Any,
 ) -> PlotCollection:
     """Plot how the weights of annealed importance sampling change along the temperatures.
@@ -68,6 +64,8 @@ def plot_ais(
         Collection to draw in, with plots for the variables "log_weight" and "share".
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         By default ``rcParams["plot.backend"]`` of ArviZ.
+    aes_by_visuals : mapping of {str : sequence of str}, optional
+        Aesthetics of `plot_collection` that each visual uses. By default "shares" uses all, the others none.
     visuals : mapping of {str : mapping or bool}, optional
         Options of each visual, or False to omit it:
 
@@ -99,8 +97,7 @@ def plot_ais(
     -----
     At temperature :math:`t` the mean weight estimates the normalising constant of the annealed density, so
     the thick line estimates its logarithm at all temperatures; it is unreliable if few draws are effective.
-    In results without ``log_mean_weight``, the line is computed from the stored paths and may not end at the
-    log evidence. Paths end where their weight becomes zero. The lowest twentieth of the other paths may
+    Paths end where their weight becomes zero. The lowest twentieth of the other paths may
     leave the plot, and so may a very long interval; one across the whole plot means an unknown error. If
     there are very many temperatures, only evenly spaced ones are drawn.
 
@@ -119,11 +116,19 @@ def plot_ais(
     >>> paths = -np.outer(as_generator(1).normal(size=20) ** 2, beta)
     >>> dt = xr.DataTree.from_dict(
     ...     {
-    ...         "evidence": xr.Dataset({"log_evidence": -0.55, "log_evidence_mcse": 0.1}),
+    ...         "evidence": xr.Dataset(
+    ...             {
+    ...                 "log_evidence": -0.55,
+    ...                 "log_evidence_mcse": 0.1,
+    ...                 "log_evidence_lower": -0.75,
+    ...                 "log_evidence_upper": -0.35,
+    ...             }
+    ...         ),
     ...         "annealing": xr.Dataset(
     ...             {
     ...                 "beta": ("temperature", beta),
     ...                 "log_weight_path": (("path", "temperature"), paths),
+    ...                 "log_mean_weight": ("temperature", np.log(np.exp(paths).mean(axis=0))),
     ...                 "ess": ("temperature", 1.0 - 0.4 * beta),
     ...                 "accept": ("temperature", np.full(11, 0.8)),
     ...             }
@@ -134,16 +139,12 @@ def plot_ais(
     >>> pc.get_viz("title", "share")["string"]
     'Effective draws 60 %, acceptance 0.80'
     """
-    from arviz_plots import PlotCollection
     from arviz_plots import visuals as draw
 
-    options = visual_options(visuals, _VISUALS)
-    if against not in get_args(Against):
-        raise ValueError(f"against must be one of {', '.join(get_args(Against))}, got {against!r}.")
-    annealing = evidence_group(
-        dt, "annealing", ("beta", "log_weight_path", "ess", "accept"), "dt", _SOURCE
-    )
-    found = evidence_group(dt, "evidence", ("log_evidence", "log_evidence_mcse"), "dt", _SOURCE)
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
+    one_of("against", against, get_args(Against))
+    annealing = result_group(dt, "annealing", _ANNEALING, _SOURCE)
+    found = result_group(dt, "evidence", _EVIDENCE, _SOURCE)
     flags = str(found.attrs.get("flags", dt.attrs.get("flags", "")))
     kept = _thinned(annealing.sizes["temperature"])
     beta = annealing["beta"].values
@@ -153,32 +154,17 @@ def plot_ais(
     if relative:
         paths, mean, final = _relative(paths, mean, final)
     shares = _shares(annealing, x, kept)
-    backend = plot_backend(backend, plot_collection)
 
-    if plot_collection is None:
-        pc_kwargs = side_by_side(pc_kwargs, backend, 2, legend=options["legend"] is not False)
-        layout = xr.Dataset({"log_weight": paths, "share": shares})
-        plot_collection = PlotCollection.wrap(layout, backend=backend, **pc_kwargs)
-    if "color" not in plot_collection.aes_set:
-        colour_by(plot_collection, "quantity", list(_SHARES))
-
-    def paint(
-        visual: Callable[..., Any],
-        key: str,
-        data: xr.Dataset,
-        ignore_aes: Any = "all",
-        **defaults: Any,
-    ) -> None:
-        if options[key] is not False:
-            plot_collection.map(
-                visual, key, data=data, ignore_aes=ignore_aes, **{**defaults, **options[key]}
-            )
+    layout = xr.Dataset({"log_weight": paths, "share": shares})
+    width = 2.0 + 0.2 * paint.wants("legend")
+    paint.open(layout, sized(pc_kwargs, paint.backend, 0.85 * width, 0.61))
+    paint.colour_by("quantity", list(_SHARES))
 
     paint(draw.multiple_lines, "paths", xr.Dataset({"log_weight": paths}),
           x_dim="temperature", xvalues=x[kept], color="#888888", alpha=0.35, width=0.7)  # fmt: skip
     level = final.sel(plot_axis="y", drop=True)
     paint(draw.hline, "level", xr.Dataset({"log_weight": level}), color="#888888", width=1)
-    paint(draw.line_xy, "mean", xr.Dataset({"log_weight": _line(x[kept], mean)}),
+    paint(draw.line_xy, "mean", xr.Dataset({"log_weight": xy(x[kept], mean)}),
           color="C0", width=2.5)  # fmt: skip
     limits = {"log_weight": _limits(paths.values, mean, final.values[1:, 0]), "share": (0.0, 1.05)}
     if limits["log_weight"] is not None:
@@ -188,33 +174,20 @@ def plot_ais(
 
     if (annealing["ess"].values < _SMALL).any():
         limits["share"] = None
-        plot_collection.map(
-            log_axis, data=xr.Dataset({"share": shares}), ignore_aes="all", store_artist=False,
-            axis="y",
-        )  # fmt: skip
+        paint.log(xr.Dataset({"share": shares}), "y")
         shares = shares.where(shares.sel(plot_axis="y", drop=True) > 0.0)
-    paint(draw.line_xy, "shares", xr.Dataset({"share": shares}), frozenset())
+    paint(draw.line_xy, "shares", xr.Dataset({"share": shares}), "all")
 
-    for name, texts in _texts(found, annealing, against, relative, flags).items():
-        one = xr.Dataset({name: 0.0})
+    steps = np.unique(np.linspace(0, beta.size - 1, min(6, beta.size)).round().astype(int))
+    for name in map(str, layout):
         if limits[name] is not None:
-            plot_collection.map(
-                draw.set_ylim, data=one, ignore_aes="all", store_artist=False, limits=limits[name]
-            )
+            paint.set(draw.set_ylim, panel(name), limits=limits[name])
         if against == "step":
-            steps = np.unique(np.linspace(0, beta.size - 1, min(6, beta.size)).round().astype(int))
-            paint(draw.set_xticks, "ticks", one, store_artist=False, values=x[steps],
-                  labels=[f"{beta[i]:.2g}" for i in steps])  # fmt: skip
-        for key, visual in (
-            ("title", draw.labelled_title),
-            ("xlabel", draw.labelled_x),
-            ("ylabel", draw.labelled_y),
-        ):
-            paint(visual, key, one, text=texts[key])
-    mapped = plot_collection.aes["color"].dataset if "color" in plot_collection.aes_set else {}
-    if options["legend"] is not False and "quantity" in getattr(mapped, "dims", ()):
-        plot_collection.add_legend("quantity", **options["legend"])
-    return plot_collection
+            labels = [f"{beta[i]:.2g}" for i in steps]
+            paint.ticks(draw.set_xticks, "ticks", name, x[steps], labels)
+    paint.label(_texts(found, annealing, against, relative, flags))
+    paint.legend("quantity")
+    return paint.collection
 
 
 def _thinned(n: int) -> np.ndarray:
@@ -227,10 +200,7 @@ def _weights(annealing: xr.Dataset, kept: np.ndarray) -> tuple[xr.DataArray, np.
     annealing = annealing.isel(temperature=kept)
     paths = annealing["log_weight_path"].transpose("path", "temperature").astype(float)
     paths = paths.drop_vars(list(paths.coords))
-    if "log_mean_weight" in annealing:
-        mean = annealing["log_mean_weight"].values
-    else:
-        mean = np.asarray(log_mean_exp(paths.fillna(-np.inf).values, axis=0))
+    mean = annealing["log_mean_weight"].values
     return paths.where(np.isfinite(paths)), np.where(np.isfinite(mean), mean, np.nan)
 
 
@@ -242,30 +212,17 @@ def _relative(
     return paths - mean, mean - mean, final - shift
 
 
-def _line(x: np.ndarray, y: np.ndarray) -> xr.DataArray:
-    return xr.DataArray(
-        np.stack([x, y]), dims=("plot_axis", "point"), coords={"plot_axis": ["x", "y"]}
-    )
-
-
 def _shares(annealing: xr.Dataset, x: np.ndarray, kept: np.ndarray) -> xr.DataArray:
     """Return effective draws and acceptance against temperature, (quantity, plot_axis, point)."""
-    lines = [_line(x[kept], annealing[key].values[kept]) for key in ("ess", "accept")]
+    lines = [xy(x[kept], annealing[key].values[kept]) for key in ("ess", "accept")]
     return xr.concat(lines, "quantity").assign_coords(quantity=list(_SHARES))
 
 
 def _final(found: xr.Dataset, x: float) -> xr.DataArray:
     """Return the log evidence and its 95 % interval, infinite if unknown, at the last temperature."""
-    centre, error = float(found["log_evidence"]), float(found["log_evidence_mcse"])
-    low, high = -np.inf, np.inf
-    if error <= LARGEST_ERROR:
-        low = float(found.get("log_evidence_lower", centre - 1.96 * error))
-        high = float(found.get("log_evidence_upper", centre + 1.96 * error))
-    return xr.DataArray(
-        [[x], [centre], [low], [high]],
-        dims=("plot_axis", "point"),
-        coords={"plot_axis": ["x", "y", "y_bottom", "y_top"]},
-    )
+    centre, error, low, high = (float(found[k]) for k in _EVIDENCE)
+    low, high = map(float, shown_interval(error, low, high))
+    return xy([x], [centre], [low if low == low else -np.inf], [high if high == high else np.inf])
 
 
 def _limits(paths: np.ndarray, mean: np.ndarray, final: np.ndarray) -> tuple[float, float] | None:
@@ -303,7 +260,7 @@ def _texts(
             float(found["reverse_log_evidence"]),
             float(found.get("reverse_log_evidence_mcse", np.nan)),
         )
-    shares = f"Effective draws {_percent(float(annealing['ess'][-1]))}"
+    shares = f"Effective draws {percent(float(annealing['ess'][-1]))}"
     accept = annealing["accept"].values
     if np.isfinite(accept).any():
         shares += f", acceptance {np.nanmean(accept):.2f}"
@@ -313,9 +270,3 @@ def _texts(
         "log_weight": {"title": title, "xlabel": xlabel, "ylabel": ylabel},
         "share": {"title": shares, "xlabel": xlabel, "ylabel": "share"},
     }
-
-
-def _percent(share: float) -> str:
-    if not np.isfinite(share):
-        return "unknown"
-    return f"{100.0 * share:.0f} %" if share >= 0.1 else f"{100.0 * share:.2g} %"

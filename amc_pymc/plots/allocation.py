@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import xarray as xr
 
-from numpy.typing import ArrayLike
-
-from amc_pymc.plots.combinations import (
-    MOST_DOTS,
-    colour_by,
-    cost_unit,
-    dataset_of,
-    log_axis,
-    log_spaced,
-    plot_backend,
-    round_ends,
-    side_by_side,
-    visual_options,
-)
+from amc_pymc.diagnostics.combination import cost_unit, log_spaced, totals_by_round
+from amc_pymc.plots.painting import MOST_DOTS, Painter, dashed, one_of, panel, sized, xy
+from amc_pymc.results import result_group
 
 if TYPE_CHECKING:
     from arviz_plots import PlotCollection
 
 __all__ = ["plot_allocation"]
 
-#: Minimum share of the cost for an arm to have its own line, if there are many arms.
-_SMALL = 1e-3
-_VISUALS = (
+Visual = Literal[
     "arms", "rounds", "estimate", "band", "level", "final", "final_interval", "title", "xlabel",
     "ylabel", "legend",
-)  # fmt: skip
+]  # fmt: skip
+_SOURCE = "amc_pymc.combine_estimators"
+#: Minimum share of the cost for an arm to have its own line, if there are many arms.
+_SMALL = 1e-3
 
 
 def plot_allocation(
@@ -44,7 +33,8 @@ def plot_allocation(
     max_arms: int = 10,
     plot_collection: PlotCollection | None = None,
     backend: str | None = None,
-    visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
+    aes_by_visuals: Mapping[Visual, Iterable[str]] | None = None,
+    visuals: Mapping[Visual, Mapping[str, Any] | bool] | None = None,
     **pc_kwargs: Any,
 ) -> PlotCollection:
     """Plot the allocation of draws to combined estimators, and the resulting estimate.
@@ -66,6 +56,8 @@ def plot_allocation(
         Collection to draw in, with plots for the variables "draws" and "estimate" ("cost" is optional).
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         By default ``rcParams["plot.backend"]`` of ArviZ.
+    aes_by_visuals : mapping of {str : sequence of str}, optional
+        Aesthetics of `plot_collection` that each visual uses. By default "arms" and "rounds" use all, the others none.
     visuals : mapping of {str : mapping or bool}, optional
         Options of each visual, or False to omit it:
 
@@ -111,45 +103,22 @@ def plot_allocation(
     >>> sorted(pc.viz["plot"].data_vars)
     ['draws', 'estimate']
     """
-    from arviz_plots import PlotCollection
     from arviz_plots import visuals as draw
 
-    options = visual_options(visuals, _VISUALS)
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
     weights = _weights(dt, weights)
-    if isinstance(max_arms, bool) or not isinstance(max_arms, int | np.integer):
-        raise TypeError(f"max_arms must be an integer, got {max_arms!r}.")
-    if max_arms < 2:
-        raise ValueError(f"max_arms must be at least 2, got {max_arms}.")
-    lines, labels, others = _arm_lines(dt, int(max_arms))
+    lines, labels, others = _arm_lines(dt, _checked_arms(max_arms))
     estimate = _estimate(dt, weights, by_cost="cost" in lines)
-    backend = plot_backend(backend, plot_collection)
     layout = lines.assign(estimate=estimate["running"])
+    width = len(layout) + 0.2 * paint.wants("legend")
+    paint.open(layout, sized(pc_kwargs, paint.backend, 0.85 * width, 0.61))
+    paint.colour_by("arm", labels, plain=others)
 
-    if plot_collection is None:
-        pc_kwargs = side_by_side(
-            pc_kwargs, backend, len(layout), legend=options["legend"] is not False
-        )
-        plot_collection = PlotCollection.wrap(layout, backend=backend, **pc_kwargs)
-    if "color" not in plot_collection.aes_set:
-        colour_by(plot_collection, "arm", labels, plain=others)
-
-    def paint(
-        visual: Callable[..., Any],
-        key: str,
-        data: xr.Dataset,
-        ignore_aes: Any = "all",
-        **defaults: Any,
-    ) -> None:
-        if options[key] is not False:
-            plot_collection.map(
-                visual, key, data=data, ignore_aes=ignore_aes, **{**defaults, **options[key]}
-            )
-
-    for axis, data in (("x", layout), ("y", lines)):
-        plot_collection.map(log_axis, data=data, ignore_aes="all", store_artist=False, axis=axis)
-    paint(draw.line_xy, "arms", lines, frozenset())
+    paint.log(layout, "x")
+    paint.log(lines, "y")
+    paint(draw.line_xy, "arms", lines, "all")
     if lines.sizes["step"] <= MOST_DOTS:
-        paint(draw.scatter_xy, "rounds", lines, frozenset(), size=12)
+        paint(draw.scatter_xy, "rounds", lines, "all", size=12)
 
     running, final = (xr.Dataset({"estimate": estimate[k]}) for k in ("running", "final"))
     if running.sizes["point"]:
@@ -160,45 +129,40 @@ def plot_allocation(
     if np.isfinite(final["estimate"]).all():
         level = final["estimate"].sel(plot_axis="y", drop=True)
         paint(draw.hline, "level", xr.Dataset({"estimate": level}),
-              color="#888888", width=1, linestyle=_dashed(backend))  # fmt: skip
+              color="#888888", width=1, linestyle=dashed(paint.backend)[1])  # fmt: skip
         paint(draw.ci_line_y, "final_interval", final, color="B1")
         paint(draw.scatter_xy, "final", final, color="B1", size=20)
     limits = _limits(estimate["running"], estimate["final"])
     if limits is not None:
-        plot_collection.map(
-            draw.set_ylim, data=running if running.sizes["point"] else final, ignore_aes="all",
-            store_artist=False, limits=limits,
-        )  # fmt: skip
+        paint.set(draw.set_ylim, panel("estimate"), limits=limits)
+    paint.label(_texts(dt, weights, list(map(str, layout)), estimate["final"]))
+    paint.legend("arm")
+    return paint.collection
 
-    for name, texts in _texts(dt, weights, list(map(str, layout)), estimate["final"]).items():
-        for key, visual in (
-            ("title", draw.labelled_title),
-            ("xlabel", draw.labelled_x),
-            ("ylabel", draw.labelled_y),
-        ):
-            paint(visual, key, xr.Dataset({name: 0.0}), text=texts[key])
-    mapped = plot_collection.aes["color"].dataset if "color" in plot_collection.aes_set else {}
-    if options["legend"] is not False and "arm" in getattr(mapped, "dims", ()):
-        plot_collection.add_legend("arm", **options["legend"])
-    return plot_collection
+
+def _checked_arms(max_arms: int) -> int:
+    if isinstance(max_arms, bool) or not isinstance(max_arms, int | np.integer):
+        raise TypeError(f"max_arms must be an integer, got {max_arms!r}.")
+    if max_arms < 2:
+        raise ValueError(f"max_arms must be at least 2, got {max_arms}.")
+    return int(max_arms)
 
 
 def _weights(dt: xr.DataTree, weights: str | None) -> str:
     """Return the name of the weights to show."""
-    known = dataset_of(dt, "estimate", ("mean", "mcse"), "dt")["weights"].values.tolist()
+    known = result_group(dt, "estimate", ("mean", "mcse"), _SOURCE)["weights"].values.tolist()
     if weights is None:
         weights = dt.attrs.get("weights", known[0])
-    if weights not in known:
-        raise ValueError(f"weights must be one of {', '.join(known)}, got {weights!r}.")
-    return weights
+    one_of("weights", weights, known)
+    return str(weights)
 
 
 def _arm_lines(dt: xr.DataTree, max_arms: int) -> tuple[xr.Dataset, list[str], str | None]:
     """Return the lines of the arms, their labels, and the label of the line shared by small arms."""
-    pulls = dataset_of(dt, "pulls", ("arm", "round", "cost", "failed"), "dt")
-    names = [str(name) for name in dataset_of(dt, "arms", ("draws",), "dt")["arm"].values]
+    pulls = result_group(dt, "pulls", ("arm", "round", "cost", "failed"), _SOURCE)
+    names = [str(name) for name in result_group(dt, "arms", ("draws",), _SOURCE)["arm"].values]
     group_of, labels, others = _groups(pulls, names, max_arms)
-    ends = round_ends(pulls, group_of)
+    ends = totals_by_round(pulls, group_of)
     costs = pulls["cost"].values
     columns = {"draws": _lines(ends.draws, labels)}
     if costs.min() < costs.max():
@@ -237,30 +201,25 @@ def _estimate(dt: xr.DataTree, weights: str, *, by_cost: bool) -> dict[str, xr.D
     """Return the running estimate with its band, and the final one, against draws or cost."""
     prefix = "log_" if dt.attrs.get("scale") == "log" else ""
     mean, error = f"{prefix}mean", "log_mean_mcse" if prefix else "mcse"
-    rounds = dataset_of(
-        dt, "rounds", ("draws", "cost", f"running_{mean}", f"running_{error}"), "dt"
-    )
-    final = dataset_of(dt, "estimate", (mean, error), "dt").sel(weights=weights)
+    running = f"running_{mean}", f"running_{error}"
+    rounds = result_group(dt, "rounds", ("draws", "cost", *running), _SOURCE)
+    final = result_group(dt, "estimate", (mean, error), _SOURCE).sel(weights=weights)
     pulls = dt["pulls"].to_dataset()
     per_round = rounds["cost"] if by_cost else rounds["draws"].sum("arm")
     x = per_round.values.cumsum()
-    centre = rounds[f"running_{mean}"].sel(weights=weights).values
-    half = 2.0 * rounds[f"running_{error}"].sel(weights=weights).values
+    centre = rounds[running[0]].sel(weights=weights).values
+    half = 2.0 * rounds[running[1]].sel(weights=weights).values
     known = np.flatnonzero(np.isfinite(centre) & np.isfinite(half))
     known = known[log_spaced(known.size)]
     end = float(pulls["cost"].sum()) if by_cost else float(pulls.sizes["pull"])
     return {
         "running": _band(x[known], centre[known], half[known]),
-        "final": _band([end], [float(final[mean])], [2.0 * float(final[error])]),
+        "final": _band(np.array([end]), final[mean].values[None], 2.0 * final[error].values[None]),
     }
 
 
-def _band(x: ArrayLike, centre: ArrayLike, half: ArrayLike) -> xr.DataArray:
-    x, centre, half = (np.asarray(v, float) for v in (x, centre, half))
-    rows = np.stack([x, centre, centre - half, centre + half])
-    return xr.DataArray(
-        rows, dims=("plot_axis", "point"), coords={"plot_axis": ["x", "y", "y_bottom", "y_top"]}
-    )
+def _band(x: np.ndarray, centre: np.ndarray, half: np.ndarray) -> xr.DataArray:
+    return xy(x, centre, centre - half, centre + half)
 
 
 def _limits(running: xr.DataArray, final: xr.DataArray) -> tuple[float, float] | None:
@@ -317,8 +276,3 @@ def _with_error(centre: float, error: float) -> str:
     if not 0 <= digits <= 8:
         return f"{centre:.4g} ({error:.2g})"
     return f"{centre:,.{digits}f} ± {error:.{digits}f}"
-
-
-def _dashed(backend: str) -> Any:
-    module = import_module(f"arviz_plots.backend.{backend}")
-    return module.get_default_aes("linestyle", 2)[1]

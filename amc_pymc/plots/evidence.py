@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from amc_pymc.plots.combinations import plot_backend, side_by_side, visual_options
-from amc_pymc.plots.evidence_rows import (
-    LARGEST_ERROR,
-    Z95,
-    EvidenceRows,
-    evidence_group,
-    evidence_rows,
-    number_with_error,
-)
+from amc_pymc.plots.evidence_rows import EvidenceRows, evidence_rows, number_with_error
+from amc_pymc.plots.painting import Painter, panel, sized, write, y_ticks
+from amc_pymc.results import normal_interval
 
 if TYPE_CHECKING:
     from arviz_plots import PlotCollection
 
-__all__ = ["LARGEST_ERROR", "evidence_group", "number_with_error", "plot_evidence"]
+__all__ = ["plot_evidence"]
 
-
-_VISUALS = (
-    "bar", "band", "reference", "interval", "point", "value", "names", "ticks", "title", "xlabel",
-)  # fmt: skip
+Visual = Literal[
+    "bar", "band", "reference", "interval", "point", "value", "names", "ticks", "title", "xlabel"
+]
 #: Range of differences in nats above which the axis becomes logarithmic.
 _LINEAR_RANGE = 20.0
 #: Horizontal position of the numbers beside probabilities.
@@ -39,11 +32,12 @@ _SHORT = 60.0
 
 
 def plot_evidence(
-    data: pd.DataFrame | xr.DataTree | Mapping[str, xr.DataTree | tuple[float, float]],
+    dt: pd.DataFrame | xr.DataTree | Mapping[str, xr.DataTree | tuple[float, float]],
     *,
     plot_collection: PlotCollection | None = None,
     backend: str | None = None,
-    visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
+    aes_by_visuals: Mapping[Visual, Iterable[str]] | None = None,
+    visuals: Mapping[Visual, Mapping[str, Any] | bool] | None = None,
     **pc_kwargs: Any,
 ) -> PlotCollection:
     """Plot the evidence of several models, or the estimates from the arms of one result.
@@ -60,16 +54,17 @@ def plot_evidence(
 
     Parameters
     ----------
-    data : DataFrame, mapping of {str : DataTree or (float, float)} or DataTree
-        Table from :func:`amc_pymc.compare_evidence`, drawn in its order with intervals of 1.96 standard errors;
-        mapping from model names to results of :func:`amc_pymc.sample_ais` or :func:`amc_pymc.estimate_evidence`,
-        or to pairs of natural log evidence and standard error (nan if unknown), sorted and with equal prior
-        probabilities; or a single result. Results have their own intervals.
+    dt : DataFrame, mapping of {str : DataTree or (float, float)} or DataTree
+        Table from :func:`amc_pymc.compare_evidence`, drawn in its order; a mapping that it makes a table of; or a
+        single result of :func:`amc_pymc.sample_ais` or :func:`amc_pymc.estimate_evidence`.
     plot_collection : PlotCollection, optional
         Collection to draw in, with plots for the variables "log_evidence" and, for several rows, "prob" or
         "weight".
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         By default ``rcParams["plot.backend"]`` of ArviZ.
+    aes_by_visuals : mapping of {str : sequence of str}, optional
+        Aesthetics of `plot_collection` that each visual uses. Rows are placed by the aesthetic "y"; "interval",
+        "point", "bar" and "value" use all, the others none.
     visuals : mapping of {str : mapping or bool}, optional
         Options of each visual, or False to omit it:
 
@@ -95,15 +90,14 @@ def plot_evidence(
     Raises
     ------
     TypeError, ValueError
-        If `data` is none of these or lacks a group or column, or an option is unknown.
+        If `dt` is none of these or lacks a group or column, or an option is unknown.
 
     Notes
     -----
     Names followed by (!) mark estimates that are flagged or have an error that is unknown or above one
     nat, and arms with a few dominant weights (Pareto k above 0.7). Their intervals are not reliable.
 
-    For other results and for unequal prior probabilities, use :func:`amc_pymc.compare_evidence`, which
-    also checks that the data are the same.
+    For unequal prior probabilities, use :func:`amc_pymc.compare_evidence`.
 
     See Also
     --------
@@ -132,49 +126,27 @@ def plot_evidence(
     >>> pc.get_viz("value", "log_evidence", model="quadratic")["string"]
     '−12.00 ± 0.10'
     """
-    from arviz_plots import PlotCollection
     from arviz_plots import visuals as draw
 
-    options = visual_options(visuals, _VISUALS)
-    rows = evidence_rows(data)
-    backend = plot_backend(backend, plot_collection)
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
+    rows = evidence_rows(dt)
     scale = _scale(rows)
     points, intervals, texts, text_x = _layers(rows, scale)
     labels = [
         f"{name} (!)" if bad else name for name, bad in zip(rows.names, rows.bad, strict=True)
     ]
+    paint.open(points, _sized(pc_kwargs, paint.backend, labels, two=len(points) > 1))
+    heights = paint.rows(rows.dim, rows.names)
 
-    if plot_collection is None:
-        pc_kwargs = _sized(pc_kwargs, backend, labels, two=len(points) > 1)
-        pc_kwargs = side_by_side(pc_kwargs, backend, len(points), legend=False)
-        plot_collection = PlotCollection.wrap(points, backend=backend, **pc_kwargs)
-    heights = np.arange(len(labels))[::-1].astype(float)
-    plot_collection.update_aes_from_dataset(
-        "y", xr.Dataset({"mapping": (rows.dim, heights)}, {rows.dim: rows.names})
-    )
-
-    def paint(
-        visual: Callable[..., Any],
-        key: str,
-        data: xr.Dataset,
-        ignore_aes: Any = "all",
-        **defaults: Any,
-    ) -> None:
-        if options[key] is not False:
-            plot_collection.map(
-                visual, key, data=data, ignore_aes=ignore_aes, **{**defaults, **options[key]}
-            )
-
-    each: frozenset[str] = frozenset(plot_collection.aes_set - {"y"})
     if rows.band is not None:
         band = xr.Dataset({"log_evidence": ("bound", scale(np.array(rows.band)))})
         paint(draw.vspan, "band", band, color="C0", alpha=0.2)
-    paint(draw.vline, "reference", xr.Dataset({"log_evidence": 0.0}), color="#888888", width=1)
+    paint(draw.vline, "reference", panel("log_evidence"), color="#888888", width=1)
     if rows.share is not None:
-        paint(draw.fill_between_y, "bar", _bars(rows, rows.share), each, color="C0", alpha=0.35)
-    paint(draw.line_x, "interval", intervals, each, color="C0", width=2)
-    paint(draw.scatter_x, "point", points, each, color="C0")
-    paint(_write, "value", points.fillna(0.0), each, text=texts, x=text_x, horizontal_align="left")
+        paint(draw.fill_between_y, "bar", _bars(rows, rows.share), "all", color="C0", alpha=0.35)
+    paint(draw.line_x, "interval", intervals, "all", color="C0", width=2)
+    paint(draw.scatter_x, "point", points, "all", color="C0")
+    paint(write, "value", points.fillna(0.0), "all", text=texts, x=text_x, horizontal_align="left")
 
     limits = {"log_evidence": _limits(rows, scale, texts)}
     ticks = {"log_evidence": _ticks(rows, scale, limits["log_evidence"])}
@@ -183,20 +155,14 @@ def plot_evidence(
         limits[rows.share_name] = (-0.03, _NOTES + 0.04 * letters)
         ticks[rows.share_name] = (np.array([0.0, 0.5, 1.0]), ["0", "0.5", "1"])
     for column, name in enumerate(map(str, points)):
-        one = xr.Dataset({name: 0.0})
-        set_up = {"ignore_aes": "all", "store_artist": False, "data": one}
-        plot_collection.map(draw.set_xlim, limits=limits[name], **set_up)
-        plot_collection.map(draw.set_ylim, limits=(-0.7, len(labels) - 0.3), **set_up)
-        for key, visual, (places, words) in (
-            ("names", _y_ticks, (heights, [""] * len(labels) if column else labels)),
-            ("ticks", draw.set_xticks, ticks[name]),
-        ):
-            paint(visual, key, one, store_artist=False, values=places, labels=words)
-        paint(draw.labelled_title, "title", one, text=rows.titles[name])
+        paint.set(draw.set_xlim, panel(name), limits=limits[name])
+        paint.set(draw.set_ylim, panel(name), limits=(-0.7, len(labels) - 0.3))
+        paint.ticks(y_ticks, "names", name, heights, [""] * len(labels) if column else labels)
+        paint.ticks(draw.set_xticks, "ticks", name, *ticks[name])
         log = scale.unit is not None and not column
         suffix = f" (log beyond {scale.unit:g})" if log else ""
-        paint(draw.labelled_x, "xlabel", one, text=rows.xlabels[name] + suffix)
-    return plot_collection
+        paint.label({name: {"title": rows.titles[name], "xlabel": rows.xlabels[name] + suffix}})
+    return paint.collection
 
 
 class _Scale(NamedTuple):
@@ -244,9 +210,9 @@ def _layers(
     }
     places = {"log_evidence": high + 0.05 * _width(low, high)}
     if rows.share is not None and rows.share_error is not None:
-        half = Z95 * rows.share_error[:, None] * [-1.0, 1.0]
+        ends = np.stack(normal_interval(rows.share, rows.share_error), axis=1)
         points[rows.share_name] = rows.share
-        bounds[rows.share_name] = np.clip(rows.share[:, None] + half, 0.0, 1.0)
+        bounds[rows.share_name] = np.where(np.isfinite(ends), np.clip(ends, 0.0, 1.0), np.nan)
         texts[rows.share_name] = rows.notes
         places[rows.share_name] = _NOTES
 
@@ -318,29 +284,7 @@ def _sized(
     pc_kwargs: dict[str, Any], backend: str, labels: list[str], *, two: bool
 ) -> dict[str, Any]:
     """Return collection options with a figure height that depends on the number of rows."""
-    figure = dict(pc_kwargs.get("figure_kwargs", {}))
-    if "figsize" not in figure:
-        names = 0.08 * max(map(len, labels))
-        inches = np.array([5.2 + names + 4.0 * two, 1.3 + 0.38 * max(len(labels), 2)])
-        dots = backend != "matplotlib"
-        figure["figsize"] = tuple((100.0 * inches if dots else inches).tolist())
-        figure["figsize_units"] = "dots" if dots else "inches"
-    if two:
-        figure.setdefault("width_ratios", [1.4, 1.0])
-    return {**pc_kwargs, "figure_kwargs": figure}
-
-
-def _write(
-    da: xr.DataArray, target: Any, *, text: xr.DataArray, x: Any, y: Any, **kwargs: Any
-) -> Any:
-    """Write the text of a row (a visual)."""
-    from arviz_plots.plot_collection import backend_from_object
-
-    return backend_from_object(target).text(float(x), float(y), str(text.item()), target, **kwargs)
-
-
-def _y_ticks(da: xr.DataArray, target: Any, *, values: Any, labels: Any, **kwargs: Any) -> Any:
-    """Label the rows (a visual)."""
-    from arviz_plots.plot_collection import backend_from_object
-
-    return backend_from_object(target).yticks(values, labels, target, **kwargs)
+    width = 5.2 + 0.08 * max(map(len, labels)) + 4.0 * two
+    height = 1.3 + 0.38 * max(len(labels), 2)
+    figure = {"width_ratios": [1.4, 1.0]} if two else {}
+    return sized(pc_kwargs, backend, width, height, inches=True, figure_kwargs=figure)

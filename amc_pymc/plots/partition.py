@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import itertools
 
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import xarray as xr
 
-from amc_pymc.plots.combinations import plot_backend, side_by_side, visual_options
-from amc_pymc.plots.evidence import evidence_group
+from amc_pymc.diagnostics.boxes import cell_masses
+from amc_pymc.plots.abc import ABC_SOURCE
+from amc_pymc.plots.box_axis import Axis, box_axis
 from amc_pymc.plots.mesh import colour_bar, coloured_cells
-from amc_pymc.plots.step_density import Axis, box_axis, cell_masses, pair_masses
+from amc_pymc.plots.painting import Painter, panel, sized, xy
+from amc_pymc.results import listed, result_group
 
 if TYPE_CHECKING:
     from arviz_plots import PlotCollection
 
-__all__ = ["ABC_SOURCE", "plot_partition"]
+__all__ = ["plot_partition"]
 
-ABC_SOURCE = "amc_pymc.sample_abc_tree or amc_pymc.sample_abc_rejection"
-_VISUALS = (
+Visual = Literal[
     "density", "boxes", "draws", "marginal", "fill", "rug", "colorbar", "title", "xlabel", "ylabel",
-)  # fmt: skip
+]  # fmt: skip
 #: Default and maximum number of coordinates shown.
 _SHOWN, _MOST = 4, 6
 #: Maximum number of draws in a plot.
@@ -34,14 +34,15 @@ _DECADES = 4.0
 
 
 def plot_partition(
-    data: xr.DataTree,
+    dt: xr.DataTree,
     *,
     var_names: str | Sequence[str] | None = None,
     pairs: Sequence[tuple[str, str]] | None = None,
     zoom: bool = True,
     plot_collection: PlotCollection | None = None,
     backend: str | None = None,
-    visuals: Mapping[str, Mapping[str, Any] | bool] | None = None,
+    aes_by_visuals: Mapping[Visual, Iterable[str]] | None = None,
+    visuals: Mapping[Visual, Mapping[str, Any] | bool] | None = None,
     **pc_kwargs: Any,
 ) -> PlotCollection:
     """Plot the boxes of a likelihood-free run, coloured by posterior density, with draws on top.
@@ -52,7 +53,7 @@ def plot_partition(
 
     Parameters
     ----------
-    data : DataTree
+    dt : DataTree
         Result of :func:`amc_pymc.sample_abc_tree` or :func:`amc_pymc.sample_abc_rejection`.
     var_names : str or sequence of str, optional
         At most six coordinates such as "mu[0]", or variables, which stand for all their coordinates. By
@@ -66,6 +67,8 @@ def plot_partition(
         Collection to draw in, with plots for variables "a" and "a, b" for coordinates a and pairs (a, b).
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         By default ``rcParams["plot.backend"]`` of ArviZ.
+    aes_by_visuals : mapping of {str : sequence of str}, optional
+        Aesthetics of `plot_collection` that each visual uses, by default none.
     visuals : mapping of {str : mapping or bool}, optional
         Options of each visual, or False to omit it:
 
@@ -93,7 +96,7 @@ def plot_partition(
     Raises
     ------
     TypeError, ValueError
-        If `data` is not such a result or lacks a group, a coordinate is unknown or named twice, or an
+        If `dt` is not such a result or lacks a group, a coordinate is unknown or named twice, or an
         option is unknown.
 
     Notes
@@ -138,78 +141,54 @@ def plot_partition(
     >>> pc.get_viz("marginal", "mu")["y"].tolist()
     [0.0, 0.45, 0.45, 0.05, 0.05, 0.0]
     """
-    from arviz_plots import PlotCollection
     from arviz_plots import visuals as draw
 
-    options = visual_options(visuals, _VISUALS)
-    steps = _steps(data)
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
+    steps = _steps(dt)
     known = [str(name) for name in steps["coordinate"].values]
     wanted = _wanted(var_names, pairs, known)
-    names = list(dict.fromkeys(name for panel in wanted for name in panel))
-    axes, mass = _axes(data, steps, names, known, zoom), steps["mass"].values
+    names = list(dict.fromkeys(name for one in wanted for name in one))
+    axes, mass = _axes(dt, steps, names, known, zoom), steps["mass"].values
     panels = {", ".join(p): _panel([axes[name] for name in p], mass) for p in wanted}
     # More than two coordinates make a matrix; otherwise there is one plot, or plots side by side.
     side = len(names) if pairs is None and len(names) > 2 else 0
     layout = _layout(wanted, names, side)
-    backend = plot_backend(backend, plot_collection)
-    if plot_collection is None:
-        bar = options["colorbar"] is not False and any(len(p) > 1 for p in wanted)
-        pc_kwargs = _sized(pc_kwargs, backend, len(wanted), side, bar=bar)
-        plot_collection = PlotCollection.wrap(layout, backend=backend, **pc_kwargs)
+    bar = paint.wants("colorbar") and any(len(p) > 1 for p in wanted)
+    if paint.open(layout, _sized(pc_kwargs, paint.backend, len(wanted), side, bar=bar)):
         for name in set(layout) - set(panels):
-            plot_collection.map(
-                draw.remove_axis, data=layout[[name]], ignore_aes="all", store_artist=False,
-                axis="both",
-            )  # fmt: skip
-
-    def paint(visual: Callable[..., Any], key: str, data: xr.Dataset, **defaults: Any) -> None:
-        if options[key] is not False:
-            plot_collection.map(visual, key, data=data, ignore_aes="all", **defaults | options[key])
+            paint.set(draw.remove_axis, layout[[name]], axis="both")
 
     relative = sum(len(p) > 1 for p in wanted) > 1
     limits = _colour_limits([p for p in panels.values() if p.y is not None], relative)
-    for row, (name, panel) in enumerate(panels.items()):
-        one = layout[[name]]
-        if panel.y is None:
-            _paint_marginal(paint, name, panel)
-            height = 1.08 * float(panel.density.max())
+    for row, (name, shown) in enumerate(panels.items()):
+        if shown.y is None:
+            _paint_marginal(paint, name, shown)
+            height = 1.08 * float(shown.density.max())
             view = (-0.06 * height, height)
         else:
-            top = float(panel.density.max()) if relative else 1.0
-            x, y = panel.x, panel.y
-            density = xr.Dataset({name: (("x_cell", "y_cell"), panel.density / top)})
-            paint(coloured_cells, "density", density, x=x.places, y=y.places, limits=limits)
-            if len(known) == 2:
-                outlines = _xy(name, *_outlines(x, y))
-                width = min(10.0 / outlines.sizes["point"] ** 0.5, 0.8)
-                paint(draw.line_xy, "boxes", outlines, color="white", width=width)
-            if x.draws is not None and y.draws is not None:
-                few = min(300.0 / len(x.draws), 1.0)
-                paint(draw.scatter_xy, "draws", _xy(name, x.draws, y.draws),
-                      color="C1", alpha=0.5 + 0.3 * few, size=2.0 + 6.0 * few, width=0.0)  # fmt: skip
-            view = y.view
-        set_up = {"data": one, "ignore_aes": "all", "store_artist": False}
-        plot_collection.map(draw.set_xlim, limits=panel.x.view, **set_up)
-        plot_collection.map(draw.set_ylim, limits=view, **set_up)
+            top = float(shown.density.max()) if relative else 1.0
+            _paint_boxes(paint, name, shown, shown.y, top, limits, outlined=len(known) == 2)
+            view = shown.y.view
+        paint.set(draw.set_xlim, panel(name), limits=shown.x.view)
+        paint.set(draw.set_ylim, panel(name), limits=view)
         if not side or wanted[row][-1] == names[-1] or wanted[row] == (names[-1],):
-            paint(draw.labelled_x, "xlabel", one, text=panel.x.label)
+            paint.label({name: {"xlabel": shown.x.label}})
         if not side or wanted[row][0] == names[0]:
-            text = "density" if panel.y is None else panel.y.label
-            paint(draw.labelled_y, "ylabel", one, text=text)
+            paint.label({name: {"ylabel": "density" if shown.y is None else shown.y.label}})
 
-    if limits is not None and options["density"] is not False:
+    if limits is not None and paint.wants("density"):
         blank = f"{names[-1]}, {names[0]}" if side else ""
-        inside = blank in plot_collection.viz["plot"].data_vars
+        inside = blank in paint.collection.viz["plot"].data_vars
         text = "density / highest of the plot" if relative else "posterior density"
-        at = xr.Dataset({blank if inside else list(panels)[-1]: 0.0})
-        more = {k: v for k, v in options["density"].items() if k == "colors"}
+        at = panel(blank if inside else list(panels)[-1])
+        more = {k: v for k, v in paint.options["density"].items() if k == "colors"}
         paint(colour_bar, "colorbar", at, limits=limits, text=text, inside=inside, **more)
-    title = _title(data, steps)
+    title = _title(dt, steps)
     if len(layout) == 1:
-        paint(draw.labelled_title, "title", layout, text=title)
-    elif options["title"] is not False:
-        plot_collection.add_title(**{"text": title, **options["title"]})
-    return plot_collection
+        paint.label({str(next(iter(layout))): {"title": title}})
+    elif paint.wants("title"):
+        paint.collection.add_title(**{"text": title, **paint.options["title"]})
+    return paint.collection
 
 
 class _Panel(NamedTuple):
@@ -228,12 +207,12 @@ class _Panel(NamedTuple):
     density: np.ndarray
 
 
-def _steps(data: xr.DataTree) -> xr.Dataset:
+def _steps(dt: xr.DataTree) -> xr.Dataset:
     """Check and return the group ``step_posterior``, with normalised masses."""
-    steps = evidence_group(data, "step_posterior", ("lower", "upper", "mass"), "data", ABC_SOURCE)
+    steps = result_group(dt, "step_posterior", ("lower", "upper", "mass"), ABC_SOURCE)
     if "coordinate" not in steps.coords or not steps.sizes.get("box", 0):
         raise ValueError(
-            "Group 'step_posterior' of data must have boxes and coordinates (dims box, coordinate), got "
+            "Group 'step_posterior' of dt must have boxes and coordinates (dims box, coordinate), got "
             f"{dict(steps.sizes)}."
         )
     order = ("box", "coordinate")
@@ -241,12 +220,10 @@ def _steps(data: xr.DataTree) -> xr.Dataset:
     steps = steps.assign(bounds)
     lower, upper, mass = (steps[k].values for k in ("lower", "upper", "mass"))
     if not (np.isfinite(lower).all() and np.isfinite(upper).all() and (lower < upper).all()):
-        raise ValueError(
-            "lower must be below upper in all boxes of group 'step_posterior' of data."
-        )
+        raise ValueError("lower must be below upper in all boxes of group 'step_posterior' of dt.")
     if not (np.isfinite(mass).all() and (mass >= 0.0).all() and mass.sum() > 0.0):
         raise ValueError(
-            "mass in group 'step_posterior' of data must be finite and not negative, with a positive sum."
+            "mass in group 'step_posterior' of dt must be finite and not negative, with a positive sum."
         )
     return steps.assign(mass=("box", mass / mass.sum()))
 
@@ -281,7 +258,7 @@ def _expanded(var_names: str | Sequence[str], known: list[str]) -> list[str]:
         for label in ([name] if name in known else _of_variable(name, known, "var_names"))
     ]  # fmt: skip
     if not names:
-        raise ValueError(f"var_names must name at least one of {_listed(known)}, got none.")
+        raise ValueError(f"var_names must name at least one of {listed(known)}, got none.")
     if len(set(names)) < len(names):
         raise ValueError(f"var_names must name each coordinate once, got {names}.")
     if len(names) > _MOST:
@@ -294,7 +271,7 @@ def _expanded(var_names: str | Sequence[str], known: list[str]) -> list[str]:
 def _of_variable(name: str, known: list[str], argument: str) -> list[str]:
     found = [label for label in known if label.startswith(f"{name}[")]
     if not found:
-        raise ValueError(f"{argument} names {name!r}; known are the coordinates {_listed(known)}.")
+        raise ValueError(f"{argument} names {name!r}; known are the coordinates {listed(known)}.")
     return found
 
 
@@ -308,7 +285,7 @@ def _pairs(pairs: Sequence[tuple[str, str]], known: list[str]) -> list[tuple[str
         for name in pair:
             if name not in known:
                 raise ValueError(
-                    f"pairs names {name!r}; known are the coordinates {_listed(known)}."
+                    f"pairs names {name!r}; known are the coordinates {listed(known)}."
                 )
     out = [tuple(pair) for pair in pairs]
     if len(set(out)) < len(out):
@@ -316,15 +293,10 @@ def _pairs(pairs: Sequence[tuple[str, str]], known: list[str]) -> list[tuple[str
     return out
 
 
-def _listed(names: list[str], most: int = 8) -> str:
-    shown = ", ".join(map(repr, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
-
-
 def _axes(
-    data: xr.DataTree, steps: xr.Dataset, names: list[str], known: list[str], zoom: bool
+    dt: xr.DataTree, steps: xr.Dataset, names: list[str], known: list[str], zoom: bool
 ) -> dict[str, Axis]:
-    draws = _draws(data, names)
+    draws = _draws(dt, names)
     out = {}
     for name in names:
         at = known.index(name)
@@ -339,28 +311,17 @@ def _axes(
     return out
 
 
-def _draws(data: xr.DataTree, names: list[str]) -> dict[str, np.ndarray]:
-    """Return at most 1000 equally weighted draws of the coordinates that have draws."""
-    if "posterior" in data.children:
-        group, place = data["posterior"].to_dataset(), None
-    elif "weighted_posterior" in data.children:
-        group = data["weighted_posterior"].to_dataset()
-        place = _resampled(group)
-    else:
-        raise ValueError(
-            "data has no group 'posterior' or 'weighted_posterior', only "
-            f"{sorted(map(str, data.children))}; pass what {ABC_SOURCE} returned."
-        )
-    out = {}
-    for name in names:
-        flat = _column(group, name)
-        if flat is None:
-            continue
-        if place is None:
-            place = np.linspace(0, flat.size - 1, min(flat.size, _MOST_DRAWS)).round().astype(int)
-        out[name] = flat[place]
-    good = np.all([np.isfinite(v) for v in out.values()], axis=0) if out else np.array([])
-    return {name: v[good] for name, v in out.items()} if good.any() else {}
+def _draws(dt: xr.DataTree, names: list[str]) -> dict[str, np.ndarray]:
+    """Return at most 1000 draws of the coordinates that have draws."""
+    posterior = result_group(dt, "posterior", (), ABC_SOURCE)
+    found = {name: _column(posterior, name) for name in names}
+    out = {name: flat for name, flat in found.items() if flat is not None}
+    if not out:
+        return {}
+    size = next(iter(out.values())).size
+    place = np.linspace(0, size - 1, min(size, _MOST_DRAWS)).round().astype(int)
+    good = np.all([np.isfinite(v[place]) for v in out.values()], axis=0)
+    return {name: v[place][good] for name, v in out.items()} if good.any() else {}
 
 
 def _column(group: xr.Dataset, name: str) -> np.ndarray | None:
@@ -375,30 +336,13 @@ def _column(group: xr.Dataset, name: str) -> np.ndarray | None:
     return None
 
 
-def _resampled(weighted: xr.Dataset) -> np.ndarray:
-    """Return indices of draws resampled by their weights, evenly spaced in the cumulative weights."""
-    if "log_weight" not in weighted:
-        raise ValueError(
-            f"Group 'weighted_posterior' of data has no log_weight; pass what {ABC_SOURCE} returned."
-        )
-    log_weight = weighted["log_weight"].transpose("chain", "draw").values.reshape(-1)
-    if not len(log_weight) or not np.isfinite(log_weight).all():
-        raise ValueError(
-            "log_weight in group 'weighted_posterior' of data must be finite, and at least one."
-        )
-    total = np.cumsum(np.exp(log_weight - log_weight.max()))
-    n = min(len(total), _MOST_DRAWS)
-    chosen: np.ndarray = np.searchsorted(total, (np.arange(n) + 0.5) / n * total[-1])
-    return chosen
-
-
 def _panel(axes: list[Axis], mass: np.ndarray) -> _Panel:
-    x = axes[0]
-    if len(axes) == 1:
-        return _Panel(x, None, cell_masses(x, mass) / np.diff(x.places))
-    y = axes[1]
-    areas = np.outer(np.diff(x.places), np.diff(y.places))
-    return _Panel(x, y, pair_masses(x, y, mass) / areas)
+    x, *rest = axes
+    masses = cell_masses(mass, *((axis.lower, axis.upper, axis.edges) for axis in axes))
+    sizes = np.diff(x.places)
+    if rest:
+        sizes = np.outer(sizes, np.diff(rest[0].places))
+    return _Panel(x, rest[0] if rest else None, masses / sizes)
 
 
 def _layout(wanted: list[tuple[str, ...]], names: list[str], side: int) -> xr.Dataset:
@@ -413,21 +357,11 @@ def _sized(
     pc_kwargs: dict[str, Any], backend: str, n: int, side: int, *, bar: bool
 ) -> dict[str, Any]:
     """Return collection options for nearly square plots."""
-    if not side:
-        figure = dict(pc_kwargs.get("figure_kwargs", {}))
-        if n == 1 and bar and "figsize" not in figure:
-            module = import_module(f"arviz_plots.backend.{backend}")
-            width = 0.95 * module.scale_fig_size(None, rows=1, cols=1)[0]
-            figure |= {"figsize": (width, 0.8 * width), "figsize_units": "dots"}
-        return side_by_side({**pc_kwargs, "figure_kwargs": figure}, backend, n, legend=bar)
-    figure = dict(pc_kwargs.get("figure_kwargs", {}))
-    if "figsize" not in figure:
-        module = import_module(f"arviz_plots.backend.{backend}")
-        width = 0.42 * side * module.scale_fig_size(None, rows=1, cols=1)[0]
-        figure |= {"figsize": (width, 0.92 * width), "figsize_units": "dots"}
-    return side_by_side(
-        {"col_wrap": side, **pc_kwargs, "figure_kwargs": figure}, backend, side, legend=False
-    )
+    if side:
+        return sized(pc_kwargs, backend, 0.42 * side, 0.39 * side, col_wrap=side)
+    if n == 1 and bar:
+        return sized(pc_kwargs, backend, 0.95, 0.76)
+    return sized(pc_kwargs, backend, 0.85 * (n + 0.2 * bar), 0.61)
 
 
 def _colour_limits(panels: list[_Panel], relative: bool) -> tuple[float, float] | None:
@@ -435,10 +369,10 @@ def _colour_limits(panels: list[_Panel], relative: bool) -> tuple[float, float] 
     if not panels:
         return None
     lowest, highest = np.inf, 0.0
-    for panel in panels:
-        top = float(panel.density.max())
-        shown = panel.density[panel.density > 0.0] / (top if relative else 1.0)
-        lowest, highest = min(lowest, float(shown.min())), max(highest, float(shown.max()))
+    for shown in panels:
+        top = float(shown.density.max())
+        positive = shown.density[shown.density > 0.0] / (top if relative else 1.0)
+        lowest, highest = min(lowest, float(positive.min())), max(highest, float(positive.max()))
     lowest = max(lowest, highest * 10.0**-_DECADES)
     # The limits must differ even if all densities are equal.
     return (min(lowest, 0.1 * highest), highest)
@@ -456,32 +390,54 @@ def _outlines(x: Axis, y: Axis) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _paint_marginal(paint: Callable[..., None], name: str, panel: _Panel) -> None:
+def _paint_marginal(paint: Painter, name: str, shown: _Panel) -> None:
     """Draw a marginal density as a step function with the area below it, and a rug of draws."""
     from arviz_plots import visuals as draw
 
-    x = np.repeat(panel.x.places, 2)
-    y = np.concatenate([[0.0], np.repeat(panel.density, 2), [0.0]])
+    x = np.repeat(shown.x.places, 2)
+    y = np.concatenate([[0.0], np.repeat(shown.density, 2), [0.0]])
     area = np.stack([x, np.zeros_like(x), y])
     kwarg = {"kwarg": ["x", "y_bottom", "y_top"]}
     filled = xr.Dataset({name: (("kwarg", "point"), area)}, kwarg)
     paint(draw.fill_between_y, "fill", filled, color="C0", alpha=0.25)
-    paint(draw.line_xy, "marginal", _xy(name, x, y), color="C0", width=1.5)
-    if panel.x.draws is not None:
-        height = np.full_like(panel.x.draws, -0.03 * float(panel.density.max()))
-        paint(draw.scatter_xy, "rug", _xy(name, panel.x.draws, height),
+    paint(draw.line_xy, "marginal", xr.Dataset({name: xy(x, y)}), color="C0", width=1.5)
+    if shown.x.draws is not None:
+        height = np.full_like(shown.x.draws, -0.03 * float(shown.density.max()))
+        paint(draw.scatter_xy, "rug", xr.Dataset({name: xy(shown.x.draws, height)}),
               color="C1", alpha=0.25, size=20.0, marker="|")  # fmt: skip
 
 
-def _xy(name: str, x: np.ndarray, y: np.ndarray) -> xr.Dataset:
-    return xr.Dataset({name: (("plot_axis", "point"), np.stack([x, y]))}, {"plot_axis": ["x", "y"]})
+def _paint_boxes(
+    paint: Painter,
+    name: str,
+    shown: _Panel,
+    y: Axis,
+    top: float,
+    limits: tuple[float, float] | None,
+    *,
+    outlined: bool,
+) -> None:
+    """Draw the density of two coordinates relative to `top`, the outlines of boxes, and draws."""
+    from arviz_plots import visuals as draw
+
+    x = shown.x
+    density = xr.Dataset({name: (("x_cell", "y_cell"), shown.density / top)})
+    paint(coloured_cells, "density", density, x=x.places, y=y.places, limits=limits)
+    if outlined:
+        outlines = xr.Dataset({name: xy(*_outlines(x, y))})
+        width = min(10.0 / outlines.sizes["point"] ** 0.5, 0.8)
+        paint(draw.line_xy, "boxes", outlines, color="white", width=width)
+    if x.draws is not None and y.draws is not None:
+        few = min(300.0 / len(x.draws), 1.0)
+        paint(draw.scatter_xy, "draws", xr.Dataset({name: xy(x.draws, y.draws)}),
+              color="C1", alpha=0.5 + 0.3 * few, size=2.0 + 6.0 * few, width=0.0)  # fmt: skip
 
 
-def _title(data: xr.DataTree, steps: xr.Dataset) -> str:
+def _title(dt: xr.DataTree, steps: xr.Dataset) -> str:
     """Summarise the run in a title."""
     n = steps.sizes["box"]
     parts = [f"{n:,} box{'es' if n != 1 else ''}"]
-    attrs = data["posterior"].attrs if "posterior" in data.children else {}
+    attrs = dt["posterior"].attrs
     if "tolerance" in attrs:
         parts.append(f"tolerance {float(attrs['tolerance']):.3g}")
     if "effective_draws" in attrs:

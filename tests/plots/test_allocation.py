@@ -6,7 +6,7 @@ import xarray as xr
 
 import amc_pymc as amc
 
-from amc_pymc.plots.combinations import log_spaced, round_ends
+from amc_pymc.diagnostics.combination import log_spaced, totals_by_round
 from tests.combined_results import result
 
 
@@ -168,10 +168,10 @@ def test_a_given_collection_is_drawn_into(equal):
     assert pc.get_viz("level", "estimate")["y"] == 6.0
 
 
-def test_round_ends_of_very_many_rounds_keep_first_and_last():
+def test_totals_of_very_many_rounds_keep_first_and_last():
     n = 5000
     found = result(np.arange(n) % 2, np.arange(n), np.ones(n))
-    ends = round_ends(found["pulls"].to_dataset(), np.array([0, 1]))
+    ends = totals_by_round(found["pulls"].to_dataset(), np.array([0, 1]))
     assert ends.draws.shape[0] <= 300
     assert ends.draws[0].tolist() == [1, 0]
     assert ends.draws[-1].tolist() == [n // 2, n // 2]
@@ -209,5 +209,5 @@ def test_what_is_no_result_is_refused(equal):
         amc.plot_allocation(equal["arms"].to_dataset())
     broken = equal.copy()
     broken["pulls"] = xr.DataTree(equal["pulls"].to_dataset().drop_vars("cost"))
-    with pytest.raises(ValueError, match="group 'pulls' of dt has no cost"):
+    with pytest.raises(ValueError, match="Group 'pulls' of dt has no cost"):
         amc.plot_allocation(broken, backend="none")

@@ -8,8 +8,9 @@ from scipy import stats
 
 import amc_pymc as amc
 
+from amc_pymc.diagnostics.boxes import cell_masses
+from amc_pymc.plots.box_axis import MOST_CELLS, box_axis
 from amc_pymc.plots.partition import plot_partition
-from amc_pymc.plots.step_density import MOST_CELLS, box_axis, cell_masses, pair_masses
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def boxes(n_dim, n, seed=1):
     return lower, upper, rng.dirichlet(np.full(n, 0.5))
 
 
-def result(n_dim=2, n=12, *, prior=None, names=None, theta=True, group="posterior", seed=1):
+def result(n_dim=2, n=12, *, prior=None, names=None, theta=True, seed=1):
     """A result as sample_abc_tree returns it: draws of the boxes' density, on the scale of a prior."""
     prior = stats.norm(1.0, 2.0) if prior is None else prior
     names = [f"x[{d}]" for d in range(n_dim)] if names is None else names
@@ -47,12 +48,10 @@ def result(n_dim=2, n=12, *, prior=None, names=None, theta=True, group="posterio
             f"theta_{k}": (both, prior.ppf(v)) for k, v in (("lower", lower), ("upper", upper))
         }
     drawn = {"x": (("chain", "draw", "x_dim_0"), draws.reshape(2, 200, n_dim))}
-    if group == "weighted_posterior":
-        drawn = {"x": drawn["x"], "log_weight": (("chain", "draw"), rng.normal(size=(2, 200)))}
     attrs = {"tolerance": 0.25, "effective_draws": 321.4}
     return xr.DataTree.from_dict(
         {
-            group: xr.Dataset(drawn, attrs=attrs),
+            "posterior": xr.Dataset(drawn, attrs=attrs),
             "step_posterior": xr.Dataset(found, {"coordinate": names}),
         }
     )
@@ -95,7 +94,8 @@ def test_marginal_densities_integrate_to_one(prior, theta):
 def test_projected_masses_are_those_of_draws_from_the_boxes():
     lower, upper, mass = boxes(4, 60)
     x, y = (box_axis(str(d), lower[:, d], upper[:, d], None, None) for d in (1, 3))
-    found = pair_masses(x, y, mass)
+    cells = [(axis.lower, axis.upper, axis.edges) for axis in (x, y)]
+    found = cell_masses(mass, *cells)
     assert found.sum() == pytest.approx(1.0)
     rng = np.random.default_rng(2)
     n = 200_000
@@ -109,8 +109,8 @@ def test_projected_masses_are_those_of_draws_from_the_boxes():
     assert np.abs(z).max() < 5.0
     # Of the mean square of z about 1 is expected, with an error of sqrt(2 / cells).
     assert (z**2).mean() == pytest.approx(1.0, abs=4.0 * np.sqrt(2.0 / large.sum()))
-    np.testing.assert_allclose(cell_masses(x, mass), found.sum(axis=1))
-    np.testing.assert_allclose(cell_masses(y, mass), found.sum(axis=0))
+    np.testing.assert_allclose(cell_masses(mass, cells[0]), found.sum(axis=1))
+    np.testing.assert_allclose(cell_masses(mass, cells[1]), found.sum(axis=0))
 
 
 def test_two_dimensions_have_the_density_of_each_box():
@@ -224,7 +224,7 @@ def test_many_cells_are_merged_without_loss():
     axis = box_axis("a", lower[:, 0], upper[:, 0], theta, np.linspace(-3.0, 3.0, 50))
     assert 100 < len(axis.edges) <= MOST_CELLS + 1
     assert axis.edges[[0, -1]].tolist() == [0.0, 1.0]
-    cells = cell_masses(axis, mass)
+    cells = cell_masses(mass, (axis.lower, axis.upper, axis.edges))
     expected = np.histogram(lower[:, 0], axis.edges, weights=mass)[0]
     np.testing.assert_allclose(cells, expected, atol=1e-12)
     np.testing.assert_allclose(stats.norm().ppf(axis.edges)[1:-1], axis.places[1:-1])
@@ -240,19 +240,6 @@ def test_draws_are_on_top_at_most_a_thousand():
     points = drawn(plot_partition(many, backend="none"), "draws", "x[0], x[1]")
     assert len(points["x"]) == 1000
     assert (points["x"][0], points["x"][-1]) == (x[0, 0], x[-1, 0])
-
-
-def test_weighted_draws_are_resampled():
-    dt = result(1, 6, group="weighted_posterior")
-    log_weight = np.full((2, 200), -1000.0)
-    log_weight[0, :10] = np.log(9.0)
-    log_weight[1, :10] = 0.0
-    dt["weighted_posterior"]["log_weight"] = xr.DataArray(log_weight, dims=("chain", "draw"))
-    x = dt["weighted_posterior"]["x"].values[..., 0]
-    rug = drawn(plot_partition(dt, backend="none"), "rug", "x[0]")["x"]
-    assert len(rug) == 400
-    assert np.isin(rug, x[:, :10]).all()
-    assert np.isin(rug, x[0, :10]).mean() == pytest.approx(0.9, abs=0.01)
 
 
 def test_draws_that_are_not_finite_are_left_out():
@@ -377,21 +364,14 @@ def test_a_real_run():
 
 def test_what_is_no_result_is_refused():
     dt = result()
-    with pytest.raises(TypeError, match=r"data must be the xarray.DataTree .* got Dataset"):
+    with pytest.raises(TypeError, match=r"dt must be the xarray.DataTree .* got Dataset"):
         plot_partition(dt["posterior"].to_dataset())
-    with pytest.raises(ValueError, match="data has no group 'step_posterior', only"):
+    with pytest.raises(ValueError, match="dt has no group 'step_posterior', only"):
         plot_partition(without(dt, "step_posterior"))
-    with pytest.raises(ValueError, match="no group 'posterior' or 'weighted_posterior', only"):
+    with pytest.raises(ValueError, match="no group 'posterior', only"):
         plot_partition(without(dt, "posterior"))
-    with pytest.raises(ValueError, match="Group 'step_posterior' of data has no mass"):
+    with pytest.raises(ValueError, match="Group 'step_posterior' of dt has no mass"):
         plot_partition(without(dt, "step_posterior", "mass"))
-    weighted = result(group="weighted_posterior")
-    with pytest.raises(ValueError, match="'weighted_posterior' of data has no log_weight"):
-        plot_partition(without(weighted, "weighted_posterior", "log_weight"))
-    for bad in (np.nan, np.inf):
-        weighted["weighted_posterior"]["log_weight"][0, 0] = bad
-        with pytest.raises(ValueError, match="log_weight in group 'weighted_posterior'"):
-            plot_partition(weighted)
     with pytest.raises(ValueError, match="must have boxes and coordinates"):
         plot_partition(without(dt, "step_posterior", "coordinate"))
     empty = dt.copy()
@@ -404,7 +384,7 @@ def test_what_is_no_result_is_refused():
 def test_bad_masses_and_bounds_are_refused(bad):
     dt = result()
     dt["step_posterior"]["mass"][0] = bad
-    with pytest.raises(ValueError, match="mass in group 'step_posterior' of data must be finite"):
+    with pytest.raises(ValueError, match="mass in group 'step_posterior' of dt must be finite"):
         plot_partition(dt)
     dt = result()
     dt["step_posterior"]["upper"][0, 0] = bad

@@ -1,4 +1,4 @@
-"""Projections of step densities on boxes, and the axes to draw them on."""
+"""Axes of coordinates that are cut into cells at the bounds of boxes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Axis", "box_axis", "cell_masses", "pair_masses"]
+__all__ = ["Axis", "box_axis"]
 
 #: Absolute value above which bounds count as infinite.
 _HUGE = 1e300
@@ -90,7 +90,7 @@ def box_axis(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.plots.step_density import box_axis
+    >>> from amc_pymc.plots.box_axis import box_axis
     >>> cube, theta = np.array([0.0, 0.5, 1.0]), np.array([-np.inf, 0.0, np.inf])
     >>> draws = np.array([-1.0, 3.0])
     >>> found = box_axis("mu", cube[:-1], cube[1:], (theta[:-1], theta[1:]), draws)
@@ -167,39 +167,3 @@ def _kept(places: np.ndarray, view: tuple[float, float]) -> np.ndarray:
         return np.arange(n)
     near = np.searchsorted(places, np.linspace(*view, MOST_CELLS - 1))
     return np.unique(np.r_[0, near.clip(0, n - 1), n - 1])
-
-
-def _overlaps(axis: Axis) -> np.ndarray:
-    """Return the fractions (K, C) of boxes in cells."""
-    lower, upper = axis.lower[:, None], axis.upper[:, None]
-    fractions: np.ndarray = np.diff(np.clip(axis.edges, lower, upper), axis=1) / (upper - lower)
-    return fractions
-
-
-def cell_masses(axis: Axis, mass: np.ndarray) -> np.ndarray:
-    r"""Return the masses (C,) of the cells of one coordinate, with the others integrated out.
-
-    .. math:: M_i = \sum_k m_k \frac{|I_k \cap C_i|}{|I_k|}
-
-    with the intervals I of the boxes and the cells C, both in the cube, where the density is constant
-    within a box.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.plots.step_density import box_axis, cell_masses
-    >>> axis = box_axis("a", np.array([0.0, 0.0]), np.array([0.5, 1.0]), None, None)
-    >>> cell_masses(axis, np.array([0.4, 0.6]))
-    array([0.7, 0.3])
-    """
-    masses: np.ndarray = mass @ _overlaps(axis)
-    return masses
-
-
-def pair_masses(x: Axis, y: Axis, mass: np.ndarray) -> np.ndarray:
-    r"""Return the masses (C_x, C_y) of the cells of two coordinates, with the others integrated out.
-
-    .. math:: M_{ij} = \sum_k m_k \frac{|I_k \cap C_i|}{|I_k|} \frac{|J_k \cap D_j|}{|J_k|}
-    """
-    masses: np.ndarray = _overlaps(x).T @ (mass[:, None] * _overlaps(y))
-    return masses

@@ -10,7 +10,7 @@ import xarray as xr
 from scipy.special import logsumexp, softmax
 from scipy.stats import multivariate_normal
 
-from amc_pymc.inference.compare_evidence import compare_evidence
+from amc_pymc.diagnostics import compare_evidence
 
 COLUMNS = [
     "rank", "log_evidence", "log_evidence_mcse", "log_bf", "log_bf_mcse", "prob", "prob_mcse", "flags",

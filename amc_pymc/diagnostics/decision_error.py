@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from numbers import Integral
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -65,7 +65,9 @@ def clopper_pearson(wrong: int, total: int, confidence: float = 0.95) -> tuple[f
     return float(low), float(high)
 
 
-def decision_error(idata: xr.DataTree, *, confidence: float = 0.95) -> pd.DataFrame:
+def decision_error(
+    idata: xr.DataTree, *, by: Literal["chain", "step"] = "chain", confidence: float = 0.95
+) -> pd.DataFrame:
     """Compare the measured decision error of racing step methods with its nominal bound.
 
     A racing step method decides from a subset of the rows and repeats ("audits") some of its
@@ -75,15 +77,17 @@ def decision_error(idata: xr.DataTree, *, confidence: float = 0.95) -> pd.DataFr
     Parameters
     ----------
     idata : xarray.DataTree
-        Result of :func:`pymc.sample`. Only draws after warm-up are used. The decisions of several
-        racing steps are pooled.
+        Result of :func:`pymc.sample`. Only draws after warm-up are used.
+    by : {"chain", "step"}, default "chain"
+        "chain": a row for each chain, in which several racing steps are pooled; "step": a row for each racing
+        step, in which chains are pooled.
     confidence : float
         Coverage of the Clopper-Pearson interval, in (0, 1).
 
     Returns
     -------
     pandas.DataFrame
-        One row per chain and one named "all", with the columns
+        One row per chain or step and one named "all", with the columns
 
         - ``delta``: nominal error probability of a decision, the largest if there are several,
         - ``audited``, ``wrong``: number of decisions repeated on all rows, and of those that differed,
@@ -91,7 +95,8 @@ def decision_error(idata: xr.DataTree, *, confidence: float = 0.95) -> pd.DataFr
         - ``ci_low``, ``ci_high``: Clopper-Pearson interval of the error, (0, 1) without audits,
         - ``rows``, ``audit_rows``: mean number of rows read per draw, by races and by audits. A
           draw may consist of many transitions, so ``rows`` may exceed the number of rows in the
-          data; divide it by ``step.sampler.transitions`` for one decision.
+          data; divide it by ``step.sampler.transitions`` for one decision,
+        - ``rows_low``, ``rows_high``: number of rows that 5 and 95 % of the draws do not exceed.
 
         If half of the audited decisions were selected near the threshold, where errors occur,
         ``error`` overstates the error of a typical decision.
@@ -101,12 +106,13 @@ def decision_error(idata: xr.DataTree, *, confidence: float = 0.95) -> pd.DataFr
     TypeError
         If `idata` is not a DataTree.
     ValueError
-        If `idata` has no ``sample_stats``, these contain no race statistics, or `confidence` is
-        outside (0, 1).
+        If `idata` has no ``sample_stats``, these contain no race statistics, `by` is unknown, or
+        `confidence` is outside (0, 1).
 
     See Also
     --------
     clopper_pearson : Interval of the error.
+    amc_pymc.plot_race : plot of this table.
 
     References
     ----------
@@ -133,36 +139,49 @@ def decision_error(idata: xr.DataTree, *, confidence: float = 0.95) -> pd.DataFr
     1       0.05      100      3  0.030   0.0852
     all     0.05      200      3  0.015   0.0432
     """
+    if by not in ("chain", "step"):
+        raise ValueError(f"by must be 'chain' or 'step', got {by!r}.")
     _check_confidence(confidence)
-    stats = _race_stats(idata)
-    promised = stats["race_delta"].max(_dims_beside_chain(stats["race_delta"])).values
-    audited = _sum_over_steps(stats["race_audited"]).sum("draw").values.astype(int)
-    wrong = _sum_over_steps(stats["race_wrong"]).sum("draw").values.astype(int)
-    rows = _sum_over_steps(stats["race_rows"]).mean("draw").values
-    audit_rows = _sum_over_steps(stats["race_audit_rows"]).mean("draw").values
-    lines = [*zip(promised, audited, wrong, rows, audit_rows, strict=True)]
-    lines.append((promised.max(), audited.sum(), wrong.sum(), rows.mean(), audit_rows.mean()))
+    stats = {name: _along_steps(stat) for name, stat in _race_stats(idata).items()}
+    pooled = [dim for dim in ("chain", "draw", "step") if dim != by]
+    promised = stats["race_delta"].max(pooled).values
+    audited, wrong = (
+        stats[k].sum(pooled).values.astype(int) for k in ("race_audited", "race_wrong")
+    )
+    counts = [*zip(promised, audited, wrong, strict=True)]
+    counts.append((promised.max(), audited.sum(), wrong.sum()))
+    rows, audit_rows = (_per_draw(stats[k], by) for k in ("race_rows", "race_audit_rows"))
+    lines = zip(counts, rows, audit_rows, strict=True)
     return pd.DataFrame(
-        [_line(*line, confidence) for line in lines],
-        index=pd.Index([*stats["chain"].values.tolist(), "all"], name="chain", dtype=object),
+        [_line(*count, read, by_audits, confidence) for count, read, by_audits in lines],
+        index=pd.Index([*stats["race_rows"][by].values.tolist(), "all"], name=by, dtype=object),
     )
 
 
-def _dims_beside_chain(stat: xr.DataArray) -> list[Hashable]:
-    return [dim for dim in stat.dims if dim != "chain"]
+def _along_steps(stat: xr.DataArray) -> xr.DataArray:
+    """Return a statistic (chain, draw, step); with several racing steps, PyMC adds a dimension."""
+    extra = [dim for dim in stat.dims if dim not in ("chain", "draw")]
+    if len(extra) > 1:
+        stat, extra = stat.stack(step=extra).reset_index("step"), ["step"]
+    stat = stat.rename({extra[0]: "step"}) if extra else stat.expand_dims("step")
+    if "step" not in stat.coords:
+        stat = stat.assign_coords(step=range(stat.sizes["step"]))
+    return stat.transpose("chain", "draw", "step")
 
 
-def _sum_over_steps(stat: xr.DataArray) -> xr.DataArray:
-    """Sum over racing steps, if they are stacked along an extra dimension."""
-    return stat.sum([dim for dim in _dims_beside_chain(stat) if dim != "draw"])
+def _per_draw(rows: xr.DataArray, by: str) -> list[np.ndarray]:
+    """Return the rows read by the draws of each chain or step, and by all steps in all draws."""
+    total = rows.sum("step")
+    each = rows if by == "step" else total
+    return [*(each.sel({by: k}).values for k in each[by].values), total.values]
 
 
 def _line(
     delta: float,
-    audited: np.integer,
-    wrong: np.integer,
-    rows: float,
-    audit_rows: float,
+    audited: int,
+    wrong: int,
+    rows: np.ndarray,
+    audit_rows: np.ndarray,
     confidence: float,
 ) -> dict[str, float | int]:
     low, high = clopper_pearson(int(wrong), int(audited), confidence)
@@ -173,8 +192,10 @@ def _line(
         "error": wrong / audited if audited else np.nan,
         "ci_low": low,
         "ci_high": high,
-        "rows": rows,
-        "audit_rows": audit_rows,
+        "rows": rows.mean(),
+        "audit_rows": audit_rows.mean(),
+        "rows_low": np.quantile(rows, 0.05),
+        "rows_high": np.quantile(rows, 0.95),
     }
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from amc_pymc.logweights import summarise_log_weights
+from amc_pymc.results import normal_interval
 
 __all__ = ["compare_evidence"]
 
@@ -47,6 +48,8 @@ def compare_evidence(
         * rank : 0 for the largest evidence.
         * log_evidence, log_evidence_mcse : natural log of the evidence :math:`Z_k`, and its Monte
           Carlo standard error :math:`s_k`.
+        * log_evidence_lower, log_evidence_upper : 95 % interval, that of the result if it has one; infinite if the
+          error is unknown.
         * log_bf : :math:`\log Z_k - \log Z_\text{best}`, the log Bayes factor against the first row.
         * log_bf_mcse : :math:`(s_k^2 + s_\text{best}^2)^{1/2}`, 0 in the first row.
         * prob : posterior probability :math:`p_k \propto \pi_k Z_k`, with prior probabilities
@@ -107,7 +110,7 @@ def compare_evidence(
     Examples
     --------
     >>> import xarray as xr
-    >>> from amc_pymc.inference.compare_evidence import compare_evidence
+    >>> from amc_pymc.diagnostics import compare_evidence
     >>> found = xr.Dataset({"log_evidence": -12.0, "log_evidence_mcse": 0.03}, attrs={"flags": ""})
     >>> table = compare_evidence(
     ...     {"linear": (-14.1, 0.04), "quadratic": xr.DataTree.from_dict({"evidence": found})}
@@ -146,6 +149,8 @@ def compare_evidence(
             "rank": np.arange(len(names)),
             "log_evidence": log_evidence,
             "log_evidence_mcse": mcse,
+            "log_evidence_lower": [given[name].interval[0] for name in names],
+            "log_evidence_upper": [given[name].interval[1] for name in names],
             "log_bf": log_bf,
             "log_bf_mcse": log_bf_mcse,
             "prob": prob,
@@ -157,10 +162,11 @@ def compare_evidence(
 
 
 class _Evidence(NamedTuple):
-    """Log evidence, its standard error (nan if unknown), flags, and the sorted data of the model."""
+    """Log evidence, its standard error (nan if unknown) and interval, flags, and the sorted data of the model."""
 
     log_evidence: float
     mcse: float
+    interval: tuple[float, float]
     flags: list[str]
     observed: np.ndarray | None
 
@@ -189,7 +195,19 @@ def _read(name: str, result: xr.DataTree | tuple[float, float]) -> _Evidence:
         flags.append("error unknown")
     elif mcse > _ROUGH:
         flags.append(f"error above {_ROUGH:g} nat")
-    return _Evidence(log_evidence, mcse, flags, observed)
+    return _Evidence(log_evidence, mcse, _interval(result, log_evidence, mcse), flags, observed)
+
+
+def _interval(
+    result: xr.DataTree | tuple[float, float], log_evidence: float, mcse: float
+) -> tuple[float, float]:
+    """Return the interval that a result states, else that of a normal estimate."""
+    ends = [f"evidence/log_evidence_{end}" for end in ("lower", "upper")]
+    if isinstance(result, xr.DataTree) and all(end in result for end in ends):
+        lower, upper = (float(result[end]) for end in ends)
+    else:
+        lower, upper = map(float, normal_interval(log_evidence, mcse))
+    return lower, upper
 
 
 def _of_pair(name: str, result: object) -> tuple[float, float]:
