@@ -79,7 +79,7 @@ def calibration(
     ... ]
     >>> found = calibration(posteriors, [{"mu": m} for m in mu], levels=[0.5, 0.8])
     >>> found["coverage"]["mu"].values.tolist(), found["chance"]["upper"].values.tolist()
-    ([0.505, 0.82], [0.57, 0.855])
+    ([0.475, 0.795], [0.57, 0.855])
     """
     p = _probabilities("levels", levels)
     _probabilities("confidence", [confidence])

@@ -202,9 +202,10 @@ def _interval(
     result: xr.DataTree | tuple[float, float], log_evidence: float, mcse: float
 ) -> tuple[float, float]:
     """Return the interval that a result states, else that of a normal estimate."""
-    ends = [f"evidence/log_evidence_{end}" for end in ("lower", "upper")]
-    if isinstance(result, xr.DataTree) and all(end in result for end in ends):
-        lower, upper = (float(result[end]) for end in ends)
+    ends = ("log_evidence_lower", "log_evidence_upper")
+    group = result.children.get("evidence") if isinstance(result, xr.DataTree) else None
+    if group is not None and all(end in group for end in ends):
+        lower, upper = (float(group[end]) for end in ends)
     else:
         lower, upper = map(float, normal_interval(log_evidence, mcse))
     return lower, upper

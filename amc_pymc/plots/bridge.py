@@ -113,7 +113,8 @@ def plot_bridge(
     halves = arms["log_evidence_half"].transpose("arm", "half").values - reference
     of_halves = xy(np.repeat(at, halves.shape[1]) + 0.12, halves.ravel())
 
-    paint.open(xr.merge([points, overlap]), sized(pc_kwargs, paint.backend, 1.7, 0.61))
+    layout = xr.merge([points, overlap], join="outer")
+    paint.open(layout, sized(pc_kwargs, paint.backend, 1.7, 0.61))
     paint(draw.hline, "level", panel("log_evidence"), color="#888888", width=1)
     paint(draw.ci_line_y, "interval", points, color="C0")
     paint(draw.scatter_xy, "halves", xr.Dataset({"log_evidence": of_halves}),

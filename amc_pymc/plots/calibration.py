@@ -137,18 +137,22 @@ def plot_calibration(
         paint(draw.line_xy, key, lines.sel(quantity=[key]), "all")
     paint(draw.scatter_xy, "levels", lines, "all", size=14)
     labeller = BaseLabeller() if labeller is None else labeller
-    texts = {
-        "coverage": f"share of {first.attrs['experiments']:,} experiments",
-        "width": "mean width",
-    }
-    for key, text in texts.items():
-        of_key = like.assign_coords(quantity=[key])
-        paint(draw.labelled_title, "title", of_key, labeller=labeller, subset_info=True)
-        paint(draw.labelled_y, "ylabel", of_key, text=text)
-        paint(draw.labelled_x, "xlabel", of_key, text="level of the interval")
+    plots = lines.isel(run=0, plot_axis=0, point=0, drop=True)
+    words = [f"share of {first.attrs['experiments']:,} experiments", "mean width"]
+    text = xr.DataArray(words, {"quantity": ["coverage", "width"]}, ("quantity",))
+    paint(draw.labelled_title, "title", plots, labeller=labeller, subset_info=True)
+    paint(_y_label, "ylabel", plots, text=text)
+    paint(draw.labelled_x, "xlabel", plots, text="level of the interval")
     if several:
         paint.legend("run", title="")
     return paint.collection
+
+
+def _y_label(da: xr.DataArray, target: Any, *, text: Any, **kwargs: Any) -> Any:
+    """Label the vertical axis by a text of each plot (a visual)."""
+    from arviz_plots.visuals import labelled_y
+
+    return labelled_y(da, target, text=str(getattr(text, "values", text)), **kwargs)
 
 
 def _lines(

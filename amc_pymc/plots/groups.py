@@ -107,7 +107,7 @@ def plot_groups(
     >>> effect = np.random.default_rng(1).normal([3.0, 1.0, 2.0], 0.1, size=(2, 100, 3))
     >>> idata = from_dict({"posterior": {"effect": effect}})
     >>> pc = plot_groups(idata, var_names="effect", backend="none")
-    >>> pc.get_viz("point", "effect")["y"].values.round().tolist()
+    >>> pc.get_viz("point", "effect")["y"].round().tolist()
     [1.0, 2.0, 3.0]
     """
     from arviz_base.labels import BaseLabeller

@@ -9,7 +9,9 @@ from scipy.stats import binom, binomtest
 
 from amc_pymc.diagnostics import clopper_pearson, decision_error
 
-COLUMNS = ["delta", "audited", "wrong", "error", "ci_low", "ci_high", "rows", "audit_rows"]
+COLUMNS = [
+    "delta", "audited", "wrong", "error", "ci_low", "ci_high", "rows", "audit_rows", "rows_low", "rows_high",
+]  # fmt: skip
 
 
 def race_stats(audited, wrong, *, delta=0.05, rows=100, draws=50, dtype=np.int64):

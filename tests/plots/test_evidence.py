@@ -9,7 +9,6 @@ from amc_pymc.diagnostics import compare_evidence
 from amc_pymc.plots.evidence import plot_evidence
 from amc_pymc.plots.evidence_rows import number_with_error
 
-
 Z95 = 1.959964
 
 
@@ -339,26 +338,26 @@ def test_every_library_draws_every_kind(backend, what):
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        ([1.0], TypeError, "data must be a table of amc_pymc.compare_evidence, .*got list"),
+        ([1.0], TypeError, "dt must be a table of amc_pymc.compare_evidence, .*got list"),
         ({}, ValueError, "at least one model"),
-        ({"m": -1.0}, TypeError, r"data\['m'\] must be the xarray.DataTree .*got float"),
+        ({"m": -1.0}, TypeError, "'m' must be a result of .*, got -1.0"),
         (
             {"m": xr.DataTree.from_dict({"sample_stats": xr.Dataset()})},
             ValueError,
-            r"data\['m'\] has no group 'evidence'.*table that amc_pymc.compare_evidence makes",
+            "'m' has no group 'evidence'.*pass what amc_pymc.sample_ais",
         ),
-        ({"m": tree(np.nan, 0.1)}, ValueError, r"evidence of data\['m'\] must be finite, got nan"),
+        ({"m": tree(np.nan, 0.1)}, ValueError, "evidence of 'm' must be finite, got nan"),
         (pd.DataFrame({"prob": [1.0]}), ValueError, "no column log_evidence, log_evidence_mcse"),
         (
             compare_evidence({"m": (-1.0, 0.1)}).iloc[:0],
             ValueError,
             "at least one model, got an empty table",
         ),
-        (xr.DataTree(), ValueError, "data has no group 'evidence'"),
+        (xr.DataTree(), ValueError, "dt has no group 'evidence'"),
         (
             tree(-1.0, 0.1, arms={"log_evidence": [1.0]}),
             ValueError,
-            "Group 'arms' of data has no log_evidence_mcse; pass what amc_pymc.estimate_evidence",
+            "Group 'arms' of dt has no log_evidence_mcse; pass what amc_pymc.estimate_evidence",
         ),
     ],
 )

@@ -178,7 +178,7 @@ def test_the_mass_of_a_tail_is_where_draws_are():
     theta = stats.norm(0.0, 3.0).ppf(np.clip(u, 1e-16, 1.0 - 1e-16))
     draws = stats.norm(0.0, 3.0).ppf(np.linspace(0.001, 0.999, 500))
     axis = box_axis("a", u[:-1], u[1:], (theta[:-1], theta[1:]), draws)
-    density = cell_masses(axis, np.diff(u)) / np.diff(axis.places)
+    density = cell_masses(np.diff(u), (axis.lower, axis.upper, axis.edges)) / np.diff(axis.places)
     # Over 23 units, to where the quantile function is cut, it would be 0.013.
     assert density[0] == pytest.approx(0.3 / (theta[1] - axis.places[0]))
     assert density[0] > 0.03
