@@ -187,4 +187,4 @@ def _lines(
     x = xr.zeros_like(y) + y["level"]
     lines = xr.concat([x, y], xr.DataArray(["x", "y"], dims="plot_axis", name="plot_axis"))
     renamed: xr.Dataset = lines.drop_vars("level").rename(level="point")
-    return renamed
+    return renamed.transpose(..., "quantity", "plot_axis", "point")

@@ -18,8 +18,10 @@ __all__ = ["plot_groups"]
 
 Visual = Literal["interval", "point", "names", "title", "xlabel", "ylabel"]
 _SOURCE = "amc_pymc.recover_marginals or pymc.sample"
-#: Number of groups above which intervals form a band and points a line, and above which names are left out.
-_SINGLE, _NAMED = 60, 12
+#: Number of groups above which intervals form a band and points a line.
+_SINGLE = 60
+#: Number of letters that fit below a plot.
+_LETTERS = 40
 
 
 def plot_groups(
@@ -76,7 +78,7 @@ def plot_groups(
           :func:`~arviz_plots.visuals.fill_between_y`
         * point -> passed to :func:`~arviz_plots.visuals.scatter_xy` or, for many groups,
           :func:`~arviz_plots.visuals.line_xy`
-        * names, of at most 12 groups -> passed to :func:`~arviz_plots.visuals.set_xticks`
+        * names of groups, if there is room -> passed to :func:`~arviz_plots.visuals.set_xticks`
         * title -> passed to :func:`~arviz_plots.visuals.labelled_title`
         * xlabel, ylabel -> passed to :func:`~arviz_plots.visuals.labelled_x` and
           :func:`~arviz_plots.visuals.labelled_y`
@@ -147,16 +149,11 @@ def plot_groups(
         text = f"{n:,} groups" + ", integrated out" * ("integrated_out" in given[name].attrs)
         paint(draw.labelled_title, "title", plots, text=text, labeller=labeller, subset_info=True)
         paint(draw.labelled_y, "ylabel", plots, text=f"effect, {100.0 * prob:.0f} % intervals")
-        sorted_names = n <= _NAMED and da.ndim == 2
         paint(draw.labelled_x, "xlabel", plots, text=f"{of_groups[str(name)]}, sorted")
-        if sorted_names:
-            paint.ticks(
-                draw.set_xticks,
-                "names",
-                str(name),
-                np.arange(n),
-                _names(draws[name], of_groups[str(name)], reduced),
-            )
+        if da.ndim == 2:
+            names = _names(draws[name], of_groups[str(name)], reduced)
+            if sum(len(k) + 2 for k in names) <= _LETTERS:
+                paint.ticks(draw.set_xticks, "names", str(name), np.arange(n), names)
     return paint.collection
 
 
