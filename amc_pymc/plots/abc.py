@@ -188,8 +188,8 @@ def _texts(found: xr.Dataset) -> dict[str, dict[str, str]]:
     labels = {
         "tolerance": "tolerance",
         "acceptance": "share accepted",
-        "efficiency": "effective draws per simulation",
-        "draws": "effective draws so far",
+        "efficiency": "per simulation",
+        "draws": "effective draws",
     }
     return {k: {"title": titles[k], "xlabel": "simulations", "ylabel": labels[k]} for k in titles}
 

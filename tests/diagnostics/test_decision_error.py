@@ -77,6 +77,35 @@ def test_steps_side_by_side_count_together():
     assert list(table["rows"]) == [130.0] * 3
 
 
+def test_a_row_for_each_step():
+    first, second = race_stats([10, 4], [1, 0]), race_stats([6, 2], [2, 0], delta=0.1, rows=30)
+    stats = {name: np.stack([first[name], second[name]], axis=-1) for name in first}
+    table = decision_error(tree(sample_stats=stats), by="step")
+    assert table.index.name == "step"
+    assert list(table.index) == [0, 1, "all"]
+    assert list(table["audited"]) == [14, 8, 22]
+    assert list(table["wrong"]) == [1, 2, 3]
+    assert list(table["delta"]) == [0.05, 0.1, 0.1]
+    assert list(table["rows"]) == [100.0, 30.0, 130.0]
+    named = az.from_dict(
+        {"sample_stats": stats}, dims=dict.fromkeys(stats, ["step"]), coords={"step": ["a", "b"]}
+    )
+    assert list(decision_error(named, by="step").index) == ["a", "b", "all"]
+    single = decision_error(tree(sample_stats=first), by="step")
+    assert list(single.index) == [0, "all"]
+    assert list(single["audited"]) == [14, 14]
+    with pytest.raises(ValueError, match="by must be 'chain' or 'step', got 'draw'"):
+        decision_error(tree(sample_stats=first), by="draw")
+
+
+def test_most_draws_read_no_more_than_the_upper_quantile():
+    stats = race_stats([5, 5], [0, 0], draws=101)
+    stats["race_rows"] = np.stack([np.arange(101.0), 1000.0 + np.arange(101.0)])
+    table = decision_error(tree(sample_stats=stats))
+    assert list(table["rows_low"][:2]) == [5.0, 1005.0]
+    assert list(table["rows_high"][:2]) == [95.0, 1095.0]
+
+
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.int64, float])
 def test_any_kind_of_count(dtype):
     table = decision_error(tree(sample_stats=race_stats([300], [200], draws=300, dtype=dtype)))

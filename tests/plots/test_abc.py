@@ -172,6 +172,12 @@ def test_a_real_run():
         pc = amc.plot_abc(found, backend="none")
         x, y = line(pc, "draws", FINAL)
         assert x[-1] == 2000.0
+        weighted = found["weighted_posterior"]
+        number, w = weighted["round"].values, np.exp(weighted["log_weight"].values)
+        for k, so_far in enumerate(found["abc"]["ess_so_far"].values):
+            of_these = w[number <= k]
+            expected = of_these.sum() ** 2 / (of_these**2).sum() if of_these.size else 0.0
+            assert so_far == pytest.approx(expected)
         assert y[-1] == pytest.approx(found["abc"]["effective_draws"].item())
         if sample is amc.sample_abc_rejection:
             assert y[-1] == pytest.approx(line(pc, "draws", REJECTION, "rejection")[1][-1])
