@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ LARGEST_ERROR = 100.0
 #: Start of the flag of compare_evidence that is not a warning.
 _NO_WARNING = "not separated from "
 
+_Several = Mapping[str, xr.DataTree | tuple[float, float]]
 #: Columns of the table of compare_evidence.
 _NEEDED = (
     "log_evidence", "log_evidence_mcse", "log_evidence_lower", "log_evidence_upper", "prob", "prob_mcse",
@@ -90,7 +91,7 @@ class EvidenceRows(NamedTuple):
 
 
 def evidence_rows(
-    dt: pd.DataFrame | xr.DataTree | Mapping[str, xr.DataTree | tuple[float, float]],
+    dt: pd.DataFrame | xr.DataTree | _Several,
 ) -> EvidenceRows:
     """Return the rows of a plot of evidence."""
     if isinstance(dt, pd.DataFrame):
@@ -100,7 +101,7 @@ def evidence_rows(
     if isinstance(dt, Mapping):
         if not dt:
             raise ValueError("dt must hold at least one model, got an empty mapping.")
-        return _of_models(compare_evidence(dict(dt)))
+        return _of_models(compare_evidence(cast(_Several, dt)))
     raise TypeError(
         "dt must be a table of amc_pymc.compare_evidence, a result of amc_pymc.sample_ais or "
         f"amc_pymc.estimate_evidence, or a mapping of names to results or pairs, got {type(dt).__name__}."

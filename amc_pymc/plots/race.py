@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
@@ -105,7 +107,8 @@ def plot_race(
     points, intervals, values = _layers(table, names)
     notes = {"error": _audits(table), "rows": [f"{n:,.0f}" for n in table["rows"]]}
     log = bool(intervals["rows"].max() > _LOG * intervals["rows"].min() > 0.0)
-    limits, places = {}, {}
+    limits: dict[str, tuple[float, float]] = {}
+    places: dict[str, float] = {}
     for name, logarithmic in (("error", False), ("rows", log)):
         spanned = np.append(values[name], [] if logarithmic else [0.0])
         letters = max(map(len, notes[name]))
@@ -116,7 +119,12 @@ def plot_race(
     paint.open(points, sized(pc_kwargs, paint.backend, width, height, inches=True))
     heights = paint.rows("row", names)
     if log:
-        paint.set(draw.set_xscale, panel("rows"), scale="log")
+        spanned = values["rows"][None]
+        paint.log(
+            xr.Dataset({"rows": (("plot_axis", "point"), spanned)}, {"plot_axis": ["x"]}), "x"
+        )
+        if paint.backend == "plotly":  # which takes limits of logarithmic axes as powers of ten
+            limits["rows"] = (math.log10(limits["rows"][0]), math.log10(limits["rows"][1]))
     shown = intervals.clip(max=limits["error"][1])
     paint(
         draw.line_x, "interval", intervals.assign(error=shown["error"]), "all", color="C0", width=2
@@ -146,12 +154,13 @@ def plot_race(
 def _table(dt: xr.DataTree | Mapping[str, xr.DataTree], by: By) -> pd.DataFrame:
     """Return the table of decision errors, a row for each chain, step or result."""
     if isinstance(dt, xr.DataTree) or not isinstance(dt, Mapping):
-        table = decision_error(cast(xr.DataTree, dt), by=by)
+        table = decision_error(dt, by=by)
         table = table.iloc[:-1] if len(table) == 2 else table
         return table.rename(lambda k: f"{by} {k}" if isinstance(k, int) else k)
     if not dt:
         raise ValueError("dt must hold at least one result, got an empty mapping.")
-    return pd.DataFrame({name: decision_error(run).loc["all"] for name, run in dt.items()}).T
+    runs = cast(Mapping[str, xr.DataTree], dt)
+    return pd.DataFrame({name: decision_error(run).loc["all"] for name, run in runs.items()}).T
 
 
 def _layers(

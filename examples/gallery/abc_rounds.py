@@ -41,7 +41,6 @@ def main():
         found,
         backend="matplotlib",
         figure_kwargs={"figsize": (9.6, 5.6), "figsize_units": "inches"},
-        visuals={"legend": {"loc": "outside lower center", "ncols": 3}},
     )
     out.mkdir(parents=True, exist_ok=True)
     picture.savefig(out / "abc_rounds.png", dpi=125)

@@ -12,16 +12,16 @@ import warnings
 
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 from scipy import stats
 
 import amc_pymc as amc
 
+from amc_pymc.diagnostics import calibration
+
 DATA_SETS, PRIOR_SD, SD, TOLERANCE = 25, 2.0, 10**-0.5, 0.8
-LEVELS = np.linspace(0.1, 0.9, 9)
-CASES = {None: ("#d1662f", "no adjustment"), "linear": ("#0b6e99", "linear adjustment")}
+CASES = {"no adjustment": None, "linear adjustment": "linear"}
 
 
 def simulate(rng, mu):
@@ -29,15 +29,13 @@ def simulate(rng, mu):
     return rng.normal(mu, SD)
 
 
-def intervals(observed, adjust, seed):
-    """Return the ends (2, 9) of the central intervals at all levels."""
+def posterior(observed, adjust, seed):
+    """Return the result of inference from one data set."""
     problem = amc.SimulatorProblem({"mu": stats.norm(0.0, PRIOR_SD)}, simulate, observed=observed)
-    found = amc.sample_abc_rejection(
+    return amc.sample_abc_rejection(
         500, max_simulations=2_000, tolerance=TOLERANCE, adjust=adjust, smooth=False, model=problem, batched=True,
         random_seed=seed, progressbar=False,
     )  # fmt: skip
-    tails = 0.5 * (1.0 - LEVELS)
-    return np.quantile(found["posterior"]["mu"], [tails, 1.0 - tails])
 
 
 def main():
@@ -50,30 +48,25 @@ def main():
     out = parser.parse_args().out
     rng = np.random.default_rng(1)
     means = rng.normal(0.0, PRIOR_SD, DATA_SETS)
-    data = simulate(rng, means)
-    figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.6), layout="constrained")
-    chance = stats.binom(DATA_SETS, LEVELS)
-    band = np.array([chance.ppf(0.025), chance.ppf(0.975)]) / DATA_SETS
-    axes[0].fill_between(LEVELS, *band, color="#dddddd", label="calibrated: 95 % of experiments")
-    for adjust, (colour, label) in CASES.items():
-        found = np.array([intervals(y, adjust, seed) for seed, y in enumerate(data)])
-        covered = (found[:, 0] <= means[:, None]) & (means[:, None] <= found[:, 1])
-        axes[0].plot(LEVELS, covered.mean(axis=0), "o-", color=colour, label=label)
-        widths = (found[:, 1] - found[:, 0]).mean(axis=0)
-        axes[1].plot(LEVELS, widths, "o-", color=colour, label=label)
+    data, truths = simulate(rng, means), [{"mu": mean} for mean in means]
+    found = {
+        label: calibration([posterior(y, adjust, seed) for seed, y in enumerate(data)], truths)
+        for label, adjust in CASES.items()
+    }
     exact_sd = (PRIOR_SD**-2 + SD**-2) ** -0.5
-    axes[1].plot(LEVELS, 2.0 * exact_sd * stats.norm.ppf(0.5 + 0.5 * LEVELS), "k--", label="exact")
-    axes[0].set(
-        ylabel="share of intervals with the true mean",
-        title="Intervals should cover at their level",
+    levels = found["no adjustment"]["width"]["level"].values
+    picture = amc.plot_calibration(
+        found,
+        backend="matplotlib",
+        figure_kwargs={"figsize": (9.6, 5.6), "figsize_units": "inches"},
+        visuals={"legend": {"loc": "outside lower center", "ncols": 2}},
     )
-    axes[1].set(ylabel="mean width of the intervals", title="Those without adjustment are too wide")
-    for axis in axes:
-        axis.set(xlabel="level of the interval")
-        axis.legend(frameon=False, loc="upper left")
-        axis.spines[["top", "right"]].set_visible(False)
+    widths = picture.get_viz("plot", "mu", quantity="width")
+    exact = 2.0 * exact_sd * stats.norm.ppf(0.5 + 0.5 * levels)
+    widths.plot(levels, exact, "k--", label="exact")
+    widths.legend(handles=widths.lines[-1:], frameon=False)
     out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out / "calibration.png", dpi=125)
+    picture.savefig(out / "calibration.png", dpi=125)
 
 
 if __name__ == "__main__":

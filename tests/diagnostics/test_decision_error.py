@@ -88,7 +88,7 @@ def test_a_row_for_each_step():
     assert list(table["delta"]) == [0.05, 0.1, 0.1]
     assert list(table["rows"]) == [100.0, 30.0, 130.0]
     named = az.from_dict(
-        {"sample_stats": stats}, dims=dict.fromkeys(stats, ["step"]), coords={"step": ["a", "b"]}
+        {"sample_stats": stats}, dims={key: ["step"] for key in stats}, coords={"step": ["a", "b"]}
     )
     assert list(decision_error(named, by="step").index) == ["a", "b", "all"]
     single = decision_error(tree(sample_stats=first), by="step")
