@@ -17,6 +17,7 @@ import amc_pymc.product_space as ps
 
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.extract.densities import ModelDensities
+from amc_pymc.inference.evidence_results import add_data_groups
 from amc_pymc.results import RACE_STATS
 from amc_pymc.samplers.index import ModelSpace
 
@@ -146,7 +147,7 @@ def _summary(
 def _model_posterior(
     model: Model, space: ModelSpace, k: int, index: np.ndarray, points: Sequence[np.ndarray]
 ) -> xr.DataTree:
-    """Return the draws made in model k, repeated evenly to the full number of draws in each chain."""
+    """Return the draws made in model k, repeated evenly to the full number per chain, and its data."""
     draws = index.shape[1]
     pools = [p[i == k, : space.sizes[k]] for p, i in zip(points, index)]
     everywhere = np.concatenate(pools)
@@ -167,9 +168,11 @@ def _model_posterior(
     }
     coords, dims = coords_and_dims_for_inferencedata(model)
     visits = [len(p) for p in pools]
-    return az.from_dict(
+    tree: xr.DataTree = az.from_dict(
         {"posterior": posterior},
         coords=coords,
         dims={n: d for n, d in dims.items() if n in posterior},
         attrs={"posterior": {"visits_per_chain": visits}},
     )
+    add_data_groups(tree, model)
+    return tree
