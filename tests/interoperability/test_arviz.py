@@ -53,9 +53,7 @@ def test_loo_of_pointwise_log_likelihoods(name):
     """Smaller than the log density of the data given the draws, by about the number of parameters."""
     model, draws = result(name).model, result(name).draws
     with model:
-        pointwise = pm.compute_log_likelihood(
-            draws, extend_inferencedata=False, progressbar=False
-        )
+        pointwise = pm.compute_log_likelihood(draws, extend_inferencedata=False, progressbar=False)
     scored = draws.copy()
     scored["log_likelihood"] = pointwise
     found = az.loo(scored, pointwise=True)

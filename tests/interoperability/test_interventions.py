@@ -39,7 +39,9 @@ def test_racing_steps_make_the_same_draws():
 
 
 def test_the_evidence_is_the_same():
-    one, two = (amc.estimate_evidence(m, draws=50, **QUIET) for m in (by_hand(), by_transformations()))
+    one, two = (
+        amc.estimate_evidence(m, draws=50, **QUIET) for m in (by_hand(), by_transformations())
+    )
     assert float(one["evidence"]["log_evidence"]) == float(two["evidence"]["log_evidence"])
     xr.testing.assert_equal(one["posterior"].to_dataset(), two["posterior"].to_dataset())
 
@@ -65,7 +67,9 @@ def test_likelihood_free_inference_with_an_intervention(sampler):
             pm.Simulator("y", normal_pair, mu + shift, epsilon=0.3, observed=[0.8, -0.6])
         return model
 
-    one, two = (sampler(model=m, **SIMULATIONS) for m in (model(0.2), pm.do(model(), {"shift": 0.2})))
+    one, two = (
+        sampler(model=m, **SIMULATIONS) for m in (model(0.2), pm.do(model(), {"shift": 0.2}))
+    )
     np.testing.assert_array_equal(one["posterior"]["mu"], two["posterior"]["mu"])
 
 

@@ -2,10 +2,7 @@
 
 import numpy as np
 import pandas as pd
-import pymc as pm
 import pytest
-
-import amc_pymc as amc
 
 from models.customer_lifetime import simulate_customers
 

@@ -23,7 +23,7 @@ def through_zarr(tree, folder):
 def kind(values):
     """Return the type of values; strings of any representation are strings."""
     dtype = values.dtype
-    is_text = dtype.kind in "UT" or (dtype == object and isinstance(values.values.flat[0], str))
+    is_text = dtype.kind in "UT" or (dtype.kind == "O" and isinstance(values.values.flat[0], str))
     return "string" if is_text else dtype
 
 
