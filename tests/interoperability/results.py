@@ -51,10 +51,10 @@ def line(prior_sd: float = 2.0) -> pm.Model:
 
 @functools.cache
 def selection() -> pm.Model:
-    """Indicators, which have a discrete posterior."""
+    """Indicators, whose posterior is discrete and undecided."""
     with pm.Model(coords={"term": ["constant", "slope"]}) as model:
         included = pm.Bernoulli("included", 0.5, dims="term")
-        pm.Normal("y", X @ (included * np.array([0.05, -1.0])), 1.0, observed=Y)
+        pm.Normal("y", X @ (included * np.array([0.05, -0.05])), 10.0, observed=Y)
     return model
 
 

@@ -70,7 +70,7 @@ def test_log_likelihoods_are_those_of_the_draws(name):
 def test_evidence_without_effects_predicts_once_they_are_recovered(caplog):
     """PyMC would draw effects that were integrated out from their prior, and says so in its log."""
     idata = result("recover_marginals").draws
-    evidence = amc.estimate_evidence(groups(), idata=idata, draws=100, **QUIET)
+    evidence = amc.estimate_evidence(groups(), idata=idata, **QUIET)
     assert "effect" in idata["posterior"]
     own = amc.estimate_evidence(groups(), draws=100, **QUIET)
     assert "effect" not in own["posterior"]
