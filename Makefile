@@ -35,11 +35,6 @@ test: $(VENV)/.installed ## run the fast tests and the docstring examples
 test-all: $(VENV)/.installed ## run all tests, the slow ones too
 	$(PYTEST) $(ARGS)
 
-.PHONY: test-bambi
-test-bambi: $(VENV)/bambi/.installed ## test with Bambi and the older PyMC that it needs
-	OMP_NUM_THREADS=1 $(VENV)/bambi/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" \
-		tests/interoperability/test_bambi.py tests/extract $(ARGS)
-
 .PHONY: lint
 lint: $(VENV)/.installed-dev ## check style, formatting and types
 	$(BIN)/ruff check .
@@ -84,16 +79,4 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 $(VENV)/.installed-docs: $(VENV)/.installed
 	@echo "Installing the tools of the documentation into $(VENV)"
 	@$(PIP) --editable '.[docs]'
-	@touch $@
-
-# Bambi and its PyMC go into an environment of their own, which takes everything else from .venv.
-$(VENV)/bambi/.installed: $(VENV)/.installed
-	@echo "Installing Bambi into $(VENV)/bambi"
-	@rm -f $@
-	@$(BIN)/python -m venv --clear $(VENV)/bambi
-	@$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
-		>"$$($(VENV)/bambi/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/below.pth"
-	@grep -v -e '^pymc==' -e '^pytensor==' constraints.txt >$(VENV)/bambi/constraints.txt
-	@$(VENV)/bambi/bin/python -m pip --disable-pip-version-check install --quiet \
-		--constraint $(VENV)/bambi/constraints.txt 'bambi>=0.21,<0.22'
 	@touch $@
