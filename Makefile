@@ -67,7 +67,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	fi
 	@echo "Installing amc_pymc and its dependencies into $(VENV); this takes a few minutes"
 	@$(PIP) --editable '.[examples,test]'
-	@echo "Compiling kernels; this takes a minute or two"
+	@echo "Compiling kernels; this takes a few minutes"
 	@$(BIN)/python scripts/compile_kernels.py >/dev/null 2>&1 || echo "Left for the first run."
 	@touch $@
 

@@ -10,6 +10,7 @@ import xarray as xr
 
 from scipy import stats
 
+from amc_pymc.diagnostics.decision_error import check_confidence
 from amc_pymc.results import result_group
 
 __all__ = ["calibration"]
@@ -81,8 +82,8 @@ def calibration(
     >>> found["coverage"]["mu"].values.tolist(), found["chance"]["upper"].values.tolist()
     ([0.475, 0.795], [0.57, 0.855])
     """
-    p = _probabilities("levels", levels)
-    _probabilities("confidence", [confidence])
+    p = _levels(levels)
+    check_confidence(confidence)
     posteriors, truths = list(posteriors), list(truths)
     if not posteriors or len(posteriors) != len(truths):
         raise ValueError(
@@ -144,8 +145,8 @@ def _value(value: Any, like: xr.DataArray, name: str) -> np.ndarray:
     return found
 
 
-def _probabilities(name: str, values: Sequence[float]) -> np.ndarray:
-    found = np.asarray(values, float)
+def _levels(levels: Sequence[float]) -> np.ndarray:
+    found = np.asarray(levels, float)
     if found.ndim != 1 or not found.size or not ((found > 0.0) & (found < 1.0)).all():
-        raise ValueError(f"{name} must be between 0 and 1, got {values!r}.")
+        raise ValueError(f"levels must be between 0 and 1, got {levels!r}.")
     return found

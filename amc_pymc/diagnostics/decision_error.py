@@ -11,7 +11,7 @@ import xarray as xr
 
 from scipy import special
 
-__all__ = ["clopper_pearson", "decision_error"]
+__all__ = ["check_confidence", "clopper_pearson", "decision_error"]
 
 _STATS = ("race_delta", "race_audited", "race_wrong", "race_rows", "race_audit_rows")
 
@@ -58,7 +58,7 @@ def clopper_pearson(wrong: int, total: int, confidence: float = 0.95) -> tuple[f
             raise TypeError(f"{name} must be an integer, got {count!r}.")
     if not 0 <= wrong <= total:
         raise ValueError(f"wrong must be between 0 and total={total!r}, got {wrong!r}.")
-    _check_confidence(confidence)
+    check_confidence(confidence)
     tail = 0.5 * (1.0 - confidence)
     low = special.betaincinv(wrong, total - wrong + 1, tail) if wrong > 0 else 0.0
     high = special.betainccinv(wrong + 1, total - wrong, tail) if wrong < total else 1.0
@@ -141,7 +141,7 @@ def decision_error(
     """
     if by not in ("chain", "step"):
         raise ValueError(f"by must be 'chain' or 'step', got {by!r}.")
-    _check_confidence(confidence)
+    check_confidence(confidence)
     stats = {name: _along_steps(stat) for name, stat in _race_stats(idata).items()}
     pooled = [dim for dim in ("chain", "draw", "step") if dim != by]
     promised = stats["race_delta"].max(pooled).values
@@ -224,6 +224,7 @@ def _race_stats(idata: xr.DataTree) -> xr.Dataset:
     return stats
 
 
-def _check_confidence(confidence: float) -> None:
+def check_confidence(confidence: float) -> None:
+    """Raise a ValueError unless the coverage of an interval is in (0, 1)."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}.")
