@@ -27,6 +27,7 @@ __all__ = [
     "no_control",
     "no_gradient",
     "no_row_gradient",
+    "put",
     "state_values",
     "unit_changes",
 ]
@@ -156,6 +157,13 @@ def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Genera
         result.status,
         result.row,
     )
+
+
+@njit(cache=True)
+def put(x: np.ndarray, where: np.ndarray, values: np.ndarray) -> None:
+    """Set x[where] to the first of ``values``; Numba's own assignment takes seconds to compile."""
+    for k in range(where.size):
+        x[where[k]] = values[k]
 
 
 # --- from Python ----------------------------------------------------------------------------------

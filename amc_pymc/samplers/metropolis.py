@@ -185,7 +185,7 @@ def _pick(weights: np.ndarray, rng: np.random.Generator) -> int:
     return last
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")  # compiled once, as a part of `run_draws`
 def run_transitions(
     n: int,
     points: np.ndarray,

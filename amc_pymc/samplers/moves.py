@@ -29,7 +29,7 @@ from amc_pymc.proxies import gaussian_factor
 from amc_pymc.racing import Population
 from amc_pymc.racing.population import draw_rows, forget_rows
 from amc_pymc.samplers.adaptation import Moments, proposal_weights
-from amc_pymc.samplers.compiled import Densities
+from amc_pymc.samplers.compiled import Densities, put
 from amc_pymc.samplers.nested import Nested, no_nested, propose_nested
 from amc_pymc.samplers.preparation import GaussianFit, Preparation
 from amc_pymc.samplers.settings import (
@@ -110,7 +110,7 @@ class Moves(NamedTuple):
 # log q(x | x') - log q(x' | x) and the number of units read.
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def propose(
     kind: int,
     points: np.ndarray,
@@ -136,7 +136,7 @@ def _propose_walk(
     points: np.ndarray, scale: float, moves: Moves, rng: np.random.Generator
 ) -> tuple[float, int]:
     active = moves.active
-    points[1][active] = propose_random_walk(points[0][active], moves.walk, scale, rng)
+    put(points[1], active, propose_random_walk(points[0][active], moves.walk, scale, rng))
     return 0.0, 0
 
 
@@ -153,7 +153,7 @@ def _propose_gaussian(
     else:
         w_new = propose_student(w, scale, normal.freedom, rng)
         log_ratio = student_log_ratio(w, w_new, normal.freedom)
-    points[1][active] = mean + normal.chol @ w_new
+    put(points[1], active, mean + normal.chol @ w_new)
     return log_ratio, 0
 
 
@@ -176,7 +176,7 @@ def _propose_langevin(
     here = estimated_gradients(points[:1], densities, population, moves.gradient.slope, units)[0]
     g = normal.chol.T @ here[active]
     w_new = propose_langevin(w, g, scale, rng)
-    points[1][active] = mean + normal.chol @ w_new
+    put(points[1], active, mean + normal.chol @ w_new)
     there = estimated_gradients(points[1:], densities, population, moves.gradient.slope, units)[0]
     g_new = normal.chol.T @ there[active]
     return langevin_log_ratio(w, g, w_new, g_new, scale), 2 * units.size

@@ -35,6 +35,7 @@ from scipy import linalg, optimize
 
 from amc_pymc.jit import njit
 from amc_pymc.proxies import gaussian_factor
+from amc_pymc.samplers.compiled import put
 from amc_pymc.samplers.mode import search_mode
 from amc_pymc.samplers.preparation import GaussianFit, NoProxy
 from amc_pymc.samplers.raced import RacedModel
@@ -228,8 +229,11 @@ def _reference(
     log_det = 0.0
     for j in range(_n_inner(nested)):
         log_det += math.log(lower[j, j])
-    nested.known_factor[slot] = lower
-    nested.known_mean[slot] = _solve_upper(lower, y)
+    mean = _solve_upper(lower, y)
+    for j in range(t):
+        nested.known_mean[slot, j] = mean[j]
+        for k in range(t):
+            nested.known_factor[slot, j, k] = lower[j, k]
     nested.known_log_det[slot] = log_det
     for k in range(nested.phi.size):
         nested.known_phi[slot, k] = x[nested.phi[k]]
@@ -266,7 +270,7 @@ def _propose_outer(points: np.ndarray, nested: Nested, rng: np.random.Generator)
         length = math.sqrt(_FREEDOM / square)
     step = length * (nested.factor @ rng.standard_normal(here.size))
     there = here + step if walks else nested.mode + step
-    points[1][nested.outer] = there
+    put(points[1], nested.outer, there)
     return 0.0 if walks else _log_student(here, nested) - _log_student(there, nested)
 
 
@@ -291,7 +295,7 @@ def propose_nested(
         w_new[j] = math.sqrt(max(0.0, 1.0 - scale * scale)) * w[j] + scale * rng.standard_normal()
         log_ratio += 0.5 * (w_new[j] ** 2 - w[j] ** 2)
     theta = nested.known_mean[there] + _solve_upper(nested.known_factor[there], w_new)
-    points[1][nested.theta[:inner]] = theta[:inner]
+    put(points[1], nested.theta[:inner], theta)
     return log_ratio + nested.known_log_det[here] - nested.known_log_det[there]
 
 
