@@ -12,6 +12,7 @@ from amc_pymc.arguments import positive_or_none
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Cost, as_arms
 from amc_pymc.combination.payoffs import Payoff
+from amc_pymc.flags import flag_attributes, warn_of
 from amc_pymc.inference.combination_run import (
     Choices,
     Weights,
@@ -19,7 +20,6 @@ from amc_pymc.inference.combination_run import (
     combined,
     wanted_budget,
 )
-from amc_pymc.inference.flags import flag_attributes, warn_of
 from amc_pymc.rng import RandomSeed
 from amc_pymc.running import check_workers
 
@@ -162,5 +162,5 @@ def combine_estimators(
         max_time=positive_or_none("max_time", max_time), progressbar=progressbar, random_seed=random_seed,
     )  # fmt: skip
     found.tree.attrs |= flag_attributes(found.flags)
-    warn_of(found.flags, "Combined estimate", stacklevel=2)
+    warn_of((f for f in found.flags if f.name != "rewards_clipped"), "Combined estimate")
     return found.tree

@@ -14,6 +14,7 @@ from amc_pymc.arguments import positive_int
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Cost, as_arms
 from amc_pymc.evidence import ARMS
+from amc_pymc.flags import warn_of
 from amc_pymc.inference.combination_run import Choices, Weights, check_choices, positive_number
 from amc_pymc.inference.evidence_from_draws import evidence_from_draws
 from amc_pymc.inference.evidence_model import (
@@ -22,15 +23,15 @@ from amc_pymc.inference.evidence_model import (
     one_blas_thread,
     particle_kernel,
 )
-from amc_pymc.inference.evidence_results import add_data_groups, evidence_group
+from amc_pymc.inference.evidence_results import evidence_group
 from amc_pymc.inference.evidence_run import Asked, Generators, How, run_evidence
-from amc_pymc.inference.flags import warn_of
 from amc_pymc.inference.marginal_effects import (
     Marginalize,
     chosen_effects,
     describe,
     say_if_dear,
 )
+from amc_pymc.inference.model_groups import add_data_groups
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import check_workers
@@ -265,7 +266,7 @@ def estimate_evidence(
     add_data_groups(tree, model)
     tree.attrs["sampling_method"] = "estimate_evidence"
     tree.attrs["inference_library"] = "amc_pymc"
-    warn_of(found.flags, "Model evidence", stacklevel=2)
+    warn_of((f for f in found.flags if f.name != "rewards_clipped"), "Model evidence")
     return tree
 
 

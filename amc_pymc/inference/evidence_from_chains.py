@@ -10,11 +10,12 @@ import numpy as np
 import xarray as xr
 
 from amc_pymc.evidence import BridgedChains, Pilot, PosteriorDraws, missing_evidence
+from amc_pymc.evidence.doubts import uncertain
 from amc_pymc.extract.marginal_particles import Densities
+from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.evidence_from_draws import bridge_flags, stage_arms
 from amc_pymc.inference.evidence_model import Tally, running_off
-from amc_pymc.inference.evidence_results import Evidence, add_posterior, uncertain
-from amc_pymc.inference.flags import Flag, flag
+from amc_pymc.inference.evidence_results import Evidence, add_posterior
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -55,7 +56,7 @@ def chains_answer(
     arms = stage_arms(found.stages)
     arms.attrs["left_out"] = "all others: no fitted mixture is close to the posterior"
     tree["arms"] = xr.DataTree(arms)
-    flags = _flags(found, pilot, target, max_cost) + uncertain(numbers)
+    flags = _flags(found, pilot, target, max_cost) + uncertain(*numbers.estimate)
     with tally.stage("posterior"):
         drawn = _posterior(found, draws * chains)
         values, more = add_posterior(tree, model, densities, drawn, chains)
@@ -67,7 +68,7 @@ def chains_answer(
 
 def covering_error(numbers: Evidence, pilot: Pilot, bridged: BridgedChains | None) -> float:
     """Return a standard error whose 95 % interval covers clearly different results of pilot run and chains."""
-    z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
+    z, error = numbers.estimate
     gap = missing_evidence(z, error, pilot) if math.isfinite(error) else 0.0
     covering: float = max(error, max(gap, _apart(numbers, bridged)) / 1.959964)
     return covering
@@ -82,7 +83,7 @@ def unlike_chains(numbers: Evidence, bridged: BridgedChains | None) -> list[Flag
 
 def _apart(numbers: Evidence, bridged: BridgedChains | None) -> float:
     """Return the difference from the estimate of chains in nats; 0 if errors explain it or chains are unreliable."""
-    z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
+    z, error = numbers.estimate
     if bridged is None or not bridged.believed:
         return 0.0
     if not math.isfinite(z) or not math.isfinite(error):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from amc_pymc.flags import Flag
 from amc_pymc.inference.simulation_run import How, failure_flags, simulation_run
 from amc_pymc.map_tree.search import MapHistory, MapSettings, map_rounds
 from amc_pymc.simulators.problem import Failure, Problem
@@ -26,13 +27,12 @@ class MapRun:
     history : MapHistory
     failures : list of Failure
         Failures, indexed among all simulations.
-    flags : list of str
-        Warnings for the user.
+    flags : list of Flag
     """
 
     history: MapHistory
     failures: list[Failure] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list)
+    flags: list[Flag] = field(default_factory=list)
 
 
 def search(problem: Problem, sizes: Sequence[int], settings: MapSettings, how: How) -> MapRun:

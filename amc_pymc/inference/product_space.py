@@ -30,7 +30,7 @@ from amc_pymc.inference.product_space_results import (
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
-from amc_pymc.results import RACE_STATS
+from amc_pymc.results.tables import RACE_STATS
 from amc_pymc.rng import RandomSeed, spawn_generators
 from amc_pymc.running import JobReport, check_workers, number_of_cores, run_jobs
 from amc_pymc.samplers import Audits, LangevinProposal, Proposal, index, metropolis, report

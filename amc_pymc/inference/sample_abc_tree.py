@@ -10,13 +10,13 @@ import numpy as np
 import xarray as xr
 
 from amc_pymc.abc_tree.adjusting import AdjustName
+from amc_pymc.abc_tree.estimates import keeps_summaries
 from amc_pymc.abc_tree.features import plain_features
 from amc_pymc.abc_tree.learning import Learner
 from amc_pymc.abc_tree.run import Settings
 from amc_pymc.abc_tree.schedule import batch_sizes
 from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
 from amc_pymc.inference.abc_drawn import features_of
-from amc_pymc.inference.abc_estimates import keeps_summaries
 from amc_pymc.inference.abc_fingerprint import settings_fingerprint
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
 from amc_pymc.inference.abc_run import run_batches

@@ -21,7 +21,7 @@ from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.memo import remembering
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
-from amc_pymc.results import METROPOLIS_STATS
+from amc_pymc.results.tables import METROPOLIS_STATS
 from amc_pymc.row_store import Rows
 from amc_pymc.samplers import (
     Audits,
@@ -439,6 +439,8 @@ def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
         values = [s[name] for s in stats]
         if name == "warning":
             out[name] = next((v for v in values if v is not None), None)
+        elif name == "race_flags":
+            out[name] = int(np.bitwise_or.reduce(values))
         elif name in ("accept", "accepted"):
             out[name] = sum(values) / len(values)
         elif name == "race_quadrature":

@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import amc_pymc as amc
 
 from amc_pymc.extract.interpreted import interpreted_mode
-from amc_pymc.results import METROPOLIS_STATS, RACE_STATS
+from amc_pymc.results.tables import METROPOLIS_STATS, RACE_STATS
 
 #: Statistics of NUTS that are times.
 CLOCKS = {"perf_counter_diff", "perf_counter_start", "process_time_diff"}

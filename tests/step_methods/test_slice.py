@@ -25,7 +25,7 @@ from step_methods.test_correctness import sample as sample_runs
 import amc_pymc as amc
 
 from amc_pymc.extract.interpreted import interpreted_mode
-from amc_pymc.results import GIBBS_STATS, METROPOLIS_STATS, RACE_STATS, SLICE_STATS
+from amc_pymc.results.tables import GIBBS_STATS, METROPOLIS_STATS, RACE_STATS, SLICE_STATS
 from amc_pymc.samplers import slice as core
 
 LEVEL = 1e-4

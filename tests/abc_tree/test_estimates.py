@@ -10,8 +10,8 @@ from scipy import stats
 
 import amc_pymc as amc
 
+from amc_pymc.abc_tree.estimates import keeps_summaries, stacked, tolerance_doubt
 from amc_pymc.abc_tree.tolerance_bias import ToleranceBias
-from amc_pymc.inference.abc_estimates import keeps_summaries, stacked, tolerance_doubt
 
 NAMES = [f"theta[{k}]" for k in range(10)]
 

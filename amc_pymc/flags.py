@@ -1,14 +1,29 @@
-"""Flags of doubtful results: what happened, what it means for the estimate, and what to do."""
+"""Flags of doubtful results: what happened, what it means, and what to do."""
 
 from __future__ import annotations
 
+import os
 import warnings
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FLAGS", "Flag", "flag", "flag_attributes", "flag_texts", "warn_of"]
+import numpy as np
+
+_PACKAGE = (os.path.dirname(__file__) + os.sep,)
+
+__all__ = [
+    "FLAGS",
+    "RACING_FLAGS",
+    "Flag",
+    "flag",
+    "flag_attributes",
+    "flag_bits",
+    "flag_texts",
+    "flags_of_bits",
+    "warn_of",
+]
 
 #: Texts by name of the flag: what happened, what it means for the estimate, what to do. :func:`flag` fills in braces.
 FLAGS: dict[str, tuple[str, str, str]] = {
@@ -210,7 +225,179 @@ FLAGS: dict[str, tuple[str, str, str]] = {
         "the estimate is less precise than asked for",
         "{remedy} if that matters",
     ),
+    # Rewards of a policy.
+    "rewards_clipped": (
+        "a reward of {reward:.6g} from arm {arm} is outside its declared range [{low:.6g}, {high:.6g}]",
+        "it was moved to its end, as will all others be, and the policy is paid something else",
+        "declare a wider range or use RunningRange()",
+    ),
+    # Comparison of evidences.
+    "not_separated": (
+        "not separated from {best}",
+        "the log Bayes factor is within two standard errors of zero",
+        "ask for a smaller target_mcse, or report that the models cannot be told apart",
+    ),
+    "rough_error": (
+        "error above {limit:g} nat",
+        "the delta method is inaccurate, and the tails are likely heavy",
+        "use a better estimate",
+    ),
+    "unknown_error": (
+        "error unknown",
+        "the standard error is not finite",
+        "give one, or run several chains",
+    ),
+    "single_chain": (
+        "one chain",
+        "there is no spread between chains to take an error from",
+        "run several chains",
+    ),
+    "few_chains": (
+        "error from {chains} chains",
+        "the spread of so few chains is a rough error",
+        "run more chains",
+    ),
+    "chains_differ": (
+        "chains differ by {spread:.1f} nats",
+        "some of them have missed a part of the posterior",
+        "use more particles, or estimate_evidence",
+    ),
+    "same_result": (
+        "the same result as {first}",
+        "a Bayes factor of one says nothing here",
+        "pass the result of each model",
+    ),
+    "other_data": (
+        "other data than {first}",
+        "evidences of different data, or of transformed data, cannot be compared",
+        "compare models of the same data",
+    ),
+    # Likelihood-free inference.
+    "few_draws": (
+        "{accepted:,} accepted simulations are worth {effective:.0f} independent draws at tolerance {tolerance:.3g}, "
+        "{unique:,} of them are in the posterior",
+        "means and intervals are as rough as of so many draws",
+        "simulate more or raise the tolerance",
+    ),
+    "few_adjusted_draws": (
+        "{accepted:,} accepted simulations, adjusted at tolerance {tolerance:.3g}, are worth {effective:.0f} "
+        "independent draws",
+        "the regression is uncertain",
+        "simulate more, or give it fewer summary statistics",
+    ),
+    "heavy_draw": (
+        "one draw has {share:.0f} % of all weight",
+        "it was accepted where little was expected",
+        "simulate more, or raise prior_share",
+    ),
+    "tolerance_missed": (
+        "the tolerance ended at {tolerance:.3g}, above {wanted:.3g} that is asked for",
+        "the posterior is wider than with the smaller tolerance",
+        "simulate more, or raise it",
+    ),
+    "tolerance_shift": (
+        "the tolerance {tolerance:.3g} may shift posterior means by {overall:.2g} posterior standard deviations, "
+        "that of {name} by {largest:.2g}, while their Monte Carlo error is {chance:.2g}",
+        "the tolerance is the main error of means, and 'error' in the group 'estimates' includes it",
+        "simulate more, try adjust='linear', or give fewer summary statistics",
+    ),
+    "not_adjusted": (
+        "draws are not adjusted",
+        "regression moves all of them to where the prior has no density",
+        "write Potentials as distributions, or leave adjust out",
+    ),
+    "simulations_failed": (
+        "in this run {failures}",
+        "these count as far from the data, and the posterior is wrong if they are not",
+        "mend the simulator, or keep the prior away from there",
+    ),
+    "constant_summaries": (
+        "summary statistics {left_out} of {summaries} did not vary in the first batch",
+        "they are left out of the distance",
+        "leave them out yourself, or make the first batch larger",
+    ),
+    "few_accepted": (
+        "{share:.2g} of the last batch was accepted, less than min_acceptance={least:g}, after {simulations:,} "
+        "simulations",
+        "the run ended early, at a higher tolerance",
+        "lower min_acceptance if the tolerance is too high",
+    ),
+    "simulations_out_of_time": (
+        "max_time={limit:g} s was over after {done:,} of {total:,} simulations",
+        "the tolerance is higher than at the end",
+        "resume with checkpoint=, or raise max_time",
+    ),
+    "simulations_interrupted": (
+        "the run was interrupted after {done:,} of {total:,} simulations",
+        "the tolerance is higher than at the end",
+        "resume with checkpoint=, or run again",
+    ),
+    "not_reproducible": (
+        "the simulator does not take all its random numbers from the generator that it is given",
+        "it gives other results with the same one, and a checkpoint leads to other numbers",
+        "use no other random numbers",
+    ),
+    "mode_tolerance_missed": (
+        "the tolerance ended at {tolerance:.3g}, far above {lowest:.3g}",
+        "the mode is that of a wider posterior",
+        "simulate more",
+    ),
+    "mode_biased": (
+        "the shift of the mode by the tolerance is most of its standard error",
+        "the mode is off by about as much",
+        "simulate more",
+    ),
+    # Racing steps and product spaces.
+    "no_control_variate": (
+        "there is no control variate ({reason})",
+        "races will read a large part of the rows, and many decisions are close, so that errors of probability delta "
+        "bias the posterior visibly",
+        "use delta=0.01 and batch_size=200, and compare with race='exact'",
+    ),
+    "rounded_rows": (
+        "dtype='float32' changes the log ratio of a decision by up to {effect:.2g} nats",
+        "the posterior is that of other data, and audits do not see it",
+        "use dtype='float64', or subtract from the data what is large and the same in all rows before they are rounded",
+    ),
+    "large_group": (
+        "group {group} has {rows:,} rows",
+        "a group is read as a whole, which takes some {memory:.1f} GiB of memory",
+        "split it, or pass marginalize=None",
+    ),
+    "quadrature_varies": (
+        "the error of the quadrature over effects varies by {error:.2g} nats over the posterior, more than {limit:g}, "
+        "with the most nodes there are",
+        "the effects are far from normal given the rest",
+        "pass marginalize=None, or use NUTS",
+    ),
+    "quadrature_changes": (
+        "twice the nodes of the quadrature change audited log ratios by up to {error:.2g} nats",
+        "the effects integrated out are far from normal given the rest",
+        "pass marginalize=None, or use NUTS",
+    ),
+    "wrong_decisions": (
+        "{wrong} of {audited} audited decisions were wrong about {what}, more than delta={delta:g} allows",
+        "batch means are not normal",
+        "raise batch_size, or TaylorProxy(exact_rows=)",
+    ),
+    "few_round_trips": (
+        "the chains came back to {models} fewer than {fewest} times",
+        "the errors of Bayes factors are larger than stated",
+        "draw and tune longer, try pseudo_prior='pilot', or give parameters a transform in which their posterior is "
+        "closer to a Gaussian",
+    ),
+    "never_visited": (
+        "model {model!r} was never visited",
+        "it has no posterior and no Bayes factor",
+        "tune longer, or leave it out",
+    ),
 }
+
+#: Flags of racing steps: bit k of the statistic ``race_flags`` is that of flag k.
+RACING_FLAGS = (
+    "no_control_variate", "rounded_rows", "large_group", "quadrature_varies", "quadrature_changes",
+    "wrong_decisions",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -226,7 +413,7 @@ class Flag:
 
     Examples
     --------
-    >>> from amc_pymc.inference.flags import flag
+    >>> from amc_pymc.flags import flag
     >>> flag("all_zero").message
     'all weights are zero: there is no estimate, so check that data and model fit together, or use other estimators'
     """
@@ -242,7 +429,7 @@ class Flag:
         return f"{self.happened}: {self.meaning}, so {self.advice}"
 
 
-def flag(name: str, **values: Any) -> Flag:
+def flag(name: str, /, **values: Any) -> Flag:
     """Return the flag with a given name, its texts filled in with `values`."""
     texts = (text.format(**values).replace(";", ",") for text in FLAGS[name])
     return Flag(name, *texts)
@@ -259,7 +446,25 @@ def flag_attributes(flags: Iterable[Flag]) -> dict[str, str]:
     return {"flags": flag_texts(found), "flag_names": "; ".join(f.name for f in found)}
 
 
-def warn_of(flags: Iterable[Flag], subject: str, *, stacklevel: int) -> None:
-    """Issue one warning per flag, attributed to the caller `stacklevel` levels up."""
+def flag_bits(flags: Iterable[Flag]) -> int:
+    """Return the statistic ``race_flags`` of racing steps, the sum of 2**k over flags."""
+    return sum(1 << RACING_FLAGS.index(f.name) for f in flags)
+
+
+def flags_of_bits(bits: Any) -> list[str]:
+    """Return the names of the flags that are set in any of the statistics ``race_flags``.
+
+    Examples
+    --------
+    >>> from amc_pymc.flags import flags_of_bits
+    >>> flags_of_bits([[0, 2], [0, 34]])
+    ['rounded_rows', 'wrong_decisions']
+    """
+    found = int(np.bitwise_or.reduce(np.ravel(np.asarray(bits, np.int64)), initial=0))
+    return [name for k, name in enumerate(RACING_FLAGS) if found >> k & 1]
+
+
+def warn_of(flags: Iterable[Flag], subject: str) -> None:
+    """Issue one warning per flag, attributed to the first caller outside of the package."""
     for f in flags:
-        warnings.warn(f"{subject}: {f.message}.", UserWarning, stacklevel=stacklevel + 1)
+        warnings.warn(f"{subject}: {f.message}.", UserWarning, skip_file_prefixes=_PACKAGE)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amc_pymc.inference.flags import FLAGS, Flag, flag, flag_attributes, warn_of
+from amc_pymc.flags import FLAGS, Flag, flag, flag_attributes, warn_of
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [p.read_text(encoding="utf-8") for p in (ROOT / "amc_pymc" / "inference").glob("*.py")]
