@@ -34,7 +34,7 @@ from amc_pymc.inference.abc_drawn import Drawn, adjusted_drawn, flat, plain_draw
 from amc_pymc.inference.abc_run import AbcRun
 from amc_pymc.inference.model_groups import add_data_groups, draws_group
 from amc_pymc.results import declared_dataset, described
-from amc_pymc.results.tables import ABC, ABC_SIMULATIONS, ABC_STATS, ABC_WEIGHTED, STEP_POSTERIOR
+from amc_pymc.results.tables import ABC, ABC_SIMULATIONS, DRAW_STATS, STEP_POSTERIOR, WEIGHTED
 from amc_pymc.simulators.coordinates import are_quantiles, are_whole, in_cube_order, part_of_atom
 from amc_pymc.simulators.kernels import student_kernel
 from amc_pymc.simulators.problem import labels
@@ -99,7 +99,7 @@ def abc_tree_data(
     tree["posterior"] = xr.DataTree(posterior)
     tree["sample_stats"] = xr.DataTree(
         described(
-            draws_group(None, _stats(history, drawn, place.ravel()), n_chains=chains), ABC_STATS
+            draws_group(None, _stats(history, drawn, place.ravel()), n_chains=chains), DRAW_STATS
         )
     )
     tree["weighted_posterior"] = xr.DataTree(_weighted(run, drawn, values))
@@ -197,7 +197,7 @@ def _weighted(run: AbcRun, drawn: Drawn, values: dict[str, np.ndarray]) -> xr.Da
     }
     for name, column in columns.items():
         out[name] = ("chain", "draw"), column[None]
-    return described(out, ABC_WEIGHTED)
+    return described(out, WEIGHTED)
 
 
 def _rounds(run: AbcRun, drawn: Drawn) -> xr.Dataset:

@@ -25,7 +25,7 @@ from amc_pymc.inference.evidence_results import (
 from amc_pymc.inference.model_groups import add_data_groups, draws_group
 from amc_pymc.kernels import Kernel
 from amc_pymc.results import LARGEST_K, declared_dataset, described
-from amc_pymc.results.tables import AIS_WEIGHTED, ANNEALING, DRAW_STATS
+from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -164,7 +164,7 @@ def _add_draws(
     draws = {k: v[chosen] for k, v in values.items()}
     weighted = draws_group(model, values, n_chains=n_chains)
     weighted["log_weight"] = ("chain", "draw"), log_w
-    weighted = described(weighted, AIS_WEIGHTED)
+    weighted = described(weighted, WEIGHTED)
     stats = {
         "log_prior": terms[0][chosen],
         "log_likelihood_sum": terms[1][chosen],

@@ -13,8 +13,7 @@ from scipy.stats import t as student
 
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Combination
-from amc_pymc.combination.history import WEIGHTS, History
-from amc_pymc.combination.statistics import arm_statistics, running_means, scaled
+from amc_pymc.combination.statistics import WEIGHTS, History, arm_statistics, running_means, scaled
 from amc_pymc.diagnostics.pareto import pareto_k
 from amc_pymc.flags import Flag, flag
 from amc_pymc.results import LARGEST_K, declared_dataset

@@ -25,8 +25,8 @@ from amc_pymc.combination import (
     join_samples,
     plan_rounds,
 )
-from amc_pymc.combination.history import History, Weights
 from amc_pymc.combination.payoffs import PAYOFFS, Payoff
+from amc_pymc.combination.statistics import History, Weights
 from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.combination_results import combination_flags, combination_tree
 from amc_pymc.progress import progress

@@ -110,11 +110,8 @@ def combine_estimators(
     -------
     xarray.DataTree
         ``estimate`` (dimension ``weights``): ``mean``, ``mcse``, and on the log scale ``log_mean``,
-        ``log_mean_mcse``. ``arms`` (dimension ``arm``): draws, failures, mean and its standard error, sd of a value
-        (on the log scale of its logarithm), cost, share of the weight, and the difference between its mean and that
-        of the others in standard errors. ``rounds`` (``round``, ``arm``): numbers of draws and weights, and the
-        estimates after each round. ``pulls`` (``pull``, in the order in which they were started): arm, value, cost,
-        round, whether it failed, plain running mean. Attributes of the root: ``unbiased`` states which estimates
+        ``log_mean_mcse``. ``arms``, ``rounds`` and ``pulls``, in the order in which they were started: see the page
+        "Variables of results". Attributes of the root: ``unbiased`` states which estimates
         are unbiased, ``stopped`` why the run ended early, if it did, ``flags`` lists doubts about the result, and
         ``flag_names`` their names, both separated by "; ".
 

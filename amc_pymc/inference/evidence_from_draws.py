@@ -43,7 +43,7 @@ from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
 from amc_pymc.results import declared_dataset
-from amc_pymc.results.tables import BRIDGE_ARMS
+from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 
 if TYPE_CHECKING:
@@ -236,4 +236,4 @@ def stage_arms(stages: list[Stage]) -> xr.Dataset:
         "overlap": [s.overlap for s in stages],
         "log_evidence_half": [[h.log_z for h in s.halves] for s in stages],
     }
-    return declared_dataset(BRIDGE_ARMS, columns, {"arm": names})
+    return declared_dataset(ARMS, columns, {"arm": names})

@@ -24,16 +24,18 @@ from amc_pymc.evidence import (
     overlooked,
     posterior_draws,
 )
-from amc_pymc.evidence.doubts import disagreements, missed_mode, uncertain
+from amc_pymc.evidence.doubts import (
+    covering_error,
+    disagreements,
+    missed_mode,
+    uncertain,
+    unlike_chains,
+)
 from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.extract.particles import counted
 from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.combination_run import Budget, Choices, Combined, combined
-from amc_pymc.inference.evidence_from_chains import (
-    chains_answer,
-    covering_error,
-    unlike_chains,
-)
+from amc_pymc.inference.evidence_from_chains import chains_answer
 from amc_pymc.inference.evidence_from_draws import budget_of
 from amc_pymc.inference.evidence_model import Elsewhere, Tally, cost_of, explored, running_off
 from amc_pymc.inference.evidence_results import (
@@ -243,8 +245,10 @@ def _combine(
         flags += _uncovered(pilot, found, densities, rngs.checks)
         flags += nan_flags(numbers, tally.numbers(), densities, pilot, rngs.checks)
         flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, pilot)
-        flags += missed_mode(*numbers.estimate, pilot, missed) + unlike_chains(numbers, bridged)
-    numbers["log_evidence_mcse"] = covering_error(numbers, pilot, bridged)
+        flags += missed_mode(*numbers.estimate, pilot, missed) + unlike_chains(
+            *numbers.estimate, bridged
+        )
+    numbers["log_evidence_mcse"] = covering_error(*numbers.estimate, pilot, bridged)
     n = asked.draws * asked.chains
     with tally.stage("posterior"):
         drawn = posterior_draws(

@@ -161,13 +161,12 @@ def find_MAP_tree(
     problem, model = as_problem(model)
     lowest = problem.tolerance if tolerance is None else tolerance
     settings = MapSettings(policy=policy, tolerance=lowest)
-    run = search(problem, map_batches(budget, size), settings, how)
-    flags = list(run.flags)
+    history, flags = search(problem, map_batches(budget, size), settings, how)
     found = map_result(
-        run.history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
+        history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
     )
     # A fit at a higher tolerance than that of the search was as good there: no reason to warn.
-    ended = min(found.mode.tolerance, run.history.tolerance)
+    ended = min(found.mode.tolerance, history.tolerance)
     if lowest is not None and ended > _FAR * lowest:
         flags.append(flag("mode_tolerance_missed", tolerance=ended, lowest=lowest))
     sampling = np.sqrt(np.maximum(found.mode.se**2 - _squared(found.mode.bias, found.mode.se), 0.0))

@@ -160,10 +160,10 @@ def sample_abc_tree(
         accepted simulations with distance, ``log_weight`` (natural logarithm), round and box. ``estimates``: by
         ``statistic``, the mean of each variable; "mcse", its Monte Carlo standard error, which unlike that of
         :func:`arviz.summary` accounts for weights and regression; "tolerance_bias", the extrapolated effect of the
-        tolerance on the mean, and "tolerance_bias_error"; and "error", the total of these. ``abc``: by round, the
-        tolerance, boxes, simulations, acceptance at the round's own and at the final tolerance, ess (at the final
-        tolerance), expected gain, failed simulations and seconds; and totals. ``step_posterior``: boxes with their
-        posterior mass; :func:`step_density` turns them into a function. ``observed_data``, ``constant_data``.
+        tolerance on the mean, and "tolerance_bias_error"; and "error", the total of these. ``abc``: rounds and
+        totals; attributes ``flags`` and ``flag_names``. ``step_posterior``: boxes with their posterior mass;
+        :func:`step_density` turns them into a function. ``observed_data``, ``constant_data``. The page "Variables of
+        results" lists all variables.
 
     Raises
     ------

@@ -71,7 +71,7 @@ log_evidence_iv      | | float | nats        | log | second opinion, all draws w
 log_evidence_iv_mcse | | float | nats        |     | standard error of the second opinion
 ess                  | | float | draws       |     | draws with relative variance one that would give the same error
 pareto_k             | | float |             |     | Pareto shape of the largest weights, nan if unknown
-reverse_log_evidence | | float | nats        | log | estimate from runs that start at the posterior draws
+reverse_log_evidence | | float | nats        | log | estimate from reverse runs, which start at posterior draws
 reverse_log_evidence_mcse | | float | nats   |     | its Monte Carlo standard error
 n_steps              | | int   |             |     | annealing steps of the bridge
 overlap              | | float |             |     | overlap of Gaussian and posterior, 1 if they are equal
@@ -91,15 +91,21 @@ n_likelihood | stage | int | evaluations | | points evaluated, with and without 
 n_gradient   | stage | int | evaluations | | points evaluated with gradients
 n_nan        | stage | int | evaluations | | points with density nan
 """)
-#: Statistics of posterior draws beside an evidence, and weights of the particles.
+#: Statistics of posterior draws, and columns of weighted ones.
 DRAW_STATS = as_table("""
 log_prior          | chain draw | float | nats | log | log prior density
 log_likelihood_sum | chain draw | float | nats | log | sum of the log likelihoods of all rows
 lp                 | chain draw | float | nats | log | log posterior density, not normalised
 particle           | chain draw | int   |      |     | index of the particle that was drawn
+distance           | chain draw | float |      |     | distance between simulation and data
+round              | chain draw | int   |      |     | round of the simulation
+simulation         | chain draw | int   |      |     | index of the simulation
 """)
-AIS_WEIGHTED = as_table("""
-log_weight      | chain draw       | float | nats | log | weight of the particle
+WEIGHTED = as_table("""
+log_weight         | chain draw | float | nats | log | weight of the particle or simulation
+distance           | chain draw | float |      |     | distance between simulation and data
+round              | chain draw | int   |      |     | round of the simulation
+box                | chain draw | int   |      |     | box that the simulation was drawn from
 """)
 ANNEALING = as_table("""
 beta            | temperature      | float |           |     | inverse temperature
@@ -107,17 +113,6 @@ log_weight_path | path temperature | float | nats      | log | weight so far of 
 log_mean_weight | temperature      | float | nats      | log | mean weight so far
 ess             | temperature      | float |           |     | effective share of the particles
 accept          | temperature      | float |           |     | acceptance rate of the kernel, nan at the last temperature
-""")
-BRIDGE_ARMS = as_table("""
-log_evidence      | arm      | float | nats        | log | estimate of the log evidence
-log_evidence_mcse | arm      | float | nats        |     | its Monte Carlo standard error
-log_evidence_half | arm half | float | nats        | log | estimate from half of the draws
-n_steps           | arm      | int   |             |     | annealing steps
-draws             | arm      | int   | draws       |     | draws of both ends
-cost              | arm      | float | evaluations |     | evaluations of the model, a gradient counts as two
-weight            | arm      | float |             |     | 1 for the estimate that is reported
-pareto_k          | arm      | float |             |     | unknown
-overlap           | arm      | float |             |     | overlap of the two ends, 1 if they are equal
 """)
 
 #: Groups of a combination of estimators. On the log scale, values are logarithms.
@@ -136,6 +131,9 @@ log_mean          | arm | float | nats  | log | logarithm of the mean
 log_mean_mcse     | arm | float | nats  |     | its standard error
 log_evidence      | arm | float | nats  | log | estimate of the log evidence
 log_evidence_mcse | arm | float | nats  |     | its standard error
+log_evidence_half | arm half | float | nats | log | estimate from half of the draws
+n_steps           | arm | int   |       |     | annealing steps of the bridge
+overlap           | arm | float |       |     | overlap of Gaussian and posterior, 1 if they are equal
 relative_variance | arm | float |       |     | variance of a value over the squared mean
 sd                | arm | float |       |     | standard deviation of a value, on the log scale of its logarithm
 cost_per_draw     | arm | float | cost  |     | mean cost of a draw
@@ -164,17 +162,6 @@ running_mean | pull | float |      | | plain average so far, on the scale of val
 """)
 
 #: Groups of likelihood-free samplers.
-ABC_STATS = as_table("""
-distance   | chain draw | float | | | distance between simulation and data
-round      | chain draw | int   | | | round of the simulation
-simulation | chain draw | int   | | | index of the simulation
-""")
-ABC_WEIGHTED = as_table("""
-distance   | chain draw | float |      |     | distance between simulation and data
-log_weight | chain draw | float | nats | log | weight of the accepted simulation
-round      | chain draw | int   |      |     | round of the simulation
-box        | chain draw | int   |      |     | box that the simulation was drawn from
-""")
 ABC = as_table("""
 tolerance        | round               | float |             | | tolerance of the round
 boxes            | round               | int   |             | | boxes of the proposal
@@ -232,23 +219,19 @@ incumbent   | round coordinate | float |             |     | centre of the best 
 """)
 
 _COMBINED = {"estimate": ESTIMATE, "arms": ARMS, "rounds": ROUNDS, "pulls": PULLS}
-_EVIDENCE = {"evidence": EVIDENCE, "evaluations": EVALUATIONS, "sample_stats": DRAW_STATS}
+_EVIDENCE = {"evidence": EVIDENCE, "evaluations": EVALUATIONS}
+_DRAWS = {"sample_stats": DRAW_STATS, "weighted_posterior": WEIGHTED}
 #: Groups by function, for the documentation.
 RESULTS: dict[str, dict[str, Table]] = {
     "RacingMetropolis": {"sample_stats": RACE_STATS | STEP_STATS | METROPOLIS_STATS},
     "RacingSlice": {"sample_stats": RACE_STATS | STEP_STATS | SLICE_STATS},
     "RacingGibbs": {"sample_stats": RACE_STATS | STEP_STATS | GIBBS_STATS},
     "sample_product_space": {"product_space": SPACE, "sample_stats": RACE_STATS | SPACE_STATS},
-    "estimate_evidence": _EVIDENCE | _COMBINED,
-    "estimate_evidence with idata": {"evidence": EVIDENCE, "arms": BRIDGE_ARMS},
-    "sample_ais": _EVIDENCE | {"annealing": ANNEALING, "weighted_posterior": AIS_WEIGHTED},
+    "estimate_evidence": _EVIDENCE | _COMBINED | {"sample_stats": DRAW_STATS},
+    "sample_ais": _EVIDENCE | {"annealing": ANNEALING} | _DRAWS,
     "combine_estimators": _COMBINED,
-    "sample_abc_tree, sample_abc_rejection": {
-        "abc": ABC,
-        "sample_stats": ABC_STATS,
-        "weighted_posterior": ABC_WEIGHTED,
-        "step_posterior": STEP_POSTERIOR,
-        "simulations": ABC_SIMULATIONS,
-    },
+    "sample_abc_tree": {"abc": ABC, "step_posterior": STEP_POSTERIOR}
+    | {"simulations": ABC_SIMULATIONS}
+    | _DRAWS,
     "find_MAP_tree": {"box": MAP_BOX, "rounds": MAP_ROUNDS},
 }

@@ -17,19 +17,7 @@ _KINDS = {"float": "f", "int": "iu", "bool": "b", "text": "UO"}
 
 @dataclass(frozen=True)
 class Variable:
-    """Declaration of a variable.
-
-    Attributes
-    ----------
-    name : str
-    dims : tuple of str
-    dtype : {"float", "int", "bool", "text"}
-    unit : str
-        Empty for pure numbers.
-    scale : {"", "log"}
-        "log" for natural logarithms.
-    meaning : str
-    """
+    """Declaration of a variable; ``unit`` is empty for pure numbers, ``scale`` is "log" for natural logarithms."""
 
     name: str
     dims: tuple[str, ...]

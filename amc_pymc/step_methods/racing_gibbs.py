@@ -94,8 +94,7 @@ class RacingGibbs(RacingStep):
     highest mean over the rows. States in which the rest of the model has log density
     :math:`-\infty` are excluded; if only one is left, no row is read.
 
-    ``sample_stats`` contains ``race_rows``, ``race_rounds``, ``race_delta``, ``race_audited``,
-    ``race_wrong``, ``race_audit_rows``, ``race_recentred``, ``race_moved`` and ``race_arms_left``.
+    ``sample_stats`` contains the variables that the page "Variables of results" lists.
 
     References
     ----------

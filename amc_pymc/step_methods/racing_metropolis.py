@@ -178,12 +178,9 @@ class RacingMetropolis(RacingStep):
     approximation (Rue, Martino & Chopin 2009), and coefficients from their Gaussian approximation
     given these. The accept step corrects both.
 
-    ``sample_stats`` contains ``accept``, ``accepted``, ``scaling``, ``race_rows``, ``race_rounds``,
-    ``race_delta``, ``race_audited``, ``race_wrong``, ``race_audit_rows``, ``race_recentred`` and
-    ``race_quadrature``, one number per draw. Counts are sums over the transitions of a draw.
-    ``race_rows`` counts rows even if groups are raced; divide it by ``step.sampler.transitions``
-    for the rows of one decision. ``race_quadrature`` is the largest change so far, in nats, of the
-    log ratio of an audited decision when the number of nodes is doubled.
+    ``sample_stats`` contains the variables that the page "Variables of results" lists, one number
+    per draw. Counts are sums over the transitions of a draw. ``race_rows`` counts rows even if
+    groups are raced; divide it by ``step.sampler.transitions`` for the rows of one decision.
 
     References
     ----------
