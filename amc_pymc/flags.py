@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 
@@ -11,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-_PACKAGE = (os.path.dirname(__file__) + os.sep,)
+#: Files whose frames do not count as callers: those of the package, and decorators that are context managers.
+_INSIDE = (os.path.dirname(__file__) + os.sep, contextlib.__file__)
 
 __all__ = [
     "FLAGS",
@@ -321,4 +323,4 @@ def flags_of_bits(bits: Any) -> list[str]:
 def warn_of(flags: Iterable[Flag], subject: str) -> None:
     """Issue one warning per flag, attributed to the first caller outside of the package."""
     for f in flags:
-        warnings.warn(f"{subject}: {f.message}.", UserWarning, skip_file_prefixes=_PACKAGE)
+        warnings.warn(f"{subject}: {f.message}.", UserWarning, skip_file_prefixes=_INSIDE)

@@ -22,7 +22,7 @@ race_recentred  | | float |        | | times the control variate was moved in th
 #: Statistics of all racing steps beside those of races.
 STEP_STATS: Table = {
     "race_flags": Variable(
-        "race_flags", (), "int", "", "",
+        "race_flags", (), "float", "", "",
         "flags: the sum of " + ", ".join(f"{2**k} ({name})" for k, name in enumerate(RACING_FLAGS)),
     )
 }  # fmt: skip

@@ -437,7 +437,7 @@ def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
         if name == "warning":
             out[name] = next((v for v in values if v is not None), None)
         elif name == "race_flags":
-            out[name] = int(np.bitwise_or.reduce(values))
+            out[name] = float(np.bitwise_or.reduce(np.array(values, np.int64)))
         elif name in ("accept", "accepted"):
             out[name] = sum(values) / len(values)
         elif name == "race_quadrature":

@@ -34,8 +34,6 @@ from amc_pymc.step_methods.model_densities import check_rows_finite
 
 #: Change of a decision's log ratio by quadrature, in nats, above which a warning is issued.
 _QUADRATURE_ERROR = 0.2
-#: NumPy types of declared ones.
-_DTYPES = {"float": np.float64, "int": np.int64}
 #: Maximum number of variables named in a warning.
 _NAMED = 4
 
@@ -48,7 +46,7 @@ __all__ = ["RacingStep", "chosen_vars", "starting_point", "stat_dtypes"]
 def stat_dtypes(own: Table) -> dict[str, Any]:
     """Return the declaration of a step's statistics for PyMC."""
     declared = RACE_STATS | STEP_STATS | own
-    scalars: dict[str, Any] = {key: (_DTYPES[v.dtype], []) for key, v in declared.items()}
+    scalars: dict[str, Any] = {key: (np.float64, []) for key in declared}
     return {**scalars, "warning": (SamplerWarning, None)}
 
 
@@ -179,7 +177,7 @@ class RacingStep(BlockedStep):
         densities.touch(stats["race_rows"])
         doubt = None if tune else self._doubt(chain.auditor)
         doubts = self.prepared.flags if doubt is None else (*self.prepared.flags, doubt)
-        stats["race_flags"] = flag_bits(doubts)
+        stats["race_flags"] = float(flag_bits(doubts))
         stats["warning"] = doubt and SamplerWarning(WarningType.BAD_PARAMS, doubt.message, "warn")
         return self._moved(point, x), [{key: stats[key] for key in self.stats_dtypes_shapes}]
 
