@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 #: Files whose frames do not count as callers: those of the package, and decorators that are context managers.
-_INSIDE = (os.path.dirname(__file__) + os.sep, contextlib.__file__)
+_INSIDE = (os.path.dirname(__file__) + os.sep, os.path.splitext(contextlib.__file__)[0])
 
 __all__ = [
     "FLAGS",

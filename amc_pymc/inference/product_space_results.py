@@ -54,6 +54,7 @@ def product_space_result(
 ) -> xr.DataTree:
     """Return the posterior over models, that of each model, and the statistics of the chains."""
     names = list(models)
+    flags = [] if all(r.complete for r in records) else [flag("interrupted")]
     records, draws = _rectangle(records)
     if draws == 0:
         raise KeyboardInterrupt("Stopped before a draw was kept")
@@ -72,7 +73,7 @@ def product_space_result(
     steps = {key: replace(v, dims=("chain", "draw", "step")) for key, v in RACE_STATS.items()}
     tree["sample_stats"].dataset = described(tree["sample_stats"].to_dataset(), steps | SPACE_STATS)
     summary = _summary(names, prior, space, index, log_weights)
-    flags = list(dict.fromkeys(f for s in space.samplers for f in s.prepared.flags))
+    flags += list(dict.fromkeys(f for s in space.samplers for f in s.prepared.flags))
     flags += _mixing(summary) + _wrong_decisions(stats, space.race.delta)
     tree["product_space"] = xr.DataTree(summary.assign_attrs(flag_attributes(flags)))
     warn_of(flags, "Product space")

@@ -11,8 +11,8 @@ import xarray as xr
 
 __all__ = ["Table", "Variable", "as_table", "declared_dataset", "described"]
 
-#: Kinds of NumPy dtypes by the name of a declared type.
-_KINDS = {"float": "f", "int": "iu", "bool": "b", "text": "UO"}
+#: NumPy dtypes by the name of a declared type.
+_DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "text": np.str_}
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,10 @@ class Variable:
         found = {"units": self.unit, "scale": self.scale, "description": self.meaning}
         return {key: text for key, text in found.items() if text}
 
-    def check(self, dims: tuple[Any, ...], dtype: np.dtype[Any]) -> None:
-        """Raise a TypeError if dims or dtype are not as declared."""
-        if dims != self.dims or dtype.kind not in _KINDS[self.dtype]:
-            raise TypeError(
-                f"{self.name} is declared as {self.dtype} with dims {self.dims}, got {dtype} with {dims}."
-            )
+    def check(self, n_dims: int) -> None:
+        """Raise a ValueError if the number of dimensions is not as declared."""
+        if n_dims != len(self.dims):
+            raise ValueError(f"{self.name} must have dims {self.dims}, got {n_dims} dimensions.")
 
 
 #: Variables of a group by name.
@@ -70,21 +68,21 @@ def declared_dataset(
 
     Raises
     ------
-    KeyError, TypeError
-        If a variable is not declared, or has other dims or another type.
+    KeyError, ValueError, TypeError
+        If a variable is not declared, has other dimensions, or a type that does not fit.
     """
     data = {}
     for name, value in values.items():
         variable, array = table[name], np.asarray(value)
-        dims = variable.dims if array.ndim == len(variable.dims) else array.shape
-        variable.check(dims, array.dtype)
+        variable.check(array.ndim)
+        array = array.astype(_DTYPES[variable.dtype], casting="safe", copy=False)
         data[name] = (variable.dims, array, variable.attrs)
     return xr.Dataset(data, coords, attrs)
 
 
 def described(data: xr.Dataset, table: Table) -> xr.Dataset:
-    """Check variables that are declared, and add their attributes; others are those of the user's model."""
+    """Add the attributes of variables that are declared; others are those of the user's model."""
     for name in table.keys() & data.data_vars.keys():
-        table[name].check(data[name].dims, data[name].dtype)
+        table[name].check(data[name].ndim)
         data[name].attrs |= table[name].attrs
     return data

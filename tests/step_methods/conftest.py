@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pymc as pm
 import pytest
 
 import amc_pymc as amc
-
-
-def pytest_collection_modifyitems(items):
-    """Allow steps without a control variate, which is what costs most time."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(
-                pytest.mark.filterwarnings("ignore:Racing.*there is no control variate")
-            )
 
 
 def linear_model(n_rows: int = 1000) -> pm.Model:
