@@ -6,6 +6,8 @@ variables are in a result only if an option asks for them.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from amc_pymc.flags import RACING_FLAGS
 from amc_pymc.results.variable import Table, Variable, as_table
 
@@ -43,8 +45,9 @@ SLICE_STATS = as_table("""
 race_decisions  | | float | | | points compared with the slice's height
 """)
 
-#: Product space: statistics of the chains beside those of races, and the group ``product_space``.
-SPACE_STATS = as_table("""
+#: Product space: statistics of the chains, and the group ``product_space``.
+SPACE_STATS = {n: replace(v, dims=("chain", "draw", "step")) for n, v in RACE_STATS.items()}
+SPACE_STATS |= as_table("""
 accept          | chain draw | float |      | | estimated acceptance probability of the parameters
 row_evaluations | chain draw | float | rows | | evaluations of the log likelihood of a row
 race_arms_left  | chain draw | float |      | | models still racing after the first round
@@ -226,7 +229,7 @@ RESULTS: dict[str, dict[str, Table]] = {
     "RacingMetropolis": {"sample_stats": RACE_STATS | STEP_STATS | METROPOLIS_STATS},
     "RacingSlice": {"sample_stats": RACE_STATS | STEP_STATS | SLICE_STATS},
     "RacingGibbs": {"sample_stats": RACE_STATS | STEP_STATS | GIBBS_STATS},
-    "sample_product_space": {"product_space": SPACE, "sample_stats": RACE_STATS | SPACE_STATS},
+    "sample_product_space": {"product_space": SPACE, "sample_stats": SPACE_STATS},
     "estimate_evidence": _EVIDENCE | _COMBINED | {"sample_stats": DRAW_STATS},
     "sample_ais": _EVIDENCE | {"annealing": ANNEALING} | _DRAWS,
     "combine_estimators": _COMBINED,

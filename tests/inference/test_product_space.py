@@ -28,7 +28,9 @@ NAMES = ["mean", "scale", "line"]
 QUIET = {"cores": 1, "progressbar": False}
 
 #: Most runs here are short.
-pytestmark = pytest.mark.filterwarnings("ignore:Product space. the chains came back")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Product space. (the chains came|model .* was never)"
+)
 
 
 # --- models and what is known of them -------------------------------------------------------------
