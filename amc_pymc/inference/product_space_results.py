@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import arviz_base as az
@@ -70,8 +69,7 @@ def product_space_result(
             "posterior": {"models": names, "tuning_steps": tune},
         },
     )
-    steps = {key: replace(v, dims=("chain", "draw", "step")) for key, v in RACE_STATS.items()}
-    tree["sample_stats"].dataset = described(tree["sample_stats"].to_dataset(), steps | SPACE_STATS)
+    tree["sample_stats"].dataset = described(tree["sample_stats"].to_dataset(), SPACE_STATS)
     summary = _summary(names, prior, space, index, log_weights)
     flags += list(dict.fromkeys(f for s in space.samplers for f in s.prepared.flags))
     flags += _mixing(summary) + _wrong_decisions(stats, space.race.delta)
