@@ -16,6 +16,7 @@ __all__ = [
     "LogWeights",
     "log_mean_exp",
     "relative",
+    "reported_variance",
     "summarise_log_weights",
     "systematic",
     "trusted_variance",
@@ -185,3 +186,31 @@ def trusted_variance(
     trust = n / (n + math.exp(min(4.0 * log_variance, 700.0)))
     mixed: float = empirical**trust * cautious ** (1.0 - trust)
     return mixed
+
+
+def reported_variance(found: LogWeights, log_weights: np.ndarray) -> float:
+    r"""Return the relative variance of weights that reported errors are based on.
+
+    It lies between the empirical variance and, for few weights, the larger variance of log-normal weights, computed
+    from the variance s^2 of logarithms weighted by square roots of the weights. For log-normal weights that is the
+    variance of their logarithms; for others it ignores how small the small weights are, which says nothing about
+    the large ones.
+    """
+    if found.n < 2 or found.log_mean == -math.inf:
+        return math.inf
+    logs = log_weights[log_weights > -np.inf]
+    share = np.exp(0.5 * (logs - logs.max()))
+    share /= share.sum()
+    seen = 1.0 - float(share @ share)
+    s2 = float(share @ (logs - share @ logs) ** 2) / seen if seen > 0.0 else math.inf
+    surrogate = found._replace(log_variance=s2).surrogate
+    kurtosis = _kurtosis(log_weights)
+    return trusted_variance(found.n, found.relative_variance, surrogate, s2, kurtosis)
+
+
+def _kurtosis(log_weights: np.ndarray) -> float:
+    """Return the fourth central moment of weights over their squared variance; nan if they are all equal."""
+    w = np.exp(log_weights - log_weights.max())
+    squares = (w - w.mean()) ** 2
+    variance = float(squares.mean())
+    return float(squares @ squares) / len(w) / variance**2 if variance > 0.0 else math.nan

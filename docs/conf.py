@@ -2,6 +2,7 @@
 
 import inspect
 import shutil
+import sys
 import urllib.request
 
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import amc_pymc
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
 ROOT = DOCS.parent
 
 project = "amc_pymc"
@@ -102,6 +104,15 @@ def copy_notebooks() -> None:
             shutil.copyfile(file, copy)
 
 
+def write_variables() -> None:
+    """Write the tables of variables of results, which a page includes."""
+    from variables import tables
+
+    file = DOCS / "api" / "generated" / "variables.txt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(tables(), encoding="utf-8")
+
+
 def step_signature(app, what, name, obj, options, signature, annotation):
     """Return the arguments of a step method, which PyMC's ``__new__`` hides from autodoc."""
     if what != "class" or not (signature or "").startswith("(*args"):
@@ -114,4 +125,5 @@ def step_signature(app, what, name, obj, options, signature, annotation):
 def setup(app):
     """Connect what this file defines to Sphinx."""
     copy_notebooks()
+    write_variables()
     app.connect("autodoc-process-signature", step_signature)

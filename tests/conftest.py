@@ -49,6 +49,15 @@ def compiled_by_pytensor():
         yield
 
 
+def pytest_collection_modifyitems(items):
+    """Allow racing without a control variate, which takes most of the time to prepare."""
+    for item in items:
+        if item.path.parent.name in ("samplers", "step_methods"):
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore:Racing.*there is no control variate")
+            )
+
+
 def pytest_runtest_setup(item):
     """Skip what is left once the time given in AMC_TESTS_UNTIL (seconds since the epoch) is over."""
     until = os.environ.get("AMC_TESTS_UNTIL")

@@ -17,7 +17,9 @@ PACKAGE = Path(amc_pymc.__file__).parent
 REPOSITORY = PACKAGE.parent
 
 # room: the rooms it may import from, beside itself. A room is a module or package directly in amc_pymc.
-ROOT = {"arguments", "execution", "first_class", "jit", "lazy", "logweights", "progress", "rng"}
+ROOT = {
+    "arguments", "execution", "first_class", "flags", "jit", "lazy", "logweights", "progress", "rng",
+}  # fmt: skip
 LOWER = {
     **dict.fromkeys(ROOT, ROOT),
     "bounds": ROOT,

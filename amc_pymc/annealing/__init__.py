@@ -1,6 +1,6 @@
 """Paths of densities from a reference to the posterior, and samplers along them."""
 
-from amc_pymc.annealing.ais import Annealed, anneal, anneal_back, effective_shares
+from amc_pymc.annealing.ais import Annealed, anneal, anneal_back, by_temperature, effective_shares
 from amc_pymc.annealing.ladder import Ladder, climb, cool, taken
 from amc_pymc.annealing.paths import ReferencePath
 from amc_pymc.annealing.schedules import Schedule, make_schedule
@@ -16,6 +16,7 @@ __all__ = [
     "WhitenedPath",
     "anneal",
     "anneal_back",
+    "by_temperature",
     "climb",
     "cool",
     "effective_shares",

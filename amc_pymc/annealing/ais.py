@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from amc_pymc.kernels import Kernel, Path, Tuning, start
 
-__all__ = ["Annealed", "Tunings", "anneal", "anneal_back", "effective_share", "effective_shares"]
+__all__ = [
+    "Annealed",
+    "Tunings",
+    "anneal",
+    "anneal_back",
+    "by_temperature",
+    "effective_share",
+    "effective_shares",
+]
 
 
 class Tunings(Protocol):
@@ -188,6 +197,18 @@ def effective_shares(log_sums: np.ndarray, n: int) -> np.ndarray:
     some = log_sums[0] > -np.inf
     out[some] = np.exp(2.0 * log_sums[0, some] - log_sums[1, some]) / n
     return out
+
+
+def by_temperature(runs: Sequence[Annealed]) -> dict[str, np.ndarray]:
+    """Return statistics (T,) of all particles: log mean weight, effective share, and acceptance of moves."""
+    sizes = [len(r.x) for r in runs]
+    sums = np.logaddexp.reduce([r.log_sums for r in runs])
+    acceptance = np.average([r.acceptance for r in runs], axis=0, weights=sizes)
+    return {
+        "log_mean_weight": sums[0] - math.log(sum(sizes)),
+        "ess": effective_shares(sums, sum(sizes)),
+        "accept": np.append(acceptance, np.nan),
+    }
 
 
 def _log_sums(log_weights: np.ndarray) -> tuple[float, float]:

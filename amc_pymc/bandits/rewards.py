@@ -7,13 +7,14 @@ to the range of the arm, so ranges may differ between arms and may grow.
 from __future__ import annotations
 
 import math
-import warnings
 
 from typing import Any, Protocol
 
 import numpy as np
 
 from numpy.typing import ArrayLike
+
+from amc_pymc.flags import Flag, flag, warn_of
 
 __all__ = ["KnownRange", "LogLoss", "RewardScale", "RunningRange", "as_reward_scale"]
 
@@ -53,7 +54,8 @@ class KnownRange:
     ----------
     low, high : float or array_like (K,)
         Ends of the range, ``low < high``. They may be equal for some of several arms, whose rewards are then
-        known. Rewards outside are clipped and counted in ``clipped``; the first one raises a warning.
+        known. Rewards outside are clipped and counted in ``clipped``; the first one raises a warning and is
+        described in ``flags``.
 
     Examples
     --------
@@ -74,6 +76,7 @@ class KnownRange:
         self._low, self._high = ends
         self._ends: list[tuple[float, float]] = []
         self.clipped = 0
+        self.flags: list[Flag] = []
 
     def begin(self, table: np.ndarray) -> None:
         """Enter the known ranges into the table."""
@@ -96,12 +99,8 @@ class KnownRange:
         if low <= reward <= high:
             return reward
         if self.clipped == 0:
-            warnings.warn(
-                f"A reward of {reward:.6g} from arm {arm} is outside its declared range [{low:.6g}, "
-                f"{high:.6g}] and was moved to its end, as will all others be; `clipped` counts them. "
-                "Declare a wider range or use RunningRange().",
-                stacklevel=4,
-            )
+            self.flags = [flag("rewards_clipped", reward=reward, arm=arm, low=low, high=high)]
+            warn_of(self.flags, "Rewards")
         self.clipped += 1
         return min(max(reward, low), high)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from amc_pymc.flags import Flag, flag, warn_of
 from amc_pymc.logweights import summarise_log_weights
 from amc_pymc.results import normal_interval
 
@@ -141,7 +141,7 @@ def compare_evidence(
     flags = {name: list(given[name].flags) for name in names}
     for name, bf, error in zip(names[1:], log_bf[1:], log_bf_mcse[1:], strict=True):
         if abs(bf) <= 2.0 * error:
-            flags[name].append(f"not separated from {names[0]}")
+            flags[name].append(flag("not_separated", best=names[0]).happened)
     _check_twice(compare_dict, names, flags)
     _check_data({name: given[name].observed for name in names}, flags)
     return pd.DataFrame(
@@ -179,7 +179,7 @@ def _read(name: str, result: xr.DataTree | tuple[float, float]) -> _Evidence:
         observed = _observed(result)
         if "evidence" in result.children:
             log_evidence, mcse, text = _of_group(name, result)
-            flags += [flag for flag in map(str.strip, text.split(";")) if flag]
+            flags += [part for part in map(str.strip, text.split(";")) if part]
         else:
             log_evidence, mcse, flags = _of_smc(name, result)
     else:
@@ -192,9 +192,9 @@ def _read(name: str, result: xr.DataTree | tuple[float, float]) -> _Evidence:
         )
     if not math.isfinite(mcse):
         mcse = math.nan
-        flags.append("error unknown")
+        flags.append(flag("unknown_error").happened)
     elif mcse > _ROUGH:
-        flags.append(f"error above {_ROUGH:g} nat")
+        flags.append(flag("rough_error", limit=_ROUGH).happened)
     return _Evidence(log_evidence, mcse, _interval(result, log_evidence, mcse), flags, observed)
 
 
@@ -264,11 +264,11 @@ def _of_smc(name: str, dt: xr.DataTree) -> tuple[float, float, list[str]]:
     found = summarise_log_weights(last)
     n = len(last)
     if n == 1:
-        return found.log_mean, math.nan, ["one chain"]
-    flags = [f"error from {n} chains"] if n < _FEW_CHAINS else []
+        return found.log_mean, math.nan, [flag("single_chain").happened]
+    flags = [flag("few_chains", chains=n).happened] if n < _FEW_CHAINS else []
     spread = max(last) - min(last)
     if spread > _ROUGH:
-        flags.append(f"chains differ by {spread:.1f} nats")
+        flags.append(flag("chains_differ", spread=spread).happened)
     return found.log_mean, math.sqrt(found.relative_variance / n), flags
 
 
@@ -344,13 +344,7 @@ def _check_twice(
         first = next((n for n in names[:i] if results[n] is results[name]), None)
         if first is None or not isinstance(results[name], xr.DataTree):
             continue
-        flags[name].append(f"the same result as {first}")
-        warnings.warn(
-            f"{name!r} and {first!r} are the same result: their Bayes factor of one says nothing. Pass the result of "
-            "each model.",
-            UserWarning,
-            stacklevel=3,
-        )
+        _warn(name, flag("same_result", first=first), flags)
 
 
 def _check_data(observed: Mapping[str, np.ndarray | None], flags: dict[str, list[str]]) -> None:
@@ -359,16 +353,15 @@ def _check_data(observed: Mapping[str, np.ndarray | None], flags: dict[str, list
     if len(known) < 2:
         return
     first, *others = known
-    differ = [name for name in others if not _same(known[first], known[name])]
-    for name in differ:
-        flags[name].append(f"other data than {first}")
-    if differ:
-        warnings.warn(
-            f"The observed data of {', '.join(map(repr, differ))} differ from those of {first!r}. "
-            "Evidences of different data, or of transformed data, cannot be compared.",
-            UserWarning,
-            stacklevel=3,
-        )
+    for name in others:
+        if not _same(known[first], known[name]):
+            _warn(name, flag("other_data", first=first), flags)
+
+
+def _warn(name: str, found: Flag, flags: dict[str, list[str]]) -> None:
+    """Add a flag to those of a model, and warn of it."""
+    flags[name].append(found.happened)
+    warn_of([found], f"Evidence of {name!r}")
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:

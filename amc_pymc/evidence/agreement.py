@@ -16,10 +16,12 @@ _PER_STEP, _CORRELATED = 1.0 / 0.6 - 1.0, 1.6
 _ERRORS, _NATS = 3.0, 0.1
 
 
-def clearly_more(log_z: float, error: float, other: float, other_error: float) -> float:
+def clearly_more(
+    log_z: float, error: float, other: float, other_error: float, errors: float = _ERRORS
+) -> float:
     """Return by how many nats one log evidence exceeds another; 0 if their errors explain the difference."""
     gap = log_z - other
-    return gap if gap > _ERRORS * math.hypot(error, other_error) + _NATS else 0.0
+    return gap if gap > errors * math.hypot(error, other_error) + _NATS else 0.0
 
 
 def less_than_climb(log_z: float, error: float, ladder: Ladder) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from amc_pymc.abc_tree.run import Settings
+from amc_pymc.flags import Flag, flag
 from amc_pymc.rng import as_generator
 from amc_pymc.running import name_of
 from amc_pymc.simulators.problem import Problem
@@ -23,7 +24,7 @@ _TRIAL = "a trial of simulator, summaries, distance and epsilon"
 
 def problem_fingerprint(
     problem: Problem, *, batched: bool, timeout: float | None, summaries: bool = False
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, Any], list[Flag]]:
     """Return the prior, the data, and the results of a few simulations with a fixed seed.
 
     Parameters
@@ -36,8 +37,8 @@ def problem_fingerprint(
     -------
     dict of str to array and the like
         Keys are the names by which differences are reported.
-    list of str
-        Warning that the simulations are not reproducible, if so. They are then left out.
+    list of Flag
+        Flag that the simulations are not reproducible, if so. They are then left out.
     """
     u = as_generator(0).random((_PROBES, problem.n_dim))
     trial, again = (
@@ -53,10 +54,7 @@ def problem_fingerprint(
     }
     if same:
         return found, []
-    return found, [
-        "the simulator does not take all its random numbers from the generator that it is given: it gives "
-        "other results with the same one, and a checkpoint leads to other numbers"
-    ]
+    return found, [flag("not_reproducible")]
 
 
 def _trial(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,36 +13,36 @@ from amc_pymc.abc_tree.accepted import (
     Accepted,
     accept,
     deal,
-    effective,
-    effective_of_first,
     final_tolerance,
 )
 from amc_pymc.abc_tree.adjusting import AdjustName
-from amc_pymc.abc_tree.features import Features
-from amc_pymc.abc_tree.history import History
-from amc_pymc.abc_tree.smoothing import smooth_draws
-from amc_pymc.abc_tree.step_posterior import StepPosterior, fit_step_posterior
-from amc_pymc.inference.abc_drawn import Drawn, adjusted_drawn, flat, plain_drawn, values_at
-from amc_pymc.inference.abc_estimates import (
+from amc_pymc.abc_tree.estimates import (
     STATISTICS,
+    posterior_sd,
     stacked,
     tolerance_doubt,
     tolerance_shift,
 )
+from amc_pymc.abc_tree.features import Features
+from amc_pymc.abc_tree.history import History
+from amc_pymc.abc_tree.round_statistics import prior_acceptance, round_statistics
+from amc_pymc.abc_tree.smoothing import smooth_draws
+from amc_pymc.abc_tree.step_posterior import StepPosterior, fit_step_posterior
+from amc_pymc.diagnostics.pareto import pareto_k
+from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
+from amc_pymc.inference.abc_drawn import Drawn, adjusted_drawn, flat, plain_drawn, values_at
 from amc_pymc.inference.abc_run import AbcRun
-from amc_pymc.inference.evidence_results import add_data_groups, draws_group, pareto_k
-from amc_pymc.rng import as_generator
-from amc_pymc.simulators.kernels import accepted, student_kernel
-from amc_pymc.simulators.problem import Problem, labels
+from amc_pymc.inference.model_groups import add_data_groups, draws_group
+from amc_pymc.results import declared_dataset, described
+from amc_pymc.results.tables import ABC, ABC_SIMULATIONS, DRAW_STATS, STEP_POSTERIOR, WEIGHTED
+from amc_pymc.simulators.coordinates import are_quantiles, are_whole, in_cube_order, part_of_atom
+from amc_pymc.simulators.kernels import student_kernel
+from amc_pymc.simulators.problem import labels
 
 __all__ = ["abc_tree_data", "final_accepted"]
 
 #: Number of effective draws below which, and weight of one draw above which, a warning is given.
 _FEW, _HEAVY = 100.0, 0.1
-#: Number of points that test whether coordinates are quantiles of single parameters.
-_TRIED = 32
-#: Number of bisections that find the ends of an atom of the prior.
-_HALVINGS = 60
 
 
 def final_accepted(
@@ -80,9 +78,7 @@ def abc_tree_data(
     drawn = None if adjust is None else adjusted_drawn(run, found, adjust, features)
     flags = list(run.flags)
     if drawn is None and adjust is not None:
-        flags.append(
-            "draws are not adjusted: regression moves all of them to where the prior has no density"
-        )
+        flags.append(flag("not_adjusted"))
     drawn = drawn or plain_drawn(run, found)
     found, values = drawn.accepted, values_at(problem, drawn.u)
     place = deal(found, chains, draws, run.rng)
@@ -102,7 +98,9 @@ def abc_tree_data(
     posterior.attrs.update(attrs)
     tree["posterior"] = xr.DataTree(posterior)
     tree["sample_stats"] = xr.DataTree(
-        draws_group(None, _stats(history, drawn, place.ravel()), n_chains=chains)
+        described(
+            draws_group(None, _stats(history, drawn, place.ravel()), n_chains=chains), DRAW_STATS
+        )
     )
     tree["weighted_posterior"] = xr.DataTree(_weighted(run, drawn, values))
     rows = _estimated(run, drawn, plain)
@@ -112,11 +110,12 @@ def abc_tree_data(
     if keep_simulations:
         tree["simulations"] = xr.DataTree(_simulations(run))
     _add_data(tree, run)
-    flags += _doubts(drawn, plain, unique, wanted)
-    flags += tolerance_doubt(rows, _spread(found, values), _elements(values), plain.tolerance)
-    tree["abc"].attrs["flags"] = "; ".join(flags)
-    for flag in flags:
-        warnings.warn(f"Likelihood-free inference: {flag}.", UserWarning, stacklevel=4)
+    flags += _flags(drawn, plain, unique, wanted)
+    flags += tolerance_doubt(
+        rows, posterior_sd(found.weight, flat(values)), _elements(values), plain.tolerance
+    )
+    tree["abc"].attrs |= flag_attributes(flags)
+    warn_of(flags, "Likelihood-free inference")
     return tree
 
 
@@ -126,7 +125,7 @@ def _posterior_draws(
     """Return values (m, *shape) of smoothed draws, or of copies of simulations, and the smoothing used."""
     problem = run.problem
     copies = {k: v[parents] for k, v in values.items()}
-    if not smooth or _are_whole(problem).any():
+    if not smooth or are_whole(problem).any():
         return copies, {"smoothing": "none"}
     u, kernel = smooth_draws(
         drawn.u, drawn.accepted.weight, parents, run.rng.spawn(1)[0], problem.log_density
@@ -159,14 +158,6 @@ def _estimates(run: AbcRun, rows: np.ndarray, values: dict[str, np.ndarray]) -> 
         shaped[name] = rows[:, start:stop].reshape(len(rows), *value.shape[1:])
         start = stop
     return _along("statistic", run, shaped).assign_coords(statistic=STATISTICS)
-
-
-def _spread(found: Accepted, values: dict[str, np.ndarray]) -> np.ndarray:
-    """Return posterior standard deviations (K,)."""
-    all_values = flat(values)
-    with np.errstate(over="ignore", invalid="ignore"):
-        spread: np.ndarray = np.sqrt(found.weight @ (all_values - found.weight @ all_values) ** 2)
-        return spread
 
 
 def _elements(values: dict[str, np.ndarray]) -> list[str]:
@@ -206,152 +197,46 @@ def _weighted(run: AbcRun, drawn: Drawn, values: dict[str, np.ndarray]) -> xr.Da
     }
     for name, column in columns.items():
         out[name] = ("chain", "draw"), column[None]
-    return out
+    return described(out, WEIGHTED)
 
 
 def _rounds(run: AbcRun, drawn: Drawn) -> xr.Dataset:
     """Return statistics of each round, and totals."""
-    rounds, found = run.history.rounds, drawn.accepted
-    hit = np.split(
-        accepted(drawn.distance, found.tolerance), np.cumsum([len(r.u) for r in rounds])[:-1]
-    )
-    columns = {
-        "tolerance": [r.tolerance for r in rounds],
-        "boxes": [sum(m.partition.boxes for m in r.proposal.members) for r in rounds],
-        "simulations": [len(r.u) for r in rounds],
-        "acceptance": [float(accepted(r.simulated.distance, r.tolerance).mean()) for r in rounds],
-        "final_acceptance": [float(h.mean()) for h in hit],
-        "ess": [effective(r.log_ratio[h]) for r, h in zip(rounds, hit, strict=True)],
-        "ess_so_far": _effective_so_far(found, run.history.number[found.index], len(rounds)),
-        "gain": [r.proposal.gain for r in rounds],
-        "failed": [int((~np.isfinite(r.simulated.distance)).sum()) for r in rounds],
-        "seconds": run.seconds[: len(rounds)],
-    }
-    out = xr.Dataset({k: ("round", np.array(v)) for k, v in columns.items()})
-    out = out.assign_coords(round=np.arange(len(rounds)))
-    weight = found.weight
+    history, found = run.history, drawn.accepted
+    columns = round_statistics(history, found, drawn.distance)
     totals = {
         "final_tolerance": found.tolerance,
         "effective_draws": drawn.effective,
         "accepted": len(found.index),
-        "n_simulations": len(run.history),
-        "n_failed": int(out["failed"].sum()),
-        "largest_weight": float(weight.max()),
+        "n_simulations": len(history),
+        "n_failed": int(columns["failed"].sum()),
+        "largest_weight": found.weight.max(),
         "pareto_k": pareto_k(found.log_weight),
-        "prior_acceptance": _prior_acceptance(run.history, hit),
+        "prior_acceptance": prior_acceptance(history, found.tolerance, drawn.distance),
     }
-    return out.assign({k: ((), v) for k, v in totals.items()}).assign(_scale(run))
-
-
-def _effective_so_far(found: Accepted, number: np.ndarray, n_rounds: int) -> np.ndarray:
-    """Return the effective sample sizes (R,) of the accepted simulations of all rounds up to each one."""
-    order = np.argsort(number, kind="stable")
-    ess = np.append(0.0, effective_of_first(found.weight[order]))
-    so_far: np.ndarray = ess[np.searchsorted(number[order], np.arange(n_rounds), side="right")]
-    return so_far
+    seconds = np.array(run.seconds[: len(history.rounds)])
+    values = columns | {"seconds": seconds} | totals | _scale(run)
+    return declared_dataset(ABC, values, {"round": np.arange(len(history.rounds))})
 
 
 def _scale(run: AbcRun) -> dict[str, Any]:
     """Return the units of the distance if they come from a pilot batch."""
     if run.scale is None:
         return {}
-    out: dict[str, Any] = {"summary_scale": ("summary", run.scale.spread)}
-    if run.scale.root is not None:
-        out["summary_root"] = ("summary", "summary_bis"), run.scale.root
-    return out
-
-
-def _prior_acceptance(history: History, hit: Sequence[np.ndarray]) -> float:
-    """Return the acceptance probability of rejection sampling, from all rounds weighted by their gains."""
-    gains = np.array([r.proposal.gain * len(r.u) for r in history.rounds])
-    means = [
-        float((np.exp(r.log_ratio) * h).mean()) for r, h in zip(history.rounds, hit, strict=True)
-    ]
-    return float(gains @ means / gains.sum())
+    root = {} if run.scale.root is None else {"summary_root": run.scale.root}
+    return {"summary_scale": run.scale.spread, **root}
 
 
 def _steps(run: AbcRun, steps: StepPosterior) -> xr.Dataset:
     """Return the boxes of the step function, in the cube and on the scale of the parameters."""
     lower, upper = steps.partition.lower, steps.partition.upper
-    out = xr.Dataset(
-        {
-            "lower": (("box", "coordinate"), lower),
-            "upper": (("box", "coordinate"), upper),
-            "mass": ("box", steps.mass),
-            "accepted": ("box", steps.accepted),
-        },
-        coords={"coordinate": run.problem.coordinates},
-    )
-    if _are_quantiles(run):
+    values = {"lower": lower, "upper": upper, "mass": steps.mass, "accepted": steps.accepted}
+    if are_quantiles(run.problem):
         for end, corner in (("lower", lower), ("upper", upper)):
-            out[f"theta_{end}"] = ("box", "coordinate"), _in_cube_order(run.problem, corner)
-            out[f"atom_{end}"] = ("box", "coordinate"), _part_of_atom(run.problem, corner)
-        out["whole_numbers"] = "coordinate", _are_whole(run.problem)
-    return out
-
-
-def _part_of_atom(problem: Problem, u: np.ndarray) -> np.ndarray:
-    """Return the share (n, D) below points (n, D) of the interval with the same value, an atom of the prior."""
-    theta = _in_cube_order(problem, u)
-    begin = _first(lambda points: _in_cube_order(problem, points) >= theta, np.zeros_like(u), u)
-    end = _first(lambda points: _in_cube_order(problem, points) > theta, u, np.ones_like(u))
-    width = end - begin
-    part: np.ndarray = np.divide(u - begin, width, out=np.zeros_like(u), where=width > 0.0)
-    return part
-
-
-def _first(
-    true_from: Callable[[np.ndarray], np.ndarray], lower: np.ndarray, upper: np.ndarray
-) -> np.ndarray:
-    """Return where a condition becomes true between points (n, D), element by element; `upper` if it does not."""
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (lower + upper)
-        found = true_from(middle)
-        lower, upper = np.where(found, lower, middle), np.where(found, middle, upper)
-    return upper
-
-
-def _are_whole(problem: Problem) -> np.ndarray:
-    """Return which coordinates (D,) belong to whole numbers."""
-    values = problem.parameters(np.full((1, problem.n_dim), 0.5))
-    whole = {
-        label: value.dtype.kind in "biu"
-        for name, value in values.items()
-        for label in labels(name, value.shape[1:])
-    }
-    return np.array([whole[c] for c in problem.coordinates])
-
-
-def _in_cube_order(problem: Problem, u: np.ndarray) -> np.ndarray:
-    """Return parameters (n, D) at points (n, D), that of coordinate d in column d."""
-    columns = {
-        label: column
-        for name, value in problem.parameters(u).items()
-        for label, column in zip(
-            labels(name, value.shape[1:]), value.reshape(len(u), -1).T, strict=True
-        )
-    }
-    return np.stack([columns[c].astype(float) for c in problem.coordinates], axis=1)
-
-
-def _are_quantiles(run: AbcRun) -> bool:
-    """Whether each coordinate alone determines one parameter, which does not decrease with it."""
-    problem, rng = run.problem, as_generator(0)
-    elements = [c for name, shape in problem.shapes.items() for c in labels(name, shape)]
-    if sorted(elements) != sorted(problem.coordinates):
-        return False
-    u = np.sort(rng.random((_TRIED, problem.n_dim)), axis=0)
-    if problem.log_density(u) is not None:
-        return False
-    theta = _in_cube_order(problem, u)
-    if not (np.diff(theta, axis=0) >= 0.0).all():
-        return False
-    for d in range(problem.n_dim):
-        other = rng.random(u.shape)
-        other[:, d] = u[:, d]
-        if not np.array_equal(_in_cube_order(problem, other)[:, d], theta[:, d]):
-            return False
-    return True
+            values[f"theta_{end}"] = in_cube_order(run.problem, corner)
+            values[f"atom_{end}"] = part_of_atom(run.problem, corner)
+        values["whole_numbers"] = are_whole(run.problem)
+    return declared_dataset(STEP_POSTERIOR, values, {"coordinate": run.problem.coordinates})
 
 
 def _simulations(run: AbcRun) -> xr.Dataset:
@@ -371,7 +256,7 @@ def _simulations(run: AbcRun) -> xr.Dataset:
     out["u"] = ("simulation", "coordinate"), history.u
     if history.summaries is not None:
         out["summaries"] = ("simulation", "summary"), history.summaries
-    return out.assign_coords(coordinate=run.problem.coordinates)
+    return described(out.assign_coords(coordinate=run.problem.coordinates), ABC_SIMULATIONS)
 
 
 def _add_data(tree: xr.DataTree, run: AbcRun) -> None:
@@ -383,29 +268,18 @@ def _add_data(tree: xr.DataTree, run: AbcRun) -> None:
     tree["observed_data"] = xr.DataTree(xr.Dataset({"observed": (dims, observed)}))
 
 
-def _doubts(drawn: Drawn, plain: Accepted, unique: int, wanted: float | None) -> Sequence[str]:
-    """Return warnings; `plain` are the simulations accepted before adjustment."""
+def _flags(drawn: Drawn, plain: Accepted, unique: int, wanted: float | None) -> list[Flag]:
+    """Return flags about draws and tolerance; `plain` are the simulations accepted before adjustment."""
     out, found = [], drawn.accepted
+    worth = {
+        "accepted": len(found.index), "effective": drawn.effective, "tolerance": found.tolerance
+    }  # fmt: skip
     if drawn.effective < min(_FEW, found.effective):
-        out.append(
-            f"{len(found.index):,} accepted simulations, adjusted at tolerance {found.tolerance:.3g}, are worth "
-            f"{drawn.effective:.0f} independent draws, so uncertain is the regression; simulate more, or give it "
-            "fewer summary statistics"
-        )
+        out.append(flag("few_adjusted_draws", **worth))
     elif drawn.effective < _FEW:
-        out.append(
-            f"{len(found.index):,} accepted simulations are worth {drawn.effective:.0f} independent draws at "
-            f"tolerance {found.tolerance:.3g}, {unique:,} of them are in the posterior; simulate more or raise "
-            "the tolerance"
-        )
+        out.append(flag("few_draws", **worth, unique=unique))
     elif found.weight.max() > _HEAVY:
-        out.append(
-            f"one draw has {100 * found.weight.max():.0f} % of all weight: it was accepted where little was "
-            "expected; simulate more"
-        )
+        out.append(flag("heavy_draw", share=100 * found.weight.max()))
     if wanted is not None and plain.tolerance > wanted:
-        out.append(
-            f"the tolerance ended at {plain.tolerance:.3g}, above {wanted:.3g} that is asked for; simulate "
-            "more, or raise it"
-        )
+        out.append(flag("tolerance_missed", tolerance=plain.tolerance, wanted=wanted))
     return out

@@ -15,6 +15,7 @@ from amc_pymc.abc_tree.features import Features
 from amc_pymc.abc_tree.history import History
 from amc_pymc.abc_tree.learned import learned_distance
 from amc_pymc.abc_tree.run import Settings, rounds
+from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.simulation_run import How, SimulationRun, failure_flags, simulation_run
 from amc_pymc.simulators.kernels import accepted
 from amc_pymc.simulators.problem import Problem, Simulated
@@ -37,8 +38,7 @@ class AbcRun:
     history : History
     seconds : list of float
         Simulation time of each batch; nan for batches from a checkpoint.
-    flags : list of str
-        Warnings for the user.
+    flags : list of Flag
     rng : numpy.random.Generator
         Generator for draws after the run.
     scale : SummaryScale or None
@@ -52,7 +52,7 @@ class AbcRun:
     history: History
     rng: np.random.Generator
     seconds: list[float] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list)
+    flags: list[Flag] = field(default_factory=list)
     scale: SummaryScale | None = None
     learned: bool = False
 
@@ -141,10 +141,7 @@ def _few_accepted(history: History, least: float | None, run: SimulationRun) -> 
     share = float(accepted(last.simulated.distance, last.tolerance).mean())
     if share >= least:
         return False
-    run.flags.append(
-        f"{share:.2g} of the last batch was accepted, less than min_acceptance={least:g}, after "
-        f"{len(history):,} simulations"
-    )
+    run.flags.append(flag("few_accepted", share=share, least=least, simulations=len(history)))
     return True
 
 
@@ -153,7 +150,5 @@ def _look_at_scale(run: AbcRun) -> None:
         return
     left_out = np.flatnonzero(np.isinf(run.scale.spread))
     if len(left_out):
-        run.flags.append(
-            f"summary statistics {', '.join(map(str, left_out))} of {len(run.scale.spread)} did not vary in the "
-            "first batch and are left out of the distance"
-        )
+        names, n = ", ".join(map(str, left_out)), len(run.scale.spread)
+        run.flags.append(flag("constant_summaries", left_out=names, summaries=n))

@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from amc_pymc.annealing import Annealed, Ladder, effective_shares, resample
+from amc_pymc.annealing import Annealed, Ladder, by_temperature, resample
 from amc_pymc.evidence import Pilot
+from amc_pymc.evidence.doubts import disagreements, uncertain
 from amc_pymc.extract.marginal_particles import Densities
+from amc_pymc.flags import Flag, flag, warn_of
 from amc_pymc.inference.evidence_model import Tally, running_off
 from amc_pymc.inference.evidence_results import (
     Evidence,
-    add_data_groups,
-    disagreements,
-    draws_group,
     evidence_group,
     from_log_weights,
     nan_flags,
-    uncertain,
 )
-from amc_pymc.inference.flags import Flag, flag, warn_of
+from amc_pymc.inference.model_groups import add_data_groups, draws_group
 from amc_pymc.kernels import Kernel
-from amc_pymc.results import LARGEST_K
+from amc_pymc.results import LARGEST_K, declared_dataset, described
+from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -73,7 +72,7 @@ def ais_results(
     flags = _flags(numbers, len(log_weights))
     with tally.stage("checks"):
         flags += nan_flags(numbers, tally.numbers(), run.densities, run.pilot, rng)
-    flags += uncertain(numbers) + disagreements(numbers, run.pilot)
+    flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, run.pilot)
     if run.why != "done":
         why = "interrupted" if run.why == "interrupted" else "max_time was over"
         flags.insert(0, flag("blocks_missing", why=why, done=len(run.done), blocks=len(run.blocks)))
@@ -98,7 +97,7 @@ def ais_results(
     tree["annealing"] = xr.DataTree(_annealing(run.plan, run.done))
     add_data_groups(tree, run.model)
     tree.attrs = {"inference_library": "amc_pymc", "sampling_method": "sample_ais"}
-    warn_of(flags, "Model evidence", stacklevel=3)
+    warn_of(flags, "Model evidence")
     return tree
 
 
@@ -165,6 +164,7 @@ def _add_draws(
     draws = {k: v[chosen] for k, v in values.items()}
     weighted = draws_group(model, values, n_chains=n_chains)
     weighted["log_weight"] = ("chain", "draw"), log_w
+    weighted = described(weighted, WEIGHTED)
     stats = {
         "log_prior": terms[0][chosen],
         "log_likelihood_sum": terms[1][chosen],
@@ -174,23 +174,14 @@ def _add_draws(
     posterior = draws_group(model, draws, n_chains=n_chains)
     posterior.attrs["n_distinct"] = sum(len(np.unique(row)) for row in index)
     tree["posterior"] = xr.DataTree(posterior)
-    tree["sample_stats"] = xr.DataTree(draws_group(model, stats, n_chains=n_chains))
+    told = described(draws_group(model, stats, n_chains=n_chains), DRAW_STATS)
+    tree["sample_stats"] = xr.DataTree(told)
     tree["weighted_posterior"] = xr.DataTree(weighted)
     return draws
 
 
 def _annealing(plan: Plan, done: dict[int, Annealed]) -> xr.Dataset:
     runs = list(done.values())
-    n = sum(len(r.x) for r in runs)
-    sums = np.logaddexp.reduce([r.log_sums for r in runs])
-    acceptance = np.average([r.acceptance for r in runs], axis=0, weights=[len(r.x) for r in runs])
     paths = np.concatenate([r.paths for r in runs])[:N_PATHS]
-    return xr.Dataset(
-        {
-            "beta": ("temperature", plan.betas[1:]),
-            "log_weight_path": (("path", "temperature"), paths),
-            "log_mean_weight": ("temperature", sums[0] - math.log(n)),
-            "ess": ("temperature", effective_shares(sums, n)),
-            "accept": ("temperature", np.append(acceptance, np.nan)),
-        }
-    )
+    columns = {"beta": plan.betas[1:], "log_weight_path": paths, **by_temperature(runs)}
+    return declared_dataset(ANNEALING, columns)

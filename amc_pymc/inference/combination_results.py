@@ -12,14 +12,15 @@ import xarray as xr
 from scipy.stats import t as student
 
 from amc_pymc.bandits import Policy
-from amc_pymc.combination import Combination, Estimate, Round, Sample, combine_arms
-from amc_pymc.inference.evidence_results import pareto_k
-from amc_pymc.inference.flags import Flag, flag
-from amc_pymc.results import LARGEST_K
+from amc_pymc.combination import Combination
+from amc_pymc.combination.statistics import WEIGHTS, History, arm_statistics, running_means, scaled
+from amc_pymc.diagnostics.pareto import pareto_k
+from amc_pymc.flags import Flag, flag
+from amc_pymc.results import LARGEST_K, declared_dataset
+from amc_pymc.results.tables import ARMS, ESTIMATE, PULLS, ROUNDS
 
-__all__ = ["History", "combination_flags", "combination_tree"]
+__all__ = ["combination_flags", "combination_tree"]
 
-WEIGHTS = ("predictable", "inverse_variance", "uniform")
 #: p-value below which the arms' means are flagged as different.
 _DISAGREE = 1e-4
 #: Standard errors between the estimate and an arm of equal values from which the arm is flagged.
@@ -30,69 +31,19 @@ _OVER = 1.2
 _UNEVEN = 0.02
 
 
-class History:
-    """All draws, and the estimates after each round."""
-
-    def __init__(self, run: Combination):
-        self.run = run
-        self.stopped: Flag | None = None
-        self.certified = False
-        self._samples: list[tuple[int, int, Sample]] = []
-        self._running: list[list[Estimate]] = []
-
-    @property
-    def complete(self) -> bool:
-        """Whether at least one round is complete."""
-        return bool(self.run.rounds)
-
-    def add(self, decided: Round, samples: list[Sample | None]) -> None:
-        """Add a complete round, after the run has recorded it."""
-        self._keep(samples, decided.number)
-        self._running.append([self.run.estimate(w) for w in WEIGHTS])  # type: ignore[arg-type]
-
-    def add_incomplete(self, samples: list[Sample | None], number: int) -> None:
-        """Add draws of an unfinished round, which enter all estimates but the predictable one."""
-        self._keep(samples, number)
-        for record, sample in zip(self.run.records, samples, strict=True):
-            if sample is not None:
-                record.add(sample)
-
-    def _keep(self, samples: list[Sample | None], number: int) -> None:
-        self._samples += [(k, number, s) for k, s in enumerate(samples) if s is not None]
-
-    def drawn_of(self, name: str) -> int:
-        """Return the number of draws of an arm."""
-        names = [a.name for a in self.run.arms]
-        return sum(s.values.size for k, _, s in self._samples if names[k] == name)
-
-    def pulls(self) -> dict[str, np.ndarray]:
-        """Return all draws in the order in which they were started."""
-        sizes = [s.values.size for _, _, s in self._samples]
-        return {
-            "arm": np.repeat([k for k, _, _ in self._samples], sizes),
-            "round": np.repeat([r for _, r, _ in self._samples], sizes),
-            "value": np.concatenate([s.values for _, _, s in self._samples]),
-            "cost": np.concatenate([s.costs for _, _, s in self._samples]),
-            "failed": np.concatenate([s.failed for _, _, s in self._samples]),
-        }
-
-    def running(self) -> list[list[Estimate]]:
-        """Return the estimates after each round, in the order of ``WEIGHTS``."""
-        return self._running
-
-
 def combination_tree(history: History, *, weights: str, policy: Policy, cost: Any) -> xr.DataTree:
     """Return the results of a run."""
     run = history.run
     pulls = history.pulls()
     names = [a.name for a in run.arms]
-    estimate, arms = _estimate(run), _arms(run, names)
+    estimates = scaled([run.estimate(w) for w in WEIGHTS], run.scale)
+    arms = arm_statistics(run)
     if run.scale == "log":
-        arms["pareto_k"] = "arm", _tails(pulls, len(names))
+        arms["pareto_k"] = _tails(pulls, len(names))
     tree = xr.DataTree.from_dict(
         {
-            "/estimate": estimate,
-            "/arms": arms,
+            "/estimate": declared_dataset(ESTIMATE, estimates, {"weights": list(WEIGHTS)}),
+            "/arms": declared_dataset(ARMS, arms, {"arm": names}),
             "/rounds": _rounds(history, names),
             "/pulls": _pulls(pulls, names, run.scale),
         }
@@ -137,122 +88,26 @@ def _unbiased(history: History) -> str:
     )
 
 
-def _estimate(run: Combination) -> xr.Dataset:
-    found = [run.estimate(w) for w in WEIGHTS]  # type: ignore[arg-type]
-    columns = _scaled(found, run.scale)
-    return xr.Dataset({k: ("weights", v) for k, v in columns.items()}, {"weights": list(WEIGHTS)})
-
-
-def _scaled(found: list[Estimate], scale: str) -> dict[str, np.ndarray]:
-    """Return columns mean and mcse, and on the log scale those of the logarithm."""
-    mean = np.array([e.mean for e in found])
-    mcse = np.array([e.mcse for e in found])
-    offset = np.array([e.offset for e in found])
-    if scale == "natural":
-        return {"mean": mean, "mcse": mcse}
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        return {
-            "mean": mean * np.exp(offset),
-            "mcse": mcse * np.exp(offset),
-            "log_mean": np.log(mean) + offset,
-            "log_mean_mcse": mcse / mean,
-        }
-
-
-def _arms(run: Combination, names: list[str]) -> xr.Dataset:
-    each = [
-        combine_arms([r], "uniform") if r.n else Estimate(math.nan, math.nan, 0.0)
-        for r in run.records
-    ]
-    share = np.zeros(len(names))
-    total = sum(r.weight for r in run.rounds)
-    for r in run.rounds:
-        if total > 0.0:
-            share += r.weight / total * r.arm_weights
-    columns: dict[str, Any] = {
-        "draws": np.array([r.n + r.failed for r in run.records]),
-        "failed": np.array([r.failed for r in run.records]),
-        **_scaled(each, run.scale),
-        "relative_variance": np.array(
-            [r.relative_variance() if r.n > 1 else np.nan for r in run.records]
-        ),
-        "sd": _sds(run),
-        "cost_per_draw": np.array([r.cost for r in run.records]),
-        "weight": share,
-        "z_score": _z_scores(run),
-    }
-    out = xr.Dataset({k: ("arm", v) for k, v in columns.items()}, {"arm": names})
-    out["weight"].attrs["description"] = "share of the weights of the predictable estimate"
-    out["z_score"].attrs["description"] = (
-        "difference from the estimate of the other arms, in errors"
-    )
-    return out
-
-
-def _sds(run: Combination) -> np.ndarray:
-    """Return the standard deviation of a value of each arm, (K,), on the log scale of its logarithm."""
-    found = [r.log_variance() if run.scale == "log" else r.variance() for r in run.records]
-    return np.sqrt(found)
-
-
-def _z_scores(run: Combination) -> np.ndarray:
-    """Return each arm's mean minus the others' inverse-variance estimate, in standard errors."""
-    known = np.array([r.n > 1 for r in run.records])
-    out = np.full(known.size, np.nan)
-    if known.sum() < 2:
-        return out
-    each = [combine_arms([r], "uniform") for r in run.records if r.n > 1]
-    top = max(e.offset for e in each)
-    mean = np.array([e.mean * math.exp(e.offset - top) for e in each])
-    variance = np.array([(e.mcse * math.exp(e.offset - top)) ** 2 for e in each])
-    precision = np.divide(1.0, variance, out=np.zeros(mean.size), where=variance > 0.0)
-    rest = precision.sum() - precision
-    with np.errstate(divide="ignore", invalid="ignore"):
-        others = ((precision * mean).sum() - precision * mean) / rest
-        z = (mean - others) / np.sqrt(variance + 1.0 / rest)
-    out[known] = np.where(np.isfinite(z), z, np.nan)
-    return out
-
-
 def _rounds(history: History, names: list[str]) -> xr.Dataset:
     rounds = history.run.rounds
-    running = [_scaled(found, history.run.scale) for found in history.running()]
-    out = xr.Dataset(
-        {
-            "draws": (("round", "arm"), np.stack([r.counts for r in rounds])),
-            "arm_weight": (("round", "arm"), np.stack([r.arm_weights for r in rounds])),
-            "round_weight": ("round", np.array([r.weight for r in rounds])),
-            "cost": ("round", np.array([r.cost for r in rounds])),
-            **{
-                f"running_{key}": (("round", "weights"), np.stack([f[key] for f in running]))
-                for key in running[0]
-            },
-        },
-        {"round": np.arange(len(rounds)), "arm": names, "weights": list(WEIGHTS)},
-    )
-    return out
+    running = [scaled(found, history.run.scale) for found in history.running()]
+    values = {
+        "draws": np.stack([r.counts for r in rounds]),
+        "arm_weight": np.stack([r.arm_weights for r in rounds]),
+        "round_weight": np.array([r.weight for r in rounds]),
+        "cost": np.array([r.cost for r in rounds]),
+        **{f"running_{key}": np.stack([f[key] for f in running]) for key in running[0]},
+    }
+    coords = {"round": np.arange(len(rounds)), "arm": names, "weights": list(WEIGHTS)}
+    return declared_dataset(ROUNDS, values, coords)
 
 
 def _pulls(pulls: dict[str, np.ndarray], names: list[str], scale: str) -> xr.Dataset:
-    n = pulls["value"].size
-    good = ~pulls["failed"]
-    counted = np.maximum(np.cumsum(good), 1)
-    if scale == "natural":
-        running = np.cumsum(np.where(good, pulls["value"], 0.0)) / counted
-    else:
-        with np.errstate(divide="ignore"):
-            sums = np.logaddexp.accumulate(np.where(good, pulls["value"], -np.inf))
-            running = sums - np.log(counted)
-    out = xr.Dataset(
-        {
-            **{key: ("pull", values) for key, values in pulls.items()},
-            "running_mean": ("pull", running),
-        },
-        {"pull": np.arange(n)},
-    )
+    running = running_means(pulls["value"], pulls["failed"], scale)
+    coords = {"pull": np.arange(pulls["value"].size)}
+    out = declared_dataset(PULLS, {**pulls, "running_mean": running}, coords)
     out["arm"].attrs["names"] = names
     out["value"].attrs["scale"] = scale
-    out["running_mean"].attrs["description"] = "plain average so far, on the scale of values"
     return out
 
 

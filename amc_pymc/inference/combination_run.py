@@ -26,8 +26,9 @@ from amc_pymc.combination import (
     plan_rounds,
 )
 from amc_pymc.combination.payoffs import PAYOFFS, Payoff
-from amc_pymc.inference.combination_results import History, combination_flags, combination_tree
-from amc_pymc.inference.flags import Flag, flag
+from amc_pymc.combination.statistics import History, Weights
+from amc_pymc.flags import Flag, flag
+from amc_pymc.inference.combination_results import combination_flags, combination_tree
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
 from amc_pymc.running import Pool, run_loop
@@ -42,8 +43,6 @@ __all__ = [
     "positive_number",
     "wanted_budget",
 ]
-
-Weights = Literal["predictable", "inverse_variance", "uniform"]
 
 #: Number of draws of each arm in the first round, if the budget allows; variances need several.
 _FIRST_DRAWS = 3
@@ -171,7 +170,8 @@ def combined(
             elif ended.why == "max_time":
                 history.stopped = flag("out_of_time", limit=max_time)
     tree = combination_tree(history, weights=choices.weights, policy=bandit, cost=choices.cost)
-    return Combined(tree, combination_flags(history, tree, budget))
+    flags = combination_flags(history, tree, budget) + list(getattr(bandit.rewards, "flags", ()))
+    return Combined(tree, flags)
 
 
 # --- arguments ----------------------------------------------------------------------------------

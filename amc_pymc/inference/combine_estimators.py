@@ -12,6 +12,7 @@ from amc_pymc.arguments import positive_or_none
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Cost, as_arms
 from amc_pymc.combination.payoffs import Payoff
+from amc_pymc.flags import flag_attributes, warn_of
 from amc_pymc.inference.combination_run import (
     Choices,
     Weights,
@@ -19,7 +20,6 @@ from amc_pymc.inference.combination_run import (
     combined,
     wanted_budget,
 )
-from amc_pymc.inference.flags import flag_attributes, warn_of
 from amc_pymc.rng import RandomSeed
 from amc_pymc.running import check_workers
 
@@ -110,11 +110,8 @@ def combine_estimators(
     -------
     xarray.DataTree
         ``estimate`` (dimension ``weights``): ``mean``, ``mcse``, and on the log scale ``log_mean``,
-        ``log_mean_mcse``. ``arms`` (dimension ``arm``): draws, failures, mean and its standard error, sd of a value
-        (on the log scale of its logarithm), cost, share of the weight, and the difference between its mean and that
-        of the others in standard errors. ``rounds`` (``round``, ``arm``): numbers of draws and weights, and the
-        estimates after each round. ``pulls`` (``pull``, in the order in which they were started): arm, value, cost,
-        round, whether it failed, plain running mean. Attributes of the root: ``unbiased`` states which estimates
+        ``log_mean_mcse``. ``arms``, ``rounds`` and ``pulls``, in the order in which they were started: see the page
+        "Variables of results". Attributes of the root: ``unbiased`` states which estimates
         are unbiased, ``stopped`` why the run ended early, if it did, ``flags`` lists doubts about the result, and
         ``flag_names`` their names, both separated by "; ".
 
@@ -162,5 +159,5 @@ def combine_estimators(
         max_time=positive_or_none("max_time", max_time), progressbar=progressbar, random_seed=random_seed,
     )  # fmt: skip
     found.tree.attrs |= flag_attributes(found.flags)
-    warn_of(found.flags, "Combined estimate", stacklevel=2)
+    warn_of((f for f in found.flags if f.name != "rewards_clipped"), "Combined estimate")
     return found.tree

@@ -14,6 +14,7 @@ from amc_pymc.arguments import positive_int
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Cost, as_arms
 from amc_pymc.evidence import ARMS
+from amc_pymc.flags import warn_of
 from amc_pymc.inference.combination_run import Choices, Weights, check_choices, positive_number
 from amc_pymc.inference.evidence_from_draws import evidence_from_draws
 from amc_pymc.inference.evidence_model import (
@@ -22,15 +23,15 @@ from amc_pymc.inference.evidence_model import (
     one_blas_thread,
     particle_kernel,
 )
-from amc_pymc.inference.evidence_results import add_data_groups, evidence_group
+from amc_pymc.inference.evidence_results import evidence_group
 from amc_pymc.inference.evidence_run import Asked, Generators, How, run_evidence
-from amc_pymc.inference.flags import warn_of
 from amc_pymc.inference.marginal_effects import (
     Marginalize,
     chosen_effects,
     describe,
     say_if_dear,
 )
+from amc_pymc.inference.model_groups import add_data_groups
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import check_workers
@@ -150,31 +151,20 @@ def estimate_evidence(
     Returns
     -------
     xarray.DataTree
-        ``evidence``: ``log_evidence``, ``log_evidence_mcse``, a 95 % interval, ``log_evidence_iv`` with its error
-        (all draws weighted by inverse variance: a second opinion), ``ess`` (number of draws with relative variance
-        one that would give the same error), ``pareto_k``, ``n_likelihood`` (points evaluated in the whole run),
-        ``n_gradient`` (those evaluated with gradients), ``n_nan``, ``compile_seconds``, ``cpu_seconds`` after
-        compilation; attributes ``flags`` and ``flag_names``, separated by "; ". ``evaluations``: the same counts by
-        stage. ``arms``: ``log_evidence`` and error, draws, cost and weight of each estimator, and why others were
-        left out. ``estimate``, ``rounds``, ``pulls``: as from :func:`combine_estimators`. ``posterior``: draws by
-        sampling importance resampling or, if the weights are too uneven, copied and moved particles of the pilot
-        run (attributes ``source`` and ``n_distinct``, the number of distinct draws). Copies are adjacent.
-        ``sample_stats``: log prior, sum of log likelihoods and ``lp`` of these draws. ``observed_data``,
-        ``constant_data``.
+        ``evidence``: ``log_evidence``, ``log_evidence_mcse``, a 95 % interval and further numbers; attributes
+        ``flags`` and ``flag_names``, separated by "; ". ``evaluations``: counts by stage. ``arms``: each estimator,
+        and why others were left out. ``estimate``, ``rounds``, ``pulls``: as from :func:`combine_estimators`.
+        ``posterior``: draws by sampling importance resampling or, if the weights are too uneven, copied and moved
+        particles of the pilot run (attributes ``source`` and ``n_distinct``). Copies are adjacent.
+        ``sample_stats``: log densities of these draws. ``observed_data``, ``constant_data``. The page "Variables of
+        results" of the reference lists all variables.
 
-        If effects are integrated out: ``quadrature_error``, the error of ``log_evidence`` from the quadrature in
-        nats, and the attributes ``marginalized`` and ``quadrature`` of ``evidence``. ``posterior`` has no draws of
-        the effects; :func:`recover_marginals` adds them.
-
-        If the estimate comes from the run's own chains and a bridge: ``evidence`` has an attribute ``method`` and,
-        as with `idata`, ``n_steps``, ``overlap``, ``bridge_ess`` and ``r_hat``; ``log_evidence_iv`` repeats
-        ``log_evidence``, and there are no groups ``estimate``, ``rounds`` and ``pulls``.
-
-        With `idata`: instead of the second opinion, ``evidence`` has ``n_steps`` (T), ``overlap`` of Gaussian and
-        posterior (1 if they are equal), ``bridge_ess`` (effective draws behind the estimate), ``r_hat`` and
-        ``ess_bulk`` of the worst unconstrained coordinate and ``n_divergent``. ``arms``: the bridge and each number
-        of steps, the last of which is the estimate, with ``log_evidence_half`` of both halves. ``posterior`` and
-        ``sample_stats``: those of `idata`.
+        If effects are integrated out, ``evidence`` has the attributes ``marginalized`` and ``quadrature``, and
+        ``posterior`` no draws of the effects; :func:`recover_marginals` adds them. If the estimate comes from the
+        run's own chains and a bridge, ``evidence`` has an attribute ``method``, ``log_evidence_iv`` repeats
+        ``log_evidence``, and there are no groups ``estimate``, ``rounds`` and ``pulls``. With `idata`, ``arms`` are
+        the bridge and each number of steps, the last of which is the estimate, and ``posterior`` and
+        ``sample_stats`` are those of `idata`.
 
     Raises
     ------
@@ -186,11 +176,8 @@ def estimate_evidence(
     Warns
     -----
     UserWarning
-        For every flag: estimators that disagree, heavy tails, a target missed, evidence found by the pilot run that
-        the estimate misses, a mode found only by a last search, nan where the posterior is, few distinct posterior
-        draws, a quadrature error above a tenth of `target_mcse`. With `idata`: chains that disagree or have few
-        effective draws, divergences, copies of draws, halves that disagree, a Gaussian that hardly overlaps with
-        the posterior, draws that do not follow the model's density, a target missed.
+        For every flag, such as estimators or chains that disagree, heavy tails, a target missed, evidence that the
+        estimate misses, nan where the posterior is, or draws that do not follow the model's density.
 
     References
     ----------
@@ -265,7 +252,7 @@ def estimate_evidence(
     add_data_groups(tree, model)
     tree.attrs["sampling_method"] = "estimate_evidence"
     tree.attrs["inference_library"] = "amc_pymc"
-    warn_of(found.flags, "Model evidence", stacklevel=2)
+    warn_of((f for f in found.flags if f.name != "rewards_clipped"), "Model evidence")
     return tree
 
 

@@ -10,22 +10,21 @@ import numpy as np
 import xarray as xr
 
 from amc_pymc.evidence import BridgedChains, Pilot, PosteriorDraws, missing_evidence
+from amc_pymc.evidence.doubts import covering_error, uncertain
 from amc_pymc.extract.marginal_particles import Densities
+from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.evidence_from_draws import bridge_flags, stage_arms
 from amc_pymc.inference.evidence_model import Tally, running_off
-from amc_pymc.inference.evidence_results import Evidence, add_posterior, uncertain
-from amc_pymc.inference.flags import Flag, flag
+from amc_pymc.inference.evidence_results import Evidence, add_posterior
 
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["ChainsAnswer", "chains_answer", "covering_error", "unlike_chains"]
+__all__ = ["ChainsAnswer", "chains_answer"]
 
 #: Attributes that describe the estimate.
 _METHOD = "bridge between own Hamiltonian chains and a Gaussian"
 _UNBIASED = "no, but consistent as the chains become longer"
-#: Standard errors, plus a margin in nats, by which two estimates may differ.
-_ERRORS, _NATS = 5.0, 0.1
 
 
 class ChainsAnswer(NamedTuple):
@@ -55,40 +54,14 @@ def chains_answer(
     arms = stage_arms(found.stages)
     arms.attrs["left_out"] = "all others: no fitted mixture is close to the posterior"
     tree["arms"] = xr.DataTree(arms)
-    flags = _flags(found, pilot, target, max_cost) + uncertain(numbers)
+    flags = _flags(found, pilot, target, max_cost) + uncertain(*numbers.estimate)
     with tally.stage("posterior"):
         drawn = _posterior(found, draws * chains)
         values, more = add_posterior(tree, model, densities, drawn, chains)
     flags += running_off(model, densities, values) + more
-    numbers["log_evidence_mcse"] = covering_error(numbers, pilot, None)
+    numbers["log_evidence_mcse"] = covering_error(*numbers.estimate, pilot, None)
     attrs = {"weights": "last stage", "unbiased": _UNBIASED, "method": _METHOD}
     return ChainsAnswer(tree, numbers, flags, attrs, drawn.x)
-
-
-def covering_error(numbers: Evidence, pilot: Pilot, bridged: BridgedChains | None) -> float:
-    """Return a standard error whose 95 % interval covers clearly different results of pilot run and chains."""
-    z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
-    gap = missing_evidence(z, error, pilot) if math.isfinite(error) else 0.0
-    covering: float = max(error, max(gap, _apart(numbers, bridged)) / 1.959964)
-    return covering
-
-
-def unlike_chains(numbers: Evidence, bridged: BridgedChains | None) -> list[Flag]:
-    """Return a flag if chains and their bridge give a clearly different evidence."""
-    if bridged is None or not _apart(numbers, bridged):
-        return []
-    return [flag("chains_find_other", other=bridged.log_z, error=bridged.mcse)]
-
-
-def _apart(numbers: Evidence, bridged: BridgedChains | None) -> float:
-    """Return the difference from the estimate of chains in nats; 0 if errors explain it or chains are unreliable."""
-    z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
-    if bridged is None or not bridged.believed:
-        return 0.0
-    if not math.isfinite(z) or not math.isfinite(error):
-        return 0.0
-    gap = abs(bridged.log_z - z)
-    return gap if gap > _ERRORS * math.hypot(error, bridged.mcse) + _NATS else 0.0
 
 
 def _numbers(found: BridgedChains) -> Evidence:

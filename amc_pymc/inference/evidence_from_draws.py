@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from amc_pymc.evidence.doubts import uncertain
 from amc_pymc.evidence.draws_bridge import STEPS, Stage, bridge_draws, tension_of
 from amc_pymc.extract.particles import counted
+from amc_pymc.flags import Flag, flag, warn_of
 from amc_pymc.inference.evidence_model import (
     compiled_particles,
     cost_of,
@@ -20,11 +22,8 @@ from amc_pymc.inference.evidence_model import (
 )
 from amc_pymc.inference.evidence_results import (
     Evidence,
-    add_data_groups,
     evidence_group,
-    uncertain,
 )
-from amc_pymc.inference.flags import Flag, flag, warn_of
 from amc_pymc.inference.marginal_effects import (
     Marginalize,
     chosen_effects,
@@ -32,6 +31,7 @@ from amc_pymc.inference.marginal_effects import (
     enough_nodes,
     quadrature,
 )
+from amc_pymc.inference.model_groups import add_data_groups
 from amc_pymc.inference.stored_draws import (
     Health,
     check_idata,
@@ -42,6 +42,8 @@ from amc_pymc.inference.stored_draws import (
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
+from amc_pymc.results import declared_dataset
+from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 
 if TYPE_CHECKING:
@@ -103,7 +105,7 @@ def evidence_from_draws(
         "cpu_seconds": time.process_time() - begin,
     }
     flags = _draws_flags(health, x) + bridge_flags(stages, target, max_cost)
-    flags += doubts + uncertain(numbers)
+    flags += doubts + uncertain(*numbers.estimate)
     tree = _tree(idata, posterior, model, numbers, flags, stages, kernel)
     describe(tree, densities)
     return tree
@@ -216,7 +218,7 @@ def _tree(
     add_data_groups(tree, model)
     tree.attrs["sampling_method"] = "estimate_evidence"
     tree.attrs["inference_library"] = "amc_pymc"
-    warn_of(flags, "Model evidence", stacklevel=4)
+    warn_of(flags, "Model evidence")
     return tree
 
 
@@ -232,7 +234,6 @@ def stage_arms(stages: list[Stage]) -> xr.Dataset:
         "weight": [float(s is stages[-1]) for s in stages],
         "pareto_k": [math.nan for s in stages],
         "overlap": [s.overlap for s in stages],
+        "log_evidence_half": [[h.log_z for h in s.halves] for s in stages],
     }
-    out = xr.Dataset({k: ("arm", v) for k, v in columns.items()}, {"arm": names})
-    out["log_evidence_half"] = (("arm", "half"), [[h.log_z for h in s.halves] for s in stages])
-    return out
+    return declared_dataset(ARMS, columns, {"arm": names})

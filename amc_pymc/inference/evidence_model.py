@@ -29,9 +29,11 @@ from amc_pymc.extract.particles import (
     extract_particles,
 )
 from amc_pymc.extract.support import element_states
-from amc_pymc.inference.flags import Flag, flag
+from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.marginal_effects import CANNOT, LocalEffects
 from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
+from amc_pymc.results import declared_dataset
+from amc_pymc.results.tables import EVALUATIONS
 from amc_pymc.rng import spawn_generators
 
 if TYPE_CHECKING:
@@ -330,6 +332,4 @@ class Tally:
             "n_gradient": table[:, 1],
             "n_nan": table[:, 2],
         }
-        out = xr.Dataset({k: ("stage", v) for k, v in columns.items()}, {"stage": [*self._stages]})
-        out["n_likelihood"].attrs["description"] = "points evaluated, with and without gradients"
-        return out
+        return declared_dataset(EVALUATIONS, columns, {"stage": [*self._stages]})

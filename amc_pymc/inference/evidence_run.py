@@ -24,28 +24,30 @@ from amc_pymc.evidence import (
     overlooked,
     posterior_draws,
 )
-from amc_pymc.extract.marginal_particles import Densities
-from amc_pymc.extract.particles import counted
-from amc_pymc.inference.combination_run import Budget, Choices, Combined, combined
-from amc_pymc.inference.evidence_from_chains import (
-    chains_answer,
+from amc_pymc.evidence.doubts import (
     covering_error,
+    disagreements,
+    missed_mode,
+    uncertain,
     unlike_chains,
 )
+from amc_pymc.extract.marginal_particles import Densities
+from amc_pymc.extract.particles import counted
+from amc_pymc.flags import Flag, flag
+from amc_pymc.inference.combination_run import Budget, Choices, Combined, combined
+from amc_pymc.inference.evidence_from_chains import chains_answer
 from amc_pymc.inference.evidence_from_draws import budget_of
 from amc_pymc.inference.evidence_model import Elsewhere, Tally, cost_of, explored, running_off
 from amc_pymc.inference.evidence_results import (
     Evidence,
     add_posterior,
-    disagreements,
-    missed_mode,
     nan_flags,
-    uncertain,
 )
-from amc_pymc.inference.flags import Flag, flag
 from amc_pymc.inference.marginal_effects import enough_nodes, quadrature
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
+from amc_pymc.results import described
+from amc_pymc.results.tables import ARMS
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -242,9 +244,11 @@ def _combine(
         flags += found.flags + _flags(numbers, found)
         flags += _uncovered(pilot, found, densities, rngs.checks)
         flags += nan_flags(numbers, tally.numbers(), densities, pilot, rngs.checks)
-        flags += uncertain(numbers) + disagreements(numbers, pilot)
-        flags += missed_mode(numbers, pilot, missed) + unlike_chains(numbers, bridged)
-    numbers["log_evidence_mcse"] = covering_error(numbers, pilot, bridged)
+        flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, pilot)
+        flags += missed_mode(*numbers.estimate, pilot, missed) + unlike_chains(
+            *numbers.estimate, bridged
+        )
+    numbers["log_evidence_mcse"] = covering_error(*numbers.estimate, pilot, bridged)
     n = asked.draws * asked.chains
     with tally.stage("posterior"):
         drawn = posterior_draws(
@@ -310,7 +314,7 @@ def _numbers(tree: xr.DataTree, weights: str) -> Evidence:
 
 def _flags(numbers: Evidence, found: Combined) -> list[Flag]:
     flags = []
-    z, error = numbers["log_evidence"], numbers["log_evidence_mcse"]
+    z, error = numbers.estimate
     if z == -math.inf and all(f.name != "all_zero" for f in found.flags):
         flags.append(flag("all_zero"))
     other = numbers["log_evidence_iv"]
@@ -345,5 +349,6 @@ def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:
     arms = tree["arms"].to_dataset()
     arms = arms.rename(log_mean="log_evidence", log_mean_mcse="log_evidence_mcse")
     arms["cost"] = arms["draws"] * arms["cost_per_draw"]
+    arms = described(arms, ARMS)
     arms.attrs["left_out"] = "; ".join(f"{k}: {v}" for k, v in portfolio.left_out.items())
     tree["arms"] = xr.DataTree(arms)

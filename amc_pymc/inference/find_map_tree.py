@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 from collections.abc import Mapping
 from concurrent.futures import Executor
@@ -14,11 +13,14 @@ import numpy as np
 import xarray as xr
 
 from amc_pymc.arguments import positive_or_none
+from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.inference.map_run import search
 from amc_pymc.inference.simulation_run import How, as_problem, sizes_of
 from amc_pymc.map_tree.estimate import ESTIMATES, MapResult, map_result
 from amc_pymc.map_tree.schedule import map_batches
 from amc_pymc.map_tree.search import MapSettings
+from amc_pymc.results import declared_dataset
+from amc_pymc.results.tables import MAP_BOX, MAP_ROUNDS
 from amc_pymc.rng import RandomSeed
 from amc_pymc.simulators import Problem, SimulatorProblem
 
@@ -109,7 +111,7 @@ def find_MAP_tree(
     dict of str to array, or tuple (dict, xarray.DataTree)
         Free variables, and deterministics of a ``pm.Model``, at the mode, on their natural scale. The tree has the
         groups ``mode`` (attributes ``log_density``: natural logarithm of prior density times mean kernel value, its
-        standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, and ``flags``: warnings,
+        standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, ``flags`` and ``flag_names``,
         separated by "; "), ``mode_se`` (standard errors of free variables relative to the mode at the lowest
         tolerance, estimated bias included; nan if unknown, 0 if discrete), ``box`` (corners of the best box in the
         unit cube) and ``rounds`` (by batch: tolerance, accepts, boxes, value of the best box as log density, its
@@ -159,25 +161,18 @@ def find_MAP_tree(
     problem, model = as_problem(model)
     lowest = problem.tolerance if tolerance is None else tolerance
     settings = MapSettings(policy=policy, tolerance=lowest)
-    run = search(problem, map_batches(budget, size), settings, how)
-    flags = list(run.flags)
+    history, flags = search(problem, map_batches(budget, size), settings, how)
     found = map_result(
-        run.history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
+        history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
     )
     # A fit at a higher tolerance than that of the search was as good there: no reason to warn.
-    ended = min(found.mode.tolerance, run.history.tolerance)
+    ended = min(found.mode.tolerance, history.tolerance)
     if lowest is not None and ended > _FAR * lowest:
-        flags.append(
-            f"the tolerance ended at {ended:.3g}, far above {lowest:.3g}; more simulations would "
-            "bring it down"
-        )
+        flags.append(flag("mode_tolerance_missed", tolerance=ended, lowest=lowest))
     sampling = np.sqrt(np.maximum(found.mode.se**2 - _squared(found.mode.bias, found.mode.se), 0.0))
     if (_squared(found.mode.bias, found.mode.se) > (_BIASED * sampling) ** 2).any():
-        flags.append(
-            "what the tolerance shifts the mode is most of its standard error; more simulations would bring it down"
-        )
-    for flag in flags:
-        warnings.warn(f"Likelihood-free inference: {flag}.", UserWarning, stacklevel=2)
+        flags.append(flag("mode_biased"))
+    warn_of(flags, "Likelihood-free inference")
     values = dict(found.parameters)
     if hasattr(problem, "deterministics"):
         more = problem.deterministics({k: np.asarray(v)[None] for k, v in values.items()})
@@ -198,7 +193,7 @@ def _tree(
     model: Model | None,
     values: dict[str, np.ndarray],
     found: MapResult,
-    flags: list[str],
+    flags: list[Flag],
     policy: str,
     estimate: str,
 ) -> xr.DataTree:
@@ -208,12 +203,9 @@ def _tree(
         size = math.prod(shape)
         errors[name] = (dims[name], found.mode.se[start : start + size].reshape(shape))
         start += size
-    corners = {"lower": ("coordinate", found.lower), "upper": ("coordinate", found.upper)}
-    table: dict[str, Any] = {
-        name: ("round", getattr(found, name)) for name in ("tolerance", "accepts", "boxes", "value")
-    }
-    table["simulations"] = ("round", found.batch)
-    table["incumbent"] = (("round", "coordinate"), found.incumbent)
+    corners = {"lower": found.lower, "upper": found.upper}
+    names = ("tolerance", "accepts", "boxes", "value", "incumbent")
+    rounds = {name: getattr(found, name) for name in names} | {"simulations": found.batch}
     attrs = {
         "log_density": found.mode.log_density,
         "log_density_se": found.mode.log_density_se,
@@ -222,7 +214,7 @@ def _tree(
         "simulations": found.simulations,
         "policy": policy,
         "estimate": estimate,
-        "flags": "; ".join(flags),
+        **flag_attributes(flags),
     }
     mode = xr.Dataset({k: (dims[k], v) for k, v in values.items()}, attrs=attrs)
     mode_se, coordinate = xr.Dataset(errors), {"coordinate": problem.coordinates}
@@ -230,8 +222,8 @@ def _tree(
         {
             "mode": mode.assign_coords(_coords(model, mode)),
             "mode_se": mode_se.assign_coords(_coords(model, mode_se)),
-            "box": xr.Dataset(corners, coords=coordinate),
-            "rounds": xr.Dataset(table, coords=coordinate),
+            "box": declared_dataset(MAP_BOX, corners, coordinate),
+            "rounds": declared_dataset(MAP_ROUNDS, rounds, coordinate),
         }
     )
 

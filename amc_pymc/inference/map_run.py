@@ -6,37 +6,21 @@ import dataclasses
 import math
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
+from amc_pymc.flags import Flag
 from amc_pymc.inference.simulation_run import How, failure_flags, simulation_run
 from amc_pymc.map_tree.search import MapHistory, MapSettings, map_rounds
 from amc_pymc.simulators.problem import Failure, Problem
 
-__all__ = ["MapRun", "search"]
+__all__ = ["search"]
 
 
-@dataclass
-class MapRun:
-    """A finished search.
-
-    Attributes
-    ----------
-    history : MapHistory
-    failures : list of Failure
-        Failures, indexed among all simulations.
-    flags : list of str
-        Warnings for the user.
-    """
-
-    history: MapHistory
-    failures: list[Failure] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list)
-
-
-def search(problem: Problem, sizes: Sequence[int], settings: MapSettings, how: How) -> MapRun:
-    """Simulate batch after batch, and keep the results so far at a time limit or an interrupt.
+def search(
+    problem: Problem, sizes: Sequence[int], settings: MapSettings, how: How
+) -> tuple[MapHistory, list[Flag]]:
+    """Simulate batch after batch, until the last, a time limit or an interrupt; return the history and flags.
 
     Raises
     ------
@@ -59,7 +43,7 @@ def search(problem: Problem, sizes: Sequence[int], settings: MapSettings, how: H
         )
     u = history.u
     run.flags += failure_flags(problem, [f for f in failures if f.index < len(u)], u)
-    return MapRun(history, failures, run.flags)
+    return history, run.flags
 
 
 def _told(history: MapHistory) -> str:

@@ -19,7 +19,7 @@ from amc_pymc.extract.marginal_particles import MarginalDensities
 from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.rows import NotRowFactorised
 from amc_pymc.extract.scalars import NotScalar
-from amc_pymc.inference.flags import Flag, flag
+from amc_pymc.flags import Flag, flag
 from amc_pymc.step_methods.grouping import grouped_by
 
 if TYPE_CHECKING:

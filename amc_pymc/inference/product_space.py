@@ -30,7 +30,7 @@ from amc_pymc.inference.product_space_results import (
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
-from amc_pymc.results import RACE_STATS
+from amc_pymc.results.tables import RACE_STATS
 from amc_pymc.rng import RandomSeed, spawn_generators
 from amc_pymc.running import JobReport, check_workers, number_of_cores, run_jobs
 from amc_pymc.samplers import Audits, LangevinProposal, Proposal, index, metropolis, report
@@ -123,13 +123,16 @@ def sample_product_space(
     Returns
     -------
     xarray.DataTree
-        ``posterior`` holds ``model_index`` (chain, draw). ``product_space`` holds, by ``model``,
-        ``prob`` and ``log_bf`` (natural logarithm, row against column) with Monte Carlo standard
-        errors ``prob_mcse`` and ``log_bf_mcse``, ``visits``, ``round_trips`` and ``log_weight`` per
-        chain, ``prior_prob`` and ``laplace_log_evidence``. ``sample_stats`` holds the statistics of
-        races by ``step`` (parameters, index), and ``row_evaluations``, the number of log-likelihoods
-        of one row under one model. ``/models/<name>/posterior`` holds the draws made while a chain
-        was in that model, repeated to (chain, draw).
+        ``posterior`` holds ``model_index`` (chain, draw), ``product_space`` probabilities of the
+        models ``prob`` and log Bayes factors ``log_bf`` (row against column) with their errors, and
+        attributes ``flags`` and ``flag_names``. ``sample_stats`` holds the statistics of races by
+        ``step`` (parameters, index). ``/models/<name>/posterior`` holds the draws made while a chain
+        was in that model, repeated to (chain, draw). The page "Variables of results" lists all.
+
+    Warns
+    -----
+    UserWarning
+        For every flag: models rarely or never visited, audited decisions that were wrong.
 
     Raises
     ------

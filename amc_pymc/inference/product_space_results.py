@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -17,8 +15,10 @@ import amc_pymc.product_space as ps
 
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.extract.densities import ModelDensities
-from amc_pymc.inference.evidence_results import add_data_groups
-from amc_pymc.results import RACE_STATS
+from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
+from amc_pymc.inference.model_groups import add_data_groups
+from amc_pymc.results import declared_dataset, described
+from amc_pymc.results.tables import RACE_STATS, SPACE, SPACE_STATS
 from amc_pymc.samplers.index import ModelSpace
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["STEPS", "ChainRecord", "product_space_result"]
 
-_log = logging.getLogger("amc_pymc")
 #: Number of round trips below which batch means underestimate the error of a model.
 _FEW_TRIPS = 10
 STEPS = ("parameters", "index")
@@ -54,6 +53,7 @@ def product_space_result(
 ) -> xr.DataTree:
     """Return the posterior over models, that of each model, and the statistics of the chains."""
     names = list(models)
+    flags = [] if all(r.complete for r in records) else [flag("interrupted")]
     records, draws = _rectangle(records)
     if draws == 0:
         raise KeyboardInterrupt("Stopped before a draw was kept")
@@ -69,17 +69,16 @@ def product_space_result(
             "posterior": {"models": names, "tuning_steps": tune},
         },
     )
-    tree["product_space"] = xr.DataTree(_summary(names, prior, space, index, log_weights))
-    _warn_of_mixing(tree["product_space"].to_dataset())
-    _warn_of_errors(stats, space.race.delta)
+    tree["sample_stats"].dataset = described(tree["sample_stats"].to_dataset(), SPACE_STATS)
+    summary = _summary(names, prior, space, index, log_weights)
+    flags += list(dict.fromkeys(f for s in space.samplers for f in s.prepared.flags))
+    flags += _mixing(summary) + _wrong_decisions(stats, space.race.delta)
+    tree["product_space"] = xr.DataTree(summary.assign_attrs(flag_attributes(flags)))
+    warn_of(flags, "Product space")
     for k, name in enumerate(names):
         points = [r.points[:draws] for r in records]
         if np.any(index == k):
             tree[f"models/{name}"] = _model_posterior(models[name], space, k, index, points)
-        else:
-            _log.warning(
-                "Model %r was never visited; it has no posterior and no Bayes factor.", name
-            )
     return tree
 
 
@@ -90,31 +89,28 @@ def _rectangle(records: Sequence[ChainRecord]) -> tuple[list[ChainRecord], int]:
     return [r for r in records if len(r.visits) >= draws], draws
 
 
-def _warn_of_mixing(summary: xr.Dataset) -> None:
+def _mixing(summary: xr.Dataset) -> list[Flag]:
+    """Return flags about models that the chains rarely came back to, or never visited."""
     trips, visits = summary["round_trips"].sum("chain"), summary["visits"].sum("chain")
     rare = summary["model"].values[((trips < _FEW_TRIPS) & (visits > 0)).values]
-    if rare.size:
-        _log.warning(
-            "The chains came back to %s fewer than %d times; their Bayes factors have larger errors "
-            "than stated. Draw and tune longer, try pseudo_prior='pilot', or give parameters a "
-            "transform in which their posterior is closer to a Gaussian.",
-            ", ".join(map(repr, rare)),
-            _FEW_TRIPS,
-        )
+    names = ", ".join(map(repr, rare.tolist()))
+    flags = [flag("few_round_trips", models=names, fewest=_FEW_TRIPS)] if rare.size else []
+    never = summary["model"].values[(visits == 0).values].tolist()
+    return flags + [flag("never_visited", model=name) for name in never]
 
 
-def _warn_of_errors(stats: Mapping[str, np.ndarray], delta: float) -> None:
+def _wrong_decisions(stats: Mapping[str, np.ndarray], delta: float) -> list[Flag]:
+    """Return flags about steps whose audited decisions were wrong too often."""
+    flags = []
     for j, step in enumerate(STEPS):
         audited, wrong = (int(stats[k][..., j].sum()) for k in ("race_audited", "race_wrong"))
         if audited and clopper_pearson(wrong, audited)[0] > delta:
-            _log.warning(
-                "%d of %d audited decisions on the %s were wrong, more than delta=%s allows: batch "
-                "means are not normal. Raise batch_size.",
-                wrong,
-                audited,
-                step,
-                delta,
+            flags.append(
+                flag(
+                    "wrong_decisions", wrong=wrong, audited=audited, what=f"the {step}", delta=delta
+                )
             )
+    return flags
 
 
 def _summary(
@@ -127,18 +123,15 @@ def _summary(
     estimates = ps.estimate_models(index, log_weights, prior)
     counts = np.stack([np.bincount(i, minlength=len(names)) for i in index])
     trips = np.stack([ps.round_trips(i, len(names)) for i in index])
-    pair = ("model", "against")
-    return xr.Dataset(
+    return declared_dataset(
+        SPACE,
         {
-            "prob": ("model", estimates.prob),
-            "prob_mcse": ("model", estimates.prob_mcse),
-            "log_bf": (pair, estimates.log_bf),
-            "log_bf_mcse": (pair, estimates.log_bf_mcse),
-            "visits": (("chain", "model"), counts),
-            "round_trips": (("chain", "model"), trips),
-            "log_weight": (("chain", "model"), log_weights),
-            "prior_prob": ("model", prior),
-            "laplace_log_evidence": ("model", space.laplace_log_evidence),
+            **estimates._asdict(),
+            "visits": counts,
+            "round_trips": trips,
+            "log_weight": log_weights,
+            "prior_prob": prior,
+            "laplace_log_evidence": space.laplace_log_evidence,
         },
         coords={"model": list(names), "against": list(names), "chain": np.arange(len(index))},
     )

@@ -10,13 +10,13 @@ import numpy as np
 import xarray as xr
 
 from amc_pymc.abc_tree.adjusting import AdjustName
+from amc_pymc.abc_tree.estimates import keeps_summaries
 from amc_pymc.abc_tree.features import plain_features
 from amc_pymc.abc_tree.learning import Learner
 from amc_pymc.abc_tree.run import Settings
 from amc_pymc.abc_tree.schedule import batch_sizes
 from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
 from amc_pymc.inference.abc_drawn import features_of
-from amc_pymc.inference.abc_estimates import keeps_summaries
 from amc_pymc.inference.abc_fingerprint import settings_fingerprint
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
 from amc_pymc.inference.abc_run import run_batches
@@ -160,10 +160,10 @@ def sample_abc_tree(
         accepted simulations with distance, ``log_weight`` (natural logarithm), round and box. ``estimates``: by
         ``statistic``, the mean of each variable; "mcse", its Monte Carlo standard error, which unlike that of
         :func:`arviz.summary` accounts for weights and regression; "tolerance_bias", the extrapolated effect of the
-        tolerance on the mean, and "tolerance_bias_error"; and "error", the total of these. ``abc``: by round, the
-        tolerance, boxes, simulations, acceptance at the round's own and at the final tolerance, ess (at the final
-        tolerance), expected gain, failed simulations and seconds; and totals. ``step_posterior``: boxes with their
-        posterior mass; :func:`step_density` turns them into a function. ``observed_data``, ``constant_data``.
+        tolerance on the mean, and "tolerance_bias_error"; and "error", the total of these. ``abc``: rounds and
+        totals; attributes ``flags`` and ``flag_names``. ``step_posterior``: boxes with their posterior mass;
+        :func:`step_density` turns them into a function. ``observed_data``, ``constant_data``. The page "Variables of
+        results" lists all variables.
 
     Raises
     ------

@@ -130,13 +130,10 @@ def sample_ais(
     xarray.DataTree
         ``posterior``: draws (chain, draw) of equal weight, resampled from the particles of their chain. Copies are
         adjacent; the attribute ``n_distinct`` counts distinct particles. ``weighted_posterior``: the particles,
-        with ``log_weight`` (natural logarithm). ``sample_stats``: for each draw in ``posterior`` the sum of log
-        likelihoods, the log prior (unconstrained, with Jacobians) and the index of its particle. ``evidence``:
-        ``log_evidence``, ``log_evidence_mcse``, a 95 % interval, effective number of particles ``ess``,
-        ``pareto_k`` of the largest weights, ``n_likelihood`` and ``n_gradient`` (evaluations in the whole run),
-        ``n_nan``, ``compile_seconds``, ``cpu_seconds`` after compilation and, with `reverse_draws`,
-        ``reverse_log_evidence`` with its standard error; attributes ``flags`` and ``flag_names``. ``evaluations``:
-        evaluations by stage. ``annealing``: statistics by temperature. ``observed_data``, ``constant_data``.
+        with ``log_weight``. ``sample_stats``: log densities (unconstrained, with Jacobians) and the particle of each
+        draw. ``evidence``: ``log_evidence``, ``log_evidence_mcse``, a 95 % interval and further numbers; attributes
+        ``flags`` and ``flag_names``. ``evaluations``: evaluations by stage. ``annealing``: statistics by
+        temperature. ``observed_data``, ``constant_data``. The page "Variables of results" lists all variables.
 
     Raises
     ------

@@ -16,6 +16,7 @@ import numpy as np
 
 from amc_pymc.arguments import boolean, positive_int, positive_or_none
 from amc_pymc.extract.simulator import ModelProblem
+from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.abc_fingerprint import problem_fingerprint
 from amc_pymc.inference.evidence_model import context_model
 from amc_pymc.progress import ProgressReport, progress
@@ -87,8 +88,7 @@ class SimulationRun:
     max_time : float or None
     rngs : list of numpy.random.Generator
         One more than batches.
-    flags : list of str
-        Warnings for the user.
+    flags : list of Flag
     seconds : list of float
         Simulation time of each batch; nan for batches from the journal.
     """
@@ -97,7 +97,7 @@ class SimulationRun:
     sizes: Sequence[int]
     max_time: float | None
     rngs: list[np.random.Generator]
-    flags: list[str]
+    flags: list[Flag]
     words: list[int]
     bar: ProgressReport
     workers: Simulate
@@ -148,11 +148,11 @@ class SimulationRun:
             each=lambda state: self.bar.update(description=self.description + told(state)),
             enough=enough,
         )
-        so_far = f"{len(ended.last.distance):,} of {sum(self.sizes):,} simulations"
+        so_far = {"done": len(ended.last.distance), "total": sum(self.sizes)}
         if ended.why == "max_time":
-            self.flags.append(f"max_time={self.max_time:g} s was over after {so_far}")
+            self.flags.append(flag("simulations_out_of_time", limit=self.max_time, **so_far))
         elif ended.why == "interrupted":
-            self.flags.append(f"the run was interrupted after {so_far}")
+            self.flags.append(flag("simulations_interrupted", **so_far))
         return ended.last
 
 
@@ -186,7 +186,7 @@ def simulation_run(
     TypeError, ValueError
         Before the first batch, for simulators that always fail and checkpoints of other runs.
     """
-    flags: list[str] = []
+    flags: list[Flag] = []
     options: dict[str, Any] = {"batched": how.batched, "timeout": how.timeout}
 
     def told() -> dict[str, Any]:
@@ -219,12 +219,12 @@ def _restored(stored: dict[str, np.ndarray]) -> Simulated:
     return Simulated(stored["distance"], failures_from_arrays(stored), stored.get("summaries"))
 
 
-def failure_flags(problem: Problem, failures: list[Failure], u: np.ndarray) -> list[str]:
-    """Return a warning of failed simulations at points (N, D), unless few failed and none raised an error."""
+def failure_flags(problem: Problem, failures: list[Failure], u: np.ndarray) -> list[Flag]:
+    """Return a flag about failed simulations at points (N, D), unless few failed and none raised an error."""
     few = len(failures) <= _MANY_FAILED * len(u)
     if few and not any(f.kind == "error" for f in failures):
         return []
-    return [describe(failures, problem.parameters(u))]
+    return [flag("simulations_failed", failures=describe(failures, problem.parameters(u)))]
 
 
 # --- arguments ------------------------------------------------------------------------------------

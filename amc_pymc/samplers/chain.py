@@ -35,7 +35,7 @@ class Counts(Protocol):
     """Counters of one draw."""
 
     def stats(self) -> dict[str, float]:
-        """Return the statistics of the draw, named as in ``amc_pymc.results``."""
+        """Return the statistics of the draw, named as in ``amc_pymc.results.tables``."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -191,7 +191,7 @@ def _residual_sd(chain: Chain, raced: Raced, centre: np.ndarray) -> float:
 def report(
     sampler: Sampler, chain: Chain, counts: Counts, *, tuning: bool = False
 ) -> dict[str, float]:
-    """Run audits due after a draw; return its statistics, named as in ``amc_pymc.results``."""
+    """Run audits due after a draw; return its statistics, named as in ``amc_pymc.results.tables``."""
     stats = counts.stats() | chain.stats() | {"race_delta": float(sampler.race.delta)}
     args = sampler.prepared, chain.surrogate, chain.audit_rng
     return stats | audited(chain.auditor, stats["race_rows"], *args, tuning=tuning)

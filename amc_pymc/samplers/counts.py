@@ -1,7 +1,7 @@
 """Counters of the compiled loops, and the statistics computed from them.
 
 Counters are arrays that the loops add to: one entry per kind of proposal (K,), or one (1,).
-:mod:`amc_pymc.results` declares the statistics returned by ``report`` and ``stats``.
+:mod:`amc_pymc.results.tables` declares the statistics returned by ``report`` and ``stats``.
 """
 
 from __future__ import annotations

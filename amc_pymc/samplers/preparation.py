@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from amc_pymc.flags import Flag
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.samplers.compiled import (
     Densities,
@@ -128,7 +129,7 @@ class Preparation:
     control variate, ``fit`` is None without a mode. ``control`` is the control variate in data space,
     if any. ``exact_rows`` are units evaluated at every decision. ``rounding_only`` says whether the
     control variate is exact up to rounding. ``rows_spent`` counts row evaluations, ``notes`` are
-    warnings, ``forecast`` predicts the cost of a decision. ``slope`` is a surrogate in x for gradient
+    warnings for a forecast, ``flags`` those for every run, ``forecast`` predicts the cost of a decision. ``slope`` is a surrogate in x for gradient
     estimates, ``nested`` the reference of coefficients given hyperparameters, if any. ``rounding`` is
     the largest error of a decision's log ratio from rounded data, in nats; None without rounding or
     without a control variate. ``quadrature_error`` is the standard deviation over posterior points of
@@ -146,6 +147,7 @@ class Preparation:
     rounding_only: bool = False
     rows_spent: int = 0
     notes: tuple[str, ...] = ()
+    flags: tuple[Flag, ...] = ()
     forecast: Forecast | None = None
     slope: Surrogate | None = None
     nested: NestedReference | None = None

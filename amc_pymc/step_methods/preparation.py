@@ -23,6 +23,7 @@ from amc_pymc.extract.node_choice import TOLERANCE, choose_nodes
 from amc_pymc.extract.parameters import ParameterCut, cut_parameters
 from amc_pymc.extract.rows import CallbackRows, possible_points
 from amc_pymc.extract.support import element_states
+from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.proxies import DataProxy
 from amc_pymc.rng import as_generator
@@ -39,7 +40,7 @@ from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 from amc_pymc.step_methods.stored_densities import stored_densities
-from amc_pymc.step_methods.stored_groups import stored_group_densities
+from amc_pymc.step_methods.stored_groups import large_groups, stored_group_densities
 from amc_pymc.timing import Stopwatch, in_words
 
 __all__ = ["moved_coordinates", "prepare"]
@@ -104,7 +105,8 @@ def _bare(densities: ModelDensities | GroupedModel, point: dict[str, np.ndarray]
     start = densities.ravel(point)
     if isinstance(densities, DiscreteRows):
         return Preparation(densities, densities.raced, start, densities.cut)
-    return Preparation(densities, densities, start)
+    flags = large_groups(densities.groups) if isinstance(densities, GroupedModel) else ()
+    return Preparation(densities, densities, start, flags=flags)
 
 
 def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparation:
@@ -112,9 +114,10 @@ def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparat
     if options.insist:
         name = "data" if isinstance(options.proxy, DataProxy) else "taylor"
         raise ValueError(f"proxy='{name}' cannot be used: {reason}") from None
+    flags = bare.flags
     if options.race.delta > 0.0:
-        _warn_without_proxy(reason)
-    return replace(bare, rows_spent=bare.densities.rows_evaluated, notes=(reason,))
+        flags += (flag("no_control_variate", reason=reason),)
+    return replace(bare, rows_spent=bare.densities.rows_evaluated, notes=(reason,), flags=flags)
 
 
 def _prepared(
@@ -159,16 +162,11 @@ def _with_rounding(prepared: Preparation, active: np.ndarray) -> Preparation:
     if effect is None:
         return prepared
     _log.info("Rounding the rows to float32 changes log ratios by %.2g nats at most.", effect)
-    notes = prepared.notes
+    notes, flags = prepared.notes, prepared.flags
     if effect > TOO_MUCH:
         notes += (f"float32 changes log ratios by up to {effect:.2g} nats",)
-        _log.warning(
-            "dtype='float32' changes the log ratio of a decision by up to %.2g nats: the posterior "
-            "is that of other data, and audits do not see it. Use dtype='float64', or subtract from "
-            "the data what is large and the same in all rows before they are rounded.",
-            effect,
-        )
-    return replace(prepared, rounding=effect, notes=notes)
+        flags += (flag("rounded_rows", effect=effect),)
+    return replace(prepared, rounding=effect, notes=notes, flags=flags)
 
 
 class _Stages:
@@ -273,15 +271,6 @@ def _check_rows_graph(densities: Any, proxy: TaylorProxy | DataProxy | None) -> 
         raise NoProxy("proxy=None")
     if isinstance(densities, ModelDensities) and isinstance(densities.rows, CallbackRows):
         raise NoProxy("row_logp has no derivatives")
-
-
-def _warn_without_proxy(reason: str) -> None:
-    _log.warning(
-        "No control variate: %s. Races will read a large part of the rows, and many decisions are "
-        "close, so that errors of probability delta bias the posterior visibly. Use "
-        "delta=0.01 and batch_size=200, and compare with race='exact'.",
-        reason,
-    )
 
 
 def _continuous(layout: Layout) -> np.ndarray:

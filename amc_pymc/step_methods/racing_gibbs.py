@@ -20,7 +20,7 @@ from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.support import element_states
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import ExactRace, Race, as_race
-from amc_pymc.results import GIBBS_STATS
+from amc_pymc.results.tables import GIBBS_STATS
 from amc_pymc.row_store import Rows
 from amc_pymc.samplers import Audits, Preparation, gibbs
 from amc_pymc.step_methods.preparation import prepare
@@ -94,8 +94,7 @@ class RacingGibbs(RacingStep):
     highest mean over the rows. States in which the rest of the model has log density
     :math:`-\infty` are excluded; if only one is left, no row is read.
 
-    ``sample_stats`` contains ``race_rows``, ``race_rounds``, ``race_delta``, ``race_audited``,
-    ``race_wrong``, ``race_audit_rows``, ``race_recentred``, ``race_moved`` and ``race_arms_left``.
+    ``sample_stats`` contains the variables that the page "Variables of results" lists.
 
     References
     ----------

@@ -21,7 +21,7 @@ from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.memo import remembering
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
-from amc_pymc.results import METROPOLIS_STATS
+from amc_pymc.results.tables import METROPOLIS_STATS
 from amc_pymc.row_store import Rows
 from amc_pymc.samplers import (
     Audits,
@@ -178,12 +178,9 @@ class RacingMetropolis(RacingStep):
     approximation (Rue, Martino & Chopin 2009), and coefficients from their Gaussian approximation
     given these. The accept step corrects both.
 
-    ``sample_stats`` contains ``accept``, ``accepted``, ``scaling``, ``race_rows``, ``race_rounds``,
-    ``race_delta``, ``race_audited``, ``race_wrong``, ``race_audit_rows``, ``race_recentred`` and
-    ``race_quadrature``, one number per draw. Counts are sums over the transitions of a draw.
-    ``race_rows`` counts rows even if groups are raced; divide it by ``step.sampler.transitions``
-    for the rows of one decision. ``race_quadrature`` is the largest change so far, in nats, of the
-    log ratio of an audited decision when the number of nodes is doubled.
+    ``sample_stats`` contains the variables that the page "Variables of results" lists, one number
+    per draw. Counts are sums over the transitions of a draw. ``race_rows`` counts rows even if
+    groups are raced; divide it by ``step.sampler.transitions`` for the rows of one decision.
 
     References
     ----------
@@ -439,6 +436,8 @@ def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
         values = [s[name] for s in stats]
         if name == "warning":
             out[name] = next((v for v in values if v is not None), None)
+        elif name == "race_flags":
+            out[name] = float(np.bitwise_or.reduce(np.array(values, np.int64)))
         elif name in ("accept", "accepted"):
             out[name] = sum(values) / len(values)
         elif name == "race_quadrature":

@@ -18,7 +18,7 @@ from amc_pymc.arguments import positive_int
 from amc_pymc.extract.memo import remembering
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
-from amc_pymc.results import SLICE_STATS
+from amc_pymc.results.tables import SLICE_STATS
 from amc_pymc.row_store import Rows
 from amc_pymc.samplers import Audits
 from amc_pymc.samplers import slice as core

@@ -25,13 +25,17 @@ from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.node_choice import TOLERANCE
-from amc_pymc.results import RACE_STATS
+from amc_pymc.flags import Flag, flag, flag_bits, warn_of
+from amc_pymc.results import Table
+from amc_pymc.results.tables import RACE_STATS, STEP_STATS
 from amc_pymc.samplers import Chain, Preparation, Sampler, report
 from amc_pymc.samplers.auditing import Auditor
 from amc_pymc.step_methods.model_densities import check_rows_finite
 
 #: Change of a decision's log ratio by quadrature, in nats, above which a warning is issued.
 _QUADRATURE_ERROR = 0.2
+#: Maximum number of variables named in a warning.
+_NAMED = 4
 
 #: Attributes excluded from pickles: the model, and PyMC's copy of the arguments, which includes it.
 _OF_THE_MODEL = ("_model", "_BlockedStep__newargs")
@@ -39,11 +43,10 @@ _OF_THE_MODEL = ("_model", "_BlockedStep__newargs")
 __all__ = ["RacingStep", "chosen_vars", "starting_point", "stat_dtypes"]
 
 
-def stat_dtypes(own: dict[str, tuple[type, str]]) -> dict[str, Any]:
+def stat_dtypes(own: Table) -> dict[str, Any]:
     """Return the declaration of a step's statistics for PyMC."""
-    scalars: dict[str, Any] = {
-        key: (dtype, []) for key, (dtype, _) in {**RACE_STATS, **own}.items()
-    }
+    declared = RACE_STATS | STEP_STATS | own
+    scalars: dict[str, Any] = {key: (np.float64, []) for key in declared}
     return {**scalars, "warning": (SamplerWarning, None)}
 
 
@@ -77,6 +80,7 @@ class RacingStep(BlockedStep):
         self.sampler, self.tune = sampler, True
         self.chain: Chain | None = None
         self.prepared.densities.changed_data(model)
+        warn_of(self.prepared.flags, type(self).__name__)
         idle = dataclasses.replace(sampler, transitions=0)
         x, fresh = self.prepared.start, self.core.init(idle, self.rng)
         self.core.step(idle, fresh, x, self.rng)
@@ -171,7 +175,10 @@ class RacingStep(BlockedStep):
             stats["race_rows"] = float(read)
             stats["race_audit_rows"] *= densities.n_rows / densities.n_units
         densities.touch(stats["race_rows"])
-        stats["warning"] = None if tune else self._error_warning(chain.auditor)
+        doubt = None if tune else self._doubt(chain.auditor)
+        doubts = self.prepared.flags if doubt is None else (*self.prepared.flags, doubt)
+        stats["race_flags"] = float(flag_bits(doubts))
+        stats["warning"] = doubt and SamplerWarning(WarningType.BAD_PARAMS, doubt.message, "warn")
         return self._moved(point, x), [{key: stats[key] for key in self.stats_dtypes_shapes}]
 
     @staticmethod
@@ -224,37 +231,27 @@ class RacingStep(BlockedStep):
         new = self.prepared.densities.unravel(x)
         return {n: new[n] if n in self.var_names and n in new else v for n, v in point.items()}
 
-    def _error_warning(self, auditor: Auditor) -> SamplerWarning | None:
-        """Return a warning at the last draw if errors of quadrature or decisions are too large."""
+    def _doubt(self, auditor: Auditor) -> Flag | None:
+        """Return a flag at the last draw if errors of quadrature or decisions are too large."""
         delta, tally = self.sampler.race.delta, auditor.tally
         if auditor.draw != auditor.draws:
             return None
         error = self.prepared.quadrature_error
         if error >= TOLERANCE:
-            message = (
-                f"The error of the quadrature over effects varies by {error:.2g} nats over the posterior, "
-                f"more than {TOLERANCE}, with the most nodes there are: the effects are far from normal "
-                "given the rest. Pass marginalize=None, or use NUTS."
-            )
-            return SamplerWarning(WarningType.BAD_PARAMS, message, "warn")
+            return flag("quadrature_varies", error=error, limit=TOLERANCE)
         if not tally.audited:
             return None
         error = self.prepared.densities.approximation_error
         if error > _QUADRATURE_ERROR:
-            message = (
-                f"Twice the nodes of the quadrature change audited log ratios by up to {error:.2g} "
-                "nats: the effects integrated out are far from normal given the rest. Pass "
-                "marginalize=None, or use NUTS."
-            )
-            return SamplerWarning(WarningType.BAD_PARAMS, message, "warn")
+            return flag("quadrature_changes", error=error)
         if clopper_pearson(tally.wrong, tally.audited)[0] <= delta:
             return None
-        message = (
-            f"{tally.wrong} of {tally.audited} audited decisions were wrong, more "
-            f"than delta={delta} allows: batch means are not normal. Raise batch_size, "
-            "or TaylorProxy(exact_rows=)."
+        what = ", ".join(self.var_names[:_NAMED]) + (
+            ", ..." if len(self.var_names) > _NAMED else ""
         )
-        return SamplerWarning(WarningType.BAD_PARAMS, message, "warn")
+        return flag(
+            "wrong_decisions", wrong=tally.wrong, audited=tally.audited, what=what, delta=delta
+        )
 
 
 def _keep_to_one_thread() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,8 +12,9 @@ from pymc import Model
 
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.group_packing import GroupPacking
-from amc_pymc.extract.groups import Factor
+from amc_pymc.extract.groups import Factor, Groups
 from amc_pymc.extract.rows import possible_points
+from amc_pymc.flags import Flag, flag
 from amc_pymc.rng import as_generator
 from amc_pymc.row_store import Rows, open_source, stored_groups
 from amc_pymc.step_methods.grouping import in_store
@@ -27,10 +26,9 @@ from amc_pymc.step_methods.model_densities import (
 )
 from amc_pymc.step_methods.stored_densities import SEED, refuse_other_steps
 
-__all__ = ["stored_group_densities"]
+__all__ = ["large_groups", "stored_group_densities"]
 
-_log = logging.getLogger("amc_pymc")
-#: Numbers that kernels hold per row of a group, and bytes per group above which a warning is logged.
+#: Numbers that kernels hold per row of a group, and bytes per group above which there is a flag.
 _NUMBERS, _MUCH = 16, 2**30
 
 
@@ -74,21 +72,16 @@ def stored_group_densities(
     store = stored_groups(rows, source, packing, progressbar=progressbar)
     none = few.rows[:, :0]
     groups = replace(few, store=store, first=store.first, rows=none, order=np.empty(0, np.int64))
-    _warn_of_large_groups(groups.first)
     densities = grouped_model(model, groups, compile_kwargs)
     check_rows_finite(densities, densities.ravel(point), "the initial point")
     return densities
 
 
-def _warn_of_large_groups(first: np.ndarray) -> None:
-    sizes = np.diff(first)
+def large_groups(groups: Groups) -> tuple[Flag, ...]:
+    """Return a flag if the largest of the groups in a store needs much memory."""
+    sizes = np.diff(groups.first)
     most = int(sizes.argmax())
     needed = 8 * _NUMBERS * int(sizes[most])
-    if needed > _MUCH:
-        _log.warning(
-            "Group %d has %s rows. A group is read as a whole, which takes some %.1f GiB of memory; "
-            "split it, or pass marginalize=None.",
-            most,
-            f"{sizes[most]:,}",
-            needed / 2**30,
-        )
+    if groups.store is None or needed <= _MUCH:
+        return ()
+    return (flag("large_group", group=most, rows=int(sizes[most]), memory=needed / 2**30),)

@@ -214,14 +214,14 @@ def test_the_same_data_may_have_other_names_and_order(other):
 @pytest.mark.parametrize("other", [{"y": Y[1:]}, {"y": 2.0 * Y}, {"y": np.append(Y, 0.0)}])
 def test_other_data_are_warned_of(other):
     models = {"none": (5.0, 0.1), "a": tree(0, 0.1, "", {"y": Y}), "b": tree(-9, 0.1, "", other)}
-    with pytest.warns(UserWarning, match="observed data of 'b' differ from those of 'a'"):
+    with pytest.warns(UserWarning, match="Evidence of 'b': other data than a"):
         table = compare_evidence(models)
     assert table["flags"].tolist() == ["", "", "other data than a"]
 
 
 def test_the_same_result_under_two_names_is_noticed():
     found = tree(-3.0, 0.1)
-    with pytest.warns(UserWarning, match="'again' and 'a' are the same result"):
+    with pytest.warns(UserWarning, match="Evidence of 'again': the same result as a"):
         table = compare_evidence({"a": found, "again": found, "b": tree(-5.0, 0.1)})
     assert "the same result as a" in table.loc["again", "flags"]
     assert table.loc["b", "flags"] == ""

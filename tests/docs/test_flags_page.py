@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amc_pymc.inference.flags import FLAGS
+from amc_pymc.flags import FLAGS
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "flags.md"
 CELLS = {

@@ -251,6 +251,7 @@ def test_ready_policies():
             two(), policy=UCB1(2, rewards=KnownRange(-0.5, 0.0)), draws=50, random_seed=15
         )
     assert found.attrs["rewards_clipped"] > 0
+    assert found.attrs["flag_names"] == "rewards_clipped"
 
 
 # --- seeds and workers --------------------------------------------------------------------------

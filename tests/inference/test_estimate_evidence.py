@@ -24,9 +24,10 @@ import amc_pymc as amc
 
 from amc_pymc.bandits import LCB, UCB1, LogLoss
 from amc_pymc.evidence import ARMS, ImportanceArm, PosteriorDraws
+from amc_pymc.evidence.doubts import missed_mode
 from amc_pymc.extract.particles import counted
 from amc_pymc.importance import AdaptedMixture, StudentTMixture
-from amc_pymc.inference.evidence_results import Evidence, missed_mode
+from amc_pymc.inference.evidence_results import Evidence
 from amc_pymc.inference.evidence_run import __name__ as MODULE
 from amc_pymc.kernels import HMC, KERNELS
 from tests.inference.evidence_models import (
@@ -779,8 +780,8 @@ def test_a_missed_mode_is_flagged_if_it_matters(log_mass, z, flagged):
     q = StudentTMixture([1.0], [[0.0]], [[[1.0]]], 5.0)
     pilot = SimpleNamespace(adapted=AdaptedMixture(q, 0.1, 1e6, 100, 0.0, np.ones(1)))
     numbers = Evidence(log_evidence=z, log_evidence_mcse=0.01)
-    assert bool(missed_mode(numbers, pilot, log_mass)) is flagged
-    assert missed_mode(numbers, SimpleNamespace(adapted=None), log_mass) == []
+    assert bool(missed_mode(*numbers.estimate, pilot, log_mass)) is flagged
+    assert missed_mode(*numbers.estimate, SimpleNamespace(adapted=None), log_mass) == []
 
 
 @pytest.mark.parametrize(

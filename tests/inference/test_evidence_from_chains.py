@@ -16,7 +16,7 @@ from scipy.special import logsumexp, ndtr
 import amc_pymc as amc
 
 from amc_pymc.evidence import BridgedChains, PilotSettings
-from amc_pymc.inference.evidence_from_chains import covering_error, unlike_chains
+from amc_pymc.evidence.doubts import covering_error, unlike_chains
 from amc_pymc.inference.evidence_results import Evidence
 from amc_pymc.inference.evidence_run import __name__ as MODULE
 from tests.inference.evidence_models import (
@@ -183,19 +183,19 @@ def test_the_error_covers_what_disagrees():
         ),
     )
     numbers = Evidence(log_evidence=-3.1, log_evidence_mcse=0.02)
-    assert covering_error(numbers, pilot, None) == 0.02
+    assert covering_error(*numbers.estimate, pilot, None) == 0.02
     numbers["log_evidence"] = -8.0
-    assert covering_error(numbers, pilot, None) == pytest.approx(5.0 / 1.959964)
+    assert covering_error(*numbers.estimate, pilot, None) == pytest.approx(5.0 / 1.959964)
     numbers["log_evidence"] = 1.0  # the climb finds less more often than not
-    assert covering_error(numbers, pilot, None) == 0.02
+    assert covering_error(*numbers.estimate, pilot, None) == 0.02
     chains = SimpleNamespace(believed=True, log_z=-1.0, mcse=0.1)
-    assert covering_error(numbers, pilot, chains) == pytest.approx(2.0 / 1.959964)
-    assert len(unlike_chains(numbers, chains)) == 1
+    assert covering_error(*numbers.estimate, pilot, chains) == pytest.approx(2.0 / 1.959964)
+    assert len(unlike_chains(*numbers.estimate, chains)) == 1
     chains.believed = False
-    assert covering_error(numbers, pilot, chains) == 0.02
-    assert unlike_chains(numbers, chains) == []
+    assert covering_error(*numbers.estimate, pilot, chains) == 0.02
+    assert unlike_chains(*numbers.estimate, chains) == []
     chains.believed, chains.log_z = True, 0.6
-    assert unlike_chains(numbers, chains) == []
+    assert unlike_chains(*numbers.estimate, chains) == []
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import logging
 import signal
 import subprocess
 import sys
@@ -27,6 +26,11 @@ X = _data.normal(size=N)
 Y = _data.normal(0.05 + 0.03 * X, 1.0)
 NAMES = ["mean", "scale", "line"]
 QUIET = {"cores": 1, "progressbar": False}
+
+#: Most runs here are short.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Product space. (the chains came|model .* was never)"
+)
 
 
 # --- models and what is known of them -------------------------------------------------------------
@@ -338,10 +342,10 @@ def with_hopeless(models):
     return {"mean": models["mean"], "hopeless": mean_model(centre=2.0), "line": models["line"]}
 
 
-def test_a_hopeless_model_without_adaptation(with_hopeless, caplog):
-    with caplog.at_level(logging.WARNING, "amc_pymc"):
+def test_a_hopeless_model_without_adaptation(with_hopeless):
+    with pytest.warns(UserWarning, match="Product space: model 'hopeless' was never visited"):
         tree = sample(with_hopeless, adapt=None, tune=50, prior_probs=[1, 1, 10], draws=500)
-    assert "'hopeless' was never visited" in caplog.text
+    assert "never_visited" in tree["product_space"].attrs["flag_names"]
     found = tree["product_space"].to_dataset()
     assert set(tree["models"].children) == {"mean", "line"}
     bad = found.sel(model="hopeless")
@@ -417,7 +421,8 @@ def test_audits_know_the_number_of_chains(models, monkeypatch, chains):
 
 
 def test_audits_find_wrong_index_decisions(models, monkeypatch):
-    wrong, audited = wrong_indices(models, monkeypatch, spoil=True)
+    with pytest.warns(UserWarning, match="audited decisions were wrong about the index"):
+        wrong, audited = wrong_indices(models, monkeypatch, spoil=True)
     assert audited == 50
     assert wrong >= 45
     monkeypatch.undo()
@@ -509,7 +514,8 @@ def interrupt_at(monkeypatch, chain, draw):
 )
 def test_ctrl_c_returns_most_of_the_draws_made(models, monkeypatch, short_run, chain, draw, shape):
     interrupt_at(monkeypatch, chain, draw)
-    tree = sample(models)
+    with pytest.warns(UserWarning, match="Product space: interrupted by the user"):
+        tree = sample(models)
     index = tree["posterior"]["model_index"]
     assert index.shape == shape
     expected = short_run["posterior"]["model_index"].values[: shape[0], : shape[1]]

@@ -4,7 +4,22 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from amc_pymc.results.tables import RESULTS
 from tests.interoperability.results import ALL, tree_of
+
+#: Functions of the results that are made here, and groups that options ask for.
+FUNCTIONS = {
+    "sample_ais": "sample_ais",
+    "estimate_evidence": "estimate_evidence",
+    "product_space": "sample_product_space",
+    "sample_abc_tree": "sample_abc_tree",
+    "sample_abc_rejection": "sample_abc_tree",
+    "simulator_problem": "sample_abc_tree",
+    "find_MAP_tree": "find_MAP_tree",
+    "combine_estimators": "combine_estimators",
+}
+OPTIONAL = {"simulations"}
+DTYPES = {"float": np.float64, "int": np.int64, "bool": np.bool_}
 
 
 def through_netcdf(tree, folder):
@@ -51,3 +66,28 @@ def assert_same_attributes(one, two, where):
 def test_a_stored_result_is_the_same(name, through, tmp_path):
     tree = tree_of(name)
     assert_same(tree, through(tree, tmp_path))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_variables_are_declared_and_described(name):
+    """Each variable of a group is in the table of the group, with these dims, this type and these attributes."""
+    tree, found = tree_of(name), set()
+    for group, table in RESULTS[FUNCTIONS[name]].items():
+        if group not in tree.children:
+            continue
+        data = tree[group].to_dataset()
+        of_model = set(tree["posterior"].data_vars) if "posterior" in tree.children else set()
+        assert set(data.data_vars) <= set(table) | of_model, group
+        for variable in set(table) & set(data.data_vars):
+            declared, array = table[variable], data[variable]
+            assert array.dims == declared.dims
+            assert array.dtype == DTYPES[declared.dtype] or declared.dtype == "text"
+            assert declared.attrs.items() <= array.attrs.items()
+            found.add(group)
+    assert found >= set(RESULTS[FUNCTIONS[name]]) - OPTIONAL
+
+
+@pytest.mark.parametrize("step", ["Metropolis", "Slice", "Gibbs"])
+def test_statistics_of_steps_are_declared(step):
+    stats = tree_of(f"racing_{step.lower()}")["sample_stats"]
+    assert set(stats.data_vars) == set(RESULTS[f"Racing{step}"]["sample_stats"])

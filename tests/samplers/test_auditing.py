@@ -11,6 +11,7 @@ import amc_pymc as amc
 
 from amc_pymc.bounds import b_normal
 from amc_pymc.diagnostics import clopper_pearson
+from amc_pymc.flags import flags_of_bits
 from amc_pymc.samplers.auditing import Auditor, AuditTally, MoveDecisions
 from amc_pymc.samplers.logs import MoveLog, log_move
 
@@ -131,6 +132,9 @@ def test_bad_decisions_give_a_warning(caplog):
     assert isinstance(found[0], SamplerWarning)
     assert f"{wrong} of {audited} audited decisions were wrong" in found[0].message
     assert "audited decisions were wrong" in caplog.text
+    flags = idata.sample_stats["race_flags"].values[0]
+    assert flags_of_bits(flags[-1]) == ["no_control_variate", "wrong_decisions"]
+    assert flags_of_bits(flags[:-1]) == ["no_control_variate"]
 
 
 def test_a_budget_is_kept():

@@ -27,12 +27,12 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import amc_pymc as amc
 
 from amc_pymc.extract.interpreted import interpreted_mode
-from amc_pymc.results import METROPOLIS_STATS, RACE_STATS
+from amc_pymc.results.tables import METROPOLIS_STATS, RACE_STATS, STEP_STATS
 
 #: Statistics of NUTS that are times.
 CLOCKS = {"perf_counter_diff", "perf_counter_start", "process_time_diff"}
 #: Long enough for a step without a control variate to find its scale.
-STATS = {**RACE_STATS, **METROPOLIS_STATS}
+STATS = RACE_STATS | STEP_STATS | METROPOLIS_STATS
 LONG = {"tune": 300, "draws": 100}
 
 

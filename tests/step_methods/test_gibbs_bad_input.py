@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 import numpy as np
 import pymc as pm
@@ -10,6 +11,8 @@ import pytensor.tensor as pt
 import pytest
 
 import amc_pymc as amc
+
+from amc_pymc.flags import flags_of_bits
 
 Y = np.random.default_rng(5).normal(0.1, 1.0, size=300)
 
@@ -273,9 +276,12 @@ class TestFewRows:
 
 
 class TestReports:
-    def test_without_a_control_variate_a_warning_is_logged(self, categorical, caplog):
-        quick(categorical)
-        assert "No control variate: row_logp has no derivatives" in caplog.text
-        caplog.clear()
-        quick(categorical, race="exact")
-        assert not [r for r in caplog.records if r.levelname == "WARNING"]
+    def test_without_a_control_variate_there_is_a_warning(self, categorical):
+        with pytest.warns(UserWarning, match="no control variate .row_logp has no deriv") as told:
+            step = quick(categorical)
+        assert [w.filename for w in told] == [__file__]
+        _, (stats,) = step.step(categorical.initial_point())
+        assert flags_of_bits(stats["race_flags"]) == ["no_control_variate"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            quick(categorical, race="exact")

@@ -8,6 +8,7 @@ import multiprocessing
 import pickle
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import cloudpickle
 import numpy as np
@@ -332,16 +333,17 @@ def test_float32_rounds_the_data_only():
         np.testing.assert_allclose(ours.all_values(x), theirs.all_values(x), rtol=1e-9, atol=1e-9)
 
 
-def test_large_groups_are_told(monkeypatch, caplog):
+def test_large_groups_are_flagged(monkeypatch):
     """They are read as a whole."""
     from amc_pymc.step_methods import stored_groups
 
-    first = np.array([0, 10, 10, 5_010])
-    stored_groups._warn_of_large_groups(first)
-    assert not caplog.text
+    groups = SimpleNamespace(first=np.array([0, 10, 10, 5_010]), store="rows")
+    assert stored_groups.large_groups(groups) == ()
     monkeypatch.setattr(stored_groups, "_MUCH", 600_000)
-    stored_groups._warn_of_large_groups(first)
-    assert "Group 2 has 5,000 rows. A group is read as a whole" in caplog.text
+    (found,) = stored_groups.large_groups(groups)
+    assert found.message.startswith("group 2 has 5,000 rows: a group is read as a whole")
+    groups.store = None
+    assert stored_groups.large_groups(groups) == ()
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -25,7 +25,13 @@ from step_methods.test_correctness import sample as sample_runs
 import amc_pymc as amc
 
 from amc_pymc.extract.interpreted import interpreted_mode
-from amc_pymc.results import GIBBS_STATS, METROPOLIS_STATS, RACE_STATS, SLICE_STATS
+from amc_pymc.results.tables import (
+    GIBBS_STATS,
+    METROPOLIS_STATS,
+    RACE_STATS,
+    SLICE_STATS,
+    STEP_STATS,
+)
 from amc_pymc.samplers import slice as core
 
 LEVEL = 1e-4
@@ -253,8 +259,8 @@ def test_variance_and_proposal_are_of_other_steps():
 # --- inside pm.sample: RacingGibbs and RacingSlice ------------------------------------------------
 
 STATS = {
-    "gibbs": {**RACE_STATS, **GIBBS_STATS},
-    "slice": {**RACE_STATS, **SLICE_STATS},
+    "gibbs": RACE_STATS | STEP_STATS | GIBBS_STATS,
+    "slice": RACE_STATS | STEP_STATS | SLICE_STATS,
 }
 KINDS = {"gibbs": amc.RacingGibbs, "slice": amc.RacingSlice}
 MOVED = {"gibbs": "gamma", "slice": "beta"}

@@ -10,8 +10,16 @@ import numpy as np
 
 from amc_pymc.abc_tree.history import History
 from amc_pymc.abc_tree.tolerance_bias import ToleranceBias, closest, tolerance_bias
+from amc_pymc.flags import Flag, flag
 
-__all__ = ["STATISTICS", "keeps_summaries", "stacked", "tolerance_doubt", "tolerance_shift"]
+__all__ = [
+    "STATISTICS",
+    "keeps_summaries",
+    "posterior_sd",
+    "stacked",
+    "tolerance_doubt",
+    "tolerance_shift",
+]
 
 #: Statistics of each variable in group ``estimates``.
 STATISTICS = ["mean", "mcse", "tolerance_bias", "tolerance_bias_error", "error"]
@@ -63,9 +71,16 @@ def stacked(mean: np.ndarray, mcse: np.ndarray, shift: ToleranceBias) -> np.ndar
     return np.stack([mean, mcse, shift.bias, shift.error, error])
 
 
+def posterior_sd(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return posterior standard deviations (K,) of values (n, K) with weights (n,) of sum one."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread: np.ndarray = np.sqrt(weight @ (values - weight @ values) ** 2)
+        return spread
+
+
 def tolerance_doubt(
     rows: np.ndarray, sd: np.ndarray, names: Sequence[str], tolerance: float
-) -> list[str]:
+) -> list[Flag]:
     """Return a flag if the tolerance is the main source of error of posterior means.
 
     Sizes are in posterior standard deviations. The root mean square of bias and its error over all means must be
@@ -101,7 +116,5 @@ def tolerance_doubt(
     worst = int(np.argmax(np.where(alone, shift, 0.0) if alone.any() else shift))
     at = int(np.flatnonzero(some)[worst])
     return [
-        f"the tolerance {tolerance:.3g} may shift posterior means by {overall:.2g} posterior standard deviations, "
-        f"that of {names[at]} by {shift[worst]:.2g}, while their Monte Carlo error is {chance:.2g}; group 'estimates' has an "
-        "'error' with both. Simulate more, try adjust='linear', or give fewer summary statistics"
-    ]
+        flag("tolerance_shift", tolerance=tolerance, overall=overall, name=names[at], largest=shift[worst], chance=chance)
+    ]  # fmt: skip

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from amc_pymc.inference.flags import FLAGS, Flag, flag, flag_attributes, warn_of
+from amc_pymc.flags import FLAGS, Flag, flag, flag_attributes, warn_of
 
-ROOT = Path(__file__).parents[2]
-SOURCES = [p.read_text(encoding="utf-8") for p in (ROOT / "amc_pymc" / "inference").glob("*.py")]
+ROOT = Path(__file__).parents[1]
+SOURCES = [p.read_text(encoding="utf-8") for p in (ROOT / "amc_pymc").rglob("*.py")]
 
 
 @pytest.mark.parametrize("name", FLAGS)
@@ -50,7 +50,7 @@ def test_an_error_with_semicolons_stays_one_flag():
 
 def test_warnings_name_the_caller():
     def function():
-        warn_of([Flag("a", "b", "c", "d"), Flag("e", "f", "g", "h")], "Subject", stacklevel=2)
+        warn_of([Flag("a", "b", "c", "d"), Flag("e", "f", "g", "h")], "Subject")
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

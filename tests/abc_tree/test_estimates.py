@@ -10,8 +10,8 @@ from scipy import stats
 
 import amc_pymc as amc
 
+from amc_pymc.abc_tree.estimates import keeps_summaries, stacked, tolerance_doubt
 from amc_pymc.abc_tree.tolerance_bias import ToleranceBias
-from amc_pymc.inference.abc_estimates import keeps_summaries, stacked, tolerance_doubt
 
 NAMES = [f"theta[{k}]" for k in range(10)]
 
@@ -39,7 +39,7 @@ def test_flag():
     one = np.zeros(10)
     one[4] = -0.7
     (found,) = doubt(one, 0.15)
-    assert "theta[4] by 0.72" in found and "tolerance 0.5" in found
+    assert "theta[4] by 0.72" in found.happened and "tolerance 0.5" in found.happened
     assert doubt(one, 0.15, sd=1e-6) == [found]
     assert not doubt([0.3], 0.2)
     assert doubt([0.3], 0.1)
@@ -48,7 +48,7 @@ def test_flag():
 def test_no_flag_without_knowledge():
     assert not doubt(np.full(3, np.nan), np.nan)
     found = doubt([np.nan, 0.9], [np.nan, 0.1])
-    assert "theta[1]" in found[0]
+    assert "theta[1]" in found[0].happened
 
 
 def test_summaries_that_are_kept():
