@@ -87,6 +87,9 @@ mixture_found_more: importance sampling around all modes found more evidence ({o
 missed_mode: a last search found a mode that the fitted reference does not cover, and with it the log evidence is about {total:.2f}
     the estimate is too low by what the mode holds
     run again with another random_seed, whose pilot run may find the mode
+own_chains_too_short: the standard error is {error:.3g} where target_mcse={target:g} was wanted, most of it from the chains that the run has made (R-hat {r_hat:.5f})
+    the estimate is less precise than asked for
+    sample longer with pm.sample and pass idata if that matters
 own_chains_disagree: the chains that the run has made do not agree (R-hat {r_hat:.2f})
     parts of the posterior have wrong weights, and the estimate may be off by more than its error
     reparametrise the model, or sample longer with pm.sample and pass idata

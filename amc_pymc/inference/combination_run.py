@@ -111,13 +111,15 @@ def combined(
     cores: int | None = 1,
     executor: Executor | None = None,
     max_time: float | None = None,
+    begin: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
     meter: Meter | None = None,
 ) -> Combined:
     """Run :func:`amc_pymc.combine_estimators`, and return flags instead of warnings.
 
-    What jobs evaluate is measured by `meter`.
+    What jobs evaluate is measured by `meter`. `max_time` counts from the time `begin` of the monotonic clock, by
+    default from the start of the rounds.
 
     Raises
     ------
@@ -157,6 +159,7 @@ def combined(
             ended = run_loop(
                 _rounds(run, history, draws_of, policy_rng, budget),
                 max_time=max_time,
+                begin=begin,
                 enough=lambda _: run.rounds[-1].last,
             )
         except ArmError as error:

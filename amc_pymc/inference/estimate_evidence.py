@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
 
-from amc_pymc.arguments import positive_int
+from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Cost, as_arms
 from amc_pymc.evidence import ARMS
 from amc_pymc.flags import warn_of
 from amc_pymc.inference.combination_run import Choices, Weights, check_choices, positive_number
-from amc_pymc.inference.evidence_from_draws import evidence_from_draws
+from amc_pymc.inference.evidence_from_draws import TimeLimit, evidence_from_draws
 from amc_pymc.inference.evidence_model import (
     compiled_particles,
     context_model,
@@ -58,6 +58,7 @@ def estimate_evidence(
     chains: int = 4,
     cores: int | None = 1,
     executor: Executor | None = None,
+    max_time: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
 ) -> xr.DataTree:
@@ -143,6 +144,9 @@ def estimate_evidence(
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``. This, `cores`,
         `arms`, `policy`, `weights`, `draws` and `chains` are for runs without `idata`.
+    max_time : float, optional
+        Seconds after which no further batch of draws and no further stage of a bridge starts. The pilot run, chains
+        and the first batch are always completed. The result then depends on the speed of the machine.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None
@@ -219,6 +223,7 @@ def estimate_evidence(
     True
     """
     _check(target_mcse, max_cost)
+    limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     if idata is not None:
         _check_with_idata(
             arms=(arms, "default"), policy=(policy, "lcb"), weights=(weights, "predictable"),
@@ -228,10 +233,10 @@ def estimate_evidence(
             raise ValueError(f"cost must be 'count' or 'cpu' where idata is given, got {cost!r}.")
         return evidence_from_draws(
             idata, model=context_model(model), marginalize=marginalize, target=target_mcse, max_cost=max_cost, cost=str(cost),
-            kernel=make_kernel(kernel), random_seed=random_seed, progressbar=progressbar,
+            limit=limit, kernel=make_kernel(kernel), random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
     check_workers(cores, executor)
-    how = How(cores, executor, progressbar)
+    how = How(cores, executor, limit, progressbar)
     asked = _asked(arms, target_mcse, max_cost, Choices(policy, cost, weights), draws, chains)
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)

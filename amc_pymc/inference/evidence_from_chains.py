@@ -13,7 +13,7 @@ from amc_pymc.evidence import BridgedChains, Pilot, PosteriorDraws, missing_evid
 from amc_pymc.evidence.doubts import covering_error, uncertain
 from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.flags import Flag, flag
-from amc_pymc.inference.evidence_from_draws import bridge_flags, stage_arms
+from amc_pymc.inference.evidence_from_draws import TimeLimit, bridge_flags, stage_arms
 from amc_pymc.inference.evidence_model import Tally, running_off
 from amc_pymc.inference.evidence_results import Evidence, add_posterior
 
@@ -46,6 +46,7 @@ def chains_answer(
     *,
     target: float | None,
     max_cost: float | None,
+    limit: TimeLimit,
     draws: int,
     chains: int,
 ) -> ChainsAnswer:
@@ -54,7 +55,7 @@ def chains_answer(
     arms = stage_arms(found.stages)
     arms.attrs["left_out"] = "all others: no fitted mixture is close to the posterior"
     tree["arms"] = xr.DataTree(arms)
-    flags = _flags(found, pilot, target, max_cost) + uncertain(*numbers.estimate)
+    flags = _flags(found, pilot, target, max_cost, limit) + uncertain(*numbers.estimate)
     with tally.stage("posterior"):
         drawn = _posterior(found, draws * chains)
         values, more = add_posterior(tree, model, densities, drawn, chains)
@@ -83,13 +84,20 @@ def _numbers(found: BridgedChains) -> Evidence:
 
 
 def _flags(
-    found: BridgedChains, pilot: Pilot, target: float | None, max_cost: float | None
+    found: BridgedChains,
+    pilot: Pilot,
+    target: float | None,
+    max_cost: float | None,
+    limit: TimeLimit,
 ) -> list[Flag]:
     """Return flags from chains, bridge and pilot run."""
     flags = []
     if not found.mixed:
         flags.append(flag("own_chains_disagree", r_hat=found.chains.r_hat))
-    flags += bridge_flags(found.stages, target, max_cost)
+    flags += bridge_flags(found.stages, target, max_cost, limit)
+    if target is not None and found.stages[-1].mcse <= target < found.mcse:
+        error, r_hat = found.mcse, found.chains.r_hat
+        flags.append(flag("own_chains_too_short", error=error, target=target, r_hat=r_hat))
     if gap := missing_evidence(found.log_z, found.mcse, pilot):
         flags.append(flag("pilot_found_more", other=found.log_z + gap))
     return flags

@@ -6,7 +6,7 @@ import math
 import time
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -49,7 +49,7 @@ from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["bridge_flags", "budget_of", "evidence_from_draws", "stage_arms"]
+__all__ = ["TimeLimit", "bridge_flags", "budget_of", "evidence_from_draws", "stage_arms"]
 
 #: Limits for flags: R-hat, effective draws per chain and at most in total, and mean copies of a draw.
 _R_HAT, _FEW, _ENOUGH, _COPIES = 1.02, 100.0, 400.0, 1.5
@@ -65,6 +65,7 @@ def evidence_from_draws(
     target: float | None,
     max_cost: float | None,
     cost: str,
+    limit: TimeLimit,
     kernel: Kernel,
     random_seed: RandomSeed,
     progressbar: bool,
@@ -88,7 +89,7 @@ def evidence_from_draws(
             raise ValueError(f"{wrong}.")
         health, flat = health_of(idata, x), x.reshape(-1, x.shape[2])
         densities = enough_nodes(densities, flat[::2], target)
-        allowed = budget_of(max_cost, cost, lambda: cost_of(counts), begin)
+        allowed = budget_of(max_cost, cost, limit, lambda: cost_of(counts), begin)
         with progress("Bridging", None, enabled=progressbar) as bar:
             stages = bridge_draws(
                 densities, x, kernel, rng, target=target, budget=allowed,
@@ -104,26 +105,41 @@ def evidence_from_draws(
         "compile_seconds": compiling,
         "cpu_seconds": time.process_time() - begin,
     }
-    flags = _draws_flags(health, x) + bridge_flags(stages, target, max_cost)
+    flags = _draws_flags(health, x) + bridge_flags(stages, target, max_cost, limit)
     flags += doubts + uncertain(*numbers.estimate)
     tree = _tree(idata, posterior, model, numbers, flags, stages, kernel)
     describe(tree, densities)
     return tree
 
 
+class TimeLimit(NamedTuple):
+    """Argument `max_time` in seconds, None without a limit, and the time of the monotonic clock from which it counts."""
+
+    max_time: float | None
+    begin: float
+
+    def over(self, needed: float = 0.0) -> bool:
+        """Whether the limit is passed in `needed` seconds from now."""
+        return self.max_time is not None and time.monotonic() - self.begin + needed > self.max_time
+
+
 def budget_of(
-    max_cost: float | None, cost: str, spent: Callable[[], float], begin: float
+    max_cost: float | None,
+    cost: str,
+    limit: TimeLimit,
+    spent: Callable[[], float],
+    begin: float,
 ) -> Callable[[float], bool]:
-    """Return a function that checks whether a stage of some evaluations fits in the budget."""
+    """Return a function that checks whether a stage of some evaluations fits in the budget and the time left."""
 
     def allowed(wanted: float) -> bool:
+        so_far, seconds = spent(), time.process_time() - begin
+        needed = seconds * wanted / max(so_far, 1.0)
+        if limit.over(needed):
+            return False
         if max_cost is None:
             return True
-        so_far = spent()
-        if cost == "count":
-            return so_far + wanted <= max_cost
-        seconds = time.process_time() - begin
-        return seconds * (1.0 + wanted / max(so_far, 1.0)) <= max_cost
+        return (so_far + wanted if cost == "count" else seconds + needed) <= max_cost
 
     return allowed
 
@@ -161,12 +177,16 @@ def _draws_flags(health: Health, x: np.ndarray) -> list[Flag]:
     return flags
 
 
-def bridge_flags(stages: list[Stage], target: float | None, max_cost: float | None) -> list[Flag]:
+def bridge_flags(
+    stages: list[Stage], target: float | None, max_cost: float | None, limit: TimeLimit
+) -> list[Flag]:
     """Return flags about the bridge."""
+    limits = {"max_cost": max_cost, "max_time": limit.max_time}
+    given = {name: value for name, value in limits.items() if value is not None}
     last, flags = stages[-1], []
     if last.log_z == -math.inf:
         return [flag("no_overlap")]
-    remedy = "sample more" if max_cost is None else "raise max_cost"
+    remedy = f"raise {' or '.join(given)}" if given else "sample more"
     if not last.carried:
         flags.append(
             flag("little_overlap", overlap=last.overlap, effective=last.effective,
@@ -178,10 +198,11 @@ def bridge_flags(stages: list[Stage], target: float | None, max_cost: float | No
         flags.append(flag("foreign_draws", gap=gap))
     if target is not None and not last.mcse <= target:
         longest = last.steps == STEPS[-1]
-        most = "there are" if longest else f"max_cost={max_cost:g} allows"
+        allow = " and ".join(f"{name}={value:g}" for name, value in given.items())
+        allow += " allows" if len(given) == 1 else " allow"
         flags.append(
-            flag("bridge_too_short", error=last.mcse, target=target, steps=_steps(last), most=most,
-                 remedy="sample more" if longest else "raise max_cost")
+            flag("bridge_too_short", error=last.mcse, target=target, steps=_steps(last),
+                 most="there are" if longest else allow, remedy="sample more" if longest else remedy)
         )  # fmt: skip
     return flags
 

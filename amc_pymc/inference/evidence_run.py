@@ -36,7 +36,7 @@ from amc_pymc.extract.particles import counted
 from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.combination_run import Budget, Choices, Combined, combined
 from amc_pymc.inference.evidence_from_chains import chains_answer
-from amc_pymc.inference.evidence_from_draws import budget_of
+from amc_pymc.inference.evidence_from_draws import TimeLimit, budget_of
 from amc_pymc.inference.evidence_model import Elsewhere, Tally, cost_of, explored, running_off
 from amc_pymc.inference.evidence_results import (
     Evidence,
@@ -87,10 +87,11 @@ class Asked(NamedTuple):
 
 
 class How(NamedTuple):
-    """Arguments of the user about the run: where its jobs run, and whether it is shown."""
+    """Arguments of the user about the run: where its jobs run, how long, and whether it is shown."""
 
     cores: int | None
     executor: Executor | None
+    limit: TimeLimit
     progressbar: bool
 
 
@@ -140,7 +141,10 @@ def run_evidence(
     rngs: Generators,
     how: How,
 ) -> Found:
-    """Make a pilot run; use chains and a bridge if no mixture fits and they succeed, else combine arms."""
+    """Make a pilot run; use chains and a bridge if no mixture fits and they succeed, else combine arms.
+
+    Chains also give the estimate if there is no time left for arms.
+    """
     tally, begin, cost = Tally(), time.process_time(), asked.choices.cost
     by_chains = _may_run_chains(densities, moves, asked)
     with tally.stage("pilot"):
@@ -149,11 +153,12 @@ def run_evidence(
     price = _price(cost, tally.cost, time.process_time() - begin)
     bridged = None
     if by_chains and pilot.unfit:
-        bridged = _chains(densities, pilot, moves, asked, rngs, tally, begin, price)
-        if pilot.adapted is None or bridged.answers(asked.target, pilot):
+        bridged = _chains(densities, pilot, moves, asked, how.limit, rngs, tally, begin, price)
+        answers = bridged.answers(asked.target, pilot)
+        if answers or pilot.adapted is None or how.limit.over():
             answer = chains_answer(
                 bridged, pilot, model, densities, tally, target=asked.target,
-                max_cost=asked.max_cost, draws=asked.draws, chains=asked.chains,
+                max_cost=asked.max_cost, limit=how.limit, draws=asked.draws, chains=asked.chains,
             )  # fmt: skip
             with tally.stage("checks"):
                 flags = quadrature(answer.numbers, densities, answer.draws, asked.target)
@@ -182,6 +187,7 @@ def _chains(
     pilot: Pilot,
     moves: Kernel,
     asked: Asked,
+    limit: TimeLimit,
     rngs: Generators,
     tally: Tally,
     begin: float,
@@ -192,6 +198,7 @@ def _chains(
         allowed = budget_of(
             None if price is None else asked.max_cost,
             str(asked.choices.cost),
+            limit,
             lambda: before + cost_of(counts),
             begin,
         )
@@ -230,7 +237,10 @@ def _combine(
             arms,
             Budget(math.inf if left is None else left, "cost", asked.target),
             asked.choices,
-            **how._asdict(),
+            cores=how.cores,
+            executor=how.executor,
+            **how.limit._asdict(),
+            progressbar=how.progressbar,
             random_seed=rngs.arms,
             meter=elsewhere,
         )

@@ -146,6 +146,15 @@ def test_chains_answer_where_no_mixture_will_do(unfit):
     assert abs(numbers["log_evidence"] - regression().log_evidence) < 0.2
 
 
+def test_chains_too_short_for_the_target_are_flagged(unfit):
+    """The bridge is as good as exact, and no time is left for estimators from the prior."""
+    with pytest.warns(UserWarning, match="where target_mcse=0.0001 was wanted, most of it from"):
+        found = estimate(regression(), target_mcse=1e-4, max_time=1e-6)["evidence"].to_dataset()
+    assert found.attrs["flag_names"] == "own_chains_too_short"
+    assert 1e-4 < found["log_evidence_mcse"] < 1e-3
+    assert abs(found["log_evidence"] - regression().log_evidence) < 4.0 * found["log_evidence_mcse"]
+
+
 @pytest.mark.parametrize("settings", [{"arms": ["smc"]}, {"kernel": "slice"}], ids=str)
 def test_no_chains_where_others_are_asked_for(unfit, monkeypatch, settings):
     """Named arms are used whatever the pilot run says; a slice sampler is not reversible."""

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import time
 
 import arviz as az
 import numpy as np
@@ -11,6 +12,7 @@ import xarray as xr
 
 import amc_pymc as amc
 
+from amc_pymc.inference.evidence_from_draws import TimeLimit, budget_of
 from tests.inference.evidence_models import (
     Known,
     assert_same,
@@ -252,6 +254,31 @@ def test_budget():
         UserWarning, match="a bridge without annealing, the most that max_cost=1e-06"
     ):
         estimate(draws(1), known, target_mcse=1e-4, max_cost=1e-6, cost="cpu")
+
+
+def test_max_time():
+    known, draws = banana()
+    with pytest.warns(UserWarning, match="without annealing, the most that max_time=1e-06 allows"):
+        tree = estimate(draws(1), known, target_mcse=1e-4, max_time=1e-6)
+    assert tree["arms"]["n_steps"].values.tolist() == [1]
+    limits = {"max_cost": 1e-6, "max_time": 1e-6}
+    with pytest.warns(
+        UserWarning, match="max_cost=1e-06 and max_time=1e-06 allow: .* raise max_cost or max_time"
+    ):
+        estimate(draws(1), known, target_mcse=1e-4, **limits)
+
+
+def test_a_stage_begins_if_it_is_expected_to_end_in_time():
+    """A million evaluations at the present rate take far longer than an hour, one takes less."""
+    now, cpu = time.monotonic(), time.process_time() - 10.0
+    for max_time, wanted, allowed in [
+        (3600.0, 1, True),
+        (3600.0, 1_000_000, False),
+        (None, 1_000_000, True),
+    ]:
+        assert (
+            budget_of(None, "count", TimeLimit(max_time, now), lambda: 10.0, cpu)(wanted) == allowed
+        )
 
 
 def test_without_target():
