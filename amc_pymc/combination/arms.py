@@ -13,7 +13,7 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.execution import raise_if_signalled
+from amc_pymc.signals import raise_if_signalled
 
 __all__ = ["Arm", "ArmError", "Cost", "FailedPull", "Sample", "as_arms", "draw", "join_samples"]
 

@@ -15,7 +15,6 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
-from amc_pymc.execution import raise_if_signalled
 from amc_pymc.expressions import Graph
 from amc_pymc.extract.graphs import initial_point_of, lowered, rebuilt
 from amc_pymc.extract.log_density import log_densities
@@ -37,6 +36,7 @@ from amc_pymc.extract.rows import (
 )
 from amc_pymc.extract.scalars import Index, NotScalar, stabilised
 from amc_pymc.extract.support import element_states
+from amc_pymc.signals import raise_if_signalled
 
 __all__ = [
     "Factor",

@@ -13,10 +13,10 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.type import TensorType
 
-from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.graphs import is_random, lowered
 from amc_pymc.extract.interpreted import unrewritten_mode
 from amc_pymc.extract.log_density import log_densities
+from amc_pymc.signals import raise_if_signalled
 
 __all__ = [
     "NotRowFactorised",

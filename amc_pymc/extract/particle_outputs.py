@@ -13,8 +13,8 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import toposort
 
-from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.interpreted import interpreted_mode
+from amc_pymc.signals import raise_if_signalled
 
 __all__ = ["ParticleOutputs", "as_points", "chunk_size", "widest"]
 

@@ -28,7 +28,6 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
-from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.graphs import lowered
 from amc_pymc.extract.interpreted import interpreted_mode, rewritten_mode
@@ -46,6 +45,7 @@ from amc_pymc.extract.particle_outputs import ParticleOutputs, as_points, chunk_
 from amc_pymc.extract.printed_terms import PrintedTerms, RowTerm, printed_terms, row_term
 from amc_pymc.extract.prior import PriorDraws
 from amc_pymc.extract.scalars import NotScalar
+from amc_pymc.signals import raise_if_signalled
 
 __all__ = [
     "Counts",

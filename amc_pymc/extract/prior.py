@@ -30,10 +30,10 @@ from pytensor.scan.op import Scan
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 
-from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.graphs import lowered, opened, rebuilt
 from amc_pymc.extract.interpreted import interpreted_mode, unrewritten_mode
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.signals import raise_if_signalled
 
 __all__ = ["IMPROPER", "PriorDraws", "transform_steps"]
 

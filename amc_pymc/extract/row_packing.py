@@ -16,7 +16,6 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
-from amc_pymc.execution import raise_if_signalled
 from amc_pymc.expressions import Families, Graph
 from amc_pymc.expressions.machine import Printed
 from amc_pymc.extract.interpreted import interpreted_mode
@@ -27,6 +26,7 @@ from amc_pymc.extract.rows import DataCut, RowLogp, data_frontier
 from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.row_kernels import RowKernels, TooLarge, printed_rows, row_program
 from amc_pymc.row_store import Placeholder
+from amc_pymc.signals import raise_if_signalled
 
 __all__ = ["RowPacking", "refusal"]
 

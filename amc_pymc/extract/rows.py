@@ -26,7 +26,6 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
-from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.graphs import initial_point_of, opened, rebuilt
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
@@ -45,6 +44,7 @@ from amc_pymc.extract.observed_data import (
     row_count,
 )
 from amc_pymc.rng import as_generator
+from amc_pymc.signals import raise_if_signalled
 
 __all__ = [
     "CallbackRows",

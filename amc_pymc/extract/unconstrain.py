@@ -10,9 +10,9 @@ import pytensor.tensor as pt
 
 from pytensor.graph.replace import clone_replace, vectorize_graph
 
-from amc_pymc.execution import raise_if_signalled
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.signals import raise_if_signalled
 
 __all__ = ["unconstrain"]
 

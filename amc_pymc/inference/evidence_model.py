@@ -21,7 +21,6 @@ import xarray as xr
 from threadpoolctl import ThreadpoolController
 
 from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, PilotSettings, collected, explore
-from amc_pymc.execution import signals_heard
 from amc_pymc.extract.marginal_particles import Densities, MarginalDensities, extract_marginals
 from amc_pymc.extract.particles import (
     check_evidence_defined,
@@ -35,6 +34,7 @@ from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import EVALUATIONS
 from amc_pymc.rng import spawn_generators
+from amc_pymc.signals import signals_heard
 
 if TYPE_CHECKING:
     from pymc import Model

@@ -15,11 +15,11 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from amc_pymc.execution import on_interrupt
 from amc_pymc.progress import ProgressReport
 from amc_pymc.running.pool import Pool
 from amc_pymc.running.supervisor import Supervisor
 from amc_pymc.running.task import Task
+from amc_pymc.signals import on_interrupt
 
 __all__ = ["JobReport", "run_jobs"]
 

@@ -13,8 +13,8 @@ import cloudpickle
 
 from threadpoolctl import threadpool_limits
 
-from amc_pymc.execution import on_interrupt
 from amc_pymc.running.errors import portable
+from amc_pymc.signals import on_interrupt
 
 __all__ = ["Worker", "WorkerDied", "heard", "stop_workers"]
 

@@ -22,7 +22,7 @@ def on_interrupt(handler: Any) -> Iterator[None]:
     Examples
     --------
     >>> import signal
-    >>> from amc_pymc.execution import on_interrupt
+    >>> from amc_pymc.signals import on_interrupt
     >>> with on_interrupt(lambda number, frame: print("stop")):
     ...     signal.raise_signal(signal.SIGINT)
     stop
@@ -45,7 +45,7 @@ def raise_if_signalled(error: BaseException) -> None:
 
     Examples
     --------
-    >>> from amc_pymc.execution import raise_if_signalled
+    >>> from amc_pymc.signals import raise_if_signalled
     >>> try:
     ...     1 / 0
     ... except Exception as error:

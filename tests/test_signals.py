@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from amc_pymc.execution import raise_if_signalled, signals_heard
+from amc_pymc.signals import raise_if_signalled, signals_heard
 
 
 class TooLong(Exception):
