@@ -221,7 +221,7 @@ mode_biased: the shift of the mode by the tolerance is most of its standard erro
     simulate more
 # Racing steps and product spaces.
 no_control_variate: there is no control variate ({reason})
-    races will read a large part of the rows, and many decisions are close, so that errors of probability delta bias the posterior visibly
+    races will read a large part of the rows, many decisions are close, and errors of probability delta bias the posterior visibly
     use delta=0.01 and batch_size=200, and compare with race='exact'
 rounded_rows: dtype='float32' changes the log ratio of a decision by up to {effect:.2g} nats
     the posterior is that of other data, and audits do not see it

@@ -15,11 +15,7 @@ from amc_pymc.evidence.doubts import uncertain
 from amc_pymc.evidence.draws_bridge import STEPS, Stage, bridge_draws, tension_of
 from amc_pymc.extract.particles import counted
 from amc_pymc.flags import Flag, flag, warn_of
-from amc_pymc.inference.evidence_model import (
-    compiled_particles,
-    cost_of,
-    one_blas_thread,
-)
+from amc_pymc.inference.evidence_model import Tally, compiled_particles, cost_of, one_blas_thread
 from amc_pymc.inference.evidence_results import (
     Evidence,
     evidence_group,
@@ -97,14 +93,10 @@ def evidence_from_draws(
             )  # fmt: skip
         numbers = _numbers(stages, health)
         doubts = quadrature(numbers, densities, flat[1::2], target)
-    n_values, n_gradients, n_nan = counts.tolist()
-    numbers |= {
-        "n_likelihood": n_values + n_gradients,
-        "n_gradient": n_gradients,
-        "n_nan": n_nan,
-        "compile_seconds": compiling,
-        "cpu_seconds": time.process_time() - begin,
-    }
+    tally = Tally()
+    tally.add("bridge", counts)
+    numbers |= tally.numbers()
+    numbers |= {"compile_seconds": compiling, "cpu_seconds": time.process_time() - begin}
     flags = _draws_flags(health, x) + bridge_flags(stages, target, max_cost, limit)
     flags += doubts + uncertain(*numbers.estimate)
     tree = _tree(idata, posterior, model, numbers, flags, stages, kernel)
