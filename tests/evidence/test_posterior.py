@@ -142,9 +142,7 @@ def test_prior_draws_beside_a_shifted_reference():
         log_f = log_mixture_density(reference.log_density(x), log_prior, share)
         return np.array([log_prior, log_f - log_prior])
 
-    path = SimpleNamespace(
-        values=values, draw_prior=lambda n, rng: rng.standard_normal((n, 1))
-    )
+    path = SimpleNamespace(values=values, draw_prior=lambda n, rng: rng.standard_normal((n, 1)))
     found = SimpleNamespace(adapted=SimpleNamespace(mixture=reference))
     # The densities' ratio is exp(2 x - 2).
     p = stats.norm.cdf(1.0 + 0.5 * math.log(share / (1.0 - share)))
