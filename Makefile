@@ -35,6 +35,11 @@ test: $(VENV)/.installed ## run the fast tests and the docstring examples
 test-all: $(VENV)/.installed ## run all tests, the slow ones too
 	$(PYTEST) $(ARGS)
 
+.PHONY: test-bambi
+test-bambi: $(VENV)/bambi/.installed ## run fast tests with Bambi and with PyMC 6.3
+	$(subst $(BIN),$(VENV)/bambi/bin,$(PYTEST)) -m "not slow" \
+		tests/interoperability/test_bambi.py tests/extract $(ARGS)
+
 .PHONY: lint
 lint: $(VENV)/.installed-dev ## check style, formatting and types
 	$(BIN)/ruff check .
@@ -79,4 +84,14 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 $(VENV)/.installed-docs: $(VENV)/.installed
 	@echo "Installing the tools of the documentation into $(VENV)"
 	@$(PIP) --editable '.[docs]'
+	@touch $@
+
+# Bambi shares an environment with the oldest supported minor version of PyMC, and with a PyTensor of its time.
+$(VENV)/bambi/.installed: $(VENV)/.installed
+	@echo "Installing Bambi and PyMC 6.3 into $(VENV)/bambi"
+	@$(BIN)/python -m venv --clear $(VENV)/bambi
+	@grep -v -e '^pymc==' -e '^pytensor==' constraints.txt >$(VENV)/bambi/constraints.txt
+	@$(VENV)/bambi/bin/python -m pip --disable-pip-version-check install --quiet \
+		--constraint $(VENV)/bambi/constraints.txt --editable '.[test]' \
+		bambi==0.21.0 pymc==6.3.2 pytensor==3.3.4
 	@touch $@

@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 from amc_pymc.logweights import (
     log_mean_exp,
     relative,
+    reported_variance,
     summarise_log_weights,
     trusted_variance,
 )
@@ -57,6 +58,16 @@ def test_zeros_and_single_weights():
 def test_bad_weights(bad):
     with pytest.raises(ValueError, match="log_weights must"):
         summarise_log_weights(bad)
+
+
+def test_reported_variance_of_two_weights():
+    """The variance of two logarithms is half their squared difference, whatever their weights."""
+    log_w = np.array([0.3, -1.1])
+    found = summarise_log_weights(log_w)
+    s2 = 0.5 * 1.4**2
+    wanted = trusted_variance(2, found.relative_variance, math.expm1(s2), s2, 1.0)
+    assert wanted > 1.5 * found.relative_variance
+    assert reported_variance(found, log_w) == pytest.approx(wanted)
 
 
 def test_equal_weights_have_no_kurtosis():

@@ -97,17 +97,18 @@ def test_kernels_are_fitted_to_parts_and_to_weights():
     assert fit_kernels(u, np.zeros(2000), rng) == []
 
 
-def test_best_shares_against_a_grid():
+@pytest.mark.parametrize("floor", [0.1, 0.7])
+def test_best_shares_against_a_grid(floor):
     rng = np.random.default_rng(5)
     density, worth, pull = rng.gamma(1.0, size=(2, 300)), rng.gamma(1.0, size=300), [0.05, 0.02]
 
     def cost(a):
-        q = 0.1 + 0.9 * (a * density[0] + (1.0 - a) * density[1])
+        q = floor + (1.0 - floor) * (a * density[0] + (1.0 - a) * density[1])
         return np.log((worth / q).sum()) - pull[0] * np.log(a) - pull[1] * np.log(1.0 - a)
 
     grid = np.linspace(0.001, 0.999, 999)
     wanted = grid[np.argmin([cost(a) for a in grid])]
-    found = best_shares(density, worth, 0.1, np.array(pull))
+    found = best_shares(density, worth, floor, np.array(pull))
     np.testing.assert_allclose(found, [wanted, 1.0 - wanted], atol=2e-3)
 
 

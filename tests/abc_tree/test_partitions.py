@@ -8,6 +8,7 @@ from sklearn.tree import DecisionTreeRegressor
 from amc_pymc.abc_tree import fit_cart, halve, shrunk_rates, whole_cube
 from amc_pymc.abc_tree.partition import from_cuts
 from amc_pymc.abc_tree.rates import drawn_rates
+from amc_pymc.rng import as_generator
 
 
 def crescent(n, d, seed=1):
@@ -155,6 +156,13 @@ def test_drawn_rates_have_the_beta_distribution():
     assert abs(found.mean() - mean) < 4.0 * sd / np.sqrt(4000)
     assert abs(found.std() / sd - 1.0) < 4.0 / np.sqrt(8000)
     assert drawn_rates(whole_cube(1), u, 0.0 * near, rng)[0] == 0.0
+
+
+def test_the_prior_counts_in_the_spread_of_drawn_rates():
+    """Half of four points, and a prior of eight: Beta(6, 6), with a relative error of its sd below 1 %."""
+    u, near, rng = np.array([[0.1], [0.2], [0.7], [0.9]]), np.array([0, 0, 1, 1]), as_generator(1)
+    found = [drawn_rates(whole_cube(1), u, near, rng, strength=8.0)[0] for _ in range(8000)]
+    assert abs(np.std(found) / np.sqrt(0.25 / 13.0) - 1.0) < 4.0 / np.sqrt(16_000)
 
 
 def test_pruning_removes_cuts_in_noise():

@@ -130,6 +130,9 @@ def test_another_estimate():
     off = tolerance_bias(theta, log_weight, distance, TOLERANCE, gaps, (exact + 1.0, tiny))
     np.testing.assert_allclose(off.bias - found.bias, 1.0)
     np.testing.assert_allclose(off.error, found.error)
+    # The variance of the difference is that of the less efficient one less that of the other.
+    less = tolerance_bias(theta, log_weight, distance, TOLERANCE, gaps, (exact, 0.5 * found.error))
+    np.testing.assert_allclose(less.error, np.sqrt(0.75) * found.error, rtol=1e-6)
 
 
 # --- what it is given -----------------------------------------------------------------------------

@@ -114,6 +114,10 @@ def test_copies_count_once():
         assert found.time == pytest.approx(10.0, rel=0.2)
         z.append((found.log_z - LOG_Z) / math.sqrt(found.variance))
     assert 0.72 < np.std(z) < 1.28
+    share = backward.size / found.time / (backward.size / found.time + forward.size)
+    h = 1.0 / (share * np.exp(copied) + (1.0 - share) * math.exp(found.log_z))
+    upper = found.time * h.var() / h.mean() ** 2 / h.size
+    assert found.upper_variance == pytest.approx(upper, rel=0.05)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])

@@ -8,7 +8,8 @@ import pytest
 from scipy.special import gammaln
 from scipy.stats import norm, t
 
-from amc_pymc.evidence.draws_bridge import STEPS, bridge_draws, bridge_stage, halves_of
+from amc_pymc.evidence.bridge import Bridge
+from amc_pymc.evidence.draws_bridge import STEPS, Stage, bridge_draws, bridge_stage, halves_of
 from amc_pymc.kernels import HMC, RandomWalk
 from amc_pymc.rng import as_generator
 from tests.evidence.test_bridge import autoregressive
@@ -157,6 +158,13 @@ def test_fits_do_not_see_the_draws_they_are_bridged_with():
         first[0].path.points(first[0].z.reshape(-1, 3)), x[:, :250].reshape(-1, 3)
     )
     assert first[0].z.shape == (4, 250, 3)
+
+
+@pytest.mark.parametrize(("shared", "factor"), [(0.0, np.sqrt(0.5)), (1.0, 1.0)])
+def test_error_of_the_mean_of_the_halves(shared, factor):
+    """It is that of one half if they share all errors, and smaller by a root of two if they share none."""
+    half = Bridge(0.0, 0.04, 0.04, 1.0, 100.0, 1.0, 0.0, 0.1)
+    assert Stage(1, (half, half), 100, 100, shared).mcse == pytest.approx(0.2 * factor)
 
 
 def test_shared_errors():

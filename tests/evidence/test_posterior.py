@@ -8,8 +8,11 @@ import arviz as az
 import numpy as np
 import pytest
 
+from scipy import stats
+
 from amc_pymc.evidence import effective_beside, explore, posterior_draws
-from amc_pymc.importance import StudentTMixture
+from amc_pymc.evidence.settings import DEFENSIVE_SHARE
+from amc_pymc.importance import StudentTMixture, log_mixture_density
 from amc_pymc.kernels import HMC
 from tests.annealing.problems import Gaussian
 
@@ -128,3 +131,20 @@ def test_prior_draws_beside_a_reference(path, pilot):
     assert effective_beside(Gaussian([0.0], 3.0), found, rng) > 1000.0
     assert effective_beside(Gaussian([4.0], 0.02), found, rng) < 20.0
     assert effective_beside(path, SimpleNamespace(adapted=None), rng) == 0.0
+
+
+def test_prior_draws_beside_a_shifted_reference():
+    """With even weights all draws count for which the prior's share of the density exceeds the reference's."""
+    reference, share = StudentTMixture([1.0], [[2.0]], [[[1.0]]], math.inf), DEFENSIVE_SHARE
+
+    def values(x):
+        log_prior = stats.norm.logpdf(x[:, 0])
+        log_f = log_mixture_density(reference.log_density(x), log_prior, share)
+        return np.array([log_prior, log_f - log_prior])
+
+    path = SimpleNamespace(values=values, draw_prior=lambda n, rng: rng.standard_normal((n, 1)))
+    found = SimpleNamespace(adapted=SimpleNamespace(mixture=reference))
+    # The densities' ratio is exp(2 x - 2).
+    p = stats.norm.cdf(1.0 + 0.5 * math.log(share / (1.0 - share)))
+    n = effective_beside(path, found, np.random.default_rng(1))
+    assert n == pytest.approx(4096 * p, abs=4.0 * math.sqrt(4096 * p * (1.0 - p)))

@@ -521,6 +521,9 @@ def test_own_discrete_distribution():
     assert_mean(values["k"] == 0, w, 0.3)
 
 
+@pytest.mark.skipif(
+    pm.__version__.startswith("6.3."), reason="the LKJ density of PyMC 6.3 is not normalised"
+)
 def test_correlation_matrix():
     def write():
         chol, _, _ = pm.LKJCholeskyCov("c", n=2, eta=2.0, sd_dist=pm.HalfNormal.dist(1.0))

@@ -2,6 +2,8 @@
 
 import math
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -501,3 +503,21 @@ def test_points_are_found_by_their_parameters():
     x = positions(ndtr(np.array([[0.3, -0.8]])))[0]
     np.testing.assert_allclose(_place(np.array([0.1, -0.5]), x, surface), [0.3, -0.8], atol=2e-3)
     assert np.isnan(_place(np.array([0.1, -0.5]), np.array([0.0, -1.0]), surface)).all()
+
+
+def test_error_of_a_mass():
+    """Rates of discrete parameters have Beta distributions, to which their mean counts like two simulations."""
+    rng = np.random.default_rng(1)
+    u = rng.random((60, 1))
+    accepted = rng.random(60) < np.where(u[:, 0] < 0.5, 0.7, 0.2)
+    history = SimpleNamespace(u=u, distance=np.where(accepted, 0.0, 1.0), tolerance=0.0)
+    found = estimate_mode(
+        history,
+        lambda u: {"k": (u[:, 0] >= 0.5).astype(int)},
+        lambda u: np.full(len(u), np.log(0.5)),
+    )
+    first = u[:, 0] < 0.5
+    a, n = accepted[first].sum() + 2.0 * accepted.mean(), first.sum() + 2.0
+    rate = stats.beta(a, n - a)
+    assert found.log_density == pytest.approx(np.log(rate.mean()) + np.log(0.5))
+    assert found.log_density_se == pytest.approx(rate.std() / rate.mean())

@@ -5,7 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.marginals import hermite_nodes, state_nodes
+from scipy import stats
+
+from amc_pymc.marginals import hermite_nodes, state_nodes, wide_nodes
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 9])
@@ -28,3 +30,19 @@ def test_products_of_polynomials_are_exact():
 def test_states_weigh_one():
     z, log_w = state_nodes(np.array([[0, 1], [2, 3]]))
     assert z.dtype == float and (log_w == 0.0).all()
+
+
+@pytest.mark.parametrize(("n_local", "error"), [(1, 1e-10), (2, 1e-6), (3, 1e-9)])
+@pytest.mark.parametrize("finer", [1, 2])
+def test_wide_nodes_integrate_a_gaussian(n_local, error, finer):
+    z, log_w = wide_nodes(n_local, finer)
+    f = stats.norm.logpdf(z).sum(axis=1)
+    assert np.exp(log_w + f).sum() == pytest.approx(1.0, abs=error)
+
+
+@pytest.mark.parametrize("finer", [1, 2])
+def test_wide_nodes_integrate_heavy_tails(finer):
+    """All but the mass beyond the last node."""
+    z, log_w = wide_nodes(1, finer)
+    beyond = 2.0 * stats.cauchy.sf(z.max())
+    assert np.exp(log_w + stats.cauchy.logpdf(z[:, 0])).sum() == pytest.approx(1.0, abs=2 * beyond)

@@ -49,6 +49,14 @@ def test_whitening_is_the_distance_of_mahalanobis():
     assert np.abs(plain / expected - 1.0).max() > 0.2
 
 
+@pytest.mark.parametrize("name", ["mad", "whiten"])
+def test_the_matrix_gives_the_distance(name):
+    s = correlated(1000)
+    scale = pilot_scale(s, OBSERVED, name)
+    lengths = np.linalg.norm((s - OBSERVED) @ scale.matrix, axis=1)
+    np.testing.assert_allclose(scale.distance(s), lengths)
+
+
 def test_more_statistics_than_simulations_can_be_whitened():
     s = as_generator(3).standard_normal((40, 100))
     d = pilot_scale(s, np.zeros(100), "whiten").distance(s)
