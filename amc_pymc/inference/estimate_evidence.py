@@ -145,8 +145,9 @@ def estimate_evidence(
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``. This, `cores`,
         `arms`, `policy`, `weights`, `draws` and `chains` are for runs without `idata`.
     max_time : float, optional
-        Seconds after which no further batch of draws and no further stage of a bridge starts. The pilot run, chains
-        and the first batch are always completed. The result then depends on the speed of the machine.
+        Seconds after which no further batch starts. The result then depends on the speed of the machine. The pilot
+        run, chains and the first batch are always completed; a bridge is annealed only if that is likely to end in
+        time.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None
