@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scipy.special import ndtri
-
 from amc_pymc.abc_tree.accepted import effective_of_first
 from amc_pymc.abc_tree.adjust import (
     Adjustment,
@@ -19,6 +17,7 @@ from amc_pymc.abc_tree.adjust import (
     epanechnikov,
     regress,
 )
+from amc_pymc.abc_tree.axes import from_normal, to_normal
 
 __all__ = ["Candidate", "Choice", "Space", "best_candidate", "candidates", "kernel_score"]
 
@@ -177,7 +176,7 @@ def best_candidate(
     -------
     Choice
     """
-    x = ndtri(u)
+    x = to_normal(u)
     places = {space.name: space for space in spaces}
     scores = np.full((len(tried), len(pseudo), len(_BANDWIDTHS)), -math.inf)
     alive = list(range(len(tried)))
@@ -188,7 +187,7 @@ def best_candidate(
                 continue
             near = _Near(space, m, int(j), log_weight)
             for c in mine:
-                scores[c, m] = _score(tried[c], near, u, x, x[j], log_density)
+                scores[c, m] = _score(tried[c], near, x, x[j], log_density)
         if m + 1 in _LOOKS:
             alive = _not_behind(scores[:, : m + 1], alive)
     best = _at_best_bandwidth(scores[alive])
@@ -239,21 +238,18 @@ class _Near:
 def _score(
     candidate: Candidate,
     near: _Near,
-    u: np.ndarray,
     x: np.ndarray,
     truth: np.ndarray,
     log_density: LogDensity | None,
 ) -> np.ndarray:
     """Return log scores, one for each bandwidth."""
     index, weight, distance, tolerance = near.closest(candidate.draws)
-    if candidate.kind == "none":
-        moved, points = x[index], u[index]
-    else:
+    moved = x[index]
+    if candidate.kind != "none":
         weight = weight * epanechnikov(distance, tolerance)
         gaps = near.space.gaps(near.m, index)
-        points = regress(u[index], gaps, weight, candidate.kind).u
-        moved = ndtri(points)
-    log = None if log_density is None else log_density(points)
+        moved = regress(moved, gaps, weight, candidate.kind).x
+    log = None if log_density is None else log_density(from_normal(moved))
     if log is not None:
         top = log.max()
         weight = weight * np.exp(log - top) if top > -math.inf else np.zeros(len(weight))
