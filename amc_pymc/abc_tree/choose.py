@@ -34,6 +34,8 @@ _LOOKS, _BEHIND = (10, 20, 40), 3.0
 _AS_GOOD, _ALIKE = 1.0, 0.03
 #: Difference of mean scores, in nats, that is rounding.
 _TIE = 1e-9
+#: Factor by which the number of sorted simulations grows until they have enough effective draws.
+_MORE = 2
 #: Ratio of the numbers of effective draws at successive candidate tolerances.
 _STEP = 3.0
 #: Minimum effective draws per regression coefficient.
@@ -185,7 +187,8 @@ def best_candidate(
             mine = [c for c in alive if tried[c].space == name]
             if not mine:
                 continue
-            near = _Near(space, m, int(j), log_weight)
+            most = max(tried[c].draws for c in mine)
+            near = _Near(space, m, int(j), log_weight, most)
             for c in mine:
                 scores[c, m] = _score(tried[c], near, x, x[j], log_density)
         if m + 1 in _LOOKS:
@@ -214,19 +217,28 @@ def _with_more_draws(scores: np.ndarray, tried: Sequence[Candidate], top: int) -
 
 
 class _Near:
-    """Simulations ordered by distance from a pseudo-observed data set, which is left out."""
+    """Simulations close to a pseudo-observed data set, which is left out, ordered by distance.
 
-    def __init__(self, space: Space, m: int, own: int, log_weight: np.ndarray):
+    They have `most` effective draws, if there are as many.
+    """
+
+    def __init__(self, space: Space, m: int, own: int, log_weight: np.ndarray, most: float):
         self.space, self.m = space, m
         distance = space.distance(m)
         some = np.isfinite(distance) & (log_weight > -math.inf)
         some[own] = False
         order = np.flatnonzero(some)
-        self.order = order[np.argsort(distance[order], kind="stable")]
-        self.distance = distance[self.order]
-        log = log_weight[self.order]
-        self.weight = np.exp(log - log.max())
-        self.reached = effective_of_first(self.weight)
+        distance, log = distance[order], log_weight[order]
+        weight, n = np.exp(log - log.max()), math.ceil(most)
+        while True:
+            n = min(_MORE * n, len(order))
+            # All of equal distance belong to the closest, as they do if all are sorted.
+            near = np.flatnonzero(distance <= np.partition(distance, n - 1)[n - 1])
+            near = near[np.argsort(distance[near], kind="stable")]
+            self.reached = effective_of_first(weight[near])
+            if len(near) == len(order) or self.reached[-1] >= most:
+                break
+        self.order, self.distance, self.weight = order[near], distance[near], weight[near]
 
     def closest(self, draws: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Return indices, weights and distances (n,) of the closest `draws` effective draws, and the tolerance."""

@@ -5,6 +5,7 @@ import pytest
 
 from sklearn.tree import DecisionTreeRegressor
 
+from amc_pymc.abc_tree import cart as cart_module
 from amc_pymc.abc_tree import fit_cart, halve, shrunk_rates, whole_cube
 from amc_pymc.abc_tree.partition import from_cuts
 from amc_pymc.abc_tree.rates import drawn_rates
@@ -165,3 +166,17 @@ def test_pruning_removes_cuts_in_noise():
     assert 2 <= pruned.boxes < 0.2 * full.boxes
     rates = shrunk_rates(pruned, u, near)[pruned.find(np.array([[0.1, 0.5], [0.6, 0.5]]))]
     np.testing.assert_allclose(rates, [0.8, 0.2], atol=0.06)
+
+
+def test_many_simulations_are_represented_by_few():
+    rng = np.random.default_rng(12)
+    values = rng.random(5000) ** 3
+    kept, weights = cart_module._thinned(values, 400, rng)
+    assert len(np.unique(kept)) == 400 and weights.sum() == pytest.approx(5000.0)
+    assert set(np.argsort(-values)[:200]) == set(kept[weights == 1.0])
+    # The sum over the others is estimated from 200 of 4,800.
+    others = np.sort(values)[:4800]
+    error = others.std() * 4800.0 / np.sqrt(200)
+    assert abs(weights @ values[kept] - values.sum()) < 4.0 * error
+    few = cart_module._thinned(values, 5000, rng)
+    assert few == (slice(None), None)
