@@ -10,8 +10,8 @@ import numpy as np
 from amc_pymc.abc_tree.partition import NARROWEST, Partition, whole_cube
 from amc_pymc.jit import njit
 
-#: Maximum number of simulations that a tree is fitted to; half of them are the closest.
-_MOST = 20_000
+#: Kernel value below which simulations are far, and maximum number of near and of far ones that a tree is fitted to.
+_NEAR, _MOST = 0.01, 20_000
 #: Quantiles of the complexity costs to try, and number of cross-validation folds.
 _PRUNING, _FOLDS = (0.0, 0.5, 0.75, 0.9, 0.97), 5
 
@@ -71,8 +71,9 @@ def fit_cart(
     u : array (n, D)
         Points of the unit cube.
     kernel_values : array (n,)
-        1 if the simulation was accepted, else 0, or values in between. Of more than 20,000 simulations, the 10,000
-        with the largest values are used, and 10,000 drawn at random from the others, which represent all of these.
+        1 if the simulation was accepted, else 0, or values in between. Of the simulations with values below
+        0.01, at most 20,000, drawn at random, are used. If more than 20,000 have larger values, as in many dimensions,
+        the 10,000 with the largest are used, and 10,000 drawn at random from all others.
     rng : numpy.random.Generator
         Generator for ties and random cuts.
     max_leaves : int
@@ -136,15 +137,19 @@ def _thinned(
 ) -> tuple[np.ndarray | slice, np.ndarray | None]:
     """Select the closest simulations and a sample of the others, weighted to represent all of them."""
     n = len(kernel_values)
-    if n <= most:
+    near = int((kernel_values >= _NEAR).sum())
+    closest, sampled = (near, most) if near <= most else (most // 2, most - most // 2)
+    if n - closest <= sampled:
         return slice(None), None
-    half = most // 2
-    order = np.argpartition(-kernel_values, half)
-    weights = np.ones(n)
-    weights[order[half:]] = (n - half) / (most - half)
-    kept = np.r_[order[:half], rng.choice(order[half:], most - half, replace=False)]
-    kept.sort()
-    return kept, weights[kept]
+    if near <= most:
+        is_closest = kernel_values >= _NEAR
+    else:
+        is_closest = np.zeros(n, bool)
+        is_closest[np.argpartition(-kernel_values, closest)[:closest]] = True
+    others = np.flatnonzero(~is_closest)
+    chosen = rng.choice(others, sampled, replace=False)
+    kept = np.sort(np.r_[np.flatnonzero(is_closest), chosen])
+    return kept, np.where(is_closest[kept], 1.0, len(others) / sampled)
 
 
 def _in_double(tree: Any, n_dim: int) -> Partition:
