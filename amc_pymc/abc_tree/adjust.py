@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from amc_pymc.abc_tree.accepted import Accepted, accept
-from amc_pymc.abc_tree.axes import from_normal, to_normal
+from amc_pymc.abc_tree.axes import FARTHEST, from_normal, to_normal
 from amc_pymc.abc_tree.modes import classify, split_by_sign
 
 __all__ = [
@@ -46,24 +46,24 @@ class Adjusted(NamedTuple):
 
     Attributes
     ----------
-    u : array (n, D)
-        Adjusted points in the open unit cube.
+    x : array (n, D)
+        Adjusted parameters on the normal scale.
     original : array (n, D)
-        Points before the adjustment.
+        Parameters on the normal scale before the adjustment.
     mean : array (D,)
-        Fitted mean of x, the parameters on the normal scale, at the data.
+        Fitted mean at the data.
     residuals : array (n, D)
-        Residuals of x, before they are stretched.
+        Residuals, before they are stretched.
     gaps : array (n, P)
         Regressors, which are zero at the data; constant ones are left out.
     projection : array (P, n)
-        Matrix that maps x to its slopes on `gaps`.
+        Matrix that maps parameters to their slopes on `gaps`.
     weights : array (n,)
         Regression weights, which sum to one.
     kind : {"none", "linear", "heteroscedastic", "quadratic", "modes"}
     """
 
-    u: np.ndarray
+    x: np.ndarray
     original: np.ndarray
     mean: np.ndarray
     residuals: np.ndarray
@@ -71,6 +71,11 @@ class Adjusted(NamedTuple):
     projection: np.ndarray
     weights: np.ndarray
     kind: Adjustment
+
+    @property
+    def u(self) -> np.ndarray:
+        """Adjusted points (n, D) in the open unit cube."""
+        return from_normal(self.x)
 
 
 class AdjustedDraws(NamedTuple):
@@ -139,10 +144,11 @@ def adjust_linear(
     >>> bool(np.allclose(found.u, ndtr(0.1)))
     True
     """
-    return regress(u, summaries - observed, weights * epanechnikov(distance, tolerance), "linear")
+    w = weights * epanechnikov(distance, tolerance)
+    return regress(to_normal(u), summaries - observed, w, "linear")
 
 
-def regress(u: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Adjustment) -> Adjusted:
+def regress(x: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Adjustment) -> Adjusted:
     r"""Adjust parameters by a regression on the gaps between simulated and observed summary statistics.
 
     "linear" is :func:`adjust_linear`. "quadratic" adds squares and products of the gaps (only squares for more
@@ -156,8 +162,8 @@ def regress(u: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Adjustme
 
     Parameters
     ----------
-    u : array (n, D)
-        Points of the unit cube.
+    x : array (n, D)
+        Parameters on the normal scale.
     gaps : array (n, S)
         Summary statistics minus those of the data.
     weights : array (n,)
@@ -171,29 +177,27 @@ def regress(u: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Adjustme
     Examples
     --------
     >>> import numpy as np
-    >>> from scipy.special import ndtr, ndtri
     >>> from amc_pymc.abc_tree.adjust import regress
     >>> rng = np.random.default_rng(1)
     >>> gaps = rng.uniform(-1.0, 1.0, (5000, 1))
     >>> x = np.exp(gaps) * rng.normal(size=(5000, 1))
-    >>> found = regress(ndtr(x), gaps, np.ones(5000), "heteroscedastic")
-    >>> bool(abs(ndtri(found.u).std() - 1.0) < 0.05)
+    >>> found = regress(x, gaps, np.ones(5000), "heteroscedastic")
+    >>> bool(abs(found.x.std() - 1.0) < 0.05)
     True
     """
     if kind not in get_args(Adjustment):
         known = ", ".join(map(repr, get_args(Adjustment)))
         raise ValueError(f"kind must be one of {known}, got {kind!r}.")
-    x = to_normal(u)
     if not weights.any():
         weights = np.ones(len(x))
     w = weights / weights.sum()
     if kind == "none":
         mean = w @ x
-        return Adjusted(u, u, mean, x - mean, gaps[:, :0], np.zeros((0, len(x))), w, kind)
+        return Adjusted(x, x, mean, x - mean, gaps[:, :0], np.zeros((0, len(x))), w, kind)
     scale = gaps.std(axis=0)
     gaps = gaps[:, scale > 0.0] / scale[scale > 0.0]
     if kind == "modes":
-        return _by_mode(u, x, gaps, w)
+        return _by_mode(x, gaps, w)
     if kind == "quadratic":
         gaps = _with_products(gaps)
     design = np.concatenate([np.ones((len(x), 1)), gaps], axis=1)
@@ -205,29 +209,28 @@ def regress(u: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Adjustme
     stretched = residuals
     if kind == "heteroscedastic":
         stretched = residuals * _stretch(residuals, gaps, inverse, w)
-    return Adjusted(
-        from_normal(found[0] + stretched), u, found[0], residuals, gaps, inverse[1:], w, kind
-    )
+    moved = np.clip(found[0] + stretched, -FARTHEST, FARTHEST)
+    return Adjusted(moved, x, found[0], residuals, gaps, inverse[1:], w, kind)
 
 
-def _by_mode(u: np.ndarray, x: np.ndarray, gaps: np.ndarray, w: np.ndarray) -> Adjusted:
+def _by_mode(x: np.ndarray, gaps: np.ndarray, w: np.ndarray) -> Adjusted:
     """Fit a heteroscedastic regression within each mode."""
     least = _PER_MODE * (gaps.shape[1] + 1)
     design = np.concatenate([np.ones((len(x), 1)), gaps], axis=1)
     mode = classify(x, design, w, split_by_sign(x, w), least)
-    whole = regress(u, gaps, w, "heteroscedastic")
+    whole = regress(x, gaps, w, "heteroscedastic")
     if not mode.any():
         return whole._replace(kind="modes")
-    points, residuals, mean = whole.u.copy(), whole.residuals.copy(), np.zeros(x.shape[1])
+    points, residuals, mean = whole.x.copy(), whole.residuals.copy(), np.zeros(x.shape[1])
     for k in range(int(mode.max()) + 1):
         own = np.flatnonzero(mode == k)
         if not w[own].any():
             continue
         # Gaps are rescaled within each mode, but remain zero at the data.
-        found = regress(u[own], gaps[own], w[own], "heteroscedastic")
-        points[own], residuals[own] = found.u, found.residuals
+        found = regress(x[own], gaps[own], w[own], "heteroscedastic")
+        points[own], residuals[own] = found.x, found.residuals
         mean += w[own].sum() * found.mean
-    return Adjusted(points, u, mean, residuals, gaps, whole.projection, w, "modes")
+    return Adjusted(points, x, mean, residuals, gaps, whole.projection, w, "modes")
 
 
 def coefficients(n_summaries: int, kind: Adjustment) -> int:
@@ -314,18 +317,19 @@ def adjusted_accepted(
     kept = accept(distance, log_weight, tolerance)
     at = kept.index
     kernel = epanechnikov(distance[at], tolerance) if kind != "none" else np.ones(len(at))
-    found = regress(u[at], gaps[at], kept.weight * kernel, kind)
+    found = regress(to_normal(u[at]), gaps[at], kept.weight * kernel, kind)
+    moved = u[at] if kind == "none" else found.u
     with np.errstate(divide="ignore"):
         before_density = kept.log_weight + np.log(kernel)
     after = before_density
-    log = None if log_density is None else log_density(found.u)
+    log = None if log_density is None else log_density(moved)
     if log is not None:
         after = after + log
     some = after > -np.inf
     if not some.any():
         return None
     accepted = Accepted(tolerance, at[some], after[some])
-    return AdjustedDraws(accepted, found.u[some], found, before_density)
+    return AdjustedDraws(accepted, moved[some], found, before_density)
 
 
 def epanechnikov(distance: np.ndarray, tolerance: float) -> np.ndarray:

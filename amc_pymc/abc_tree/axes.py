@@ -6,10 +6,12 @@ import numpy as np
 
 from scipy.special import ndtr, ndtri
 
-__all__ = ["EDGE", "from_normal", "principal_axes", "to_axes", "to_cube", "to_normal"]
+__all__ = ["EDGE", "FARTHEST", "from_normal", "principal_axes", "to_axes", "to_cube", "to_normal"]
 
 #: Minimum distance of points from the sides of the cube.
 EDGE = 2.0**-53
+#: Largest absolute value of these points on the normal scale.
+FARTHEST = float(-ndtri(EDGE))
 
 
 def principal_axes(u: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -10,8 +10,8 @@ import numpy as np
 from amc_pymc.abc_tree.partition import NARROWEST, Partition, whole_cube
 from amc_pymc.jit import njit
 
-#: Kernel value above which all simulations are used, and maximum number used below it.
-_NEAR, _MOST_FAR = 0.01, 20_000
+#: Kernel value below which simulations are far, and maximum number of near and of far ones that a tree is fitted to.
+_NEAR, _MOST = 0.01, 20_000
 #: Quantiles of the complexity costs to try, and number of cross-validation folds.
 _PRUNING, _FOLDS = (0.0, 0.5, 0.75, 0.9, 0.97), 5
 
@@ -72,7 +72,8 @@ def fit_cart(
         Points of the unit cube.
     kernel_values : array (n,)
         1 if the simulation was accepted, else 0, or values in between. Of the simulations with values below
-        0.01, at most 20,000, drawn at random, are used.
+        0.01, at most 20,000, drawn at random, are used. If more than 20,000 have larger values, as in many dimensions,
+        the 10,000 with the largest are used, and 10,000 drawn at random from all others.
     rng : numpy.random.Generator
         Generator for ties and random cuts.
     max_leaves : int
@@ -113,7 +114,7 @@ def fit_cart(
     )
     if prune:
         tree = _pruned(tree, u, np.sqrt(kernel_values))
-    kept, weights = _thinned(kernel_values, _MOST_FAR, rng)
+    kept, weights = _thinned(kernel_values, _MOST, rng)
     tree.fit(u[kept], np.sqrt(kernel_values[kept]), sample_weight=weights)
     return _in_double(tree.tree_, u.shape[1])
 
@@ -134,14 +135,21 @@ def _pruned(tree: Any, u: np.ndarray, kernel_values: np.ndarray) -> Any:
 def _thinned(
     kernel_values: np.ndarray, most: int, rng: np.random.Generator
 ) -> tuple[np.ndarray | slice, np.ndarray | None]:
-    """Select all near simulations and a sample of the far ones, weighted to represent all of them."""
-    far = np.flatnonzero(kernel_values < _NEAR)
-    if len(far) <= most:
+    """Select the closest simulations and a sample of the others, weighted to represent all of them."""
+    n = len(kernel_values)
+    near = int((kernel_values >= _NEAR).sum())
+    closest, sampled = (near, most) if near <= most else (most // 2, most - most // 2)
+    if n - closest <= sampled:
         return slice(None), None
-    kept = np.sort(
-        np.r_[np.flatnonzero(kernel_values >= _NEAR), rng.choice(far, most, replace=False)]
-    )
-    return kept, np.where(kernel_values[kept] < _NEAR, len(far) / most, 1.0)
+    if near <= most:
+        is_closest = kernel_values >= _NEAR
+    else:
+        is_closest = np.zeros(n, bool)
+        is_closest[np.argpartition(-kernel_values, closest)[:closest]] = True
+    others = np.flatnonzero(~is_closest)
+    chosen = rng.choice(others, sampled, replace=False)
+    kept = np.sort(np.r_[np.flatnonzero(is_closest), chosen])
+    return kept, np.where(is_closest[kept], 1.0, len(others) / sampled)
 
 
 def _in_double(tree: Any, n_dim: int) -> Partition:

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scipy.special import ndtri
-
 from amc_pymc.abc_tree.accepted import effective_of_first
 from amc_pymc.abc_tree.adjust import (
     Adjustment,
@@ -19,6 +17,7 @@ from amc_pymc.abc_tree.adjust import (
     epanechnikov,
     regress,
 )
+from amc_pymc.abc_tree.axes import from_normal, to_normal
 
 __all__ = ["Candidate", "Choice", "Space", "best_candidate", "candidates", "kernel_score"]
 
@@ -35,6 +34,8 @@ _LOOKS, _BEHIND = (10, 20, 40), 3.0
 _AS_GOOD, _ALIKE = 1.0, 0.03
 #: Difference of mean scores, in nats, that is rounding.
 _TIE = 1e-9
+#: Factor by which the number of sorted simulations grows until they have enough effective draws.
+_MORE = 2
 #: Ratio of the numbers of effective draws at successive candidate tolerances.
 _STEP = 3.0
 #: Minimum effective draws per regression coefficient.
@@ -177,7 +178,7 @@ def best_candidate(
     -------
     Choice
     """
-    x = ndtri(u)
+    x = to_normal(u)
     places = {space.name: space for space in spaces}
     scores = np.full((len(tried), len(pseudo), len(_BANDWIDTHS)), -math.inf)
     alive = list(range(len(tried)))
@@ -186,9 +187,10 @@ def best_candidate(
             mine = [c for c in alive if tried[c].space == name]
             if not mine:
                 continue
-            near = _Near(space, m, int(j), log_weight)
+            most = max(tried[c].draws for c in mine)
+            near = _Near(space, m, int(j), log_weight, most)
             for c in mine:
-                scores[c, m] = _score(tried[c], near, u, x, x[j], log_density)
+                scores[c, m] = _score(tried[c], near, x, x[j], log_density)
         if m + 1 in _LOOKS:
             alive = _not_behind(scores[:, : m + 1], alive)
     best = _at_best_bandwidth(scores[alive])
@@ -215,19 +217,28 @@ def _with_more_draws(scores: np.ndarray, tried: Sequence[Candidate], top: int) -
 
 
 class _Near:
-    """Simulations ordered by distance from a pseudo-observed data set, which is left out."""
+    """Simulations close to a pseudo-observed data set, which is left out, ordered by distance.
 
-    def __init__(self, space: Space, m: int, own: int, log_weight: np.ndarray):
+    They have `most` effective draws, if there are as many.
+    """
+
+    def __init__(self, space: Space, m: int, own: int, log_weight: np.ndarray, most: float):
         self.space, self.m = space, m
         distance = space.distance(m)
         some = np.isfinite(distance) & (log_weight > -math.inf)
         some[own] = False
         order = np.flatnonzero(some)
-        self.order = order[np.argsort(distance[order], kind="stable")]
-        self.distance = distance[self.order]
-        log = log_weight[self.order]
-        self.weight = np.exp(log - log.max())
-        self.reached = effective_of_first(self.weight)
+        distance, log = distance[order], log_weight[order]
+        weight, n = np.exp(log - log.max()), math.ceil(most)
+        while True:
+            n = min(_MORE * n, len(order))
+            # All of equal distance belong to the closest, as they do if all are sorted.
+            near = np.flatnonzero(distance <= np.partition(distance, n - 1)[n - 1])
+            near = near[np.argsort(distance[near], kind="stable")]
+            self.reached = effective_of_first(weight[near])
+            if len(near) == len(order) or self.reached[-1] >= most:
+                break
+        self.order, self.distance, self.weight = order[near], distance[near], weight[near]
 
     def closest(self, draws: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Return indices, weights and distances (n,) of the closest `draws` effective draws, and the tolerance."""
@@ -239,21 +250,18 @@ class _Near:
 def _score(
     candidate: Candidate,
     near: _Near,
-    u: np.ndarray,
     x: np.ndarray,
     truth: np.ndarray,
     log_density: LogDensity | None,
 ) -> np.ndarray:
     """Return log scores, one for each bandwidth."""
     index, weight, distance, tolerance = near.closest(candidate.draws)
-    if candidate.kind == "none":
-        moved, points = x[index], u[index]
-    else:
+    moved = x[index]
+    if candidate.kind != "none":
         weight = weight * epanechnikov(distance, tolerance)
         gaps = near.space.gaps(near.m, index)
-        points = regress(u[index], gaps, weight, candidate.kind).u
-        moved = ndtri(points)
-    log = None if log_density is None else log_density(points)
+        moved = regress(moved, gaps, weight, candidate.kind).x
+    log = None if log_density is None else log_density(from_normal(moved))
     if log is not None:
         top = log.max()
         weight = weight * np.exp(log - top) if top > -math.inf else np.zeros(len(weight))

@@ -84,7 +84,7 @@ def adjusted_mean(
     if fit.kind in ("heteroscedastic", "modes"):
         return _jackknifed(draws, values, log_density)
     top = draws.accepted.log_weight.max()
-    x = ndtri(fit.u)
+    x, at = fit.x, fit.u
 
     def weights(u: np.ndarray) -> np.ndarray:
         log = None if log_density is None else log_density(u)
@@ -97,7 +97,7 @@ def adjusted_mean(
 
     mean, _ = weighted_mean(draws.accepted.weight, values(draws.u))
     with np.errstate(over="ignore", invalid="ignore"):
-        out = scores(fit.u)
+        out = scores(at)
         steps = _STEP * np.sqrt(_variance(draws))
         for d in np.flatnonzero(steps):
             step = steps[d] * (np.arange(x.shape[1]) == d)
@@ -105,7 +105,7 @@ def adjusted_mean(
                 2.0 * steps[d]
             )
             out -= fit.residuals[:, d, None] * (fit.projection.T @ (fit.gaps.T @ slope))
-        return mean, np.sqrt((out**2).sum(axis=0)) / weights(fit.u).sum()
+        return mean, np.sqrt((out**2).sum(axis=0)) / weights(at).sum()
 
 
 def _jackknifed(
@@ -115,12 +115,12 @@ def _jackknifed(
 ) -> tuple[np.ndarray, np.ndarray]:
     fit = draws.regression
     mean, _ = weighted_mean(draws.accepted.weight, values(draws.u))
-    groups = min(_GROUPS, len(fit.u))
+    groups = min(_GROUPS, len(fit.x))
     if groups < 2:
         return mean, np.full(len(mean), np.nan)
     means = []
     for g in range(groups):
-        kept = np.arange(len(fit.u)) % groups != g
+        kept = np.arange(len(fit.x)) % groups != g
         u = regress(fit.original[kept], fit.gaps[kept], fit.weights[kept], fit.kind).u
         log = draws.log_weight[kept]
         density = None if log_density is None else log_density(u)

@@ -160,14 +160,15 @@ def next_proposal(
     near = kernel(distance, tolerance) * seen.density
     hit = np.flatnonzero(accepted(distance, tolerance) & (seen.log_density > -math.inf))
     before = history.rounds[-1].proposal
-    axes = None
-    if learner.rotate and len(hit) > 2 * u.shape[1]:
+    axes, turned = None, u
+    if learner.rotate and learner.trees > 1 and len(hit) > 2 * u.shape[1]:
         axes = principal_axes(u[hit], relative(seen.log_ratio[hit]))
+        turned = to_axes(u, axes)
     grown = []
     for t in range(learner.trees):
-        turned = axes if t % 2 else None
+        v, own = (turned, axes) if t % 2 else (u, None)
         last = before.members[t].partition if len(before.members) == learner.trees else None
-        grown.append(_grow(u, near, turned, last, learner.partitioner_of(t), learner, rng))
+        grown.append(_grow(v, near, own, last, learner.partitioner_of(t), learner, rng))
     grown = [g for g in grown if g.rates.sum() > 0.0]
     if not grown:
         return prior_proposal(u.shape[1])
@@ -175,7 +176,7 @@ def next_proposal(
 
 
 def _grow(
-    u: np.ndarray,
+    v: np.ndarray,
     near: np.ndarray,
     axes: np.ndarray | None,
     before: Partition | None,
@@ -183,11 +184,11 @@ def _grow(
     learner: Learner,
     rng: np.random.Generator,
 ) -> _Grown:
-    v = u if axes is None else to_axes(u, axes)
-    bag = rng.random(len(u)) < _BAG
+    """Grow a partition on some of the simulations, with points v (n, D) along its axes."""
+    bag = rng.random(len(v)) < _BAG
     for_cuts, for_rates = bag, bag
     if learner.honest:
-        half = rng.random(len(u)) < 0.5
+        half = rng.random(len(v)) < 0.5
         for_cuts, for_rates = bag & half, bag & ~half
     partition = _partition(partitioner, v[for_cuts], near[for_cuts], before, rng)
     if learner.beta_draws:
@@ -264,7 +265,8 @@ def _judged(
     if len(judges) < _JUDGES:
         return Proposal(forests[0], learner.share, 1.0)
     worth = _worth(log_worth[judges])
-    boxes = [_unseen_density(members, u[judges], unseen[:, judges]) for members in forests]
+    places = [member.find(u[judges]) for member in forests[0]]  # the same for all exponents
+    boxes = [_unseen_density(members, places, unseen[:, judges]) for members in forests]
     best = int(np.argmin([(worth / _with_prior(b, learner)).sum() for b in boxes]))
     members, density = forests[best], boxes[best]
     kernels: tuple[Kernels, ...] = ()
@@ -286,11 +288,13 @@ def _with_prior(density: np.ndarray, learner: Learner) -> np.ndarray:
     return learner.share + (1.0 - learner.share) * density
 
 
-def _unseen_density(members: Sequence[Boxes], u: np.ndarray, unseen: np.ndarray) -> np.ndarray:
-    """Return the mean density (m,) at points (m, D) of the partitions not grown on them, by mask (T, m)."""
-    out = np.zeros(len(u))
-    for member, new in zip(members, unseen, strict=True):
-        out[new] += member.density(u[new])
+def _unseen_density(
+    members: Sequence[Boxes], places: Sequence[np.ndarray], unseen: np.ndarray
+) -> np.ndarray:
+    """Return the mean density (m,) at points in boxes (T, m) of the partitions not grown on them, by mask (T, m)."""
+    out = np.zeros(unseen.shape[1])
+    for member, place, new in zip(members, places, unseen, strict=True):
+        out[new] += (member.q / member.partition.volumes)[place[new]]
     return out / unseen.sum(axis=0)
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from scipy.linalg import solve_triangular
-from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 from scipy.special import ndtri
 
 from amc_pymc.abc_tree.adjust import LogDensity
 from amc_pymc.abc_tree.axes import from_normal
-from amc_pymc.logweights import log_mean_exp
 
 __all__ = ["SmoothingKernel", "fit_smoothing", "smooth_draws"]
 
@@ -36,6 +36,8 @@ _AGAIN = 30
 _LIGHTEST = 1e-12
 #: Fraction of the variance that is added to the diagonal of a covariance.
 _RIDGE = 1e-9
+#: Number of points processed at a time.
+_BLOCK = 1000
 
 
 @dataclass(frozen=True)
@@ -168,8 +170,8 @@ def fit_smoothing(
     if len(x) > _FITTED:
         bandwidth *= min(1.0, (_FITTED / effective) ** (1.0 / (x.shape[1] + 4)))
     total = _covariance(x, weight)
-    roots = _roots(x, fitted, fitted_weight, total, share)
-    return _kernel(weight @ x, weight, total, roots, share, bandwidth)
+    roots = next(_roots(x, fitted, fitted_weight, total, [share]))
+    return next(_kernels(weight @ x, weight, total, roots, share, [bandwidth]))
 
 
 def _choose(x: np.ndarray, weight: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
@@ -183,10 +185,10 @@ def _choose(x: np.ndarray, weight: np.ndarray, rng: np.random.Generator) -> tupl
     best: tuple[float, float] | None = None
     best_scores = np.full(len(compared), -math.inf)
     share_of_each = weight[compared] / weight[compared].sum()
-    for share in (1.0, *local):
-        roots = _roots(x, x, weight, total, share)
-        kernels = [_kernel(mean, weight, total, roots, share, h) for h in _BANDWIDTHS]
-        scores = np.array([_left_out(k, x, weight, compared) for k in kernels])
+    shares = (1.0, *local)
+    for share, roots in zip(shares, _roots(x, x, weight, total, shares), strict=True):
+        kernels = list(_kernels(mean, weight, total, roots, share, _BANDWIDTHS))
+        scores = _left_out(kernels, x, weight, compared)
         top = int(np.argmax(scores @ share_of_each))
         if best is None or _beyond_chance(scores[top] - best_scores, share_of_each, _BETTER):
             as_good = [
@@ -203,20 +205,21 @@ def _beyond_chance(gain: np.ndarray, weight: np.ndarray, errors: float) -> bool:
     return bool(mean > errors * math.sqrt(weight**2 @ (gain - mean) ** 2))
 
 
-def _kernel(
+def _kernels(
     mean: np.ndarray,
     weight: np.ndarray,
     total: np.ndarray,
     roots: np.ndarray,
     share: float,
-    h: float,
-) -> SmoothingKernel:
-    """Return the kernel of a given bandwidth that preserves mean and covariance."""
+    bandwidths: Sequence[float],
+) -> Iterator[SmoothingKernel]:
+    """Yield the kernels of given bandwidths that preserve mean and covariance."""
     if len(roots) == 1:
         average = roots[0] @ roots[0].T
     else:
         average = np.einsum("n,nij,nkj->ik", weight, roots, roots, optimize=True)
-    return SmoothingKernel(mean, _between(total + h**2 * average, total), h * roots, h, share)
+    for h in bandwidths:
+        yield SmoothingKernel(mean, _between(total + h**2 * average, total), h * roots, h, share)
 
 
 def _between(source: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -247,44 +250,73 @@ def _covariance(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _roots(
-    x: np.ndarray, others: np.ndarray, weight: np.ndarray, total: np.ndarray, share: float
-) -> np.ndarray:
-    """Return roots (n, D, D) of the covariance of each point's neighbours, or (1, D, D) of `total`."""
+    x: np.ndarray,
+    others: np.ndarray,
+    weight: np.ndarray,
+    total: np.ndarray,
+    shares: Sequence[float],
+) -> Iterator[np.ndarray]:
+    """Yield roots (n, D, D) of the covariances of neighbours for each share, or (1, D, D) of `total` for share 1."""
     root = np.linalg.cholesky(total)
-    if share == 1.0:
-        return root[None]
-    d = x.shape[1]
     z, near_z = (solve_triangular(root, points.T, lower=True).T for points in (x, others))
-    k = max(d + 1, round(share * len(others)))
-    _, near = cKDTree(near_z).query(z, k=k)
-    w = weight[near] / weight[near].sum(axis=1, keepdims=True)
-    points = near_z[near]
-    points -= np.einsum("nk,nkd->nd", w, points)[:, None]
-    found = np.matmul((w[..., None] * points).transpose(0, 2, 1), points)
-    # Shrink towards a sphere of the same size, more strongly for fewer points.
-    size = np.trace(found, axis1=1, axis2=2) / d
-    round_part = d / (d + k)
-    found *= 1.0 - round_part
-    found += (round_part * size + _RIDGE)[:, None, None] * np.eye(d)
-    return root @ np.linalg.cholesky(found)
+    d = x.shape[1]
+    for share in shares:
+        if share == 1.0:
+            yield root[None]
+            continue
+        k = max(d + 1, round(share * len(others)))
+        parts = np.split(z, range(_BLOCK, len(z), _BLOCK))
+        found = np.concatenate([_neighbours_covariance(p, near_z, weight, k) for p in parts])
+        # Shrink towards a sphere of the same size, more strongly for fewer points.
+        size = np.trace(found, axis1=1, axis2=2) / d
+        round_part = d / (d + k)
+        found *= 1.0 - round_part
+        found += (round_part * size + _RIDGE)[:, None, None] * np.eye(d)
+        yield root @ np.linalg.cholesky(found)
+
+
+def _neighbours_covariance(
+    z: np.ndarray, others: np.ndarray, weight: np.ndarray, k: int
+) -> np.ndarray:
+    """Return the covariances (n, D, D) of the k points nearest to each point."""
+    squares = cdist(z, others, "sqeuclidean")
+    nearest = squares <= np.partition(squares, k - 1, axis=1)[:, k - 1 : k]
+    w = nearest * weight
+    w /= w.sum(axis=1, keepdims=True)
+    i, j = np.triu_indices(z.shape[1])
+    mean, products = w @ others, w @ (others[:, i] * others[:, j])
+    out = np.empty((len(z), z.shape[1], z.shape[1]))
+    out[:, i, j] = out[:, j, i] = products - mean[:, i] * mean[:, j]
+    return out
 
 
 def _left_out(
-    kernel: SmoothingKernel, x: np.ndarray, weight: np.ndarray, compared: np.ndarray
+    kernels: Sequence[SmoothingKernel], x: np.ndarray, weight: np.ndarray, compared: np.ndarray
 ) -> np.ndarray:
-    """Return leave-one-out log densities (m,) at the compared points."""
-    inverse = np.linalg.inv(kernel.roots)
+    """Return leave-one-out log densities (K, m) at the compared points, by kernels that differ in bandwidth only.
+
+    Exponentials are taken in single precision, which is enough for sums of positive terms.
+    """
+    first, d = kernels[0], x.shape[1]
+    inverse = np.linalg.inv(first.roots / first.bandwidth)
     precision = np.matmul(inverse.transpose(0, 2, 1), inverse)
-    centres = x - kernel.mean
-    at = np.linalg.solve(kernel.shrink, centres[compared].T)
+    centres = x - first.mean
     along = (precision @ centres[..., None])[..., 0]
-    products = (at[:, None] * at).reshape(-1, at.shape[1])
-    log_det = np.linalg.slogdet(inverse)[1] - np.linalg.slogdet(kernel.shrink)[1]
+    # Squared lengths are linear in points and their products, so that one matrix product gives them all.
+    i, j = np.triu_indices(d)
+    squares = np.broadcast_to(precision[:, i, j] * np.where(i == j, -0.5, -1.0), (len(x), len(i)))
+    terms = np.column_stack([along, squares, -0.5 * np.vecdot(along, centres)])
     with np.errstate(divide="ignore"):
-        constant = np.log(weight) + log_det - 0.5 * np.vecdot(along, centres)
-    log_f = along @ at
-    log_f += precision.reshape(len(precision), -1) @ (-0.5 * products)  # (1, m) or (n, m)
-    log_f += constant[:, None]
-    log_f[compared, np.arange(len(compared))] = -math.inf
-    total = log_mean_exp(log_f, axis=0) + math.log(len(x))
-    return total - np.log1p(-weight[compared])
+        constant = np.log(weight) + np.linalg.slogdet(inverse)[1]
+    out = np.empty((len(kernels), len(compared)))
+    for kernel, log_density in zip(kernels, out, strict=True):
+        at = np.linalg.solve(kernel.shrink, centres[compared].T)
+        log_f = terms @ np.concatenate([at, at[i] * at[j], np.ones((1, len(compared)))])
+        log_f /= kernel.bandwidth**2
+        log_f += constant[:, None]
+        log_f[compared, np.arange(len(compared))] = -math.inf
+        top = log_f.max(axis=0)
+        shares = np.exp((log_f - top).astype(np.float32))
+        log_density[:] = top + np.log(shares.sum(axis=0, dtype=float))
+        log_density -= np.linalg.slogdet(kernel.shrink)[1] + d * math.log(kernel.bandwidth)
+    return out - np.log1p(-weight[compared])

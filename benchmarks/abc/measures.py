@@ -25,7 +25,7 @@ def c2st(
 
     Both are centred and scaled by the reference; the accuracy is that on data that were not trained on. "published"
     is the network of Lueckmann et al. (2021), arXiv:2101.04653: two hidden layers of 10 D units, ReLU, five
-    folds; for 1000 epochs at most where they have 10,000, which none of our comparisons has needed. "mlp" has layers of 32
+    folds, single precision; for 1000 epochs at most where they have 10,000, which none of our comparisons has needed. "mlp" has layers of 32
     units at least, larger batches and a fixed number of epochs, on two folds; "trees" are boosted, which takes a tenth of the time of that
     and sees more.
     """
@@ -47,6 +47,7 @@ def c2st(
             n_iter_no_change=1000, random_state=seed,
         )  # fmt: skip
     else:
+        x = x.astype(np.float32)
         model = MLPClassifier((10 * d, 10 * d), activation="relu", max_iter=1000, random_state=seed)
     folds = StratifiedKFold(5 if classifier == "published" else 2, shuffle=True, random_state=seed)
     with warnings.catch_warnings():

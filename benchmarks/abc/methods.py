@@ -49,6 +49,8 @@ FLAGS: dict[str, Result] = {
 _LOWEST = 1e-9
 #: Simulations per particle are told by a pilot of so many particles of one chain.
 _PILOT, _FEWEST = 100, 20
+#: Chains of posterior draws, and draws in each.
+_CHAINS, _DRAWS = 4, 2500
 #: Reference draws for means.
 _MANY = 200_000
 
@@ -160,6 +162,8 @@ class Found(NamedTuple):
         Means and what is said of their errors, by statistic; empty if nothing is said.
     flags : str
         Doubts of the sampler.
+    posterior : array (m, D) or None
+        Posterior draws as a user gets them; None if these are the particles.
     """
 
     theta: np.ndarray
@@ -172,6 +176,7 @@ class Found(NamedTuple):
     setup_s: float
     estimates: Mapping[str, np.ndarray] = MappingProxyType({})
     flags: str = ""
+    posterior: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -205,11 +210,13 @@ def run_ours(job: Job, problem: SimulatorExample, observed: np.ndarray | None = 
     with mock.patch.object(ModelProblem, "from_model", timed):
         tree = sample(
             max_simulations=job.budget, batched=True, model=model, progressbar=False,
-            random_seed=[job.seed, job.observation], **{"tolerance": _LOWEST, **settings},
+            draws=_DRAWS, chains=_CHAINS, random_seed=[job.seed, job.observation],
+            **{"tolerance": _LOWEST, **settings},
         )  # fmt: skip
     whole = time.process_time() - begin
     particles, rounds = tree["weighted_posterior"], tree["abc"]
     log_weight = particles["log_weight"].values[0]
+    posterior = stacked(problem, tree["posterior"])
     return Found(
         theta=problem.columns({name: particles[name].values[0] for name in problem.names}),
         weights=np.exp(log_weight - log_weight.max()),
@@ -221,7 +228,14 @@ def run_ours(job: Job, problem: SimulatorExample, observed: np.ndarray | None = 
         setup_s=setup,
         estimates=stated(problem, tree["estimates"]),
         flags=str(rounds.attrs["flags"]),
+        posterior=posterior,
     )
+
+
+def stacked(problem: SimulatorExample, posterior) -> np.ndarray:
+    """Draws (n, D) of all chains."""
+    values = {n: posterior[n].values.reshape(-1, *problem.shapes[n]) for n in problem.names}
+    return problem.columns(values)
 
 
 def stated(problem: SimulatorExample, estimates) -> dict[str, np.ndarray]:
@@ -258,13 +272,11 @@ def run_smc(job: Job, problem: SimulatorExample, observed: np.ndarray | None = N
     begin = time.process_time()
     tree = smc(model, draws, chains, [job.seed, 100 + job.seed], record)
     whole = time.process_time() - begin
-    posterior = tree["posterior"]
-    values = {n: posterior[n].values.reshape(-1, *problem.shapes[n]) for n in problem.names}
     rates = [
         np.ravel(stages)[-1] for stages in np.atleast_1d(tree["sample_stats"]["accept_rate"].values)
     ]
     return Found(
-        theta=problem.columns(values),
+        theta=stacked(problem, tree["posterior"]),
         weights=np.ones(draws * chains),
         tolerance=factor * problem.epsilon,
         simulations=meter.simulations,

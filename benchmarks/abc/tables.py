@@ -36,6 +36,7 @@ _COLUMNS = (
     ("C2ST trees", "c2st", 3),
     ("±", "c2st_error", 1),
     ("not smoothed", "c2st_raw", 3),
+    ("as returned", "c2st_returned", 3),
     ("against `tree`", "c2st_paired", 2),
     ("Wasserstein", "wasserstein", 2),
     ("not smoothed", "wasserstein_raw", 2),

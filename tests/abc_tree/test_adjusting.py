@@ -1,11 +1,13 @@
 import numpy as np
+import pytest
 
 from scipy.special import ndtr, ndtri
 from scipy.stats import multivariate_normal
 
+from amc_pymc.abc_tree import choose
 from amc_pymc.abc_tree.accepted import accept
 from amc_pymc.abc_tree.adjusting import adjust_run, distance_root
-from amc_pymc.abc_tree.choose import kernel_score
+from amc_pymc.abc_tree.choose import Space, kernel_score
 from amc_pymc.abc_tree.features import exchangeable_features
 
 
@@ -89,3 +91,19 @@ def test_a_distance_that_is_not_euclidean_is_made_like_one():
     found = distance_root(s, np.full(3, 0.1), np.abs(gaps / [1.0, 5.0, 0.1]).sum(axis=1))
     scaled = np.diag(found) * [1.0, 5.0, 0.1]
     assert scaled.max() < 1.6 * scaled.min()
+
+
+@pytest.mark.parametrize("most", [3.0, 40.0, 1e9])
+def test_few_sorted_simulations_are_the_closest_of_all(most):
+    rng = np.random.default_rng(6)
+    s, log_weight = np.round(rng.normal(size=(3000, 1)), 2), rng.normal(size=3000)
+    log_weight[::7] = -np.inf
+    space = Space("raw", s, np.zeros(3000, int), s[None, :5], np.eye(1))
+    near = choose._Near(space, 2, 2, log_weight, most)
+    possible = np.setdiff1d(np.flatnonzero(log_weight > -np.inf), [2])
+    distance = abs(s - s[2])[possible, 0]
+    order = possible[np.argsort(distance, kind="stable")]
+    np.testing.assert_array_equal(near.order, order[: len(near.order)])
+    w = np.exp(log_weight[near.order])
+    assert w.sum() ** 2 / (w @ w) >= most or len(near.order) == len(order)
+    assert most > 100.0 or len(near.order) < 1000

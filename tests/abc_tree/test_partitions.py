@@ -5,6 +5,7 @@ import pytest
 
 from sklearn.tree import DecisionTreeRegressor
 
+from amc_pymc.abc_tree import cart as cart_module
 from amc_pymc.abc_tree import fit_cart, halve, shrunk_rates, whole_cube
 from amc_pymc.abc_tree.partition import from_cuts
 from amc_pymc.abc_tree.rates import drawn_rates
@@ -173,3 +174,19 @@ def test_pruning_removes_cuts_in_noise():
     assert 2 <= pruned.boxes < 0.2 * full.boxes
     rates = shrunk_rates(pruned, u, near)[pruned.find(np.array([[0.1, 0.5], [0.6, 0.5]]))]
     np.testing.assert_allclose(rates, [0.8, 0.2], atol=0.06)
+
+
+@pytest.mark.parametrize("power", [3, 60])
+def test_many_simulations_are_represented_by_few(power):
+    rng = np.random.default_rng(12)
+    values = rng.random(5000) ** power
+    near = values >= 0.01
+    kept, weights = cart_module._thinned(values, 400, rng)
+    # With 3,900 near ones half of the places are for the closest, with 370 all of these are used.
+    closest = np.argsort(-values)[:200] if power == 3 else np.flatnonzero(near)
+    assert len(np.unique(kept)) == len(kept) == len(closest) + (200 if power == 3 else 400)
+    assert set(closest) == set(kept[weights == 1.0]) and weights.sum() == pytest.approx(5000.0)
+    others = np.delete(values, closest)
+    error = others.std() * len(others) / np.sqrt(len(kept) - len(closest))
+    assert abs(weights @ values[kept] - values.sum()) < 4.0 * error
+    assert cart_module._thinned(values, 5000, rng) == (slice(None), None)

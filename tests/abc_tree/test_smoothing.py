@@ -56,22 +56,42 @@ def test_left_out_densities(n_roots):
     rng = np.random.default_rng(2)
     x, weight = rng.normal(size=(12, 2)), rng.dirichlet(np.ones(12))
     roots = np.tril(rng.normal(size=(n_roots, 2, 2))) + 2.0 * np.eye(2)
-    kernel = SmoothingKernel(weight @ x, np.array([[0.8, 0.1], [0.1, 0.7]]), roots, 1.0, 1.0)
+    shrink = np.array([[0.8, 0.1], [0.1, 0.7]])
+    kernels = [SmoothingKernel(weight @ x, shrink, h * roots, h, 1.0) for h in (1.0, 0.4)]
+    found = smoothing._left_out(kernels, x, weight, np.array([3, 7]))
+    for kernel, densities in zip(kernels, found, strict=True):
+        # The constant of the normal distribution is the same for all kernels, and left out.
+        expected = by_definition(kernel, x, weight, (3, 7))
+        np.testing.assert_allclose(densities - math.log(2.0 * math.pi), expected, rtol=1e-6)
+
+
+def by_definition(kernel, x, weight, compared):
+    """Leave-one-out log densities."""
+    roots = kernel.roots
     centres = kernel.mean + (x - kernel.mean) @ kernel.shrink
-    expected = []
-    for i in (3, 7):
-        others = [j for j in range(12) if j != i]
+    out = []
+    for i in compared:
+        others = [j for j in range(len(x)) if j != i]
         log_f = [
             math.log(weight[j]) + stats.multivariate_normal(
                 centres[j],
-                kernel.shrink @ roots[j % n_roots] @ roots[j % n_roots].T @ kernel.shrink,
+                kernel.shrink @ roots[j % len(roots)] @ roots[j % len(roots)].T @ kernel.shrink,
             ).logpdf(x[i])
             for j in others
         ]  # fmt: skip
-        expected.append(logsumexp(log_f) - math.log(weight[others].sum()))
-    found = smoothing._left_out(kernel, x, weight, np.array([3, 7]))
-    # The constant of the normal distribution is the same for all kernels, and left out.
-    np.testing.assert_allclose(found - math.log(2.0 * math.pi), expected)
+        out.append(logsumexp(log_f) - math.log(weight[others].sum()))
+    return out
+
+
+def test_covariances_of_neighbours():
+    rng = np.random.default_rng(9)
+    others, weight = rng.normal(size=(60, 3)), rng.dirichlet(np.ones(60))
+    z = 100.0 + others[:7]
+    found = smoothing._neighbours_covariance(z, 100.0 + others, weight, 12)
+    for point, covariance in zip(others, found, strict=False):
+        near = np.argsort(np.linalg.norm(others - point, axis=1))[:12]
+        expected = np.cov(others[near].T, aweights=weight[near], ddof=0)
+        np.testing.assert_allclose(covariance, expected, atol=1e-10)
 
 
 def test_few_points_in_ten_dimensions():
