@@ -1,5 +1,6 @@
 """Grouped models at the edge: few, small, empty and separated groups, no variance, poor nodes."""
 
+import functools
 import warnings
 
 import arviz as az
@@ -29,11 +30,16 @@ SHAPES = {
 }
 
 
+def fast(shapes, *names):
+    """Names as parameters; tests of the others are slow."""
+    return [n if n in names else pytest.param(n, marks=pytest.mark.slow) for n in shapes]
+
+
 def truth(data):
     return {name: tuple(m) for name, m in gaussian_reference(data)[0].items()}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", fast(SHAPES, "one huge group, singletons, empty ones"))
 def test_gaussian_groups(shape):
     n_rows, n_groups, settings = SHAPES[shape]
     data = simulate_intercepts("gaussian", n_rows, n_groups, **settings)
@@ -106,7 +112,7 @@ BINARY = {
 }
 
 
-@pytest.mark.parametrize("shape", BINARY)
+@pytest.mark.parametrize("shape", fast(BINARY, "separated groups", "no variance"))
 def test_binary_groups(shape):
     ones, size = BINARY[shape]
     nodes, weights = binary_posterior(ones, size)
@@ -148,11 +154,17 @@ def test_groups_at_the_neck_of_the_funnel():
 # --- decisions ------------------------------------------------------------------------------------
 
 
+@functools.cache
+def many_pairs():
+    ones, size = BINARY["pairs"]
+    return binary(ones * 5, size)
+
+
 def test_decisions_are_wrong_as_rarely_as_promised():
     step = example_step("gaussian", 2_400, 600)
     _, model = example("gaussian", 2_400, 600)
     step = step.replace(audits=amc.Audits(500, max_share=None))
-    idata = sample(model, step, 500)
+    idata = sample(model, step, 500, tune=200)
     found = amc.decision_error(idata).loc["all"]
     assert found["audited"] == 1_000
     assert found["ci_low"] < 0.05 and found["error"] < 0.08
@@ -171,13 +183,12 @@ def poor_nodes(monkeypatch):
 
 
 def test_audits_notice_poor_quadrature(poor_nodes):
-    ones, size = BINARY["pairs"]
-    model = binary(ones * 5, size)
-    step = racing(model).replace(audits=amc.Audits(200, max_share=None))
+    model = many_pairs()
+    step = racing(model).replace(audits=amc.Audits(100, max_share=None))
     assert step.prepared.densities.n_nodes == 1
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
-        idata = sample(model, step, 500, keep_warning_stat=True)
+        idata = sample(model, step, 200, tune=100, keep_warning_stat=True)
     assert idata.sample_stats["race_quadrature"].max() > 0.1
     last = idata.sample_stats["warning"].values[:, -1]
     assert any("twice the nodes" in str(w) for w in last)
@@ -187,10 +198,9 @@ def test_audits_notice_poor_quadrature(poor_nodes):
 def test_a_result_says_that_no_number_of_nodes_is_accurate_enough(monkeypatch, choices):
     """Also without audits, which measure the errors of single decisions."""
     monkeypatch.setitem(node_choice.NODES, 1, choices)
-    ones, size = BINARY["pairs"]
-    model = binary(ones * 5, size)
+    model = many_pairs()
     step = racing(model).replace(audits=amc.Audits(0))
-    idata = sample(model, step, 20, keep_warning_stat=True)
+    idata = sample(model, step, 20, tune=20, keep_warning_stat=True)
     warned = [w for w in idata.sample_stats["warning"].values.ravel() if w is not None]
     noted = [note for note in step.prepared.notes if "quadrature" in note]
     error = step.prepared.quadrature_error
@@ -202,10 +212,9 @@ def test_a_result_says_that_no_number_of_nodes_is_accurate_enough(monkeypatch, c
 
 
 def test_nodes_are_chosen_for_small_binary_groups():
-    ones, size = BINARY["pairs"]
-    model = binary(ones * 5, size)
-    step = racing(model).replace(audits=amc.Audits(200, max_share=None))
+    model = many_pairs()
+    step = racing(model).replace(audits=amc.Audits(100, max_share=None))
     assert step.prepared.densities.n_nodes > 1
-    idata = sample(model, step, 500)
+    idata = sample(model, step, 200, tune=100)
     # the largest of all audited proposals, of which the worst are far out and rejected
     assert 0.0 < idata.sample_stats["race_quadrature"].max() < 1.0
