@@ -126,7 +126,9 @@ def test_exact_decisions_make_neals_slice_sampler(width, max_steps):
     np.testing.assert_array_equal(found["race_rows"], asked * COUNTS.size)
 
 
-@pytest.mark.parametrize("width, max_steps", [(3.0, 10), (0.4, 4)])
+@pytest.mark.parametrize(
+    "width, max_steps", [pytest.param(3.0, 10, marks=pytest.mark.slow), (0.4, 4)]
+)
 def test_a_skewed_posterior_is_left_invariant(width, max_steps):
     step = counts_step(width=width, max_steps=max_steps, transitions_per_draw=15)
     values, _ = draws(step, counts_model().initial_point(), 2_000)
@@ -157,7 +159,7 @@ def test_points_with_impossible_rows_are_below_the_height(value):
 
     settings = {"race": "exact", "audits": 0, "width": 0.1, "transitions_per_draw": 8}
     step = amc.RacingSlice(model=model, row_logp=logp, **settings)
-    values, _ = draws(step, {"mu": np.array(0.25)}, 1_500)
+    values, _ = draws(step, {"mu": np.array(0.25)}, 600)
     precision = 0.25 + data.size
     mean, sd = data.sum() / precision, precision**-0.5
     assert values.max() <= 0.3
@@ -206,7 +208,7 @@ def test_normal_gamma_with_a_control_variate():
 def test_normal_gamma_with_exact_races():
     target, step = normal_gamma()
     step = step.replace(race=amc.ExactRace())
-    runs = sample_runs(target.model, step, 2_500, tune=300, seeds=(3,))
+    runs = sample_runs(target.model, step, 1_200, tune=200, seeds=(3,))
     assert_agree(runs, target.references)
     found = runs[0].sample_stats
     np.testing.assert_array_equal(found["race_rows"], 3_000 * found["race_decisions"])
@@ -432,7 +434,7 @@ class TestStep:
     def test_vars(self, kind):
         rv = selection()[MOVED[kind]]
         value = selection().rvs_to_values[rv]
-        for given in (None, rv, value, [rv], (rv,), [rv, rv], [rv, value]):
+        for given in (value, (rv, value)):
             step = KINDS[kind](given, model=selection(), row_logp=selection_logp)
             assert list(step.vars) == [value]
         with selection():
