@@ -249,12 +249,13 @@ def test_turns_agree_with_nuts(centred):
     assert_agree(idata, frozen(grouped_small.FROZEN["crossed"]))
 
 
-def test_a_seed_reproduces_turns_in_any_process():
+@pytest.mark.parametrize("mp_ctx", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_a_seed_reproduces_turns_in_any_process(mp_ctx):
     own = step()
     first = sample(model(), own, 10, tune=10)
     again = sample(model(), own, 10, tune=10)
-    spawned = sample(model(), own, 10, tune=10, cores=2, mp_ctx="spawn")
-    for other in (again, spawned):
+    elsewhere = sample(model(), own, 10, tune=10, cores=2, mp_ctx=mp_ctx)
+    for other in (again, elsewhere):
         for name in ("beta", "a", "b", "c", "sd_c"):
             np.testing.assert_array_equal(first.posterior[name], other.posterior[name])
 
