@@ -127,7 +127,7 @@ def test_a_mean_of_a_hundred_thousand_rows():
 def test_every_proposal_has_the_closed_form(proposal):
     target = normal_gamma(20_000)
     step = amc.RacingMetropolis(model=target.model, proposal=proposal, transitions_per_draw=2)
-    runs = sample(target.model, step, 2_500)
+    runs = sample(target.model, step, 2_500, tune=500, seeds=(1,))
     assert_agree(runs, target.references)
     assert stat(runs, "race_rows").mean() < 1_500 * 2
 
@@ -135,13 +135,13 @@ def test_every_proposal_has_the_closed_form(proposal):
 def test_exact_races_are_plain_metropolis_hastings():
     target = normal_gamma(1_000)
     step = amc.RacingMetropolis(model=target.model, race="exact", audits=50)
-    runs = sample(target.model, step, 5_000)
+    runs = sample(target.model, step, 5_000, tune=500, seeds=(1,))
     assert_agree(runs, target.references)
     assert np.all(stat(runs, "race_rows") == 1_000)
     assert np.all(stat(runs, "race_rounds") == 1)
     assert np.all(stat(runs, "race_delta") == 0)
     assert stat(runs, "race_wrong").sum() == 0
-    assert stat(runs, "race_audited").sum() == 200
+    assert stat(runs, "race_audited").sum() == 100
 
 
 def test_without_a_control_variate():
@@ -170,7 +170,7 @@ def test_a_potential_and_a_shorter_observed_variable_enter_exactly():
     assert abs(shift) > 4 * plain.references["mu"][0][1]
     step = amc.RacingMetropolis(model=target.model, transitions_per_draw=2)
     assert step.prepared.densities.n_units == 20_000
-    assert_agree(sample(target.model, step, 2_500), target.references)
+    assert_agree(sample(target.model, step, 2_500, tune=500, seeds=(1,)), target.references)
 
 
 def test_nuts_moves_one_variable_and_races_the_other(compiled_by_pytensor):
