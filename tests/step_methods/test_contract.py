@@ -34,6 +34,8 @@ CLOCKS = {"perf_counter_diff", "perf_counter_start", "process_time_diff"}
 #: Long enough for a step without a control variate to find its scale.
 STATS = RACE_STATS | STEP_STATS | METROPOLIS_STATS
 LONG = {"tune": 300, "draws": 100}
+#: For functions that PyTensor interprets.
+SHORT = {"tune": 100, "draws": 40}
 
 
 def assert_same(one, other):
@@ -283,14 +285,14 @@ class TestCompound:
     def test_with_nuts(self, run, linear, beta_step, tmp_path):
         with linear:
             steps = [beta_step, pm.NUTS([linear["sigma"]], mode=interpreted_mode())]
-        idata = run(linear, steps, **LONG)
+        idata = run(linear, steps, **SHORT)
         assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
         assert idata.sample_stats["race_rows"].dims == ("chain", "draw")
         assert "diverging" in idata.sample_stats
         idata.to_netcdf(tmp_path / "nuts.nc", engine="h5netcdf")
         with linear:  # a used NUTS would go on from what it has learned
             steps = [beta_step, pm.NUTS([linear["sigma"]], mode=interpreted_mode())]
-        assert_same(idata, run(linear, steps, cores=2, mp_ctx="fork", **LONG))
+        assert_same(idata, run(linear, steps, cores=2, mp_ctx="fork", **SHORT))
 
     def test_rest_is_assigned_to_nuts(self, linear, beta_step):
         steps, selected = assign_step_methods(linear, beta_step)
