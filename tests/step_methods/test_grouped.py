@@ -132,16 +132,18 @@ def gaussian_truth(n_rows, n_groups, seed=1):
     return {name: tuple(m) for name, m in gaussian_reference(data)[0].items()}
 
 
-@pytest.mark.parametrize(("centred", "race"), [(True, "normal"), (False, "exact")])
-def test_a_gaussian_posterior(centred, race):
-    step = example_step("gaussian", *SIZE, centred)
-    _, model = example("gaussian", *SIZE, centred)
+@pytest.mark.parametrize(
+    ("size", "centred", "race"), [(SIZE, True, "normal"), ((800, 200), False, "exact")]
+)
+def test_a_gaussian_posterior(size, centred, race):
+    step = example_step("gaussian", *size, centred)
+    _, model = example("gaussian", *size, centred)
     if race == "exact":
         step = step.replace(race=amc.ExactRace(), transitions=2)
     idata = sample(model, step, 600, tune=300)
-    assert_agree(idata, gaussian_truth(*SIZE))
+    assert_agree(idata, gaussian_truth(*size))
     rows = idata.sample_stats["race_rows"].mean() / step.sampler.transitions
-    assert rows == SIZE[0] if race == "exact" else rows < 0.9 * SIZE[0]
+    assert rows == size[0] if race == "exact" else rows < 0.9 * size[0]
     assert idata.sample_stats["accept"].mean() > 0.4
 
 
@@ -160,7 +162,7 @@ def test_gaussian_posteriors(size, centred, race):
         assert_agree(sample(model, step, draws, seed=seed), gaussian_truth(*size))
 
 
-@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("centred", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_eight_schools(centred):
     """Groups of one row, a standard deviation that may be zero."""
     model = eight_schools_model(centred)
