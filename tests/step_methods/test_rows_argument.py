@@ -230,7 +230,7 @@ def test_a_pickled_step_reads_the_same_store():
         np.testing.assert_array_equal(other.all_values(x), step.prepared.densities.all_values(x))
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("method", [pytest.param("spawn", marks=pytest.mark.slow), "fork"])
 def test_chains_in_processes_are_those_of_one(method, run):
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {method}")
