@@ -70,7 +70,15 @@ def in_steps(density, seed, steps, **settings):
 
 
 @pytest.mark.parametrize(
-    "density", [Gaussian(1), Gaussian(5), Gaussian(30), Heavy(5), Heavy(30)], ids=type
+    "density",
+    [
+        Gaussian(1),
+        pytest.param(Gaussian(5), marks=pytest.mark.slow),
+        Gaussian(30),
+        Heavy(5),
+        pytest.param(Heavy(30), marks=pytest.mark.slow),
+    ],
+    ids=type,
 )
 def test_errors(density):
     """Sixty seeds with autocorrelated draws: no bias, and errors as large as stated."""
@@ -81,6 +89,7 @@ def test_errors(density):
     assert 0.63 < z.std() < 1.37  # four standard errors
 
 
+@pytest.mark.slow
 def test_errors_that_the_halves_share():
     """Three hundred short runs: without what is shared, errors would be a fifth larger than stated."""
     density = Gaussian(10)
