@@ -93,7 +93,7 @@ def standard_error(p, n=6_000):
 # --- decision errors ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("delta", [0.01, 0.05, 0.2, 0.4])
+@pytest.mark.parametrize("delta", [0.01, pytest.param(0.05, marks=pytest.mark.slow), 0.2, 0.4])
 def test_error_of_two_arms_that_are_equal_is_delta(delta):
     """The worst case is where the promise is exact: no more wrong verdicts, and not far fewer."""
     error, _ = error_of_two_arms(delta, 200, 0.0)
@@ -148,7 +148,7 @@ def test_small_first_batches_err_little_more():
     assert 0.05 - 4 * standard_error(0.05) < error < 0.06 + 4 * standard_error(0.06)
 
 
-@pytest.mark.parametrize("n_arms", [3, 5])
+@pytest.mark.parametrize("n_arms", [3, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("arrangement", ["all equal", "one behind", "correlated"])
 def test_error_of_more_arms_is_at_most_delta(n_arms, arrangement):
     delta, n_rows, batch_size, races = 0.1, 4_000, 200, 4_000
