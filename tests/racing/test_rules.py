@@ -236,7 +236,7 @@ def wrong_at_the_worst_case(n_arms, delta, variance="pairwise", sides=None, n=6_
 
 
 @pytest.mark.parametrize("delta", [0.05, 0.3])
-@pytest.mark.parametrize("n_arms", [2, 3, 10])
+@pytest.mark.parametrize("n_arms", [2, 3, pytest.param(10, marks=pytest.mark.slow)])
 def test_error_is_at_most_delta(n_arms, delta):
     wrong, _ = wrong_at_the_worst_case(n_arms, delta)
     low, high = clopper_pearson(wrong, 6_000, 0.999)
@@ -261,12 +261,12 @@ def test_the_one_sided_constant_matters():
         assert (low <= delta) == within
 
 
-def test_marginal_reads_no_less():
-    for n_arms in (2, 3, 10):
-        _, pairwise = wrong_at_the_worst_case(n_arms, 0.3)
-        wrong, marginal = wrong_at_the_worst_case(n_arms, 0.3, "marginal")
-        assert marginal >= pairwise
-        assert clopper_pearson(wrong, 6_000, 0.999)[0] <= 0.3
+@pytest.mark.parametrize("n_arms", [2, 3, pytest.param(10, marks=pytest.mark.slow)])
+def test_marginal_reads_no_less(n_arms):
+    _, pairwise = wrong_at_the_worst_case(n_arms, 0.3)
+    wrong, marginal = wrong_at_the_worst_case(n_arms, 0.3, "marginal")
+    assert marginal >= pairwise
+    assert clopper_pearson(wrong, 6_000, 0.999)[0] <= 0.3
 
 
 @pytest.mark.parametrize("variance", ["pairwise", "marginal"])
