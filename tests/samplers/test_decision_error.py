@@ -113,7 +113,9 @@ def test_half_the_bound_breaks_the_promise(proxy):
     assert clopper_pearson(near, count)[0] > DELTA
 
 
-@pytest.mark.parametrize("proxy", [True, False], ids=["proxy", "no proxy"])
+@pytest.mark.parametrize(
+    "proxy", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["proxy", "no proxy"]
+)
 def test_ten_thousand_audits_of_a_chain(proxy):
     """What the sampler itself measures."""
     with logistic_model():
