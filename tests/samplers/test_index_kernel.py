@@ -227,7 +227,7 @@ def test_others_are_drawn_from_their_pseudo_priors_and_the_current_stays():
     rng = np.random.default_rng(2)
     points = first_points()
     points[1, 1:] = [0.7, -0.4]
-    drawn = np.empty((20_000, M, 1 + D))
+    drawn = np.empty((8_000, M, 1 + D))
     for i in range(len(drawn)):
         draw(1, points, rng)
         drawn[i] = points
