@@ -172,7 +172,7 @@ def test_effects_that_are_not_integrated_out(labelled, names, marginalize):
     assert turn.factor is None
 
 
-@pytest.mark.parametrize("name", ["sd_group", "beta"])
+@pytest.mark.parametrize("name", [pytest.param("sd_group", marks=pytest.mark.slow), "beta"])
 def test_another_step_moves_a_population_parameter(name, compiled_by_pytensor):
     data, model = example("gaussian", *SIZE)
     others = [rv for rv in model.free_RVs if rv.name != name]
