@@ -41,7 +41,7 @@ def test_segments_are_the_integrals_over_their_effects():
         parameters = [np.exp(0.2), pt.exp(0.2 + u), np.exp(0.2), np.exp(0.2)]
         rows = log_likelihood(pt.as_tensor(data.history[own]), *parameters, data.age[own])
         likelihood = _function(u, rows.sum())
-        grid = np.linspace(-6.0 * sd, 6.0 * sd, 2_001)
+        grid = np.linspace(-6.0 * sd, 6.0 * sd, 1_001)
         logs = np.array([likelihood(k) for k in grid]) + stats.norm.logpdf(grid, 0.0, sd)
         top = logs.max()
         expected = top + np.log(integrate.simpson(np.exp(logs - top), x=grid))
