@@ -141,7 +141,7 @@ def test_all_sums_are_those_of_workers(far, run, monkeypatch):
         raise AssertionError("a local pass over all rows")
 
     monkeypatch.setattr("amc_pymc.extract.densities.RowDensities._chunks", no)
-    draws(run, far)
+    draws(run, far, draws=20, tune=20)
     assert set(asked) == {"impossible_rows", "change_sum"}
 
 
