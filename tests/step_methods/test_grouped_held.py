@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLA
 
 @pytest.fixture(scope="module")
 def model():
-    return intercepts_model(simulate_intercepts("logistic", 200_000, 5_000, seed=4), "logistic")
+    return intercepts_model(simulate_intercepts("logistic", 100_000, 2_500, seed=4), "logistic")
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,8 @@ def step(model):
 def idata(model, step):
     with model:
         return pm.sample(
-            500,
-            tune=300,
+            200,
+            tune=200,
             chains=2,
             cores=1,
             step=step,
@@ -55,7 +55,7 @@ def test_the_log_likelihood_is_that_of_many_nodes(step, idata):
     d, posterior = prepared.densities, idata.posterior
     x = np.concatenate(
         [posterior["beta"].values, np.log(posterior["sd_group"].values)[..., None]], axis=2
-    )[:, ::50].reshape(20, -1)
+    )[:, ::20].reshape(20, -1)
     assert d.layout.names == ("beta", "sd_group_log__")
     units, error = np.arange(d.n_units), []
     for point in x:
