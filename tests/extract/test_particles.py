@@ -349,9 +349,18 @@ def test_densities_are_those_of_pymc(name):
 # Printed code.
 
 
-@pytest.mark.parametrize("n_rows", [12, 40])
 @pytest.mark.parametrize(
-    "name", ["mixture_of_regressions", "zero_inflated_poisson", "discrete_mean", "shrunk"]
+    ("name", "n_rows"),
+    [
+        pytest.param("mixture_of_regressions", 12, marks=pytest.mark.slow),
+        ("mixture_of_regressions", 40),
+        ("zero_inflated_poisson", 12),
+        pytest.param("zero_inflated_poisson", 40, marks=pytest.mark.slow),
+        ("discrete_mean", 12),
+        ("discrete_mean", 40),
+        ("shrunk", 12),
+        pytest.param("shrunk", 40, marks=pytest.mark.slow),
+    ],
 )
 def test_printed_densities_are_those_of_pytensor(name, n_rows):
     """Few rows are one expression, many rows a loop; so are coefficients that are products."""
@@ -1201,13 +1210,13 @@ def recursion(n):
 
 def test_graphs_too_large_to_compile_are_interpreted(monkeypatch, caplog):
     """Which took minutes for a hundred steps of a recursion, as did the rewrites for a check of them."""
-    printed = extract_particles(recursion(40))
+    printed = extract_particles(recursion(12))
     x = printed.draw_prior(50, np.random.default_rng(1))
     monkeypatch.setattr(particles, "printed_terms", lambda x, terms, discrete: None)
     monkeypatch.setattr(particles, "_MOST_COMPILED", 100)
     monkeypatch.setattr(particles, "compile_graph", None)
     with caplog.at_level("INFO", logger="amc_pymc"):
-        found = extract_particles(recursion(40))
+        found = extract_particles(recursion(12))
         np.testing.assert_allclose(found.values(x), printed.values(x), rtol=1e-10)
         for got, wanted in zip(found.gradients(x), printed.gradients(x), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-8, atol=1e-8)
