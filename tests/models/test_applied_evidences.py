@@ -197,13 +197,17 @@ def test_dirichlet_groups():
 # --- all of them, by annealing from the prior in NumPy -------------------------------------------
 
 CHEAP = [
-    "speed_of_light", "zero_inflated", "leukaemia", "puromycin", "coal", "nile_marginal", "garch",
-    "stack_loss", "negative_binomial", "ordered_answers", "autoregression_2", "eight_schools",
-    "swapping_mixture", "gp_regression",
+    "zero_inflated", "leukaemia", "puromycin", "coal", "autoregression_2", "eight_schools",
+]  # fmt: skip
+DEARER = [
+    "speed_of_light", "nile_marginal", "garch", "stack_loss", "negative_binomial",
+    "ordered_answers", "swapping_mixture", "gp_regression",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.parametrize(
+    "name", [*CHEAP, *(pytest.param(name, marks=pytest.mark.slow) for name in DEARER)]
+)
 def test_evidence_is_that_of_annealing_from_the_prior(name):
     """Prior and likelihood as another test compares them with PyMC's; four runs give the error."""
     problem = PROBLEMS[name]()

@@ -260,7 +260,7 @@ def test_acceptance_of_the_prior(d):
     np.testing.assert_allclose(tiny.covariance, 0.05 * np.eye(d), atol=1e-6)
 
 
-@pytest.mark.parametrize("d", [1, 2, 10])
+@pytest.mark.parametrize("d", [1, 2, pytest.param(10, marks=pytest.mark.slow)])
 def test_normal_references(d):
     example = gaussian_known(d)
     draws = example.reference(np.random.default_rng(16), 20_000)
