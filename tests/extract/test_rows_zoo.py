@@ -117,7 +117,7 @@ def assert_rows_match(rows, oracle, points):
 
 
 @pytest.mark.parametrize("name", names("accepted"))
-def test_zoo_rows_differ_and_are_reproducible(name):
+def test_zoo_rows_differ(name):
     """The comparison below would see rows that are mixed up, shifted or all alike."""
     oracle, points = case(name).oracle, case(name).points
     full = [oracle(point) for point in points]
@@ -125,9 +125,14 @@ def test_zoo_rows_differ_and_are_reproducible(name):
     assert not np.isnan(full).any()
     assert all(len(np.unique(values)) > 1 for values in full)
     assert not np.allclose(full[0], full[1])
-    np.testing.assert_array_equal(
-        Oracle(build(name, N_ROWS), ZOO[name].observed)(points[0]), full[0]
-    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names("accepted"))
+def test_zoo_rows_are_reproducible(name):
+    oracle, (point, *_) = case(name).oracle, case(name).points
+    again = Oracle(build(name, N_ROWS), ZOO[name].observed)
+    np.testing.assert_array_equal(again(point), oracle(point))
 
 
 # Accepted models.
