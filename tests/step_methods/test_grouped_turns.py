@@ -221,10 +221,10 @@ def test_a_posterior_in_closed_form(race):
     assert len(own.later) == 1 and [v.name for v in own.vars] == [
         v.name for v in model().value_vars
     ]
-    idata = sample(model(), own, 400, tune=200)
+    idata = sample(model(), own, 300, tune=150)
     assert_agree(idata, reference())
     stats_ = idata.sample_stats
-    assert stats_["accept"].shape == (2, 400) and stats_["accept"].mean() > 0.5
+    assert stats_["accept"].shape == (2, 300) and stats_["accept"].mean() > 0.5
     if race == "exact":
         transitions = own.sampler.transitions + own.later[0].sampler.transitions
         assert stats_["race_rows"].max() <= 2 * N * transitions
