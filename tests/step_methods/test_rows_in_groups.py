@@ -169,7 +169,7 @@ def test_the_forecast_is_that_of_all_rows():
     assert ours.residual_sd == pytest.approx(theirs.residual_sd, rel=1e-6)
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("method", [pytest.param("spawn", marks=pytest.mark.slow), "fork"])
 def test_chains_in_processes_are_those_of_one(method):
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {method}")
