@@ -25,7 +25,10 @@ def model_of(observed=(-1.5, 0.3, 2.0, -0.7, 1.1), **options):
 
 
 @pytest.mark.filterwarnings("ignore:Likelihood-free inference")
-@pytest.mark.parametrize("sampler", [amc.sample_abc_tree, amc.sample_abc_rejection])
+@pytest.mark.parametrize(
+    "sampler",
+    [amc.sample_abc_tree, pytest.param(amc.sample_abc_rejection, marks=pytest.mark.slow)],
+)
 def test_the_order_of_exchangeable_observations_does_not_matter(sampler):
     """A learned distance: all that was simulated is the same, and so is all that is made of it."""
     found = [
