@@ -81,7 +81,10 @@ def agree(trees, wanted, acceptance):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize(
+    "cut",
+    [pytest.param(c, marks=pytest.mark.slow) if c == "nearly truncated" else c for c in CUTS],
+)
 def test_the_posterior_of_a_potential(cut, sampler):
     model = model_of(CUTS[cut])
     trees = [sample(model, sampler, seed) for seed in range(5)]
@@ -98,7 +101,9 @@ def test_a_truncated_prior_has_the_same_posterior():
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("constant", [-1000.0, 3.0, 1000.0])
+@pytest.mark.parametrize(
+    "constant", [*(pytest.param(c, marks=pytest.mark.slow) for c in (-1000.0, 3.0)), 1000.0]
+)
 def test_constants_change_nothing(constant, sampler):
     plain, found = (
         sample(model_of(p), sampler, n=2000) for p in (None, lambda mu: 0.0 * mu + constant)
