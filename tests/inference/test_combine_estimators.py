@@ -120,6 +120,7 @@ def test_log_scale():
     assert found.attrs["scale"] == "log"
 
 
+@pytest.mark.slow
 def test_the_error_is_honest():
     """The spread of 300 estimates against the errors they state."""
     rng = np.random.default_rng(6)
@@ -273,7 +274,9 @@ def test_seeds():
     assert not same(first, other)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "threads"])
+@pytest.mark.parametrize(
+    "method", ["fork", pytest.param("spawn", marks=pytest.mark.slow), "threads"]
+)
 def test_workers_change_nothing(method):
     arms = {"short": LogNormal(1.5, 1.0), "long": LogNormal(0.5, 4.0)}
     here = amc.combine_estimators(arms, max_cost=3000.0, random_seed=16)
