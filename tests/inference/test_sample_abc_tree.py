@@ -170,18 +170,22 @@ def test_the_posterior_of_a_model(found):
     np.testing.assert_allclose(np.average(mu, axis=0, weights=w), [DATA, -DATA], atol=4.0 * error)
 
 
+def slow(value):
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {},
-        {"proposal": amc.TreeProposal(partition="cart")},
-        {"proposal": amc.TreeProposal(partition="dyadic", utility="efficiency")},
-        {"proposal": amc.TreeProposal(utility="posterior")},
-        {"proposal": amc.TreeProposal(utility="kl")},
+        slow({"proposal": amc.TreeProposal(partition="cart")}),
+        slow({"proposal": amc.TreeProposal(partition="dyadic", utility="efficiency")}),
+        slow({"proposal": amc.TreeProposal(utility="posterior")}),
+        slow({"proposal": amc.TreeProposal(utility="kl")}),
         {"proposal": amc.TreeProposal(rates="draw", honest=True, window=4)},
-        {"proposal": amc.TreeProposal(rotate=False, local=False)},
+        slow({"proposal": amc.TreeProposal(rotate=False, local=False)}),
         {"tolerance_schedule": 0.8},
-        {"batch_size": 300},
+        slow({"batch_size": 300}),
         {"sampler": amc.sample_abc_rejection},
     ],
     ids=lambda options: ", ".join(f"{k}={getattr(v, '__name__', v)}" for k, v in options.items()),
@@ -429,7 +433,7 @@ def test_a_run_that_is_killed_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize("sampler", [amc.sample_abc_tree, amc.sample_abc_rejection])
-@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("batched", [True, slow(False)])
 def test_linear_adjustment(sampler, batched):
     """Of a normal mean with a normal prior regression makes the posterior at tolerance zero."""
     problem = amc.SimulatorProblem({"mu": stats.norm(0.0, 1.0)}, one_normal, DATA)
