@@ -130,6 +130,7 @@ def test_the_target_decides():
     assert fine["pulls"]["cost"].sum() > 2.0 * rough["pulls"]["cost"].sum()
 
 
+@pytest.mark.slow
 def test_spread_of_errors():
     z = np.array([np.divide(*error_of(estimate(one(), seed=s), one())) for s in range(20)])
     assert 0.6 < np.sqrt(np.mean(z**2)) < 1.4

@@ -501,6 +501,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path):
     path, draws = tmp_path / "run", 2000
     code = textwrap.dedent(SCRIPT.format(draws=draws, path=str(path)))
