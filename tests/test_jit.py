@@ -67,7 +67,10 @@ print(outer(3.0), sum(outer.stats.cache_hits.values()))
     return float(value), int(hits)
 
 
-@pytest.mark.parametrize(("decorator", "after"), [("amc_pymc.jit", 10.0), pytest.param("numba", 7.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("decorator", "after"),
+    [("amc_pymc.jit", 10.0), pytest.param("numba", 7.0, marks=pytest.mark.slow)],
+)
 def test_a_change_in_another_file_is_noticed(package, decorator, after):
     """Numba alone looks at the file of the function only, and runs what is stale."""
     root = package(decorator)

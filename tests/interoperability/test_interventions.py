@@ -77,6 +77,8 @@ def test_product_space_of_interventions():
     """The models differ in what is held fixed."""
     free = pm.observe(generative(), {"y": Y})
     models = {"free": free, "known": by_transformations()}
-    found = amc.sample_product_space(models, draws=50, tune=50, chains=1, cores=1, proposal="random_walk", **QUIET)
+    found = amc.sample_product_space(
+        models, draws=50, tune=50, chains=1, cores=1, proposal="random_walk", **QUIET
+    )
     assert set(found["models/known"]["posterior"].data_vars) == {"beta"}
     assert set(found["models/free"]["posterior"].data_vars) == {"beta", "sigma"}
