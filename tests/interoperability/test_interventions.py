@@ -29,6 +29,7 @@ def by_transformations():
     return pm.observe(pm.do(generative(), {"sigma": 0.7}), {"y": Y})
 
 
+@pytest.mark.slow
 def test_racing_steps_make_the_same_draws():
     one, two = (
         sample(m, amc.RacingMetropolis(model=m, progressbar=False))
