@@ -160,11 +160,12 @@ def many_pairs():
     return binary(ones * 5, size)
 
 
+@pytest.mark.slow
 def test_decisions_are_wrong_as_rarely_as_promised():
     step = example_step("gaussian", 2_400, 600)
     _, model = example("gaussian", 2_400, 600)
     step = step.replace(audits=amc.Audits(500, max_share=None))
-    idata = sample(model, step, 500, tune=200)
+    idata = sample(model, step, 500)
     found = amc.decision_error(idata).loc["all"]
     assert found["audited"] == 1_000
     assert found["ci_low"] < 0.05 and found["error"] < 0.08
