@@ -208,7 +208,6 @@ def poisson():
     return estimate(intercepts("poisson"), draws=250)
 
 
-@pytest.mark.slow
 def test_poisson_intercepts_against_brute_force(poisson):
     assert_right(poisson, answer("poisson")[0])
     assert list(poisson["posterior"].data_vars) == ["a", "sd"]
