@@ -210,8 +210,8 @@ def run_ours(job: Job, problem: SimulatorExample, observed: np.ndarray | None = 
     with mock.patch.object(ModelProblem, "from_model", timed):
         tree = sample(
             max_simulations=job.budget, batched=True, model=model, progressbar=False,
-            draws=_DRAWS, chains=_CHAINS, random_seed=[job.seed, job.observation],
-            **{"tolerance": _LOWEST, **settings},
+            random_seed=[job.seed, job.observation],
+            **{"tolerance": _LOWEST, "draws": _DRAWS, "chains": _CHAINS, **settings},
         )  # fmt: skip
     whole = time.process_time() - begin
     particles, rounds = tree["weighted_posterior"], tree["abc"]

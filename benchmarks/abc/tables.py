@@ -113,6 +113,26 @@ def run_tables(rows: Sequence[Result]) -> str:
     return "\n\n".join(text)
 
 
+def published_table(rows: Sequence[Result]) -> str:
+    """Accuracies of the network of the published protocol: means over observations, and their range."""
+    lines = []
+    for (problem, budget), group in grouped(rows, "problem", "budget").items():
+        for (method,), runs in grouped(group, "method").items():
+            found = by_observation(runs, "c2st_published")
+            if not found:
+                continue
+            means = [float(v.mean()) for v in found.values()]
+            seeds = sorted({len(v) for v in found.values()})
+            lines.append([
+                problem, f"{budget:,}", method, str(len(means)), "-".join(map(str, seeds)),
+                f"{np.mean(means):.2f}", f"{min(means):.2f} - {max(means):.2f}",
+            ])  # fmt: skip
+    if not lines:
+        return ""
+    headings = ["problem", "simulations", "method", "observations", "seeds", "C2ST", "range"]
+    return "### Published protocol\n\n" + markdown(headings, lines)
+
+
 #: What a run says of errors of its means: heading, and the statistics whose root of the sum of squares is meant.
 _STATED = (("Monte Carlo", ("mcse",)), ("in all", ("error",)))
 #: What the flag says that is of the bias by the tolerance.
@@ -214,6 +234,7 @@ def tables(rows: Sequence[Result]) -> str:
     )
     parts = [
         run_tables(runs) if runs else "",
+        published_table(runs),
         error_table(runs),
         rank_table(ranks) if ranks else "",
         "\n".join(failed),

@@ -251,6 +251,26 @@ def test_row_and_its_repetition():
     assert {k: first[k] for k in same} == {k: again[k] for k in same}
 
 
+def test_published_network_compares_what_is_returned(monkeypatch):
+    compared = []
+
+    def c2st(draws, reference, *, classifier="trees", seed=1):
+        compared.append((classifier, draws))
+        return 0.5
+
+    monkeypatch.setattr(bench, "c2st", c2st)
+    job = Job("two_moons", "tree:draws=200:chains=2", 1, 500, 1)
+    row = bench.measured(job, 100, networks={"published": "published", "mlp": "mlp"})
+    assert {"c2st_returned", "c2st_published", "c2st_mlp", "c2st_mlp_raw"} <= set(row)
+    assert "c2st_published_raw" not in row
+    (published,) = (draws for classifier, draws in compared if classifier == "published")
+    with methods.quiet():
+        posterior = methods.run_ours(job, methods.example("two_moons", 1)).posterior
+    assert len(posterior) == 400 and len(published) == 100
+    assert set(map(tuple, published)) <= set(map(tuple, posterior))
+    np.testing.assert_array_equal(published[[0, -1]], posterior[[0, -1]])
+
+
 def test_failure_is_a_row(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyabc", None)
     row = bench.measured(Job("two_moons", "pyabc", 1, 500, 1), 500, networks={})
@@ -326,6 +346,14 @@ def test_error_is_that_within_observations():
     assert error == pytest.approx(math.sqrt(0.5))
     assert rows.mean_and_error({1: np.array([3.0])})[0] == 3.0
     assert math.isnan(rows.mean_and_error({})[0])
+
+
+def test_published_table_weighs_observations_alike():
+    found = [run_row(observation=1, seed=1, c2st_published=0.6), run_row(observation=2)]
+    found += [run_row(observation=2, seed=s, c2st_published=0.8) for s in (2, 3)]
+    table = rows.published_table(found)
+    assert table.splitlines()[-1] == "| p | 1,000 | tree | 2 | 1-2 | 0.70 | 0.60 - 0.80 |"
+    assert rows.published_table([run_row()]) == ""
 
 
 def test_difference_is_of_common_observations():
