@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.error import URLError
 
 import numpy as np
 import pymc as pm
@@ -81,13 +82,20 @@ def load_pima(path: str | Path | None = None) -> BinaryData:
     ------
     FileNotFoundError
         If there is no such file.
+    ConnectionError
+        If OpenML cannot be reached.
     ValueError
         If the file is not the Pima data.
     """
     if path is None:
         from sklearn.datasets import fetch_openml
 
-        bunch = fetch_openml(data_id=37, as_frame=False)
+        try:
+            bunch = fetch_openml(data_id=37, as_frame=False)
+        except URLError as error:
+            raise ConnectionError(
+                f"The Pima data cannot be downloaded from OpenML ({error.reason}); pass path=, a CSV file with them."
+            ) from error
         table = np.column_stack([bunch.data, bunch.target == "tested_positive"]).astype(float)
     else:
         lines = Path(path).read_text(encoding="utf-8").splitlines()

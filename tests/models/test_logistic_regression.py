@@ -2,6 +2,8 @@
 
 import math
 
+from urllib.error import URLError
+
 import numpy as np
 import pytest
 
@@ -150,6 +152,15 @@ def test_pima_by_download(tmp_path, monkeypatch):
     monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch)
     for here, there in zip(load_pima(), load_pima(tmp_path / "pima.csv"), strict=True):
         np.testing.assert_array_equal(here, there)
+
+
+def test_pima_without_a_network(monkeypatch):
+    def fetch(data_id, as_frame):
+        raise URLError("Name or service not known")
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch)
+    with pytest.raises(ConnectionError, match=r"OpenML \(Name or .* known\); pass path="):
+        load_pima()
 
 
 def test_bad_input(tmp_path):
