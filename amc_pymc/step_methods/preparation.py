@@ -52,6 +52,8 @@ _MOST_STATES = 2_000
 #: approximation (too narrow for standard deviations, whose posterior is skewed).
 _NODE_POINTS, _NODE_WIDTH = 20, 1.5
 _MORE = "raise TaylorProxy(max_dim=) if memory and time allow"
+#: Error probability of decisions that is advised without a control variate, whose lack is not flagged up to it.
+_SMALL_DELTA = 0.01
 #: Seed of subsamples and probes of the preparation, independent of the user's seed.
 _SEED = 20161
 #: Stages shown by the progress bar.
@@ -115,7 +117,7 @@ def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparat
         name = "data" if isinstance(options.proxy, DataProxy) else "taylor"
         raise ValueError(f"proxy='{name}' cannot be used: {reason}") from None
     flags = bare.flags
-    if options.race.delta > 0.0:
+    if options.race.delta > _SMALL_DELTA:
         flags += (flag("no_control_variate", reason=reason),)
     return replace(bare, rows_spent=bare.densities.rows_evaluated, notes=(reason,), flags=flags)
 

@@ -285,3 +285,4 @@ class TestReports:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             quick(categorical, race="exact")
+            quick(categorical, delta=0.01)  # as the warning advises
