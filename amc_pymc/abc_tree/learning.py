@@ -294,7 +294,7 @@ def _unseen_density(
     """Return the mean density (m,) at points in boxes (T, m) of the partitions not grown on them, by mask (T, m)."""
     out = np.zeros(unseen.shape[1])
     for member, place, new in zip(members, places, unseen, strict=True):
-        out[new] += (member.q / member.partition.volumes)[place[new]]
+        out[new] += member.heights[place[new]]
     return out / unseen.sum(axis=0)
 
 

@@ -43,9 +43,14 @@ class Boxes:
         """Return boxes (n,) of points (n, D)."""
         return self.partition.find(u if self.axes is None else to_axes(u, self.axes))
 
+    @property
+    def heights(self) -> np.ndarray:
+        """Densities of the boxes (K,), relative to the prior."""
+        return self.q / self.partition.volumes
+
     def density(self, u: np.ndarray) -> np.ndarray:
         """Return the density (n,) at points (n, D), relative to the prior."""
-        return (self.q / self.partition.volumes)[self.find(u)]
+        return self.heights[self.find(u)]
 
 
 class Drawn(NamedTuple):

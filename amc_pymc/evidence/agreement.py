@@ -7,11 +7,11 @@ import math
 from amc_pymc.annealing import Ladder
 from amc_pymc.importance import AdaptedMixture
 
-__all__ = ["clearly_more", "error_of", "less_than_climb", "prior_error"]
+__all__ = ["PER_STEP", "clearly_more", "error_of", "less_than_climb", "prior_error"]
 
 #: Relative variance of the weights in one step of a pilot run, and the factor by which the errors of pilot runs
 #: exceed the sum of these steps.
-_PER_STEP, _CORRELATED = 1.0 / 0.6 - 1.0, 1.6
+PER_STEP, _CORRELATED = 1.0 / 0.6 - 1.0, 1.6
 #: Largest difference between estimates that agree: standard errors, plus nats.
 _ERRORS, _NATS = 3.0, 0.1
 
@@ -32,7 +32,7 @@ def less_than_climb(log_z: float, error: float, ladder: Ladder) -> float:
 def prior_error(ladder: Ladder) -> float:
     """Return a rough standard error of the log evidence from a pilot run that starts at the prior."""
     steps, particles = len(ladder.betas) - 1, len(ladder.particles.x)
-    return _CORRELATED * math.sqrt(_PER_STEP * steps / particles)
+    return _CORRELATED * math.sqrt(PER_STEP * steps / particles)
 
 
 def error_of(adapted: AdaptedMixture) -> float:

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from amc_pymc.evidence.agreement import clearly_more, error_of
+from amc_pymc.evidence.agreement import PER_STEP, clearly_more, error_of
 from amc_pymc.evidence.from_chains import BridgedChains, missing_evidence
 from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.flags import Flag, flag
@@ -18,8 +18,6 @@ __all__ = ["covering_error", "disagreements", "missed_mode", "uncertain", "unlik
 
 #: Standard errors by which estimates may differ without a flag.
 _ERRORS = 5.0
-#: Relative variance of the weights in one step of a climb.
-_PER_STEP = 1.0 / 0.6 - 1.0
 
 
 def uncertain(z: float, error: float) -> list[Flag]:
@@ -32,7 +30,7 @@ def disagreements(z: float, error: float, pilot: Pilot) -> list[Flag]:
     if not math.isfinite(z) or not math.isfinite(error):
         return []
     ladder, adapted = pilot.ladder, pilot.adapted
-    rough = math.sqrt(_PER_STEP * len(ladder.betas) / len(ladder.particles.x))
+    rough = math.sqrt(PER_STEP * len(ladder.betas) / len(ladder.particles.x))
     flags = []
     if clearly_more(ladder.log_z, rough, z, error, _ERRORS):
         flags.append(flag("pilot_found_more", other=ladder.log_z))
