@@ -40,9 +40,8 @@ def posterior(observed, adjust, seed):
 
 def main():
     """Make the picture."""
-    warnings.filterwarnings(
-        "ignore", message="Likelihood-free"
-    )  # the tolerance is large on purpose
+    # The tolerance is large on purpose.
+    warnings.filterwarnings("ignore", message="Likelihood-free")
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path("docs/images/gallery"))
     out = parser.parse_args().out
