@@ -158,6 +158,7 @@ def combined(
         try:
             ended = run_loop(
                 _rounds(run, history, draws_of, policy_rng, budget),
+                n_untimed=1,  # the predictable estimate needs two rounds
                 max_time=max_time,
                 begin=begin,
                 enough=lambda _: run.rounds[-1].last,

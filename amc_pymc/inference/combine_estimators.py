@@ -99,7 +99,8 @@ def combine_estimators(
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
     max_time : float, optional
-        Seconds after which no further batch starts. The result then depends on the speed of the machine.
+        Seconds after which no further batch starts. The result then depends on the speed of the machine. The first
+        two batches are always completed: the predictable estimate needs both.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None

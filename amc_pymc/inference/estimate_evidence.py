@@ -146,9 +146,8 @@ def estimate_evidence(
         `arms`, `policy`, `weights`, `draws` and `chains` are for runs without `idata`.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The pilot
-        run, chains and the first batch are always completed; a bridge is annealed only if that is likely to end in
-        time. After the first batch alone the predictable estimate is nan; ``log_evidence_iv`` and group ``estimate``
-        have the others.
+        run, chains and the first two batches are always completed; a bridge is annealed only if that is likely to
+        end in time.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None

@@ -218,7 +218,7 @@ def sample_ais(
                 yield
 
         ended = run_loop(
-            annealed(), n_steps=len(blocks), n_recalled=len(journal), max_time=limit, begin=started,
+            annealed(), n_steps=len(blocks), n_untimed=len(journal), max_time=limit, begin=started,
             each=lambda _: bar.advance(),
         )  # fmt: skip
         begin, reverse = time.process_time(), None

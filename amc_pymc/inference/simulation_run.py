@@ -142,7 +142,7 @@ class SimulationRun:
         ended = run_loop(
             states,
             n_steps=len(self.sizes),
-            n_recalled=self._n_recalled,
+            n_untimed=self._n_recalled,
             max_time=self.max_time,
             begin=self._begin,
             each=lambda state: self.bar.update(description=self.description + told(state)),

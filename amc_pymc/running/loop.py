@@ -28,7 +28,7 @@ def run_loop[T](
     steps: Iterable[T],
     *,
     n_steps: int | None = None,
-    n_recalled: int = 0,
+    n_untimed: int = 0,
     max_time: float | None = None,
     begin: float | None = None,
     each: Callable[[T], None] = lambda state: None,
@@ -42,8 +42,8 @@ def run_loop[T](
         Makes a step when it is asked for the state after it.
     n_steps : int, optional
         Number of steps, if known. After the last one no limit has ended the run.
-    n_recalled : int
-        Number of first steps that are read from a journal; `max_time` does not end them.
+    n_untimed : int
+        Number of first steps that `max_time` does not end, for example because they are read from a journal.
     max_time : float, optional
         Seconds after which no further step begins.
     begin : float, optional
@@ -80,7 +80,7 @@ def run_loop[T](
                 continue  # there are no more, but the iterator may have something to finish
             if enough(state):
                 return Ended(state, "enough")
-            if max_time is not None and k >= n_recalled and time.monotonic() - since > max_time:
+            if max_time is not None and k >= n_untimed and time.monotonic() - since > max_time:
                 return Ended(state, "max_time")
     except KeyboardInterrupt:
         if not found:

@@ -47,8 +47,8 @@ def test_max_time_counts_from_the_beginning_of_the_run():
 
 
 def test_max_time_does_not_end_steps_of_a_journal():
-    assert run_loop(range(9), max_time=1e-9, n_recalled=3) == (3, "max_time")
-    found = run_loop(range(9), max_time=1e-9, n_recalled=3, enough=lambda k: k == 1)
+    assert run_loop(range(9), max_time=1e-9, n_untimed=3) == (3, "max_time")
+    found = run_loop(range(9), max_time=1e-9, n_untimed=3, enough=lambda k: k == 1)
     assert found == (1, "enough")
 
 
