@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -139,7 +139,7 @@ def bridge_draws(
     target: float | None,
     budget: Callable[[float], bool],
     report: Callable[[int], None] | None = None,
-) -> list[Stage]:
+) -> Iterator[list[Stage]]:
     r"""Bridge posterior draws, with as many annealing steps as the target error requires.
 
     The first half of every chain is bridged with a Gaussian fitted to the second half, and vice versa; the
@@ -164,10 +164,10 @@ def bridge_draws(
     report : callable, optional
         Function called with the number of steps before each stage.
 
-    Returns
-    -------
+    Yields
+    ------
     list of Stage
-        All stages; the last one is the final estimate.
+        The stages so far; the last one is the estimate.
     """
     halves = halves_of(joint, draws)
     stages: list[Stage] = []
@@ -179,12 +179,12 @@ def bridge_draws(
         if stages and tunings is None:
             tunings, spent = _tuned(halves, kernel, rng)
         stage = bridge_stage(halves, steps, kernel, tunings, rng)
-        stages.append(stage._replace(cost=stage.cost + spent))
+        stages = [*stages, stage._replace(cost=stage.cost + spent)]
+        yield stages
         spent = 0
         if target is not None and stage.believed and stage.mcse <= target:
             break
         steps = _affordable(_next(stage, target, halves), stage.steps, halves, budget)
-    return stages
 
 
 def tension_of(stages: list[Stage]) -> float:

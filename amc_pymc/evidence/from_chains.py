@@ -104,7 +104,7 @@ def bridge_chains(
         settings = replace(settings, r_hat=min(settings.r_hat, 1.0 + _OF_TARGET[0] * target))
         target = _OF_TARGET[1] * target
     chains = run_chains(path, pilot.ladder.particles.x, rng, settings)
-    stages = bridge_draws(path, chains.draws, kernel, rng, target=target, budget=budget)
+    *_, stages = bridge_draws(path, chains.draws, kernel, rng, target=target, budget=budget)
     return BridgedChains(chains, stages)
 
 

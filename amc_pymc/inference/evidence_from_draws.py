@@ -41,6 +41,7 @@ from amc_pymc.progress import progress
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
+from amc_pymc.running import run_loop
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -87,17 +88,23 @@ def evidence_from_draws(
         densities = enough_nodes(densities, flat[::2], target)
         allowed = budget_of(max_cost, cost, limit, lambda: cost_of(counts), begin)
         with progress("Bridging", None, enabled=progressbar) as bar:
-            stages = bridge_draws(
-                densities, x, kernel, rng, target=target, budget=allowed,
-                report=lambda steps: bar.update(description=f"Bridging in {steps} steps"),
+            ended = run_loop(
+                bridge_draws(
+                    densities, x, kernel, rng, target=target, budget=allowed,
+                    report=lambda steps: bar.update(description=f"Bridging in {steps} steps"),
+                )
             )  # fmt: skip
+        stages = ended.last
         numbers = _numbers(stages, health)
         doubts = quadrature(numbers, densities, flat[1::2], target)
     tally = Tally()
     tally.add("bridge", counts)
     numbers |= tally.numbers()
     numbers |= {"compile_seconds": compiling, "cpu_seconds": time.process_time() - begin}
-    flags = _draws_flags(health, x) + bridge_flags(stages, target, max_cost, limit)
+    interrupted = ended.why == "interrupted"
+    flags = [flag("interrupted")] if interrupted else []
+    flags += _draws_flags(health, x)
+    flags += bridge_flags(stages, None if interrupted else target, max_cost, limit)
     flags += doubts + uncertain(*numbers.estimate)
     tree = _tree(idata, posterior, model, numbers, flags, stages, kernel)
     describe(tree, densities)

@@ -268,6 +268,27 @@ def test_max_time():
         estimate(draws(1), known, target_mcse=1e-4, **limits)
 
 
+def test_ctrl_c_returns_the_last_complete_stage(monkeypatch):
+    known, draws = banana()
+    settings = {"target_mcse": 1e-4}
+    with pytest.warns(UserWarning, match="the most that max_cost=1e-06"):
+        first = estimate(draws(1), known, **settings, max_cost=1e-6)
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("amc_pymc.evidence.draws_bridge._tuned", interrupt)
+    with pytest.warns(UserWarning, match="Model evidence: interrupted by the user: the estimate"):
+        part = estimate(draws(1), known, **settings)
+    assert part["evidence"].attrs["flag_names"] == "interrupted"
+    assert part["arms"]["n_steps"].values.tolist() == [1]
+    for name in ("log_evidence", "log_evidence_mcse"):
+        assert float(part["evidence"][name]) == float(first["evidence"][name])
+    monkeypatch.setattr("amc_pymc.evidence.draws_bridge.halves_of", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        estimate(draws(1), known, **settings)
+
+
 def test_a_stage_begins_if_it_is_expected_to_end_in_time():
     """A million evaluations at the present rate take far longer than an hour, one takes less."""
     now, cpu = time.monotonic(), time.process_time() - 10.0
