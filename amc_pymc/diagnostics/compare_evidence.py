@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -55,7 +55,7 @@ def compare_evidence(
         * prob : posterior probability :math:`p_k \propto \pi_k Z_k`, with prior probabilities
           :math:`\pi_k`. Unless these are uniform, a row other than the first can have the largest.
         * prob_mcse : Monte Carlo standard error of prob.
-        * flags : warnings about the row, separated by "; ".
+        * flags, flag_names : warnings about the row and their names, separated by "; ".
 
     Raises
     ------
@@ -138,10 +138,10 @@ def compare_evidence(
     log_bf_mcse[0] = 0.0
     prob, prob_mcse = _probabilities(log_bf + np.log([priors[name] for name in names]), mcse)
 
-    flags = {name: list(given[name].flags) for name in names}
+    flags = {name: given[name].flags for name in names}
     for name, bf, error in zip(names[1:], log_bf[1:], log_bf_mcse[1:], strict=True):
         if abs(bf) <= 2.0 * error:
-            flags[name].append(flag("not_separated", best=names[0]).happened)
+            flags[name].add(flag("not_separated", best=names[0]))
     _check_twice(compare_dict, names, flags)
     _check_data({name: given[name].observed for name in names}, flags)
     return pd.DataFrame(
@@ -155,10 +155,27 @@ def compare_evidence(
             "log_bf_mcse": log_bf_mcse,
             "prob": prob,
             "prob_mcse": prob_mcse,
-            "flags": ["; ".join(flags[name]) for name in names],
+            "flags": ["; ".join(flags[name].texts) for name in names],
+            "flag_names": ["; ".join(flags[name].names) for name in names],
         },
         index=names,
     )
+
+
+class _Flags:
+    """Texts and names of the flags of a row: those that a result stores, and what the comparison adds."""
+
+    def __init__(self, attrs: Mapping[Any, Any]) -> None:
+        self.texts = _parts(attrs.get("flags", ""))
+        self.names = _parts(attrs.get("flag_names", ""))
+
+    def add(self, found: Flag) -> None:
+        self.texts.append(found.happened)
+        self.names.append(found.name)
+
+
+def _parts(text: object) -> list[str]:
+    return [part for part in map(str.strip, str(text).split(";")) if part]
 
 
 class _Evidence(NamedTuple):
@@ -167,21 +184,20 @@ class _Evidence(NamedTuple):
     log_evidence: float
     mcse: float
     interval: tuple[float, float]
-    flags: list[str]
+    flags: _Flags
     observed: np.ndarray | None
 
 
 def _read(name: str, result: xr.DataTree | tuple[float, float]) -> _Evidence:
     """Return the evidence, flags and data of a result after checking them."""
-    flags: list[str] = []
-    observed = None
+    flags, observed = _Flags({}), None
     if isinstance(result, xr.DataTree):
         observed = _observed(result)
         if "evidence" in result.children:
-            log_evidence, mcse, text = _of_group(name, result)
-            flags += [part for part in map(str.strip, text.split(";")) if part]
+            log_evidence, mcse = _of_group(name, result)
+            flags = _Flags({**result.attrs, **result["evidence"].attrs})
         else:
-            log_evidence, mcse, flags = _of_smc(name, result)
+            log_evidence, mcse = _of_smc(name, result, flags)
     else:
         log_evidence, mcse = _of_pair(name, result)
     if not math.isfinite(log_evidence):
@@ -192,9 +208,9 @@ def _read(name: str, result: xr.DataTree | tuple[float, float]) -> _Evidence:
         )
     if not math.isfinite(mcse):
         mcse = math.nan
-        flags.append(flag("unknown_error").happened)
+        flags.add(flag("unknown_error"))
     elif mcse > _ROUGH:
-        flags.append(flag("rough_error", limit=_ROUGH).happened)
+        flags.add(flag("rough_error", limit=_ROUGH))
     return _Evidence(log_evidence, mcse, _interval(result, log_evidence, mcse), flags, observed)
 
 
@@ -226,8 +242,8 @@ def _of_pair(name: str, result: object) -> tuple[float, float]:
     return log_evidence, mcse
 
 
-def _of_group(name: str, dt: xr.DataTree) -> tuple[float, float, str]:
-    """Return log evidence, standard error and flags from the group ``evidence``."""
+def _of_group(name: str, dt: xr.DataTree) -> tuple[float, float]:
+    """Return log evidence and standard error from the group ``evidence``."""
     group = dt["evidence"].to_dataset()
     values = []
     for variable in ("log_evidence", "log_evidence_mcse"):
@@ -239,11 +255,11 @@ def _of_group(name: str, dt: xr.DataTree) -> tuple[float, float, str]:
                 f"{group[variable].shape}."
             )
         values.append(float(group[variable].item()))
-    return values[0], values[1], str(group.attrs.get("flags", dt.attrs.get("flags", "")))
+    return values[0], values[1]
 
 
-def _of_smc(name: str, dt: xr.DataTree) -> tuple[float, float, list[str]]:
-    """Return the log of the mean evidence over the chains of pymc.sample_smc, its standard error and flags."""
+def _of_smc(name: str, dt: xr.DataTree, flags: _Flags) -> tuple[float, float]:
+    """Return the log of the mean evidence over the chains of pymc.sample_smc and its standard error; add flags."""
     stats = dt.children.get("sample_stats")
     if stats is None or "log_marginal_likelihood" not in stats.data_vars:
         raise ValueError(
@@ -264,12 +280,14 @@ def _of_smc(name: str, dt: xr.DataTree) -> tuple[float, float, list[str]]:
     found = summarise_log_weights(last)
     n = len(last)
     if n == 1:
-        return found.log_mean, math.nan, [flag("single_chain").happened]
-    flags = [flag("few_chains", chains=n).happened] if n < _FEW_CHAINS else []
+        flags.add(flag("single_chain"))
+        return found.log_mean, math.nan
+    if n < _FEW_CHAINS:
+        flags.add(flag("few_chains", chains=n))
     spread = max(last) - min(last)
     if spread > _ROUGH:
-        flags.append(flag("chains_differ", spread=spread).happened)
-    return found.log_mean, math.sqrt(found.relative_variance / n), flags
+        flags.add(flag("chains_differ", spread=spread))
+    return found.log_mean, math.sqrt(found.relative_variance / n)
 
 
 def _stages(dt: xr.DataTree) -> list[np.ndarray]:
@@ -337,7 +355,7 @@ def _observed(dt: xr.DataTree) -> np.ndarray | None:
 
 
 def _check_twice(
-    results: Mapping[str, object], names: list[str], flags: dict[str, list[str]]
+    results: Mapping[str, object], names: list[str], flags: dict[str, _Flags]
 ) -> None:
     """Warn about results that appear under two names, and flag them."""
     for i, name in enumerate(names):
@@ -347,7 +365,7 @@ def _check_twice(
         _warn(name, flag("same_result", first=first), flags)
 
 
-def _check_data(observed: Mapping[str, np.ndarray | None], flags: dict[str, list[str]]) -> None:
+def _check_data(observed: Mapping[str, np.ndarray | None], flags: dict[str, _Flags]) -> None:
     """Warn about models whose data differ from those of the best model with known data, and flag them."""
     known = {name: values for name, values in observed.items() if values is not None}
     if len(known) < 2:
@@ -358,9 +376,9 @@ def _check_data(observed: Mapping[str, np.ndarray | None], flags: dict[str, list
             _warn(name, flag("other_data", first=first), flags)
 
 
-def _warn(name: str, found: Flag, flags: dict[str, list[str]]) -> None:
+def _warn(name: str, found: Flag, flags: dict[str, _Flags]) -> None:
     """Add a flag to those of a model, and warn of it."""
-    flags[name].append(found.happened)
+    flags[name].add(found)
     warn_of([found], f"Evidence of {name!r}")
 
 

@@ -14,7 +14,7 @@ from amc_pymc.diagnostics import compare_evidence
 
 COLUMNS = [
     "rank", "log_evidence", "log_evidence_mcse", "log_evidence_lower", "log_evidence_upper",
-    "log_bf", "log_bf_mcse", "prob", "prob_mcse", "flags",
+    "log_bf", "log_bf_mcse", "prob", "prob_mcse", "flags", "flag_names",
 ]  # fmt: skip
 
 
@@ -147,6 +147,7 @@ def test_few_chains_of_smc_are_flagged():
     )
     assert table.loc["two", "flags"] == "error from 2 chains"
     assert table.loc["one", "flags"] == "one chain; error unknown"
+    assert table.loc["one", "flag_names"] == "single_chain; unknown_error"
     assert table.loc["far", "flags"] == "chains differ by 5.0 nats"
     assert table.loc["one", "log_evidence"] == -7.0
     assert np.isnan(table.loc["one", ["log_evidence_mcse", "log_bf_mcse"]].astype(float)).all()
@@ -189,6 +190,9 @@ def test_flags_of_a_whole_result_are_seen():
     del dt["evidence"].attrs["flags"]
     dt.attrs["flags"] = "few effective draws"
     assert compare_evidence({"m": dt})["flags"].item() == "few effective draws"
+    dt["evidence"].attrs["flag_names"] = "few_effective_draws"
+    table = compare_evidence({"m": dt, "close": (-1.1, 0.1)})
+    assert set(table["flag_names"]) == {"few_effective_draws", "not_separated"}
 
 
 Y = np.array([3.0, 1.0, 2.0, np.nan])
@@ -217,6 +221,7 @@ def test_other_data_are_warned_of(other):
     with pytest.warns(UserWarning, match="Evidence of 'b': other data than a"):
         table = compare_evidence(models)
     assert table["flags"].tolist() == ["", "", "other data than a"]
+    assert table["flag_names"].tolist() == ["", "", "other_data"]
 
 
 def test_the_same_result_under_two_names_is_noticed():
