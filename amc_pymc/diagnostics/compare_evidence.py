@@ -354,9 +354,7 @@ def _observed(dt: xr.DataTree) -> np.ndarray | None:
         return None
 
 
-def _check_twice(
-    results: Mapping[str, object], names: list[str], flags: dict[str, _Flags]
-) -> None:
+def _check_twice(results: Mapping[str, object], names: list[str], flags: dict[str, _Flags]) -> None:
     """Warn about results that appear under two names, and flag them."""
     for i, name in enumerate(names):
         first = next((n for n in names[:i] if results[n] is results[name]), None)

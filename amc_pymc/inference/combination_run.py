@@ -28,6 +28,7 @@ from amc_pymc.combination import (
 from amc_pymc.combination.payoffs import PAYOFFS, Payoff
 from amc_pymc.combination.statistics import History, Weights
 from amc_pymc.flags import Flag, flag
+from amc_pymc.inference.combination_journal import Recorded
 from amc_pymc.inference.combination_results import combination_flags, combination_tree
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
@@ -115,10 +116,12 @@ def combined(
     progressbar: bool = True,
     random_seed: RandomSeed = None,
     meter: Meter | None = None,
+    record: Recorded | None = None,
 ) -> Combined:
     """Run :func:`amc_pymc.combine_estimators`, and return flags instead of warnings.
 
-    What jobs evaluate is measured by `meter`. `max_time` counts from the time `begin` of the monotonic clock, by
+    What jobs evaluate is measured by `meter`. Draws in `record`, if given, are not made again, and those made are
+    stored there. `max_time` counts from the time `begin` of the monotonic clock, by
     default from the start of the rounds.
 
     Raises
@@ -133,7 +136,7 @@ def combined(
     plan = _plan(arms, budget, group, choices.rounds)
     policy_rng, draw_rng = spawn_generators(random_seed, 2)
     run = Combination(arms, bandit, plan, paid)
-    history = History(run)
+    history, record = History(run), record or Recorded()
     total = None if budget.target is not None else math.ceil(budget.total)
     draw_job = _draw if meter is None else meter.measured(_draw)
     with (
@@ -146,7 +149,8 @@ def combined(
             jobs = _jobs(arms, decided)
             rngs = spawn_generators(draw_rng, len(jobs))
             packed = [(arms[k], n, g, choices.cost) for (k, n), g in zip(jobs, rngs, strict=True)]
-            for (k, n), result in zip(jobs, pool.map(packed), strict=True):
+            results = record.samples(packed, decided.number, pool.map)
+            for (k, n), result in zip(jobs, results, strict=True):
                 sample = result if meter is None else meter.receive(result)
                 if isinstance(sample, ArmError):
                     if sample.partial is not None:
@@ -158,7 +162,7 @@ def combined(
         try:
             ended = run_loop(
                 _rounds(run, history, draws_of, policy_rng, budget),
-                n_untimed=1,  # the predictable estimate needs two rounds
+                n_untimed=max(1, record.rounds),  # the predictable estimate needs two rounds
                 max_time=max_time,
                 begin=begin,
                 enough=lambda _: run.rounds[-1].last,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from pathlib import Path as FilePath
 from typing import Any, Literal
 
 import xarray as xr
@@ -13,6 +14,7 @@ from amc_pymc.bandits import Policy
 from amc_pymc.combination import Cost, as_arms
 from amc_pymc.combination.payoffs import Payoff
 from amc_pymc.flags import flag_attributes, warn_of
+from amc_pymc.inference.combination_journal import open_record
 from amc_pymc.inference.combination_run import (
     Choices,
     Weights,
@@ -39,6 +41,7 @@ def combine_estimators(
     rounds: Literal["doubling"] | int = "doubling",
     cores: int | None = 1,
     executor: Executor | None = None,
+    checkpoint: str | FilePath | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
@@ -98,6 +101,10 @@ def combine_estimators(
         Worker processes. None: all cores, at most four. Results do not depend on it.
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
+    checkpoint : str or Path, optional
+        Folder where the draws are stored, one file per job. A run that has ended early resumes from it, with the
+        same arguments; arms are told apart by their names and costs, functions by their names. With an integer
+        seed the draws are those of a run without a checkpoint.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The first
         two batches are always completed: the predictable estimate needs both.
@@ -155,9 +162,12 @@ def combine_estimators(
     known = draws is not None or max_cost is not None
     check_choices(choices, used[0].scale, draws_known=known or target_mcse is None)
     budget = wanted_budget(used, draws=draws, max_cost=max_cost, target_mcse=target_mcse, cost=cost)
+    limit = positive_or_none("max_time", max_time)
+    told = choices._asdict() | budget._asdict()
+    record, seed = open_record(checkpoint, used, told, random_seed)
     found = combined(
-        used, budget, choices, cores=cores, executor=executor,
-        max_time=positive_or_none("max_time", max_time), progressbar=progressbar, random_seed=random_seed,
+        used, budget, choices, cores=cores, executor=executor, max_time=limit, progressbar=progressbar,
+        random_seed=seed, record=record,
     )  # fmt: skip
     found.tree.attrs |= flag_attributes(found.flags)
     warn_of((f for f in found.flags if f.name != "rewards_clipped"), "Combined estimate")
