@@ -12,8 +12,9 @@ ARGS =
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 # One BLAS thread per worker: more would only compete for the same cores. A file stays with one worker,
-# so that what its tests share is made once; those with many tests come first.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+# so that what its tests share is made once; those with many tests come first. Bytecode is kept for the processes
+# that tests start.
+PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 .PHONY: help
 help: ## show this list
@@ -73,7 +74,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "Installing amc_pymc and its dependencies into $(VENV); this takes a few minutes"
 	@$(PIP) --editable '.[examples,test]'
 	@echo "Compiling kernels; this takes a few minutes"
-	@$(BIN)/python scripts/compile_kernels.py >/dev/null 2>&1 || echo "Left for the first run."
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python scripts/compile_kernels.py >/dev/null 2>&1 || echo "Left for the first run."
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -33,7 +33,9 @@ def run_row(value=0.6, *, method="tree", observation=1, seed=1, **changes):
 # --- measures ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("classifier", ["trees", "mlp", "published"])
+@pytest.mark.parametrize(
+    "classifier", ["trees", "mlp", pytest.param("published", marks=pytest.mark.slow)]
+)
 def test_classifier_between_equal_and_disjoint(classifier):
     rng, n = np.random.default_rng(1), 2000
     x, same = rng.normal(size=(2, n, 2))

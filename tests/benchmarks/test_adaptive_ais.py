@@ -253,6 +253,7 @@ def test_replays_are_what_the_numbers_of_draws_say():
     assert 0.0 <= named_apart({5: found, 10: found}) <= 1.0
 
 
+@pytest.mark.slow
 def test_a_clearly_best_arm_is_found():
     bank = fake_bank(sds=(1.0, 0.5, 0.05))
     found = replay(bank, 20, 100.0, np.random.default_rng(13))["counted"]

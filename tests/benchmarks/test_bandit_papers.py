@@ -123,7 +123,13 @@ def test_used_policy_is_refused():
         run(policy, np.zeros((1, 2, 5)), np.array([5]), np.random.default_rng(1))
 
 
-@pytest.mark.parametrize("name", neufeld.PAPER_POLICIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "UCB1",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in neufeld.PAPER_POLICIES if n != "UCB1"),
+    ],
+)
 def test_regret_identity(name):
     """Theorem 1 of Neufeld et al.: n^2 (MSE - V* / n) = sum_k E[T_k] (V_k - V*)."""
     problem, n, runs = make_problem([0.02, 0.2, 0.1]), 100, 20_000

@@ -16,6 +16,7 @@ from benchmarks.evidence import from_draws as bench
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_logistic_regression():
     rng = np.random.default_rng(1)
     X, y = rng.standard_normal((20, 1)), (rng.random(20) < 0.5).astype(float)

@@ -52,6 +52,7 @@ def short():
     patch.undo()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short")
 def test_bridge():
     problem = beta_binomial()
@@ -62,6 +63,7 @@ def test_bridge():
     assert 0.0 < found["nuts_cpu_s"] < found["cpu_s"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short")
 def test_morphz(monkeypatch):
     """What the library is given: draws and the model's log density at them."""

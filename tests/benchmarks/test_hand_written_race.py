@@ -1,6 +1,7 @@
 """The race that `RacingMetropolis` is measured against samples the posterior and keeps its promise."""
 
 import numpy as np
+import pytest
 
 from compiled_calls import compiled_on_first_use
 from scipy import stats
@@ -58,6 +59,7 @@ def test_expansion():
     np.testing.assert_allclose(AT.gradient, AT.mode / PRIOR_SD**2, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_moments():
     """Against importance sampling on all rows."""
     rng = np.random.default_rng(1)

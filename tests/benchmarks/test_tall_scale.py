@@ -66,6 +66,7 @@ def test_tables():
     assert "## Rows on disk" in text and "## Memory of chains" in text
 
 
+@pytest.mark.slow
 def test_memory_of_all_processes_of_a_session(tmp_path):
     child = "import sys, time, numpy; a = numpy.ones(6_000_000); time.sleep(2.0)"
     code = f"import subprocess, sys; c = [sys.executable, '-c', {child!r}]; "

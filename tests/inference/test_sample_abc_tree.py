@@ -184,7 +184,7 @@ def slow(value):
         slow({"proposal": amc.TreeProposal(utility="kl")}),
         {"proposal": amc.TreeProposal(rates="draw", honest=True, window=4)},
         slow({"proposal": amc.TreeProposal(rotate=False, local=False)}),
-        {"tolerance_schedule": 0.8},
+        slow({"tolerance_schedule": 0.8}),
         slow({"batch_size": 300}),
         {"sampler": amc.sample_abc_rejection},
     ],

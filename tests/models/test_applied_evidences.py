@@ -40,6 +40,7 @@ def test_unequal_modes(case):
     assert value == pytest.approx(unequal_modes.log_evidence_by_quadrature(*case), abs=1e-7)
 
 
+@pytest.mark.slow
 def test_rosenbrock_pairs():
     value = rosenbrock_pairs.log_evidence(5)
     assert value == pytest.approx(rosenbrock_pairs.log_evidence_on_a_grid(5), abs=1e-5)
@@ -71,6 +72,7 @@ def test_mixed_model_given_its_scales():
     assert mixed_models.given_scales(x, y, tau, sigma) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_mixed_model():
     rng = np.random.default_rng(1)
     x, y = rng.standard_normal((2, 8, 5))
@@ -197,10 +199,10 @@ def test_dirichlet_groups():
 # --- all of them, by annealing from the prior in NumPy -------------------------------------------
 
 CHEAP = [
-    "zero_inflated", "leukaemia", "puromycin", "coal", "autoregression_2", "eight_schools",
+    "leukaemia", "coal", "eight_schools",
 ]  # fmt: skip
 DEARER = [
-    "speed_of_light", "nile_marginal", "garch", "stack_loss", "negative_binomial",
+    "zero_inflated", "puromycin", "autoregression_2", "speed_of_light", "nile_marginal", "garch", "stack_loss", "negative_binomial",
     "ordered_answers", "swapping_mixture", "gp_regression",
 ]  # fmt: skip
 

@@ -163,6 +163,7 @@ def test_weights_of_a_split_proposal():
     assert np.mean(v[:, 0] > 0.0) == pytest.approx(3.0 / 3.9, abs=0.01)
 
 
+@pytest.mark.slow
 def test_evidence_of_an_arch_model(returns):
     """Order one against a sum over a grid in the coordinates of the pm.Model."""
     rows = lagged_rows(returns[:45], 1, 5)

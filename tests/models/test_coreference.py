@@ -48,6 +48,7 @@ def test_b_cubed_of_the_authors_example():
 # --- clusters -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_clusters_after_many_moves():
     """Against a plain list of labels, with growth and packing."""
     rng = np.random.default_rng(0)
@@ -93,7 +94,7 @@ def canonical(labels):
     return tuple(seen.setdefault(int(c), len(seen)) for c in labels)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 2.5])
+@pytest.mark.parametrize("temperature", [1.0, pytest.param(2.5, marks=pytest.mark.slow)])
 def test_stationary_distribution(temperature):
     """Four mentions, 15 partitions: p(y) is the exponential of the sum over pairs, each once."""
     x = np.array([[0.0], [0.9], [1.3], [2.0]])

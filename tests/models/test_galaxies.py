@@ -66,6 +66,7 @@ def test_labels_mean_nothing(k, equal):
         np.testing.assert_allclose(expit(images[1][:, -1]), 1.0 - share)
 
 
+@pytest.mark.slow
 def test_two_components_by_quadrature():
     found = log_evidence_of_two()
     frozen = FROZEN[2, True]

@@ -7,6 +7,7 @@ import sklearn.datasets
 from models import masked_digits as md
 
 
+@pytest.mark.slow
 def test_decoder_rebuilds_and_separates_digits():
     network = md.decoder(5)
     assert md.decoder() is md.decoder(d=5, data="digits") is network

@@ -101,6 +101,7 @@ def test_two_moons_at_a_tolerance(observed):
     assert_same_means(example.epsilon_reference(np.random.default_rng(4), 20_000, 0.15), accepted)
 
 
+@pytest.mark.slow
 def test_two_moons_unreachable():
     """No parameter in the square explains the pair, and that is said."""
     with pytest.raises(RuntimeError, match="0 of 10 draws: the data may be out of reach"):
@@ -157,6 +158,7 @@ def test_univariate_mixture(observed):
     assert_moments(near, grid, chance)
 
 
+@pytest.mark.slow
 def test_bivariate_mixture():
     example = mixtures.bivariate_mixture()
     grid = square_grid(-5.0, 5.0, 1001)
@@ -300,6 +302,7 @@ def test_quantile_function_by_hand():
     np.testing.assert_allclose(gk.quantile_function(z, np.array([[3.0, 1.0, g, k]])), expected)
 
 
+@pytest.mark.slow
 def test_inversion():
     rng = np.random.default_rng(19)
     theta = 10.0 * rng.random((200, 4))
@@ -353,6 +356,7 @@ def test_octiles_of_normal_draws_have_a_known_density():
     assert np.isfinite(far) and far < -1000.0
 
 
+@pytest.mark.slow
 def test_g_and_k_reference_by_importance_sampling():
     """Weighted uniform points of a box around the posterior."""
     example, n = gk.g_and_k(), 150_000
@@ -415,6 +419,7 @@ def test_autocovariances():
     assert_means(summaries, [0.99 * (a + a * b), 0.98 * b], summaries.std(axis=0))
 
 
+@pytest.mark.slow
 def test_moving_average_reference_by_quadrature():
     example = ma.ma2()
     x = ma.series(np.random.default_rng(1), example.truth[None], 100)[0]

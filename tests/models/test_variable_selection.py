@@ -45,6 +45,7 @@ def test_enumeration_against_the_marginal_normal():
     np.testing.assert_allclose(found.inclusion, expected @ found.models, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_model_has_the_enumerated_posterior():
     """Integrated over beta and the intercept, whatever the pseudo-prior, gamma has its posterior."""
     X, y = small("normal", p=1)
