@@ -22,7 +22,7 @@ from benchmarks.harness.jobs import ROOT, say
 from benchmarks.harness.results import RECORDED
 from benchmarks.harness.tables import markdown
 
-_MARKED = re.compile(r"(<!-- table: ([\w/]+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+_MARKED = re.compile(r"(<!-- table: ([\w/]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def documents(root: Path = ROOT) -> list[Path]:
@@ -47,7 +47,7 @@ def table(name: str, folder: Path = RECORDED) -> str:
 
 def rewritten(text: str, folder: Path = RECORDED) -> str:
     """A text with all marked tables as committed."""
-    return _MARKED.sub(lambda m: m[1] + table(m[2], folder) + m[3], text)
+    return _MARKED.sub(lambda m: f"{m[1]}{table(m[2], folder)}\n{m[3]}", text)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -185,6 +185,8 @@ def report(rows: Sequence[Result], options: argparse.Namespace) -> str:
             "# Seconds to the first draw",
             how,
             markdown(HEADERS, map(line, rows)),
+            "## CPU seconds by shape",
+            markdown(*by_shape(rows)),
             "## Over all shapes that finished",
             markdown(*by_method(rows)),
             "## Imports",
@@ -201,6 +203,19 @@ def line(row: Result) -> list[str]:
     if row["method"] != "pm.sample":
         step = [number(row.get(f"{state}_step_cpu_s")) for state in STATES]
     return [row["shape"], row["method"], *times, *step, row["status"]]
+
+
+def by_shape(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    """CPU seconds to the first draw of every shape, cold and warm, a pair of columns for each method."""
+    methods, shapes = (dict.fromkeys(row[key] for row in rows) for key in ("method", "shape"))
+    found = {
+        (row["shape"], row["method"], state): number(row.get(f"{state}_cpu_s"))
+        for row in rows
+        for state in STATES
+    }
+    pairs = [(method, state) for method in methods for state in STATES]
+    lines = [[shape, *(found.get((shape, *pair), "-") for pair in pairs)] for shape in shapes]
+    return ["shape", *(f"{method}, {state}" for method, state in pairs)], lines
 
 
 def by_method(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:

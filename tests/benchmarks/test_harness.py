@@ -71,6 +71,8 @@ def test_rewriting(tmp_path):
     assert "old" not in new and new.startswith("Before\n") and new.endswith("\nAfter")
     assert find_tables(new) == {"table": TABLE}
     assert command.rewritten(new.replace("speeds/all", "speeds"), tmp_path).count("3,000") == 1
+    empty = old.replace("| old |\n|---|\n", "")
+    assert command.rewritten(empty, tmp_path) == new
     with pytest.raises(KeyError, match=r"speeds\.json has all"):
         command.rewritten(old.replace("/all", "/none"), tmp_path)
     with pytest.raises(FileNotFoundError, match=r"no slow\.json"):
