@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, cached_property
 
 from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Variable
+from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.traversal import ancestors
 
-__all__ = ["interpreted_mode", "rewritten_mode", "unrewritten_mode"]
+__all__ = ["interpreted_mode", "modes_for_few", "rewritten_mode", "unrewritten_mode"]
 
+#: Maximum number of rows for which an evaluation without rewriting costs less than rewriting.
+_FEW_ROWS = 100_000
 #: Excluded rewrites of sums and products; they take minutes for a recursion of a hundred terms and gain little.
 _SLOW = ("local_add_canonizer", "local_mul_canonizer", "local_greedy_distributor")
 
@@ -50,3 +56,16 @@ def unrewritten_mode() -> Mode:
     of a logistic function underflows.
     """
     return _RewritersOnce(linker="py", optimizer=None)
+
+
+def modes_for_few(graphs: Sequence[Variable], n_rows: int) -> tuple[Mode, Mode]:
+    """Return two modes in which to evaluate log densities at a few points: a quick one, and one if that fails.
+
+    With few rows an evaluation takes less time than rewriting. What underflows must be evaluated again, as PyTensor
+    would compute it. Inner graphs are always rewritten: PyTensor would compile those that are not inlined.
+    """
+    inner = (
+        v.owner is not None and isinstance(v.owner.op, HasInnerGraph) for v in ancestors(graphs)
+    )
+    quick = interpreted_mode() if n_rows > _FEW_ROWS or any(inner) else unrewritten_mode()
+    return quick, rewritten_mode()

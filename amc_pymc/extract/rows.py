@@ -27,7 +27,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.extract.graphs import initial_point_of, opened, rebuilt
-from amc_pymc.extract.interpreted import interpreted_mode
+from amc_pymc.extract.interpreted import interpreted_mode, modes_for_few
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.memo import remembered, remembering
 from amc_pymc.extract.observed_data import (
@@ -281,14 +281,17 @@ def _extract_rows(model, observed: tuple, rng) -> RowLogp:
     shared_names = data_names(frontier)
     data = evaluated(frontier, names[0])
     values = [v for v in model.value_vars if v in set(ancestors(logps))]
-    oracle = _oracle(logps, model.value_vars, layout)
     xs = possible_points(model, layout, point, rng, 3)
-    checks = _checks(oracle, xs, n_rows, names[0], rng)
+    for mode in modes_for_few(logps, n_rows):
+        oracle = _oracle(logps, model.value_vars, layout, mode)
+        checks = _checks(oracle, xs, n_rows, names[0], rng)
+        if all(np.isfinite(check.values).all() for check in checks):
+            break
     failure: Exception | None = None
     for plan in _row_plans(frontier, data, values, layout, n_rows):
         try:
             rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
-            problem = _disagreement(rows, checks)
+            problem = _disagreement(rows, checks, mode)
         except Exception as error:
             raise_if_signalled(error)
             failure = failure or error
@@ -415,11 +418,11 @@ def _opened(node, inputs):
 # --- verification ------------------------------------------------------------------------------
 
 
-def _oracle(logps, value_vars, layout):
+def _oracle(logps, value_vars, layout, mode):
     x = pt.vector("x")
     outs = [_per_row(o) for o in layout.substitute(logps, value_vars, x)]
     total = sum(outs[1:], start=outs[0])
-    return pytensor.function([x], total, mode=interpreted_mode(), on_unused_input="ignore")
+    return pytensor.function([x], total, mode=mode, on_unused_input="ignore")
 
 
 def possible_points(model, layout, point, rng, n_points: int) -> list[np.ndarray]:
@@ -464,15 +467,16 @@ def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
     return out
 
 
-def _disagreement(rows: RowLogp, checks: list[_Check]) -> Exception | None:
+def _disagreement(rows: RowLogp, checks: list[_Check], mode: Any) -> Exception | None:
     """Return the first difference from the model's own elementwise log-likelihood, or None."""
     _refuse_long_constants(rows, rows.n_rows)
     for name in rows.row_local:
         entries = [check.x[rows.layout.slices[name]] for check in checks]
         if rows.n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
             return ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
+    values = rows.compile(mode)
     for check in checks:
-        got = rows._interpreted(check.x, check.idx)
+        got = values(check.x, check.idx)
         if got.shape != check.idx.shape:
             return ValueError(f"{check.idx.size} rows gave a result of shape {got.shape}")
         if not np.allclose(got, check.values, rtol=1e-9, atol=1e-9, equal_nan=True):
