@@ -48,7 +48,7 @@ def test_tables():
     assert bench.line(rows[3])[6:8] == ["-", "-"]  # pm.sample makes its step itself
     _, lines = bench.by_method(rows)
     assert lines[0] == ["racing", "2", "8 (12)", "8 (12)", "4 (6)", "4 (6)"]
-    headers, lines = bench.by_shape(rows[1:3] + [row("pm.sample")])
+    headers, lines = bench.by_shape([*rows[1:3], row("pm.sample")])
     assert headers[1:3] == ["racing, cold", "racing, warm"] and len(headers) == 5
     assert [line[1:] for line in lines if line[0] == "hsgp_regression"] == [["-"] * 4]
     assert [line[1:] for line in lines if line[0] != "hsgp_regression"] == [["12", "6", "4", "2"]]
