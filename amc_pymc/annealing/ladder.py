@@ -91,7 +91,7 @@ def climb(
     *,
     n_moves: int = 4,
     n_particles: int | None = None,
-    report: Callable[[], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> Ladder:
     """Move particles from the base of a path to its end by adaptive sequential Monte Carlo.
 
@@ -111,7 +111,7 @@ def climb(
     n_particles : int, optional
         Particles after the first step, by default as many as there are draws.
     report : callable, optional
-        Function called after each step.
+        Function called with a text before each step.
 
     Returns
     -------
@@ -144,6 +144,8 @@ def climb(
         beta = 1.0 if step >= 1.0 - betas[-1] else betas[-1] + step
         log_w = step * slope
         log_z += float(log_mean_exp(log_w))
+        if report is not None:
+            report(f"inverse temperature {beta:.2g}")
         betas.append(beta)
         heights.append(heights[-1] + max(_rise(slope, step), 1e-8))
         chosen = resample(log_w, n_particles or len(x), rng)
@@ -162,8 +164,6 @@ def climb(
             evaluations += move.evaluations
             gradients += move.gradients
             spent += move.evaluations, move.gradients
-        if report is not None:
-            report()
     tunings[0] = tunings[1]
     moves = max(n_moves * (len(betas) - 1) * len(particles.x), 1)
     return Ladder(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -69,7 +70,11 @@ class Chains(NamedTuple):
 
 
 def run_chains(
-    path: Path, x: np.ndarray, rng: np.random.Generator, settings: ChainSettings | None = None
+    path: Path,
+    x: np.ndarray,
+    rng: np.random.Generator,
+    settings: ChainSettings | None = None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> Chains:
     """Run chains at the end of a path, started from rough draws.
 
@@ -84,6 +89,8 @@ def run_chains(
         Rough draws with positive density.
     rng : numpy.random.Generator
     settings : ChainSettings, optional
+    report : callable, optional
+        Function called with a text before each part.
 
     Returns
     -------
@@ -95,6 +102,7 @@ def run_chains(
     gradients = settings.chains
     seen, last, kernel, size = x, (math.nan, 0.0), HMC(n_leapfrog=4), None
     for number in range(settings.rounds[1]):
+        report(f"round {number + 1} of warm-up")
         scale = scale_of(seen, dense=path.n_dim <= settings.dense)
         kernel, tuning, particles, spent = _tuned(
             path, particles, scale, kernel, size, settings, rng
@@ -112,6 +120,7 @@ def run_chains(
     kernel, tuning, particles, spent = _tuned(path, particles, scale, kernel, size, settings, rng)
     gradients += spent
     n = settings.draws[0]
+    report(f"{n:,} draws")
     draws, heights, particles = _moved(path, particles, kernel, tuning, n, rng)
     while True:
         gradients += n * settings.chains * kernel.n_leapfrog
@@ -119,6 +128,7 @@ def run_chains(
         n = draws.shape[1]
         if r_hat <= settings.r_hat or 2 * n > settings.draws[1]:
             return Chains(draws, r_hat, gradients, kernel.n_leapfrog)
+        report(f"{2 * n:,} draws")
         more, above, particles = _moved(path, particles, kernel, tuning, n, rng)
         draws = np.concatenate([draws, more], axis=1)
         heights = np.concatenate([heights, above], axis=1)

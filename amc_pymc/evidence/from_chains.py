@@ -78,6 +78,7 @@ def bridge_chains(
     target: float | None,
     budget: Callable[[float], bool],
     settings: ChainSettings | None = None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> BridgedChains:
     """Run chains from the particles of a pilot run, and bridge their draws with a Gaussian.
 
@@ -94,6 +95,8 @@ def bridge_chains(
     budget : callable
         Function that returns whether the cost of an annealing stage is affordable.
     settings : ChainSettings, optional
+    report : callable, optional
+        Function called with a text before each part.
 
     Returns
     -------
@@ -103,8 +106,11 @@ def bridge_chains(
     if target is not None:
         settings = replace(settings, r_hat=min(settings.r_hat, 1.0 + _OF_TARGET[0] * target))
         target = _OF_TARGET[1] * target
-    chains = run_chains(path, pilot.ladder.particles.x, rng, settings)
-    *_, stages = bridge_draws(path, chains.draws, kernel, rng, target=target, budget=budget)
+    chains = run_chains(path, pilot.ladder.particles.x, rng, settings, report)
+    *_, stages = bridge_draws(
+        path, chains.draws, kernel, rng, target=target, budget=budget,
+        report=lambda steps: report(f"bridge of {steps} steps"),
+    )  # fmt: skip
     return BridgedChains(chains, stages)
 
 

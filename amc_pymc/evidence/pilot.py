@@ -110,7 +110,7 @@ def explore(
     settings: PilotSettings = DEFAULTS,
     fitted: bool = True,
     chains: bool = False,
-    report: Callable[[], None] | None = None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> Pilot:
     """Find the posterior, its modes, and a mixture close to it.
 
@@ -132,7 +132,7 @@ def explore(
         Whether the evidence may be estimated from chains. In many dimensions, the pilot run is then limited to
         fewer particles and the Laplace approximation.
     report : callable, optional
-        Function called repeatedly to show progress.
+        Function called with a text at each stage.
 
     Returns
     -------
@@ -152,6 +152,7 @@ def explore(
         nothing = Pilot(ladder, None, None, none, np.empty(0), 0.0, evaluations, gradients)
         return _with_discrete_proposal(nothing, path, kernel, rng, settings)
     joint = Joint(seen)
+    report("modes")
     if many:
         starts = _few_starts(path, ladder, rng, settings)
     else:
@@ -163,8 +164,7 @@ def explore(
     if modes.mixture is not None and not many:
         odd = scan(joint, modes.mixture, modes.log_evidence, rng, settings)
         modes = Modes(*modes_and_mixture(joint, np.concatenate([modes.x, odd]), settings))
-    if report is not None:
-        report()
+    report("fit")
     if many:
         fit = _laplace_only(joint, path, modes, rng, settings)
     else:

@@ -140,6 +140,7 @@ def explored(
     rng: np.random.Generator,
     *,
     chains: bool = False,
+    report: Callable[[str], None] = lambda text: None,
 ) -> Pilot:
     """Make a pilot run, a short one in many dimensions if chains may give the estimate.
 
@@ -154,7 +155,7 @@ def explored(
     dear = isinstance(densities, MarginalDensities)
     pilot = explore(
         densities, kernel, rng, settings=_SPARING if dear else PilotSettings(),
-        fitted=not densities.discrete.any(), chains=chains,
+        fitted=not densities.discrete.any(), chains=chains, report=report,
     )  # fmt: skip
     if wrong := running_off(model, densities, densities.constrain(pilot.ladder.particles.x)):
         raise ValueError(f"{wrong[0].message}.")

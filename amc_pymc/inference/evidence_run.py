@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import time
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,6 +48,7 @@ from amc_pymc.inference.evidence_results import (
 from amc_pymc.inference.marginal_effects import enough_nodes, quadrature
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
+from amc_pymc.progress import progress
 from amc_pymc.results import described
 from amc_pymc.results.tables import ARMS
 
@@ -148,12 +151,13 @@ def run_evidence(
     tally, begin, cost = Tally(), time.process_time(), asked.choices.cost
     by_chains = _may_run_chains(densities, moves, asked)
     with tally.stage("pilot"):
-        pilot = explored(model, densities, moves, rngs.pilot, chains=by_chains)
+        with _told("Pilot run", how) as report:
+            pilot = explored(model, densities, moves, rngs.pilot, chains=by_chains, report=report)
         densities = enough_nodes(densities, _typical(pilot), asked.target)
     price = _price(cost, tally.cost, time.process_time() - begin)
     bridged = None
     if by_chains and pilot.unfit:
-        bridged = _chains(densities, pilot, moves, asked, how.limit, rngs, tally, begin, price)
+        bridged = _chains(densities, pilot, moves, asked, how, rngs, tally, begin, price)
         answers = bridged.answers(asked.target, pilot)
         if answers or pilot.adapted is None or how.limit.over():
             answer = chains_answer(
@@ -166,6 +170,18 @@ def run_evidence(
                 answer.tree, answer.numbers, answer.flags + flags, answer.attrs, densities, tally
             )
     return _combine(model, densities, moves, asked, rngs, how, pilot, bridged, tally, price)
+
+
+@contextmanager
+def _told(what: str, how: How) -> Iterator[Callable[[str], None]]:
+    """Show the progress of a part of unknown length; the block receives the function that reports its stages."""
+    with progress(what, None, enabled=how.progressbar) as bar:
+
+        def report(stage: str) -> None:
+            bar.advance()
+            bar.update(description=f"{what}: {stage}")
+
+        yield report
 
 
 def _typical(pilot: Pilot) -> np.ndarray:
@@ -187,7 +203,7 @@ def _chains(
     pilot: Pilot,
     moves: Kernel,
     asked: Asked,
-    limit: TimeLimit,
+    how: How,
     rngs: Generators,
     tally: Tally,
     begin: float,
@@ -198,13 +214,15 @@ def _chains(
         allowed = budget_of(
             None if price is None else asked.max_cost,
             str(asked.choices.cost),
-            limit,
+            how.limit,
             lambda: before + cost_of(counts),
             begin,
         )
-        return bridge_chains(
-            densities, pilot, moves, rngs.chains, target=asked.target, budget=allowed
-        )
+        with _told("Chains", how) as report:
+            return bridge_chains(
+                densities, pilot, moves, rngs.chains, target=asked.target, budget=allowed,
+                report=report,
+            )  # fmt: skip
 
 
 def _combine(

@@ -202,8 +202,12 @@ def sample_ais(
         Pool(_anneal, cores=cores, executor=executor) as pool,
     ):
         with tally.stage("pilot"):
-            pilot = explored(model, densities, moves, pilot_rng)
+            pilot = explored(
+                model, densities, moves, pilot_rng,
+                report=lambda stage: bar.update(description=f"Pilot run: {stage}"),
+            )  # fmt: skip
             plan = _plan(densities, pilot, moves, reference, settings, pilot_rng)
+        bar.update(description="Annealing")
         bar.advance()
         apart = time.process_time() - begin
 

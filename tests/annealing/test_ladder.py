@@ -52,14 +52,14 @@ def test_barrier_of_a_gaussian(name, data, sd):
 @each
 def test_what_comes_back(name):
     path, reports = Counts((6.0, 3.0), (1.0, 4.0)), []
-    found = pilot(path, name, report=lambda: reports.append(1))
+    found = pilot(path, name, report=reports.append)
     n_steps = len(found.betas)
     assert n_steps >= 3
     assert (found.betas[0], found.betas[-1], found.heights[0]) == (0.0, 1.0, 0.0)
     assert (np.diff(found.betas) > 0.0).all()
     assert (np.diff(found.heights) > 0.0).all()
     assert len(found.tunings) == n_steps
-    assert len(reports) == n_steps - 1
+    assert reports == [f"inverse temperature {beta:.2g}" for beta in found.betas[1:]]
     assert found.tunings[0] is found.tunings[1]
     assert found.possible == 1.0
     assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
