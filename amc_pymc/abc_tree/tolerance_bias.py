@@ -238,7 +238,10 @@ def _block(
             means.append(coefficients[0])
             added.append(each)
         own = np.array([np.square(a).sum(axis=0) for a in added])
-        differences = np.array([[np.square(a - b).sum(axis=0) for b in added] for a in added])
+        differences = np.zeros((len(added), *own.shape))
+        for j, a in enumerate(added):
+            for k, b in enumerate(added[:j]):
+                differences[j, k] = differences[k, j] = np.square(a - b).sum(axis=0)
         from_mean = np.array([np.square(plain - a).sum(axis=0) for a in added])
     return np.array(means), own, differences, from_mean, mean, variance
 
