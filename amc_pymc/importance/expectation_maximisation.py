@@ -12,6 +12,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.special import logsumexp
 
+from amc_pymc.importance.small_fits import climb, squares
 from amc_pymc.importance.student_t import StudentTMixture
 
 __all__ = [
@@ -143,7 +144,7 @@ def seeded_labels(draws: WeightedDraws, k: int, rng: np.random.Generator | None)
 
 def _squares(z: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """Return squared distances (K, n) of points from centres."""
-    return np.array([np.einsum("nd,nd->n", y, y) for y in (z - c for c in centres)])
+    return squares(z, centres)
 
 
 def _draw(mass: np.ndarray, rng: np.random.Generator) -> int:
@@ -171,8 +172,13 @@ def iterate(
     min_draws: float,
 ) -> StudentTMixture:
     """Repeat steps of expectation-maximisation until the log likelihood hardly increases."""
+    done = 0
+    if shape.factors is None and dofs == (mixture.dof,) and math.isfinite(mixture.dof):
+        regular, done, mixture = _climbed(draws, mixture, shape, n_iter, tolerance, min_draws)
+        if regular:
+            return mixture
     last = -math.inf
-    for _ in range(n_iter):
+    for _ in range(done, n_iter):
         terms, distances = mixture.log_terms(draws.x)
         top = terms.max(axis=0)
         # A draw infinitely far from all components belongs to the one of highest weight.
@@ -198,6 +204,18 @@ def iterate(
         last = value
         mixture = _maximised(draws, resp, mixture.shrinkage(distances), shape, mixture.dof)
     return mixture
+
+
+def _climbed(
+    draws: WeightedDraws, mixture: StudentTMixture, shape: MixtureShape, n_iter: int, tolerance: float,
+    min_draws: float,
+) -> tuple[bool, int, StudentTMixture]:  # fmt: skip
+    """Iterate by compiled code; return whether all was regular, the number of iterations, and the mixture."""
+    regular, done, weights, means, factors = climb(
+        np.ascontiguousarray(draws.x), draws.w, mixture.weights, mixture.means, mixture.choleskys, mixture.dof,
+        mixture.log_peak, shape.strength, shape.floor, draws.ess, n_iter, tolerance, min_draws, _LEAST_SHARE,
+    )  # fmt: skip
+    return regular, done, StudentTMixture(weights, means, factors, mixture.dof)
 
 
 def _kept(draws: WeightedDraws, resp: np.ndarray, min_draws: float) -> np.ndarray:
