@@ -125,11 +125,11 @@ def seeded_labels(draws: WeightedDraws, k: int, rng: np.random.Generator | None)
     assert rng is not None
     spread = w @ (x - w @ x) ** 2
     z = (x - w @ x) / np.sqrt(np.maximum(spread, variance_floor(draws)))
-    centres = z[_draw(w, rng)][None]
+    centres = z[_draw(w, rng)]
     nearest = _squares(z, centres)[0]
     while len(centres) < k and (w @ nearest) > 0.0:
         # Greedy k-means++: of a few candidates, keep the one with the smallest remaining distances.
-        tries = z[[_draw(w * nearest, rng) for _ in range(_CANDIDATES)]]
+        tries = z[_draw(w * nearest, rng, _CANDIDATES)]
         left = np.minimum(nearest, _squares(z, tries))
         best = (left @ w).argmin()
         centres, nearest = np.vstack([centres, tries[best]]), left[best]
@@ -147,10 +147,11 @@ def _squares(z: np.ndarray, centres: np.ndarray) -> np.ndarray:
     return squares(z, centres)
 
 
-def _draw(mass: np.ndarray, rng: np.random.Generator) -> int:
+def _draw(mass: np.ndarray, rng: np.random.Generator, n: int = 1) -> np.ndarray:
+    """Draw indices (n,) in proportion to a mass."""
     total = np.cumsum(mass)
-    found = np.searchsorted(total, rng.random() * total[-1], side="right")
-    return int(min(found, len(mass) - 1))
+    found = np.searchsorted(total, rng.random(n) * total[-1], side="right")
+    return np.minimum(found, len(mass) - 1)
 
 
 def mixture_of_labels(
