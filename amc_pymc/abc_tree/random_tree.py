@@ -59,7 +59,7 @@ def random_tree(
     n = len(u)
     w = np.ones(n) if weights is None else np.asarray(weights, float)
     uniforms = rng.random((2 * max_leaves, u.shape[1]))
-    x = np.array(u, float, order="C")  # the order of the points is changed
+    x = np.array(u.T, float, order="C")  # the order of the points is changed
     y = np.array(values, float)
     return _grown(x, y, w.copy(), uniforms, max_leaves, min_samples)
 
@@ -73,28 +73,26 @@ def _grown(
     max_leaves: int,
     min_samples: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Grow a tree on points x (D, n), which are reordered so that those of a node are adjacent."""
     m = 2 * max_leaves - 1
     feature, left, right = np.full(m, -1), np.full(m, -1), np.full(m, -1)
     threshold = np.zeros(m)
     begin, end, size = np.zeros(m, np.int64), np.zeros(m, np.int64), 1
-    end[0] = len(x)
-    along, at, gain = _best_cut(x, y, w, uniforms[0], min_samples)
-    feature[0], threshold[0] = along, at
+    end[0] = x.shape[1]
+    feature[0], threshold[0], gain = _best_cut(x, y, w, 0, end[0], uniforms[0], min_samples)
     queue = [(-gain, 0)]
     while len(queue) > 0 and size < m:
         _, node = heapq.heappop(queue)
-        along, at = feature[node], threshold[node]
-        if along < 0:
+        if feature[node] < 0:
             continue
         first, last = begin[node], end[node]
-        middle = first + _parted(x[first:last], y[first:last], w[first:last], along, at)
+        middle = _parted(x, y, w, first, last, feature[node], threshold[node])
         left[node], right[node] = size, size + 1
         begin[size], end[size] = first, middle
         begin[size + 1], end[size + 1] = middle, last
         for child in (size, size + 1):
-            a, b = begin[child], end[child]
             feature[child], threshold[child], gain = _best_cut(
-                x[a:b], y[a:b], w[a:b], uniforms[child], min_samples
+                x, y, w, begin[child], end[child], uniforms[child], min_samples
             )
             if feature[child] >= 0:
                 heapq.heappush(queue, (-gain, child))
@@ -107,57 +105,88 @@ def _grown(
 
 @njit(cache=True)
 def _best_cut(
-    x: np.ndarray, y: np.ndarray, w: np.ndarray, uniforms: np.ndarray, min_samples: int
+    x: np.ndarray,
+    y: np.ndarray,
+    w: np.ndarray,
+    begin: int,
+    end: int,
+    uniforms: np.ndarray,
+    min_samples: int,
 ) -> tuple[int, float, float]:
     """Return coordinate, position and gain of the best of D random cuts; coordinate -1 if there is none."""
-    n, d = x.shape
+    d, n = len(x), end - begin
     if n < 2 * min_samples:
         return -1, 0.0, 0.0
-    low, high = x[0].copy(), x[0].copy()
-    mass, total, squares = 0.0, 0.0, 0.0
-    for i in range(n):
-        for c in range(d):
-            low[c] = min(low[c], x[i, c])
-            high[c] = max(high[c], x[i, c])
-        mass += w[i]
-        total += w[i] * y[i]
-        squares += w[i] * y[i] * y[i]
+    own_y, own_w = y[begin:end], w[begin:end]
+    mass, total, squares = _moments(own_y, own_w)
     before = total * total / mass
     if squares - before <= _NO_VARIANCE * mass:
         return -1, 0.0, 0.0
-    cuts = low + uniforms * (high - low)
-    points, masses, totals = np.zeros(d), np.zeros(d), np.zeros(d)
-    for i in range(n):
-        wi = w[i]
-        wy = wi * y[i]
-        for c in range(d):
-            below = 1.0 if x[i, c] < cuts[c] else 0.0
-            points[c] += below
-            masses[c] += below * wi
-            totals[c] += below * wy
-    best, gain = -1, -np.inf
+    best, cut, gain = -1, 0.0, -np.inf
     for c in range(d):
-        if high[c] - low[c] <= _NO_WIDTH or not min_samples <= points[c] <= n - min_samples:
+        low, high = _extremes(x[c, begin:end])
+        if high - low <= _NO_WIDTH:
             continue
-        other = total - totals[c]
-        found = totals[c] * totals[c] / masses[c] + other * other / (mass - masses[c]) - before
+        at = low + uniforms[c] * (high - low)
+        points, part, sums = _below(x[c, begin:end], own_y, own_w, at)
+        if not min_samples <= points <= n - min_samples:
+            continue
+        other = total - sums
+        found = sums * sums / part + other * other / (mass - part) - before
         if found > gain:
-            best, gain = c, found
-    return best, cuts[best] if best >= 0 else 0.0, gain
+            best, cut, gain = c, at, found
+    return best, cut, gain
+
+
+@njit(cache=True, fastmath=True)
+def _moments(y: np.ndarray, w: np.ndarray) -> tuple[float, float, float]:
+    """Return sums of weights, weighted values and weighted squares."""
+    mass, total, squares = 0.0, 0.0, 0.0
+    for i in range(len(y)):
+        mass += w[i]
+        total += w[i] * y[i]
+        squares += w[i] * y[i] * y[i]
+    return mass, total, squares
+
+
+@njit(cache=True, fastmath=True)
+def _extremes(values: np.ndarray) -> tuple[float, float]:
+    low = high = values[0]
+    for i in range(len(values)):
+        low = min(values[i], low)
+        high = max(values[i], high)
+    return low, high
+
+
+@njit(cache=True, fastmath=True)
+def _below(
+    values: np.ndarray, y: np.ndarray, w: np.ndarray, at: float
+) -> tuple[float, float, float]:
+    """Return number, weight and weighted sum of the points below a cut."""
+    points, mass, total = 0.0, 0.0, 0.0
+    for i in range(len(values)):
+        below = 1.0 if values[i] < at else 0.0
+        weight = below * w[i]
+        points += below
+        mass += weight
+        total += weight * y[i]
+    return points, mass, total
 
 
 @njit(cache=True)
-def _parted(x: np.ndarray, y: np.ndarray, w: np.ndarray, along: int, at: float) -> int:
-    """Move points below a cut to the front; return their number."""
-    i, j = 0, len(x) - 1
+def _parted(
+    x: np.ndarray, y: np.ndarray, w: np.ndarray, begin: int, end: int, along: int, at: float
+) -> int:
+    """Move points below a cut to the front; return where the others begin."""
+    i, j = begin, end - 1
     while True:
-        while i <= j and x[i, along] < at:
+        while i <= j and x[along, i] < at:
             i += 1
-        while i <= j and not x[j, along] < at:
+        while i <= j and not x[along, j] < at:
             j -= 1
         if i >= j:
             return i
-        for c in range(x.shape[1]):
-            x[i, c], x[j, c] = x[j, c], x[i, c]
+        for c in range(len(x)):
+            x[c, i], x[c, j] = x[c, j], x[c, i]
         y[i], y[j] = y[j], y[i]
         w[i], w[j] = w[j], w[i]
