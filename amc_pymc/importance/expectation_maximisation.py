@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.special import logsumexp
 
-from amc_pymc.importance.small_fits import climb, squares
+from amc_pymc.importance.small_fits import climb, nearest_after_moves, squares
 from amc_pymc.importance.student_t import StudentTMixture
 
 __all__ = [
@@ -126,25 +126,14 @@ def seeded_labels(draws: WeightedDraws, k: int, rng: np.random.Generator | None)
     spread = w @ (x - w @ x) ** 2
     z = (x - w @ x) / np.sqrt(np.maximum(spread, variance_floor(draws)))
     centres = z[_draw(w, rng)]
-    nearest = _squares(z, centres)[0]
+    nearest = squares(z, centres)[0]
     while len(centres) < k and (w @ nearest) > 0.0:
         # Greedy k-means++: of a few candidates, keep the one with the smallest remaining distances.
         tries = z[_draw(w * nearest, rng, _CANDIDATES)]
-        left = np.minimum(nearest, _squares(z, tries))
+        left = np.minimum(nearest, squares(z, tries))
         best = (left @ w).argmin()
         centres, nearest = np.vstack([centres, tries[best]]), left[best]
-    for _ in range(_LLOYD):
-        labels = _squares(z, centres).argmin(axis=0)
-        member = w * (labels == np.arange(len(centres))[:, None])
-        mass = member.sum(axis=1)
-        held = mass > 0.0
-        centres[held] = (member @ z)[held] / mass[held, None]
-    return _squares(z, centres).argmin(axis=0)
-
-
-def _squares(z: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """Return squared distances (K, n) of points from centres."""
-    return squares(z, centres)
+    return nearest_after_moves(z, w, centres, _LLOYD)
 
 
 def _draw(mass: np.ndarray, rng: np.random.Generator, n: int = 1) -> np.ndarray:

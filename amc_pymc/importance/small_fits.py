@@ -8,7 +8,7 @@ import numpy as np
 
 from amc_pymc.jit import njit
 
-__all__ = ["climb", "squares"]
+__all__ = ["climb", "nearest_after_moves", "squares"]
 
 
 @njit(cache=True)
@@ -195,4 +195,34 @@ def squares(z: np.ndarray, centres: np.ndarray) -> np.ndarray:
             for c in range(z.shape[1]):
                 total += (z[i, c] - centres[k, c]) ** 2
             out[k, i] = total
+    return out
+
+
+@njit(cache=True)
+def nearest_after_moves(
+    z: np.ndarray, w: np.ndarray, centres: np.ndarray, n_moves: int
+) -> np.ndarray:
+    """Return the nearest centres (n,) of points (n, D) after iterations of Lloyd's algorithm with weights w (n,)."""
+    k, d = centres.shape
+    centres = centres.copy()
+    labels = _nearest(z, centres)
+    for _ in range(n_moves):
+        mass, total = np.zeros(k), np.zeros((k, d))
+        for i in range(len(z)):
+            own = labels[i]
+            mass[own] += w[i]
+            for c in range(d):
+                total[own, c] += w[i] * z[i, c]
+        for j in range(k):
+            if mass[j] > 0.0:
+                centres[j] = total[j] / mass[j]
+        labels = _nearest(z, centres)
+    return labels
+
+
+@njit(cache=True)
+def _nearest(z: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    out, distances = np.empty(len(z), np.int64), squares(z, centres)
+    for i in range(len(z)):
+        out[i] = distances[:, i].argmin()
     return out
