@@ -158,7 +158,9 @@ def _thinned(
         is_closest[np.argpartition(-kernel_values, closest)[:closest]] = True
     others = np.flatnonzero(~is_closest)
     chosen = rng.choice(others, sampled, replace=False)
-    kept = np.sort(np.r_[np.flatnonzero(is_closest), chosen])
+    some = is_closest.copy()
+    some[chosen] = True
+    kept = np.flatnonzero(some)
     return kept, np.where(is_closest[kept], 1.0, len(others) / sampled)
 
 

@@ -151,11 +151,13 @@ def _moments(y: np.ndarray, w: np.ndarray) -> tuple[float, float, float]:
 
 @njit(cache=True, fastmath=True)
 def _extremes(values: np.ndarray) -> tuple[float, float]:
-    low = high = values[0]
-    for i in range(len(values)):
-        low = min(values[i], low)
-        high = max(values[i], high)
-    return low, high
+    # Two chains of comparisons, which do not wait for each other.
+    low, high, other_low, other_high = values[0], values[0], values[-1], values[-1]
+    half = len(values) // 2
+    for i in range(half):
+        low, other_low = min(values[i], low), min(values[half + i], other_low)
+        high, other_high = max(values[i], high), max(values[half + i], other_high)
+    return min(low, other_low), max(high, other_high)
 
 
 @njit(cache=True, fastmath=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -46,7 +47,7 @@ class Network:
         y = np.asarray(y, np.float32)
         sizes = (x.shape[1], self.width, self.width, 1)
         coefficients, intercepts = [], []
-        for n_in, n_out in zip(sizes[:-1], sizes[1:], strict=True):
+        for n_in, n_out in itertools.pairwise(sizes):
             bound = math.sqrt(6.0 / (n_in + n_out))
             coefficients.append(rng.uniform(-bound, bound, (n_in, n_out)).astype(np.float32))
             intercepts.append(rng.uniform(-bound, bound, n_out).astype(np.float32))
