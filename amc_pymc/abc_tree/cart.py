@@ -168,8 +168,8 @@ def _in_double(
     feature: np.ndarray, threshold: np.ndarray, left: np.ndarray, right: np.ndarray, n_dim: int
 ) -> Partition:
     """Convert the nodes of a tree to a Partition, without cuts on or too near to the edge of a box."""
-    integers = [a.astype(np.int32) for a in (feature, left, right)]
-    found = _rebuilt(integers[0], threshold.astype(float), *integers[1:], n_dim, NARROWEST)
+    feature, left, right = (a.astype(np.int32) for a in (feature, left, right))
+    found = _rebuilt(feature, threshold.astype(float), left, right, n_dim, NARROWEST)
     return Partition(*found, n_dim)
 
 
