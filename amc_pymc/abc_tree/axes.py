@@ -47,9 +47,12 @@ def principal_axes(u: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return axes.T
 
 
-def to_axes(u: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Return coordinates (n, D) of points (n, D) along rotated axes, in the unit cube."""
-    return ndtr(to_normal(u) @ axes.T)
+def to_axes(u: np.ndarray, axes: np.ndarray, x: np.ndarray | None = None) -> np.ndarray:
+    """Return coordinates (n, D) of points (n, D) along rotated axes, in the unit cube.
+
+    If the points on the normal scale, x (n, D), are known already, they are not computed again.
+    """
+    return ndtr((to_normal(u) if x is None else x) @ axes.T)
 
 
 def to_cube(v: np.ndarray, axes: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from amc_pymc.abc_tree.partition import NARROWEST, Partition, whole_cube
+from amc_pymc.abc_tree.random_tree import random_tree
 from amc_pymc.jit import njit
 
 #: Kernel value below which simulations are far, and maximum number of near and of far ones that a tree is fitted to.
@@ -106,6 +107,12 @@ def fit_cart(
 
     if max_leaves < 2 or len(u) < 2 * min_samples:
         return whole_cube(u.shape[1])
+    if random_cuts and not prune:
+        kept, weights = _thinned(kernel_values, _MOST, rng)
+        nodes = random_tree(
+            u[kept], np.sqrt(kernel_values[kept]), weights, rng, max_leaves=max_leaves, min_samples=min_samples
+        )  # fmt: skip
+        return _in_double(*nodes, u.shape[1])
     tree = (ExtraTreeRegressor if random_cuts else DecisionTreeRegressor)(
         max_leaf_nodes=max_leaves,
         min_samples_leaf=min_samples,
@@ -116,7 +123,10 @@ def fit_cart(
         tree = _pruned(tree, u, np.sqrt(kernel_values))
     kept, weights = _thinned(kernel_values, _MOST, rng)
     tree.fit(u[kept], np.sqrt(kernel_values[kept]), sample_weight=weights)
-    return _in_double(tree.tree_, u.shape[1])
+    nodes = tree.tree_
+    return _in_double(
+        nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right, u.shape[1]
+    )
 
 
 def _pruned(tree: Any, u: np.ndarray, kernel_values: np.ndarray) -> Any:
@@ -148,16 +158,19 @@ def _thinned(
         is_closest[np.argpartition(-kernel_values, closest)[:closest]] = True
     others = np.flatnonzero(~is_closest)
     chosen = rng.choice(others, sampled, replace=False)
-    kept = np.sort(np.r_[np.flatnonzero(is_closest), chosen])
+    some = is_closest.copy()
+    some[chosen] = True
+    kept = np.flatnonzero(some)
     return kept, np.where(is_closest[kept], 1.0, len(others) / sampled)
 
 
-def _in_double(tree: Any, n_dim: int) -> Partition:
-    """Convert a tree to a Partition, without cuts on or too near to the edge of a box."""
-    arrays = (tree.feature, tree.threshold, tree.children_left, tree.children_right)
-    feature, threshold, left, right = (a.astype(t) for a, t in zip(arrays, "idii", strict=True))
-    feature, threshold, left, right = _rebuilt(feature, threshold, left, right, n_dim, NARROWEST)
-    return Partition(feature, threshold, left, right, n_dim)
+def _in_double(
+    feature: np.ndarray, threshold: np.ndarray, left: np.ndarray, right: np.ndarray, n_dim: int
+) -> Partition:
+    """Convert the nodes of a tree to a Partition, without cuts on or too near to the edge of a box."""
+    feature, left, right = (a.astype(np.int32) for a in (feature, left, right))
+    found = _rebuilt(feature, threshold.astype(float), left, right, n_dim, NARROWEST)
+    return Partition(*found, n_dim)
 
 
 @njit(cache=True)

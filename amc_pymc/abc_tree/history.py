@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from amc_pymc.abc_tree.axes import to_normal
 from amc_pymc.abc_tree.proposal import Proposal
 from amc_pymc.logweights import log_mean_exp, relative
 from amc_pymc.simulators.problem import Failure, Simulated
@@ -31,6 +32,8 @@ class Round(NamedTuple):
     log_density : array (n,) or None
         Natural log prior density in the cube, up to a constant; None if the prior is uniform.
     simulated : Simulated
+    x : array (n, D) or None
+        Points on the normal scale, if they were needed.
     """
 
     proposal: Proposal
@@ -40,6 +43,7 @@ class Round(NamedTuple):
     log_ratio: np.ndarray
     log_density: np.ndarray | None
     simulated: Simulated
+    x: np.ndarray | None = None
 
 
 @dataclass
@@ -90,6 +94,13 @@ class History:
     def u(self) -> np.ndarray:
         """Points (N, D) of the unit cube."""
         return np.concatenate([r.u for r in self.rounds])
+
+    @property
+    def x(self) -> np.ndarray:
+        """Points (N, D) on the normal scale, which are computed once."""
+        found = [(r, to_normal(r.u) if r.x is None else r.x) for r in self.rounds]
+        self.rounds = [r._replace(x=x) for r, x in found]
+        return np.concatenate([x for _, x in found])
 
     @property
     def box(self) -> np.ndarray:

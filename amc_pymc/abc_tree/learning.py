@@ -163,7 +163,7 @@ def next_proposal(
     axes, turned = None, u
     if learner.rotate and learner.trees > 1 and len(hit) > 2 * u.shape[1]:
         axes = principal_axes(u[hit], relative(seen.log_ratio[hit]))
-        turned = to_axes(u, axes)
+        turned = to_axes(u, axes, seen.x)
     grown = []
     for t in range(learner.trees):
         v, own = (turned, axes) if t % 2 else (u, None)
@@ -186,16 +186,21 @@ def _grow(
 ) -> _Grown:
     """Grow a partition on some of the simulations, with points v (n, D) along its axes."""
     bag = rng.random(len(v)) < _BAG
-    for_cuts, for_rates = bag, bag
+    half = rng.random(len(v)) < 0.5 if learner.honest else bag
+    for_cuts = for_rates = _chosen(v, near, bag & half)
     if learner.honest:
-        half = rng.random(len(v)) < 0.5
-        for_cuts, for_rates = bag & half, bag & ~half
-    partition = _partition(partitioner, v[for_cuts], near[for_cuts], before, rng)
+        for_rates = _chosen(v, near, bag & ~half)
+    partition = _partition(partitioner, *for_cuts, before, rng)
     if learner.beta_draws:
-        rates = drawn_rates(partition, v[for_rates], near[for_rates], rng)
+        rates = drawn_rates(partition, *for_rates, rng)
     else:
-        rates = shrunk_rates(partition, v[for_rates], near[for_rates])
+        rates = shrunk_rates(partition, *for_rates)
     return _Grown(partition, rates, axes, ~bag)
+
+
+def _chosen(v: np.ndarray, near: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    index = np.flatnonzero(mask)
+    return np.take(v, index, axis=0), near[index]
 
 
 def check_partitioner(partitioner: Partitioner) -> None:

@@ -50,9 +50,10 @@ class Kernels:
         """Draw points (n, D), clipped to the open unit cube."""
         return from_normal(self.mixture.sample(n, rng))
 
-    def density(self, u: np.ndarray) -> np.ndarray:
-        """Return the density (n,) at points (n, D), relative to the prior."""
-        x = to_normal(u)
+    def density(self, u: np.ndarray, x: np.ndarray | None = None) -> np.ndarray:
+        """Return the density (n,) at points (n, D), relative to the prior; x are these on the normal scale, if known."""
+        if x is None:
+            x = to_normal(u)
         log_prior = -0.5 * (np.einsum("nd,nd->n", x, x) + x.shape[1] * math.log(2.0 * math.pi))
         return np.exp(self.mixture.log_density(x) - log_prior)
 

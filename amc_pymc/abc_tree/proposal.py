@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.abc_tree.axes import to_axes, to_cube
+from amc_pymc.abc_tree.axes import to_axes, to_cube, to_normal
 from amc_pymc.abc_tree.local import Kernels
 from amc_pymc.abc_tree.partition import Partition, whole_cube
 from amc_pymc.logweights import systematic
@@ -64,11 +64,14 @@ class Drawn(NamedTuple):
         Natural logarithm of prior over proposal density; the mean of its exponential is one.
     box : array of int (n,)
         Box of each point in the first partition.
+    x : array (n, D) or None
+        Points on the normal scale, if they were needed.
     """
 
     u: np.ndarray
     log_ratio: np.ndarray
     box: np.ndarray
+    x: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -114,26 +117,42 @@ class Proposal:
         parts = [rng.random((from_prior, self.members[0].partition.n_dim))]
         parts += [part.draw(size, rng) for part, size in zip(self._parts, sizes, strict=True)]
         u = rng.permutation(np.concatenate(parts))
-        density = self._density(u, from_prior / n, [size / n for size in sizes])
-        return Drawn(u, -np.log(density), self.members[0].find(u))
+        density, box, x = self._density(u, from_prior / n, [size / n for size in sizes])
+        return Drawn(u, -np.log(density), box, x)
 
     def density(self, u: np.ndarray) -> np.ndarray:
         """Return the density (n,) at points (n, D), relative to the prior."""
         learnt = 1.0 - self.share
         each = learnt * (1.0 - self.local_share) / len(self.members)
         local = [learnt * share for share in self.kernel_shares]
-        return self._density(u, self.share, [each] * len(self.members) + local)
+        return self._density(u, self.share, [each] * len(self.members) + local)[0]
 
     @property
     def _parts(self) -> tuple[Boxes | Kernels, ...]:
         return (*self.members, *self.kernels)
 
-    def _density(self, u: np.ndarray, share: float, shares: Sequence[float]) -> np.ndarray:
-        out = np.full(len(u), share)
-        for part, size in zip(self._parts, shares, strict=True):
+    def _density(
+        self, u: np.ndarray, share: float, shares: Sequence[float]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return densities, boxes of the first partition and, if it was needed, the points on the normal scale."""
+        out, t = np.full(len(u), share), len(self.members)
+        turned = any(member.axes is not None for member in self.members)
+        x = to_normal(u) if turned or self.kernels else None
+        axes, v, first = None, u, None
+        for member, size in zip(self.members, shares[:t], strict=True):
+            if first is not None and size <= 0.0:
+                continue
+            if member.axes is not None and member.axes is not axes:  # most members share axes
+                axes, v = member.axes, to_axes(u, member.axes, x)
+            box = member.partition.find(u if member.axes is None else v)
+            first = box if first is None else first
             if size > 0.0:
-                out += size * part.density(u)
-        return out
+                out += size * member.heights[box]
+        for kernel, size in zip(self.kernels, shares[t:], strict=True):
+            if size > 0.0:
+                out += size * kernel.density(u, x)
+        assert first is not None
+        return out, first, x
 
 
 def prior_proposal(n_dim: int) -> Proposal:

@@ -91,13 +91,13 @@ def rounds(
             )  # fmt: skip
             if settings.learner is not None:
                 proposal = next_proposal(history, tolerance, settings.learner, rng)
-        u, log_ratio, box = proposal.draw(size, rng)
+        u, log_ratio, box, x = proposal.draw(size, rng)
         log_density = problem.log_density(u)
         if log_density is not None:
             log_density = np.where(log_density < _ZERO, -math.inf, log_density)
             log_ratio = log_ratio + log_density
         found = simulate(u, b)
-        history.add(Round(proposal, tolerance, u, box, log_ratio, log_density, found))
+        history.add(Round(proposal, tolerance, u, box, log_ratio, log_density, found, x))
         yield history
     if len(history) and not (history.log_density > -math.inf).any():
         factors = getattr(problem, "fallback", {})

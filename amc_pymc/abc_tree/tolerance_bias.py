@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -229,7 +231,7 @@ def _block(
         variance = weight @ gap**2
         plain = np.zeros(values.shape)
         plain[:kept] = weight[:, None] * gap
-        means, added = [], []
+        means, added, ends = [], [], [window.n for window in windows]
         for window in windows:
             f = values[: window.n]
             coefficients = window.solve @ f
@@ -237,9 +239,17 @@ def _block(
             each[: window.n] = window.intercept[:, None] * (f - window.design @ coefficients)
             means.append(coefficients[0])
             added.append(each)
-        own = np.array([np.square(a).sum(axis=0) for a in added])
-        differences = np.array([[np.square(a - b).sum(axis=0) for b in added] for a in added])
-        from_mean = np.array([np.square(plain - a).sum(axis=0) for a in added])
+        # Beyond the end of its window an array is zero.
+        own = np.array([np.square(a[:m]).sum(axis=0) for a, m in zip(added, ends, strict=True)])
+        differences = np.zeros((len(added), *own.shape))
+        for j, k in itertools.combinations(range(len(added)), 2):
+            both = slice(max(ends[j], ends[k]))
+            found = np.square(added[j][both] - added[k][both]).sum(axis=0)
+            differences[j, k] = differences[k, j] = found
+        ends = [max(kept, m) for m in ends]
+        from_mean = np.array(
+            [np.square(plain[:m] - a[:m]).sum(axis=0) for a, m in zip(added, ends, strict=True)]
+        )
     return np.array(means), own, differences, from_mean, mean, variance
 
 

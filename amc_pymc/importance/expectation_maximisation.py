@@ -12,6 +12,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.special import logsumexp
 
+from amc_pymc.importance.small_fits import climb, nearest_after_moves, squares
 from amc_pymc.importance.student_t import StudentTMixture
 
 __all__ = [
@@ -124,32 +125,22 @@ def seeded_labels(draws: WeightedDraws, k: int, rng: np.random.Generator | None)
     assert rng is not None
     spread = w @ (x - w @ x) ** 2
     z = (x - w @ x) / np.sqrt(np.maximum(spread, variance_floor(draws)))
-    centres = z[_draw(w, rng)][None]
-    nearest = _squares(z, centres)[0]
+    centres = z[_draw(w, rng)]
+    nearest = squares(z, centres)[0]
     while len(centres) < k and (w @ nearest) > 0.0:
         # Greedy k-means++: of a few candidates, keep the one with the smallest remaining distances.
-        tries = z[[_draw(w * nearest, rng) for _ in range(_CANDIDATES)]]
-        left = np.minimum(nearest, _squares(z, tries))
+        tries = z[_draw(w * nearest, rng, _CANDIDATES)]
+        left = np.minimum(nearest, squares(z, tries))
         best = (left @ w).argmin()
         centres, nearest = np.vstack([centres, tries[best]]), left[best]
-    for _ in range(_LLOYD):
-        labels = _squares(z, centres).argmin(axis=0)
-        member = w * (labels == np.arange(len(centres))[:, None])
-        mass = member.sum(axis=1)
-        held = mass > 0.0
-        centres[held] = (member @ z)[held] / mass[held, None]
-    return _squares(z, centres).argmin(axis=0)
+    return nearest_after_moves(z, w, centres, _LLOYD)
 
 
-def _squares(z: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """Return squared distances (K, n) of points from centres."""
-    return np.array([np.einsum("nd,nd->n", y, y) for y in (z - c for c in centres)])
-
-
-def _draw(mass: np.ndarray, rng: np.random.Generator) -> int:
+def _draw(mass: np.ndarray, rng: np.random.Generator, n: int = 1) -> np.ndarray:
+    """Draw indices (n,) in proportion to a mass."""
     total = np.cumsum(mass)
-    found = np.searchsorted(total, rng.random() * total[-1], side="right")
-    return int(min(found, len(mass) - 1))
+    found = np.searchsorted(total, rng.random(n) * total[-1], side="right")
+    return np.minimum(found, len(mass) - 1)
 
 
 def mixture_of_labels(
@@ -171,8 +162,13 @@ def iterate(
     min_draws: float,
 ) -> StudentTMixture:
     """Repeat steps of expectation-maximisation until the log likelihood hardly increases."""
+    done = 0
+    if shape.factors is None and dofs == (mixture.dof,) and math.isfinite(mixture.dof):
+        regular, done, mixture = _climbed(draws, mixture, shape, n_iter, tolerance, min_draws)
+        if regular:
+            return mixture
     last = -math.inf
-    for _ in range(n_iter):
+    for _ in range(done, n_iter):
         terms, distances = mixture.log_terms(draws.x)
         top = terms.max(axis=0)
         # A draw infinitely far from all components belongs to the one of highest weight.
@@ -198,6 +194,18 @@ def iterate(
         last = value
         mixture = _maximised(draws, resp, mixture.shrinkage(distances), shape, mixture.dof)
     return mixture
+
+
+def _climbed(
+    draws: WeightedDraws, mixture: StudentTMixture, shape: MixtureShape, n_iter: int, tolerance: float,
+    min_draws: float,
+) -> tuple[bool, int, StudentTMixture]:  # fmt: skip
+    """Iterate by compiled code; return whether all was regular, the number of iterations, and the mixture."""
+    regular, done, weights, means, factors = climb(
+        np.ascontiguousarray(draws.x), draws.w, mixture.weights, mixture.means, mixture.choleskys, mixture.dof,
+        mixture.log_peak, shape.strength, shape.floor, draws.ess, n_iter, tolerance, min_draws, _LEAST_SHARE,
+    )  # fmt: skip
+    return regular, done, StudentTMixture(weights, means, factors, mixture.dof)
 
 
 def _kept(draws: WeightedDraws, resp: np.ndarray, min_draws: float) -> np.ndarray:

@@ -121,17 +121,20 @@ class StudentTMixture:
         return np.ascontiguousarray(self._inverses.transpose(0, 2, 1))
 
     @cached_property
-    def _constants(self) -> np.ndarray:
-        """Log weight plus log density at the mean, (K,)."""
+    def log_peak(self) -> float:
+        """Log density of a component of unit scale at its mean."""
         d, dof = self.n_dim, self.dof
         if math.isinf(dof):
-            constant = -0.5 * d * math.log(2.0 * math.pi)
-        else:
-            constant = float(gammaln(0.5 * d) - betaln(0.5 * dof, 0.5 * d))
-            constant -= 0.5 * d * (math.log(dof) + math.log(math.pi))
+            return -0.5 * d * math.log(2.0 * math.pi)
+        constant = float(gammaln(0.5 * d) - betaln(0.5 * dof, 0.5 * d))
+        return constant - 0.5 * d * (math.log(dof) + math.log(math.pi))
+
+    @cached_property
+    def _constants(self) -> np.ndarray:
+        """Log weight plus log density at the mean, (K,)."""
         diagonals = np.diagonal(self.choleskys, axis1=1, axis2=2)
         with np.errstate(divide="ignore"):
-            return constant + np.log(self.weights) - np.log(diagonals).sum(axis=1)
+            return self.log_peak + np.log(self.weights) - np.log(diagonals).sum(axis=1)
 
     @cached_property
     def _edges(self) -> np.ndarray:

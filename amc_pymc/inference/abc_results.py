@@ -232,9 +232,10 @@ def _steps(run: AbcRun, steps: StepPosterior) -> xr.Dataset:
     lower, upper = steps.partition.lower, steps.partition.upper
     values = {"lower": lower, "upper": upper, "mass": steps.mass, "accepted": steps.accepted}
     if are_quantiles(run.problem):
-        for end, corner in (("lower", lower), ("upper", upper)):
-            values[f"theta_{end}"] = in_cube_order(run.problem, corner)
-            values[f"atom_{end}"] = part_of_atom(run.problem, corner)
+        corners = np.concatenate([lower, upper])
+        theta, atom = in_cube_order(run.problem, corners), part_of_atom(run.problem, corners)
+        values["theta_lower"], values["theta_upper"] = np.split(theta, 2)
+        values["atom_lower"], values["atom_upper"] = np.split(atom, 2)
         values["whole_numbers"] = are_whole(run.problem)
     return declared_dataset(STEP_POSTERIOR, values, {"coordinate": run.problem.coordinates})
 

@@ -20,8 +20,15 @@ _HALVINGS = 60
 def part_of_atom(problem: Problem, u: np.ndarray) -> np.ndarray:
     """Return the share (n, D) below points (n, D) of the interval with the same value, an atom of the prior."""
     theta = in_cube_order(problem, u)
-    begin = _first(lambda points: in_cube_order(problem, points) >= theta, np.zeros_like(u), u)
-    end = _first(lambda points: in_cube_order(problem, points) > theta, u, np.ones_like(u))
+    twice = np.concatenate([theta, theta])
+    strict = np.arange(len(twice)) >= len(u)
+
+    def reached(points: np.ndarray) -> np.ndarray:
+        found = in_cube_order(problem, points)
+        return np.where(strict[:, None], found > twice, found >= twice)
+
+    lower, upper = np.concatenate([np.zeros_like(u), u]), np.concatenate([u, np.ones_like(u)])
+    begin, end = np.split(_first(reached, lower, upper), 2)
     width = end - begin
     part: np.ndarray = np.divide(u - begin, width, out=np.zeros_like(u), where=width > 0.0)
     return part

@@ -254,7 +254,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument(
         "--published-seeds", type=int, default=0,
-        help="seeds for which the network of Lueckmann et al. (2021) compares: seconds in two dimensions, two minutes in ten",
+        help="seeds for which the network of Lueckmann et al. (2021) compares: seconds in two dimensions, less than a minute in ten",
     )  # fmt: skip
     p.add_argument("--calibration", action="store_true", help="ranks, with the first budget")
     p.add_argument("--data-sets", type=whole, default=60, help="of --calibration")

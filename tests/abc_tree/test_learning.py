@@ -130,7 +130,7 @@ def test_a_uniform_prior_is_left_alone():
 def first_batch(log_density, distance, n_dim=2, n=20_000):
     """A history of one batch."""
     history, proposal = History(), prior_proposal(n_dim)
-    u, log_ratio, box = proposal.draw(n, np.random.default_rng(5))
+    u, log_ratio, box, _ = proposal.draw(n, np.random.default_rng(5))
     log = log_density(u)
     found = Simulated(distance(u), [])
     history.add(Round(proposal, np.inf, u, box, log_ratio + log, log, found))

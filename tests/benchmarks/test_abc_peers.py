@@ -18,6 +18,7 @@ from benchmarks.abc import methods as methods
 from benchmarks.abc import peers as bench
 from benchmarks.abc import tables as rows
 from benchmarks.abc.methods import Enough, Job, Meter
+from benchmarks.abc.network import Network
 from benchmarks.harness.results import Book
 from models.simulator_suite import EXAMPLES
 
@@ -52,6 +53,34 @@ def test_classifier_comes_near_the_best_accuracy(classifier):
     found = measures.c2st(x[0] + 1.0, x[1], classifier=classifier)
     error = 4.0 * 0.5 / math.sqrt(2 * n)
     assert ndtr(0.5) - 0.02 - error < found < ndtr(0.5) + error
+
+
+def test_compiled_network_is_that_of_scikit_learn():
+    # Rounding differs, which a few epochs do not amplify.
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPClassifier
+
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(1050, 3)).astype(np.float32), rng.integers(2, size=1050)
+    x[y == 1] += 0.5
+    ours = Network(30, max_iter=6, seed=5).fit(x, y)
+    with pytest.warns(ConvergenceWarning):
+        peer = MLPClassifier((30, 30), max_iter=6, random_state=5).fit(x, y)
+    np.testing.assert_allclose(ours.losses, peer.loss_curve_, rtol=1e-5)
+    for mine, theirs in zip(ours.weights, peer.coefs_ + peer.intercepts_, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+    np.testing.assert_array_equal(ours.predict(x), peer.predict(x))
+
+
+def test_network_stops_when_the_loss_stops_to_fall():
+    rng = np.random.default_rng(6)
+    x, y = rng.normal(size=(400, 2)), np.repeat([0, 1], 200)
+    x[y == 1] += 20.0
+    network = Network(20, max_iter=1000, seed=1).fit(x, y)
+    from sklearn.neural_network import MLPClassifier
+
+    peer = MLPClassifier((20, 20), max_iter=1000, random_state=1).fit(x.astype(np.float32), y)
+    assert abs(len(network.losses) - peer.n_iter_) <= 1 < len(network.losses) < 1000
 
 
 def test_network_does_not_see_units():

@@ -134,7 +134,7 @@ def test_shared_parameters_of_different_kinds():
     expected = poisson.logpmf([[3], [5], [4]], values["rate"]).sum(axis=0)
     expected += norm.logpdf(0.5, 0.0, values["scale"])
     np.testing.assert_allclose(problem.log_density(u), expected)
-    trees = [sample(model, seed=seed, n=6000) for seed in range(2)]
+    trees = [sample(model, seed=seed, n=6000) for seed in range(3)]
     # Sorted counts within a half are the data: the posterior is Gamma(2 + 12 + 8, 0.5 + 3 + 2).
     agree(trees, "rate", 22.0 / 5.5)
 

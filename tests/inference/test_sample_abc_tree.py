@@ -195,7 +195,7 @@ def test_moments(options):
     """Over seeds, for a run that has seen no simulation of a tail does not know how wrong it is."""
     mean, sd = known(TOLERANCE)
     errors = []
-    for seed in range(5):
+    for seed in range(20):
         found = sample(tolerance=TOLERANCE, **{**options, "random_seed": seed})
         weighted, posterior = found["weighted_posterior"], found["posterior"]
         assert posterior.attrs["tolerance"] == TOLERANCE
