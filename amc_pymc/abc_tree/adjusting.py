@@ -27,7 +27,7 @@ _PSEUDO, _NEAREST = 100, 0.2
 #: Standard errors by which an adjustment must be better than no adjustment.
 _BETTER = 1.0
 #: Maximum effective draws to accept when a tolerance is chosen.
-_MOST = 10_000.0
+_MOST = 100_000.0
 #: Minimum effective draws with learned summaries: fraction of the number without, and absolute.
 _CLOSER, _FEWEST = 1.0 / 3.0, 30.0
 #: Minimum simulations for learning summaries.

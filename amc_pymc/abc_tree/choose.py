@@ -25,13 +25,14 @@ __all__ = ["Candidate", "Choice", "Space", "best_candidate", "candidates", "kern
 _BANDWIDTHS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0])
 #: Share of the prior in a predictive density, which limits the effect of a single score.
 _PRIOR_SHARE = 0.02
-#: Maximum number of points in a kernel density.
-_POINTS = 1000
+#: Maximum number of points in a kernel density, and of those that a regression is scored with.
+_POINTS, _REGRESSED = 1000, 10_000
 #: Numbers of data sets after which candidates far behind the best are dropped, and how far, in standard errors.
 _LOOKS, _BEHIND = (10, 20, 40), 3.0
-#: Standard errors, or nats, by which a candidate with more draws may be worse than the best of its kind. Standard
-#: errors alone are too small, because the accepted simulations are similar for all data sets.
-_AS_GOOD, _ALIKE = 1.0, 0.03
+#: Standard errors, or nats, by which a candidate with more draws may be worse than the best of its kind. One standard
+#: error is too small, because the best of several is so by chance, too; and standard errors alone are, because the
+#: accepted simulations are similar for all data sets.
+_AS_GOOD, _ALIKE = 2.0, 0.03
 #: Difference of mean scores, in nats, that is rounding.
 _TIE = 1e-9
 #: Factor by which the number of sorted simulations grows until they have enough effective draws.
@@ -157,7 +158,7 @@ def best_candidate(
     This score is proper: its expectation is highest for the posterior itself. It depends on location, spread and
     shape. The bandwidth has the best mean score. The first candidate is kept unless another one is better by
     `better` standard errors. Among candidates that differ from the best one only in the number of
-    draws and are within one standard error, or 0.03 nats, of it, the one with most draws is chosen. A hundred data
+    draws and are within two standard errors, or 0.03 nats, of it, the one with most draws is chosen. A hundred data
     sets resolve gains of a few hundredths of a nat, but not less.
 
     Parameters
@@ -255,7 +256,9 @@ def _score(
     log_density: LogDensity | None,
 ) -> np.ndarray:
     """Return log scores, one for each bandwidth."""
-    index, weight, distance, tolerance = near.closest(candidate.draws)
+    *closest, tolerance = near.closest(candidate.draws)
+    thinned = slice(None, None, math.ceil(len(closest[0]) / _REGRESSED))
+    index, weight, distance = (a[thinned] for a in closest)
     moved = x[index]
     if candidate.kind != "none":
         weight = weight * epanechnikov(distance, tolerance)
