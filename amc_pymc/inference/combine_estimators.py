@@ -102,9 +102,9 @@ def combine_estimators(
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
     checkpoint : str or Path, optional
-        Folder where the draws are stored, one file per job. A run that has ended early resumes from it, with the
-        same arguments; arms are told apart by their names and costs, functions by their names. With an integer
-        seed the draws are those of a run without a checkpoint.
+        Folder to which finished batches are written. A killed run resumes from it when called again with the same
+        arguments, with the same results. Arms are compared by their names, costs and functions' names; what functions
+        do is not known.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The first
         two batches are always completed: the predictable estimate needs both.

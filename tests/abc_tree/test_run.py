@@ -57,7 +57,7 @@ def sums_of(problem, learner, tolerance, n, seeds):
 
 
 @pytest.mark.parametrize(("kind", "utility"), CASES)
-@pytest.mark.parametrize("prior", ["uniform", "beta"])
+@pytest.mark.parametrize("prior", [pytest.param("uniform", marks=pytest.mark.slow), "beta"])
 def test_the_posterior_at_a_tolerance(kind, utility, prior):
     log_density = None if prior == "uniform" else lambda u: beta(2.0, 3.0).logpdf(u[:, 0])
     problem, tolerance, n = NormalMean(log_density), 0.01, 3000

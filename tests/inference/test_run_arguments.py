@@ -39,7 +39,7 @@ TEXTS = {
 #: Arguments of each sampler; steps of ``pm.sample`` have only a progress bar.
 ALL = list(TEXTS)
 EXPECTED = {
-    "combine_estimators": ["cores", "executor", "max_time", "progressbar", "random_seed"],
+    "combine_estimators": ALL,
     "estimate_evidence": ["cores", "executor", "max_time", "progressbar", "random_seed"],
     "find_MAP_tree": ALL,
     "racing_forecast": ["progressbar"],

@@ -182,7 +182,7 @@ def slow(value):
         slow({"proposal": amc.TreeProposal(partition="dyadic", utility="efficiency")}),
         slow({"proposal": amc.TreeProposal(utility="posterior")}),
         slow({"proposal": amc.TreeProposal(utility="kl")}),
-        {"proposal": amc.TreeProposal(rates="draw", honest=True, window=4)},
+        slow({"proposal": amc.TreeProposal(rates="draw", honest=True, window=4)}),
         slow({"proposal": amc.TreeProposal(rotate=False, local=False)}),
         slow({"tolerance_schedule": 0.8}),
         slow({"batch_size": 300}),
