@@ -91,7 +91,7 @@ def climb(
     *,
     n_moves: int = 4,
     n_particles: int | None = None,
-    report: Callable[[str], None] | None = None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> Ladder:
     """Move particles from the base of a path to its end by adaptive sequential Monte Carlo.
 
@@ -144,8 +144,7 @@ def climb(
         beta = 1.0 if step >= 1.0 - betas[-1] else betas[-1] + step
         log_w = step * slope
         log_z += float(log_mean_exp(log_w))
-        if report is not None:
-            report(f"inverse temperature {beta:.2g}")
+        report(f"inverse temperature {beta:.2g}")
         betas.append(beta)
         heights.append(heights[-1] + max(_rise(slope, step), 1e-8))
         chosen = resample(log_w, n_particles or len(x), rng)

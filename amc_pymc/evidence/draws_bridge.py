@@ -138,7 +138,7 @@ def bridge_draws(
     *,
     target: float | None,
     budget: Callable[[float], bool],
-    report: Callable[[int], None] | None = None,
+    report: Callable[[int], None] = lambda steps: None,
 ) -> Iterator[list[Stage]]:
     r"""Bridge posterior draws, with as many annealing steps as the target error requires.
 
@@ -174,8 +174,7 @@ def bridge_draws(
     tunings: tuple[Tuning, Tuning] | None = None
     steps, spent = 1, 0
     while steps:
-        if report is not None:
-            report(steps)
+        report(steps)
         if stages and tunings is None:
             tunings, spent = _tuned(halves, kernel, rng)
         stage = bridge_stage(halves, steps, kernel, tunings, rng)
