@@ -16,15 +16,21 @@ from amc_pymc.samplers.compiled import entry_point
 
 def called_often(dispatcher) -> Callable:
     """The same function, which looks up its machine code by a key that is quicker to make than Numba's types."""
-    entries: dict[tuple, Callable] = {}
+    entry = entry_points(dispatcher)
+    return lambda *args: entry(*args)(*args)
 
-    def call(*args):
+
+def entry_points(dispatcher) -> Callable:
+    """Function that returns the machine code for arguments, to be called with arguments of these types."""
+    found: dict[tuple, Callable] = {}
+
+    def entry(*args):
         key = tuple(map(_kind, args))
-        if key not in entries:
-            entries[key] = entry_point(dispatcher, args)
-        return entries[key](*args)
+        if key not in found:
+            found[key] = entry_point(dispatcher, args)
+        return found[key]
 
-    return call
+    return entry
 
 
 def _kind(value: Any) -> Any:

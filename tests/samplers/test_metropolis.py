@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from compiled_calls import called_often, compiled_on_first_use
+from compiled_calls import called_often, compiled_on_first_use, entry_points
 from numba import cfunc
 from proposals.test_proposals import conditional
 from scipy import stats
@@ -26,7 +26,7 @@ from amc_pymc.samplers.compiled import (
 )
 from amc_pymc.samplers.counts import MetropolisCounts
 from amc_pymc.samplers.logs import MoveLog
-from amc_pymc.samplers.metropolis import run_transitions
+from amc_pymc.samplers.metropolis import run_draws
 from amc_pymc.samplers.moves import (
     GAUSSIAN,
     KINDS,
@@ -137,20 +137,23 @@ def moves_of(weights, scales, mean, chol, active=None, gain=None, gradient_units
     )
 
 
-_run = called_often(run_transitions)
+_entry = entry_points(run_draws)
+_estimated_gradients = called_often(estimated_gradients)
 
 
-def transit(starts, n, densities, surrogate, population, moves, rng):
-    """Where ``n`` transitions lead from each start, every decision made on all rows."""
+def transit(starts, n, *settings, draws=1):
+    """Where ``n`` transitions lead from each start, or draws after ``n`` each; every decision made on all rows."""
+    densities, surrogate, population, moves, rng = settings
     races = Races(densities, surrogate, population, exact_rule(population.n_raced))
     moves = moves._replace(gradient=moves.gradient._replace(slope=surrogate))
-    log, counts, ends = MoveLog.empty(0, starts.shape[1]), MetropolisCounts.zeros(len(NAMES)), []
-    for start in starts:
-        points = np.stack([start, start])
-        done, _, _ = _run(n, points, races, moves, rng, log, rng, counts)
-        assert done == n
-        ends.append(points[0].copy())
-    return np.array(ends), counts
+    counts, log = MetropolisCounts.zeros(len(NAMES), draws), MoveLog.empty(0, starts.shape[1])
+    points, ends = np.empty((2, starts.shape[1])), np.empty((len(starts), draws, starts.shape[1]))
+    state = points, races, moves, rng, log, rng
+    run = _entry(0, n, n, *state, ends[0], counts)
+    for start, out in zip(starts, ends, strict=True):
+        points[:] = start
+        assert run(0, n, n, *state, out, counts)[:2] == (draws, 0)
+    return ends.reshape(-1, starts.shape[1]), MetropolisCounts(*(c.sum(axis=0) for c in counts))
 
 
 def skewed_moves(kind):
@@ -229,15 +232,11 @@ def test_a_long_chain_has_the_posterior(kind):
     """From far away, thinned: means, variances and the distribution of the skewed posterior."""
     rng = np.random.default_rng(5)
     population = make_population(N_ROWS)
-    x, kept = np.array([[-5.0, 0.0]]), []
-    for k in range(1_700):
-        x, _ = transit(
-            x, 20, poisson_rows(False), poisson_surrogate(False), population,
-            skewed_moves(kind), rng,
-        )  # fmt: skip
-        if k >= 200:
-            kept.append(np.exp(x[0]))
-    for g, rates in enumerate(np.transpose(kept)):
+    x, _ = transit(
+        np.array([[-5.0, 0.0]]), 20, poisson_rows(False), poisson_surrogate(False), population,
+        skewed_moves(kind), rng, draws=1_700,
+    )  # fmt: skip
+    for g, rates in enumerate(np.exp(x[200:]).T):
         truth = POSTERIOR[g]
         correlation = np.corrcoef(rates[1:], rates[:-1])[0, 1]
         assert correlation < 0.25
@@ -276,7 +275,7 @@ def test_subsampled_gradients_are_unbiased(exact):
         everything = estimated_gradients(points, densities, population, slope, left)
         np.testing.assert_allclose(everything, truth, rtol=1e-10)
         parts = (rng.choice(left, 10, replace=False) for _ in range(4_000))
-        some = [estimated_gradients(points, densities, population, slope, p) for p in parts]
+        some = [_estimated_gradients(points, densities, population, slope, p) for p in parts]
         z = (np.mean(some, axis=0) - truth) / (np.std(some, axis=0) / np.sqrt(len(some)))
         assert np.abs(z).max() < 4
 
