@@ -49,12 +49,24 @@ def main(n_rows: int = 400, n_columns: int = 10) -> None:
         pm.Normal("y", pm.Normal("mean") + effects[groups], 1.0, observed=features[:, 0])
         draw(amc.RacingMetropolis())
         amc.estimate_evidence(target_mcse=0.5, progressbar=False)
+    with pm.Model():
+        effects = pm.Normal("effects", 0, pm.HalfNormal("sd"), shape=5)
+        pm.Bernoulli("y", logit_p=pm.Normal("mean") + effects[groups], observed=counts)
+        amc.estimate_evidence(target_mcse=0.5, progressbar=False)
     models = {}
     for sd in (1.0, 2.0):
         with pm.Model() as models[f"sd {sd:g}"]:
             pm.Normal("y", pm.Normal("mean"), sd, observed=features[:, 0])
     amc.sample_product_space(models, draws=5, tune=50, chains=1, cores=1, progressbar=False)
-    rounded(features, rng)
+    stored(features)
+    with pm.Model():  # a simulator
+        mean = pm.Normal("mean", shape=2)
+        pm.Simulator(
+            "y", lambda rng, mean, size: rng.normal(mean, size=size), mean, observed=[0.1, 0.2]
+        )
+        short = {"max_simulations": 4_000, "batched": True, "progressbar": False}
+        amc.sample_abc_tree(draws=100, **short)
+        amc.find_MAP_tree(**short)
     for name in sorted(POLICIES):
         pull(make_policy(name, 2, **SETTINGS.get(name, {})), rng)
     with tall_regression.build_model(tall_regression.doctor_visits()):
@@ -63,19 +75,20 @@ def main(n_rows: int = 400, n_columns: int = 10) -> None:
         amc.RacingMetropolis()
 
 
-def rounded(features: np.ndarray, rng: np.random.Generator) -> None:
-    """Build steps whose rows are stored in single precision."""
+def stored(features: np.ndarray) -> None:
+    """Build steps whose rows are on disk, in double and in single precision."""
     tables = {"x": features[:, 0], "y": features[:, 1], "group": np.arange(len(features)) // 4}
-    with pm.Model():
-        x, y = (pm.Data(name, tables[name][:8]) for name in ("x", "y"))
-        slope = pm.math.stack([0.0, 0.5])[pm.Categorical("slope", np.full(2, 0.5))]
-        pm.Normal("obs", slope * x, 1.0, observed=y)
-        amc.RacingGibbs(rows=amc.Rows({"x": tables["x"], "y": tables["y"]}, dtype="float32"))
-    with pm.Model():
-        x, y, group = (pm.Data(name, tables[name][:8]) for name in tables)
-        effects = pm.Normal("effects", 0, pm.HalfNormal("sd"), shape=100)
-        pm.Normal("obs", pm.Normal("b") * x + effects[group], 1.0, observed=y)
-        amc.RacingMetropolis(rows=amc.Rows(tables, dtype="float32"))
+    for dtype in ("float64", "float32"):
+        with pm.Model():
+            x, y = (pm.Data(name, tables[name][:8]) for name in ("x", "y"))
+            slope = pm.math.stack([0.0, 0.5])[pm.Categorical("slope", np.full(2, 0.5))]
+            pm.Normal("obs", slope * x, 1.0, observed=y)
+            amc.RacingGibbs(rows=amc.Rows({"x": tables["x"], "y": tables["y"]}, dtype=dtype))
+        with pm.Model():
+            x, y, group = (pm.Data(name, tables[name][:8]) for name in tables)
+            effects = pm.Normal("effects", 0, pm.HalfNormal("sd"), shape=100)
+            pm.Normal("obs", pm.Normal("b") * x + effects[group], 1.0, observed=y)
+            draw(amc.RacingMetropolis(rows=amc.Rows(tables, dtype=dtype)))
 
 
 #: Arguments without which a policy cannot be made.

@@ -39,7 +39,8 @@ def _collect_seldom():
     gc.set_threshold(200_000, 10, 20)
     yield
     gc.set_threshold(*before)
-    gc.unfreeze()
+    gc.collect()
+    gc.freeze()  # pytest collects ten times more
 
 
 @pytest.fixture
@@ -47,6 +48,24 @@ def compiled_by_pytensor():
     """PyTensor's own settings again, for tests in which PyMC samples tens of thousands of rows by NUTS."""
     with pytensor.config.change_flags(**_PYTENSOR_DEFAULTS):
         yield
+
+
+#: Folders whose files run in one worker process, because they share results that are made once in a process.
+_TOGETHER = ("tests/interoperability/",)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give a worker process whole files, and all files that share results."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return next(
+                (f for f in _TOGETHER if nodeid.startswith(f)), super()._split_scope(nodeid)
+            )
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items):

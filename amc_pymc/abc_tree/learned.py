@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from scipy.special import ndtri
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from amc_pymc.abc_tree.features import Features
 
@@ -260,11 +261,16 @@ def learned_distance(
     return out
 
 
-def _one_thread() -> threadpool_limits:
+def _one_thread() -> Any:
     """Limit boosting and linear algebra to one thread, because several wait for each other on busy machines."""
+    return _thread_pools().limit(limits=1)
+
+
+@functools.cache
+def _thread_pools() -> ThreadpoolController:
     import sklearn.ensemble  # noqa: F401  only loaded libraries are limited
 
-    return threadpool_limits(1)
+    return ThreadpoolController()
 
 
 def _standardised(found: np.ndarray, centre: np.ndarray, spread: np.ndarray) -> np.ndarray:
