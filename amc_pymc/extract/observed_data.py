@@ -11,6 +11,7 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.basic import ScalarFromTensor
 from pytensor.tensor.type import TensorType
 
 from amc_pymc.extract.graphs import is_random, lowered
@@ -148,13 +149,17 @@ def data_frontier(logps, value_vars):
 
 def constant_data(graph, inputs, name: str) -> dict[Variable, Variable]:
     """Return constants that replace whatever a graph reads besides its inputs."""
-    frontier = [
-        v
-        for v in data_frontier([graph], inputs)
-        if not isinstance(v, Constant) and isinstance(v.type, TensorType)
-    ]
+    below = map(_tensor_below, data_frontier([graph], inputs))
+    frontier = [v for v in below if not isinstance(v, Constant) and isinstance(v.type, TensorType)]
     values = evaluated(frontier, name)
     return {v: pt.constant(np.asarray(a, dtype=v.type.dtype)) for v, a in zip(frontier, values)}
+
+
+def _tensor_below(v: Variable) -> Variable:
+    """Return the tensor that a scalar, such as the condition of a check, is made from."""
+    if v.owner is not None and isinstance(v.owner.op, ScalarFromTensor):
+        return v.owner.inputs[0]
+    return v
 
 
 def evaluated(frontier, name: str) -> list[np.ndarray]:

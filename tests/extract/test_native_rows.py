@@ -283,6 +283,16 @@ def test_constants_that_a_variable_chooses_among():
         assert kernel(np.array([0.5, state]), program) == pytest.approx(0.5 + expected, rel=1e-12)
 
 
+@pytest.mark.parametrize(("p", "expected"), [(0.3, np.log([0.7, 0.3])), (1.3, [-np.inf] * 2)])
+def test_checks_of_data(p, expected):
+    """The condition of a check depends on data alone, as with ``pm.Data`` in a prior."""
+    x = pt.vector("x", shape=(1,))
+    log_p = pm.logp(pm.Bernoulli.dist(pytensor.shared(np.array(p))), x[0].astype("int64"))
+    kernel, program = printed_total(x, log_p).value()
+    found = [kernel(np.array([state]), program) for state in (0.0, 1.0)]
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
 def test_priors_of_a_model():
     """A log density with a Jacobian and a Cholesky factor, as PyMC computes it."""
     from amc_pymc.step_methods.model_densities import checked_densities
