@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -153,14 +153,18 @@ def plot_race(
 
 def _table(dt: xr.DataTree | Mapping[str, xr.DataTree], by: By) -> pd.DataFrame:
     """Return the table of decision errors, a row for each chain, step or result."""
-    if isinstance(dt, xr.DataTree) or not isinstance(dt, Mapping):
+    if not isinstance(dt, xr.DataTree | Mapping):
+        raise TypeError(
+            "dt must be the xarray.DataTree that pm.sample returns, or a mapping of names to such results, "
+            f"got {type(dt).__name__}."
+        )
+    if isinstance(dt, xr.DataTree):
         table = decision_error(dt, by=by)
         table = table.iloc[:-1] if len(table) == 2 else table
         return table.rename(lambda k: f"{by} {k}" if isinstance(k, int) else k)
     if not dt:
         raise ValueError("dt must hold at least one result, got an empty mapping.")
-    runs = cast(Mapping[str, xr.DataTree], dt)
-    return pd.DataFrame({name: decision_error(run).loc["all"] for name, run in runs.items()}).T
+    return pd.DataFrame({name: decision_error(run).loc["all"] for name, run in dt.items()}).T
 
 
 def _layers(
