@@ -55,12 +55,14 @@ def shared_leaves(
 ) -> list[Shared]:
     r"""Return the simulations that share leaves of a random forest with each target.
 
-    The forest predicts parameters and their squares from data. With :math:`c_{it}` the number of times that simulation i
-    is in the bootstrap sample of tree t, and :math:`L_t(s)` the leaf of s, proximities are
+    The forest predicts parameters and their squares from data. With :math:`L_t(s)` the leaf of s in tree t, and
+    :math:`O_t` the simulations that the tree was not grown on because they are not in its bootstrap sample,
+    proximities are means over the T trees with some of these in the leaf,
 
-    .. math:: p_i(s) = \frac1T \sum_t \frac{c_{it} 1\{L_t(s_i) = L_t(s)\}}{\sum_j c_{jt} 1\{L_t(s_j) = L_t(s)\}}
+    .. math:: p_i(s) = \frac1T \sum_t \frac{1\{i \in O_t, L_t(s_i) = L_t(s)\}}{|\{j \in O_t: L_t(s_j) = L_t(s)\}|}
 
-    (Meinshausen 2006, JMLR 7, 983-999; Raynal et al. 2019, doi:10.1093/bioinformatics/bty867).
+    (Meinshausen 2006, JMLR 7, 983-999; Raynal et al. 2019, doi:10.1093/bioinformatics/bty867; they use the simulations in
+    bootstrap samples, whose parameters decided about the leaf and are less spread than those of the posterior).
 
     Parameters
     ----------
@@ -102,27 +104,30 @@ def shared_leaves(
     with threadpool_limits(1):
         forest.fit(own, y)
         leaves, target_leaves = forest.apply(own), forest.apply(targets)
-    counts = np.stack([np.bincount(s, minlength=len(own)) for s in forest.estimators_samples_])
+    unseen = np.ones(leaves.shape, bool)
+    for tree, sample in enumerate(forest.estimators_samples_):
+        unseen[sample, tree] = False
     out = []
     for target in target_leaves:
-        found = _proximities(leaves, counts.T, target)
+        found = _proximities(leaves, unseen, target)
         near = np.flatnonzero(found)
         out.append(Shared(train[near], found[near]))
     return out
 
 
 @njit(cache=True)
-def _proximities(leaves: np.ndarray, counts: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Return proximities (n,) from leaves and counts (n, T) and the leaves (T,) of a target."""
+def _proximities(leaves: np.ndarray, unseen: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Return proximities (n,) from leaves (n, T), which of them count (n, T), and the leaves (T,) of a target."""
     n, trees = leaves.shape
     sizes = np.zeros(trees)
     for i in range(n):
         for t in range(trees):
-            if leaves[i, t] == target[t]:
-                sizes[t] += counts[i, t]
+            if unseen[i, t] and leaves[i, t] == target[t]:
+                sizes[t] += 1.0
+    some = (sizes > 0.0).sum()
     out = np.zeros(n)
     for i in range(n):
         for t in range(trees):
-            if leaves[i, t] == target[t]:
-                out[i] += counts[i, t] / (sizes[t] * trees)
+            if unseen[i, t] and leaves[i, t] == target[t]:
+                out[i] += 1.0 / (sizes[t] * some)
     return out

@@ -30,11 +30,28 @@ def adjusted(x, s, log_weight, seed=3):
 
 def test_proximities_by_their_definition():
     rng = np.random.default_rng(1)
-    leaves, counts = rng.integers(4, size=(50, 7)), rng.integers(3, size=(50, 7))
+    leaves, unseen = rng.integers(4, size=(50, 7)), rng.random((50, 7)) < 0.4
     target = leaves[0]
-    same = counts * (leaves == target)
-    wanted = (same / same.sum(axis=0)).mean(axis=1)
-    np.testing.assert_allclose(proximity._proximities(leaves, counts, target), wanted)
+    unseen[leaves[:, 3] == target[3], 3] = False  # a leaf that all were used for
+    same = (unseen & (leaves == target)) * 1.0
+    wanted = np.delete(same / np.maximum(same.sum(axis=0), 1.0), 3, axis=1).mean(axis=1)
+    np.testing.assert_allclose(proximity._proximities(leaves, unseen, target), wanted)
+
+
+def test_leaves_are_not_chosen_by_the_simulations_that_count():
+    """Data without information: squares of parameters that count are not smaller than those of others."""
+    rng = np.random.default_rng(6)
+    x, s = rng.normal(size=(2, 2000, 2))
+    targets = s[:200]
+    found = shared_leaves(s, x, np.arange(200, 2000), targets, rng)
+    # Gaps between simulations in the same leaf and the mean of the leaf would be smaller than those of the prior.
+    spread = [
+        near.proximity @ (x[near.index] - near.proximity @ x[near.index]) ** 2 for near in found
+    ]
+    kish = [1.0 - near.proximity @ near.proximity for near in found]
+    ratio = np.mean(spread, axis=0) / np.mean(kish)
+    # Each is an average over 1,800 simulations, whose squares have the standard deviation sqrt(2).
+    assert (abs(ratio - 1.0) < 4.0 * np.sqrt(2.0 / 1800)).all()
 
 
 def test_only_the_trained_have_proximities():
