@@ -61,8 +61,8 @@ def shared_leaves(
 
     .. math:: p_i(s) = \frac1T \sum_t \frac{1\{i \in O_t, L_t(s_i) = L_t(s)\}}{|\{j \in O_t: L_t(s_j) = L_t(s)\}|}
 
-    (Meinshausen 2006, JMLR 7, 983-999; Raynal et al. 2019, doi:10.1093/bioinformatics/bty867; they use the simulations in
-    bootstrap samples, whose parameters decided about the leaf and are less spread than those of the posterior).
+    (Meinshausen 2006, JMLR 7, 983-999; Raynal et al. 2019, doi:10.1093/bioinformatics/bty867; they use the
+    simulations in bootstrap samples, but leaves were chosen so that parameters of these are alike).
 
     Parameters
     ----------
