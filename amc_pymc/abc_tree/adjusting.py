@@ -16,11 +16,12 @@ from amc_pymc.abc_tree.adjust import AdjustedDraws, Adjustment, LogDensity, adju
 from amc_pymc.abc_tree.choose import Candidate, Choice, Space, best_candidate, candidates
 from amc_pymc.abc_tree.features import Features, plain_features
 from amc_pymc.abc_tree.learned import cross_fitted, learn_summaries
+from amc_pymc.abc_tree.proximity import Shared, shared_leaves
 from amc_pymc.logweights import systematic
 
 __all__ = ["AdjustName", "AdjustedRun", "adjust_run", "distance_root"]
 
-AdjustName = Literal["linear", "heteroscedastic", "quadratic", "modes", "learned", "auto"]
+AdjustName = Literal["linear", "heteroscedastic", "quadratic", "modes", "learned", "forest", "auto"]
 
 #: Number of pseudo-observed data sets, and maximum share of all effective draws that they are drawn from.
 _PSEUDO, _NEAREST = 100, 0.2
@@ -30,12 +31,13 @@ _BETTER = 1.0
 _MOST = 100_000.0
 #: Minimum effective draws with learned summaries: fraction of the number without, and absolute.
 _CLOSER, _FEWEST = 1.0 / 3.0, 30.0
-#: Minimum simulations for learning summaries.
-_TO_LEARN = 100
+#: Minimum simulations for learning summaries, and for a forest; maximum number that a forest is grown on.
+_TO_LEARN, _TO_GROW, _GROWN = 100, 200, 20_000
 #: Maximum number of simulations used to find the units of a distance.
 _LOOKED_AT = 2000
 _KINDS: tuple[Adjustment, ...] = ("linear", "heteroscedastic", "quadratic", "modes")
 _KINDS_LEARNED: tuple[Adjustment, ...] = ("none", "linear", "heteroscedastic", "modes")
+_KINDS_FOREST: tuple[Adjustment, ...] = ("linear", "heteroscedastic", "modes")
 
 
 class AdjustedRun(NamedTuple):
@@ -91,7 +93,8 @@ def adjust_run(
     plain : Accepted
         Simulations accepted without adjustment. An adjustment on the raw summaries accepts at least as many
         effective draws.
-    adjust : {"linear", "heteroscedastic", "quadratic", "modes", "learned", "auto"}
+    adjust : {"linear", "heteroscedastic", "quadratic", "modes", "learned", "forest", "auto"}
+        "forest" is "linear" for fewer than 200 simulations.
     rng : numpy.random.Generator
     features : callable, optional
         Maps summaries (n, S) to features to regress on and to learn from.
@@ -120,13 +123,22 @@ def adjust_run(
     learned, regression, skill = None, "", np.empty(0)
     if len(at) >= _TO_LEARN and (adjust in ("learned", "auto") or distance_is_learned):
         learned, regression, skill = _learned_space(u, summaries, observed, features, pseudo, rng)
-    if adjust != "learned" or learned is None:
+    if adjust == "forest" and len(at) >= _TO_GROW:
+        forest = _forest_space(
+            u, summaries, observed, features, pseudo, own_distance, log_weight, rng
+        )
+        tried += _forest_candidates(forest, log_weight)
+        spaces.append(forest)
+    if not tried and (adjust != "learned" or learned is None):
         raw = _raw_space(summaries, observed, features, pseudo, root)
         if learned is not None and distance_is_learned:
             raw = _with_regressors(learned, raw)
         spaces.append(raw)
         kinds: tuple[Adjustment, ...]
-        kinds = _KINDS if adjust == "auto" or adjust == "learned" else (adjust,)
+        if adjust == "auto" or adjust == "learned":
+            kinds = _KINDS
+        else:
+            kinds = ("linear",) if adjust == "forest" else (adjust,)
         width = raw.gaps(0, slice(1)).shape[1]
         found = candidates("raw", width, kinds, base, total)
         if adjust == "auto" or adjust == "learned":
@@ -142,10 +154,16 @@ def adjust_run(
     better = _BETTER if tried[0].kind == "none" and adjust == "auto" else 0.0
     choice = best_candidate(tried, spaces, u, log_weight, pseudo, log_density, better=better)
     space = next(s for s in spaces if s.name == choice.candidate.space)
+    if space.name == "forest":
+        # The pseudo-observed data sets, which are closest to the data, were not in the forest.
+        none = pseudo[:0]
+        space = _forest_space(u, summaries, observed, features, none, own_distance, log_weight, rng)
     # The observed data are the last target.
     chosen = own_distance if space.name == "raw" else space.distance(-1)
     tolerance = plain.tolerance
-    if not (space.name == "raw" and choice.candidate.draws == base):
+    if space.tolerance is not None:
+        tolerance = space.tolerance
+    elif not (space.name == "raw" and choice.candidate.draws == base):
         tolerance = _tolerance(chosen, log_weight, choice.candidate.draws)
     draws = adjusted_accepted(
         u, space.gaps(-1), chosen, log_weight, tolerance, choice.candidate.kind, log_density
@@ -264,6 +282,38 @@ def _learned_space(
         learned.name,
         learned.skill,
     )
+
+
+def _forest_space(
+    u: np.ndarray,
+    summaries: np.ndarray,
+    observed: np.ndarray,
+    features: Features,
+    pseudo: np.ndarray,
+    distance: np.ndarray,
+    log_weight: np.ndarray,
+    rng: np.random.Generator,
+) -> Space:
+    """Return a space with proximities of a forest that the pseudo-observed data sets are left out of."""
+    allowed = log_weight > -math.inf
+    allowed[pseudo] = False
+    train = np.flatnonzero(allowed)
+    train = np.sort(train[np.argsort(distance[train], kind="stable")[:_GROWN]])
+    found = features(summaries)
+    targets = np.concatenate([found[pseudo], features(observed[None])])
+    shared = shared_leaves(found, ndtri(u), train, targets, rng)
+    fold, root = np.zeros(len(u), int), np.eye(found.shape[1])
+    return Space("forest", found, fold, targets[None], root, shared=shared)
+
+
+def _forest_candidates(space: Space, log_weight: np.ndarray) -> list[Candidate]:
+    """Return candidates that accept all simulations with a shared leaf, if these suffice for the coefficients."""
+    assert space.shared is not None
+    near: Shared = space.shared[-1]
+    draws = effective(log_weight[near.index] + np.log(near.proximity))
+    n, width = float(len(log_weight)), space.statistics.shape[1]
+    found = candidates("forest", width, _KINDS_FOREST, draws, draws)
+    return [c._replace(draws=n) for c in found]
 
 
 def _tolerance(distance: np.ndarray, log_weight: np.ndarray, draws: float) -> float:

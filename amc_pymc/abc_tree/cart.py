@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from amc_pymc.abc_tree.exact_tree import exact_tree
 from amc_pymc.abc_tree.partition import NARROWEST, Partition, whole_cube
 from amc_pymc.abc_tree.random_tree import random_tree
 from amc_pymc.jit import njit
+from amc_pymc.rng import as_generator
 
 #: Kernel value below which simulations are far, and maximum number of near and of far ones that a tree is fitted to.
 _NEAR, _MOST = 0.01, 20_000
@@ -103,43 +105,48 @@ def fit_cart(
     >>> fitted.boxes, fitted.volumes.round(2)
     (2, array([0.3, 0.7]))
     """
-    from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
-
     if max_leaves < 2 or len(u) < 2 * min_samples:
         return whole_cube(u.shape[1])
-    if random_cuts and not prune:
-        kept, weights = _thinned(kernel_values, _MOST, rng)
-        nodes = random_tree(
-            u[kept], np.sqrt(kernel_values[kept]), weights, rng, max_leaves=max_leaves, min_samples=min_samples
-        )  # fmt: skip
-        return _in_double(*nodes, u.shape[1])
-    tree = (ExtraTreeRegressor if random_cuts else DecisionTreeRegressor)(
-        max_leaf_nodes=max_leaves,
-        min_samples_leaf=min_samples,
-        max_features=None,
-        random_state=int(rng.integers(2**31)),
-    )
-    if prune:
-        tree = _pruned(tree, u, np.sqrt(kernel_values))
+    seed = int(rng.integers(2**31)) if prune or not random_cuts else 0
     kept, weights = _thinned(kernel_values, _MOST, rng)
-    tree.fit(u[kept], np.sqrt(kernel_values[kept]), sample_weight=weights)
-    nodes = tree.tree_
-    return _in_double(
-        nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right, u.shape[1]
-    )
+    points, values = u[kept], np.sqrt(kernel_values[kept])
+    if prune:
+        tree = _pruned(u, np.sqrt(kernel_values), seed, max_leaves, min_samples, random_cuts)
+        fitted = tree.fit(points, values, sample_weight=weights).tree_
+        nodes = (fitted.feature, fitted.threshold, fitted.children_left, fitted.children_right)
+    elif random_cuts:
+        nodes = random_tree(
+            points, values, weights, rng, max_leaves=max_leaves, min_samples=min_samples
+        )
+    else:
+        nodes = exact_tree(
+            points, values, weights, as_generator(seed), max_leaves=max_leaves, min_samples=min_samples
+        )  # fmt: skip
+    return _in_double(*nodes, u.shape[1])
 
 
-def _pruned(tree: Any, u: np.ndarray, kernel_values: np.ndarray) -> Any:
-    """Set the complexity cost of a tree to the one with the least cross-validated squared error."""
+def _pruned(
+    u: np.ndarray,
+    values: np.ndarray,
+    seed: int,
+    max_leaves: int,
+    min_samples: int,
+    random_cuts: bool,
+) -> Any:
+    """Return a tree, not yet fitted, with the complexity cost that has the least cross-validated squared error."""
     from sklearn.model_selection import GridSearchCV, KFold
+    from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
 
-    costs = tree.cost_complexity_pruning_path(u, kernel_values).ccp_alphas
+    tree = (ExtraTreeRegressor if random_cuts else DecisionTreeRegressor)(
+        max_leaf_nodes=max_leaves, min_samples_leaf=min_samples, max_features=None, random_state=seed
+    )  # fmt: skip
+    costs = tree.cost_complexity_pruning_path(u, values).ccp_alphas
     costs = np.unique(np.maximum(np.quantile(costs, _PRUNING), 0.0))
-    folds = KFold(_FOLDS, shuffle=True, random_state=tree.random_state)
+    folds = KFold(_FOLDS, shuffle=True, random_state=seed)
     search = GridSearchCV(
         tree, {"ccp_alpha": costs}, cv=folds, scoring="neg_mean_squared_error", refit=False
     )
-    return tree.set_params(**search.fit(u, kernel_values).best_params_)
+    return tree.set_params(**search.fit(u, values).best_params_)
 
 
 def _thinned(

@@ -18,6 +18,7 @@ from amc_pymc.abc_tree.adjust import (
     regress,
 )
 from amc_pymc.abc_tree.axes import from_normal, to_normal
+from amc_pymc.abc_tree.proximity import Shared
 
 __all__ = ["Candidate", "Choice", "Space", "best_candidate", "candidates", "kernel_score"]
 
@@ -61,6 +62,9 @@ class Space(NamedTuple):
         Regressors to use instead of the statistics.
     regressor_targets : array (folds, M, R), optional
         Regressors of the pseudo-observed data sets, for each fold.
+    shared : sequence of Shared, optional
+        Proximities to the pseudo-observed data sets, which weight simulations in the place of a kernel of the
+        distance between statistics.
     """
 
     name: str
@@ -70,9 +74,17 @@ class Space(NamedTuple):
     root: np.ndarray
     regressors: np.ndarray | None = None
     regressor_targets: np.ndarray | None = None
+    shared: Sequence[Shared] | None = None
+
+    @property
+    def tolerance(self) -> float | None:
+        """Tolerance that the distance is made for; None if it depends on the number of draws."""
+        return None if self.shared is None else 1.0
 
     def distance(self, m: int) -> np.ndarray:
         """Return distances (N,) from pseudo-observed data set m."""
+        if self.shared is not None:
+            return self.shared[m].distance(len(self.statistics))
         gaps = (self.statistics - self.targets[self.fold, m]) @ self.root
         return np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
 
@@ -257,6 +269,7 @@ def _score(
 ) -> np.ndarray:
     """Return log scores, one for each bandwidth."""
     *closest, tolerance = near.closest(candidate.draws)
+    tolerance = near.space.tolerance or tolerance
     thinned = slice(None, None, math.ceil(len(closest[0]) / _REGRESSED))
     index, weight, distance = (a[thinned] for a in closest)
     moved = x[index]

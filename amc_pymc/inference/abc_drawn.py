@@ -75,6 +75,8 @@ def adjusted_drawn(
     told: dict[str, Any] = {"adjust": chosen.kind}
     if chosen.space == "learned":
         told |= {"summaries": "learned", "regression": result.regression}
+    if chosen.space == "forest":
+        told |= {"kernel": "forest"}
     if adjust == "auto":
         told |= {"gain": result.choice.gain, "gain_error": result.choice.error}
     if chosen.kind == "none" and chosen.space != "learned":

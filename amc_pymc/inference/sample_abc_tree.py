@@ -100,12 +100,14 @@ def sample_abc_tree(
         Simulations that the next tolerance accepts, at most 3 % of those so far or 30, whichever is more. The final
         tolerance aims at half as many effective draws, at most 1.5 % of all simulations and at least 30. To accept
         more, set `tolerance`.
-    adjust : {None, "auto", "linear", "heteroscedastic", "quadratic", "modes", "learned"}, default None
+    adjust : {None, "auto", "linear", "heteroscedastic", "quadratic", "modes", "learned", "forest"}, default None
         Regression of accepted parameters on summary statistics (Beaumont, Zhang & Balding 2002). It matters more
         than the proposal in many dimensions. "heteroscedastic" also adjusts the spread (Blum & Francois 2010);
         "modes" does so for each mode separately. "learned" accepts by summary statistics that are learned from the
-        simulations (Fearnhead & Prangle 2012). "auto" selects the adjustment, or none, that best predicts the
-        parameters of simulations close to the data.
+        simulations (Fearnhead & Prangle 2012). "forest" weights simulations by how often they share a leaf with the
+        data in a random forest, in the place of a tolerance (Raynal et al. 2019), and regresses on the summary
+        statistics. "auto" selects the adjustment other than "forest", or none, that best predicts the parameters
+        of simulations close to the data.
     exchangeable : bool, default False
         Whether observations along the first axis of the data are independent and identically distributed.
         Regressions and learned summaries then use moments and quantiles, which do not depend on the order. The

@@ -40,6 +40,7 @@ FLAGS: dict[str, Result] = {
     "boxes": {"local": False},
     "adjust": {"adjust": "linear"},
     "auto": {"adjust": "auto"},
+    "forest": {"adjust": "forest"},
     "learned": {"distance_scale": "learned"},
     "honest": {"honest": True},
     "cart": {"partition": "cart"},

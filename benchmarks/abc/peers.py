@@ -6,7 +6,7 @@
     python -m benchmarks.abc.peers --table abc_peers.jsonl                # tables of what is there
 
 A method is a family and its options, joined by colons. ``tree`` is ``sample_abc_tree``: ``straight``, ``boxes``,
-``cart``, ``dyadic``, ``adjust`` (linear), ``auto`` and ``learned`` (the distance) are options, and so is any number
+``cart``, ``dyadic``, ``adjust`` (linear), ``forest``, ``auto`` and ``learned`` (the distance) are options, and so is any number
 that it takes, as ``prior_share=0.1``; ``rejection`` is
 ``sample_abc_rejection``. Both lower the tolerance as far as the budget goes, unless it is given, as in
 ``tree:tolerance=1``, in units of the problem's epsilon. ``smc`` is ``pm.sample_smc`` with ``pm.Simulator`` and
