@@ -138,8 +138,9 @@ def fit_student_t_mixture(
         present, components = np.unique(found, return_inverse=True)
         k, chosen = len(present), len(dofs) // 2
         parts = np.empty(k), np.empty((k, d)), np.empty((k, d, d))
+    weights, means, factors = (part.copy() for part in parts)
     weights, means, factors, chosen = iterate(
-        *draws, draws.ess, components, *(part.copy() for part in parts), chosen, dofs,
+        *draws, draws.ess, components, weights, means, factors, chosen, dofs,
         np.array([log_peak(d, v) for v in dofs]), target.copy(), ridge * (d + 1.0), draws.variance_floor,
         n_iter, float(tolerance), float(min_draws),
     )  # fmt: skip
