@@ -40,7 +40,7 @@ TEXTS = {
 ALL = list(TEXTS)
 EXPECTED = {
     "combine_estimators": ALL,
-    "estimate_evidence": ["cores", "executor", "max_time", "progressbar", "random_seed"],
+    "estimate_evidence": ALL,
     "find_MAP_tree": ALL,
     "racing_forecast": ["progressbar"],
     "recover_marginals": ["progressbar", "random_seed"],
