@@ -152,15 +152,13 @@ def run_evidence(
     """
     tally, begin, cost = Tally(), time.process_time(), asked.choices.cost
     by_chains = _may_run_chains(densities, moves, asked)
+
+    def pilot_run() -> Pilot:
+        with _told("Pilot run", how) as report:
+            return explored(model, densities, moves, rngs.pilot, chains=by_chains, report=report)
+
+    pilot, spent, seconds = _once("pilot", pilot_run, rngs.pilot, how, tally)
     with tally.stage("pilot"):
-
-        def pilot_run() -> Pilot:
-            with _told("Pilot run", how) as report:
-                return explored(
-                    model, densities, moves, rngs.pilot, chains=by_chains, report=report
-                )
-
-        pilot, spent, seconds = _once("pilot", pilot_run, rngs.pilot, how, tally)
         densities = enough_nodes(densities, _typical(pilot), asked.target)
     price = _price(cost, spent, seconds)
     bridged = None
@@ -184,15 +182,18 @@ def _once[T](
     stage: str, make: Callable[[], T], rng: np.random.Generator, how: How, tally: Tally
 ) -> tuple[T, float, float]:
     """Make a part of the run, or recall it from the checkpoint; return also its cost and CPU seconds."""
+    recalled = True
 
     def measured() -> tuple[T, np.ndarray, float]:
-        begin = time.process_time()
-        with counted(apart=True) as counts:
+        nonlocal recalled
+        recalled, begin = False, time.process_time()
+        with tally.stage(stage), counted() as counts:
             made = make()
         return made, counts, time.process_time() - begin
 
     made, counts, seconds = how.record.once(stage, measured, rng)
-    tally.add(stage, counts)
+    if recalled:
+        tally.add(stage, counts)
     return made, cost_of(counts), seconds
 
 
