@@ -14,8 +14,8 @@ import numpy as np
 
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Arm, Sample
-from amc_pymc.rng import RandomSeed, as_generator, seed_words
-from amc_pymc.running import Journal, begin_journal, name_of, packed, unpacked
+from amc_pymc.rng import RandomSeed
+from amc_pymc.running import Journal, begin_journal, name_of, packed, unpacked, words_to_store
 
 __all__ = ["Meter", "Recorded", "arms_told", "open_record", "settings_told"]
 
@@ -157,16 +157,10 @@ def open_record(
         return Recorded(), random_seed
     facts = {"sampler": "combination of estimators", "arms": arms_told(arms)}
     facts |= settings_told(told)
-    journal, words = begin_journal(checkpoint, lambda: facts, _words(random_seed), random_seed)
+    journal, words = begin_journal(
+        checkpoint, lambda: facts, words_to_store(random_seed), random_seed
+    )
     return Recorded(journal), words
-
-
-def _words(random_seed: RandomSeed) -> list[int]:
-    if random_seed is None or isinstance(random_seed, np.random.SeedSequence | np.random.Generator):
-        return seed_words(random_seed)
-    as_generator(random_seed)  # raises an error if it is no seed
-    words: list[int] = np.atleast_1d(random_seed).tolist()
-    return words
 
 
 def arms_told(arms: Iterable[Arm]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from amc_pymc.running.fingerprints import fingerprint, name_of
 from amc_pymc.running.jobs import JobReport, run_jobs
-from amc_pymc.running.journal import Journal, begin_journal
+from amc_pymc.running.journal import Journal, begin_journal, words_to_store
 from amc_pymc.running.loop import Ended, run_loop
 from amc_pymc.running.pool import Pool, check_workers, number_of_cores
 from amc_pymc.running.records import packed, unpacked
@@ -26,4 +26,5 @@ __all__ = [
     "run_jobs",
     "run_loop",
     "unpacked",
+    "words_to_store",
 ]
