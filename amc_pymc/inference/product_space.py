@@ -32,7 +32,7 @@ from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
 from amc_pymc.results.tables import RACE_STATS
-from amc_pymc.rng import RandomSeed, spawn_generators
+from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
 from amc_pymc.running import (
     JobReport,
     Journal,
@@ -195,6 +195,7 @@ def sample_product_space(
     if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
         raise ValueError(f"tune must be a non-negative integer, got {tune!r}")
     check_workers(cores, executor)
+    as_generator(random_seed)  # raises an error if it is no seed
     workers = 1 if executor is not None else number_of_cores(cores, chains)
     options = Options.among(locals())
     if options.race.rule(1000, 2).lil.delta > 0:
