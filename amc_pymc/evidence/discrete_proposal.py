@@ -163,6 +163,7 @@ class _Rounded:
         return np.rint(centre + self.scale * noise)
 
 
+@dataclass(frozen=True, eq=False)
 class DiscreteProposal:
     r"""Proposal that draws the coordinates of a point in sequence.
 
@@ -176,21 +177,21 @@ class DiscreteProposal:
     Parameters
     ----------
     n_dim : int
-    continuous : tuple of int
+    continuous : list of int
     mixture : StudentTMixture or None
-    discrete : tuple of int
-    looks : tuple of _Look
+    discrete : list of int
+    looks : list of _Look
         Predictors from the continuous and discrete coordinates, in this order.
-    parts : tuple of _Choice, _Table or _Rounded
+    parts : list of _Choice, _Table or _Rounded
         Conditional distribution of each discrete coordinate.
     """
 
-    def __init__(self, n_dim: int, continuous: Sequence[int], mixture: StudentTMixture | None,
-                 discrete: Sequence[int], looks: Sequence[_Look], parts: Sequence[_Part]):  # fmt: skip
-        self.n_dim = n_dim
-        self.continuous, self.discrete = list(continuous), list(discrete)
-        self.mixture: StudentTMixture | None = mixture
-        self.looks, self.parts = tuple(looks), tuple(parts)
+    n_dim: int
+    continuous: list[int]
+    mixture: StudentTMixture | None
+    discrete: list[int]
+    looks: list[_Look]
+    parts: list[_Part]
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
         """Evaluate the log density (P,) at points (P, D); -inf at points that cannot be drawn."""

@@ -48,11 +48,13 @@ class Highest:
             if self._n > 2 * _KEPT:
                 self._prune()
 
-    def parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the recorded points and terms as a list of pieces."""
+    def points(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the recorded points (n, D) and their terms (2, n); (0, 0) and (2, 0) if there are none."""
         with self._lock:
             self._prune()
-            return list(zip(self._x, self._terms, strict=True))
+            if not self._x:
+                return np.empty((0, 0)), np.empty((2, 0))
+            return np.concatenate(self._x), np.concatenate(self._terms, axis=1)
 
     def _prune(self) -> None:
         """Keep only the highest points."""
@@ -142,10 +144,8 @@ class RecordingPath:
 
     def highest(self, n: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return distinct points (n, D) and their terms (2, n), the highest first; by default all recorded points."""
-        parts = self.memory.parts()
-        x = np.concatenate([np.empty((0, self.n_dim)), *(p[0] for p in parts)])
-        terms = np.concatenate([np.empty((2, 0)), *(p[1] for p in parts)], axis=1)
-        x, first = np.unique(x, axis=0, return_index=True)
+        x, terms = self.memory.points()
+        x, first = np.unique(x.reshape(-1, self.n_dim), axis=0, return_index=True)
         terms = terms[:, first]
         order = np.argsort(-terms.sum(axis=0), kind="stable")[:n]
         return x[order], terms[:, order]

@@ -9,20 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.importance.expectation_maximisation import (
-    MixtureShape,
-    WeightedDraws,
-    as_dofs,
-    checked_draws,
-    components_subset,
-    iterate,
-    mixture_of_labels,
-    seeded_labels,
-    used_draws,
-    variance_floor,
-    with_dof,
-)
-from amc_pymc.importance.student_t import StudentTMixture
+from amc_pymc.importance.expectation_maximisation import iterate, normalise
+from amc_pymc.importance.k_means import seeded_labels
+from amc_pymc.importance.student_t import StudentTMixture, log_peak
+from amc_pymc.importance.weighted_draws import WeightedDraws, checked_draws, used_draws
 
 __all__ = [
     "choose_mixture",
@@ -124,29 +114,47 @@ def fit_student_t_mixture(
         raise ValueError(f"ridge must be finite and not negative, got {ridge!r}.")
     if sum(given is not None for given in (n_components, start, labels)) != 1:
         raise ValueError("give one of n_components, start and labels.")
-    dofs = as_dofs(dof, start)
+    dofs = _as_dofs(dof, start)
     d = draws.x.shape[1]
-    floor = variance_floor(draws)
+    # An empty target is the pooled matrix.
+    target, components = np.empty((0, d, d)), np.empty(0, np.int64)
     if start is not None:
         if start.n_dim != d:
             raise ValueError(f"start has {start.n_dim} dimensions, x has {d}.")
-        first = with_dof(start, min(dofs, key=lambda v: abs(1.0 / v - 1.0 / start.dof)))
-        shape = MixtureShape(start.choleskys, ridge * (d + 1.0), floor)
-        return iterate(draws, first, shape, dofs, n_iter, tolerance, min_draws)
-    shape = MixtureShape(None, ridge * (d + 1.0), floor)
-    if labels is not None:
-        found = np.asarray(labels)
-        if found.shape != (len(x),) or found.dtype.kind not in "iu" or found.min() < 0:
-            raise ValueError(f"labels must be {len(x)} integers from 0, got {labels!r}.")
-        found = found[used_draws(x, log_weights)]
+        parts, target = (start.weights, start.means, start.choleskys), start.choleskys
+        chosen = int(np.abs(1.0 / dofs - 1.0 / start.dof).argmin())
     else:
-        assert n_components is not None
-        n_components = positive_int("n_components", n_components)
-        if n_components > 1 and rng is None:
-            raise ValueError("rng is needed to seed several components.")
-        found = seeded_labels(draws, n_components, rng)
-    first = mixture_of_labels(draws, found, shape, dofs)
-    return iterate(draws, first, shape, dofs, n_iter, tolerance, min_draws)
+        if labels is not None:
+            found = np.asarray(labels)
+            if found.shape != (len(x),) or found.dtype.kind not in "iu" or found.min() < 0:
+                raise ValueError(f"labels must be {len(x)} integers from 0, got {labels!r}.")
+            found = found[used_draws(x, log_weights)]
+        else:
+            assert n_components is not None
+            n_components = positive_int("n_components", n_components)
+            if n_components > 1 and rng is None:
+                raise ValueError("rng is needed to seed several components.")
+            found = seeded_labels(draws, n_components, rng)
+        present, components = np.unique(found, return_inverse=True)
+        k, chosen = len(present), len(dofs) // 2
+        parts = np.empty(k), np.empty((k, d)), np.empty((k, d, d))
+    weights, means, factors = (part.copy() for part in parts)
+    weights, means, factors, chosen = iterate(
+        *draws, draws.ess, components, weights, means, factors, chosen, dofs,
+        np.array([log_peak(d, v) for v in dofs]), target.copy(), ridge * (d + 1.0), draws.variance_floor,
+        n_iter, float(tolerance), float(min_draws),
+    )  # fmt: skip
+    return StudentTMixture(weights, means, factors, dofs[chosen])
+
+
+def _as_dofs(dof: float | Sequence[float] | None, start: StudentTMixture | None) -> np.ndarray:
+    """Return the degrees of freedom among which the fit chooses."""
+    if dof is None:
+        return np.array([start.dof if start is not None else 5.0])
+    found = np.atleast_1d(np.asarray(dof, float))
+    if not found.size or not (found > 0.0).all():
+        raise ValueError(f"dof must be positive, got {dof!r}.")
+    return found
 
 
 def choose_mixture(
@@ -262,7 +270,7 @@ def split_component(
     >>> np.round(np.sort(split_component(one, x, even, even, rng).means[:, 0]))
     array([-3.,  3.])
     """
-    labels = mixture.log_terms(x)[0].argmax(axis=0)
+    labels = mixture.log_terms(x).argmax(axis=0)
     worst = int(np.bincount(labels, excess, minlength=mixture.components).argmax())
     rows = np.flatnonzero((labels == worst) & (log_weights > -math.inf))
     if rows.size < 2:
@@ -312,7 +320,7 @@ def drop_component(
     >>> fewer.means.ravel(), bool(loss < 0.1)
     (array([0., 5.]), True)
     """
-    terms, _ = mixture.log_terms(x)
+    terms = mixture.log_terms(x)
     used = (w > 0.0) & (terms.max(axis=0) > -math.inf)
     terms, w = terms[:, used], w[used]
     total = np.logaddexp.reduce(terms)
@@ -322,7 +330,11 @@ def drop_component(
         left = np.logaddexp.reduce(np.delete(terms, j, axis=0))
         losses[j] = w @ (total - left) + math.log1p(-mixture.weights[j])
     idle = int(losses.argmin())
-    return components_subset(mixture, np.arange(k) != idle), float(losses[idle])
+    keep = np.arange(k) != idle
+    weights = mixture.weights[keep]
+    normalise(weights)
+    fewer = StudentTMixture(weights, mixture.means[keep], mixture.choleskys[keep], mixture.dof)
+    return fewer, float(losses[idle])
 
 
 def information_criterion(mixture: StudentTMixture, x: np.ndarray, w: np.ndarray) -> float:

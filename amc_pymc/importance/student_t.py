@@ -14,7 +14,7 @@ from scipy.special import betaln, gammaincinv, gammaln, ndtri
 
 from amc_pymc.arguments import positive_int
 
-__all__ = ["StudentTMixture"]
+__all__ = ["StudentTMixture", "log_peak"]
 
 #: Numbers in a block of points; two blocks fit in the L2 cache.
 _BLOCK = 32_768
@@ -121,20 +121,15 @@ class StudentTMixture:
         return np.ascontiguousarray(self._inverses.transpose(0, 2, 1))
 
     @cached_property
-    def log_peak(self) -> float:
-        """Log density of a component of unit scale at its mean."""
-        d, dof = self.n_dim, self.dof
-        if math.isinf(dof):
-            return -0.5 * d * math.log(2.0 * math.pi)
-        constant = float(gammaln(0.5 * d) - betaln(0.5 * dof, 0.5 * d))
-        return constant - 0.5 * d * (math.log(dof) + math.log(math.pi))
-
-    @cached_property
     def _constants(self) -> np.ndarray:
         """Log weight plus log density at the mean, (K,)."""
         diagonals = np.diagonal(self.choleskys, axis1=1, axis2=2)
         with np.errstate(divide="ignore"):
-            return self.log_peak + np.log(self.weights) - np.log(diagonals).sum(axis=1)
+            return (
+                log_peak(self.n_dim, self.dof)
+                + np.log(self.weights)
+                - np.log(diagonals).sum(axis=1)
+            )
 
     @cached_property
     def _edges(self) -> np.ndarray:
@@ -182,7 +177,8 @@ class StudentTMixture:
             values[rows] = total = _log_sum(terms)
             terms -= np.where(total > -math.inf, total, math.inf)
             pull = np.exp(terms, out=terms)
-            pull *= self.shrinkage(distances)
+            if math.isfinite(self.dof):
+                pull *= (self.dof + self.n_dim) / (self.dof + distances)
             for k in range(self.components):
                 if self.components > 1 or math.isfinite(self.dof):
                     z[k] *= pull[k][:, None]
@@ -192,8 +188,8 @@ class StudentTMixture:
             gradients[bad] = 0.0
         return values, gradients
 
-    def log_terms(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Evaluate the log of weight times density of each component, and squared Mahalanobis distances.
+    def log_terms(self, x: np.ndarray) -> np.ndarray:
+        """Evaluate the log of weight times density of each component.
 
         Parameters
         ----------
@@ -201,24 +197,13 @@ class StudentTMixture:
 
         Returns
         -------
-        terms : array (K, P)
-        distances : array (K, P)
+        array (K, P)
         """
         x = self._points(x)
-        distances = np.empty((self.components, len(x)))
+        out = np.empty((self.components, len(x)))
         for rows in self._blocks(len(x)):
-            distances[:, rows] = self._distances(x[rows])
-        return self._log_terms(distances), distances
-
-    def log_density_at(self, distances: np.ndarray) -> np.ndarray:
-        """Evaluate the log density (P,) at points with given squared Mahalanobis distances (K, P)."""
-        return _log_sum(self._log_terms(distances))
-
-    def shrinkage(self, distances: np.ndarray) -> np.ndarray:
-        r"""Return the expected precision factor :math:`(\nu + D) / (\nu + \delta)` at squared distances delta."""
-        if math.isinf(self.dof):
-            return np.ones_like(distances)
-        return (self.dof + self.n_dim) / (self.dof + distances)
+            out[:, rows] = self._log_terms(self._distances(x[rows]))
+        return out
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw independent points.
@@ -325,6 +310,14 @@ class StudentTMixture:
             out *= -0.5 * (self.dof + self.n_dim)
         out += self._constants[:, None]
         return out
+
+
+def log_peak(d: int, dof: float) -> float:
+    """Return the log density of a component of unit scale in D dimensions at its mean."""
+    if math.isinf(dof):
+        return -0.5 * d * math.log(2.0 * math.pi)
+    constant = float(gammaln(0.5 * d) - betaln(0.5 * dof, 0.5 * d))
+    return constant - 0.5 * d * (math.log(dof) + math.log(math.pi))
 
 
 def _log_sum(terms: np.ndarray) -> np.ndarray:

@@ -1,34 +1,46 @@
-"""Draws of a combination of estimators on disk, from which a killed run resumes."""
+"""Draws of a combination of estimators, and what was made before them, on disk, from which a killed run resumes."""
 
 from __future__ import annotations
 
+import json
 import os
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Arm, Sample
-from amc_pymc.rng import RandomSeed, as_generator, seed_words
-from amc_pymc.running import Journal, begin_journal, name_of
+from amc_pymc.rng import RandomSeed
+from amc_pymc.running import Journal, begin_journal, name_of, packed, unpacked, words_to_store
 
-__all__ = ["Recorded", "open_record"]
+__all__ = ["Meter", "Recorded", "arms_told", "open_record", "settings_told"]
+
+
+class Meter(Protocol):
+    """Measures jobs, wherever they run."""
+
+    def measured(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a function that also returns measurements."""
+
+    def receive(self, found: Any) -> Any:
+        """Note the measurements; return the result."""
+
+    def stored(self, found: Any) -> dict[str, Any]:
+        """Return measurements as arrays."""
+
+    def recall(self, arrays: dict[str, Any]) -> None:
+        """Note measurements that were stored."""
 
 
 class Recorded:
     """Samples of jobs in a journal, one batch per job, in the order of the jobs.
 
-    A job is a tuple whose first elements are the arm and the number of draws. Without a journal nothing is recalled
-    and nothing is stored.
-
-    Attributes
-    ----------
-    rounds : int
-        Number of rounds of which the journal has draws.
+    Other parts of a run may precede them. A job is a tuple whose first elements are the arm and the number of draws.
+    Without a journal nothing is recalled and nothing is stored.
 
     Raises
     ------
@@ -39,12 +51,50 @@ class Recorded:
     def __init__(self, journal: Journal | None = None):
         self._journal = journal
         self._known = deque([] if journal is None else journal.batches())
-        self.rounds = int(self._known[-1]["round"]) + 1 if self._known else 0
+
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a journal."""
+        return self._journal is not None
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds of which the journal has draws."""
+        return int(self._known[-1].get("round", -1)) + 1 if self._known else 0
+
+    def once[T](self, name: str, make: Callable[[], T], rng: np.random.Generator) -> T:
+        """Return a part of the run that is on disk, or make it and store it, with the generator that it uses.
+
+        Raises
+        ------
+        ValueError
+            If something else is on disk.
+        """
+        if self._known:
+            arrays = self._known.popleft()
+            if "generator" not in arrays or str(arrays["part"]) != name:
+                raise ValueError(
+                    f"checkpoint: {name} is missing; delete the folder or name another one."
+                )
+            rng.bit_generator.state = json.loads(str(arrays["generator"]))
+            found: T = unpacked(arrays, name)
+            return found
+        made = make()
+        if self._journal is not None:
+            state = json.dumps(rng.bit_generator.state)
+            self._journal.append({"part": name, "generator": state, **packed(made, name)})
+        return made
 
     def samples[J: tuple[Any, ...], R](
-        self, jobs: list[J], number: int, run: Callable[[list[J]], Iterable[R]]
+        self,
+        jobs: list[J],
+        number: int,
+        run: Callable[[list[J]], Iterable[R]],
+        meter: Meter | None = None,
     ) -> Iterator[Sample | R]:
         """Yield the samples of the jobs of a round: those on disk, then those that `run` makes, which are stored.
+
+        Measurements of `meter` are stored with them.
 
         Raises
         ------
@@ -54,15 +104,21 @@ class Recorded:
         todo = deque(jobs)
         while todo and self._known:
             arm, n, *_ = todo.popleft()
-            yield self._recall(arm, n, number)
+            yield self._recall(arm, n, number, meter)
         found = run(list(todo)) if todo else ()
         for (arm, *_), result in zip(todo, found, strict=True):
-            if self._journal is not None and isinstance(result, Sample):
-                self._journal.append(_stored(arm, number, result))
-            yield result
+            sample = result if meter is None else meter.receive(result)
+            if self._journal is not None and isinstance(sample, Sample):
+                measured = {} if meter is None else meter.stored(result)
+                self._journal.append(_stored(arm, number, sample) | measured)
+            yield sample
 
-    def _recall(self, arm: Arm, n: int, number: int) -> Sample:
+    def _recall(self, arm: Arm, n: int, number: int, meter: Meter | None) -> Sample:
         found = self._known.popleft()
+        if "arm" not in found:
+            raise ValueError(
+                "checkpoint: draws are missing; delete the folder or name another one."
+            )
         same = str(found["arm"]) == arm.name and int(found["round"]) == number
         if not (same and found["values"].size == n):
             raise ValueError(
@@ -70,6 +126,8 @@ class Recorded:
                 f"are stored where the policy asks for {n} of {arm.name!r} in round {number}; the estimators or the "
                 "policy have changed. Delete the folder or name another one."
             )
+        if meter is not None:
+            meter.recall(found)
         return Sample(found["values"], found["costs"], found.get("controls"), found["failed"])
 
 
@@ -97,26 +155,28 @@ def open_record(
     """
     if checkpoint is None:
         return Recorded(), random_seed
-    named = {arm.name: asdict(arm) | {"function": name_of(arm.function)} for arm in arms}
-    facts = {"sampler": "combination of estimators", "arms": named}
-    facts |= {name: _fact(value) for name, value in told.items()}
-    journal, words = begin_journal(checkpoint, lambda: facts, _words(random_seed), random_seed)
+    facts = {"sampler": "combination of estimators", "arms": arms_told(arms)}
+    facts |= settings_told(told)
+    journal, words = begin_journal(
+        checkpoint, lambda: facts, words_to_store(random_seed), random_seed
+    )
     return Recorded(journal), words
 
 
-def _words(random_seed: RandomSeed) -> list[int]:
-    if random_seed is None or isinstance(random_seed, np.random.SeedSequence | np.random.Generator):
-        return seed_words(random_seed)
-    as_generator(random_seed)  # raises an error if it is no seed
-    words: list[int] = np.atleast_1d(random_seed).tolist()
-    return words
+def arms_told(arms: Iterable[Arm]) -> dict[str, Any]:
+    """Return what identifies arms."""
+    return {arm.name: asdict(arm) | {"function": name_of(arm.function)} for arm in arms}
 
 
-def _fact(value: Any) -> Any:
-    """Return a value in a form that can be stored; what is no number or text is told by its name."""
-    if isinstance(value, Policy):
-        return name_of(type(value))
-    return name_of(value) if callable(value) else value
+def settings_told(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings in a form that can be stored; what is no number or text is told by its name."""
+
+    def fact(value: Any) -> Any:
+        if isinstance(value, Policy):
+            return name_of(type(value))
+        return name_of(value) if callable(value) else value
+
+    return {name: fact(value) for name, value in settings.items()}
 
 
 def _stored(arm: Arm, number: int, sample: Sample) -> dict[str, Any]:

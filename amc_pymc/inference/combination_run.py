@@ -6,7 +6,7 @@ import math
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import xarray as xr
@@ -28,7 +28,7 @@ from amc_pymc.combination import (
 from amc_pymc.combination.payoffs import PAYOFFS, Payoff
 from amc_pymc.combination.statistics import History, Weights
 from amc_pymc.flags import Flag, flag
-from amc_pymc.inference.combination_journal import Recorded
+from amc_pymc.inference.combination_journal import Meter, Recorded
 from amc_pymc.inference.combination_results import combination_flags, combination_tree
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
@@ -87,16 +87,6 @@ class Budget(NamedTuple):
     target: float | None
 
 
-class Meter(Protocol):
-    """Measures jobs, wherever they run."""
-
-    def measured(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a function that also returns measurements."""
-
-    def receive(self, found: Any) -> Any:
-        """Note the measurements; return the result."""
-
-
 class Combined(NamedTuple):
     """Results of a run, and flags of doubts about them."""
 
@@ -149,9 +139,8 @@ def combined(
             jobs = _jobs(arms, decided)
             rngs = spawn_generators(draw_rng, len(jobs))
             packed = [(arms[k], n, g, choices.cost) for (k, n), g in zip(jobs, rngs, strict=True)]
-            results = record.samples(packed, decided.number, pool.map)
-            for (k, n), result in zip(jobs, results, strict=True):
-                sample = result if meter is None else meter.receive(result)
+            results = record.samples(packed, decided.number, pool.map, meter)
+            for (k, n), sample in zip(jobs, results, strict=True):
                 if isinstance(sample, ArmError):
                     if sample.partial is not None:
                         found[k].append(sample.partial)

@@ -6,6 +6,7 @@ import time
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
@@ -14,12 +15,15 @@ from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Cost, as_arms
 from amc_pymc.evidence import ARMS
+from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.flags import warn_of
+from amc_pymc.inference.combination_journal import Recorded, arms_told, settings_told
 from amc_pymc.inference.combination_run import Choices, Weights, check_choices, positive_number
 from amc_pymc.inference.evidence_from_draws import TimeLimit, evidence_from_draws
 from amc_pymc.inference.evidence_model import (
     compiled_particles,
     context_model,
+    model_told,
     one_blas_thread,
     particle_kernel,
 )
@@ -34,7 +38,7 @@ from amc_pymc.inference.marginal_effects import (
 from amc_pymc.inference.model_groups import add_data_groups
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
-from amc_pymc.running import check_workers
+from amc_pymc.running import begin_journal, check_workers, name_of
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -58,6 +62,7 @@ def estimate_evidence(
     chains: int = 4,
     cores: int | None = 1,
     executor: Executor | None = None,
+    checkpoint: str | FilePath | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
@@ -143,7 +148,11 @@ def estimate_evidence(
         Worker processes. None: all cores, at most four. Results do not depend on it.
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``. This, `cores`,
-        `arms`, `policy`, `weights`, `draws` and `chains` are for runs without `idata`.
+        `checkpoint`, `arms`, `policy`, `weights`, `draws` and `chains` are for runs without `idata`.
+    checkpoint : str or Path, optional
+        Folder to which finished batches are written. A killed run resumes from it when called again with the same
+        arguments, with the same results. Batches are the pilot run, chains with their bridge, and draws of the
+        estimators. The model is compared by its densities at a few points, your own estimators by name and costs.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The pilot
         run, chains and the first two batches are always completed; a bridge is annealed only if that is likely to
@@ -229,6 +238,7 @@ def estimate_evidence(
         _check_with_idata(
             arms=(arms, "default"), policy=(policy, "lcb"), weights=(weights, "predictable"),
             draws=(draws, 500), chains=(chains, 4), cores=(cores, 1), executor=(executor, None),
+            checkpoint=(checkpoint, None),
         )  # fmt: skip
         if cost not in ("count", "cpu"):
             raise ValueError(f"cost must be 'count' or 'cpu' where idata is given, got {cost!r}.")
@@ -237,7 +247,6 @@ def estimate_evidence(
             limit=limit, kernel=make_kernel(kernel), random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
     check_workers(cores, executor)
-    how = How(cores, executor, limit, progressbar)
     asked = _asked(arms, target_mcse, max_cost, Choices(policy, cost, weights), draws, chains)
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
@@ -245,6 +254,13 @@ def estimate_evidence(
     say_if_dear(densities)
     begin = time.process_time()
     moves = particle_kernel(model, densities, kernel)
+    record = Recorded()
+    if checkpoint is not None:
+        journal, words = begin_journal(
+            checkpoint, lambda: _told(asked, moves, densities), words, random_seed
+        )
+        record = Recorded(journal)
+    how = How(cores, executor, record, limit, progressbar)
     rngs = Generators(*spawn_generators(words, 6))
     with one_blas_thread():
         found = run_evidence(model, densities, moves, asked, rngs, how)
@@ -279,6 +295,18 @@ def _asked(
     )
     counts = positive_int("draws", draws), positive_int("chains", chains)
     return Asked(names, own, target, max_cost, choices, *counts)
+
+
+def _told(asked: Asked, moves: Kernel, densities: Densities) -> dict[str, Any]:
+    """Return what the numbers depend on."""
+    settings = asked._asdict() | asked.choices._asdict()
+    del settings["choices"]
+    return {
+        "sampler": "model evidence",
+        **settings_told(settings | {"own": arms_told(as_arms(asked.own)) if asked.own else None}),
+        "kernel": name_of(moves),
+        **model_told(densities),
+    }
 
 
 def _check(target: float | None, budget: float | None) -> None:

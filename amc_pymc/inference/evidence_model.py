@@ -46,6 +46,7 @@ __all__ = [
     "context_model",
     "cost_of",
     "explored",
+    "model_told",
     "one_blas_thread",
     "particle_kernel",
     "running_off",
@@ -162,6 +163,12 @@ def explored(
     return pilot
 
 
+def model_told(densities: Densities) -> dict[str, Any]:
+    """Return what identifies a model and its data: variables, and densities at a few points."""
+    x = densities.draw_prior(3, spawn_generators(0, 1)[0])
+    return {"variables": densities.layout, "model or data": densities.values(x).round(6)}
+
+
 def particle_kernel(model: Model, densities: Densities, kernel: str | Kernel) -> Kernel:
     """Return a kernel that moves all coordinates, the discrete ones by Metropolis."""
     continuous = make_kernel(kernel)
@@ -249,17 +256,35 @@ class Elsewhere:
         """Return a function that also returns what it evaluated, its CPU time and its process."""
         return _Measured(function)
 
-    def receive(
-        self, found: tuple[Any, np.ndarray, list[tuple[np.ndarray, np.ndarray]], float, int]
-    ) -> Any:
+    def receive(self, found: Measurement) -> Any:
         """Count what a job of a measured function evaluated; return its result."""
-        result, counts, seen, seconds, process = found
+        self._note(found.counts, found.x, found.terms)
+        if found.process != os.getpid():
+            self.seconds += found.seconds
+        return found.result
+
+    def stored(self, found: Measurement) -> dict[str, Any]:
+        """Return what a job evaluated as arrays."""
+        return {"counts": found.counts, "seen": found.x, "seen_terms": found.terms}
+
+    def recall(self, arrays: dict[str, Any]) -> None:
+        """Count what a job of an earlier run evaluated."""
+        self._note(arrays["counts"], arrays["seen"], arrays["seen_terms"])
+
+    def _note(self, counts: np.ndarray, x: np.ndarray, terms: np.ndarray) -> None:
         self.counts += counts
-        for x, terms in seen:
-            self.seen.add(x, terms)
-        if process != os.getpid():
-            self.seconds += seconds
-        return result
+        self.seen.add(x, terms)
+
+
+class Measurement(NamedTuple):
+    """Result of a job, its evaluations (3,), the highest points x (P, D) with their terms (2, P), CPU time, process."""
+
+    result: Any
+    counts: np.ndarray
+    x: np.ndarray
+    terms: np.ndarray
+    seconds: float
+    process: int
 
 
 @dataclass(frozen=True)
@@ -268,13 +293,12 @@ class _Measured:
 
     function: Callable[[Any], Any]
 
-    def __call__(
-        self, job: Any
-    ) -> tuple[Any, np.ndarray, list[tuple[np.ndarray, np.ndarray]], float, int]:
+    def __call__(self, job: Any) -> Measurement:
         with one_blas_thread(), counted(apart=True) as counts, collected() as seen:
             begin = time.thread_time()
             found = self.function(job)
-            return found, counts, seen.parts(), time.thread_time() - begin, os.getpid()
+            seconds = time.thread_time() - begin
+            return Measurement(found, counts, *seen.points(), seconds, os.getpid())
 
 
 def cost_of(counts: np.ndarray) -> float:

@@ -36,6 +36,7 @@ from amc_pymc.evidence.doubts import (
 from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.extract.particles import counted
 from amc_pymc.flags import Flag, flag
+from amc_pymc.inference.combination_journal import Recorded
 from amc_pymc.inference.combination_run import Budget, Choices, Combined, combined
 from amc_pymc.inference.evidence_from_chains import chains_answer
 from amc_pymc.inference.evidence_from_draws import TimeLimit, budget_of
@@ -90,10 +91,11 @@ class Asked(NamedTuple):
 
 
 class How(NamedTuple):
-    """Arguments of the user about the run: where its jobs run, how long, and whether it is shown."""
+    """Arguments of the user about the run: where its jobs run and are stored, how long, and whether it is shown."""
 
     cores: int | None
     executor: Executor | None
+    record: Recorded
     limit: TimeLimit
     progressbar: bool
 
@@ -150,11 +152,15 @@ def run_evidence(
     """
     tally, begin, cost = Tally(), time.process_time(), asked.choices.cost
     by_chains = _may_run_chains(densities, moves, asked)
-    with tally.stage("pilot"):
+
+    def pilot_run() -> Pilot:
         with _told("Pilot run", how) as report:
-            pilot = explored(model, densities, moves, rngs.pilot, chains=by_chains, report=report)
+            return explored(model, densities, moves, rngs.pilot, chains=by_chains, report=report)
+
+    pilot, spent, seconds = _once("pilot", pilot_run, rngs.pilot, how, tally)
+    with tally.stage("pilot"):
         densities = enough_nodes(densities, _typical(pilot), asked.target)
-    price = _price(cost, tally.cost, time.process_time() - begin)
+    price = _price(cost, spent, seconds)
     bridged = None
     if by_chains and pilot.unfit:
         bridged = _chains(densities, pilot, moves, asked, how, rngs, tally, begin, price)
@@ -170,6 +176,25 @@ def run_evidence(
                 answer.tree, answer.numbers, answer.flags + flags, answer.attrs, densities, tally
             )
     return _combine(model, densities, moves, asked, rngs, how, pilot, bridged, tally, price)
+
+
+def _once[T](
+    stage: str, make: Callable[[], T], rng: np.random.Generator, how: How, tally: Tally
+) -> tuple[T, float, float]:
+    """Make a part of the run, or recall it from the checkpoint; return also its cost and CPU seconds."""
+    recalled = True
+
+    def measured() -> tuple[T, np.ndarray, float]:
+        nonlocal recalled
+        recalled, begin = False, time.process_time()
+        with tally.stage(stage), counted() as counts:
+            made = make()
+        return made, counts, time.process_time() - begin
+
+    made, counts, seconds = how.record.once(stage, measured, rng)
+    if recalled:
+        tally.add(stage, counts)
+    return made, cost_of(counts), seconds
 
 
 @contextmanager
@@ -209,20 +234,22 @@ def _chains(
     begin: float,
     price: float | None,
 ) -> BridgedChains:
-    with tally.stage("chains"), counted() as counts:
+    def bridged() -> BridgedChains:
         before = tally.cost
-        allowed = budget_of(
-            None if price is None else asked.max_cost,
-            str(asked.choices.cost),
-            how.limit,
-            lambda: before + cost_of(counts),
-            begin,
-        )
-        with _told("Chains", how) as report:
+        with _told("Chains", how) as report, counted() as counts:
+            allowed = budget_of(
+                None if price is None else asked.max_cost,
+                str(asked.choices.cost),
+                how.limit,
+                lambda: before + cost_of(counts),
+                begin,
+            )
             return bridge_chains(
                 densities, pilot, moves, rngs.chains, target=asked.target, budget=allowed,
                 report=report,
             )  # fmt: skip
+
+    return _once("chains", bridged, rngs.chains, how, tally)[0]
 
 
 def _combine(
@@ -248,7 +275,7 @@ def _combine(
         )  # fmt: skip
     arms = as_arms(_priced(portfolio.arms, price) | asked.own)
     left, flags = _left(asked.max_cost, tally.cost * (price or 0.0), portfolio, cost)
-    here = how.executor is None and how.cores == 1
+    here = how.executor is None and how.cores == 1 and not how.record.keeps
     elsewhere = None if here else Elsewhere(seen.memory)
     with tally.stage("arms"):
         found = combined(
@@ -261,6 +288,7 @@ def _combine(
             progressbar=how.progressbar,
             random_seed=rngs.arms,
             meter=elsewhere,
+            record=how.record,
         )
     if elsewhere is not None:
         tally.add("arms", elsewhere.counts)

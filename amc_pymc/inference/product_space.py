@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -31,8 +32,17 @@ from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
 from amc_pymc.results.tables import RACE_STATS
-from amc_pymc.rng import RandomSeed, spawn_generators
-from amc_pymc.running import JobReport, check_workers, number_of_cores, run_jobs
+from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
+from amc_pymc.running import (
+    JobReport,
+    Journal,
+    begin_journal,
+    check_workers,
+    name_of,
+    number_of_cores,
+    run_jobs,
+    words_to_store,
+)
 from amc_pymc.samplers import Audits, LangevinProposal, Proposal, index, metropolis, report
 from amc_pymc.samplers.index import ModelSpace
 from amc_pymc.samplers.metropolis import Metropolis
@@ -72,6 +82,7 @@ def sample_product_space(
     compile_kwargs: dict[str, Any] | None = None,
     cores: int | None = None,
     executor: Executor | None = None,
+    checkpoint: str | FilePath | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
 ) -> xr.DataTree:
@@ -115,6 +126,9 @@ def sample_product_space(
         Worker processes. None: all cores, at most four. Results do not depend on it.
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
+    checkpoint : str or Path, optional
+        Folder to which finished batches are written. A killed run resumes from it when called again with the same
+        arguments, with the same results. Batches are the adapted weights and whole chains; models are prepared again.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None
@@ -181,6 +195,7 @@ def sample_product_space(
     if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
         raise ValueError(f"tune must be a non-negative integer, got {tune!r}")
     check_workers(cores, executor)
+    as_generator(random_seed)  # raises an error if it is no seed
     workers = 1 if executor is not None else number_of_cores(cores, chains)
     options = Options.among(locals())
     if options.race.rule(1000, 2).lil.delta > 0:
@@ -190,10 +205,23 @@ def sample_product_space(
     as_proposals(proposal, options.proxy)
     if workers > 1:
         multiprocessing.get_context(mp_ctx if isinstance(mp_ctx, str) else None)
-    adapting, first, *rngs = spawn_generators(random_seed, 2 + chains)
     _check_same_rows(names, [_observed(models[n], n, observed_vars) for n in names])
     shared = replace(options.audits, chains=chains)
     samplers = [replace(_sampler(models[n], n, options, proposal), audits=shared) for n in names]
+    told = {
+        "draws": draws,
+        "tune": int(tune),
+        "chains": chains,
+        "prior": prior,
+        "pseudo_prior": pseudo_prior,
+    }
+    told |= {"adapt": adapt, "proposal": name_of(proposal)}
+    told |= {
+        name: repr(getattr(options, name))
+        for name in ("race", "proxy", "audits", "transitions_per_draw")
+    }
+    journal, random_seed = _journal(checkpoint, told, dict(zip(names, samplers)), random_seed)
+    adapting, first, *rngs = spawn_generators(random_seed, 2 + chains)
     pilots = spawn_generators(first, len(names)) if pseudo_prior == "pilot" else ()
     space = ModelSpace(samplers, options.race, shared, pilots)
     log_weights = -space.laplace_log_evidence if adapt else np.log(prior)
@@ -201,10 +229,27 @@ def sample_product_space(
     total = chains * (plan.tune + plan.draws) + (plan.tune if adapt else 0)
     begin = time.perf_counter()
     with progress("Sampling models", total, enabled=progressbar) as bar:
+        known = list(journal.batches())
         if adapt and plan.tune:
-            plan = plan._replace(log_weights=_adapted_weights(space, plan, adapting, bar))
+            if not known:
+                weights = _adapted_weights(space, plan, adapting, bar)
+                journal.append({"log_weights": weights})
+                known = [{"log_weights": weights}]
+            plan = plan._replace(log_weights=known.pop(0)["log_weights"])
+        done = {int(batch.pop("chain")): _restored(batch) for batch in known}
+        todo = [k for k in range(chains) if k not in done]
+
+        def keep(job: int, record: ChainRecord) -> None:
+            done[todo[job]] = record
+            if record.complete:
+                journal.append(_stored(todo[job], record))
+
         run = functools.partial(_run_chain, space, plan)
-        records = run_jobs(run, rngs, cores=workers, executor=executor, bar=bar, mp_ctx=mp_ctx)
+        run_jobs(
+            run, [rngs[k] for k in todo], cores=workers, executor=executor, bar=bar, mp_ctx=mp_ctx,
+            each=keep,
+        )  # fmt: skip
+        records = [done[k] for k in sorted(done)]
     seconds = time.perf_counter() - begin
     tree = product_space_result(models, prior, space, plan.tune, records)
     tree["sample_stats"].attrs |= {"sampling_time": seconds, **_preparation_times(samplers)}
@@ -305,6 +350,43 @@ def _observed(model: Model, name: str, observed_vars: Sequence[Any] | None) -> l
         np.asarray(v.data if isinstance(v, Constant) else v.eval(mode=interpreted_mode()), float)
         for v in values
     ]
+
+
+# --- checkpoints --------------------------------------------------------------------------------
+
+
+def _journal(
+    checkpoint: str | FilePath | None,
+    told: dict[str, Any],
+    samplers: Mapping[str, Metropolis],
+    random_seed: RandomSeed,
+) -> tuple[Journal, RandomSeed]:
+    """Open the journal of a run; models are told by their modes, with curvature and densities there."""
+    if checkpoint is None:
+        return Journal(None, {}), random_seed
+
+    def facts() -> dict[str, Any]:
+        models = {}
+        for name, sampler in samplers.items():
+            fit, densities = sampler.prepared.fit, sampler.prepared.densities
+            assert fit is not None
+            rows = densities.value_and_gradient(fit.mean)[0]
+            rest = densities.rest_value_and_gradient(fit.mean)[0]
+            numbers = np.concatenate([fit.mean, np.ravel(fit.precision), [rows, rest]])
+            models[name] = [f"{number:.8g}" for number in numbers]
+        return {"sampler": "product space", **told, "models": models}
+
+    return begin_journal(checkpoint, facts, words_to_store(random_seed), random_seed)
+
+
+def _stored(chain: int, record: ChainRecord) -> dict[str, Any]:
+    found = record._asdict()
+    return {"chain": chain, **found.pop("stats"), **found}
+
+
+def _restored(batch: dict[str, Any]) -> ChainRecord:
+    others = {name: batch.pop(name) for name in ("visits", "points", "log_weights")}
+    return ChainRecord(**others, complete=bool(batch.pop("complete")), stats=batch)
 
 
 # --- a chain ------------------------------------------------------------------------------------

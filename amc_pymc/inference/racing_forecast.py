@@ -15,6 +15,7 @@ from pymc.model import modelcontext
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.memo import remembering
+from amc_pymc.flags import Flag, warn_of
 from amc_pymc.row_store import Rows
 from amc_pymc.samplers.preparation import Preparation
 from amc_pymc.step_methods.grouping import Turn, chosen_turns, possible_factors, reasons_against
@@ -61,6 +62,8 @@ class RacingForecast:
     rounding : float or None
         Largest change of the log ratio of a decision, in nats, from rounding the data to float32; None if they are
         not rounded.
+    flags : tuple of Flag
+        Doubts about the forecast and about runs; each has a ``name`` and a ``message``.
     """
 
     n_rows: int
@@ -77,6 +80,7 @@ class RacingForecast:
     not_marginalized: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     rounding: float | None = None
+    flags: tuple[Flag, ...] = ()
 
     def __str__(self) -> str:
         groups = ""
@@ -93,7 +97,7 @@ class RacingForecast:
             f"{self.residual_sd:.2g}\n"
             f"rows per decision: {self.plain_rows:,.0f}, with control variate "
             f"{self.expected_rows:,.0f} ({self.expected_rows / self.n_rows:.2%} of the rows)\n"
-            f"{rounding}{self.suggestion}"
+            f"{rounding}{self.suggestion}" + "".join(f"\n{f.message}" for f in self.flags)
         )
 
 
@@ -127,6 +131,12 @@ def racing_forecast(
     -------
     RacingForecast
 
+    Warns
+    -----
+    UserWarning
+        For every flag: no control variate, a mode that was not found, rounded rows, or effects integrated out with
+        an error.
+
     Examples
     --------
     >>> import numpy as np, pymc as pm, amc_pymc as amc
@@ -148,15 +158,15 @@ def racing_forecast(
     turn, *later = chosen_turns(model, names, options, factors)
     prepared = prepare(model, turn.names, options, point=point, turn=turn)
     left = reasons_against(factors, names) if factors is not None else ()
-    forecast = prepared.forecast
+    flags, forecast = prepared.flags + prepared.forecast_flags, prepared.forecast
+    warn_of(flags, "racing_forecast")
     n_rows, rows_per_unit = prepared.densities.n_rows, _rows_per_unit(prepared)
     size = prepared.densities.layout.indices(moved).size
     if forecast is None:
         nan, whole = float("nan"), float(n_rows)
-        why = "; ".join(prepared.notes)
-        text = f"There is no control variate ({why}): races will read a large part of the rows."
+        text = f"There is no control variate ({prepared.no_proxy}): races will read a large part of the rows."
         return RacingForecast(
-            n_rows, size, nan, nan, whole, whole, 0, False, text, not_marginalized=left
+            n_rows, size, nan, nan, whole, whole, 0, False, text, not_marginalized=left, flags=flags
         )
     share = forecast.rows * rows_per_unit / n_rows
     densities = prepared.densities
@@ -169,12 +179,13 @@ def racing_forecast(
         forecast.plain_rows * rows_per_unit,
         int(prepared.exact_rows.size * rows_per_unit),
         share < 0.1,
-        _suggestion(share, n_rows, prepared.notes) + _turns(later),
+        _suggestion(share, n_rows) + _turns(later),
         densities.n_units if isinstance(densities, GroupedModel) else 0,
         densities.groups.factor.variables if isinstance(densities, GroupedModel) else (),
         left,
         prepared.seconds,
         prepared.rounding,
+        flags,
     )
 
 
@@ -192,13 +203,12 @@ def _turns(later: Sequence[Turn]) -> str:
     )
 
 
-def _suggestion(share: float, n_rows: int, notes: tuple[str, ...]) -> str:
-    doubt = f" Mind: {'; '.join(notes)}." if notes else ""
+def _suggestion(share: float, n_rows: int) -> str:
     if share < 0.1:
-        return f"Racing pays: use RacingMetropolis().{doubt}"
+        return "Racing pays: use RacingMetropolis()."
     if n_rows < 20_000:
-        return f"Too few rows for racing to pay: use NUTS.{doubt}"
+        return "Too few rows for racing to pay: use NUTS."
     return (
         "The control variate leaves much to the race: the posterior is far from Gaussian, or a few "
-        "rows dominate. Reparametrise, raise TaylorProxy(exact_rows=), or use NUTS." + doubt
+        "rows dominate. Reparametrise, raise TaylorProxy(exact_rows=), or use NUTS."
     )

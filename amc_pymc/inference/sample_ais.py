@@ -35,6 +35,7 @@ from amc_pymc.inference.evidence_model import (
     compiled_particles,
     context_model,
     explored,
+    model_told,
     one_blas_thread,
     particle_kernel,
 )
@@ -313,14 +314,12 @@ def _told(
     settings: _Settings, moves: Kernel, reference: Any, densities: Densities
 ) -> dict[str, Any]:
     """Return what the numbers depend on; the model is told by its densities at a few points."""
-    x = densities.draw_prior(3, spawn_generators(0, 1)[0])
     return {
         "sampler": "annealed importance sampling",
         **settings._asdict(),
         "kernel": name_of(moves),
         "reference": name_of(reference),
-        "variables": densities.layout,
-        "model or data": densities.values(x).round(6),
+        **model_told(densities),
     }
 
 

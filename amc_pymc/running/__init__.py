@@ -2,9 +2,10 @@
 
 from amc_pymc.running.fingerprints import fingerprint, name_of
 from amc_pymc.running.jobs import JobReport, run_jobs
-from amc_pymc.running.journal import Journal, begin_journal
+from amc_pymc.running.journal import Journal, begin_journal, words_to_store
 from amc_pymc.running.loop import Ended, run_loop
 from amc_pymc.running.pool import Pool, check_workers, number_of_cores
+from amc_pymc.running.records import packed, unpacked
 from amc_pymc.running.task import TRIES, Task
 from amc_pymc.running.worker import WorkerDied
 
@@ -21,6 +22,9 @@ __all__ = [
     "fingerprint",
     "name_of",
     "number_of_cores",
+    "packed",
     "run_jobs",
     "run_loop",
+    "unpacked",
+    "words_to_store",
 ]

@@ -70,6 +70,7 @@ def run_jobs(
     executor: Executor | None = None,
     bar: ProgressReport,
     mp_ctx: str | BaseContext | None = None,
+    each: Callable[[int, Any], None] = lambda job, found: None,
 ) -> list[Any]:
     """Call ``function(job, report)`` for each job.
 
@@ -87,6 +88,8 @@ def run_jobs(
         Progress bar of :func:`amc_pymc.progress.progress`.
     mp_ctx : str or context, optional
         Start method of worker processes; default: Python's.
+    each : callable, optional
+        Called in this process with the number of a job and its result, as soon as this is known.
 
     Returns
     -------
@@ -107,10 +110,10 @@ def run_jobs(
     [1, 4, 9]
     """
     if executor is not None:
-        return _remote(function, jobs, executor, cores, bar)
+        return _remote(function, jobs, executor, cores, bar, each)
     if cores == 1:
-        return _serial(function, jobs, bar)
-    return _parallel(function, jobs, cores, bar, mp_ctx)
+        return _serial(function, jobs, bar, each)
+    return _parallel(function, jobs, cores, bar, mp_ctx, each)
 
 
 def _asking(stop: np.ndarray | Array[Any]) -> Callable[[int, Any], None]:
@@ -125,12 +128,16 @@ def _asking(stop: np.ndarray | Array[Any]) -> Callable[[int, Any], None]:
 
 
 def _serial(
-    function: Callable[[Any, JobReport], Any], jobs: Sequence[Any], bar: ProgressReport
+    function: Callable[[Any, JobReport], Any],
+    jobs: Sequence[Any],
+    bar: ProgressReport,
+    each: Callable[[int, Any], None],
 ) -> list[Any]:
     done, stop, results = np.zeros(len(jobs), np.int64), np.zeros(1, np.int64), []
     with on_interrupt(_asking(stop)):
         for k, job in enumerate(jobs):
             results.append(function(job, JobReport(done, stop, k, bar)))
+            each(k, results[-1])
             if stop[0]:
                 break
     return results
@@ -142,6 +149,7 @@ def _parallel(
     cores: int,
     bar: ProgressReport,
     mp_ctx: str | BaseContext | None,
+    each: Callable[[int, Any], None],
 ) -> list[Any]:
     processes = Supervisor(
         _Reporting(function), cores, mp_ctx, blas_threads=None,
@@ -168,6 +176,7 @@ def _parallel(
         try:
             for task in processes.run(tasks, stopping=stopping, poll=_POLL_SECONDS):
                 found[task.index] = task.pieces[0]
+                each(task.index, task.pieces[0])
         finally:
             processes.close()
     show()
@@ -191,11 +200,13 @@ def _remote(
     executor: Executor,
     cores: int,
     bar: ProgressReport,
+    each: Callable[[int, Any], None],
 ) -> list[Any]:
-    found = []
+    found: list[Any] = []
     pool = Pool(_Counting(function), cores=cores, executor=executor, copies=True)
     try:
         for result, done in pool.map(jobs):
+            each(len(found), result)
             found.append(result)
             bar.advance(done)
     except KeyboardInterrupt:

@@ -14,10 +14,10 @@ import numpy as np
 
 from numpy.lib import format as npy
 
-from amc_pymc.rng import RandomSeed
+from amc_pymc.rng import RandomSeed, as_generator, seed_words
 from amc_pymc.running.fingerprints import differences, fingerprint
 
-__all__ = ["Journal", "begin_journal"]
+__all__ = ["Journal", "begin_journal", "words_to_store"]
 
 _FORMAT = 1
 _HEADER = "run.json"
@@ -215,6 +215,15 @@ def begin_journal(
     named = not (random_seed is None or isinstance(random_seed, np.random.Generator))
     journal = Journal(checkpoint, {} if checkpoint is None else told(), words if named else None)
     return journal, journal.begin(words)
+
+
+def words_to_store(random_seed: RandomSeed) -> list[int]:
+    """Return integers that give the generators of a seed; they are the seed itself if it consists of integers."""
+    if random_seed is None or isinstance(random_seed, np.random.SeedSequence | np.random.Generator):
+        return seed_words(random_seed)
+    as_generator(random_seed)  # raises an error if it is no seed
+    words: list[int] = np.atleast_1d(random_seed).tolist()
+    return words
 
 
 def _name(k: int) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from amc_pymc.flags import Flag, flag
 from amc_pymc.proxies import Mode, find_mode
 from amc_pymc.samplers.preparation import Preparation
 from amc_pymc.samplers.raced import Raced, RacedModel
@@ -23,14 +24,14 @@ def posterior_mode(
     continuous: np.ndarray,
     subsample: int,
     rng: np.random.Generator,
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Find the mode (D,) over continuous coordinates given the others; return also warnings."""
+) -> tuple[np.ndarray, tuple[Flag, ...]]:
+    """Find the mode (D,) over continuous coordinates given the others; return also flags."""
     mode = search_mode(model, start, continuous, subsample, rng)
     if mode.converged:
         return mode.x, ()
     _log.debug("Mode search over all variables: %s", mode.message)
     given = search_mode(model, start, model.expand, subsample, rng)
-    return given.x, (f"mode search: {mode.message}",)
+    return given.x, (flag("mode_not_found", message=mode.message),)
 
 
 def search_mode(

@@ -33,6 +33,7 @@ import numpy as np
 
 from scipy import linalg, optimize
 
+from amc_pymc.flags import Flag, flag
 from amc_pymc.jit import njit
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.samplers.compiled import put
@@ -316,7 +317,7 @@ def fit_nested(
     start: np.ndarray,
     subsample: int,
     rng: np.random.Generator,
-) -> tuple[Surrogate, GaussianFit, NestedFit, tuple[str, ...]]:
+) -> tuple[Surrogate, GaussianFit, NestedFit, tuple[Flag, ...]]:
     """Find the mode of the nested Laplace approximation of coefficients and hyperparameters.
 
     Modes of the coefficients given the hyperparameters, and of the hyperparameters given the expansion
@@ -329,14 +330,14 @@ def fit_nested(
     fit : GaussianFit
         Coefficients and hyperparameters, independent of each other, for other kinds of moves.
     nested : NestedFit
-    notes : tuple of str
+    flags : tuple of Flag
         Warnings.
     """
-    x, notes = start.copy(), tuple[str, ...]()
+    x, flags = start.copy(), tuple[Flag, ...]()
     for _ in range(_MOST_ROUNDS):
         mode = search_mode(model, x, prior.theta, subsample, rng)
         x = mode.x
-        notes = () if mode.converged else (f"mode search: {mode.message}",)
+        flags = () if mode.converged else (flag("mode_not_found", message=mode.message),)
         model.forget_centre()
         laplace = expand(model, prior, x)
         phi, covariance = _hyper_mode(model, prior, laplace, x)
@@ -362,7 +363,7 @@ def fit_nested(
         x[outer],
         linalg.block_diag(covariance, psi_covariance) if prior.n_psi else covariance,
     )
-    return laplace.surrogate, fit, nested, notes
+    return laplace.surrogate, fit, nested, flags
 
 
 def _prior_terms(prior: HyperPrior, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

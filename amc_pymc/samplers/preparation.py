@@ -128,9 +128,9 @@ class Preparation:
     the parameters eta(x), the same object if ``cut`` is None. ``surrogate`` is None without a Taylor
     control variate, ``fit`` is None without a mode. ``control`` is the control variate in data space,
     if any. ``exact_rows`` are units evaluated at every decision. ``rounding_only`` says whether the
-    control variate is exact up to rounding. ``rows_spent`` counts row evaluations, ``notes`` are
-    warnings for a forecast, ``flags`` those for every run, ``forecast`` predicts the cost of a decision. ``slope`` is a surrogate in x for gradient
-    estimates, ``nested`` the reference of coefficients given hyperparameters, if any. ``rounding`` is
+    control variate is exact up to rounding. ``rows_spent`` counts row evaluations, ``flags`` are
+    doubts about every run, ``forecast_flags`` those about a forecast only, ``no_proxy`` says why there is no control
+    variate, ``forecast`` predicts the cost of a decision. ``slope`` is a surrogate in x for gradient estimates, ``nested`` the reference of coefficients given hyperparameters, if any. ``rounding`` is
     the largest error of a decision's log ratio from rounded data, in nats; None without rounding or
     without a control variate. ``quadrature_error`` is the standard deviation over posterior points of
     the error that the nodes over local effects leave, in nats. ``seconds`` is the wall time by task, ``"compiling"`` separately.
@@ -146,8 +146,9 @@ class Preparation:
     exact_rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     rounding_only: bool = False
     rows_spent: int = 0
-    notes: tuple[str, ...] = ()
     flags: tuple[Flag, ...] = ()
+    forecast_flags: tuple[Flag, ...] = ()
+    no_proxy: str = ""
     forecast: Forecast | None = None
     slope: Surrogate | None = None
     nested: NestedReference | None = None

@@ -119,7 +119,7 @@ def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparat
     flags = bare.flags
     if options.race.delta > _SMALL_DELTA:
         flags += (flag("no_control_variate", reason=reason),)
-    return replace(bare, rows_spent=bare.densities.rows_evaluated, notes=(reason,), flags=flags)
+    return replace(bare, rows_spent=bare.densities.rows_evaluated, no_proxy=reason, flags=flags)
 
 
 def _prepared(
@@ -164,11 +164,8 @@ def _with_rounding(prepared: Preparation, active: np.ndarray) -> Preparation:
     if effect is None:
         return prepared
     _log.info("Rounding the rows to float32 changes log ratios by %.2g nats at most.", effect)
-    notes, flags = prepared.notes, prepared.flags
-    if effect > TOO_MUCH:
-        notes += (f"float32 changes log ratios by up to {effect:.2g} nats",)
-        flags += (flag("rounded_rows", effect=effect),)
-    return replace(prepared, rounding=effect, notes=notes, flags=flags)
+    flags = (flag("rounded_rows", effect=effect),) if effect > TOO_MUCH else ()
+    return replace(prepared, rounding=effect, flags=prepared.flags + flags)
 
 
 class _Stages:
@@ -303,11 +300,16 @@ def _with_nested(
     stages.begin("Compiling derivatives", "mode")
     _compile_derivatives(model, bare.start)
     stages.say(_STAGES[1])
-    surrogate, gaussian, nested, notes = fit_nested(
+    surrogate, gaussian, nested, flags = fit_nested(
         model, prior, bare.start, subsample_of(model, proxy), rng
     )
     return replace(
-        bare, surrogate=surrogate, slope=surrogate, fit=gaussian, nested=nested, notes=notes
+        bare,
+        surrogate=surrogate,
+        slope=surrogate,
+        fit=gaussian,
+        nested=nested,
+        forecast_flags=flags,
     )
 
 
@@ -318,11 +320,11 @@ def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
         return prepared
     error = choose_nodes(model, _node_points(fit, model.layout), as_generator(_SEED))
     surrogate = surrogate_at(model, surrogate.centre) or surrogate
-    notes = prepared.notes
+    flags = prepared.forecast_flags
     if error >= TOLERANCE:
-        notes += (f"quadrature leaves an error of {error:.2g} nats, more than {TOLERANCE}",)
+        flags += (flag("quadrature_varies", error=error, limit=TOLERANCE),)
     return replace(
-        prepared, surrogate=surrogate, slope=surrogate, notes=notes, quadrature_error=error
+        prepared, surrogate=surrogate, slope=surrogate, forecast_flags=flags, quadrature_error=error
     )
 
 
@@ -351,7 +353,7 @@ def _with_taylor(
 ) -> Preparation:
     bare = _expandable(bare, model, proxy, rng)
     densities, continuous = bare.densities, _continuous(bare.densities.layout)
-    x, notes = bare.start, bare.notes
+    x, flags = bare.start, bare.forecast_flags
     stages.begin("Compiling derivatives", "mode")
     if fit or bare.cut is None:
         _compile_derivatives(densities, x)
@@ -359,7 +361,7 @@ def _with_taylor(
         _compile_derivatives(bare.raced, bare.eta(x))
     stages.say(_STAGES[1])
     if fit or bare.cut is None:
-        x, notes = posterior_mode(densities, x, continuous, subsample_of(densities, proxy), rng)
+        x, flags = posterior_mode(densities, x, continuous, subsample_of(densities, proxy), rng)
     centre = x if bare.cut is None else likelihood_mode(bare, proxy.subsample, rng)
     surrogate = surrogate_at(bare.raced, centre)
     gaussian, wanted = None, fit and continuous.size > 0
@@ -368,9 +370,10 @@ def _with_taylor(
         hessian = surrogate.hessian if plain else expanded_hessian(densities, x)
         gaussian = fit_gaussian(densities, hessian, x, continuous)
     if not surrogate or (wanted and not gaussian):
-        raise NoProxy(f"the derivatives are not finite at the mode ({'; '.join(notes) or 'found'})")
+        found = "; ".join(f.happened for f in flags) or "found"
+        raise NoProxy(f"the derivatives are not finite at the mode ({found})")
     slope = surrogate if bare.cut is None else None
-    return replace(bare, surrogate=surrogate, slope=slope, fit=gaussian, notes=notes)
+    return replace(bare, surrogate=surrogate, slope=slope, fit=gaussian, forecast_flags=flags)
 
 
 def subsample_of(model: RacedModel, proxy: TaylorProxy) -> int:
@@ -469,9 +472,9 @@ def _with_data_proxy(
     """Fit the control variate in data space, at the posterior mode if there is one."""
     densities = cast(ModelDensities, bare.densities)
     continuous = _continuous(densities.layout)
-    x, notes, gaussian, slope = bare.start, bare.notes, None, None
+    x, flags, gaussian, slope = bare.start, bare.forecast_flags, None, None
     if continuous.size:
-        x, notes = posterior_mode(densities, x, continuous, TaylorProxy().subsample, rng)
+        x, flags = posterior_mode(densities, x, continuous, TaylorProxy().subsample, rng)
         slope = surrogate_at(densities, x) if fit else None
         gaussian = fit_gaussian(densities, slope.hessian, x, continuous) if slope else None
     kwargs = densities.compile_kwargs
@@ -486,5 +489,5 @@ def _with_data_proxy(
         slope=slope,
         exact_rows=control.exact,
         rows_spent=densities.rows_evaluated,
-        notes=notes,
+        forecast_flags=flags,
     )

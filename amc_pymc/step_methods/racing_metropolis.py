@@ -477,7 +477,7 @@ def metropolis_sampler(
     if prepared.fit is None and kinds == [GaussianProposal]:
         raise ValueError(
             "proposal='gaussian' needs the mode that the control variate is built on, and "
-            f"there is none: {'; '.join(prepared.notes)}. Use 'auto' or 'random_walk'."
+            f"there is none: {prepared.no_proxy}. Use 'auto' or 'random_walk'."
         )
     if NestedProposal in kinds and not nested:
         raise ValueError(

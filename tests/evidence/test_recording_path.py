@@ -86,9 +86,9 @@ def test_what_jobs_have_seen_is_brought_together(monkeypatch):
             for x in blocks[i : i + 20]:
                 there.values(x)
         assert len(there.highest()[0]) == 0
-        for x, terms in memory.parts():
-            parted.memory.add(x, terms)
+        parted.memory.add(*memory.points())
     for a, b in zip(whole.highest(), parted.highest(), strict=True):
         np.testing.assert_array_equal(a, b)
     with collected() as memory:
-        assert memory.parts() == []
+        x, terms = memory.points()
+        assert not x.size and not terms.size

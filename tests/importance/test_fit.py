@@ -293,7 +293,7 @@ def test_split_where_the_excess_is():
     labels = (np.arctan2(x[:, 1], x[:, 0]) > 0.5 * math.pi).astype(int)
     two = fit_student_t_mixture(x, labels=labels)
     even = np.zeros(900)
-    both = two.log_terms(x)[0].argmax(axis=0)
+    both = two.log_terms(x).argmax(axis=0)
     wide = int(np.argmax(np.linalg.det(two.choleskys)))
     three = split_component(two, x, even, (both == wide).astype(float), rng)
     assert three.components == 3

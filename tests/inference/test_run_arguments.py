@@ -40,14 +40,14 @@ TEXTS = {
 ALL = list(TEXTS)
 EXPECTED = {
     "combine_estimators": ALL,
-    "estimate_evidence": ["cores", "executor", "max_time", "progressbar", "random_seed"],
+    "estimate_evidence": ALL,
     "find_MAP_tree": ALL,
     "racing_forecast": ["progressbar"],
     "recover_marginals": ["progressbar", "random_seed"],
     "sample_abc_rejection": ALL,
     "sample_abc_tree": ALL,
     "sample_ais": ALL,
-    "sample_product_space": ["cores", "executor", "progressbar", "random_seed"],
+    "sample_product_space": ["cores", "executor", "checkpoint", "progressbar", "random_seed"],
 }
 ANNOTATIONS = {
     "cores": "int | None",

@@ -113,8 +113,8 @@ class Groups:
 @pytest.fixture(scope="module")
 def prepared():
     groups, start, rng, active = Groups(), np.zeros(1), np.random.default_rng(1), np.array([0])
-    mode, notes = posterior_mode(groups, start, active, 20_000, rng)
-    assert notes == () and mode == pytest.approx(POSTERIOR.mean(), abs=1e-4)
+    mode, flags = posterior_mode(groups, start, active, 20_000, rng)
+    assert flags == () and mode == pytest.approx(POSTERIOR.mean(), abs=1e-4)
     surrogate = surrogate_at(groups, mode)
     fit = fit_gaussian(groups, surrogate.hessian, mode, active)
     bare = Preparation(groups, groups, start, surrogate=surrogate, fit=fit, slope=surrogate)

@@ -1,0 +1,59 @@
+"""Doubts about a forecast are flags: a warning, and in the forecast."""
+
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import amc_pymc as amc
+
+N = 3_000
+
+
+def separated():
+    """A logistic regression whose likelihood increases with the slope, and a flat prior."""
+    x = np.linspace(-1.0, 1.0, N)
+    with pm.Model() as model:
+        slope = pm.Flat("slope", initval=0.0)
+        pm.Bernoulli("y", logit_p=slope * x, observed=(x > 0.0).astype(int))
+    return model
+
+
+def edge():
+    """A model whose rows are impossible beside the mode."""
+    y = np.random.default_rng(1).random(N)
+    with pm.Model() as model:
+        pm.Uniform("y", 0.0, pm.HalfNormal("top", 3.0, initval=2.0), observed=y)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "delta", "name", "message"),
+    [
+        (separated, 0.05, "mode_not_found", "the mode of the posterior was not found"),
+        (edge, 0.05, "no_control_variate", "there is no control variate"),
+    ],
+)
+def test_doubts_are_flags_that_warn(model, delta, name, message):
+    with pytest.warns(UserWarning, match=f"racing_forecast: {message}") as caught:
+        found = amc.racing_forecast(model=model(), delta=delta, marginalize=None, progressbar=False)
+    assert [f.name for f in found.flags] == [name]
+    assert caught[0].filename == __file__
+    assert found.flags[0].message in str(caught[0].message)
+    assert str(found).endswith(found.flags[0].message)
+
+
+def test_small_delta_needs_no_control_variate():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = amc.racing_forecast(model=edge(), delta=0.01, progressbar=False)
+    assert found.flags == () and "There is no control variate (" in found.suggestion
+
+
+def test_without_doubts():
+    y = np.random.default_rng(1).poisson(3.0, size=N)
+    with pm.Model() as model:
+        pm.Poisson("y", pm.Gamma("rate", 1, 1), observed=y)
+    found = amc.racing_forecast(model=model, progressbar=False)
+    assert found.flags == () and str(found).endswith(found.suggestion)
