@@ -141,18 +141,10 @@ def data_frontier(logps, value_vars):
     frontier: dict[Variable, None] = {}
     for node in nodes:
         if any(o in dependent for o in node.outputs):
-            frontier.update({i: None for i in node.inputs if i not in dependent})
+            frontier.update({_tensor_below(i): None for i in node.inputs if i not in dependent})
     # A logp that depends on no parameter is part of the frontier itself.
     frontier.update({logp: None for logp in logps if logp not in dependent})
     return list(frontier)
-
-
-def constant_data(graph, inputs, name: str) -> dict[Variable, Variable]:
-    """Return constants that replace whatever a graph reads besides its inputs."""
-    below = map(_tensor_below, data_frontier([graph], inputs))
-    frontier = [v for v in below if not isinstance(v, Constant) and isinstance(v.type, TensorType)]
-    values = evaluated(frontier, name)
-    return {v: pt.constant(np.asarray(a, dtype=v.type.dtype)) for v, a in zip(frontier, values)}
 
 
 def _tensor_below(v: Variable) -> Variable:
@@ -160,6 +152,17 @@ def _tensor_below(v: Variable) -> Variable:
     if v.owner is not None and isinstance(v.owner.op, ScalarFromTensor):
         return v.owner.inputs[0]
     return v
+
+
+def constant_data(graph, inputs, name: str) -> dict[Variable, Variable]:
+    """Return constants that replace whatever a graph reads besides its inputs."""
+    frontier = [
+        v
+        for v in data_frontier([graph], inputs)
+        if not isinstance(v, Constant) and isinstance(v.type, TensorType)
+    ]
+    values = evaluated(frontier, name)
+    return {v: pt.constant(np.asarray(a, dtype=v.type.dtype)) for v, a in zip(frontier, values)}
 
 
 def evaluated(frontier, name: str) -> list[np.ndarray]:

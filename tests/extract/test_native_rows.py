@@ -73,7 +73,15 @@ def shrunk():
     return model
 
 
-MODELS = {"student": student, "bivariate": bivariate, "one_each": one_each, "shrunk": shrunk}
+def known_scale():
+    """A parameter of the likelihood that is data, which PyMC checks."""
+    x, _, y, _ = data()
+    with pm.Model() as model:
+        pm.Normal("y", x @ pm.Normal("b", shape=3), pm.Data("s", 0.8), observed=y[:, 0])
+    return model
+
+
+MODELS = {f.__name__: f for f in (student, bivariate, one_each, shrunk, known_scale)}
 
 
 @functools.cache
