@@ -158,11 +158,10 @@ def climb(
         tunings.append(tuned.tuning)
         evaluations += tuned.evaluations
         gradients += tuned.gradients
-        for _ in range(n_moves):
-            particles, move = kernel.step(path, particles, beta, tuned.tuning, rng)
-            evaluations += move.evaluations
-            gradients += move.gradients
-            spent += move.evaluations, move.gradients
+        particles, moved = _moved(kernel, path, particles, beta, tuned.tuning, rng, n_moves)
+        evaluations += int(moved[0])
+        gradients += int(moved[1])
+        spent += moved
     tunings[0] = tunings[1]
     moves = max(n_moves * (len(betas) - 1) * len(particles.x), 1)
     return Ladder(
@@ -223,11 +222,22 @@ def cool(
         particles, size = tuned.particles, tuned.tuning.size
         evaluations += tuned.evaluations
         gradients += tuned.gradients
-        for _ in range(n_moves):
-            particles, move = kernel.step(path, particles, beta, tuned.tuning, rng)
-            evaluations += move.evaluations
-            gradients += move.gradients
+        particles, moved = _moved(kernel, path, particles, beta, tuned.tuning, rng, n_moves)
+        evaluations += int(moved[0])
+        gradients += int(moved[1])
     return particles.x, evaluations, gradients
+
+
+def _moved(
+    kernel: Kernel, path: Path, particles: Particles, beta: float, tuning: Tuning,
+    rng: np.random.Generator, n_moves: int,
+) -> tuple[Particles, np.ndarray]:  # fmt: skip
+    """Move particles some times; return also the numbers of evaluations and gradients (2,)."""
+    spent = np.zeros(2, np.int64)
+    for _ in range(n_moves):
+        particles, move = kernel.step(path, particles, beta, tuning, rng)
+        spent += move.evaluations, move.gradients
+    return particles, spent
 
 
 def _scale(kernel: Kernel, x: np.ndarray) -> np.ndarray:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +11,12 @@ from amc_pymc.evidence import BridgedChains, Pilot, PosteriorDraws, missing_evid
 from amc_pymc.evidence.doubts import covering_error, uncertain
 from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.flags import Flag, flag
-from amc_pymc.inference.evidence_from_draws import TimeLimit, bridge_flags, stage_arms
+from amc_pymc.inference.evidence_from_draws import (
+    TimeLimit,
+    bridge_flags,
+    bridge_numbers,
+    stage_arms,
+)
 from amc_pymc.inference.evidence_model import Tally, running_off
 from amc_pymc.inference.evidence_results import Evidence, add_posterior
 
@@ -67,20 +70,10 @@ def chains_answer(
 
 def _numbers(found: BridgedChains) -> Evidence:
     """Return the numbers of the group ``evidence``. The only estimator is also the second opinion."""
-    last = found.stages[-1]
-    error = found.mcse if math.isfinite(last.log_z) else math.inf
-    return Evidence(
-        log_evidence=last.log_z,
-        log_evidence_mcse=error,
-        log_evidence_iv=last.log_z,
-        log_evidence_iv_mcse=error,
-        ess=1.0 / error**2 if error > 0.0 else math.inf,
-        pareto_k=math.nan,
-        n_steps=last.steps,
-        overlap=last.overlap,
-        bridge_ess=last.effective,
-        r_hat=found.chains.r_hat,
-    )
+    numbers = bridge_numbers(found.stages[-1], found.mcse, found.chains.r_hat)
+    z, error = numbers.estimate
+    numbers |= {"log_evidence_iv": z, "log_evidence_iv_mcse": error}
+    return numbers
 
 
 def _flags(

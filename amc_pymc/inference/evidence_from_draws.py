@@ -46,7 +46,14 @@ from amc_pymc.running import run_loop
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["TimeLimit", "bridge_flags", "budget_of", "evidence_from_draws", "stage_arms"]
+__all__ = [
+    "TimeLimit",
+    "bridge_flags",
+    "bridge_numbers",
+    "budget_of",
+    "evidence_from_draws",
+    "stage_arms",
+]
 
 #: Limits for flags: R-hat, effective draws per chain and at most in total, and mean copies of a draw.
 _R_HAT, _FEW, _ENOUGH, _COPIES = 1.02, 100.0, 400.0, 1.5
@@ -95,7 +102,8 @@ def evidence_from_draws(
                 )
             )  # fmt: skip
         stages = ended.last
-        numbers = _numbers(stages, health)
+        numbers = bridge_numbers(stages[-1], stages[-1].mcse, health.r_hat)
+        numbers |= {"ess_bulk": health.ess_bulk, "n_divergent": health.divergences}
         doubts = quadrature(numbers, densities, flat[1::2], target)
     tally = Tally()
     tally.add("bridge", counts)
@@ -143,9 +151,9 @@ def budget_of(
     return allowed
 
 
-def _numbers(stages: list[Stage], health: Health) -> Evidence:
-    last = stages[-1]
-    error = last.mcse if math.isfinite(last.log_z) else math.inf
+def bridge_numbers(last: Stage, mcse: float, r_hat: float) -> Evidence:
+    """Return the numbers of the last stage of a bridge, whose draws have this R-hat."""
+    error = mcse if math.isfinite(last.log_z) else math.inf
     return Evidence(
         log_evidence=last.log_z,
         log_evidence_mcse=error,
@@ -154,9 +162,7 @@ def _numbers(stages: list[Stage], health: Health) -> Evidence:
         n_steps=last.steps,
         overlap=last.overlap,
         bridge_ess=last.effective,
-        r_hat=health.r_hat,
-        ess_bulk=health.ess_bulk,
-        n_divergent=health.divergences,
+        r_hat=r_hat,
     )
 
 

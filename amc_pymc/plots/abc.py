@@ -10,6 +10,7 @@ import xarray as xr
 
 from amc_pymc.plots.painting import MOST_DOTS, Painter, dashed, percent, sized
 from amc_pymc.results import result_group
+from amc_pymc.results.tables import ABC
 
 if TYPE_CHECKING:
     from arviz_plots import PlotCollection
@@ -186,12 +187,13 @@ def _texts(found: xr.Dataset) -> dict[str, dict[str, str]]:
         "draws": f"{draws:,.0f} effective draws, rejection {n * rate:,.0f}",
     }
     labels = {
-        "tolerance": "tolerance",
-        "acceptance": "share accepted",
+        "tolerance": ABC["tolerance"].label,
+        "acceptance": ABC["acceptance"].label,
         "efficiency": "per simulation",
-        "draws": "effective draws",
+        "draws": ABC["ess_so_far"].label,
     }
-    return {k: {"title": titles[k], "xlabel": "simulations", "ylabel": labels[k]} for k in titles}
+    simulations = ABC["simulations"].unit
+    return {k: {"title": titles[k], "xlabel": simulations, "ylabel": labels[k]} for k in titles}
 
 
 def _ticks(largest: float) -> np.ndarray:

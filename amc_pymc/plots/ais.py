@@ -11,6 +11,7 @@ import xarray as xr
 from amc_pymc.plots.evidence_rows import number_with_error, shown_interval
 from amc_pymc.plots.painting import Painter, one_of, panel, percent, sized, xy
 from amc_pymc.results import result_group
+from amc_pymc.results.tables import ANNEALING
 
 if TYPE_CHECKING:
     from arviz_plots import PlotCollection
@@ -265,7 +266,7 @@ def _texts(
     if np.isfinite(accept).any():
         shares += f", acceptance {np.nanmean(accept):.2f}"
     xlabel = "inverse temperature" + (", steps evenly spaced" if against == "step" else "")
-    ylabel = "log of weight / mean weight" if relative else "cumulative log-weight"
+    ylabel = "log of weight / mean weight" if relative else ANNEALING["log_weight_path"].label
     return {
         "log_weight": {"title": title, "xlabel": xlabel, "ylabel": ylabel},
         "share": {"title": shares, "xlabel": xlabel, "ylabel": "share"},

@@ -11,6 +11,7 @@ import xarray as xr
 from amc_pymc.diagnostics.combination import cost_unit, log_spaced, totals_by_round
 from amc_pymc.plots.painting import MOST_DOTS, Painter, dashed, one_of, panel, sized, xy
 from amc_pymc.results import result_group
+from amc_pymc.results.tables import ARMS
 
 if TYPE_CHECKING:
     from arviz_plots import PlotCollection
@@ -253,7 +254,7 @@ def _texts(
     title = f"{'Log of estimate' if log else 'Estimate'}: {found}"
     if dt.attrs.get("stopped"):
         title += ", cut short"
-    of = {"draws": "draws", "cost": unit}
+    of = {"draws": ARMS["draws"].unit, "cost": unit}
     axis = of["cost"] if "cost" in panels else of["draws"]
     texts = {
         name: {"title": f"{what[0].upper()}{what[1:]} by arm", "xlabel": f"{what}, all arms",

@@ -11,6 +11,7 @@ import xarray as xr
 from amc_pymc.plots.evidence_rows import number_with_error, shown_interval
 from amc_pymc.plots.painting import Painter, panel, percent, sized, xy
 from amc_pymc.results import normal_interval, result_group
+from amc_pymc.results.tables import ARMS
 
 if TYPE_CHECKING:
     from arviz_plots import PlotCollection
@@ -143,6 +144,6 @@ def _texts(centre: float, error: float, overlap: float) -> dict[str, dict[str, s
         "overlap": {
             "title": f"Overlap {percent(overlap)} in the end",
             "xlabel": steps,
-            "ylabel": "overlap of Gaussian and posterior",
+            "ylabel": ARMS["overlap"].label,
         },
     }

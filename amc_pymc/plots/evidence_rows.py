@@ -13,6 +13,7 @@ import xarray as xr
 
 from amc_pymc.diagnostics import compare_evidence
 from amc_pymc.results import LARGEST_K, normal_interval, result_group
+from amc_pymc.results.tables import ARMS, SPACE
 
 __all__ = ["EvidenceRows", "evidence_rows", "number_with_error", "shown_interval"]
 
@@ -155,7 +156,7 @@ def _of_models(table: pd.DataFrame) -> EvidenceRows:
         [_probability(p, e) for p, e in zip(share, share_error, strict=True)],
         {"log_evidence": _title("Log evidence ± standard error", bad),
          "prob": "Posterior probability"},
-        {"log_evidence": f"difference from the {'best' if several else 'estimate'}, 95 % intervals", "prob": "probability"},
+        {"log_evidence": f"difference from the {'best' if several else 'estimate'}, 95 % intervals", "prob": SPACE["prob"].label},
     )  # fmt: skip
 
 
@@ -184,7 +185,7 @@ def _of_arms(dt: xr.DataTree) -> EvidenceRows:
         "weight", share, nothing if share is not None else None, notes,
         {"log_evidence": _title(title, bad, "heavy tail"), "weight": "Weight of the arm"},
         {"log_evidence": "difference from combined, 95 % intervals",
-         "weight": "weight"},
+         "weight": ARMS["weight"].label},
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import xarray as xr
 
 from amc_pymc.diagnostics import decision_error
 from amc_pymc.plots.painting import Painter, one_of, panel, sized, write, y_ticks
+from amc_pymc.results.tables import RACE_STATS
 
 if TYPE_CHECKING:
     from arviz_plots import PlotCollection
@@ -145,7 +146,10 @@ def plot_race(
                 "title": "Wrong decisions, with their bound",
                 "xlabel": "share of the audited decisions",
             },
-            "rows": {"title": "Rows read per draw", "xlabel": "rows: mean, and 90 % of the draws"},
+            "rows": {
+                "title": "Rows read per draw",
+                "xlabel": f"{RACE_STATS['race_rows'].unit}: mean, and 90 % of the draws",
+            },
         }
     )
     return paint.collection

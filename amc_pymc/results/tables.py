@@ -112,7 +112,7 @@ box                | chain draw | int   |      |     | box that the simulation w
 """)
 ANNEALING = as_table("""
 beta            | temperature      | float |           |     | inverse temperature
-log_weight_path | path temperature | float | nats      | log | weight so far of one of the first particles
+log_weight_path | path temperature | float | nats      | log | weight so far, of one of the first particles
 log_mean_weight | temperature      | float | nats      | log | mean weight so far
 ess             | temperature      | float |           |     | effective share of the particles
 accept          | temperature      | float |           |     | acceptance rate of the kernel, nan at the last temperature
@@ -169,10 +169,10 @@ ABC = as_table("""
 tolerance        | round               | float |             | | tolerance of the round
 boxes            | round               | int   |             | | boxes of the proposal
 simulations      | round               | int   | simulations | | simulations of the round
-acceptance       | round               | float |             | | share accepted at the tolerance of the round
+acceptance       | round               | float |             | | share accepted, at the tolerance of the round
 final_acceptance | round               | float |             | | share accepted at the final tolerance
 ess              | round               | float | draws       | | effective draws of the round at the final tolerance
-ess_so_far       | round               | float | draws       | | effective draws of all rounds up to this one
+ess_so_far       | round               | float | draws       | | effective draws so far, of all rounds up to this one
 gain             | round               | float |             | | gain of the proposal over the prior
 failed           | round               | int   | simulations | | simulations that failed
 seconds          | round               | float | s           | | time of the simulations, nan if they come from a checkpoint

@@ -32,6 +32,21 @@ class Variable:
         found = {"units": self.unit, "scale": self.scale, "description": self.meaning}
         return {key: text for key, text in found.items() if text}
 
+    @property
+    def label(self) -> str:
+        """Text for the axis of a plot: the meaning up to a comma, the unit if the meaning does not name it.
+
+        Examples
+        --------
+        >>> from amc_pymc.results.tables import ABC, ANNEALING
+        >>> ABC["ess_so_far"].label, ANNEALING["log_weight_path"].label
+        ('effective draws so far', 'log of weight so far (nats)')
+        """
+        text = self.meaning.partition(",")[0]
+        if self.scale == "log" and "log" not in text.split():
+            text = f"log of {text}"
+        return text if not self.unit or self.unit in text.split() else f"{text} ({self.unit})"
+
     def check(self, n_dims: int) -> None:
         """Raise a ValueError if the number of dimensions is not as declared."""
         if n_dims != len(self.dims):

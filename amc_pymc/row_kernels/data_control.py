@@ -19,6 +19,7 @@ from amc_pymc.expressions.machine import Printed, call
 from amc_pymc.expressions.stages import N_SHARED, ROWS, of_parameters, room_of
 from amc_pymc.jit import njit
 from amc_pymc.row_kernels.derived import StagePrinter
+from amc_pymc.row_kernels.loops import gather
 from amc_pymc.row_kernels.printed import check_size
 
 __all__ = ["printed_data_control", "rewards", "state_rewards", "total"]
@@ -77,15 +78,6 @@ def total(x, virtual, count, program):
 
 
 @_compiled
-def _gather(data, units, begin, n, block):
-    """Copy some rows of the data to the columns of a block."""
-    for j in range(n):
-        i = units[begin + j]
-        for c in range(block.shape[0]):
-            block[c, j] = data[i, c]
-
-
-@_compiled
 def _gather_bins(label, units, begin, n, reference, block):
     """Copy the references of their bins (bin 0 for outliers); return whether any row has a bin."""
     raced = False
@@ -136,7 +128,7 @@ def state_rewards(points, centre, units, data, label, reference, factor, dual, p
         jets[k] = of_parameters(program, _TERMS, points[k])
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
-        _gather(data, units, begin, n, own)
+        gather(data, units, begin, n, own)
         raced = _gather_bins(label, units, begin, n, reference, block)
         if raced:
             _displace(own, label, units, begin, n, factor, dual, block)

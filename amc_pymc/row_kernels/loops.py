@@ -68,7 +68,7 @@ _compiled = njit(cache=True, error_model="numpy")
 
 
 @_compiled
-def _gather(data, units, begin, n, block):
+def gather(data, units, begin, n, block):
     """Copy some rows of the data to the columns of a block."""
     for j in range(n):
         i = units[begin + j]
@@ -155,7 +155,7 @@ def values(eta, units, data, program, table):
     kept = room_of(program, VALUE, block.shape[1])
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
-        _gather(data, units, begin, n, block)
+        gather(data, units, begin, n, block)
         _value_rows(program, z, shared, block, n, kept)
         for j in range(n):
             out[begin + j] = kept[0, j]
@@ -177,7 +177,7 @@ def rewards(points, centre, units, mask, data, program, table):
     kept, terms = room_of(program, VALUE, block.shape[1]), room_of(program, TAYLOR, block.shape[1])
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
-        _gather(data, units, begin, n, block)
+        gather(data, units, begin, n, block)
         _value_rows(program, x_new, there, block, n, kept)
         for j in range(n):
             out[0, begin + j] = 0.0
@@ -219,7 +219,7 @@ def state_rewards(points, centre, units, mask, data, program, table):
         jets[k] = of_line(program, TAYLOR, z[k, 1], z[k, 2], z[k, 3], z[k, 4])
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
-        _gather(data, units, begin, n, block)
+        gather(data, units, begin, n, block)
         for k in range(n_points):
             _value_rows(program, z[k, 0], there[k], block, n, kept)
             for j in range(n):
@@ -248,7 +248,7 @@ def gradient(eta, units, data, program, table):
     part, at = room_of(program, SLOPES, block.shape[1]), _places(program, block)
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
-        _gather(data, units, begin, n, block)
+        gather(data, units, begin, n, block)
         _derivative_rows(program, SLOPES, z, shared, block, n, part, at)
         for j in range(n):
             total += part[0, j]
@@ -270,7 +270,7 @@ def hessian(eta, units, data, program, table):
     work = np.empty(block.shape[1])
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
-        _gather(data, units, begin, n, block)
+        gather(data, units, begin, n, block)
         _derivative_rows(program, CURVES, z, shared, block, n, part, at)
         add_gradient(program, part[1:], at, block, n, slopes)
         add_hessian(program, part[1 + n_leaves :], at, block, n, work, same, other)
@@ -358,7 +358,7 @@ def _expanded_gradient(centre, du, units, data, program, table):
     direction = np.empty(max(1, program[N_ENTRIES] + program[N_DOTS]))
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
-        _gather(data, units, begin, n, block)
+        gather(data, units, begin, n, block)
         _derivative_rows(program, CURVES, z, shared, block, n, part, at)
         add_gradient(program, part[1:], at, block, n, slopes)
         for j in range(n):

@@ -9,6 +9,7 @@ from scipy import stats
 import amc_pymc as amc
 
 from amc_pymc.plots.abc import _ticks, plot_abc
+from amc_pymc.results.tables import ABC
 
 OWN, FINAL, REJECTION = "tolerance of the round", "final tolerance", "rejection"
 
@@ -75,6 +76,9 @@ def test_the_titles_tell_the_numbers():
         "Effective draws per simulation, 6 × rejection",
         "5 effective draws, rejection 1",
     ]
+    labels = [pc.get_viz("ylabel", n)["string"] for n in ("tolerance", "acceptance", "draws")]
+    assert labels == [ABC[n].label for n in ("tolerance", "acceptance", "ess_so_far")]
+    assert labels[1:] == ["share accepted", "effective draws so far"]
     none = plot_abc(result(prior_acceptance=0.0), backend="none")
     assert none.get_viz("title", "efficiency")["string"] == "Effective draws per simulation"
 

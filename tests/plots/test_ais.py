@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 
 from amc_pymc.plots.ais import plot_ais
 from amc_pymc.results import normal_interval
+from amc_pymc.results.tables import ANNEALING
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +100,10 @@ def test_log_weights_are_shown_relative_to_the_mean():
         assert np.ravel(found.get_viz(visual, "log_weight")[key]) == pytest.approx(
             np.ravel(plain.get_viz(visual, "log_weight")[key]) - mean[-1]
         )
-    for pc, text in ((found, "log of weight / mean weight"), (plain, "cumulative log-weight")):
+    for pc, text in (
+        (found, "log of weight / mean weight"),
+        (plain, ANNEALING["log_weight_path"].label),
+    ):
         assert pc.get_viz("ylabel", "log_weight")["string"] == text
 
 
