@@ -63,6 +63,8 @@ class PrintedTotal:
     def gradient(self, discrete: np.ndarray):
         """Return a Numba function of the gradient, ``x (D,), program -> (D,)``, and its program.
 
+        With an array of held values the function is ``x, held (H,), program -> (D,)``.
+
         Parameters
         ----------
         discrete : (D,) bool array
@@ -81,7 +83,7 @@ class PrintedTotal:
             slopes[place] = slope
         if len(self._graph.upstream(slopes)) > _MOST_OPERATIONS:
             return None
-        return _vector, _printed(self._graph, self._arguments, slopes)
+        return self._kernel, _printed(self._graph, self._arguments, slopes)
 
     def hessian(self, discrete: np.ndarray):
         """Return a Numba function of the entries of the Hessian that may differ from zero.
@@ -94,8 +96,9 @@ class PrintedTotal:
         Returns
         -------
         tuple or None
-            The function ``x (D,), program -> (M,)``, its program, and the rows and columns (M,) of the
-            entries on and below the diagonal. None for the reasons of :meth:`gradient`.
+            The function ``x (D,), program -> (M,)``, or ``x, held, program -> (M,)``, its program, and the
+            rows and columns (M,) of the entries on and below the diagonal. None for the reasons of
+            :meth:`gradient`.
         """
         slopes, graph = self._slopes(discrete), self._graph
         if slopes is None:
@@ -117,7 +120,11 @@ class PrintedTotal:
         if len(graph.upstream(found)) > _MOST_OPERATIONS:
             return None
         program = _printed(graph, self._arguments, found)
-        return _vector, program, np.array(rows, np.intp), np.array(columns, np.intp)
+        return self._kernel, program, np.array(rows, np.intp), np.array(columns, np.intp)
+
+    @property
+    def _kernel(self) -> Callable[..., np.ndarray]:
+        return _vector if len(self._arguments) == 1 else _vector_held
 
     def _slopes(self, discrete: np.ndarray) -> list[tuple[int, int, int]] | None:
         """Return coordinates, entries of x and derivatives by them; None if differentiation is refused."""
@@ -128,12 +135,11 @@ class PrintedTotal:
 
     def _differentiated(self, discrete: np.ndarray) -> list[tuple[int, int, int]] | None:
         graph, out = self._graph, []
-        if (
-            len(self._arguments) > 1
-            or len(graph.upstream([self._node])) * discrete.size > _MOST_STEPS
-        ):
+        if len(graph.upstream([self._node])) * discrete.size > _MOST_STEPS:
             return None
         for entry in graph.leaves([self._node], "entry"):
+            if graph.nodes[entry].value != self._arguments[0]:  # held
+                continue
             place = graph.number(graph.nodes[entry].args[0])
             if place is None:  # indexed by a discrete variable
                 return None
@@ -215,6 +221,13 @@ def _printed(graph: Graph, arguments: Sequence[str], outputs: Sequence[int]) -> 
 def _vector(x, program):
     out = np.empty(program[1])
     call(program[0], x, out)
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def _vector_held(x, held, program):
+    out = np.empty(program[1])
+    call(program[0], x, held, out)
     return out
 
 

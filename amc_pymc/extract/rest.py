@@ -90,8 +90,7 @@ class RestDensities:
         """First-class ``x -> log density`` of everything that is not raced."""
         if self._printed_value is not None:
             kernel, program = self._printed_value
-            held = [] if self._held is None else [self._held.values]
-            return bound_function(kernel, _LOGP, [*held, program])
+            return bound_function(kernel, _LOGP, [*self._held_values, program])
         return native_function(self._compile_rest([self._point], self._rest * 1.0), _LOGP)
 
     @cached_property
@@ -99,9 +98,13 @@ class RestDensities:
         """First-class gradient of :attr:`rest`; zero at discrete coordinates."""
         if self._printed_gradient is not None:
             kernel, program = self._printed_gradient
-            return bound_function(kernel, _GRADIENT, [program])
+            return bound_function(kernel, _GRADIENT, [*self._held_values, program])
         gradient = gradient_by(self._point, self._rest)
         return native_function(self._compile_rest([self._point], gradient), _GRADIENT)
+
+    @property
+    def _held_values(self) -> list[np.ndarray]:
+        return [] if self._held is None else [self._held.values]
 
     @cached_property
     def _printed(self) -> PrintedTotal | None:
@@ -132,7 +135,8 @@ class RestDensities:
         """Return the rest of the log posterior and its gradient (D,)."""
         if self._printed_gradient is not None:
             (value, total), (slope, gradient) = self._printed_value, self._printed_gradient
-            return value(x, total), slope(x, gradient)
+            held = self._held_values
+            return value(x, *held, total), slope(x, *held, gradient)
         value, gradient = self._rest_and_gradient(x)
         return float(value), gradient
 
@@ -142,7 +146,7 @@ class RestDensities:
         out = np.zeros((d, d))
         if self._printed_hessian is not None:
             kernel, program, rows, columns = self._printed_hessian
-            out[rows, columns] = out[columns, rows] = kernel(x, program)
+            out[rows, columns] = out[columns, rows] = kernel(x, *self._held_values, program)
             others = np.setdiff1d(np.arange(d), coordinates)
             out[others], out[:, others] = 0.0, 0.0
             return out

@@ -267,6 +267,28 @@ def test_a_printed_hessian():
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+def test_a_printed_total_of_held_values():
+    """They are read at every call, and not differentiated by."""
+    x, held = pt.vector("x", shape=(3,)), pytensor.shared(np.array([0.4, -2.0]), name="held")
+    values = held.get_value(borrow=True, return_internal_type=True)
+    printed = printed_total(x, pt.sum(x**2) * pt.exp(held[0]) + x[0] * held[1] * x[2], held)
+    none = np.zeros(3, bool)
+    (total, value), (vector, gradient) = printed.value(), printed.gradient(none)
+    curve, hessian, rows, columns = printed.hessian(none)
+    at = np.array([0.3, -1.0, 2.0])
+    for a, b in ((0.4, -2.0), (-1.0, 0.5)):
+        values[:] = a, b
+        expected = np.sum(at**2) * np.exp(a) + at[0] * b * at[2]
+        assert total(at, values, value) == pytest.approx(expected, rel=1e-12)
+        expected = 2.0 * at * np.exp(a) + b * at[[2, 0, 0]] * [1.0, 0.0, 1.0]
+        np.testing.assert_allclose(vector(at, values, gradient), expected, rtol=1e-12)
+        found = np.zeros((3, 3))
+        found[rows, columns] = curve(at, values, hessian)
+        expected = 2.0 * np.exp(a) * np.eye(3)
+        expected[2, 0] = b
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_a_gradient_is_left_to_pytensor_where_a_variable_chooses():
     x = pt.vector("x", shape=(4,))
     total = x[pt.switch(x[3] > 0.5, 0, 1)] ** 2
