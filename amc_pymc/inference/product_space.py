@@ -19,7 +19,7 @@ from pytensor.graph.basic import Constant
 
 import amc_pymc.product_space as ps
 
-from amc_pymc.arguments import positive_int
+from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.rows import choose_observed
@@ -83,6 +83,7 @@ def sample_product_space(
     cores: int | None = None,
     executor: Executor | None = None,
     checkpoint: str | FilePath | None = None,
+    max_time: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
 ) -> xr.DataTree:
@@ -129,6 +130,9 @@ def sample_product_space(
     checkpoint : str or Path, optional
         Folder to which finished batches are written. A killed run resumes from it when called again with the same
         arguments, with the same results. Batches are the adapted weights and whole chains; models are prepared again.
+    max_time : float, optional
+        Seconds after which no further batch starts. The result then depends on the speed of the machine. Batches are
+        single draws here; chains that have begun are tuned to the end. A chain that it ends is not in the checkpoint.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None
@@ -195,6 +199,7 @@ def sample_product_space(
     if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
         raise ValueError(f"tune must be a non-negative integer, got {tune!r}")
     check_workers(cores, executor)
+    limit, started = positive_or_none("max_time", max_time), time.time()
     as_generator(random_seed)  # raises an error if it is no seed
     workers = 1 if executor is not None else number_of_cores(cores, chains)
     options = Options.among(locals())
@@ -225,7 +230,8 @@ def sample_product_space(
     pilots = spawn_generators(first, len(names)) if pseudo_prior == "pilot" else ()
     space = ModelSpace(samplers, options.race, shared, pilots)
     log_weights = -space.laplace_log_evidence if adapt else np.log(prior)
-    plan = _Plan(tune=int(tune), draws=draws, log_weights=log_weights, adapt=False)
+    until = None if limit is None else started + limit
+    plan = _Plan(int(tune), draws, log_weights, adapt=False, until=until)
     total = chains * (plan.tune + plan.draws) + (plan.tune if adapt else 0)
     begin = time.perf_counter()
     with progress("Sampling models", total, enabled=progressbar) as bar:
@@ -246,12 +252,14 @@ def sample_product_space(
 
         run = functools.partial(_run_chain, space, plan)
         run_jobs(
-            run, [rngs[k] for k in todo], cores=workers, executor=executor, bar=bar, mp_ctx=mp_ctx,
+            run, [(k, rngs[k]) for k in todo], cores=workers, executor=executor, bar=bar, mp_ctx=mp_ctx,
             each=keep,
         )  # fmt: skip
         records = [done[k] for k in sorted(done)]
     seconds = time.perf_counter() - begin
-    tree = product_space_result(models, prior, space, plan.tune, records)
+    tree = product_space_result(
+        models, prior, space, plan.tune, records, limit if plan.over else None
+    )
     tree["sample_stats"].attrs |= {"sampling_time": seconds, **_preparation_times(samplers)}
     return tree
 
@@ -397,6 +405,12 @@ class _Plan(NamedTuple):
     draws: int
     log_weights: np.ndarray
     adapt: bool
+    until: float | None
+
+    @property
+    def over(self) -> bool:
+        """Whether the time limit, in seconds since the epoch because chains may run elsewhere, is over."""
+        return self.until is not None and time.time() > self.until
 
 
 def _adapted_weights(
@@ -407,7 +421,7 @@ def _adapted_weights(
     The last weights would be too low for the model that the chain happened to stay in.
     """
     run = functools.partial(_run_chain, space, plan._replace(draws=0, adapt=True))
-    (record,) = run_jobs(run, [rng], bar=bar)
+    (record,) = run_jobs(run, [(0, rng)], bar=bar)
     if not record.complete:
         raise KeyboardInterrupt("Stopped before a draw was kept")
     log_weights: np.ndarray = record.log_weights - np.logaddexp.reduce(record.log_weights)
@@ -415,8 +429,9 @@ def _adapted_weights(
 
 
 def _run_chain(
-    space: ModelSpace, plan: _Plan, rng: np.random.Generator, job: JobReport
+    space: ModelSpace, plan: _Plan, numbered: tuple[int, np.random.Generator], job: JobReport
 ) -> ChainRecord:
+    number, rng = numbered
     m = len(space.samplers)
     tune, draws = plan.tune // m, max(1, plan.draws // m)
     chains = [metropolis.init(s, rng, tune=tune, draws=draws) for s in space.samplers]
@@ -425,7 +440,8 @@ def _run_chain(
     stats, past = _no_stats(plan.draws), []
     kept, complete = 0, True
     for t in range(plan.tune + plan.draws):
-        if job.stopped:
+        # The first chain makes a draw in any case, and others if they began in time.
+        if job.stopped or ((kept or (number and t == 0)) and plan.over):
             complete = False
             break
         tuning, k = t < plan.tune, state.current

@@ -50,10 +50,16 @@ def product_space_result(
     space: ModelSpace,
     tune: int,
     records: Sequence[ChainRecord],
+    limit: float | None = None,
 ) -> xr.DataTree:
-    """Return the posterior over models, that of each model, and the statistics of the chains."""
+    """Return the posterior over models, that of each model, and the statistics of the chains.
+
+    Incomplete chains were ended by a time limit in seconds, or interrupted if it is None.
+    """
     names = list(models)
-    flags = [] if all(r.complete for r in records) else [flag("interrupted")]
+    flags = []
+    if not all(r.complete for r in records):
+        flags = [flag("interrupted") if limit is None else flag("out_of_time", limit=limit)]
     records, draws = _rectangle(records)
     if draws == 0:
         raise KeyboardInterrupt("Stopped before a draw was kept")

@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import arviz as az
 import numpy as np
@@ -522,6 +524,41 @@ def test_ctrl_c_returns_most_of_the_draws_made(models, monkeypatch, short_run, c
     np.testing.assert_array_equal(index, expected)
     assert tree["sample_stats"].sizes["draw"] == shape[1]
     assert tree["product_space"]["visits"].sum() == shape[0] * shape[1]
+
+
+@pytest.mark.parametrize(
+    ("chain", "draw", "shape"), [(0, 0, (1, 1)), (0, 20, (1, 21)), (1, 79, (2, 80))]
+)
+def test_a_time_limit_ends_all_chains(models, monkeypatch, short_run, chain, draw, shape):
+    """The first chain makes a draw in any case."""
+    seconds, record, begun = [0.0], module._record, []
+
+    def count(stats, s, *rest):
+        record(stats, s, *rest)
+        begun.extend([s] * (s == 0))
+        if (len(begun) - 1, s) == (chain, draw):
+            seconds[0] = 11.0
+
+    clock = SimpleNamespace(time=lambda: seconds[0], perf_counter=time.perf_counter)
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "_record", count)
+    with pytest.warns(UserWarning, match="Product space: the time limit max_time=10 s was over"):
+        tree = sample(models, max_time=10)
+    assert len(begun) == chain + 1
+    expected = short_run["posterior"]["model_index"].values[: shape[0], : shape[1]]
+    np.testing.assert_array_equal(tree["posterior"]["model_index"], expected)
+
+
+def test_a_time_limit_that_is_over_at_once(models):
+    with pytest.warns(UserWarning, match="time limit"):
+        tree = sample(models, max_time=1e-9)
+    assert tree["posterior"]["model_index"].shape == (1, 1)
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, np.nan, "1"])
+def test_time_limits_that_are_none(models, limit):
+    with pytest.raises((ValueError, TypeError), match="max_time"):
+        sample(models, max_time=limit)
 
 
 def test_ctrl_c_while_tuning_has_nothing_to_return(models, monkeypatch):

@@ -47,7 +47,7 @@ EXPECTED = {
     "sample_abc_rejection": ALL,
     "sample_abc_tree": ALL,
     "sample_ais": ALL,
-    "sample_product_space": ["cores", "executor", "checkpoint", "progressbar", "random_seed"],
+    "sample_product_space": ALL,
 }
 ANNOTATIONS = {
     "cores": "int | None",
