@@ -52,9 +52,11 @@ def random_tree(
     >>> from amc_pymc.rng import as_generator
     >>> rng = as_generator(1)
     >>> u = rng.random((1000, 2))
-    >>> found = random_tree(u, (u[:, 0] < 0.3) * 1.0, None, rng, max_leaves=2, min_samples=15)
-    >>> found[0], bool(abs(found[1][0] - 0.3) < 0.5)
-    (array([ 0, -1, -1]), True)
+    >>> feature, threshold, left, right = random_tree(
+    ...     u, (u[:, 0] < 0.3) * 1.0, None, rng, max_leaves=8, min_samples=15
+    ... )
+    >>> int((feature < 0).sum()), bool(np.abs(threshold[feature == 0] - 0.3).min() < 0.05)
+    (6, True)
     """
     n = len(u)
     w = np.ones(n) if weights is None else np.asarray(weights, float)
