@@ -210,6 +210,8 @@ class Bandit(ABC):
         """
         given = [pull] if isinstance(pull, self.pull_class) else pull
         pulls = given if isinstance(given, Pulls) else Pulls.of(given)
+        if len(pulls) == 0:
+            return
         if not self._are_open(pulls):
             self._complain(given)
         for i in pulls.numbers.tolist():

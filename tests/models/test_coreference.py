@@ -21,6 +21,7 @@ from models.coreference import (
     take_out,
 )
 from models.race_sums import make_sums_rule
+from tests.compiled_calls import called_often
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +110,11 @@ def test_stationary_distribution(temperature):
     clusters = singletons(np.zeros(4, dtype=np.int64))
     rng, rule = np.random.default_rng(4), make_sums_rule(0.05, first=100)
     n_sweeps, n_batches = 20_000, 50
+    one_sweep = called_often(sweep)
     draws = np.empty(n_sweeps, dtype=np.int64)
     for s in range(n_sweeps):
         order, block = rng.permutation(4), np.zeros(4, dtype=np.int64)
-        sweep(pair_factors(), factor, clusters, block, order, temperature, rule, 0.0, rng)
+        one_sweep(pair_factors(), factor, clusters, block, order, temperature, rule, 0.0, rng)
         draws[s] = states.index(canonical(clusters.of))
     hits = (draws[:, None] == np.arange(15)).reshape(n_batches, -1, 15).mean(axis=1)
     z = (hits.mean(axis=0) - p) / (hits.std(axis=0, ddof=1) / np.sqrt(n_batches))
