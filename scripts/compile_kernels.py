@@ -26,7 +26,7 @@ def main(n_rows: int = 400, n_columns: int = 10) -> None:
     """Take a few draws with every step method, and build the examples that `make demo` runs."""
     rng = np.random.default_rng(1)
     features = rng.normal(size=(n_rows, n_columns))
-    counts, groups = rng.integers(0, 2, n_rows), rng.integers(0, 5, n_rows)
+    counts, groups = rng.integers(0, 2, n_rows), rng.integers(0, 60, n_rows)
     with pm.Model():
         beta = pm.Normal("beta", shape=n_columns)
         pm.Bernoulli("y", logit_p=pm.Data("X", features) @ beta, observed=counts)
@@ -45,12 +45,12 @@ def main(n_rows: int = 400, n_columns: int = 10) -> None:
         pm.Normal("y", mean, 1.0, observed=features[:, 0])
         draw(amc.RacingGibbs())
     with pm.Model():  # groups
-        effects = pm.Normal("effects", 0, pm.HalfNormal("sd"), shape=5)
+        effects = pm.Normal("effects", 0, pm.HalfNormal("sd"), shape=60)
         pm.Normal("y", pm.Normal("mean") + effects[groups], 1.0, observed=features[:, 0])
         draw(amc.RacingMetropolis())
         amc.estimate_evidence(target_mcse=0.5, progressbar=False)
     with pm.Model():
-        effects = pm.Normal("effects", 0, pm.HalfNormal("sd"), shape=5)
+        effects = pm.Normal("effects", 0, pm.HalfNormal("sd"), shape=60)
         pm.Bernoulli("y", logit_p=pm.Normal("mean") + effects[groups], observed=counts)
         amc.estimate_evidence(target_mcse=0.5, progressbar=False)
     models = {}
@@ -88,7 +88,7 @@ def stored(features: np.ndarray) -> None:
             x, y, group = (pm.Data(name, tables[name][:8]) for name in tables)
             effects = pm.Normal("effects", 0, pm.HalfNormal("sd"), shape=100)
             pm.Normal("obs", pm.Normal("b") * x + effects[group], 1.0, observed=y)
-            draw(amc.RacingMetropolis(rows=amc.Rows(tables, dtype=dtype)))
+            draw(amc.RacingMetropolis(rows=amc.Rows(tables, dtype=dtype), marginalize="effects"))
 
 
 #: Arguments without which a policy cannot be made.

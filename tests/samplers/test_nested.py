@@ -29,7 +29,7 @@ from amc_pymc.samplers.compiled import (
 )
 from amc_pymc.samplers.counts import MetropolisCounts
 from amc_pymc.samplers.logs import MoveLog
-from amc_pymc.samplers.metropolis import run_transitions
+from amc_pymc.samplers.metropolis import run_draws
 from amc_pymc.samplers.moves import NAMES, NESTED, Gradient, Moves, Normal
 from amc_pymc.samplers.nested import _FREEDOM, _WALKS, NestedFit, propose_nested
 from amc_pymc.samplers.surrogate import no_surrogate
@@ -336,7 +336,7 @@ def true_moments():
     return mean, np.sqrt(square - mean**2)
 
 
-_run = called_often(run_transitions)
+_run = called_often(run_draws)
 
 
 def chain(scale, n, seed, n_psi=0):
@@ -352,15 +352,10 @@ def chain(scale, n, seed, n_psi=0):
         weights, scales, np.arange(5), normal, np.eye(5), Gradient(1, no_surrogate(np.zeros(5))),
         fresh(n_psi),
     )  # fmt: skip
-    rng, counts = np.random.default_rng(seed), MetropolisCounts.zeros(len(NAMES))
-    x, out = np.zeros(5), []
-    for _ in range(n):
-        points = np.stack([x, x])
-        log = MoveLog.empty(0, 5)
-        _run(10, points, races, moves, rng, log, rng, counts)
-        x = points[0].copy()
-        out.append(x)
-    return np.array(out[100:]), counts.accepted[NESTED] / counts.tries[NESTED]
+    rng, counts = np.random.default_rng(seed), MetropolisCounts.zeros(len(NAMES), n)
+    points, log, out = np.zeros((2, 5)), MoveLog.empty(0, 5), np.empty((n, 5))
+    _run(0, 10, 10, points, races, moves, rng, log, rng, out, counts)
+    return out[100:], counts.accepted[:, NESTED].sum() / counts.tries[:, NESTED].sum()
 
 
 def z_scores(values, mean, sd):
