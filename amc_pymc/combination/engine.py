@@ -138,8 +138,11 @@ class Combination:
     @property
     def given_up(self) -> np.ndarray:
         """Whether each arm gets no more draws because all have failed, (K,)."""
+        silent = self.silent
+        if not silent.any():
+            return silent
         failed = np.array([r.failed for r in self.records])
-        return self.silent & (failed >= _FAILED_DRAWS) & (self._fruitless >= _FAILED_ROUNDS)
+        return silent & (failed >= _FAILED_DRAWS) & (self._fruitless >= _FAILED_ROUNDS)
 
     # decisions
 
@@ -169,9 +172,10 @@ class Combination:
 
         `before` are the pulls of the same round so far.
         """
-        silent, given_up = self.silent, self.given_up
+        silent = self.silent
         if not silent.any():
             return self.policy.ask(rng, n, among=self._unsettled())
+        given_up = self.given_up
         pulls = self.policy.ask(rng, n, among=np.flatnonzero(~given_up))
         if silent.all():
             return pulls
@@ -194,9 +198,11 @@ class Combination:
         if self.scale == "log":
             return None
         constant = np.array([r.constant for r in self.records])
+        if not constant.any():
+            return None
         varying = np.array([r.n > 1 for r in self.records]) & ~constant
         few = np.array([r.n for r in self.records]) < _SETTLED_DRAWS
-        if not constant.any() or not (varying & few).any():
+        if not (varying & few).any():
             return None
         return np.flatnonzero(varying & few)
 
@@ -252,9 +258,13 @@ class Combination:
             if controls is not None:
                 q = controls.shape[1]
                 controls = controls[:cut].reshape(*shape, q).mean(axis=1)[good]
-            self.policy.drop(mine[:whole][~good])
-            self.policy.drop(mine[whole:])
-            told.append((mine[:whole][good], value, cost, controls))
+            if whole < len(mine):
+                self.policy.drop(mine[whole:])
+                mine = mine[:whole]
+            if not good.all():
+                self.policy.drop(mine[~good])
+                mine = mine[good]
+            told.append((mine, value, cost, controls))
         if any(c is not None for _, _, _, c in told):
             # Only some arms may have controls, so each is told on its own.
             for mine, value, cost, controls in told:

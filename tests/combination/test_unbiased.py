@@ -137,9 +137,12 @@ def test_groups_of_draws(payoff):
     assert_mean_one(estimates(lambda: combination("ucb1", payoff), 12_000, 13), 0.002)
 
 
-@pytest.mark.parametrize("name", ["lcb", pytest.param("ucb1", marks=pytest.mark.slow)])
-def test_delayed_tells(name):
-    assert_mean_one(estimates(lambda: combination(name, kind=Late), RUNS, 14))
+@pytest.mark.parametrize(
+    ("name", "runs"), [("lcb", 2_500), pytest.param("ucb1", RUNS, marks=pytest.mark.slow)]
+)
+def test_delayed_tells(name, runs):
+    """Weights of folds by their own draws are ten standard errors off in 2,500 runs."""
+    assert_mean_one(estimates(lambda: combination(name, kind=Late), runs, 14))
 
 
 @pytest.mark.slow
