@@ -3,27 +3,32 @@ import gc
 import os
 import time
 
-import pytensor
 import pytest
 
-from pymc.initial_point import initial_point_rewrites_db
-from pymc.logprob.rewriting import logprob_rewrites_db
-
-from amc_pymc.extract.interpreted import interpreted_mode
-
-_PYTENSOR_DEFAULTS = {"mode": pytensor.config.mode, "cxx": pytensor.config.cxx}
+# PyMC is imported by the tests: the process that only hands them out does without.
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _interpret_pymc():
-    """PyMC's own functions (traces, NUTS, predictions) are called too seldom to be worth compiling."""
+    """PyMC's own functions (traces, NUTS, predictions) are called too seldom to be worth compiling.
+
+    Returns the settings before.
+    """
+    import pytensor
+
+    from amc_pymc.extract.interpreted import interpreted_mode
+
+    before = {"mode": pytensor.config.mode, "cxx": pytensor.config.cxx}
     with pytensor.config.change_flags(mode=interpreted_mode(), cxx="", traceback__limit=0):
-        yield
+        yield before
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _make_rewriters_once():
     """PyMC makes the same rewriters again for every log density and every initial point."""
+    from pymc.initial_point import initial_point_rewrites_db
+    from pymc.logprob.rewriting import logprob_rewrites_db
+
     with pytest.MonkeyPatch.context() as patch:
         for database in (logprob_rewrites_db, initial_point_rewrites_db):
             patch.setattr(database, "query", functools.cache(database.query))
@@ -44,9 +49,11 @@ def _collect_seldom():
 
 
 @pytest.fixture
-def compiled_by_pytensor():
+def compiled_by_pytensor(_interpret_pymc):
     """PyTensor's own settings again, for tests in which PyMC samples tens of thousands of rows by NUTS."""
-    with pytensor.config.change_flags(**_PYTENSOR_DEFAULTS):
+    import pytensor
+
+    with pytensor.config.change_flags(**_interpret_pymc):
         yield
 
 
