@@ -21,6 +21,7 @@ __all__ = [
     "cross_fitted",
     "learn_summaries",
     "learned_distance",
+    "one_thread",
     "parameter_moments",
 ]
 
@@ -153,13 +154,13 @@ def learn_summaries(
     seed = int(rng.integers(2**31))
     some = slice(None, _COMPARED)
     names = list(names or _REGRESSIONS) if len(z) >= _FEWEST else ["ridge"]
-    with _one_thread():
+    with one_thread():
         errors = {name: _left_out(name, z[some], y[some], seed) for name in names}
     variance = np.maximum(y[some].var(axis=0), 1e-300)
     # Negative skill counts as zero, which gives no advantage where nothing can be learned.
     name = min(names, key=lambda n: float(np.minimum(errors[n] / variance, 1.0).sum()))
     regression = _REGRESSIONS[name](z.shape[1], seed)
-    with _one_thread():
+    with one_thread():
         regression.fit(z, y)
     sigma = np.sqrt(errors[name])
     skill = 1.0 - errors[name] / variance
@@ -212,7 +213,7 @@ def cross_fitted(
     for k in range(folds):
         allowed = rng.permutation(np.flatnonzero(train & (fold != k)))[:trained]
         own = np.flatnonzero(fold == k)
-        with _one_thread():
+        with one_thread():
             fitted = learned.relearned(data[allowed], x[allowed], seed)
             found = fitted(np.concatenate([data[own], others]))
         if out is None:
@@ -261,7 +262,7 @@ def learned_distance(
     return out
 
 
-def _one_thread() -> Any:
+def one_thread() -> Any:
     """Limit boosting and linear algebra to one thread, because several wait for each other on busy machines."""
     return _thread_pools().limit(limits=1)
 

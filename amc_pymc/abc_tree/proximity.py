@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from threadpoolctl import threadpool_limits
-
-from amc_pymc.abc_tree.learned import parameter_moments
+from amc_pymc.abc_tree.learned import one_thread, parameter_moments
 from amc_pymc.jit import njit
 
 __all__ = ["Shared", "shared_leaves"]
@@ -101,7 +99,7 @@ def shared_leaves(
         max_features=math.ceil(_FEATURES * n_features) if n_features > 3 else None,
     )  # fmt: skip
     own, targets = (np.clip(a, -_LARGEST, _LARGEST) for a in (data[train], targets))
-    with threadpool_limits(1):
+    with one_thread():
         forest.fit(own, y)
         leaves, target_leaves = forest.apply(own), forest.apply(targets)
     unseen = np.ones(leaves.shape, bool)
