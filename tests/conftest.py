@@ -35,15 +35,16 @@ def _make_rewriters_once():
         yield
 
 
+# Modules, graphs and models are many objects, through which the collector would go again and again.
+gc.set_threshold(200_000, 10, 20)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _collect_seldom():
-    """Graphs and models are many objects, through which the collector would go again and again."""
+    """Leave modules and collected tests out of later collections."""
     gc.collect()
     gc.freeze()
-    before = gc.get_threshold()
-    gc.set_threshold(200_000, 10, 20)
     yield
-    gc.set_threshold(*before)
     gc.collect()
     gc.freeze()  # pytest collects ten times more
 
@@ -57,8 +58,8 @@ def compiled_by_pytensor(_interpret_pymc):
         yield
 
 
-#: Folders whose files run in one worker process, because they share results that are made once in a process.
-_TOGETHER = ("tests/interoperability/",)
+#: Beginnings of paths whose files run in one worker process, because they share what is made once in a process.
+_TOGETHER = ("tests/interoperability/", "tests/extract/test_row")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -18,7 +18,8 @@ from amc_pymc.extract import extract_rows
 from amc_pymc.extract.row_program import Columns, parameter_leaf, row_expression
 from amc_pymc.extract.scalars import NotScalar
 from tests.extract.realistic_models import MODELS
-from tests.model_zoo import ZOO, build, names
+from tests.extract.zoo_rows import zoo_model, zoo_rows
+from tests.model_zoo import ZOO, names
 
 PYTHON = Mode(linker="py", optimizer=None)
 N_ROWS = 130
@@ -32,9 +33,9 @@ NOT_SCALAR: dict[str, str] = {}
 class Program:
     """The expression of the rows of a model, and PyTensor's own function of them."""
 
-    def __init__(self, model, observed=None):
+    def __init__(self, model, rows=None):
         self.model = model
-        self.rows = extract_rows(model, observed)
+        self.rows = rows or extract_rows(model)
         self.graph = Graph()
         self.columns = Columns(self.graph, "column")
         self.layout = self.rows.layout
@@ -85,8 +86,7 @@ def points(model, discrete=None, number=3):
 
 @cache
 def program(name):
-    entry = ZOO[name]
-    return Program(build(name, N_ROWS), entry.observed_arg)
+    return Program(zoo_model(name), zoo_rows(name))
 
 
 def assert_right(p, discrete=None):
@@ -123,7 +123,7 @@ def test_expressions_of_the_zoo(name):
 @pytest.mark.parametrize("name", names("either"))
 def test_hidden_rows_are_right_or_refused(name):
     try:
-        p = Program(build(name, N_ROWS), ZOO[name].observed_arg)
+        p = Program(zoo_model(name), zoo_rows(name))
     except (ValueError, NotScalar):
         return
     assert_right(p, ZOO[name].discrete)

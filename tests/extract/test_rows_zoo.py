@@ -26,6 +26,7 @@ from pytensor.graph.traversal import ancestors
 import amc_pymc
 
 from amc_pymc.extract import NotRowFactorised, RowLogp, extract_rows
+from tests.extract.zoo_rows import N_ROWS, zoo_model, zoo_rows
 from tests.model_zoo import ZOO, build, names
 
 pytestmark = pytest.mark.filterwarnings(
@@ -34,7 +35,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:.*Cannot cache compiled function",
 )
 
-N_ROWS = 300
 ORACLE_MODE = Mode(linker="py", optimizer=None)
 BAD_INPUT = (ValueError, TypeError, IndexError, KeyError)
 
@@ -68,9 +68,9 @@ class Case:
 def random_points(model, discrete=None, n_points=3):
     """Jitter the initial point in the unconstrained space; discrete variables only if told how."""
     rng = np.random.default_rng(5)
-    points = []
+    points, start = [], model.initial_point()
     for _ in range(n_points):
-        point = model.initial_point()
+        point = dict(start)
         for name, value in point.items():
             if name in (discrete or {}):
                 point[name] = rng.integers(0, discrete[name], value.shape).astype(value.dtype)
@@ -82,14 +82,9 @@ def random_points(model, discrete=None, n_points=3):
 
 @cache
 def case(name: str) -> Case:
-    entry, model = ZOO[name], build(name, N_ROWS)
+    entry, model = ZOO[name], zoo_model(name)
     oracle = Oracle(model, entry.observed)
     return Case(model, oracle, random_points(model, entry.discrete))
-
-
-@cache
-def extracted(name: str) -> RowLogp:
-    return extract_rows(case(name).model, ZOO[name].observed_arg)
 
 
 def row_subsets(n_rows: int):
@@ -140,12 +135,12 @@ def test_zoo_rows_are_reproducible(name):
 
 @pytest.mark.parametrize("name", names("accepted"))
 def test_rows_equal_the_full_loglikelihood(name):
-    assert_rows_match(extracted(name), case(name).oracle, case(name).points)
+    assert_rows_match(zoo_rows(name), case(name).oracle, case(name).points)
 
 
 @pytest.mark.parametrize("name", names("accepted"))
 def test_names_and_number_of_rows(name):
-    rows = extracted(name)
+    rows = zoo_rows(name)
     assert rows.n_rows == N_ROWS
     assert isinstance(rows.n_rows, int)
     assert rows.observed_vars == ZOO[name].observed
@@ -157,7 +152,7 @@ def test_names_and_number_of_rows(name):
 @pytest.mark.parametrize("name", names("either"))
 def test_hidden_rows_are_right_or_refused(name):
     try:
-        rows = extracted(name)
+        rows = zoo_rows(name)
     except NotRowFactorised as refusal:
         assert "y" in str(refusal)
         assert "row_logp" in str(refusal)
@@ -249,14 +244,14 @@ def test_variable_of_another_model():
 
 
 def test_point_in_any_order_with_more_in_it():
-    rows, idx = extracted("unequal_lengths"), np.arange(10)
+    rows, idx = zoo_rows("unequal_lengths"), np.arange(10)
     point = case("unequal_lengths").points[0]
     shuffled = {"unrelated": np.ones(3)} | dict(reversed(point.items()))
     np.testing.assert_array_equal(rows(shuffled, idx), rows(point, idx))
 
 
 def test_results_are_not_overwritten_and_inputs_not_changed():
-    rows, (first, second, _) = extracted("mvnormal_lkj"), case("mvnormal_lkj").points
+    rows, (first, second, _) = zoo_rows("mvnormal_lkj"), case("mvnormal_lkj").points
     idx = np.array([3, 1, 4, 1, 5])
     before = {name: value.copy() for name, value in first.items()}
     result = rows(first, idx)
@@ -270,13 +265,13 @@ def test_results_are_not_overwritten_and_inputs_not_changed():
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "int8"])
 def test_index_of_any_integer_type(dtype):
-    rows, point = extracted("logistic_data"), case("logistic_data").points[0]
+    rows, point = zoo_rows("logistic_data"), case("logistic_data").points[0]
     idx = np.array([3, 1, 100])
     np.testing.assert_array_equal(rows(point, idx.astype(dtype)), rows(point, idx))
 
 
 def test_read_only_and_strided_arrays():
-    rows, point = extracted("random_slopes"), case("random_slopes").points[0]
+    rows, point = zoo_rows("random_slopes"), case("random_slopes").points[0]
     idx = np.array([3, 1, 100])
     awkward = {name: np.asfortranarray(value) for name, value in point.items()}
     awkward["B"] = np.repeat(point["B"], 2, axis=0)[::2]
@@ -288,7 +283,7 @@ def test_read_only_and_strided_arrays():
 
 
 def test_no_rows_asked():
-    result = extracted("normal_mixture")(case("normal_mixture").points[0], np.array([], dtype=int))
+    result = zoo_rows("normal_mixture")(case("normal_mixture").points[0], np.array([], dtype=int))
     assert result.shape == (0,)
     assert result.dtype == np.float64
 
@@ -309,7 +304,7 @@ def test_no_rows_asked():
 @pytest.mark.parametrize("name", ["logistic_data", "latent_per_row"])
 def test_bad_index(name, idx):
     with pytest.raises((ValueError, TypeError, IndexError)) as error:
-        extracted(name)(case(name).points[0], idx)
+        zoo_rows(name)(case(name).points[0], idx)
     assert "idx" in str(error.value) or "index" in str(error.value).lower()
 
 
@@ -317,7 +312,7 @@ def test_bad_index(name, idx):
 def test_negative_index_is_not_a_silent_other_row(name):
     point = case(name).points[0]
     try:
-        result = extracted(name)(point, np.array([-1, 0]))
+        result = zoo_rows(name)(point, np.array([-1, 0]))
     except (ValueError, IndexError):
         return
     np.testing.assert_allclose(result, case(name).oracle(point)[[-1, 0]], rtol=1e-10)
@@ -326,7 +321,7 @@ def test_negative_index_is_not_a_silent_other_row(name):
 def test_boolean_mask_is_not_a_silent_zero_or_one():
     point, mask = case("logistic_data").points[0], np.arange(N_ROWS) % 7 == 3
     try:
-        result = extracted("logistic_data")(point, mask)
+        result = zoo_rows("logistic_data")(point, mask)
     except (ValueError, TypeError, IndexError):
         return
     np.testing.assert_allclose(result, case("logistic_data").oracle(point)[mask], rtol=1e-10)
@@ -336,7 +331,7 @@ def test_point_without_a_variable():
     point = dict(case("hierarchy_data").points[0])
     del point["a"]
     with pytest.raises(BAD_INPUT, match=r"\ba\b"):
-        extracted("hierarchy_data")(point, np.arange(3))
+        zoo_rows("hierarchy_data")(point, np.arange(3))
 
 
 @pytest.mark.parametrize(
@@ -353,7 +348,7 @@ def test_point_without_a_variable():
 def test_point_of_the_wrong_shape(name, variable, wrong):
     point = case(name).points[0] | {variable: wrong}
     with pytest.raises(BAD_INPUT, match=rf"\b{variable}\b"):
-        extracted(name)(point, np.arange(3))
+        zoo_rows(name)(point, np.arange(3))
 
 
 @pytest.mark.parametrize(
@@ -365,7 +360,7 @@ def test_point_of_another_type_is_converted_or_refused(value):
     point = dict(case("student_t_deterministic").points[0])
     idx = np.arange(5)
     try:
-        result = extracted("student_t_deterministic")(point | {"sigma_log__": value}, idx)
+        result = zoo_rows("student_t_deterministic")(point | {"sigma_log__": value}, idx)
     except BAD_INPUT as error:
         assert "sigma_log__" in str(error)
         return
@@ -381,7 +376,7 @@ def test_point_of_another_type_is_converted_or_refused(value):
     "name", ["logistic_data", "normal_mixture", "latent_per_row", "mvnormal_lkj", "xtensor_dims"]
 )
 def test_pickled_copy_gives_the_same_values(name):
-    rows, point = extracted(name), case(name).points[0]
+    rows, point = zoo_rows(name), case(name).points[0]
     idx = np.random.default_rng(7).integers(0, N_ROWS, 20)
     copy = cloudpickle.loads(cloudpickle.dumps(rows))
     assert isinstance(copy, RowLogp)
@@ -392,7 +387,7 @@ def test_pickled_copy_gives_the_same_values(name):
 
 
 def test_pickled_copy_works_in_another_process(tmp_path):
-    rows, point, idx = extracted("hierarchy_data"), case("hierarchy_data").points[0], np.arange(9)
+    rows, point, idx = zoo_rows("hierarchy_data"), case("hierarchy_data").points[0], np.arange(9)
     (tmp_path / "job.pkl").write_bytes(cloudpickle.dumps((rows, point, idx)))
     program = (
         "import cloudpickle, numpy, sys\n"
@@ -412,7 +407,7 @@ def test_pickled_copy_works_in_another_process(tmp_path):
 @pytest.mark.parametrize("attribute", ["n_rows", "observed_vars", "value_vars", "new"])
 def test_frozen(attribute):
     with pytest.raises((AttributeError, TypeError)):
-        setattr(extracted("logistic_data"), attribute, 3)
+        setattr(zoo_rows("logistic_data"), attribute, 3)
 
 
 def test_extraction_leaves_the_model_alone():
@@ -489,7 +484,7 @@ def compiled_functions(root, depth=6):
     ["logistic_constants", "hierarchy_constant", "student_t_lags_constants", "mvnormal_lkj"],
 )
 def test_no_constant_as_long_as_the_data_is_compiled_in(name):
-    rows = extracted(name)
+    rows = zoo_rows(name)
     rows(case(name).points[0], np.arange(3))
     functions = compiled_functions(rows)
     assert functions
