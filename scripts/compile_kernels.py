@@ -16,14 +16,17 @@ import amc_pymc as amc
 
 from amc_pymc.bandits.registry import POLICIES, make_policy
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path += [str(ROOT), str(ROOT / "examples")]
 
 import flights
 import tall_regression
 
+from models.simulator_suite import suite
+
 
 def main(n_rows: int = 400, n_columns: int = 10) -> None:
-    """Take a few draws with every step method, and build the examples that `make demo` runs."""
+    """Take a few draws with every step method, and run the simulators and the examples of `make demo`."""
     rng = np.random.default_rng(1)
     features = rng.normal(size=(n_rows, n_columns))
     counts, groups = rng.integers(0, 2, n_rows), rng.integers(0, 60, n_rows)
@@ -69,6 +72,8 @@ def main(n_rows: int = 400, n_columns: int = 10) -> None:
         amc.find_MAP_tree(**short)
     for name in sorted(POLICIES):
         pull(make_policy(name, 2, **SETTINGS.get(name, {})), rng)
+    for example in suite():
+        example.simulate(rng, example.prior_sample(rng, 2))
     with tall_regression.build_model(tall_regression.doctor_visits()):
         amc.RacingMetropolis()
     with flights.build_model(flights.load_flights()):
