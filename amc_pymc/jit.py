@@ -14,11 +14,13 @@ import re
 
 from collections.abc import Callable
 from pathlib import Path
+from types import CodeType
 from typing import Any, overload
 
 import numba
 
-from numba.core import caching
+from numba.core import caching, serialize
+from numba.core.dispatcher import Dispatcher
 
 __all__ = ["kernel_folder", "njit", "source_digest", "source_files"]
 
@@ -152,6 +154,31 @@ class _Index(caching.IndexDataCacheFile):
             return {}
 
 
+def _code_key(function: Callable[..., Any]) -> bytes:
+    """Return a hash of the code of a function and of what it closes over."""
+    code = function.__code__
+    digest = hashlib.sha256(code.co_code)
+    for cell in function.__closure__ or ():
+        digest.update(_value_key(cell.cell_contents))
+    return digest.digest()
+
+
+def _value_key(value: Any) -> bytes:
+    """Return bytes that stand for a value that a function closes over, the same in each process.
+
+    Numba's own contain a name for each compiled function that is drawn at random in each process.
+    """
+    if not isinstance(value, Dispatcher):
+        return serialize.dumps(value)
+    function = value.py_func
+    code, file = function.__code__, Path(function.__code__.co_filename)
+    if not file.exists():  # a notebook, for instance
+        return serialize.dumps(value)
+    place = (function.__module__, function.__qualname__, code.co_firstlineno, code.co_names)
+    constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
+    return source_digest(file) + repr((place, constants)).encode() + _code_key(function)
+
+
 class _Cache(caching.FunctionCache):
     _impl_class = _CacheImpl
 
@@ -159,3 +186,7 @@ class _Cache(caching.FunctionCache):
         super().__init__(py_func)
         stamp = self._impl.locator.get_source_stamp()
         self._cache_file = _Index(self._cache_path, self._impl.filename_base, stamp)
+
+    def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
+        """Return the key of machine code for some types of arguments."""
+        return sig, codegen.magic_tuple(), _code_key(self._py_func)

@@ -30,6 +30,22 @@ from {decorator} import njit
 def twice(x):
     return 2.0 * x
 """,
+    "closures.py": """
+from {decorator} import njit
+
+def one_more(function):
+    @njit(cache=True)
+    def found(x):
+        return function(x) + 1.0
+
+    return found
+""",
+    "closed.py": """
+from kernels_of_tests.closures import one_more
+from kernels_of_tests.middle import twice
+
+closed = one_more(twice)
+""",
     "unrelated.py": "",
 }
 
@@ -49,12 +65,12 @@ def package(tmp_path):
     return write
 
 
-def run(root):
-    """The value of outer(3) in a new process, and whether it came from the disk."""
-    script = """
-from kernels_of_tests.outer import outer
-print(outer(3.0), sum(outer.stats.cache_hits.values()))
-"""
+def run(root, *names):
+    """The values of functions of 3 in a new process, and whether they came from the disk."""
+    script = "".join(
+        f"from kernels_of_tests.{f} import {f}\nprint({f}(3.0), sum({f}.stats.cache_hits.values()))\n"
+        for f in names or ("outer",)
+    )
     places = [str(root.parent), str(Path(amc_pymc.__file__).parents[1])]
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -63,8 +79,8 @@ print(outer(3.0), sum(outer.stats.cache_hits.values()))
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(places), "PYTHONDONTWRITEBYTECODE": "1"},
     )
-    value, hits = done.stdout.split()
-    return float(value), int(hits)
+    found = [line.split() for line in done.stdout.splitlines()]
+    return [(float(value), int(hits)) for value, hits in found]
 
 
 @pytest.mark.parametrize(
@@ -72,15 +88,19 @@ print(outer(3.0), sum(outer.stats.cache_hits.values()))
     [("amc_pymc.jit", 10.0), pytest.param("numba", 7.0, marks=pytest.mark.slow)],
 )
 def test_a_change_in_another_file_is_noticed(package, decorator, after):
-    """Numba alone looks at the file of the function only, and runs what is stale."""
+    """Numba alone looks at the file of the function only, and runs what is stale.
+
+    A function in a closure has another name in each process for it, so that nothing is found on disk.
+    """
+    ours = decorator == "amc_pymc.jit"
     root = package(decorator)
-    assert run(root) == (7.0, 0)
-    assert run(root) == (7.0, 1)
+    assert run(root, "outer", "closed") == [(7.0, 0), (7.0, 0)]
+    assert run(root, "outer", "closed") == [(7.0, 1), (7.0, int(ours))]
     inner = root / "middle" / "inner.py"
     inner.write_text(inner.read_text().replace("2.0 * x", "3.0 * x"))
-    value, hits = run(root)
-    assert value == after
-    assert hits == (0 if decorator == "amc_pymc.jit" else 1)
+    outer, closed = run(root, "outer", "closed")
+    assert outer == (after, int(not ours))
+    assert closed == (10.0, 0)
 
 
 MOVED = """
@@ -111,12 +131,12 @@ def test_an_index_that_names_a_module_of_before_is_ignored(package):
     (root / "pairs.py").write_text(PAIR)
     outer = root / "outer.py"
     outer.write_text(MOVED.format(place="from kernels_of_tests.pairs import Pair"))
-    assert run(root) == (7.0, 0)
-    assert run(root) == (7.0, 1)
+    assert run(root) == [(7.0, 0)]
+    assert run(root) == [(7.0, 1)]
     (root / "pairs.py").rename(root / "moved.py")
     outer.write_text(MOVED.format(place="from kernels_of_tests.moved import Pair"))
-    assert run(root) == (7.0, 0)
-    assert run(root) == (7.0, 1)
+    assert run(root) == [(7.0, 0)]
+    assert run(root) == [(7.0, 1)]
 
 
 def test_the_digest_follows_imports_from_this_package():
