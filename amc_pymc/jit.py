@@ -168,12 +168,11 @@ def _value_key(value: Any) -> bytes:
 
     Numba's own contain a name for each compiled function that is drawn at random in each process.
     """
-    if not isinstance(value, Dispatcher):
-        return serialize.dumps(value)
+    file = Path(value.py_func.__code__.co_filename) if isinstance(value, Dispatcher) else None
+    if file is None or not file.exists():  # a notebook, for instance
+        return bytes(serialize.dumps(value))
     function = value.py_func
-    code, file = function.__code__, Path(function.__code__.co_filename)
-    if not file.exists():  # a notebook, for instance
-        return serialize.dumps(value)
+    code = function.__code__
     place = (function.__module__, function.__qualname__, code.co_firstlineno, code.co_names)
     constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
     return source_digest(file) + repr((place, constants)).encode() + _code_key(function)

@@ -16,8 +16,8 @@ import amc_pymc as amc
 
 from amc_pymc.bandits.registry import POLICIES, make_policy
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path += [str(ROOT), str(ROOT / "examples")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import flights
 import tall_regression
