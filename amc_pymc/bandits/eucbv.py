@@ -10,7 +10,7 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.bandits.policy import CompiledPolicy, Kernels, record, unit_moments
+from amc_pymc.bandits.policy import CompiledPolicy, kernels_of, record, unit_moments
 from amc_pymc.bandits.rewards import LOW, N_ROWS, PENDING, TOLD, WIDTH, RewardScale
 from amc_pymc.jit import njit
 
@@ -63,17 +63,6 @@ def choose(table: np.ndarray, t: float, constants: np.ndarray) -> int:
             if value > largest:
                 best, largest = k, value
     return best
-
-
-@njit(cache=True)
-def choose_many(table: np.ndarray, t: float, constants: np.ndarray, n: int) -> np.ndarray:
-    """Choose the arms of the next n pulls."""
-    table = table.copy()
-    arms = np.empty(n, np.int64)
-    for i in range(n):
-        arms[i] = choose(table, t + i, constants)
-        table[PENDING, arms[i]] += 1.0
-    return arms
 
 
 @njit(cache=True)
@@ -155,7 +144,7 @@ class EUCBV(CompiledPolicy):
     """
 
     name = "eucbv"
-    _kernels = Kernels(indices, choose, choose_many)
+    _kernels = kernels_of(indices, choose)
 
     def __init__(
         self,

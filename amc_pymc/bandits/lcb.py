@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from amc_pymc.bandits.policy import CompiledPolicy, Kernels
+from amc_pymc.bandits.policy import CompiledPolicy, kernels_of
 from amc_pymc.bandits.rewards import LOW, MEAN, N_ROWS, PENDING, SQUARES, TOLD, WIDTH
 from amc_pymc.jit import njit
 
@@ -211,17 +211,6 @@ def choose(table: np.ndarray, t: float, constants: np.ndarray) -> int:
     return crowded if crowded >= 0 else rarest
 
 
-@njit(cache=True)
-def choose_many(table: np.ndarray, t: float, constants: np.ndarray, n: int) -> np.ndarray:
-    """Choose the arms of the next n pulls."""
-    table = table.copy()
-    arms = np.empty(n, np.int64)
-    for i in range(n):
-        arms[i] = choose(table, t + i, constants)
-        table[PENDING, arms[i]] += 1.0
-    return arms
-
-
 class _Values:
     """Reward scale that keeps values unchanged."""
 
@@ -301,7 +290,7 @@ class LCB(CompiledPolicy):
 
     name = "lcb"
     uses_costs = True
-    _kernels = Kernels(indices, choose, choose_many)
+    _kernels = kernels_of(indices, choose)
 
     def __init__(
         self,

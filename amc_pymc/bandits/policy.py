@@ -19,7 +19,7 @@ from amc_pymc.bandits.contract import Bandit, Pull, Pulls
 from amc_pymc.bandits.rewards import LOW, MEAN, PENDING, SQUARES, TOLD, WIDTH, RewardScale
 from amc_pymc.jit import njit
 
-__all__ = ["CompiledPolicy", "IndexPolicy", "Kernels", "Policy", "index_kernels"]
+__all__ = ["CompiledPolicy", "IndexPolicy", "Kernels", "Policy", "index_kernels", "kernels_of"]
 
 
 @njit(cache=True)
@@ -206,6 +206,24 @@ class Kernels(NamedTuple):
     choose_many: Callable[[np.ndarray, float, np.ndarray, int], np.ndarray]
 
 
+def kernels_of(
+    indices: Callable[[np.ndarray, float, np.ndarray], np.ndarray],
+    choose: Callable[[np.ndarray, float, np.ndarray], int],
+) -> Kernels:
+    """Add to compiled functions the choice of several arms, each of which is pending for the next ones."""
+
+    @njit(cache=True)
+    def choose_many(table: np.ndarray, t: float, constants: np.ndarray, n: int) -> np.ndarray:
+        table = table.copy()
+        arms = np.empty(n, np.int64)
+        for i in range(n):
+            arms[i] = choose(table, t + i, constants)
+            table[PENDING, arms[i]] += 1.0
+        return arms
+
+    return Kernels(indices, choose, choose_many)
+
+
 def index_kernels(
     index: Callable[..., float], beaten: Callable[..., bool] | None = None
 ) -> Kernels:
@@ -264,16 +282,7 @@ def index_kernels(
                 best, largest = k, value
         return best
 
-    @njit(cache=True)
-    def choose_many(table: np.ndarray, t: float, constants: np.ndarray, n: int) -> np.ndarray:
-        table = table.copy()
-        arms = np.empty(n, np.int64)
-        for i in range(n):
-            arms[i] = choose(table, t + i, constants)
-            table[PENDING, arms[i]] += 1.0
-        return arms
-
-    return Kernels(indices, choose, choose_many)
+    return kernels_of(indices, choose)
 
 
 class CompiledPolicy(Policy):

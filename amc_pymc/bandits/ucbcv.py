@@ -22,7 +22,7 @@ from amc_pymc.bandits.control_variates import (
     regression_estimate,
     regression_update,
 )
-from amc_pymc.bandits.policy import CompiledPolicy, Kernels, record
+from amc_pymc.bandits.policy import CompiledPolicy, kernels_of, record
 from amc_pymc.bandits.rewards import N_ROWS, PENDING, TOLD, RunningRange
 from amc_pymc.bandits.student import student_quantile
 from amc_pymc.bandits.waiting import first_choice
@@ -90,16 +90,6 @@ def _choose(table: np.ndarray, t: float, constants: np.ndarray) -> int:
     for k in range(pulls.size):
         pulls[k] = table[TOLD, k] + table[PENDING, k]
     return first_choice(_indices(table, t, constants), pulls)
-
-
-@njit(cache=True)
-def _choose_many(table: np.ndarray, t: float, constants: np.ndarray, n: int) -> np.ndarray:
-    table = table.copy()
-    arms = np.empty(n, np.int64)
-    for i in range(n):
-        arms[i] = _choose(table, t + i, constants)
-        table[PENDING, arms[i]] += 1.0
-    return arms
 
 
 @njit(cache=True)
@@ -263,7 +253,7 @@ class UCBCV(CompiledPolicy):
 
     name = "ucbcv"
     uses_controls = True
-    _kernels = Kernels(_indices, _choose, _choose_many)
+    _kernels = kernels_of(_indices, _choose)
     _estimators: ClassVar[tuple[str, ...]] = get_args(Estimator.__value__)
 
     def __init__(

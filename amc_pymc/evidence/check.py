@@ -20,7 +20,14 @@ from amc_pymc.importance import (
 from amc_pymc.kernels import Particles
 from amc_pymc.logweights import log_mean_exp
 
-__all__ = ["heaviest", "missed_by", "search_again", "second_look"]
+__all__ = [
+    "heaviest",
+    "log_weights",
+    "missed_by",
+    "search_again",
+    "second_look",
+    "share_uncovered",
+]
 
 
 def missed_by(
@@ -32,12 +39,12 @@ def missed_by(
     settings: PilotSettings = DEFAULTS,
 ) -> tuple[float, np.ndarray]:
     """Estimate the share of the posterior that a mixture misses; also return points where it is too low, if any."""
-    uncovered, alone = _uncovered(joint, path, adapted, rng, settings)
+    uncovered, alone = share_uncovered(joint, path, adapted, rng, settings)
     thin = _thin(rough, adapted, settings)
     return uncovered, np.concatenate([alone if uncovered >= settings.covered else alone[:0], thin])
 
 
-def _uncovered(
+def share_uncovered(
     joint: Joint,
     path: PriorPath,
     adapted: AdaptedMixture,
@@ -138,7 +145,7 @@ def search_again(
     ends, values = searched(joint, starts)
     if not len(ends):
         return none
-    thin = _log_weights(adapted, ends, joint.terms(ends)) > settings.thin
+    thin = log_weights(adapted, ends, joint.terms(ends)) > settings.thin
     ends, values, curvatures = distinct_ends(joint, ends[thin], values[thin], settings)
     if laplace is not None and len(ends):
         new = _unknown(laplace, ends, curvatures)
@@ -150,7 +157,7 @@ def search_again(
     mixture = StudentTMixture(weights, mixture.means, mixture.choleskys, mixture.dof)
     y = mixture.sample(max(settings.weighed_least, settings.weighed * joint.n_dim), rng)
     terms = joint.terms(y)
-    thin = _log_weights(adapted, y, terms) > settings.thin
+    thin = log_weights(adapted, y, terms) > settings.thin
     log_mass = log_mean_exp(np.where(thin, terms.sum(axis=0) - mixture.log_density(y), -np.inf))
     if log_mass - adapted.log_mean < math.log(settings.covered):
         return none
@@ -161,12 +168,12 @@ def heaviest(
     adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray, settings: PilotSettings = DEFAULTS
 ) -> np.ndarray:
     """Return the points with large importance weights, the largest first."""
-    log_w = _log_weights(adapted, x, terms)
+    log_w = log_weights(adapted, x, terms)
     order = np.argsort(-log_w)[: settings.starts]
     return x[order[log_w[order] > settings.thin]]
 
 
-def _log_weights(adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray) -> np.ndarray:
+def log_weights(adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray) -> np.ndarray:
     """Return log-weights less the log evidence, for the mixture with its share of the prior as the proposal."""
     log_q = adapted.mixture.log_density(x)
     log_f = terms.sum(axis=0)

@@ -27,6 +27,7 @@ __all__ = [
     "scan",
     "searched",
     "spread",
+    "unexplained_residuals",
 ]
 
 
@@ -150,7 +151,7 @@ def scan(
                 z = scale * rng.standard_normal((min(settings.scan_block, n - i), mixture.n_dim))
                 near = mean + z @ chol.T
                 above = joint.log_density(near) - top + 0.5 * np.vecdot(z, z)
-                odd = _unexplained(z, above, settings)
+                odd = unexplained_residuals(z, above, settings)
                 best = _best_of_both(above, odd, settings)
                 parts.append(near[best])
                 residual.append(above[best])
@@ -167,7 +168,7 @@ def _best_of_both(
     return np.union1d(np.argsort(-one)[:half], np.argsort(-other)[:half])
 
 
-def _unexplained(
+def unexplained_residuals(
     z: np.ndarray, residual: np.ndarray, settings: PilotSettings = DEFAULTS
 ) -> np.ndarray:
     """Subtract a polynomial in the coordinates z (n, D) from residuals (n,), and divide by their typical size.

@@ -120,9 +120,9 @@ class DataControl:
         x = self._checked_point("x", x)
         self._varies = tuple(a.dtype.kind == "f" and all_finite(a) for a in rows.arrays)
         self._check_data()
-        self._label = self._bins(settings, x, rng)
-        self.exact = np.flatnonzero(self._label < 0)
-        moments = bin_moments(self._data, self._label, rank=settings.rank)
+        self.bin_of_row = self._bins(settings, x, rng)
+        self.exact = np.flatnonzero(self.bin_of_row < 0)
+        moments = bin_moments(self._data, self.bin_of_row, rank=settings.rank)
         self.n_bins = moments.count.size
         bins, which = np.nonzero(np.any(moments.factor != 0.0, axis=2))
         self._direction_bin = np.ascontiguousarray(bins)
@@ -144,9 +144,9 @@ class DataControl:
     @cached_property
     def total(self):
         """First-class ``x (D,) -> sum of h_n(x) over the raced rows``, natural log."""
-        if self._printed is not None:
+        if self.printed is not None:
             in_bins = self._moments.count.astype(np.float64)
-            arrays = [self._virtual_rows(), in_bins, self._printed.program]
+            arrays = [self._virtual_rows(), in_bins, self.printed.program]
             return bound_function(data_control.total, _TOTAL, arrays)
         x = pt.vector("x")
         count, bins = pt.vector("count"), pt.lvector("bins")
@@ -179,7 +179,7 @@ class DataControl:
 
         Values at each point, natural log; for the rows in :attr:`exact` they are l_n.
         """
-        if self._printed is not None:
+        if self.printed is not None:
             return bound_function(data_control.state_rewards, _REWARDS, self._packed)
         gather, residuals, values = self._gather, self._residuals, self._values
 
@@ -201,7 +201,7 @@ class DataControl:
     @cached_property
     def rewards(self):
         """First-class :attr:`state_rewards` minus the values at points[0]; row 0 is zero."""
-        if self._printed is not None:
+        if self.printed is not None:
             return bound_function(data_control.rewards, _REWARDS, self._packed)
         state_rewards = self.state_rewards
 
@@ -234,7 +234,7 @@ class DataControl:
         At most ``n_rows`` random rows are used; infinite if the control variate is exact.
         """
         points = np.stack([self._checked_point("x", x), self._checked_point("x_new", x_new)])
-        raced = np.flatnonzero(self._label >= 0)
+        raced = np.flatnonzero(self.bin_of_row >= 0)
         if raced.size > n_rows:
             raced = np.sort(rng.choice(raced, size=n_rows, replace=False))
         residual = np.concatenate([self.residuals(points, c) for c in row_chunks(raced)], axis=1)
@@ -344,8 +344,8 @@ class DataControl:
     @cached_property
     def _members(self) -> np.ndarray:
         """One row (B,) of each bin, which provides its integer data."""
-        raced = np.flatnonzero(self._label >= 0)
-        return raced[np.unique(self._label[raced], return_index=True)[1]]
+        raced = np.flatnonzero(self.bin_of_row >= 0)
+        return raced[np.unique(self.bin_of_row[raced], return_index=True)[1]]
 
     def _data(self, rows: np.ndarray) -> np.ndarray:
         """Return the data vectors (m, Dy) of some rows."""
@@ -368,24 +368,24 @@ class DataControl:
     # --- generated machine code -----------------------------------------------------------------
 
     @cached_property
-    def _printed(self) -> PrintedControl | None:
+    def printed(self) -> PrintedControl | None:
         """Generated code that replaces the graphs below; None if a row is not a scalar expression."""
         return printed_control(self.rows, self._varies)
 
     @cached_property
     def _packed(self) -> list[np.ndarray]:
         """Arrays that the generated loops over rows read."""
-        assert self._printed is not None
+        assert self.printed is not None
         m, everything = self._moments, np.arange(self.n_rows)
-        data = self._printed.rows(self._data(everything), everything)
-        reference = self._printed.rows(m.reference, self._members)
-        return [data, self._label, reference, m.factor, m.dual, self._printed.program]
+        data = self.printed.rows(self._data(everything), everything)
+        reference = self.printed.rows(m.reference, self._members)
+        return [data, self.bin_of_row, reference, m.factor, m.dual, self.printed.program]
 
     def _virtual_rows(self) -> np.ndarray:
         """Return references and displacements (3 W, V) of bins and of (bin, direction) pairs."""
-        assert self._printed is not None
+        assert self.printed is not None
         m, bins = self._moments, self._direction_bin
-        reference = self._printed.rows(m.reference, self._members)
+        reference = self.printed.rows(m.reference, self._members)
         virtual = np.zeros((3, self.n_bins + bins.size, reference.shape[1]))
         virtual[0] = np.concatenate([reference, reference[bins]])
         virtual[1, : self.n_bins, : self._dim] = m.first
@@ -445,7 +445,7 @@ class DataControl:
         inputs = [idx, label, reference, factor, dual, *arrays]
         fn = compile_graph(inputs, packed, **self.compile_kwargs)
         m = self._moments
-        data = [self._label, m.reference, m.factor, m.dual, *self.rows.arrays]
+        data = [self.bin_of_row, m.reference, m.factor, m.dual, *self.rows.arrays]
         return native_function(fn, _GATHER, data)
 
     def _columns(self, flat) -> list:

@@ -77,7 +77,7 @@ class ModelProblem:
     tolerance = 1.0
 
     def __init__(self, cube: PriorTransform, simulators: list[_Simulator], deterministic_names):
-        self._cube, self._simulators = cube, simulators
+        self._cube, self.simulators = cube, simulators
         self.deterministic_names: list[str] = deterministic_names
         self.observed = {s.name: s.observed for s in simulators}
         self.observed_summaries = self._summaries([s.observed[None] for s in simulators])[0]
@@ -182,7 +182,7 @@ class ModelProblem:
         rows, n = np.flatnonzero(possible), len(u)
         values = {k: v[rows] for k, v in values.items()} if len(rows) < n else values
         together = self._with_parameters(values)
-        shapes = [s.observed.shape for s in self._simulators]
+        shapes = [s.observed.shape for s in self.simulators]
         summary = Summary(self._summaries, self.observed_summaries.size) if summaries else None
         place = np.zeros(n, int)
         place[rows] = np.arange(len(rows))
@@ -194,24 +194,25 @@ class ModelProblem:
                     given = self._with_parameters({k: v[place[part]] for k, v in values.items()})
                 return [s.many(rng, p, len(part)) for s, p in given]
 
-            return run_batch(call, self._distance, rows, n, shapes, rng, summary=summary)
+            return run_batch(call, self.distances, rows, n, shapes, rng, summary=summary)
         at = place.tolist()
         return run_each(
             lambda i: [s.one(rng, [p[at[i], ...] for p in ps]) for s, ps in together],
-            self._distance, rows, n, shapes, timeout, summary=summary,
+            self.distances, rows, n, shapes, timeout, summary=summary,
         )  # fmt: skip
 
     def _with_parameters(self, values: dict[str, np.ndarray]) -> list[tuple[_Simulator, list]]:
         """Return Simulators and their parameters (n, ...) for values (n, *shape) of free variables."""
-        return [(s, self._cube.evaluate(_key(s.name), values)) for s in self._simulators]
+        return [(s, self._cube.evaluate(_key(s.name), values)) for s in self.simulators]
 
     def _summaries(self, simulations: list[np.ndarray]) -> np.ndarray:
-        each = [s.summaries(x) for s, x in zip(self._simulators, simulations, strict=True)]
+        each = [s.summaries(x) for s, x in zip(self.simulators, simulations, strict=True)]
         return np.concatenate(each, axis=1)
 
-    def _distance(self, simulations: list[np.ndarray]) -> np.ndarray:
-        each = [s.distance(x) for s, x in zip(self._simulators, simulations, strict=True)]
-        if len(each) > 1 and all(s.is_gaussian for s in self._simulators):
+    def distances(self, simulations: list[np.ndarray]) -> np.ndarray:
+        """Return distances (n,) from the data; `simulations` has an array (n, *shape) of each Simulator."""
+        each = [s.distance(x) for s, x in zip(self.simulators, simulations, strict=True)]
+        if len(each) > 1 and all(s.is_gaussian for s in self.simulators):
             return np.sqrt(np.square(each).sum(axis=0))
         return np.sum(each, axis=0)
 

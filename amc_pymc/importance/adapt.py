@@ -21,7 +21,7 @@ from amc_pymc.importance.fit import (
 )
 from amc_pymc.importance.student_t import StudentTMixture
 
-__all__ = ["AdaptedMixture", "adapt_mixture"]
+__all__ = ["AdaptedMixture", "Record", "adapt_mixture", "temper_weights", "truncate_weights"]
 
 type LogDensity = Callable[[np.ndarray], np.ndarray]
 type Draws = Callable[[int, np.random.Generator], np.ndarray]
@@ -72,7 +72,7 @@ class AdaptedMixture(NamedTuple):
     relative_variances: np.ndarray
 
 
-class _Record:
+class Record:
     """All draws so far, with the log densities of the tested mixtures and of the sources drawn from.
 
     A source is a tested mixture with more even weights. Both are defensive: they contain a share of the
@@ -237,7 +237,7 @@ def adapt_mixture(
     if not 0.0 <= tolerance < 1.0:
         raise ValueError(f"tolerance must be at least 0 and below 1, got {tolerance!r}.")
     from_prior = min(max(round(share * n_per_round), 1), n_per_round - 1) if share > 0.0 else 0
-    record = _Record(mixture.n_dim, from_prior / n_per_round, prior_log_density)
+    record = Record(mixture.n_dim, from_prior / n_per_round, prior_log_density)
     waited = 0
     for number in range(rounds):
         source = _evened(mixture) if number < rounds - 1 else mixture
@@ -294,7 +294,7 @@ def _relative_variance(log_weights: np.ndarray, log_ratio: np.ndarray) -> float:
 
 
 def _refitted(
-    record: _Record,
+    record: Record,
     log_drawn: np.ndarray,
     mixture: StudentTMixture,
     dofs: tuple[float, ...],
@@ -304,7 +304,7 @@ def _refitted(
     x = record.x
     log_weights = record.log_target - log_drawn
     least = min(_LEAST * (x.shape[1] + 1.0), 0.25 * np.count_nonzero(log_weights > -math.inf))
-    lw, gamma = _tempered(log_weights, record.log_sources[-1] - log_drawn, least)
+    lw, gamma = temper_weights(log_weights, record.log_sources[-1] - log_drawn, least)
     if gamma < 1.0:
         return _fitted(x, lw, mixture, None)
     w = np.exp(lw - logsumexp(lw))
@@ -352,21 +352,21 @@ def _thinned(
     return mixture
 
 
-def _tempered(
+def temper_weights(
     log_weights: np.ndarray, log_current: np.ndarray, least: float
 ) -> tuple[np.ndarray, float]:
     """Return truncated log-weights (N,) for f^gamma q^(1-gamma), with the largest gamma that has an ESS of `least`.
 
     `log_current` are the log-weights for q, the density of the last round.
     """
-    lw = _truncated(log_weights)
+    lw = truncate_weights(log_weights)
     if _ess(lw) >= least:
         return lw, 1.0
     low, high = 0.0, 1.0
-    best = _truncated(log_current)
+    best = truncate_weights(log_current)
     for _ in range(12):
         gamma = 0.5 * (low + high)
-        lw = _truncated(gamma * log_weights + (1.0 - gamma) * log_current)
+        lw = truncate_weights(gamma * log_weights + (1.0 - gamma) * log_current)
         if _ess(lw) >= least:
             low, best = gamma, lw
         else:
@@ -374,7 +374,8 @@ def _tempered(
     return best, low
 
 
-def _truncated(log_weights: np.ndarray) -> np.ndarray:
+def truncate_weights(log_weights: np.ndarray) -> np.ndarray:
+    r"""Return log-weights (N,) that are at most :math:`\sqrt N` times their mean (Ionides 2008, doi:10.1198/106186008X320456)."""
     return np.minimum(log_weights, logsumexp(log_weights) - 0.5 * math.log(len(log_weights)))
 
 

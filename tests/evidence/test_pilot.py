@@ -232,7 +232,7 @@ def test_a_plateau():
 def covered(mixture, path, log_mean):
     joint = Joint(path)
     adapted = AdaptedMixture(mixture, 1.0, 1.0, 1, log_mean, np.ones(1))
-    return check._uncovered(joint, path, adapted, np.random.default_rng(7))
+    return check.share_uncovered(joint, path, adapted, np.random.default_rng(7))
 
 
 def test_what_the_mixture_misses_and_prior_draws_see():
@@ -424,7 +424,7 @@ def test_a_mode_of_no_mass_is_not_overlooked():
     seen.values(np.full((1, 3), 1.0))
     adapted = AdaptedMixture(q, 1.0, 100.0, 100, path.log_z, np.ones(1))
     found = pilot.Pilot(None, adapted, q, q.means, np.zeros(1), 0.0, 0, 0)
-    highest = check._log_weights(adapted, *seen.highest())
+    highest = check.log_weights(adapted, *seen.highest())
     assert highest > math.log(20.0)  # it is looked at
     assert pilot.overlooked(seen, found, np.random.default_rng(5)) == -math.inf
 
@@ -435,16 +435,16 @@ def test_what_a_polynomial_leaves():
     smooth = 0.4 * (z**3).sum(axis=1) - 0.2 * (z**4).sum(axis=1)
     bump = 0.1 * np.exp(-0.5 * ((z - z[17]) ** 2).sum(axis=1) / 0.02**2)
     assert smooth.argmax() != 17
-    odd = search._unexplained(z, smooth + bump)
+    odd = search.unexplained_residuals(z, smooth + bump)
     assert odd.argmax() == 17
     assert odd[17] > 4.0
     impossible = np.arange(4000) % 7 == 0
-    odd = search._unexplained(z, np.where(impossible, -np.inf, smooth))
+    odd = search.unexplained_residuals(z, np.where(impossible, -np.inf, smooth))
     assert (odd[impossible] == -np.inf).all()
     assert np.abs(odd[~impossible]).max() < 1e-6
     for few in (z[:20], z[:1]):
-        assert (search._unexplained(few, smooth[: len(few)]) == -np.inf).all()
-    assert (search._unexplained(z, np.full(4000, -np.inf)) == -np.inf).all()
+        assert (search.unexplained_residuals(few, smooth[: len(few)]) == -np.inf).all()
+    assert (search.unexplained_residuals(z, np.full(4000, -np.inf)) == -np.inf).all()
 
 
 def test_prior_draws_that_are_lost_do_no_harm():
@@ -460,7 +460,7 @@ def test_lost_draws_count_in_the_share_that_is_uncovered():
     path, rng = Lossy([1.0, 0.0], 1.0), np.random.default_rng(1)
     q = StudentTMixture([1.0], [np.full(2, 60.0)], [0.1 * np.eye(2)], 50.0)
     adapted = AdaptedMixture(q, 1.0, 1.0, 1, path.log_z + math.log(2.0), np.ones(1))
-    share, _ = check._uncovered(Joint(path), path, adapted, rng)
+    share, _ = check.share_uncovered(Joint(path), path, adapted, rng)
     mean, sd = path.moments(1.0)
     kept = norm.sf(-1.0, mean[0], sd)
     # The squared weights of 4,096 draws are at most twice the square of their mean.

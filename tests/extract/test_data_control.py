@@ -163,7 +163,7 @@ class TestTotal:
         X, k, log_k = _poisson_data(control)
         eta = X @ np.r_[b, 1.0]
         h = np.empty(control.n_rows)
-        label = control._label
+        label = control.bin_of_row
         for bin_ in range(control.n_bins):
             mine = np.flatnonzero(label == bin_)
             assert np.unique(k[mine]).size == 1
@@ -252,8 +252,8 @@ class TestRewards:
     def test_same_seed_same_bins(self):
         a, _ = make(arch, n=8000)
         b, _ = make(arch, n=8000)
-        np.testing.assert_array_equal(a._label, b._label)
-        assert a._label.dtype == np.int32
+        np.testing.assert_array_equal(a.bin_of_row, b.bin_of_row)
+        assert a.bin_of_row.dtype == np.int32
 
 
 @njit
@@ -268,10 +268,10 @@ class TestRowsThatAreNotPrinted:
     def test_agree_with_those_that_are(self, rank, monkeypatch):
         build = waiting_times if rank else poisson_offset
         printed, x = make(build, DataProxy(rank=rank), n=500)
-        assert printed._printed is not None
+        assert printed.printed is not None
         monkeypatch.setattr("amc_pymc.extract.data_control.printed_control", lambda *_: None)
         compiled, _ = make(build, DataProxy(rank=rank), n=500)
-        assert compiled._printed is None
+        assert compiled.printed is None
         points = x + np.random.default_rng(9).normal(scale=0.1, size=(3, x.size))
         everything = np.arange(500)
         wanted = compiled.residuals(points, everything)
@@ -362,7 +362,7 @@ class TestBins:
         control = DataControl(extract_rows(model), DataProxy(bins=5), x, rng)
         assert control.n_bins == 35
         for b in range(35):
-            assert np.unique(group[control._label == b]).size == 1
+            assert np.unique(group[control.bin_of_row == b]).size == 1
         assert_total_is_exact(control, x)
 
     def test_too_many_integers(self):
@@ -382,7 +382,7 @@ class TestBins:
 
         by_function, _ = make(arch, DataProxy(summary=summary), n=20_000)
         by_array, _ = make(arch, DataProxy(summary=z), n=20_000)
-        np.testing.assert_array_equal(by_function._label, by_array._label)
+        np.testing.assert_array_equal(by_function.bin_of_row, by_array.bin_of_row)
         assert sum(calls) == 20_000 and len(calls) > 1
         with pytest.raises(ValueError, match=r"summary\(rows\) must return shape \(m, S\)"):
             make(arch, DataProxy(summary=lambda rows: rows * 1.0))

@@ -235,7 +235,7 @@ def test_python_functions_are_not_compiled():
     from amc_pymc.extract.distances import _Kernel, _Statistic
 
     problem = problem_of(lambda: toy(sum_stat=STATISTICS["Python"], distance=DISTANCES["Python"]))
-    (simulator,) = problem._simulators
+    (simulator,) = problem.simulators
     assert isinstance(simulator._statistic, _Statistic)
     assert isinstance(simulator._from_data, _Kernel)
 
@@ -250,7 +250,7 @@ def test_distances_are_those_of_pymc(distance, statistic, shape):
         )
     )
     problem = ModelProblem.from_model(model)
-    found = problem._distance([x])
+    found = problem.distances([x])
     kernel = kernel_of(model, x)
     wanted = np.sqrt(-2.0 * kernel) if distance == "gaussian" else -kernel
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
@@ -262,13 +262,13 @@ def test_epsilon_of_its_own_for_each_statistic():
         model = model_of(lambda d=distance: toy(epsilon=epsilon, distance=d))
         x = np.random.default_rng(1).normal(size=(4, 5))
         kernel = kernel_of(model, x)
-        found = ModelProblem.from_model(model)._distance([x])
+        found = ModelProblem.from_model(model).distances([x])
         np.testing.assert_allclose(
             found, np.sqrt(-2.0 * kernel) if distance == "gaussian" else -kernel
         )
     model = model_of(lambda: toy(epsilon=epsilon, sum_stat="mean"))
     kernel = kernel_of(model, x)
-    found = ModelProblem.from_model(model)._distance([x])
+    found = ModelProblem.from_model(model).distances([x])
     np.testing.assert_allclose(found, np.sqrt(-2.0 * kernel))
 
 
@@ -285,9 +285,9 @@ def test_several_simulators():
     x = [np.zeros((3, 5)), np.ones((3, 2, 1))]
     a, b = 2.0 * np.abs(Y), np.array([0.9, 0.8])
     root = np.sqrt((a**2).sum() + (b**2).sum())
-    np.testing.assert_allclose(two("gaussian", "gaussian")._distance(x), np.full(3, root))
+    np.testing.assert_allclose(two("gaussian", "gaussian").distances(x), np.full(3, root))
     mixed = np.sqrt((a**2).sum()) + b.sum()
-    np.testing.assert_allclose(two("gaussian", "laplace")._distance(x), np.full(3, mixed))
+    np.testing.assert_allclose(two("gaussian", "laplace").distances(x), np.full(3, mixed))
     problem = two("laplace", "laplace")
     assert problem.observed["b"].shape == (2, 1)
     u = points(problem, 4)

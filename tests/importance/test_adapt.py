@@ -273,7 +273,7 @@ def test_nothing_found():
 
 def test_weights_are_those_of_the_balance_heuristic():
     problem = banana()
-    record = adapt._Record(2, 0.25, problem.prior)
+    record = adapt.Record(2, 0.25, problem.prior)
     rng = np.random.default_rng(5)
     sources = [StudentTMixture([1.0], [[m, 0.0]], [np.eye(2)], 5.0) for m in (0.0, 1.0, 3.0)]
     for q, n in zip(sources, (10, 30, 20), strict=True):
@@ -295,7 +295,7 @@ def test_balanced_weights_are_unbiased():
     near, far = (StudentTMixture([1.0], [[m, 0.0]], [np.eye(2)], 5.0) for m in (0.0, 3.0))
     means = []
     for _ in range(300):
-        record = adapt._Record(2, 0.0, problem.prior)
+        record = adapt.Record(2, 0.0, problem.prior)
         for q, n in ((near, 20), (far, 60)):
             x = q.sample(n, rng)
             record.add(q, q, x, problem.log_target(x))
@@ -309,7 +309,7 @@ def test_variance_by_draws_of_others():
     rng = np.random.default_rng(7)
     drawn = StudentTMixture([1.0], [[0.0, 0.0]], [1.5 * np.eye(2)], 5.0)
     tested = StudentTMixture([1.0], [[0.3, 0.0]], [1.2 * np.eye(2)], 5.0)
-    record = adapt._Record(2, 0.1, problem.prior)
+    record = adapt.Record(2, 0.1, problem.prior)
     for n in (20_000, 30_000):
         x = np.concatenate([problem.prior_draws(n // 10, rng), drawn.sample(n - n // 10, rng)])
         record.add(tested, drawn, x, problem.log_target(x))
@@ -323,25 +323,25 @@ def test_variance_by_draws_of_others():
 def test_tempering_leaves_enough_draws():
     rng = np.random.default_rng(8)
     wild, flat = rng.normal(0.0, 30.0, 1000), np.zeros(1000)
-    lw, gamma = adapt._tempered(wild, flat, 50.0)
+    lw, gamma = adapt.temper_weights(wild, flat, 50.0)
     assert 0.0 < gamma < 0.2
     w = np.exp(lw - lw.max())
     assert 50.0 <= w.sum() ** 2 / (w @ w) < 60.0
     # Towards f^gamma q^(1 - gamma), by draws of something else.
     current = rng.normal(0.0, 1.0, 1000)
-    lw, gamma = adapt._tempered(wild, current, 50.0)
+    lw, gamma = adapt.temper_weights(wild, current, 50.0)
     straight = gamma * wild + (1.0 - gamma) * current
     largest = np.logaddexp.reduce(straight) - 0.5 * np.log(1000)
     np.testing.assert_allclose(lw, np.minimum(straight, largest))
     tame = rng.normal(0.0, 0.5, 1000)
-    lw, gamma = adapt._tempered(tame, flat, 50.0)
+    lw, gamma = adapt.temper_weights(tame, flat, 50.0)
     assert gamma == 1.0
     np.testing.assert_array_equal(lw, tame)
 
 
 def test_truncation():
     log_w = np.array([0.0] * 99 + [20.0])
-    lw = adapt._truncated(log_w)
+    lw = adapt.truncate_weights(log_w)
     w = np.exp(log_w)
     np.testing.assert_allclose(np.exp(lw[-1]), 10.0 * w.mean())
     np.testing.assert_array_equal(lw[:-1], 0.0)

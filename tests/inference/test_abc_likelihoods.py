@@ -107,7 +107,7 @@ def test_two_simulators_and_a_likelihood():
     assert abs(np.mean(sds) * math.sqrt(precision) - 1.0) < 0.1
     problem = ModelProblem.from_model(model_of(second=True))
     x = [np.array([SIMULATED + EPSILON]), np.array([2.6 + 6.0 * EPSILON])]
-    np.testing.assert_allclose(problem._distance(x), math.sqrt(1.0 + 4.0))
+    np.testing.assert_allclose(problem.distances(x), math.sqrt(1.0 + 4.0))
 
 
 def test_shared_parameters_of_different_kinds():
