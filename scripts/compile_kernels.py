@@ -22,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import flights
 import tall_regression
 
+from models.coreference import power_law_mentions, run_coreference
+from models.lotka_volterra import hudson_bay
 from models.simulator_suite import suite
 
 
@@ -72,8 +74,9 @@ def main(n_rows: int = 400, n_columns: int = 10) -> None:
         amc.find_MAP_tree(**short)
     for name in sorted(POLICIES):
         pull(make_policy(name, 2, **SETTINGS.get(name, {})), rng)
-    for example in suite():
+    for example in (*suite(), hudson_bay()):
         example.simulate(rng, example.prior_sample(rng, 2))
+    run_coreference(power_law_mentions(20, n_blocks=4, largest=30), n_sweeps=1)
     with tall_regression.build_model(tall_regression.doctor_visits()):
         amc.RacingMetropolis()
     with flights.build_model(flights.load_flights()):
