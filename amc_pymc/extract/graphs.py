@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-import pytensor
 
 from pymc.initial_point import make_initial_point_expression
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
@@ -17,7 +16,7 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.type import RandomType
 from pytensor.xtensor.type import XTensorType
 
-from amc_pymc.extract.interpreted import unrewritten_mode
+from amc_pymc.extract.interpreted import plain_function
 from amc_pymc.extract.memo import remembered
 
 __all__ = ["initial_point_of", "is_random", "lowered", "opened", "rebuilt"]
@@ -39,8 +38,7 @@ def _initial_point(model) -> dict[str, np.ndarray]:
         )
     )
     reseed_rngs(find_rng_nodes(values), None)
-    with pytensor.config.change_flags(cxx=""):
-        found = pytensor.function([], values, mode=unrewritten_mode())()
+    found = plain_function([], values)()
     return {model.rvs_to_values[rv].name: x for rv, x in zip(model.free_RVs, found, strict=True)}
 
 

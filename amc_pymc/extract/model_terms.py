@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 
 from pymc.distributions.censored import CensoredRV
@@ -16,7 +15,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.traversal import toposort
 
 from amc_pymc.extract.graphs import is_random
-from amc_pymc.extract.interpreted import unrewritten_mode
+from amc_pymc.extract.interpreted import plain_function
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.prior import IMPROPER
@@ -139,4 +138,4 @@ def observed_values(model) -> list:
     values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
     if not values:
         return []
-    return pytensor.function([], values, mode=unrewritten_mode())()
+    return plain_function([], values)()

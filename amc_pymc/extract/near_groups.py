@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pytensor
 
 from pymc.distributions.transforms import Ordered, ZeroSumTransform
 from pytensor.graph.basic import Variable
@@ -18,7 +17,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from amc_pymc.expressions import Graph
 from amc_pymc.extract.graphs import initial_point_of, lowered
-from amc_pymc.extract.interpreted import unrewritten_mode
+from amc_pymc.extract.interpreted import plain_function
 from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.rows import row_count
 from amc_pymc.extract.scalars import Index
@@ -85,10 +84,7 @@ def _shapes(one: Sequence[Variable], two: Sequence[Variable], model):
     point, every = initial_point_of(model), [*one, *two]
     shapes = [v.type.shape for v in every]
     if any(None in shape for shape in shapes):
-        evaluate = pytensor.function(
-            model.value_vars, [v.shape for v in every], mode=unrewritten_mode(),
-            on_unused_input="ignore",
-        )  # fmt: skip
+        evaluate = plain_function(model.value_vars, [v.shape for v in every])
         shapes = [tuple(s) for s in evaluate(*(point[v.name] for v in model.value_vars))]
     return shapes[: len(one)], shapes[len(one) :]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 
 from pytensor.compile.sharedvalue import SharedVariable
@@ -15,7 +14,7 @@ from pytensor.tensor.basic import ScalarFromTensor
 from pytensor.tensor.type import TensorType
 
 from amc_pymc.extract.graphs import is_random, lowered
-from amc_pymc.extract.interpreted import unrewritten_mode
+from amc_pymc.extract.interpreted import plain_function
 from amc_pymc.extract.log_density import log_densities
 from amc_pymc.signals import raise_if_signalled
 
@@ -87,7 +86,7 @@ def _constant_value(value: Variable):
 
 
 def _evaluate_one(value: Variable):
-    return pytensor.function([], value, mode=unrewritten_mode())()
+    return plain_function([], value)()
 
 
 def row_count(model, observed) -> int:
@@ -172,7 +171,7 @@ def evaluated(frontier, name: str) -> list[np.ndarray]:
         raise refused(name, "its data pass through a random variable (pm.Minibatch)")
     computed = {}
     if lazy:
-        computed = dict(zip(lazy, pytensor.function([], lazy, mode=unrewritten_mode())()))
+        computed = dict(zip(lazy, plain_function([], lazy)()))
     out = []
     for v in frontier:
         out.append(computed[v] if v in computed else _constant_value(v))

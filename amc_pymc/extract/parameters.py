@@ -24,7 +24,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import TensorType
 
-from amc_pymc.extract.interpreted import interpreted_mode, unrewritten_mode
+from amc_pymc.extract.interpreted import interpreted_mode, plain_function
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
 from amc_pymc.extract.printed_total import printed_map
@@ -258,5 +258,5 @@ def _shapes(rows: RowLogp, pieces, values) -> tuple[tuple[int, ...], ...]:
     if not pieces:
         return ()
     inputs = list(rows._values.values())
-    fn = pytensor.function(inputs, list(pieces), mode=unrewritten_mode(), on_unused_input="ignore")
+    fn = plain_function(inputs, list(pieces))
     return tuple(np.shape(v) for v in fn(*(values[n] for n in rows._values)))

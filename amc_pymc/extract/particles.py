@@ -23,7 +23,6 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc.logprob.transforms import CircularTransform
-from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
@@ -31,7 +30,7 @@ from pytensor.tensor.random.type import RandomType
 
 from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.graphs import lowered
-from amc_pymc.extract.interpreted import interpreted_mode, modes_for_few
+from amc_pymc.extract.interpreted import functions_for_few, interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.model_terms import (
@@ -457,17 +456,17 @@ def _agrees_with_model(densities: ParticleDensities, xs: np.ndarray, tolerance: 
     """Return whether log prior and log likelihood at points (P, D) are those of the model's own graphs."""
     found = np.array(densities._values(xs))
     wanted = (
-        _values_of_model(densities, xs, mode)
-        for mode in modes_for_few(densities._terms, densities.n_observed)
+        _values_of_model(densities, xs, make)
+        for make in functions_for_few(densities._terms, densities.n_observed)
     )
     return any(np.allclose(found, w, tolerance, tolerance, equal_nan=True) for w in wanted)
 
 
-def _values_of_model(densities: ParticleDensities, xs: np.ndarray, mode: Mode) -> np.ndarray:
+def _values_of_model(densities: ParticleDensities, xs: np.ndarray, make) -> np.ndarray:
     """Return the log prior and log likelihood (2, P), one point at a time, interpreted if possible."""
     x, terms = densities._x, densities._terms
     try:
-        fn = pytensor.function([x], terms, mode=mode, on_unused_input="ignore")
+        fn = make([x], terms)
         return np.array([fn(p) for p in xs], float).T
     except NotImplementedError:
         fn = compile_graph([x], terms)

@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 
 from pytensor.compile.builders import OpFromGraph
@@ -27,7 +26,12 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.extract.graphs import initial_point_of, opened, rebuilt
-from amc_pymc.extract.interpreted import interpreted_mode, modes_for_few
+from amc_pymc.extract.interpreted import (
+    MakeFunction,
+    by_pytensor,
+    functions_for_few,
+    interpreted_mode,
+)
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.memo import remembered, remembering
 from amc_pymc.extract.observed_data import (
@@ -135,15 +139,11 @@ class RowLogp:
             replace[row_input.placeholder] = rows
         return clone_replace(self._output, replace, rebuild_strict=False)
 
-    def compile(self, mode: Any = None):
-        """Compile ``f(x, idx) -> (m,)`` for the flat vector x (D,) and int64 row numbers."""
+    def compile(self, make: MakeFunction | None = None):
+        """Return ``f(x, idx) -> (m,)`` for the flat vector x (D,) and int64 row numbers."""
         x, idx, arrays = pt.vector("x"), pt.lvector("idx"), self.array_inputs()
-        fn = pytensor.function(
-            [x, idx, *arrays],
-            self.graph(x, idx, arrays),
-            mode=mode or interpreted_mode(),
-            on_unused_input="ignore",
-        )
+        make = make or by_pytensor(interpreted_mode())
+        fn = make([x, idx, *arrays], self.graph(x, idx, arrays))
         data = self.arrays
         return lambda x, idx: np.asarray(fn(x, idx, *data))
 
@@ -282,8 +282,8 @@ def _extract_rows(model, observed: tuple, rng) -> RowLogp:
     data = evaluated(frontier, names[0])
     values = [v for v in model.value_vars if v in set(ancestors(logps))]
     xs = possible_points(model, layout, point, rng, 3)
-    for mode in modes_for_few(logps, n_rows):
-        oracle = _oracle(logps, model.value_vars, layout, mode)
+    for make in functions_for_few(logps, n_rows):
+        oracle = _oracle(logps, model.value_vars, layout, make)
         checks = _checks(oracle, xs, n_rows, names[0], rng)
         if all(np.isfinite(check.values).all() for check in checks):
             break
@@ -291,7 +291,7 @@ def _extract_rows(model, observed: tuple, rng) -> RowLogp:
     for plan in _row_plans(frontier, data, values, layout, n_rows):
         try:
             rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
-            problem = _disagreement(rows, checks, mode)
+            problem = _disagreement(rows, checks, make)
         except Exception as error:
             raise_if_signalled(error)
             failure = failure or error
@@ -418,11 +418,11 @@ def _opened(node, inputs):
 # --- verification ------------------------------------------------------------------------------
 
 
-def _oracle(logps, value_vars, layout, mode):
+def _oracle(logps, value_vars, layout, make: MakeFunction):
     x = pt.vector("x")
     outs = [_per_row(o) for o in layout.substitute(logps, value_vars, x)]
     total = sum(outs[1:], start=outs[0])
-    return pytensor.function([x], total, mode=mode, on_unused_input="ignore")
+    return make([x], total)
 
 
 def possible_points(model, layout, point, rng, n_points: int) -> list[np.ndarray]:
@@ -467,14 +467,14 @@ def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
     return out
 
 
-def _disagreement(rows: RowLogp, checks: list[_Check], mode: Any) -> Exception | None:
+def _disagreement(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> Exception | None:
     """Return the first difference from the model's own elementwise log-likelihood, or None."""
     _refuse_long_constants(rows, rows.n_rows)
     for name in rows.row_local:
         entries = [check.x[rows.layout.slices[name]] for check in checks]
         if rows.n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
             return ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
-    values = rows.compile(mode)
+    values = rows.compile(make)
     for check in checks:
         got = values(check.x, check.idx)
         if got.shape != check.idx.shape:

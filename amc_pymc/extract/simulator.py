@@ -11,7 +11,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import NoneTypeT
 
 from amc_pymc.extract.distances import distance_function, is_gaussian, statistic_function
-from amc_pymc.extract.interpreted import unrewritten_mode
+from amc_pymc.extract.interpreted import plain_function, unrewritten_mode
 from amc_pymc.extract.prior_transform import PriorTransform
 from amc_pymc.simulators.fail_safe import (
     NegativeDistance,
@@ -312,7 +312,7 @@ def _likelihoods_of(model) -> list:
 
 
 def _value(graph) -> np.ndarray:
-    return np.asarray(pytensor.function([], graph, mode=unrewritten_mode())())
+    return np.asarray(plain_function([], graph)())
 
 
 def _observed(model, rv) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pytensor
 
 from pymc.distributions import (
     Bernoulli,
@@ -22,7 +21,7 @@ from pymc.distributions.truncated import TruncatedRV
 from pytensor.graph.traversal import ancestors
 
 from amc_pymc.extract.graphs import initial_point_of
-from amc_pymc.extract.interpreted import unrewritten_mode
+from amc_pymc.extract.interpreted import plain_function
 
 __all__ = ["element_states"]
 
@@ -139,5 +138,5 @@ def _known(model, rv, expression, shape_only: bool = False) -> np.ndarray:
     (expression,) = model.replace_rvs_by_values([expression])
     point = initial_point_of(model)
     inputs = [v for v in model.value_vars if v in set(ancestors([expression]))]
-    fn = pytensor.function(inputs, expression, mode=unrewritten_mode())
+    fn = plain_function(inputs, expression)
     return np.asarray(fn(*(point[v.name] for v in inputs)), dtype=float)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pytensor
 
 from pymc import Model
 from pytensor.graph.traversal import ancestors
@@ -15,7 +14,7 @@ from amc_pymc.extract import FlatLayout, RowLogp, extract_rows
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.groups import Factor, Groups, take_groups
-from amc_pymc.extract.interpreted import modes_for_few
+from amc_pymc.extract.interpreted import functions_for_few
 from amc_pymc.extract.log_density import log_densities, log_density
 from amc_pymc.extract.rows import CallbackRows, choose_observed, row_count
 from amc_pymc.samplers import RacedModel
@@ -169,8 +168,8 @@ def _check_sum(
 ) -> None:
     """Check a value against the model's log density of some parts, default all."""
     whole = log_density(model, parts or [*model.basic_RVs, *model.potentials])
-    for mode in modes_for_few([whole], n_rows):
-        fn = pytensor.function(model.value_vars, whole, mode=mode, on_unused_input="ignore")
+    for make in functions_for_few([whole], n_rows):
+        fn = make(model.value_vars, whole)
         expected = float(fn(*(point[v.name] for v in model.value_vars)))
         if np.isfinite(expected) and abs(got - expected) <= 1e-8 * max(1.0, abs(expected)):
             return

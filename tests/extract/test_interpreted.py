@@ -1,34 +1,91 @@
-"""Modes in which graphs are interpreted."""
+"""Graphs that are interpreted."""
+
+import tracemalloc
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
 from pytensor.compile.builders import OpFromGraph
+from pytensor.conditional.op import ifelse
+from pytensor.graph.utils import MissingInputError
 
 import amc_pymc as amc
 
 from amc_pymc.extract import extract_rows
 from amc_pymc.extract.interpreted import (
+    by_pytensor,
+    functions_for_few,
     interpreted_mode,
-    modes_for_few,
+    plain_function,
     rewritten_mode,
-    unrewritten_mode,
 )
 
 X = pt.vector("x")
 
 
 def test_few_rows_are_evaluated_without_rewriting_first():
-    assert modes_for_few([pt.exp(X)], 1_000) == (unrewritten_mode(), rewritten_mode())
-    assert modes_for_few([pt.exp(X)], 1_000_000) == (interpreted_mode(), rewritten_mode())
+    rewritten = by_pytensor(rewritten_mode())
+    assert functions_for_few([pt.exp(X)], 1_000) == (plain_function, rewritten)
+    interpreted = by_pytensor(interpreted_mode())
+    assert functions_for_few([pt.exp(X)], 1_000_000) == (interpreted, rewritten)
 
 
 def test_inner_graphs_are_rewritten():
     """PyTensor would compile the graph of an operation that is not inlined."""
     inner = OpFromGraph([X], [pt.exp(X)])(X)
-    assert modes_for_few([inner + 1.0], 10) == (interpreted_mode(), rewritten_mode())
+    assert functions_for_few([inner + 1.0], 10)[0] == by_pytensor(interpreted_mode())
+
+
+def test_plain_functions_evaluate_what_pytensor_does():
+    y, shared = pt.matrix("y"), pytensor.shared(np.arange(3.0))
+    sums, everything = pt.exp(X) @ y + shared, pt.stack([X.sum(), y.max(), X[0] + 1])
+    graphs = [sums, everything, X[::2], shared, pt.linalg.inv(y @ y.T), sums]
+    values = np.array([1.0, 2.0]), np.arange(6.0).reshape(2, 3)
+    wanted = pytensor.function([X, y], graphs, mode=interpreted_mode())(*values)
+    plain = plain_function([X, y], graphs)
+    for _ in range(2):
+        for a, b in zip(plain(*values), wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+    shared.set_value(np.ones(3))
+    np.testing.assert_allclose(plain(*values)[0], wanted[0] - np.arange(3.0) + 1.0)
+    assert plain_function([X], X.shape[0])([4, 5]) == 2
+
+
+def test_plain_functions_change_nothing_that_is_given():
+    x, shared = np.arange(3.0), pytensor.shared(np.arange(3.0))
+    found = plain_function([X], [X, X[1:], shared, shared[:2]])(x)
+    for value in found:
+        value += 1.0
+    np.testing.assert_array_equal(x, np.arange(3.0))
+    np.testing.assert_array_equal(shared.get_value(), np.arange(3.0))
+
+
+def test_plain_functions_keep_only_what_is_needed():
+    """One array of the chain, its successor and the input exist at a time."""
+    n, out = 200_000, X
+    for _ in range(10):
+        out = pt.exp(-out)
+    tracemalloc.start()
+    plain_function([X], out.sum())(np.zeros(n))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5 * 8 * n
+
+
+def test_plain_functions_leave_conditions_and_loops_to_pytensor():
+    lazy = ifelse(X[0] > 0.0, X.sum(), X.max())
+    total = pytensor.scan(lambda a, b: a + b, [X], [np.float64(0.0)], return_updates=False)
+    assert plain_function([X], [lazy, total[-1]])([1.0, 2.0]) == [3.0, 3.0]
+
+
+def test_plain_functions_need_all_inputs():
+    with pytest.raises(MissingInputError, match="x is not among the inputs"):
+        plain_function([], pt.exp(X))
+    with pytest.raises(TypeError, match="Wrong number of dimensions"):
+        plain_function([X], pt.exp(X))(np.ones((2, 2)))
 
 
 @pytest.fixture
@@ -47,8 +104,8 @@ def test_rows_that_underflow(far):
     rows = extract_rows(model)
     point, index = np.array([1.0]), np.arange(x.size)
     eta = np.where(x < 0.0, x, -x)
-    assert not np.isfinite(rows.compile(unrewritten_mode())(point, index)).all()
-    found = rows.compile(rewritten_mode())(point, index)
+    assert not np.isfinite(rows.compile(plain_function)(point, index)).all()
+    found = rows.compile(by_pytensor(rewritten_mode()))(point, index)
     np.testing.assert_allclose(found, -np.logaddexp(0.0, -eta))
 
 

@@ -12,6 +12,7 @@ from pymc.model.transform.conditioning import remove_value_transforms
 from scipy.special import logsumexp
 from scipy.stats import ks_2samp, qmc
 
+from amc_pymc.extract.interpreted import rewritten_mode
 from models.beta_binomial import beta_binomial
 from models.contamination import contamination
 from models.correlated_gaussian import correlated_gaussian
@@ -40,8 +41,7 @@ def on_its_own_scale(problem):
 
 def compiled(model, variables):
     # Without stabilising rewrites, the logarithm of one minus an inverse logit is minus infinity.
-    mode = pytensor.compile.get_mode("FAST_COMPILE").including("stabilize")
-    with pytensor.config.change_flags(mode=mode):
+    with pytensor.config.change_flags(mode=rewritten_mode()):
         return model.compile_logp(vars=variables, jacobian=False)
 
 
