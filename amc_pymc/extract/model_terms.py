@@ -26,6 +26,7 @@ __all__ = [
     "model_log_likelihood",
     "model_logp",
     "observed_values",
+    "rv_shapes",
 ]
 
 
@@ -123,14 +124,24 @@ def _ops(nodes):
 
 def layout_of(model) -> FlatLayout:
     """Return names, shapes and dtypes of the value variables, without using initial values."""
-    shapes = model.eval_rv_shapes()
-    found = []
-    for rv in model.free_RVs:  # a pm.Potential may have renamed it, but not its value
-        transform = model.rvs_to_transforms[rv]
-        name = rv.name if transform is None else get_transformed_name(rv.name, transform)
-        found.append(tuple(int(n) for n in shapes[name]))
-    values = model.value_vars
-    return FlatLayout(tuple(v.name for v in values), tuple(found), tuple(v.dtype for v in values))
+    shapes, values = rv_shapes(model), model.value_vars
+    # A pm.Potential may have renamed a variable, but not its value.
+    found = tuple(shapes[_value_name(model, rv)] for rv in model.free_RVs)
+    return FlatLayout(tuple(v.name for v in values), found, tuple(v.dtype for v in values))
+
+
+def rv_shapes(model) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of free variables and of their values, computed only if their types do not tell."""
+    found = {_value_name(model, rv): model.rvs_to_values[rv].type.shape for rv in model.free_RVs}
+    found |= {rv.name: rv.type.shape for rv in model.free_RVs}
+    if any(None in shape for shape in found.values()):
+        return {name: tuple(map(int, shape)) for name, shape in model.eval_rv_shapes().items()}
+    return found
+
+
+def _value_name(model, rv) -> str:
+    transform = model.rvs_to_transforms[rv]
+    return rv.name if transform is None else get_transformed_name(rv.name, transform)
 
 
 def observed_values(model) -> list:

@@ -26,6 +26,7 @@ from pytensor.xtensor.type import XTensorType
 from amc_pymc.extract.batched import Batched
 from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.graphs import is_random, lowered, rebuilt
+from amc_pymc.extract.model_terms import rv_shapes
 from amc_pymc.extract.prior import IMPROPER, transform_steps
 from amc_pymc.extract.quantiles import quantile, quantile_shape
 from amc_pymc.extract.references import References
@@ -179,8 +180,8 @@ class PriorTransform:
         factors = [*model.potentials, *(_log_likelihood(model, rv) for rv in likelihoods)]
         more = {"potential": factors, "transformed": list(transformed.values())}
         free, graphs = _frozen(model, outputs | more)
-        names, sizes = list(transforms), model.eval_rv_shapes()
-        shapes = {n: tuple(int(s) for s in sizes[n]) for n in names}
+        names, sizes = list(transforms), rv_shapes(model)
+        shapes = {n: sizes[n] for n in names}
         inputs = {rv: (n, rv.type(name=n)) for rv, n in zip(free, names, strict=True)}
         references = References(model, sizes)
         variables, fallback = [], {}

@@ -46,7 +46,7 @@ class References:
     def _shape(self, name: str) -> tuple[int, ...]:
         transform = self._transforms[name]
         at = name if transform is None else get_transformed_name(name, transform)
-        return tuple(int(s) for s in self._sizes[at])
+        return self._sizes[at]
 
     @cached_property
     def _prior(self) -> PriorDraws:

@@ -17,6 +17,7 @@ from pytensor.graph.traversal import ancestors
 from amc_pymc.extract.groups import Factor, find_factors
 from amc_pymc.extract.marginal_particles import MarginalDensities
 from amc_pymc.extract.memo import remembering
+from amc_pymc.extract.model_terms import rv_shapes
 from amc_pymc.extract.rows import NotRowFactorised
 from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.flags import Flag, flag
@@ -175,8 +176,8 @@ def _largest(model: Model) -> LocalEffects | None:
 
 
 def _shapes(model: Model) -> list[tuple[Any, tuple[int, ...]]]:
-    shapes = model.eval_rv_shapes()
-    return [(rv, tuple(shapes[rv.name])) for rv in model.free_RVs]
+    shapes = rv_shapes(model)
+    return [(rv, shapes[rv.name]) for rv in model.free_RVs]
 
 
 def _reason_against(effects: LocalEffects, model: Model) -> str:
