@@ -132,7 +132,7 @@ def test_only_what_depends_on_population_parameters_is_shown():
 
 def test_error_of_few_nodes_is_found_with_its_sign():
     found = densities("poisson")
-    coarse = found._with(found._groups.refined(POINTS, 1e9))
+    coarse = found.refined(POINTS, 1e9)
     assert coarse.rule == "adaptive Gauss-Hermite, 2 nodes"
     wanted = [by_trapezoid("poisson", x) for x in POINTS]
     off = coarse.values(POINTS)[1] - wanted
