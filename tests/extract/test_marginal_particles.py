@@ -11,9 +11,9 @@ from scipy import stats
 from scipy.special import expit, logsumexp
 
 from amc_pymc.extract import group_totals
+from amc_pymc.extract.counts import counted
 from amc_pymc.extract.groups import find_factors
 from amc_pymc.extract.marginal_particles import MarginalDensities, extract_marginals
-from amc_pymc.extract.particles import counted
 from amc_pymc.kernels import HMC, Tuning, start
 from amc_pymc.marginals import hermite_nodes
 
