@@ -350,6 +350,11 @@ class HOO(Bandit):
             _count(self._table, self._links, node, -1.0)
             self._update_path(node)
 
+    def index(self) -> np.ndarray:
+        """Return the B-values (n,) of the nodes of the tree, in the order in which they were made."""
+        self._update_all()
+        return self._table[B_VALUE, : self._n_nodes].copy()
+
     def best(self) -> HOOCell:
         """Return the cell at the end of the most visited path; its centre estimates the best point.
 

@@ -24,19 +24,15 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
 from amc_pymc.extract.checks import without_checks
+from amc_pymc.extract.counts import Counts
 from amc_pymc.extract.graphs import lowered
 from amc_pymc.extract.group_totals import GroupTotals
 from amc_pymc.extract.groups import Factor, effects_at, take_groups
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.loading import once_per_process
 from amc_pymc.extract.memo import remembering
-from amc_pymc.extract.particles import (
-    Counts,
-    ParticleDensities,
-    check_evidence_defined,
-    once_per_process,
-    particles_of,
-)
+from amc_pymc.extract.particles import ParticleDensities, check_evidence_defined, particles_of
 from amc_pymc.extract.prior import PriorDraws
 
 __all__ = ["Densities", "MarginalDensities", "extract_marginals"]

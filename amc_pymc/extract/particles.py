@@ -6,15 +6,13 @@ the prior. The likelihood is that of all observed data and every ``pm.Potential`
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 import threading
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, Self
 from uuid import uuid4
 
 import cloudpickle
@@ -24,14 +22,17 @@ import pytensor.tensor as pt
 
 from pymc.logprob.transforms import CircularTransform
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
 from amc_pymc.extract.checks import without_checks
+from amc_pymc.extract.counts import Counts, count
 from amc_pymc.extract.graphs import lowered
 from amc_pymc.extract.interpreted import functions_for_few, interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.loading import once_per_process
 from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.model_terms import (
     check_evidence_defined,
@@ -48,13 +49,10 @@ from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.signals import raise_if_signalled
 
 __all__ = [
-    "Counts",
     "ParticleDensities",
     "check_evidence_defined",
-    "counted",
     "extract_particles",
     "model_logp",
-    "once_per_process",
     "particles_of",
 ]
 
@@ -67,39 +65,6 @@ _DRAWN, _LOST, _CHECKED = 64, 4, 3
 _MOST_COMPILED = 1_000
 #: Cached properties that hold compiled functions.
 _MADE = ("_printed", "_values", "_gradients")
-
-
-class Counts(NamedTuple):
-    """Numbers of points evaluated without and with gradients, and of points where a density was nan."""
-
-    values: int
-    gradients: int
-    nan: int
-
-
-_here = threading.local()
-
-
-@contextmanager
-def counted(*, apart: bool = False) -> Iterator[np.ndarray]:
-    """Count the evaluations of this thread, for any model, in an array (3,) ordered as :class:`Counts`.
-
-    If jobs share compiled functions or run in other processes, only this gives the count of one job.
-
-    Parameters
-    ----------
-    apart : bool
-        Whether to leave an enclosing count unchanged: jobs return their counts with their results, and
-        may run in any thread.
-    """
-    outer = getattr(_here, "counts", None)
-    _here.counts = counts = np.zeros(3, np.int64)
-    try:
-        yield counts
-    finally:
-        _here.counts = outer
-        if outer is not None and not apart:
-            outer += counts
 
 
 class ParticleDensities:
@@ -116,9 +81,11 @@ class ParticleDensities:
         Which coordinates are discrete; the gradient is zero there.
     n_observed : int
         Number of observed values.
+    widest : int
+        Number of elements of the largest array that is computed for one point.
     chunk : int
-        Number of points evaluated at once; memory is proportional to it and to the number of observed values.
-        Results do not depend on it.
+        Number of points evaluated at once; memory is proportional to it and to ``widest``. Results do not
+        depend on it.
     fallback : str or None
         Reason why points are evaluated one at a time, if they are.
 
@@ -126,7 +93,8 @@ class ParticleDensities:
     -----
     A density of nan is taken as zero (and counted), as is the density at invalid parameters. Functions are
     compiled on first use. A pickled object arrives in another process uncompiled, and is loaded once per
-    process however often it is sent. Calls from several threads are serialised.
+    process however often it is sent. A copy by ``copy.copy`` is independent, with nothing compiled or
+    counted. Calls from several threads are serialised.
     """
 
     def __init__(
@@ -142,7 +110,8 @@ class ParticleDensities:
         self.layout = layout
         self.discrete = layout.discrete
         self.n_observed = n_observed
-        self.chunk = chunk_size(widest(terms, x, n_observed))
+        self.widest = widest(terms, x, n_observed)
+        self.chunk = chunk_size(self.widest)
         self.fallback: str | None = None
         self._prints = True
         self._x, self._terms, self._rows = x, terms, rows
@@ -166,6 +135,19 @@ class ParticleDensities:
     def counts(self) -> Counts:
         """Evaluations so far, by this object in this process."""
         return Counts(*self._counts.tolist())
+
+    @property
+    def evaluation(self) -> Literal["printed", "printed rows", "graphs", "one by one"]:
+        """How points are evaluated.
+
+        By printed code, with a loop over rows or without one, by the model's graphs at many points at once, or
+        by those of one point.
+        """
+        with self._lock:
+            self._follow_data()
+            if self._printed is not None:
+                return "printed" if self._rows is None else "printed rows"
+            return "graphs" if self.fallback is None else "one by one"
 
     def values(self, x: np.ndarray) -> np.ndarray:
         """Return the log prior and log likelihood (2, P) at points (P, D)."""
@@ -247,12 +229,27 @@ class ParticleDensities:
         for name in _MADE:
             self.__dict__.pop(name, None)
 
-    def __reduce__(self):
+    def _state(self) -> dict[str, Any]:
+        """Return attributes of the same densities, with nothing compiled or counted."""
         self._follow_data()
         left = (*_MADE, "_lock", "_data")
         state = {k: v for k, v in self.__dict__.items() if k not in left}
-        token = (self._token, self.chunk, self.fallback, self.fingerprint())
-        return _load, (token, cloudpickle.dumps({**state, "_counts": np.zeros(3, np.int64)}))
+        return {**state, "_counts": np.zeros(3, np.int64)}
+
+    def __copy__(self) -> Self:
+        own = {name: copy.copy(getattr(self, name)) for name in ("_prior", "_outputs")}
+        return self._of({**self._state(), **own, "_token": uuid4().hex})
+
+    def __reduce__(self):
+        state = cloudpickle.dumps(self._state())
+        return _load, ((self._token, self.chunk, self.fallback, self.fingerprint()), state)
+
+    @classmethod
+    def _of(cls, state: dict[str, Any]) -> Self:
+        found = cls.__new__(cls)
+        found.__dict__.update(state, _lock=threading.Lock())
+        found._data = found._data_now()
+        return found
 
     # --- compiled -----------------------------------------------------------------------------------
 
@@ -266,8 +263,7 @@ class ParticleDensities:
 
     def _count(self, kind: int, n: int) -> None:
         self._counts[kind] += n
-        if (here := getattr(_here, "counts", None)) is not None:
-            here[kind] += n
+        count(kind, n)
 
     def _clean(self, terms: np.ndarray) -> None:
         """Replace nan and +inf by -inf, and count the points."""
@@ -276,10 +272,18 @@ class ParticleDensities:
             self._count(2, int(bad.any(axis=0).sum()))
             terms[bad] = -np.inf
 
-    def _batched(self):
+    def graphs(self, *, gradients: bool = False) -> tuple[Variable, list[Variable]]:
+        """Return points (P, D) as a variable, and the graphs that are compiled if code cannot be printed.
+
+        Parameters
+        ----------
+        gradients : bool
+            Whether graphs of the two gradients (P, D) follow those of log prior and log likelihood (P,).
+        """
         xs = pt.matrix("xs", shape=(None, self.n_dim), dtype="float64")
-        terms = [t.astype("float64") for t in vectorize_graph(self._terms, {self._x: xs})]
-        return xs, [t + pt.zeros(xs.shape[0]) if t.ndim == 0 else t for t in terms]
+        found = [t.astype("float64") for t in vectorize_graph(self._terms, {self._x: xs})]
+        terms = [t + pt.zeros(xs.shape[0]) if t.ndim == 0 else t for t in found]
+        return xs, [*terms, *(_gradient(t.sum(), xs) for t in terms if gradients)]
 
     @cached_property
     def _printed(self) -> list[PrintedTerms | RowTerm] | None:
@@ -299,8 +303,8 @@ class ParticleDensities:
         if self.fallback is not None:
             fn = _function([self._x], [t.astype("float64") for t in self._terms])
             return lambda xs: np.array([fn(x) for x in xs], float).reshape(-1, 2).T
-        xs, terms = self._batched()
-        return _function([xs], terms)
+        xs, graphs = self.graphs()
+        return _function([xs], graphs)
 
     @cached_property
     def _gradients(self):
@@ -309,8 +313,8 @@ class ParticleDensities:
         if self.fallback is not None:
             return self._gradients_one_by_one()
         try:
-            xs, terms = self._batched()
-            return _function([xs], [*terms, *(_gradient(t.sum(), xs) for t in terms)])
+            xs, graphs = self.graphs(gradients=True)
+            return _function([xs], graphs)
         except Exception as error:
             raise_if_signalled(error)
             found = self._gradients_one_by_one()  # raises if there are no gradients
@@ -351,12 +355,15 @@ def _function(inputs: list, outputs: list):
 
 
 @remembering()
-def extract_particles(model) -> ParticleDensities:
+def extract_particles(model, *, check: bool = True) -> ParticleDensities:
     """Extract the prior, likelihood and prior draws of a model, for many particles at once.
 
     Parameters
     ----------
     model : pm.Model
+    check : bool, default True
+        Whether to compare the densities of a few prior draws with the model's own, and to use slower code if
+        they differ. If not, nothing is drawn or compiled before the first call.
 
     Returns
     -------
@@ -383,10 +390,11 @@ def extract_particles(model) -> ParticleDensities:
            [-5.419, -0.919]])
     """
     check_evidence_defined(model)
-    return particles_of(model, model.free_RVs, [*model.observed_RVs, *model.potentials])
+    likelihood = [*model.observed_RVs, *model.potentials]
+    return particles_of(model, model.free_RVs, likelihood, check=check)
 
 
-def particles_of(model, free_RVs, likelihood) -> ParticleDensities:
+def particles_of(model, free_RVs, likelihood, *, check: bool = True) -> ParticleDensities:
     """Extract the densities of some free variables, and parts of the likelihood that depend on no others.
 
     Parameters
@@ -396,6 +404,8 @@ def particles_of(model, free_RVs, likelihood) -> ParticleDensities:
         Free variables in the order of the model; their priors must not depend on other ones.
     likelihood : sequence of variables
         Observed variables and Potentials.
+    check : bool, default True
+        As for :func:`extract_particles`.
     """
     whole = layout_of(model)
     values = [model.rvs_to_values[rv] for rv in free_RVs]
@@ -417,7 +427,8 @@ def particles_of(model, free_RVs, likelihood) -> ParticleDensities:
     sizes = [int(np.size(v)) for v in observed_values(model)]
     rows = None if others else row_term(model, layout)
     found = ParticleDensities(layout, graphs[:2], x, draws, outputs, sum(sizes), rows)
-    _verify(found)
+    if check:
+        _verify(found)
     return found
 
 
@@ -473,28 +484,5 @@ def _values_of_model(densities: ParticleDensities, xs: np.ndarray, make) -> np.n
         return np.array([fn(p) for p in xs], float).T
 
 
-_LOADED: OrderedDict[tuple, Any] = OrderedDict()
-_MOST_LOADED = 4
-_LOADING = threading.RLock()
-
-
 def _load(token: tuple, state: bytes) -> Any:
-    return once_per_process(token, lambda: _restored(state))
-
-
-def _restored(state: bytes) -> ParticleDensities:
-    found = ParticleDensities.__new__(ParticleDensities)
-    found.__dict__.update(cloudpickle.loads(state), _lock=threading.Lock())
-    found._data = found._data_now()
-    return found
-
-
-def once_per_process(token: tuple, make: Callable[[], Any]) -> Any:
-    """Return the densities that this process already has, or make them."""
-    with _LOADING:
-        if token not in _LOADED:
-            _LOADED[token] = make()
-            while len(_LOADED) > _MOST_LOADED:
-                _LOADED.popitem(last=False)
-        _LOADED.move_to_end(token)
-        return _LOADED[token]
+    return once_per_process(token, lambda: ParticleDensities._of(cloudpickle.loads(state)))

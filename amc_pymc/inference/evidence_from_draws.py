@@ -13,7 +13,7 @@ import xarray as xr
 
 from amc_pymc.evidence.doubts import uncertain
 from amc_pymc.evidence.draws_bridge import STEPS, Stage, bridge_draws, tension_of
-from amc_pymc.extract.particles import counted
+from amc_pymc.extract.counts import counted
 from amc_pymc.flags import Flag, flag, warn_of
 from amc_pymc.inference.evidence_model import Tally, compiled_particles, cost_of, one_blas_thread
 from amc_pymc.inference.evidence_results import (

@@ -21,12 +21,9 @@ import xarray as xr
 from threadpoolctl import ThreadpoolController
 
 from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, PilotSettings, collected, explore
+from amc_pymc.extract.counts import counted
 from amc_pymc.extract.marginal_particles import Densities, MarginalDensities, extract_marginals
-from amc_pymc.extract.particles import (
-    check_evidence_defined,
-    counted,
-    extract_particles,
-)
+from amc_pymc.extract.particles import check_evidence_defined, extract_particles
 from amc_pymc.extract.support import element_states
 from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.marginal_effects import CANNOT, LocalEffects

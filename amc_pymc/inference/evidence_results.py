@@ -12,8 +12,8 @@ import xarray as xr
 
 from amc_pymc.diagnostics.pareto import pareto_k
 from amc_pymc.evidence import Pilot, PosteriorDraws
+from amc_pymc.extract.counts import counted
 from amc_pymc.extract.marginal_particles import Densities
-from amc_pymc.extract.particles import counted
 from amc_pymc.flags import Flag, flag, flag_attributes
 from amc_pymc.inference.model_groups import draws_group
 from amc_pymc.logweights import reported_variance, summarise_log_weights

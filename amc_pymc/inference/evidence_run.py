@@ -33,8 +33,8 @@ from amc_pymc.evidence.doubts import (
     uncertain,
     unlike_chains,
 )
+from amc_pymc.extract.counts import counted
 from amc_pymc.extract.marginal_particles import Densities
-from amc_pymc.extract.particles import counted
 from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.combination_journal import Recorded
 from amc_pymc.inference.combination_run import Budget, Choices, Combined, combined

@@ -25,8 +25,8 @@ from amc_pymc.annealing import (
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.evidence import Pilot
 from amc_pymc.evidence.arms import draw_base
+from amc_pymc.extract.counts import counted
 from amc_pymc.extract.marginal_particles import Densities
-from amc_pymc.extract.particles import counted
 from amc_pymc.extract.unconstrain import unconstrain
 from amc_pymc.importance import StudentTMixture
 from amc_pymc.inference.ais_results import N_PATHS, AisRun, Plan, ais_results

@@ -17,7 +17,6 @@ from amc_pymc.bandits import (
     TopTwoThompsonSampling,
     make_policy,
 )
-from amc_pymc.bandits.thompson import FAILURES, SUCCESSES
 
 SETTINGS = {"eucbv": {"horizon": 2_000}, "robust": {"moment_bound": 1.0}}
 BANDITS = [*sorted(POLICIES), "hoo"]
@@ -192,8 +191,9 @@ def test_an_index_can_begin_with_a_summary():
 
 @pytest.mark.parametrize("cls", [ThompsonSampling, TopTwoThompsonSampling])
 def test_a_prior_for_each_arm_stands_for_successes(cls):
-    prior, plain = cls(2, alpha=[4.0, 1.0], beta=[1.0, 2.5]), cls(2)
-    plain._table[[SUCCESSES, FAILURES]] = [[3.0, 0.0], [0.0, 1.5]]
+    prior, plain = cls(2, alpha=[4.0, 1.0], beta=[1.5, 2.5]), cls(2, alpha=1.0, beta=0.5)
+    for arm, values in enumerate(([1.0, 1.0, 1.0, 0.0], [0.0, 0.0])):
+        plain.tell(plain.ask(np.random.default_rng(10), len(values), among=[arm]), values)
     a, b = (p.ask(np.random.default_rng(11), 200).arms for p in (prior, plain))
     np.testing.assert_array_equal(a, b)
     one, two = np.random.default_rng(14), np.random.default_rng(14)

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from amc_pymc.bandits import HOO, KnownRange, LogLoss, RunningRange
+from amc_pymc.bandits.hoo import B_VALUE
+from amc_pymc.bandits.rewards import MEAN
 
 
 class Oracle:
@@ -93,7 +95,9 @@ def test_against_the_algorithm_as_written(bounds, nu, rho, horizon):
         hoo.tell(pull, reward)
         oracle.tell(reward)
     assert hoo.depth == max(h for h, _ in oracle.rewards)
-    assert hoo._n_nodes == len(oracle.rewards)
+    b_values = hoo.index()
+    assert b_values.size == len(oracle.rewards)
+    np.testing.assert_allclose(np.sort(b_values), sorted(oracle.b_values().values()))
 
 
 def test_default_rho():
@@ -188,9 +192,9 @@ def test_order_of_telling_and_state(horizon):
         hoo.tell(pulls, rewards)
         for i in rng.permutation(40):
             late.tell(pulls[i], rewards[i])
-        hoo._update_all()
-        late._update_all()
-        np.testing.assert_allclose(late._table, hoo._table, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(late.index(), hoo.index(), rtol=1e-9, atol=1e-9)
+        tables = late.state()["table"], hoo.state()["table"]
+        np.testing.assert_allclose(*tables, rtol=1e-9, atol=1e-9)
     hoo.ask(rng, 3)
     fresh = HOO([[0.0, 1.0]], horizon=horizon)
     for other in (fresh.restore(hoo.state()), pickle.loads(pickle.dumps(hoo)), hoo.copy()):
@@ -209,9 +213,9 @@ def test_b_values_of_one_path_are_those_of_all():
     for _ in range(600):
         pull = hoo.ask(rng)
         hoo.tell(pull, smooth(rng, pull.point))
-    before = hoo._table.copy()
-    hoo._update_all()
-    np.testing.assert_array_equal(before, hoo._table)
+    before = hoo.state()["table"]
+    np.testing.assert_array_equal(before[B_VALUE], hoo.index())
+    np.testing.assert_array_equal(before, hoo.state()["table"])
 
 
 def test_dropped_pulls_leave_no_trace():
@@ -253,9 +257,9 @@ def test_scales_of_rewards():
                 hoo.tell(pull, to(abs(pull.point[0] - 0.4)))
             assert abs(hoo.best().point[0] - 0.4) < 0.1
             if horizon:
-                before = hoo._table.copy()
-                hoo._update_all()
-                np.testing.assert_allclose(before, hoo._table)
+                before = hoo.state()["table"]
+                np.testing.assert_allclose(before[B_VALUE], hoo.index())
+                np.testing.assert_allclose(before, hoo.state()["table"])
 
 
 def test_runs_share_no_range():
@@ -272,7 +276,7 @@ def test_a_reward_outside_its_range_is_told_once_and_counted():
     with pytest.warns(UserWarning, match="outside its declared range"):
         hoo.tell(hoo.ask(rng), 1.5)
     hoo.tell(hoo.ask(rng), -0.5)
-    assert hoo.rewards.clipped == 2 and hoo._table[2, 0] == 0.5
+    assert hoo.rewards.clipped == 2 and hoo.state()["table"][MEAN, 0] == 0.5
 
 
 def test_bad_input():

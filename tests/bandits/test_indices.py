@@ -38,21 +38,9 @@ REWARDS = ([0.2, 0.4], [0.4, 0.5, 0.6])
 def told(policy, rewards=REWARDS):
     """The policy after all these rewards, as many pulls of each arm as there are."""
     rng = np.random.default_rng(0)
-    left = [list(r) for r in rewards]
-    while any(left):
-        pulls = policy.ask(rng, 1)
-        arm = int(pulls.arms[0])
-        if left[arm]:
-            policy.tell(pulls, [left[arm].pop(0)])
-        else:
-            policy.drop(pulls)
-            policy._asked -= 1
-            steer = next(k for k, r in enumerate(left) if r)
-            policy._table[1, steer] += 1.0
-            policy._open[policy._asked] = steer
-            pull = pulls[0]._replace(arm=steer, number=policy._asked)
-            policy._asked += 1
-            policy.tell(pull, left[steer].pop(0))
+    for arm, values in enumerate(rewards):
+        for value in values:
+            policy.tell(policy.ask(rng, among=[arm]), value)
     return policy
 
 
@@ -264,8 +252,12 @@ def probability_of_best(a, b):
 
 
 def with_counts(policy, successes, failures):
-    policy._table[0] = np.add(successes, failures)
-    policy._table[6], policy._table[7] = successes, failures
+    """The policy after this many rewards of 1 and of 0."""
+    rewards = [np.repeat([1.0, 0.0], [int(s), int(f)]) for s, f in zip(successes, failures)]
+    for arm, values in enumerate(rewards):
+        policy.tell(policy.ask(np.random.default_rng(0), values.size, among=[arm]), values)
+    np.testing.assert_array_equal(policy.successes, successes)
+    np.testing.assert_array_equal(policy.failures, failures)
     return policy
 
 

@@ -71,10 +71,10 @@ def test_compiled_index_of_one_arm(q):
 def test_estimates_are_those_of_the_functions(estimator):
     policy = UCBCV(3, n_controls=2, control_means=OMEGA, estimator=estimator, n_batches=4)
     past = played(policy, 200, 3, 2)
-    estimates, index = policy.estimates, policy.index()
+    estimates, index, state = policy.estimates, policy.index(), policy.state()
     for k, (x, w) in enumerate(past):
         if estimator == "batching":
-            full, size = policy._progress[k, :2].astype(int)
+            full, size = state["progress"][k, :2].astype(int)
             assert 4 <= full < 8 and full * size <= x.size < (full + 1) * size
             n = full * size
             expected = batching(x[:n], w[:n], OMEGA[k], n_batches=int(full))

@@ -1,5 +1,6 @@
 """Marginal log-likelihoods of groups against numerical integration, and what is made of them."""
 
+from copy import copy
 from functools import cache
 
 import numpy as np
@@ -14,6 +15,7 @@ from amc_pymc.extract import node_choice
 from amc_pymc.extract.group_densities import GroupDensities
 from amc_pymc.extract.groups import find_factors, take_groups
 from amc_pymc.extract.node_choice import NODES, TOLERANCE, choose_nodes
+from amc_pymc.samplers.compiled import state_values
 from amc_pymc.step_methods.model_densities import grouped_densities
 from models.grouped import EXAMPLES
 from tests.extract.group_models import ACCEPTED
@@ -180,7 +182,7 @@ def numeric(f, x, step):
 def test_gradient_and_hessian_are_those_of_the_values(name):
     d = densities(name)
     for x in points(d, 1):
-        total, gradient, hessian = d._sums(x, None, True, True)
+        total, gradient, hessian = *d.value_and_gradient(x), d.hessian(x)
         assert total == pytest.approx(d.all_values(x).sum(), rel=1e-12)
         expected = numeric(lambda y: d.all_values(y).sum(), x, 1e-5)
         scale = 1.0 + np.abs(expected).max()
@@ -195,16 +197,18 @@ def test_gradient_and_hessian_are_those_of_the_values(name):
 def test_sums_over_some_groups():
     d = densities("two_observed")
     x = points(d, 1)[0]
-    parts = [d._sums(x, np.array(g), True, True) for g in ([0, 2], [1, 3, 4, 5])]
-    whole = d._sums(x, None, True, True)
-    for k in range(3):
-        np.testing.assert_allclose(parts[0][k] + parts[1][k], whole[k], rtol=1e-10)
+    groups = np.array([0, 2]), np.array([1, 3, 4, 5])
+    for sums in (
+        lambda *some: d.value_and_gradient(x, *some)[0],
+        lambda *some: d.value_and_gradient(x, *some)[1],
+        lambda *some: d.hessian(x, *some),
+    ):
+        np.testing.assert_allclose(sum(sums(some) for some in groups), sums(), rtol=1e-10)
 
 
 def rewards(d, pair, centre):
-    """Of all groups; the first-class function can be called by compiled loops only."""
-    units = np.arange(d.n_units)
-    return d.kernels.rewards(np.stack(pair), centre, units, *d._raced_arrays)
+    """Of all groups."""
+    return state_values(d.rewards, np.stack(pair), centre, np.arange(d.n_units))
 
 
 def change_as_raced(d, here, there, units=None):
@@ -258,10 +262,7 @@ def test_rewards_of_states_differ_by_the_expansion():
     centre = points(d, 1)[0]
     d.expansion(centre)
     xs = np.stack(points(d, 3, seed=8))
-    units = np.arange(d.n_units)
-    found = d.kernels.state_rewards(
-        xs, centre, units, d.mask, *d._arrays, d.counter, d.kernels.program
-    )
+    found = state_values(d.state_rewards, xs, centre, np.arange(d.n_units))
     gradient, hessian = d.expansion(centre)
     for x, row in zip(xs, found, strict=True):
         u = d.mask * (x - centre)
@@ -332,8 +333,10 @@ def log_integrals(d, x):
 
 def expansion_of_held(d, centre):
     """Gradient and Hessian of the sum of the held control variates."""
-    units = np.arange(d.n_units)
-    return d.kernels.sums(centre, units, *d._places, *d.held_nodes, False, True, d.counter)[1:]
+    held = copy(d)
+    held.nodes = d.held_nodes
+    _, gradient = held.value_and_gradient(centre, climb=False)
+    return gradient, held.hessian(centre, climb=False)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from scipy import stats
 from scipy.special import expit, logsumexp
 
 from amc_pymc.extract import group_totals
+from amc_pymc.extract.counts import counted
 from amc_pymc.extract.groups import find_factors
 from amc_pymc.extract.marginal_particles import MarginalDensities, extract_marginals
-from amc_pymc.extract.particles import counted
 from amc_pymc.kernels import HMC, Tuning, start
 from amc_pymc.marginals import hermite_nodes
 
@@ -132,7 +132,7 @@ def test_only_what_depends_on_population_parameters_is_shown():
 
 def test_error_of_few_nodes_is_found_with_its_sign():
     found = densities("poisson")
-    coarse = found._with(found._groups.refined(POINTS, 1e9))
+    coarse = found.refined(POINTS, 1e9)
     assert coarse.rule == "adaptive Gauss-Hermite, 2 nodes"
     wanted = [by_trapezoid("poisson", x) for x in POINTS]
     off = coarse.values(POINTS)[1] - wanted

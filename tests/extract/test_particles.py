@@ -12,6 +12,7 @@ import multiprocessing
 import signal
 
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from copy import copy
 
 import cloudpickle
 import numpy as np
@@ -30,8 +31,11 @@ from pytensor.tensor.math import Dot
 from scipy import stats
 
 from amc_pymc.extract import particle_outputs, particles, printed_terms
+from amc_pymc.extract.counts import counted
 from amc_pymc.extract.interpreted import interpreted_mode
-from amc_pymc.extract.particles import ParticleDensities, counted, extract_particles
+from amc_pymc.extract.native import compile_graph
+from amc_pymc.extract.particles import ParticleDensities, extract_particles
+from amc_pymc.extract.prior import PriorDraws
 from amc_pymc.extract.unconstrain import unconstrain
 from tests.model_zoo import build
 
@@ -56,12 +60,6 @@ def interpreted(request, monkeypatch):
         monkeypatch.setattr(particles, "compile_graph", _interpreted)
 
 
-@pytest.fixture
-def not_printed(monkeypatch):
-    """Leave the model's graphs to PyTensor."""
-    monkeypatch.setattr(particles, "printed_terms", lambda x, terms, discrete: None)
-
-
 def _interpreted(inputs, outputs):
     return pytensor.function(inputs, outputs, mode=interpreted_mode(), on_unused_input="ignore")
 
@@ -76,18 +74,15 @@ def extracted(write) -> ParticleDensities:
     return extract_particles(model_of(write))
 
 
-def unverified(write, monkeypatch) -> ParticleDensities:
+def unverified(write) -> ParticleDensities:
     """Densities that nothing has been drawn from or evaluated for."""
-    monkeypatch.setattr(particles, "_verify", lambda densities: None)
-    return extracted(write)
+    return extract_particles(model_of(write), check=False)
 
 
-def twin(densities: ParticleDensities, **attributes) -> ParticleDensities:
-    """The same densities with other attributes and nothing compiled."""
-    found = ParticleDensities.__new__(ParticleDensities)
-    state = {k: v for k, v in vars(densities).items() if k not in particles._MADE}
-    vars(found).update(state | attributes)
-    return found
+def operations(densities: ParticleDensities, compile_graph, **which) -> list[Apply]:
+    """Operations of the graphs, compiled."""
+    points, graphs = densities.graphs(**which)
+    return compile_graph([points], graphs).maker.fgraph.apply_nodes
 
 
 # A model whose densities are easily written down.
@@ -173,7 +168,8 @@ def test_initial_values_change_nothing(monkeypatch):
 
 @pytest.mark.parametrize("chunk", [1, 7, 49, 50, 51])
 def test_chunks_do_not_matter(chunk):
-    other, x = twin(densities(), chunk=chunk), points(50)
+    other, x = copy(densities()), points(50)
+    other.chunk = chunk
     np.testing.assert_allclose(other.values(x), expected(x), rtol=1e-9)
     terms, gradients = other.gradients(x)
     np.testing.assert_allclose(terms, expected(x), rtol=1e-9)
@@ -337,7 +333,7 @@ def test_densities_are_those_of_pymc(name):
 
     if name not in SINGLY:
         return
-    one = twin(found)
+    one = copy(found)
     one.one_by_one("a test")
     assert one.fallback == "a test"
     np.testing.assert_allclose(one.values(x), terms, rtol=1e-9, atol=1e-12)
@@ -367,11 +363,10 @@ def test_printed_densities_are_those_of_pytensor(name, n_rows):
     own = {"shrunk": shrunk, "discrete_mean": discrete_mean}
     model = own[name](n_rows) if name in own else build(name, n_rows=n_rows)
     found = extract_particles(model)
-    assert [type(p).__name__ for p in found._printed] == (
-        ["PrintedTerms"] if n_rows == 12 else ["PrintedTerms", "RowTerm"]
-    )
-    other = twin(found)
+    assert found.evaluation == ("printed" if n_rows == 12 else "printed rows")
+    other = copy(found)
     other.do_not_print()
+    assert other.evaluation == "graphs"
     x = found.draw_prior(70, np.random.default_rng(4))
     for got, wanted in zip(found.gradients(x), other.gradients(x), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
@@ -403,32 +398,28 @@ def test_printed_code_with_other_values_is_noticed(term, monkeypatch):
 
     monkeypatch.setattr(particles, "printed_terms", wrong)
     found = extract_particles(hierarchy())
-    assert found._printed is None and found.fallback is None
+    assert found.evaluation == "graphs" and found.fallback is None
     np.testing.assert_allclose(found.values(points(5)), expected(points(5)), rtol=1e-9)
 
 
 def test_rows_with_other_values_are_noticed(monkeypatch):
-    right = particles.row_term
-
-    def wrong(model, layout):
-        term = right(model, layout)
-        term._columns[0] += 1e-3
-        return term
-
-    model = build("zero_inflated_poisson", n_rows=40)
+    right, model = particles.row_term, build("zero_inflated_poisson", n_rows=40)
+    others = build("zero_inflated_poisson", n_rows=40, seed=1)
     wanted = extract_particles(model)
-    monkeypatch.setattr(particles, "row_term", wrong)
+    monkeypatch.setattr(particles, "row_term", lambda model, layout: right(others, layout))
     found = extract_particles(model)
-    assert found._printed is None
+    assert found.evaluation == "graphs" and found.fallback is None
     x = found.draw_prior(5, np.random.default_rng(1))
     np.testing.assert_allclose(found.values(x), wanted.values(x), rtol=1e-6)
 
 
-def test_large_gradients_are_left_to_pytensor(monkeypatch):
+def test_large_gradients_are_left_to_pytensor(monkeypatch, caplog):
     monkeypatch.setattr(printed_terms, "_MOST_IN_GRADIENTS", 10)
-    found = twin(densities())
-    got, slopes = found.gradients(points(5))
-    assert found._printed is not None
+    found = copy(densities())
+    with caplog.at_level(logging.DEBUG, "amc_pymc"):
+        got, slopes = found.gradients(points(5))
+    assert "Gradients are compiled by PyTensor" in caplog.text
+    assert found.evaluation == "printed"
     np.testing.assert_allclose(got, expected(points(5)), rtol=1e-9)
     np.testing.assert_allclose(slopes, densities().gradients(points(5))[1], rtol=1e-9)
 
@@ -449,7 +440,7 @@ def test_a_variable_that_chooses_a_coordinate_is_left_to_pytensor(caplog):
 def test_compiled_graphs_are_the_interpreted_ones(name, monkeypatch, compiled):
     found = extracted(WRITTEN[name])
     monkeypatch.setattr(particles, "compile_graph", _interpreted)
-    other = twin(found)
+    other = copy(found)
     x = found.draw_prior(100, np.random.default_rng(2))
     (terms, gradients), (wanted, wanted_gradients) = found.gradients(x), other.gradients(x)
     np.testing.assert_allclose(terms, wanted, rtol=1e-9)
@@ -552,7 +543,7 @@ PLANES = {
 
 @pytest.mark.parametrize("name", LINES)
 def test_priors_on_a_line_integrate_to_one(name, monkeypatch):
-    found = unverified(only_prior(LINES[name]), monkeypatch)
+    found = unverified(only_prior(LINES[name]))
     x = np.linspace(-40.0, 40.0, 20_001)
     prior, likelihood = found.values(x[:, None])
     np.testing.assert_allclose(np.trapezoid(np.exp(prior), x), 1.0, atol=2e-5)
@@ -561,7 +552,7 @@ def test_priors_on_a_line_integrate_to_one(name, monkeypatch):
 
 @pytest.mark.parametrize("name", PLANES)
 def test_priors_on_a_plane_integrate_to_one(name, monkeypatch):
-    found = unverified(only_prior(PLANES[name]), monkeypatch)
+    found = unverified(only_prior(PLANES[name]))
     line = np.linspace(-20.0, 10.0, 251)
     x = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
     prior, _ = found.values(x)
@@ -691,7 +682,7 @@ def covariance_that_may_be_indefinite():
 )
 @pytest.mark.parametrize("singly", [False, True], ids=["batched", "one by one"])
 def test_impossible_parameters_hurt_nobody_else(write, singly, monkeypatch):
-    found = unverified(write, monkeypatch)
+    found = unverified(write)
     if singly:
         found.one_by_one("a test")
     x = np.array([[2.0], [-0.5], [-2.0], [1.5]])
@@ -717,7 +708,7 @@ def test_nan_and_plus_infinity_count_as_impossible(monkeypatch):
         pm.Potential("pole", pt.switch(pt.eq(m, 1.0), np.inf, 0.0))
         pm.Potential("wall", pt.switch(m > 5.0, -np.inf, 0.0))
 
-    found = unverified(write, monkeypatch)
+    found = unverified(write)
     x = np.array([[-1.0], [0.25], [1.0], [6.0], [np.nan]])
     with counted() as here:
         prior, likelihood = found.values(x)
@@ -730,7 +721,7 @@ def test_nan_and_plus_infinity_count_as_impossible(monkeypatch):
     assert found.counts == (5, 5, 6)
 
 
-def test_trivial_conditions_are_not_tried_for_every_row(monkeypatch, not_printed):
+def test_trivial_conditions_are_not_tried_for_every_row():
     """Probabilities of a logistic regression lie between 0 and 1 without looking."""
     X = np.random.default_rng(1).normal(size=(30, 2))
 
@@ -743,10 +734,10 @@ def test_trivial_conditions_are_not_tried_for_every_row(monkeypatch, not_printed
         pm.Poisson("y", pt.exp(pt.dot(X, b)), observed=X[:, 0] > 0)
 
     for write in (logistic, poisson):
-        found = unverified(write, monkeypatch)
-        nodes = [str(n.op) for n in found._values.maker.fgraph.apply_nodes]
-        assert not [n for n in nodes if n.startswith("All")]
-    found = unverified(logistic, monkeypatch)
+        nodes = [str(n.op) for n in operations(unverified(write), _interpreted)]
+        assert nodes and not [n for n in nodes if n.startswith("All")]
+    found = unverified(logistic)
+    found.do_not_print()
     assert found.values(np.array([[np.nan, 0.0]]))[1] == -np.inf
     assert found.counts.nan == 1
 
@@ -754,7 +745,7 @@ def test_trivial_conditions_are_not_tried_for_every_row(monkeypatch, not_printed
 @pytest.mark.skipif(
     pm.__version__.startswith("6.3."), reason="PyMC 6.3 rounds probabilities near 1 to 1"
 )
-def test_probabilities_may_be_very_small(monkeypatch, not_printed):
+def test_probabilities_may_be_very_small():
     X, b = np.random.default_rng(1).normal(size=(30, 2)), np.array([[1.0, -800.0], [0.3, 0.2]])
 
     def logistic():
@@ -763,7 +754,8 @@ def test_probabilities_may_be_very_small(monkeypatch, not_printed):
 
     eta = b @ X.T
     wanted = -np.logaddexp(0.0, np.where(X[:, 0] > 0, -eta, eta)).sum(axis=1)
-    found = unverified(logistic, monkeypatch)
+    found = unverified(logistic)
+    found.do_not_print()
     np.testing.assert_allclose(found.values(b)[1], wanted, rtol=1e-12)
 
 
@@ -864,7 +856,7 @@ def test_models_without_evidence_are_refused(name, monkeypatch):
 
     write, message = REFUSED[name]
     model = model_of(write)
-    monkeypatch.setattr(particles, "_verify", forbidden)
+    monkeypatch.setattr(PriorDraws, "draw", forbidden)
     monkeypatch.setattr(particles, "compile_graph", forbidden)
     with pytest.raises(ValueError, match=message):
         extract_particles(model)
@@ -917,22 +909,6 @@ def test_models_that_cannot_be_vectorised_go_one_by_one(caplog):
     np.testing.assert_allclose(terms[0], wanted, rtol=1e-9)
 
 
-def test_batches_with_other_values_are_noticed(caplog, monkeypatch, not_printed):
-    right = ParticleDensities._batched
-
-    def wrong(self):
-        xs, terms = right(self)
-        return xs, [terms[0], terms[1] + 1e-3 * pt.arange(xs.shape[0])]
-
-    monkeypatch.setattr(ParticleDensities, "_batched", wrong)
-    with caplog.at_level(logging.WARNING, "amc_pymc"):
-        found = extract_particles(hierarchy())
-    assert "other values than the model" in found.fallback
-    assert len(caplog.records) == 1
-    x = points(5)
-    np.testing.assert_allclose(found.values(x), expected(x), rtol=1e-9)
-
-
 class Opaque(Op):
     """The sum of a vector, with no gradient."""
 
@@ -946,12 +922,32 @@ class Opaque(Op):
         raise NotImplementedError("Opaque has no gradient")
 
 
-def test_functions_without_gradient_have_values():
-    def write():
-        b = pm.Normal("b", 0.0, 1.0, shape=2)
-        pm.Normal("y", Opaque()(b), 1.0, observed=1.0)
+def sum_of_two(op) -> pm.Model:
+    """A model whose likelihood contains an operation on a vector that cannot be printed."""
+    with pm.Model() as model:
+        pm.Normal("y", op(pm.Normal("b", 0.0, 1.0, shape=2)), 1.0, observed=1.0)
+    return model
 
-    found = extracted(write)
+
+def test_batches_with_other_values_are_noticed(caplog, monkeypatch):
+    right = ParticleDensities.graphs
+
+    def wrong(self, **which):
+        xs, (prior, likelihood, *slopes) = right(self, **which)
+        return xs, [prior, likelihood + 1e-3 * pt.arange(xs.shape[0]), *slopes]
+
+    monkeypatch.setattr(ParticleDensities, "graphs", wrong)
+    with caplog.at_level(logging.WARNING, "amc_pymc"):
+        found = extract_particles(sum_of_two(Opaque()))
+    assert "other values than the model" in found.fallback
+    assert found.evaluation == "one by one"
+    assert len(caplog.records) == 1
+    x = points(5)[:, :2]
+    np.testing.assert_allclose(found.values(x)[1], stats.norm.logpdf(1.0, x.sum(axis=1)))
+
+
+def test_functions_without_gradient_have_values():
+    found = extract_particles(sum_of_two(Opaque()))
     x = np.array([[1.0, 1.0], [0.0, 4.0]])
     np.testing.assert_allclose(found.values(x)[1], stats.norm.logpdf([1.0, 3.0]))
     with pytest.raises(NotImplementedError, match="Opaque has no gradient"):
@@ -963,66 +959,78 @@ class TooLong(Exception):
     """What an alarm raises."""
 
 
+class Ringing(Opaque):
+    """A sum with a gradient, during which an alarm rings once."""
+
+    def __init__(self, when):
+        self.left = {when}
+
+    def ring(self, now):
+        if now in self.left:
+            self.left.remove(now)
+            signal.raise_signal(signal.SIGUSR1)
+
+    def perform(self, node, inputs, outputs):
+        self.ring("checking")
+        super().perform(node, inputs, outputs)
+
+    def pullback(self, inputs, outputs, cotangents):
+        self.ring("gradients")
+        return [cotangents[0] * pt.ones_like(inputs[0])]
+
+
 @pytest.mark.parametrize("where", ["checking", "gradients"])
-def test_an_alarm_is_not_taken_for_a_failure(where, monkeypatch, not_printed):
+def test_an_alarm_is_not_taken_for_a_failure(where):
     """Neither while values are compared with the model's, nor while gradients are compiled."""
 
     def handle(number, frame):
         raise TooLong
 
-    rings = iter([True])
-
-    def once(function):
-        def ring(*args):
-            if next(rings, False):
-                signal.raise_signal(signal.SIGUSR1)
-            return function(*args)
-
-        return ring
-
+    op = Ringing(where)
     before = signal.signal(signal.SIGUSR1, handle)
     try:
         if where == "checking":
-            monkeypatch.setattr(ParticleDensities, "_batched", once(ParticleDensities._batched))
             with pytest.raises(TooLong):
-                extract_particles(hierarchy())
+                extract_particles(sum_of_two(op))
         else:
-            found = twin(densities())
-            monkeypatch.setattr(particles, "_gradient", once(particles._gradient))
+            found = extract_particles(sum_of_two(op))
             with pytest.raises(TooLong):
-                found.gradients(points(2))
+                found.gradients(points(2)[:, :2])
             assert found.fallback is None
+        assert not op.left
     finally:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_gradients_that_cannot_be_batched_go_one_by_one(caplog, monkeypatch, not_printed):
-    found = twin(densities())
-    x = points(4)
-    wanted = densities().gradients(x)[1]
+class GradientOfOne(Opaque):
+    """A sum whose gradient is a sparse matrix on the way, which PyTensor cannot vectorise."""
 
-    def no_batches(scalar, x):
-        if x.ndim == 2:
-            raise NotImplementedError("no gradient of batches")
-        return gradient(scalar, x)
+    def pullback(self, inputs, outputs, cotangents):
+        row = (cotangents[0] * pt.ones_like(inputs[0]))[None]
+        return [pytensor.sparse.dense_from_sparse(pytensor.sparse.csr_from_dense(row))[0]]
 
-    gradient = particles._gradient
-    monkeypatch.setattr(particles, "_gradient", no_batches)
+
+def test_gradients_that_cannot_be_batched_go_one_by_one(caplog):
+    found, x = extract_particles(sum_of_two(GradientOfOne())), points(4)[:, :2]
+    assert found.evaluation == "graphs"
     with caplog.at_level(logging.WARNING, "amc_pymc"):
-        np.testing.assert_allclose(found.gradients(x)[1], wanted, rtol=1e-9)
-    assert "no gradient of batches" in found.fallback
+        _, (prior, likelihood) = found.gradients(x)
+    residual = 1.0 - x.sum(axis=1)
+    np.testing.assert_allclose(prior, -x, rtol=1e-9)
+    np.testing.assert_allclose(likelihood, np.column_stack([residual, residual]), rtol=1e-9)
+    assert "sparse" in found.fallback.lower() and found.evaluation == "one by one"
     assert len(caplog.records) == 1
-    np.testing.assert_allclose(found.values(x), expected(x), rtol=1e-9)
+    np.testing.assert_allclose(found.values(x)[1], stats.norm.logpdf(residual), rtol=1e-9)
 
 
 # Processes and threads.
 
 
-def test_pickled_once_per_process(monkeypatch):
-    monkeypatch.setattr(particles, "_LOADED", type(particles._LOADED)())
-    first, second = pickled_copy(densities()), pickled_copy(densities())
+def test_pickled_once_per_process():
+    ours = copy(densities())
+    first, second = pickled_copy(ours), pickled_copy(ours)
     assert first is second
-    assert first is not densities()
+    assert first is not ours
     assert first.counts == (0, 0, 0)
     x = points(64)
     np.testing.assert_array_equal(first.values(x), densities().values(x))
@@ -1034,20 +1042,32 @@ def test_pickled_once_per_process(monkeypatch):
 
 
 def test_another_chunk_or_a_fallback_is_not_the_same():
-    singly = twin(densities())
-    singly.one_by_one("a test")
-    copies = [pickled_copy(d) for d in (densities(), twin(densities(), chunk=3), singly)]
+    found = copy(densities())
+    copies = [pickled_copy(found)]
+    found.chunk = 3
+    copies.append(pickled_copy(found))
+    found.one_by_one("a test")
+    copies.append(pickled_copy(found))
     assert [c.fallback for c in copies] == [None, None, "a test"]
-    assert copies[1].chunk == 3
+    assert [c.chunk for c in copies] == [densities().chunk, 3, 3]
     assert len({id(c) for c in copies}) == 3
 
 
-def test_only_the_last_few_are_kept(monkeypatch):
-    monkeypatch.setattr(particles, "_LOADED", type(particles._LOADED)())
-    copies = [pickled_copy(twin(densities(), _token=str(i))) for i in range(7)]
-    assert len(particles._LOADED) == particles._MOST_LOADED
-    assert pickled_copy(twin(densities(), _token="6")) is copies[6]
-    assert pickled_copy(twin(densities(), _token="0")) is not copies[0]
+def test_a_copy_is_independent():
+    ours, x = copy(densities()), points(5)
+    before = densities().counts
+    np.testing.assert_array_equal(ours.values(x), densities().values(x))
+    assert ours.counts == (5, 0, 0) and densities().counts.values == before.values + 5
+    ours.one_by_one("a test")
+    assert densities().fallback is None
+    assert pickled_copy(ours) is not pickled_copy(copy(ours))
+
+
+def test_only_the_last_few_are_kept():
+    sent = [copy(densities()) for _ in range(7)]
+    loaded = [pickled_copy(d) for d in sent]
+    again = [pickled_copy(d) is found for d, found in zip(sent[::-1], loaded[::-1], strict=True)]
+    assert again == [True] * 4 + [False] * 3
 
 
 def test_threads_get_equal_results(compiled):
@@ -1106,14 +1126,14 @@ PREDICTORS = {
 
 
 @pytest.mark.parametrize("name", PREDICTORS)
-def test_a_regression_is_one_product_of_matrices(name, monkeypatch, compiled, not_printed):
+def test_a_regression_is_one_product_of_matrices(name, compiled):
     """Nothing is compiled before functions are called, so this costs little."""
 
     def write():
         pm.Bernoulli("y", logit_p=PREDICTORS[name](), observed=X[:, 0] > 0)
 
-    found = unverified(write, monkeypatch)
-    nodes = found._values.maker.fgraph.apply_nodes
+    found = unverified(write)
+    nodes = operations(found, compile_graph)
     products = [n for n in nodes if "dot" in type(n.op).__name__.lower()]
     assert len(products) == 1
     (product,) = products
@@ -1123,7 +1143,7 @@ def test_a_regression_is_one_product_of_matrices(name, monkeypatch, compiled, no
     assert rows is None  # particles
     assert columns in (None, 2000)
     assert not [n for n in nodes if type(n.op).__name__ in ("Blockwise", "Scan", "Gemv", "CGemv")]
-    nodes = found._gradients.maker.fgraph.apply_nodes
+    nodes = operations(found, compile_graph, gradients=True)
     assert len([n for n in nodes if isinstance(n.op, Dot)]) == 2
     assert not [n for n in nodes if type(n.op).__name__ in ("Blockwise", "Scan", "Gemv", "CGemv")]
 
@@ -1132,7 +1152,7 @@ def test_memory_is_bounded():
     chunks = {n: particle_outputs.chunk_size(n) for n in (1, 50, 768, 2_000, 20_000, 10**6, 10**8)}
     assert list(chunks.values()) == [4096, 2621, 170, 65, 64, 8, 1]
     for widest, chunk in chunks.items():
-        assert widest * chunk <= max(particle_outputs._MOST_NUMBERS, widest)
+        assert widest * chunk <= max(2**23, widest)
 
 
 def test_tall_data_are_evaluated_in_chunks(monkeypatch):
@@ -1144,11 +1164,17 @@ def test_tall_data_are_evaluated_in_chunks(monkeypatch):
         b = pm.Normal("b", 0.0, 1.0, shape=2)
         pm.Normal("y", X @ b, 1.0, observed=pm.Data("outcome", data[:, 0]))
 
-    found = unverified(write, monkeypatch)
+    found = unverified(write)
     assert found.n_observed == n
     assert found.chunk == 64
-    evaluated, evaluate = [], found._values
-    found._values = lambda x: evaluated.append(len(x)) or evaluate(x)
+    found.do_not_print()
+    evaluated = []
+
+    def counting(inputs, outputs):
+        evaluate = _interpreted(inputs, outputs)
+        return lambda xs: evaluated.append(len(xs)) or evaluate(xs)
+
+    monkeypatch.setattr(particles, "compile_graph", counting)
     x = np.random.default_rng(2).normal(size=(256, 2))
     _, likelihood = found.values(x)
     assert evaluated == [64] * 4
@@ -1172,8 +1198,8 @@ def test_tall_data_are_evaluated_in_chunks(monkeypatch):
     ids=["covariance", "many unknowns", "many rows", "rows by components"],
 )
 def test_the_largest_array_sets_the_chunk(write, widest, monkeypatch):
-    found = unverified(write, monkeypatch)
-    assert particle_outputs.widest(found._terms, found._x, found.n_observed) == widest
+    found = unverified(write)
+    assert found.widest == widest
     assert found.chunk == particle_outputs.chunk_size(widest)
 
 
