@@ -122,7 +122,11 @@ def smooth_draws(
 
 
 def fit_smoothing(
-    x: np.ndarray, weight: np.ndarray, rng: np.random.Generator
+    x: np.ndarray,
+    weight: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    chosen: tuple[float, float] | None = None,
 ) -> SmoothingKernel | None:
     r"""Choose a kernel by leave-one-out likelihood.
 
@@ -140,6 +144,9 @@ def fit_smoothing(
     weight : array (n,)
         Weights that sum to one.
     rng : numpy.random.Generator
+    chosen : tuple (neighbours, bandwidth), optional
+        Share of the points in a neighbourhood, and bandwidth for at most 1,000 points, of
+        :class:`SmoothingKernel`. By default they are chosen.
 
     Returns
     -------
@@ -164,9 +171,9 @@ def fit_smoothing(
     weight = weight / weight.sum()
     fitted, fitted_weight = x, weight
     if len(x) > _FITTED:
-        chosen = rng.choice(len(x), _FITTED, p=weight)
-        fitted, fitted_weight = x[chosen], np.full(_FITTED, 1.0 / _FITTED)
-    share, bandwidth = _choose(fitted, fitted_weight, rng)
+        some = rng.choice(len(x), _FITTED, p=weight)
+        fitted, fitted_weight = x[some], np.full(_FITTED, 1.0 / _FITTED)
+    share, bandwidth = chosen or _choose(fitted, fitted_weight, rng)
     if len(x) > _FITTED:
         bandwidth *= min(1.0, (_FITTED / effective) ** (1.0 / (x.shape[1] + 4)))
     total = _covariance(x, weight)

@@ -38,14 +38,13 @@ def test_proximities_by_their_definition():
     np.testing.assert_allclose(proximity._proximities(leaves, unseen, target), wanted)
 
 
-def test_leaves_are_not_chosen_by_the_simulations_that_count(monkeypatch):
+def test_leaves_are_not_chosen_by_the_simulations_that_count():
     """Where data have no information, parameters in a leaf vary as much as all do."""
-    monkeypatch.setattr(proximity, "_TREES", 1)
     rng = np.random.default_rng(6)
     squares, free = 0.0, 0.0
     for _ in range(60):
         x, s = rng.normal(size=(2, 2000, 1))
-        for near in shared_leaves(s, x, np.arange(2000), s[:500], rng):
+        for near in shared_leaves(s, x, np.arange(2000), s[:500], rng, trees=1):
             p, own = near.proximity, x[near.index, 0]
             squares += len(p) * (p @ (own - p @ own) ** 2) if len(p) else 0.0
             free += max(len(p) - 1, 0)

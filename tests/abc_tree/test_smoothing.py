@@ -33,11 +33,10 @@ def moments(kernel, x, weight):
 
 
 @pytest.mark.parametrize("neighbours", [1.0, 0.3])
-def test_mean_and_covariance_stay(monkeypatch, neighbours):
+def test_mean_and_covariance_stay(neighbours):
     rng = np.random.default_rng(1)
     x, weight = correlated(N, rng), rng.dirichlet(np.ones(N))
-    monkeypatch.setattr(smoothing, "_choose", lambda *_: (neighbours, 0.7))
-    kernel = fit_smoothing(x, weight, rng)
+    kernel = fit_smoothing(x, weight, rng, chosen=(neighbours, 0.7))
     mean, covariance = moments(kernel, x, weight)
     found = np.cov(x.T, aweights=weight, ddof=0)
     np.testing.assert_allclose(mean, weight @ x, rtol=1e-9)
@@ -122,11 +121,10 @@ def test_separate_clusters_are_not_bridged():
     assert right.std(axis=0).max() < 0.3
 
 
-def test_more_points_have_narrower_kernels(monkeypatch):
+def test_more_points_have_narrower_kernels():
     rng = np.random.default_rng(5)
     x = rng.normal(size=(24_000, 1))
-    monkeypatch.setattr(smoothing, "_choose", lambda *_: (1.0, 0.5))
-    kernel = fit_smoothing(x, equal(len(x)), rng)
+    kernel = fit_smoothing(x, equal(len(x)), rng, chosen=(1.0, 0.5))
     assert kernel.bandwidth == pytest.approx(0.5 * (1000 / 24_000) ** 0.2)
 
 
