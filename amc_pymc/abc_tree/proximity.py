@@ -11,7 +11,7 @@ import numpy as np
 from amc_pymc.abc_tree.learned import one_thread, parameter_moments
 from amc_pymc.jit import njit
 
-__all__ = ["Shared", "shared_leaves"]
+__all__ = ["Shared", "proximities", "shared_leaves"]
 
 #: Minimum number of simulations in a leaf.
 _IN_LEAF = 5
@@ -111,14 +111,14 @@ def shared_leaves(
         unseen[sample, tree] = False
     out = []
     for target in target_leaves:
-        found = _proximities(leaves, unseen, target)
+        found = proximities(leaves, unseen, target)
         near = np.flatnonzero(found)
         out.append(Shared(train[near], found[near]))
     return out
 
 
 @njit(cache=True)
-def _proximities(leaves: np.ndarray, unseen: np.ndarray, target: np.ndarray) -> np.ndarray:
+def proximities(leaves: np.ndarray, unseen: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Return proximities (n,) from leaves (n, T), which of them count (n, T), and the leaves (T,) of a target."""
     n, trees = leaves.shape
     sizes = np.zeros(trees)

@@ -35,7 +35,7 @@ def test_proximities_by_their_definition():
     unseen[leaves[:, 3] == target[3], 3] = False  # a leaf that all were used for
     same = (unseen & (leaves == target)) * 1.0
     wanted = np.delete(same / np.maximum(same.sum(axis=0), 1.0), 3, axis=1).mean(axis=1)
-    np.testing.assert_allclose(proximity._proximities(leaves, unseen, target), wanted)
+    np.testing.assert_allclose(proximity.proximities(leaves, unseen, target), wanted)
 
 
 def test_leaves_are_not_chosen_by_the_simulations_that_count():
