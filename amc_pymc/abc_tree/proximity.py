@@ -11,10 +11,10 @@ import numpy as np
 from amc_pymc.abc_tree.learned import one_thread, parameter_moments
 from amc_pymc.jit import njit
 
-__all__ = ["Shared", "shared_leaves"]
+__all__ = ["Shared", "proximities", "shared_leaves"]
 
-#: Number of trees, and minimum number of simulations in a leaf.
-_TREES, _IN_LEAF = 150, 5
+#: Minimum number of simulations in a leaf.
+_IN_LEAF = 5
 #: Share of the features, if they are more than three, that each cut is chosen from.
 _FEATURES = 1.0 / 3.0
 #: Largest absolute value of a feature, for single precision.
@@ -50,6 +50,8 @@ def shared_leaves(
     train: np.ndarray,
     targets: np.ndarray,
     rng: np.random.Generator,
+    *,
+    trees: int = 150,
 ) -> list[Shared]:
     r"""Return the simulations that share leaves of a random forest with each target.
 
@@ -73,6 +75,8 @@ def shared_leaves(
     targets : array (M, F)
         Features of data sets.
     rng : numpy.random.Generator
+    trees : int, default 150
+        Number of trees T.
 
     Returns
     -------
@@ -95,7 +99,7 @@ def shared_leaves(
     y /= np.where(spread > 0.0, spread, 1.0)
     n_features = data.shape[1]
     forest = RandomForestRegressor(
-        _TREES, min_samples_leaf=_IN_LEAF, random_state=int(rng.integers(2**31)),
+        trees, min_samples_leaf=_IN_LEAF, random_state=int(rng.integers(2**31)),
         max_features=math.ceil(_FEATURES * n_features) if n_features > 3 else None,
     )  # fmt: skip
     own, targets = (np.clip(a, -_LARGEST, _LARGEST) for a in (data[train], targets))
@@ -107,14 +111,14 @@ def shared_leaves(
         unseen[sample, tree] = False
     out = []
     for target in target_leaves:
-        found = _proximities(leaves, unseen, target)
+        found = proximities(leaves, unseen, target)
         near = np.flatnonzero(found)
         out.append(Shared(train[near], found[near]))
     return out
 
 
 @njit(cache=True)
-def _proximities(leaves: np.ndarray, unseen: np.ndarray, target: np.ndarray) -> np.ndarray:
+def proximities(leaves: np.ndarray, unseen: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Return proximities (n,) from leaves (n, T), which of them count (n, T), and the leaves (T,) of a target."""
     n, trees = leaves.shape
     sizes = np.zeros(trees)

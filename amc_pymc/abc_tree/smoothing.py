@@ -16,7 +16,13 @@ from scipy.special import ndtri
 from amc_pymc.abc_tree.adjust import LogDensity
 from amc_pymc.abc_tree.axes import from_normal
 
-__all__ = ["SmoothingKernel", "fit_smoothing", "smooth_draws"]
+__all__ = [
+    "SmoothingKernel",
+    "fit_smoothing",
+    "left_out_densities",
+    "neighbours_covariance",
+    "smooth_draws",
+]
 
 #: Candidate bandwidths, in standard deviations of the points in a neighbourhood.
 _BANDWIDTHS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.65, 0.9, 1.3, 2.0, 3.0)
@@ -122,7 +128,11 @@ def smooth_draws(
 
 
 def fit_smoothing(
-    x: np.ndarray, weight: np.ndarray, rng: np.random.Generator
+    x: np.ndarray,
+    weight: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    chosen: tuple[float, float] | None = None,
 ) -> SmoothingKernel | None:
     r"""Choose a kernel by leave-one-out likelihood.
 
@@ -140,6 +150,9 @@ def fit_smoothing(
     weight : array (n,)
         Weights that sum to one.
     rng : numpy.random.Generator
+    chosen : tuple (neighbours, bandwidth), optional
+        Share of the points in a neighbourhood, and bandwidth for at most 1,000 points, of
+        :class:`SmoothingKernel`. By default they are chosen.
 
     Returns
     -------
@@ -164,9 +177,9 @@ def fit_smoothing(
     weight = weight / weight.sum()
     fitted, fitted_weight = x, weight
     if len(x) > _FITTED:
-        chosen = rng.choice(len(x), _FITTED, p=weight)
-        fitted, fitted_weight = x[chosen], np.full(_FITTED, 1.0 / _FITTED)
-    share, bandwidth = _choose(fitted, fitted_weight, rng)
+        some = rng.choice(len(x), _FITTED, p=weight)
+        fitted, fitted_weight = x[some], np.full(_FITTED, 1.0 / _FITTED)
+    share, bandwidth = chosen or _choose(fitted, fitted_weight, rng)
     if len(x) > _FITTED:
         bandwidth *= min(1.0, (_FITTED / effective) ** (1.0 / (x.shape[1] + 4)))
     total = _covariance(x, weight)
@@ -188,7 +201,7 @@ def _choose(x: np.ndarray, weight: np.ndarray, rng: np.random.Generator) -> tupl
     shares = (1.0, *local)
     for share, roots in zip(shares, _roots(x, x, weight, total, shares), strict=True):
         kernels = list(_kernels(mean, weight, total, roots, share, _BANDWIDTHS))
-        scores = _left_out(kernels, x, weight, compared)
+        scores = left_out_densities(kernels, x, weight, compared)
         top = int(np.argmax(scores @ share_of_each))
         if best is None or _beyond_chance(scores[top] - best_scores, share_of_each, _BETTER):
             as_good = [
@@ -266,7 +279,7 @@ def _roots(
             continue
         k = max(d + 1, round(share * len(others)))
         parts = np.split(z, range(_BLOCK, len(z), _BLOCK))
-        found = np.concatenate([_neighbours_covariance(p, near_z, weight, k) for p in parts])
+        found = np.concatenate([neighbours_covariance(p, near_z, weight, k) for p in parts])
         # Shrink towards a sphere of the same size, more strongly for fewer points.
         size = np.trace(found, axis1=1, axis2=2) / d
         round_part = d / (d + k)
@@ -275,7 +288,7 @@ def _roots(
         yield root @ np.linalg.cholesky(found)
 
 
-def _neighbours_covariance(
+def neighbours_covariance(
     z: np.ndarray, others: np.ndarray, weight: np.ndarray, k: int
 ) -> np.ndarray:
     """Return the covariances (n, D, D) of the k points nearest to each point."""
@@ -290,7 +303,7 @@ def _neighbours_covariance(
     return out
 
 
-def _left_out(
+def left_out_densities(
     kernels: Sequence[SmoothingKernel], x: np.ndarray, weight: np.ndarray, compared: np.ndarray
 ) -> np.ndarray:
     """Return leave-one-out log densities (K, m) at the compared points, by kernels that differ in bandwidth only.

@@ -44,8 +44,6 @@ _CLIP = 4.0
 _SMALLEST_SD = 0.3
 #: Number of points processed at once.
 _BLOCK = 4096
-#: Draws in the first round of adaptation (doubled in each round), and maximum number of rounds.
-_FIRST, _ROUNDS = 1000, 4
 #: Relative variance that is good enough, largest fraction of the best variance that counts as progress, and
 #: variance above which lack of progress does not stop the adaptation.
 _ENOUGH, _PROGRESS, _WILD = 0.2, 0.8, 2.0
@@ -322,6 +320,8 @@ def adapt_discrete_proposal(
     rng: np.random.Generator,
     *,
     share: float,
+    rounds: int = 4,
+    n_first: int = 1000,
 ) -> AdaptedDiscreteProposal:
     """Fit a proposal to rough draws and refine it by rounds of importance sampling.
 
@@ -339,6 +339,8 @@ def adapt_discrete_proposal(
     rng : numpy.random.Generator
     share : float
         Share of the prior among the draws.
+    rounds, n_first : int, default 4 and 1000
+        Maximum number of rounds, and draws of the first one; each has twice as many as the one before.
 
     Returns
     -------
@@ -347,8 +349,8 @@ def adapt_discrete_proposal(
     points, weights = [x], [np.ones(len(x))]
     current = fit_discrete_proposal(x, weights[0], coordinates, states, rng)
     best, evaluations = AdaptedDiscreteProposal(current, math.inf, -math.inf, 0), 0
-    for r in range(_ROUNDS):
-        n = _FIRST * 2**r
+    for r in range(rounds):
+        n = n_first * 2**r
         from_prior = round(share * n)
         drawn = np.concatenate(
             [path.draw_prior(from_prior, rng), current.sample(n - from_prior, rng)]
@@ -365,7 +367,7 @@ def adapt_discrete_proposal(
         if variance < before:
             best = AdaptedDiscreteProposal(current, variance, found.log_mean, 0)
         settled = variance < _WILD and variance > _PROGRESS * before
-        if variance <= _ENOUGH or settled or r == _ROUNDS - 1:
+        if variance <= _ENOUGH or settled or r == rounds - 1:
             break
         w = np.exp(log_w[possible] - log_w.max()) if possible.any() else np.empty(0)
         points.append(drawn[possible])

@@ -13,20 +13,30 @@ from amc_pymc.kernels import Path
 
 __all__ = ["Highest", "RecordingPath", "collected"]
 
-#: Number of points recorded per call, and in total.
-_EACH, _KEPT = 4, 1024
+#: Number of points recorded per call.
+_EACH = 4
 
 _here = threading.local()
 
 
 class Highest:
-    """Points of highest density seen so far; the result does not depend on the order of the calls."""
+    """Points of highest density seen so far; the result does not depend on the order of the calls.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    kept : int, default 1024
+        Maximum number of points; up to twice as many are held between calls.
+    """
+
+    def __init__(self, kept: int = 1024) -> None:
+        self.kept = kept
         self._lock = threading.Lock()
         self._x: list[np.ndarray] = []
         self._terms: list[np.ndarray] = []
         self._n, self._floor = 0, -np.inf
+
+    def __len__(self) -> int:
+        return self._n
 
     def look(self, x: np.ndarray, terms: np.ndarray) -> None:
         """Record the highest few of the points x (P, D) with their terms (2, P)."""
@@ -45,7 +55,7 @@ class Highest:
             self._x.append(x[best])
             self._terms.append(terms[:, best])
             self._n += int(best.sum())
-            if self._n > 2 * _KEPT:
+            if self._n > 2 * self.kept:
                 self._prune()
 
     def points(self) -> tuple[np.ndarray, np.ndarray]:
@@ -58,23 +68,23 @@ class Highest:
 
     def _prune(self) -> None:
         """Keep only the highest points."""
-        if self._n <= _KEPT:
+        if self._n <= self.kept:
             return
         x, terms = np.concatenate(self._x), np.concatenate(self._terms, axis=1)
         log_f = terms.sum(axis=0)
-        kept = np.argpartition(-log_f, _KEPT)[:_KEPT]
+        kept = np.argpartition(-log_f, self.kept)[: self.kept]
         self._x, self._terms = [x[kept]], [terms[:, kept]]
-        self._n, self._floor = _KEPT, float(log_f[kept].min())
+        self._n, self._floor = self.kept, float(log_f[kept].min())
 
 
 @contextmanager
-def collected() -> Iterator[Highest]:
-    """Collect the points that any :class:`RecordingPath` evaluates in this thread.
+def collected(kept: int = 1024) -> Iterator[Highest]:
+    """Collect the highest points that any :class:`RecordingPath` evaluates in this thread.
 
     Jobs in other threads or processes use it to return the points that they have seen.
     """
     outer = getattr(_here, "memory", None)
-    _here.memory = memory = Highest()
+    _here.memory = memory = Highest(kept)
     try:
         yield memory
     finally:
@@ -91,6 +101,8 @@ class RecordingPath:
     Parameters
     ----------
     path : PriorPath
+    kept : int, default 1024
+        Maximum number of points that are recorded.
 
     Attributes
     ----------
@@ -117,9 +129,9 @@ class RecordingPath:
     array([ 0.5, -1. ])
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, kept: int = 1024):
         self.path = path
-        self.memory = Highest()
+        self.memory = Highest(kept)
 
     @property
     def n_dim(self) -> int:
@@ -154,5 +166,5 @@ class RecordingPath:
         memory = getattr(_here, "memory", None)
         (self.memory if memory is None else memory).look(x, terms)
 
-    def __reduce__(self) -> tuple[type[RecordingPath], tuple[Path]]:
-        return RecordingPath, (self.path,)
+    def __reduce__(self) -> tuple[type[RecordingPath], tuple[Path, int]]:
+        return RecordingPath, (self.path, self.memory.kept)

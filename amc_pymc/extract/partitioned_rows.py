@@ -26,7 +26,7 @@ from amc_pymc.proxies import ResidualSummary
 from amc_pymc.row_kernels import RowKernels
 from amc_pymc.row_store import Partitions, as_writable
 
-__all__ = ["PartitionedRows"]
+__all__ = ["PartitionedRows", "row_digests"]
 
 _log = logging.getLogger("amc_pymc")
 
@@ -68,23 +68,23 @@ class PartitionedRows(StoredRows):
         totals, squares, scale, rows = self.partitions.total(
             _on_worker, largest_residuals, probes, centre, mask, number, merge=merge
         )
-        largest = self._places(rows)
+        largest = self.places(rows)
         if largest is None:
             _log.debug("Rows that workers have packed are not to the bit those of the store.")
             return None
         power = float(squares.sum() / len(probes))
         return ResidualSummary(len(self.data), largest, scale, power, totals, squares)
 
-    def _places(self, rows: np.ndarray) -> np.ndarray | None:
+    def places(self, rows: np.ndarray) -> np.ndarray | None:
         """Return the positions of rows in the store, whose order differs; None if one is not found."""
         wanted: dict[int, list[int]] = {}
-        for k, digest in enumerate(_digests(rows).tolist()):
+        for k, digest in enumerate(row_digests(rows).tolist()):
             wanted.setdefault(digest, []).append(k)
         places, left = np.zeros(len(rows), np.int64), len(rows)
         for idx in consecutive(len(self.data)):
             if not left:
                 break
-            found = _digests(self.data[idx[0] : idx[-1] + 1])
+            found = row_digests(self.data[idx[0] : idx[-1] + 1])
             hits = np.flatnonzero(np.isin(found, np.array(list(wanted), np.uint64)))
             for place, digest in zip(idx[hits].tolist(), found[hits].tolist()):
                 if wanted.get(digest):
@@ -110,7 +110,7 @@ def _on_worker(printed: Printed, data: np.ndarray, function: Callable, *points: 
     return out if isinstance(out, tuple) else (out,)
 
 
-def _digests(rows: np.ndarray) -> np.ndarray:
+def row_digests(rows: np.ndarray) -> np.ndarray:
     """Return hashes (m,) of the bits of rows."""
     bits = np.ascontiguousarray(rows).view(f"u{rows.itemsize}").astype(np.uint64)
     out = np.zeros(len(rows), np.uint64)

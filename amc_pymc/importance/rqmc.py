@@ -19,7 +19,7 @@ from scipy.stats import qmc
 
 from amc_pymc.arguments import positive_int
 
-__all__ = ["scrambled_points"]
+__all__ = ["direction_numbers", "scrambled_points"]
 
 #: Binary digits of the net, and of the random shift below them; 53 in all with the final half unit.
 _DIGITS, _BELOW = 32, 20
@@ -27,7 +27,7 @@ _LARGEST = 2**30
 
 
 @lru_cache(maxsize=64)
-def _direction_numbers(m: int, d: int) -> np.ndarray:
+def direction_numbers(m: int, d: int) -> np.ndarray:
     """Return the columns of the generator matrices as integers (m, d), that is, the points with index 1, 2, 4, ..."""
     engine = qmc.Sobol(d, scramble=False, bits=_DIGITS)
     found = np.empty((m, d), np.uint32)
@@ -99,7 +99,7 @@ def scrambled_points(n: int, d: int, rng: np.random.Generator) -> np.ndarray:
     points = np.empty((n, d), np.uint32)
     points[0] = rng.integers(0, 2**_DIGITS, d, np.uint32)
     if m:
-        columns = _scrambled_columns(_direction_numbers(m, d), rng)
+        columns = _scrambled_columns(direction_numbers(m, d), rng)
         for k in range(m):
             np.bitwise_xor(points[: 2**k], columns[k], out=points[2**k : 2 ** (k + 1)])
     below = (rng.integers(0, 2**_BELOW, d) + 0.5) * 2.0**-_BELOW

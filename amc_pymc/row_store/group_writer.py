@@ -33,7 +33,7 @@ from amc_pymc.row_store.writer import (
     write_at,
 )
 
-__all__ = ["GroupedPacking", "stored_groups"]
+__all__ = ["Checksums", "GroupedPacking", "group_runs", "stored_groups"]
 
 #: Rows per chunk in the first pass, and type of levels on disk.
 _CHUNK, _LEVEL = 65_536, np.dtype(np.int32)
@@ -141,7 +141,7 @@ class _GroupWriter(Writer):
     ):
         super().__init__(rows, source, packing, expected)
         self._groups, self._first = packing, first
-        self._runs = _runs(first, self._bucket)
+        self._runs = group_runs(first, self._bucket)
         self.scratch_bytes = source.n_rows * _LEVEL.itemsize
 
     def _what(self) -> str:
@@ -152,7 +152,7 @@ class _GroupWriter(Writer):
         try:
             self._deal_to_runs(file, levels.file, bar)
             bar.update(description="Sorting the store")
-            checksums = _Checksums(self._header["block_rows"] * self._width)
+            checksums = Checksums(self._header["block_rows"] * self._width)
             for piece in self._sorted(file, levels.file, bar):
                 checksums.add(piece)
         finally:
@@ -216,7 +216,7 @@ class _GroupWriter(Writer):
         write_at(file, self._place(begin), raw.data)
         return raw
 
-    def _finish_groups(self, file: BinaryIO, checksums: _Checksums) -> None:
+    def _finish_groups(self, file: BinaryIO, checksums: Checksums) -> None:
         """Write copies of the last row, and the first row of each group."""
         n_rows = self._source.n_rows
         last = read_at(file, self._place(n_rows - 1), self._width)
@@ -232,13 +232,13 @@ def _changed() -> ValueError:
     return ValueError("rows: the source has changed while it was read")
 
 
-def _runs(first: np.ndarray, size: int) -> np.ndarray:
+def group_runs(first: np.ndarray, size: int) -> np.ndarray:
     """Return the first group of each run of at most ``size`` rows, or of one larger group, and the end.
 
     Examples
     --------
     >>> import numpy as np
-    >>> _runs(np.array([0, 3, 5, 5, 15, 16]), 6)
+    >>> group_runs(np.array([0, 3, 5, 5, 15, 16]), 6)
     array([0, 3, 4, 5])
     """
     out = [0]
@@ -248,7 +248,7 @@ def _runs(first: np.ndarray, size: int) -> np.ndarray:
     return np.array(out)
 
 
-class _Checksums:
+class Checksums:
     """Checksums of the blocks of a stream of bytes."""
 
     def __init__(self, block: int):

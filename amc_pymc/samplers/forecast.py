@@ -21,7 +21,7 @@ from amc_pymc.samplers.compiled import unit_changes
 from amc_pymc.samplers.preparation import Forecast, GaussianFit, NoProxy, Preparation
 from amc_pymc.samplers.raced import Raced
 
-__all__ = ["probe_moves", "with_forecast"]
+__all__ = ["expected_acceptance", "probe_moves", "with_forecast"]
 
 #: Size of residuals, relative to the log-likelihoods, below which they are rounding errors.
 _ROUNDING = 1e-11
@@ -66,7 +66,7 @@ def with_forecast(
         float(plain),
         exact.size + (predicted(left, n_raced) if n_raced > 1 else n_raced),
         predicted(plain, n_units) if n_units > 1 else 1.0,
-        _acceptance(summary.totals),
+        expected_acceptance(summary.totals),
     )
     return replace(prepared, exact_rows=exact, rounding_only=rounding_only, forecast=forecast)
 
@@ -87,7 +87,7 @@ def probe_moves(
     return out
 
 
-def _acceptance(totals: np.ndarray) -> float:
+def expected_acceptance(totals: np.ndarray) -> float:
     """Return the acceptance rate if log ratios are N(-s^2 / 2, s^2), s^2 the mean of totals^2."""
     return float(2.0 * special.ndtr(-0.5 * np.sqrt(np.mean(np.square(totals)))))
 

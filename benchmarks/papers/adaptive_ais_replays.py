@@ -216,7 +216,7 @@ def replay(bank: Bank, runs: int, budget: float, rng: np.random.Generator) -> di
             chosen.append(np.stack([choose(x.size, 2 * n_pairs, rng) for _ in range(size)]))
             values.append(x[chosen[-1]])
         x = np.stack(values, axis=1)
-        sums, squares = _cumulated(x - 1.0), _cumulated((x - 1.0) ** 2)
+        sums, squares = cumulated(x - 1.0), cumulated((x - 1.0) ** 2)
         for kind, law in laws.items():
             d = np.stack([c[i] for c, i in zip(law.costs, chosen, strict=True)], axis=1)
             found = _counts(law, x, d, times, rng)
@@ -235,7 +235,7 @@ def replay(bank: Bank, runs: int, budget: float, rng: np.random.Generator) -> di
 def _counts(law: Law, x, d, times, rng) -> dict[str, np.ndarray]:
     """Draws (R, J, K) of all policies from values and costs (R, K, n)."""
     n_runs, n_arms, n = x.shape
-    spent = _cumulated(d)
+    spent = cumulated(d)
     pairs = np.stack([x[:, :, 0::2], x[:, :, 1::2]]), np.stack([d[:, :, 0::2], d[:, :, 1::2]])
     payoffs = rewards(*pairs, "paired", "natural")
     scale, each = law.payoff_range(), np.arange(1, n // 2 + 1)
@@ -255,7 +255,7 @@ def _counts(law: Law, x, d, times, rng) -> dict[str, np.ndarray]:
     return found
 
 
-def _cumulated(x: np.ndarray) -> np.ndarray:
+def cumulated(x: np.ndarray) -> np.ndarray:
     """Sums (R, K, n + 1) of the first 0, ..., n."""
     out = np.zeros((*x.shape[:2], x.shape[2] + 1))
     np.cumsum(x, axis=2, out=out[:, :, 1:])

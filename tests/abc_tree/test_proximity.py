@@ -35,17 +35,16 @@ def test_proximities_by_their_definition():
     unseen[leaves[:, 3] == target[3], 3] = False  # a leaf that all were used for
     same = (unseen & (leaves == target)) * 1.0
     wanted = np.delete(same / np.maximum(same.sum(axis=0), 1.0), 3, axis=1).mean(axis=1)
-    np.testing.assert_allclose(proximity._proximities(leaves, unseen, target), wanted)
+    np.testing.assert_allclose(proximity.proximities(leaves, unseen, target), wanted)
 
 
-def test_leaves_are_not_chosen_by_the_simulations_that_count(monkeypatch):
+def test_leaves_are_not_chosen_by_the_simulations_that_count():
     """Where data have no information, parameters in a leaf vary as much as all do."""
-    monkeypatch.setattr(proximity, "_TREES", 1)
     rng = np.random.default_rng(6)
     squares, free = 0.0, 0.0
     for _ in range(60):
         x, s = rng.normal(size=(2, 2000, 1))
-        for near in shared_leaves(s, x, np.arange(2000), s[:500], rng):
+        for near in shared_leaves(s, x, np.arange(2000), s[:500], rng, trees=1):
             p, own = near.proximity, x[near.index, 0]
             squares += len(p) * (p @ (own - p @ own) ** 2) if len(p) else 0.0
             free += max(len(p) - 1, 0)

@@ -33,11 +33,10 @@ def moments(kernel, x, weight):
 
 
 @pytest.mark.parametrize("neighbours", [1.0, 0.3])
-def test_mean_and_covariance_stay(monkeypatch, neighbours):
+def test_mean_and_covariance_stay(neighbours):
     rng = np.random.default_rng(1)
     x, weight = correlated(N, rng), rng.dirichlet(np.ones(N))
-    monkeypatch.setattr(smoothing, "_choose", lambda *_: (neighbours, 0.7))
-    kernel = fit_smoothing(x, weight, rng)
+    kernel = fit_smoothing(x, weight, rng, chosen=(neighbours, 0.7))
     mean, covariance = moments(kernel, x, weight)
     found = np.cov(x.T, aweights=weight, ddof=0)
     np.testing.assert_allclose(mean, weight @ x, rtol=1e-9)
@@ -58,7 +57,7 @@ def test_left_out_densities(n_roots):
     roots = np.tril(rng.normal(size=(n_roots, 2, 2))) + 2.0 * np.eye(2)
     shrink = np.array([[0.8, 0.1], [0.1, 0.7]])
     kernels = [SmoothingKernel(weight @ x, shrink, h * roots, h, 1.0) for h in (1.0, 0.4)]
-    found = smoothing._left_out(kernels, x, weight, np.array([3, 7]))
+    found = smoothing.left_out_densities(kernels, x, weight, np.array([3, 7]))
     for kernel, densities in zip(kernels, found, strict=True):
         # The constant of the normal distribution is the same for all kernels, and left out.
         expected = by_definition(kernel, x, weight, (3, 7))
@@ -87,7 +86,7 @@ def test_covariances_of_neighbours():
     rng = np.random.default_rng(9)
     others, weight = rng.normal(size=(60, 3)), rng.dirichlet(np.ones(60))
     z = 100.0 + others[:7]
-    found = smoothing._neighbours_covariance(z, 100.0 + others, weight, 12)
+    found = smoothing.neighbours_covariance(z, 100.0 + others, weight, 12)
     for point, covariance in zip(others, found, strict=False):
         near = np.argsort(np.linalg.norm(others - point, axis=1))[:12]
         expected = np.cov(others[near].T, aweights=weight[near], ddof=0)
@@ -122,11 +121,10 @@ def test_separate_clusters_are_not_bridged():
     assert right.std(axis=0).max() < 0.3
 
 
-def test_more_points_have_narrower_kernels(monkeypatch):
+def test_more_points_have_narrower_kernels():
     rng = np.random.default_rng(5)
     x = rng.normal(size=(24_000, 1))
-    monkeypatch.setattr(smoothing, "_choose", lambda *_: (1.0, 0.5))
-    kernel = fit_smoothing(x, equal(len(x)), rng)
+    kernel = fit_smoothing(x, equal(len(x)), rng, chosen=(1.0, 0.5))
     assert kernel.bandwidth == pytest.approx(0.5 * (1000 / 24_000) ** 0.2)
 
 

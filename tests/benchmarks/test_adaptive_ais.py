@@ -200,7 +200,7 @@ def test_counts_at():
     counts = np.stack([np.cumsum(arms == k, axis=1) for k in range(2)], axis=-1)
     costs = rng.random((3, 2, 40))
     times = np.array([0.0, 0.5, 3.0, 7.0])
-    found = counts_at(counts, replays._cumulated(costs), times)
+    found = counts_at(counts, replays.cumulated(costs), times)
     for r in range(3):
         clock, made, expected = 0.0, np.zeros(2, int), [np.zeros(2, int) for _ in times]
         for arm in arms[r]:
@@ -216,7 +216,7 @@ def test_squared_errors():
     rng = np.random.default_rng(11)
     x = 1.0 + rng.normal(size=(1, 3, 20)) * np.array([1.0, 2.0, 3.0])[:, None]
     counts = np.array([[[0, 0, 0], [3, 0, 0], [1, 1, 1], [5, 1, 7]]])
-    sums, squares = replays._cumulated(x - 1.0), replays._cumulated((x - 1.0) ** 2)
+    sums, squares = replays.cumulated(x - 1.0), replays.cumulated((x - 1.0) ** 2)
     uniform, inverse = squared_errors(counts, sums, squares)
     assert uniform[0, 0] == inverse[0, 0] == 1.0  # no estimate, taken for zero
     drawn = [[x[0, k, : n[k]] for k in range(3)] for n in counts[0]]

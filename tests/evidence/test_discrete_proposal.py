@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
-from amc_pymc.evidence import ImportanceArm, discrete_proposal
+from amc_pymc.evidence import ImportanceArm
 from amc_pymc.evidence.discrete_proposal import adapt_discrete_proposal, fit_discrete_proposal
 from tests.annealing.problems import FromPrior, LabelAndNumber, assert_mean
 
@@ -182,13 +182,13 @@ def test_adapted_to_a_label_and_a_number():
     assert np.exp(log_w - path.log_z).var() < 0.4
 
 
-def test_a_bad_fit_is_judged_with_its_share_of_the_prior(monkeypatch):
+def test_a_bad_fit_is_judged_with_its_share_of_the_prior():
     """All heads but the second, of which the posterior knows little."""
-    monkeypatch.setattr(discrete_proposal, "_FIRST", 50_000)
-    monkeypatch.setattr(discrete_proposal, "_ROUNDS", 1)
     path, rng = Spins(0.3), np.random.default_rng(14)
     rough = np.tile([1.0, 0.0, *[1.0] * 6], (20, 1))
-    found = adapt_discrete_proposal(path, rough, range(8), [(0, 1)] * 8, rng, share=0.1)
+    found = adapt_discrete_proposal(
+        path, rough, range(8), [(0, 1)] * 8, rng, share=0.1, rounds=1, n_first=50_000
+    )
     log_w, _ = ImportanceArm(path, found.mixture).weigh(50_000, rng)
     variance = np.exp(log_w - path.log_z).var()
     assert variance > 1.0

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from amc_pymc.evidence import RecordingPath, collected
-from amc_pymc.evidence import recording_path as module
 from tests.annealing.problems import Gaussian, HalfPlane
 
 
@@ -26,17 +25,16 @@ def test_terms_and_gradients_are_those_of_the_path():
     np.testing.assert_array_equal(draws, path.draw_prior(5, np.random.default_rng(2)))
 
 
-def test_the_highest_of_all_are_kept(monkeypatch):
+def test_the_highest_of_all_are_kept():
     """However many calls there were, and in whichever of them the highest points came."""
-    monkeypatch.setattr(module, "_KEPT", 16)
     path, rng = gaussian(), np.random.default_rng(3)
-    seen, best = RecordingPath(path), []
+    seen, best = RecordingPath(path, kept=16), []
     for _ in range(200):
         x = rng.standard_normal((50, 2))
         log_f = path.terms(x).sum(axis=0)
         best += [(v, tuple(p)) for v, p in zip(log_f, x, strict=True) if v >= np.sort(log_f)[-4]]
         (seen.values if rng.random() < 0.5 else seen.gradients)(x)
-        assert seen.memory._n <= 32
+        assert len(seen.memory) <= 32
     best.sort(reverse=True)
     x, terms = seen.highest()
     assert x.shape == (16, 2)
@@ -63,25 +61,24 @@ def test_impossible_points_are_not_kept(n):
 
 
 def test_pickled_it_is_a_watch_without_memory():
-    seen = RecordingPath(gaussian())
+    seen = RecordingPath(gaussian(), kept=7)
     seen.values(np.zeros((1, 2)))
     arrived = pickle.loads(pickle.dumps(seen))
     assert type(arrived) is RecordingPath
     assert type(arrived.path) is Gaussian
     assert arrived.path.log_z == seen.path.log_z
-    assert len(arrived.highest()[0]) == 0
+    assert len(arrived.highest()[0]) == 0 and arrived.memory.kept == 7
 
 
-def test_what_jobs_have_seen_is_brought_together(monkeypatch):
+def test_what_jobs_have_seen_is_brought_together():
     """The same points, whether one watch has seen all of them or several parts of them."""
-    monkeypatch.setattr(module, "_KEPT", 16)
     rng = np.random.default_rng(4)
     blocks = [rng.standard_normal((50, 2)) for _ in range(40)]
-    whole, parted = RecordingPath(gaussian()), RecordingPath(gaussian())
+    whole, parted = (RecordingPath(gaussian(), kept=16) for _ in range(2))
     for x in blocks:
         whole.values(x)
     for i in (20, 0):
-        with collected() as memory:
+        with collected(kept=16) as memory:
             there = pickle.loads(pickle.dumps(parted))
             for x in blocks[i : i + 20]:
                 there.values(x)

@@ -232,12 +232,21 @@ COMBINATIONS = [
 
 def test_python_functions_are_not_compiled():
     """PyMC tries functions on symbols first; those of these tests that are to stay Python do."""
-    from amc_pymc.extract.distances import _Kernel, _Statistic
+    called = []
 
-    problem = problem_of(lambda: toy(sum_stat=STATISTICS["Python"], distance=DISTANCES["Python"]))
-    (simulator,) = problem.simulators
-    assert isinstance(simulator._statistic, _Statistic)
-    assert isinstance(simulator._from_data, _Kernel)
+    def noted(name, function):
+        def note(*args):
+            called.append((name, type(args[-1])))
+            return function(*args)
+
+        return note
+
+    statistic = noted("statistic", STATISTICS["Python"])
+    distance = noted("distance", DISTANCES["Python"])
+    problem = problem_of(lambda: toy(sum_stat=statistic, distance=distance))
+    called.clear()
+    problem.distances([np.random.default_rng(1).normal(size=(3, *np.shape(Y)))])
+    assert sorted(called) == [("distance", np.ndarray)] * 3 + [("statistic", np.ndarray)] * 3
 
 
 @pytest.mark.parametrize(("distance", "statistic", "shape"), COMBINATIONS)

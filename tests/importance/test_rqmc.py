@@ -18,7 +18,7 @@ def smooth(u):
 
 @pytest.mark.parametrize(("m", "d"), [(1, 1), (6, 5), (10, 62)])
 def test_direction_numbers_are_those_of_scipy(m, d):
-    columns = rqmc._direction_numbers(m, d)
+    columns = rqmc.direction_numbers(m, d)
     points = np.zeros((2**m, d), np.uint32)
     for i in range(2**m):
         for k in range(m):

@@ -3,7 +3,6 @@
 import numpy as np
 import pymc as pm
 
-from amc_pymc.inference import evidence_model
 from amc_pymc.inference.evidence_model import compiled_particles
 
 
@@ -38,11 +37,10 @@ def test_changes_are_noticed():
     np.testing.assert_allclose(likelihood(model) - second, -2.5)
 
 
-def test_few_are_kept(monkeypatch):
-    monkeypatch.setattr(evidence_model, "_MOST_COMPILED", 1)
-    monkeypatch.setattr(evidence_model, "_COMPILED", type(evidence_model._COMPILED)())
-    model = model_with_data()
-    first, _ = compiled_particles(model)
-    compiled_particles(model_with_data())
-    assert len(evidence_model._COMPILED) == 1
-    assert compiled_particles(model)[0] is not first
+def test_few_are_kept():
+    """The last four."""
+    models = [model_with_data() for _ in range(5)]
+    found = [compiled_particles(model)[0] for model in models]
+    again = [compiled_particles(model)[0] for model in models[::-1]]
+    kept = [a is b for a, b in zip(again, found[::-1], strict=True)]
+    assert kept == [True] * 4 + [False]

@@ -10,7 +10,7 @@ from row_store.packings import Copies, table_of
 from row_store.test_sources import SOURCES
 
 from amc_pymc.row_store import Placeholder, Rows, group_writer, open_source, stored_groups
-from amc_pymc.row_store.group_writer import _Checksums, _runs
+from amc_pymc.row_store.group_writer import Checksums, group_runs
 
 N, G, BEYOND = 3_000, 40, 5
 
@@ -104,9 +104,9 @@ def test_many_buckets(tmp_path, dtype):
 
 def test_buckets_are_runs_of_groups():
     first = np.array([0, 3, 5, 5, 15, 16, 16])
-    np.testing.assert_array_equal(_runs(first, 6), [0, 3, 4, 6])
+    np.testing.assert_array_equal(group_runs(first, 6), [0, 3, 4, 6])
     for size in range(1, 20):
-        runs = _runs(first, size)
+        runs = group_runs(first, size)
         assert runs[0] == 0 and runs[-1] == 6 and np.all(np.diff(runs) > 0)
         rows = np.diff(first[runs])
         assert np.all((rows <= size) | (np.diff(runs) == 1))
@@ -116,7 +116,7 @@ def test_checksums_do_not_depend_on_the_pieces():
     text = np.arange(1_000, dtype=np.int16).view(np.uint8)
     found = []
     for step in (1, 64, 100, 999, 5_000):
-        sums = _Checksums(100)
+        sums = Checksums(100)
         for start in range(0, text.size, step):
             sums.add(text[start : start + step])
         found.append(sums.end())

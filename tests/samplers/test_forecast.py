@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from amc_pymc.samplers.forecast import _acceptance
+from amc_pymc.samplers.forecast import expected_acceptance
 
 
 @pytest.mark.parametrize("sd", [0.1, 1.0, 4.0])
@@ -13,8 +13,8 @@ def test_acceptance_of_normal_log_ratios(sd):
     accepted = np.minimum(1.0, np.exp(ratios))
     error = accepted.std() / np.sqrt(accepted.size)
     totals = np.array([sd, -sd])  # moves between draws of the fit itself have mean zero
-    assert abs(_acceptance(totals) - accepted.mean()) < 4 * error
+    assert abs(expected_acceptance(totals) - accepted.mean()) < 4 * error
 
 
 def test_acceptance_where_the_control_variate_is_exact():
-    assert _acceptance(np.zeros(4)) == 1.0
+    assert expected_acceptance(np.zeros(4)) == 1.0

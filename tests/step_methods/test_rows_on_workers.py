@@ -18,7 +18,8 @@ from clusters import client_of_two, quiet_close
 
 import amc_pymc as amc
 
-from amc_pymc.extract.partitioned_rows import PartitionedRows, _digests
+from amc_pymc.extract.partitioned_rows import PartitionedRows, row_digests
+from amc_pymc.row_store import Partitions
 
 pytestmark = quiet_close
 
@@ -132,10 +133,13 @@ def test_decisions_are_those_of_a_local_pass(far, run):
 def test_all_sums_are_those_of_workers(far, run, monkeypatch):
     """In a run nothing but races and the search of a few rows reads the store."""
     asked = []
-    real = PartitionedRows._total
-    monkeypatch.setattr(
-        PartitionedRows, "_total", lambda self, f, *a: asked.append(f.__name__) or real(self, f, *a)
-    )
+    real = Partitions.total
+
+    def total(self, on_worker, function, *args, **kwargs):
+        asked.append(function.__name__)
+        return real(self, on_worker, function, *args, **kwargs)
+
+    monkeypatch.setattr(Partitions, "total", total)
 
     def no(*args):
         raise AssertionError("a local pass over all rows")
@@ -171,16 +175,16 @@ def test_largest_rows_are_found_in_the_store(far):
     """Rows that are alike have places of their own; rows that are not there have none."""
     rows = far.prepared.densities.native
     places = np.array([19_999, 3, 7_000])
-    np.testing.assert_array_equal(rows._places(rows.data[places]), places)
+    np.testing.assert_array_equal(rows.places(rows.data[places]), places)
     alike = np.repeat(rows.data[:1], 2, axis=0)
-    assert rows._places(alike) is None
-    assert rows._places(rows.data[:1] + 1.0) is None
-    digests = _digests(np.random.default_rng(1).normal(size=(N, 3)))
+    assert rows.places(alike) is None
+    assert rows.places(rows.data[:1] + 1.0) is None
+    digests = row_digests(np.random.default_rng(1).normal(size=(N, 3)))
     assert np.unique(digests).size == N
 
 
 def test_residuals_are_local_where_workers_pack_other_bits(far, monkeypatch):
-    monkeypatch.setattr(PartitionedRows, "_places", lambda self, rows: None)
+    monkeypatch.setattr(PartitionedRows, "places", lambda self, rows: None)
     prepared = local().prepared
     found = far.prepared.densities.residual_summary([np.stack(points()[:2])], points()[0], 5)
     assert found is None
