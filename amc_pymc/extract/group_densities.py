@@ -86,6 +86,7 @@ class GroupDensities:
         self.n_nodes = number if states is None else len(states)
         self.nodes = hermite_nodes(number, q) if states is None else state_nodes(states)
         self.finer = self.nodes if self.discrete else hermite_nodes(2 * number + 1, q)
+        self.__dict__.pop("state_rewards", None)  # bound to the nodes of before
         self.hold_nodes(None)
 
     def hold_nodes(self, number: int | None) -> None:
@@ -93,6 +94,7 @@ class GroupDensities:
         q = self.groups.program.n_local
         self.held_nodes = self.nodes if number is None else hermite_nodes(number, q)
         self.most_spread[0] = 0.0 if number is None else _MOST_SPREAD
+        self.__dict__.pop("rewards", None)
 
     def raced(self, x, x_new, centre: np.ndarray, idx: np.ndarray) -> np.ndarray:
         """Return the changes of residuals (m,) of some groups from x to x_new, which races sample."""

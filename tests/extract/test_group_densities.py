@@ -346,6 +346,7 @@ def test_races_sum_over_the_nodes_they_hold(name):
     d = densities(name, 7)
     centre = points(d, 1)[0]
     d.settle(centre)
+    _ = d.rewards, d.state_rewards  # bound to other nodes
     d.hold_nodes(3)
     here, there = centre + 0.01 * np.random.default_rng(6).normal(size=(2, centre.size))
     total = rewards(d, [here, there], centre)[1].sum()
