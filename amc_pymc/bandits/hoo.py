@@ -351,7 +351,16 @@ class HOO(Bandit):
             self._update_path(node)
 
     def index(self) -> np.ndarray:
-        """Return the B-values (n,) of the nodes of the tree, in the order in which they were made."""
+        """Return the B-values (n,) of the nodes of the tree, in the order in which they were made.
+
+        Rewards are scaled from their range to [0, 1]. Nodes that were never pulled have inf.
+
+        Examples
+        --------
+        >>> from amc_pymc.bandits import HOO
+        >>> HOO([[0.0, 1.0]]).index()
+        array([inf])
+        """
         self._update_all()
         return self._table[B_VALUE, : self._n_nodes].copy()
 

@@ -126,9 +126,8 @@ def functions_for_few(graphs: Sequence[Variable], n_rows: int) -> tuple[MakeFunc
         v.owner is not None and isinstance(v.owner.op, HasInnerGraph) for v in ancestors(graphs)
     )
     plain = n_rows <= _FEW_ROWS and not any(inner)
-    return plain_function if plain else by_pytensor(interpreted_mode()), by_pytensor(
-        rewritten_mode()
-    )
+    quick = plain_function if plain else by_pytensor(interpreted_mode())
+    return quick, by_pytensor(rewritten_mode())
 
 
 def _is_plain(op: Op) -> bool:

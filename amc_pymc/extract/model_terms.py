@@ -27,6 +27,7 @@ __all__ = [
     "model_logp",
     "observed_values",
     "rv_shapes",
+    "value_name",
 ]
 
 
@@ -126,22 +127,25 @@ def layout_of(model) -> FlatLayout:
     """Return names, shapes and dtypes of the value variables, without using initial values."""
     shapes, values = rv_shapes(model), model.value_vars
     # A pm.Potential may have renamed a variable, but not its value.
-    found = tuple(shapes[_value_name(model, rv)] for rv in model.free_RVs)
+    found = tuple(shapes[value_name(rv.name, model.rvs_to_transforms[rv])] for rv in model.free_RVs)
     return FlatLayout(tuple(v.name for v in values), found, tuple(v.dtype for v in values))
 
 
 def rv_shapes(model) -> dict[str, tuple[int, ...]]:
     """Return the shapes of free variables and of their values, computed only if their types do not tell."""
-    found = {_value_name(model, rv): model.rvs_to_values[rv].type.shape for rv in model.free_RVs}
-    found |= {rv.name: rv.type.shape for rv in model.free_RVs}
+    found = {}
+    for rv in model.free_RVs:
+        transform = model.rvs_to_transforms[rv]
+        found[value_name(rv.name, transform)] = model.rvs_to_values[rv].type.shape
+        found[rv.name] = rv.type.shape
     if any(None in shape for shape in found.values()):
         return {name: tuple(map(int, shape)) for name, shape in model.eval_rv_shapes().items()}
     return found
 
 
-def _value_name(model, rv) -> str:
-    transform = model.rvs_to_transforms[rv]
-    return rv.name if transform is None else get_transformed_name(rv.name, transform)
+def value_name(name: str, transform) -> str:
+    """Return PyMC's name of the value of a variable."""
+    return name if transform is None else get_transformed_name(name, transform)
 
 
 def observed_values(model) -> list:

@@ -30,7 +30,7 @@ from pytensor.tensor.random.type import RandomType
 from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.counts import Counts, count
 from amc_pymc.extract.graphs import lowered
-from amc_pymc.extract.interpreted import functions_for_few, interpreted_mode
+from amc_pymc.extract.interpreted import MakeFunction, functions_for_few, interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.loading import once_per_process
 from amc_pymc.extract.memo import remembering
@@ -449,31 +449,31 @@ def _verify(densities: ParticleDensities) -> None:
                 "distribution with concentrations far below one: use larger concentrations."
             )
     xs = xs[:_CHECKED]
+    quick, rewritten = functions_for_few(densities._terms, densities.n_observed)
     if densities._printed is not None:
-        # PyMC's constants may be in single precision.
-        if _agrees_with_model(densities, xs, 1e-6):
-            return
+        found = densities._values(xs)
+        for make in (quick, rewritten):
+            # PyMC's constants may be in single precision.
+            if _agree(found, _values_of_model(densities, xs, make), 1e-6):
+                return
         _log.debug("Printed log densities have other values than the model.")
         densities.do_not_print()
+    wanted = _values_of_model(densities, xs, rewritten)
     try:
-        if not _agrees_with_model(densities, xs, 1e-8):
+        if not _agree(np.array(densities._values(xs)), wanted, 1e-8):
             raise ValueError("the batched graph gives other values than the model")
     except Exception as error:
         raise_if_signalled(error)
         densities._give_up(error)
 
 
-def _agrees_with_model(densities: ParticleDensities, xs: np.ndarray, tolerance: float) -> bool:
-    """Return whether log prior and log likelihood at points (P, D) are those of the model's own graphs."""
-    found = np.array(densities._values(xs))
-    wanted = (
-        _values_of_model(densities, xs, make)
-        for make in functions_for_few(densities._terms, densities.n_observed)
-    )
-    return any(np.allclose(found, w, tolerance, tolerance, equal_nan=True) for w in wanted)
+def _agree(found: np.ndarray, wanted: np.ndarray, tolerance: float) -> bool:
+    return np.allclose(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-def _values_of_model(densities: ParticleDensities, xs: np.ndarray, make) -> np.ndarray:
+def _values_of_model(
+    densities: ParticleDensities, xs: np.ndarray, make: MakeFunction
+) -> np.ndarray:
     """Return the log prior and log likelihood (2, P), one point at a time, interpreted if possible."""
     x, terms = densities._x, densities._terms
     try:

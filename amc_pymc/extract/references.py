@@ -7,10 +7,10 @@ from functools import cached_property
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc.util import get_transformed_name
 from scipy import special, stats
 
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.model_terms import value_name
 from amc_pymc.extract.prior import PriorDraws
 
 __all__ = ["Reference", "References"]
@@ -44,9 +44,7 @@ class References:
         return FlatLayout(tuple(names), shapes, tuple(v.dtype for v in values))
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        transform = self._transforms[name]
-        at = name if transform is None else get_transformed_name(name, transform)
-        return self._sizes[at]
+        return self._sizes[value_name(name, self._transforms[name])]
 
     @cached_property
     def _prior(self) -> PriorDraws:
