@@ -9,7 +9,6 @@ import pytensor.tensor as pt
 import pytest
 
 from pytensor.compile.builders import OpFromGraph
-from pytensor.conditional.op import ifelse
 from pytensor.graph.utils import MissingInputError
 
 import amc_pymc as amc
@@ -22,6 +21,11 @@ from amc_pymc.extract.interpreted import (
     plain_function,
     rewritten_mode,
 )
+
+try:
+    from pytensor.conditional.op import ifelse
+except ModuleNotFoundError:  # the PyTensor of PyMC 6.3
+    from pytensor.ifelse import ifelse
 
 X = pt.vector("x")
 
