@@ -1,7 +1,6 @@
 """Many runs of a bandit policy in compiled code, on rewards drawn in advance.
 
-A policy comes as a fresh Python object. The compiled loop copies its table and constants and calls the
-functions of the package that the object itself calls in ``ask`` and ``tell``, which take ten
+A policy comes as a fresh Python object. The compiled run takes a copy of its table and calls the functions of the package that the object itself calls in ``ask`` and ``tell``, which take ten
 times as long in Python. Arm k's i-th pull of run r gets
 ``rewards[r, k, i]``, whatever the policy: common random numbers.
 """
@@ -61,7 +60,14 @@ def run(
     if isinstance(policy, UCBCV):
         return _ucbcv(policy, rewards, checkpoints, controls)
     choose, learn, constants = _played(policy)
-    return make_runs(choose, learn)(policy._table, constants, rewards, checkpoints, rng)
+    play, counts = make_play(choose, learn), _counts(rewards, checkpoints)
+    for own, pulled in zip(rewards, counts, strict=True):
+        play(policy._table.copy(), constants, own, checkpoints, pulled, rng)
+    return counts
+
+
+def _counts(rewards: np.ndarray, checkpoints: np.ndarray) -> np.ndarray:
+    return np.empty((len(rewards), checkpoints.size, rewards.shape[1]), np.int64)
 
 
 def _played(policy: Policy) -> tuple[Callable, Callable, Any]:
@@ -77,8 +83,8 @@ def _played(policy: Policy) -> tuple[Callable, Callable, Any]:
 
 
 @functools.cache
-def make_runs(choose: Callable, learn: Callable) -> Callable:
-    """Compile the runs of a policy.
+def make_play(choose: Callable, learn: Callable) -> Callable:
+    """Compile one run of a policy.
 
     Parameters
     ----------
@@ -90,26 +96,29 @@ def make_runs(choose: Callable, learn: Callable) -> Callable:
     Returns
     -------
     compiled function
-        ``runs(fresh, constants, rewards, checkpoints, rng) -> counts (R, C, K)``
+        ``play(table, constants, rewards (K, n), checkpoints (C,), counts (C, K), rng)``, which fills
+        ``counts`` and changes ``table``.
     """
 
     @njit(cache=True)
-    def runs(fresh, constants, rewards, checkpoints, rng):
-        n_runs, n_arms = rewards.shape[:2]
-        counts = np.empty((n_runs, checkpoints.size, n_arms), np.int64)
-        for r in range(n_runs):
-            table = fresh.copy()
-            c = 0
-            for t in range(1, checkpoints[-1] + 1):
-                arm = choose(table, t, constants, rng)
-                learn(table, arm, rewards[r, arm, int(table[TOLD, arm])], constants, rng)
-                table[PENDING, arm] = 0.0  # asked for and told at once
-                if t == checkpoints[c]:
-                    counts[r, c] = table[TOLD].astype(np.int64)
-                    c += 1
-        return counts
+    def play(table, constants, rewards, checkpoints, counts, rng):
+        c = 0
+        for t in range(1, checkpoints[-1] + 1):
+            arm = choose(table, t, constants, rng)
+            learn(table, arm, rewards[arm, int(table[TOLD, arm])], constants, rng)
+            table[PENDING, arm] = 0.0  # asked for and told at once
+            if t == checkpoints[c]:
+                enter_counts(table, counts, c)
+                c += 1
 
-    return runs
+    return play
+
+
+@njit(cache=True)
+def enter_counts(table, counts, c):
+    """Write how often each arm has been pulled into counts[c]."""
+    for arm in range(counts.shape[1]):
+        counts[c, arm] = int(table[TOLD, arm])
 
 
 @functools.cache
@@ -156,35 +165,29 @@ _ESTIMATORS = {
 
 
 @njit(cache=True)
-def ucbcv_runs(
-    fresh, fresh_moments, fresh_batches, fresh_progress, estimator, constants, rewards, deviations, checkpoints
+def ucbcv_play(
+    table, moments, batches, progress, estimator, constants, rewards, deviations, checkpoints, counts
 ):  # fmt: skip
-    """Runs of UCB-CV with one control per arm, deviations (R, K, n, 1)."""
-    n_runs, n_arms = rewards.shape[:2]
-    counts = np.empty((n_runs, checkpoints.size, n_arms), np.int64)
-    for r in range(n_runs):
-        table, moments = fresh.copy(), fresh_moments.copy()
-        batches, progress = fresh_batches.copy(), fresh_progress.copy()
-        c = 0
-        for t in range(1, checkpoints[-1] + 1):
-            arm = ucbcv._choose(table, t, constants)
-            i = int(table[TOLD, arm])
-            reward, deviation = rewards[r, arm, i], deviations[r, arm, i]
-            if estimator == _REGRESSION:
-                ucbcv._take_regression(table, moments, arm, reward, deviation)
-            elif estimator == _BATCHING:
-                ucbcv._take_batching(table, batches, progress, arm, reward, deviation)
-            else:
-                record(table, arm, reward)
-                if i + 1 >= 3:
-                    past, pseudo = rewards[r, arm, : i + 1], estimator == _JACKKNIFE
-                    mean, variance, df = leave_one_out(past, deviations[r, arm, : i + 1], pseudo)
-                    ucbcv._enter(table, arm, mean, variance, df)
-            table[PENDING, arm] = 0.0
-            if t == checkpoints[c]:
-                counts[r, c] = table[TOLD].astype(np.int64)
-                c += 1
-    return counts
+    """One run of UCB-CV with one control per arm, deviations (K, n, 1); fills counts (C, K)."""
+    c = 0
+    for t in range(1, checkpoints[-1] + 1):
+        arm = ucbcv._choose(table, t, constants)
+        i = int(table[TOLD, arm])
+        reward, deviation = rewards[arm, i], deviations[arm, i]
+        if estimator == _REGRESSION:
+            ucbcv._take_regression(table, moments, arm, reward, deviation)
+        elif estimator == _BATCHING:
+            ucbcv._take_batching(table, batches, progress, arm, reward, deviation)
+        else:
+            record(table, arm, reward)
+            if i + 1 >= 3:
+                past, pseudo = rewards[arm, : i + 1], estimator == _JACKKNIFE
+                mean, variance, df = leave_one_out(past, deviations[arm, : i + 1], pseudo)
+                ucbcv._enter(table, arm, mean, variance, df)
+        table[PENDING, arm] = 0.0
+        if t == checkpoints[c]:
+            enter_counts(table, counts, c)
+            c += 1
 
 
 def _ucbcv(policy, rewards, checkpoints, controls):
@@ -193,14 +196,9 @@ def _ucbcv(policy, rewards, checkpoints, controls):
     if policy._covariances is not None:
         raise ValueError("UCB-CV runs estimate the controls' variance")
     deviations = np.ascontiguousarray((controls - policy._omega)[..., None])  # omega is (K, 1)
-    return ucbcv_runs(
-        policy._table,
-        policy._moments,
-        policy._batches,
-        policy._progress,
-        _ESTIMATORS[policy.estimator],
-        policy._constants,
-        rewards,
-        deviations,
-        checkpoints,
-    )
+    estimator, counts = _ESTIMATORS[policy.estimator], _counts(rewards, checkpoints)
+    for own, deviation, pulled in zip(rewards, deviations, counts, strict=True):
+        state = (policy._table, policy._moments, policy._batches, policy._progress)
+        copies = (array.copy() for array in state)
+        ucbcv_play(*copies, estimator, policy._constants, own, deviation, checkpoints, pulled)
+    return counts
