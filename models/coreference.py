@@ -29,8 +29,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import cfunc, typeof, types
+from numba import typeof, types
 
+from amc_pymc.first_class import first_class
 from amc_pymc.jit import njit
 from amc_pymc.rng import as_generator
 from models.race_sums import Arms, SumsRule, make_sums_rule, race_sums
@@ -190,7 +191,7 @@ def pair_factors():
     context = typeof(Factor(np.zeros((1, 1)), 0.0, 0.0, 0))
     signature = types.float64[::1](types.int64, types.int64[::1], context)
 
-    @cfunc(signature)
+    @first_class(signature)
     def rewards(arm, rows, factor):
         x = factor.features
         i, d = factor.mention, x.shape[1]

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from numba import cfunc
-
+from amc_pymc.first_class import first_class
 from amc_pymc.samplers.compiled import entry_point
 
 
@@ -45,9 +44,9 @@ def _kind(value: Any) -> Any:
 
 
 def compiled_on_first_use(signature) -> Callable:
-    """Decorator for ``numba.cfunc`` in a module that workers import without running its tests: ``f()`` is the function."""
+    """Decorator for first-class functions in a module that workers import without running its tests: ``f()`` is the function."""
 
     def decorate(function: Callable) -> Callable:
-        return functools.cache(lambda: cfunc(signature)(function))
+        return functools.cache(lambda: first_class(signature)(function))
 
     return decorate

@@ -7,10 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from numba import cfunc, njit, typeof, types
+from numba import njit, typeof, types
 from numba.core import event
 
-from amc_pymc.first_class import address_of, bound_function, caller, printed_module
+from amc_pymc.first_class import bound_function, caller, first_class, printed_module
+from amc_pymc.jit import njit as kernel_njit
 
 SIGNATURE = types.float64(types.float64[::1])
 SOURCE = '''"""A kernel to bind."""
@@ -83,7 +84,7 @@ def test_stubs_are_used_again(kernel):
     seen = set()
     for k in range(20):
         function = bound_function(kernel, SIGNATURE, list(arrays(k)))
-        seen.add(address_of(function))
+        seen.add(function.address)
         assert call(function, X) == pytest.approx(expected(*arrays(k)), rel=1e-14)
         del function
     assert len(seen) == 1
@@ -101,9 +102,9 @@ def test_further_functions_of_a_kernel_are_not_compiled(kernel):
 
 
 def test_functions_of_one_signature_are_one_type(kernel):
-    """Loops are compiled once for all of them, and for ``numba.cfunc``."""
+    """Loops are compiled once for all of them."""
     kept = [bound_function(kernel, SIGNATURE, list(arrays(k))) for k in range(2)]
-    assert typeof(kept[0]) == typeof(kept[1]) == typeof(cfunc(SIGNATURE)(lambda x: x[0]))
+    assert typeof(kept[0]) == typeof(kept[1]) == typeof(first_class(SIGNATURE)(lambda x: x[0]))
 
 
 ASK = caller(SIGNATURE)
@@ -117,9 +118,9 @@ def ask_all(addresses, x):
 def test_calls_by_address(kernel):
     functions = [
         bound_function(kernel, SIGNATURE, list(arrays(2))),
-        cfunc(SIGNATURE)(lambda x: x[1]),
+        first_class(SIGNATURE)(lambda x: x[1]),
     ]
-    found = ask_all(np.array([address_of(f) for f in functions]), X)
+    found = ask_all(np.array([f.address for f in functions]), X)
     assert found == pytest.approx([expected(*arrays(2)), X[1]], rel=1e-14)
 
 
@@ -148,3 +149,27 @@ def test_nothing_is_compiled_in_a_second_process(tmp_path, monkeypatch):
         )
         events.append(int(done.stdout.split()[0]))
     assert events[0] > 0 and events[1] == 0
+
+
+def test_functions_are_arguments_in_tuples_and_constants():
+    double, third = (first_class(SIGNATURE)(f) for f in (lambda x: 2.0 * x[0], lambda x: x[2]))
+
+    @kernel_njit
+    def ask(functions, x):
+        first, (second,) = functions
+        return first(x), second(x), double(x)
+
+    assert ask((third, (double,)), X) == (X[2], 2.0 * X[0], 2.0 * X[0])
+    assert ask((double, (third,)), X) == (2.0 * X[0], X[2], 2.0 * X[0])
+
+
+@kernel_njit
+def ask_one(function, x):
+    return function(x)
+
+
+def test_functions_of_other_signatures_are_refused():
+    other = types.float64(types.float64)
+    assert typeof(first_class(other)(lambda x: x)) != typeof(first_class(SIGNATURE)(lambda x: x[0]))
+    with pytest.raises(ValueError, match="mismatch of argument types"):
+        ask_one(first_class(other)(lambda x: x), X)

@@ -21,7 +21,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from numba import cfunc, types
+from numba import types
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.type import TensorType
 
@@ -31,7 +31,7 @@ from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.native import compile_graph, native_function
 from amc_pymc.extract.printed_control import PrintedControl, printed_control
 from amc_pymc.extract.rows import RowLogp
-from amc_pymc.first_class import bound_function
+from amc_pymc.first_class import bound_function, first_class
 from amc_pymc.proxies import DataProxy, bin_moments, outlying_rows, quantile_bins
 from amc_pymc.row_kernels import data_control
 
@@ -194,8 +194,8 @@ class DataControl:
                     out[k] = values(points[k], packed)
             return out
 
-        compiled = cfunc(_REWARDS)(native)
-        compiled.keep_alive = (gather, residuals, values)
+        compiled = first_class(_REWARDS)(native)
+        compiled.kept = compiled.kept, gather, residuals, values
         return compiled
 
     @cached_property
@@ -211,8 +211,8 @@ class DataControl:
                 out[k] -= out[0]
             return out
 
-        compiled = cfunc(_REWARDS)(native)
-        compiled.keep_alive = state_rewards
+        compiled = first_class(_REWARDS)(native)
+        compiled.kept = compiled.kept, state_rewards
         return compiled
 
     # --- from Python ----------------------------------------------------------------------------

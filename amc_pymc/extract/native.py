@@ -1,7 +1,7 @@
 """PyTensor graphs as functions that compiled loops can call.
 
 A compiled PyTensor function is a Numba dispatcher. Passing dispatchers to kernels cached on disk
-corrupts the cache; first-class functions (``numba.cfunc``) are safe. Data arrays are passed by
+corrupts the cache; first-class functions are safe. Data arrays are passed by
 address: they are neither copied nor compiled into the machine code, and must be kept alive as long
 as the native function is used.
 """
@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytensor
 
-from numba import carray, cfunc, types
+from numba import carray, types
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.math import tri_gamma
 
 from amc_pymc.expressions.machine import call
-from amc_pymc.first_class import BoundFunction, bound_function, pointer
+from amc_pymc.first_class import FirstClassFunction, bound_function, first_class, pointer
 from amc_pymc.jit import njit
 
 __all__ = [
@@ -148,8 +148,8 @@ def _define(arguments, data, body, names, signature, keep_alive):
         scalar = "" if names[f"shape{k}"] else ".reshape(())"
         lines.append(f"    {name} = {view}{scalar}")
     exec("\n".join([*lines, *(f"    {line}" for line in body)]), names)
-    native = cfunc(signature)(names["native"])
-    native.keep_alive = keep_alive
+    native = first_class(signature)(names["native"])
+    native.kept = native.kept, keep_alive
     return native
 
 
@@ -195,7 +195,7 @@ def ask_callback(points, centre, rows, place):
     return out
 
 
-def callback_function(function: Callable, signature) -> BoundFunction:
+def callback_function(function: Callable, signature) -> FirstClassFunction:
     """Return a first-class function that calls the Python ``function(points, rows) -> (K, m)``.
 
     An exception inside ``function`` becomes NaN values; :func:`callback_error` returns it.

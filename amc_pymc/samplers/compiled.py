@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numba import cfunc, types
+from numba import types
 
+from amc_pymc.first_class import first_class
 from amc_pymc.jit import njit
 from amc_pymc.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
 from amc_pymc.samplers.surrogate import Surrogate, surrogate_change
@@ -40,25 +41,25 @@ GRADIENT = types.float64[::1](types.float64[::1])
 ROW_GRADIENT = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 
 
-@cfunc(GRADIENT, cache=True)
+@first_class(GRADIENT, cache=True)
 def no_gradient(x: np.ndarray) -> np.ndarray:
     """Return zeros; placeholder if no proposal needs a gradient."""
     return np.zeros_like(x)
 
 
-@cfunc(ROW_GRADIENT, cache=True)
+@first_class(ROW_GRADIENT, cache=True)
 def no_row_gradient(points: np.ndarray, centre: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return zeros; placeholder if no proposal needs gradients of units."""
     return np.zeros_like(points)
 
 
-@cfunc(GRADIENT, cache=True)
+@first_class(GRADIENT, cache=True)
 def as_they_are(x: np.ndarray) -> np.ndarray:
     """Return x; used if the parameters are the value variables."""
     return x.copy()
 
 
-@cfunc(LOGP, cache=True)
+@first_class(LOGP, cache=True)
 def no_control(eta: np.ndarray) -> float:
     """Return zero; placeholder without a control variate in data space."""
     return 0.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.first_class import address_of, bound_function, caller
+from amc_pymc.first_class import bound_function, caller
 from amc_pymc.jit import njit
 from amc_pymc.racing import REWARDS
 from amc_pymc.samplers.compiled import LOGP
@@ -57,7 +57,7 @@ def rewards_of_models(
 def _places(functions: Sequence[Any], sizes: Sequence[int]) -> list[np.ndarray]:
     """Return addresses of the functions (M,) and offsets of the models' parameters (M + 1,)."""
     ends = np.concatenate([[0], np.cumsum(sizes)])
-    return [np.array([address_of(f) for f in functions], np.int64), ends.astype(np.int64)]
+    return [np.array([f.address for f in functions], np.int64), ends.astype(np.int64)]
 
 
 @njit(cache=True)

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import cfunc
-
+from amc_pymc.first_class import first_class
 from amc_pymc.jit import njit
 from amc_pymc.racing import (
     REWARDS,
@@ -48,7 +47,7 @@ class Setting(NamedTuple):
     race: str
 
 
-@cfunc(REWARDS)
+@first_class(REWARDS)
 def from_table(points, centre, rows):
     """Rewards out of a table (N, K), flat, handed over as the centre: arm k is points[k, 0]."""
     n_arms = int(points[0, 1])

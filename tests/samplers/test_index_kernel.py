@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from compiled_calls import called_often, compiled_on_first_use
-from numba import cfunc
 from scipy import stats
 
+from amc_pymc.first_class import first_class
 from amc_pymc.racing import DECIDED, NOT_FINITE, REWARDS, make_population
 from amc_pymc.racing.rules import exact_rule, normal_rule
 from amc_pymc.rng import as_generator
@@ -97,7 +97,7 @@ def some_control(points):
 def rewards(taylor=False, control=False, bad_model=-1, bad_row=-1, bad_value=0.0):
     """Rows less their expansion; less what ``some_control`` adds up; one value replaced."""
 
-    @cfunc(REWARDS)
+    @first_class(REWARDS)
     def out(points, centre, rows):
         values = np.empty((points.shape[0], rows.size))
         for a in range(points.shape[0]):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from compiled_calls import called_often, compiled_on_first_use, entry_points
-from numba import cfunc
 from proposals.test_proposals import conditional
 from scipy import stats
 
+from amc_pymc.first_class import first_class
 from amc_pymc.racing import REWARDS, make_population
 from amc_pymc.racing.rules import exact_rule
 from amc_pymc.samplers.adaptation import Moments
@@ -74,7 +74,7 @@ def log_prior_gradient(x):
 def poisson_rows(taylor):
     """Rewards and row gradients of counts with two log rates; less the second-order expansion."""
 
-    @cfunc(REWARDS)
+    @first_class(REWARDS)
     def rewards(points, centre, rows):
         out = np.zeros((2, rows.size))
         for j in range(rows.size):
@@ -89,7 +89,7 @@ def poisson_rows(taylor):
                 out[1, j] -= (COUNT[n] - at) * u - 0.5 * at * u * v
         return out
 
-    @cfunc(ROW_GRADIENT)
+    @first_class(ROW_GRADIENT)
     def row_gradient(points, centre, rows):
         out = np.zeros_like(points)
         for k in range(points.shape[0]):

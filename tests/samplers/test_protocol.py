@@ -6,15 +6,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from numba import cfunc
 from scipy import stats
 
 from amc_pymc import ExactRace, NormalRace
 from amc_pymc.extract import FlatLayout
+from amc_pymc.first_class import first_class
 from amc_pymc.racing import REWARDS
 from amc_pymc.samplers import Audits, Preparation, gibbs, metropolis, report, slice
 from amc_pymc.samplers.ahead import Ahead
-from amc_pymc.samplers.compiled import GRADIENT, LOGP
+from amc_pymc.samplers.compiled import GRADIENT, LOGP, call_total
 from amc_pymc.samplers.counts import MetropolisCounts
 from amc_pymc.samplers.forecast import with_forecast
 from amc_pymc.samplers.mode import posterior_mode
@@ -28,17 +28,17 @@ PRECISION = N + 4.0
 POSTERIOR = stats.norm(Y.sum() / PRECISION, PRECISION**-0.5)
 
 
-@cfunc(LOGP)
+@first_class(LOGP)
 def rest(x):
     return -2.0 * x[0] ** 2
 
 
-@cfunc(GRADIENT)
+@first_class(GRADIENT)
 def rest_gradient(x):
     return -4.0 * x
 
 
-@cfunc(REWARDS)
+@first_class(REWARDS)
 def residuals(points, centre, units):
     out = np.zeros((points.shape[0], units.size))
     for k in range(points.shape[0]):
@@ -98,7 +98,7 @@ class Groups:
         pass
 
     def rest_value_and_gradient(self, x):
-        return rest(x), rest_gradient(x)
+        return call_total(rest, x), -4.0 * x
 
     def rest_hessian(self, x, coordinates):
         return np.array([[-4.0]])

@@ -27,6 +27,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import amc_pymc as amc
 
 from amc_pymc.extract.interpreted import interpreted_mode
+from amc_pymc.first_class import FirstClassFunction
 from amc_pymc.results.tables import METROPOLIS_STATS, RACE_STATS, STEP_STATS
 
 #: Statistics of NUTS that are times.
@@ -396,7 +397,7 @@ class SpyPickler(cloudpickle.Pickler):
         self.compiled = []
 
     def reducer_override(self, obj):
-        if isinstance(obj, Function | Dispatcher | CFunc):
+        if isinstance(obj, Function | Dispatcher | CFunc | FirstClassFunction):
             # amc_pymc's own kernels are pickled by reference
             if not getattr(obj, "__module__", "").startswith("amc_pymc"):
                 self.compiled.append(obj)
