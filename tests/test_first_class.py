@@ -155,12 +155,12 @@ def test_functions_are_arguments_in_tuples_and_constants():
     double, third = (first_class(SIGNATURE)(f) for f in (lambda x: 2.0 * x[0], lambda x: x[2]))
 
     @kernel_njit
-    def ask(functions, x):
-        first, (second,) = functions
+    def ask(arguments):
+        first, (second, x) = arguments
         return first(x), second(x), double(x)
 
-    assert ask((third, (double,)), X) == (X[2], 2.0 * X[0], 2.0 * X[0])
-    assert ask((double, (third,)), X) == (2.0 * X[0], X[2], 2.0 * X[0])
+    assert ask((third, (double, X))) == (X[2], 2.0 * X[0], 2.0 * X[0])
+    assert ask((double, (third, X))) == (2.0 * X[0], X[2], 2.0 * X[0])
 
 
 @kernel_njit
