@@ -152,15 +152,15 @@ def test_nothing_is_compiled_in_a_second_process(tmp_path, monkeypatch):
 
 
 def test_functions_are_arguments_in_tuples_and_constants():
-    double, third = (first_class(SIGNATURE)(f) for f in (lambda x: 2.0 * x[0], lambda x: x[2]))
+    double, third = (first_class(SIGNATURE)(f) for f in (lambda x: 2.0 * x[0], lambda x: x[1]))
 
     @kernel_njit
     def ask(arguments):
-        first, (second, x) = arguments
+        x, first, (_, second) = arguments
         return first(x), second(x), double(x)
 
-    assert ask((third, (double, X))) == (X[2], 2.0 * X[0], 2.0 * X[0])
-    assert ask((double, (third, X))) == (2.0 * X[0], X[2], 2.0 * X[0])
+    assert ask((X, third, (X, double))) == (X[1], 2.0 * X[0], 2.0 * X[0])
+    assert ask((X, double, (X, third))) == (2.0 * X[0], X[1], 2.0 * X[0])
 
 
 @kernel_njit
