@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.first_class import first_class
+from amc_pymc.first_class import FirstClassFunction, first_class
 from amc_pymc.samplers.compiled import entry_point
 
 
@@ -40,7 +40,9 @@ def _kind(value: Any) -> Any:
         return type(value), *map(_kind, value)
     if isinstance(value, bool | int | float | np.generic | np.random.Generator):
         return type(value)
-    return value  # functions are types of their own, or first-class ones, whose type is their signature's
+    if isinstance(value, FirstClassFunction):
+        return value.signature
+    return value  # functions are types of their own
 
 
 def compiled_on_first_use(signature) -> Callable:

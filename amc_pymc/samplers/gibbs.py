@@ -25,6 +25,7 @@ from amc_pymc.samplers.counts import GibbsCounts, add_counts
 from amc_pymc.samplers.logs import StateLog, reservoir_slot
 from amc_pymc.samplers.preparation import Preparation
 from amc_pymc.samplers.surrogate import surrogate_total
+from amc_pymc.streams import Stream, generator_of, stream_of
 
 __all__ = [
     "Elements",
@@ -134,7 +135,8 @@ def step(
         variate is invalid in a state.
     """
     x, counts = x.copy(), GibbsCounts.zeros()
-    args = sampler.elements, sampler.races(chain), rng, chain.log(tuning), chain.audit_rng, counts
+    streams = stream_of(rng), stream_of(chain.audit_rng)
+    args = sampler.elements, sampler.races(chain), streams[0], chain.log(tuning), streams[1], counts
     status, element, where = sampler.run(run_sweeps, sampler.transitions, x, *args)
     if status != DECIDED:
         _raise_bad(sampler, status, element, where, x)
@@ -410,9 +412,9 @@ def run_sweeps(
     x: np.ndarray,
     elements: Elements,
     races: Races,
-    rng: np.random.Generator,
+    stream: Stream,
     log: StateLog,
-    log_rng: np.random.Generator,
+    log_stream: Stream,
     counts: GibbsCounts,
 ) -> tuple[int, int | np.integer, int]:
     """Make ``n`` sweeps over all elements in random order, overwriting x (D,).
@@ -420,6 +422,7 @@ def run_sweeps(
     Adds to ``counts``. Returns the status, the element at which the sweep stopped, and the offending
     unit or the position of the offending state.
     """
+    rng, log_rng = generator_of(stream), generator_of(log_stream)
     order = np.arange(elements.coordinate.size)
     for _ in range(n):
         _shuffle(order, rng)

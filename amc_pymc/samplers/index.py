@@ -28,6 +28,7 @@ from amc_pymc.samplers.logs import IndexLog, without_room
 from amc_pymc.samplers.metropolis import Metropolis
 from amc_pymc.samplers.model_functions import rewards_of_models, values_of_models
 from amc_pymc.samplers.settings import Audits
+from amc_pymc.streams import stream_of
 
 __all__ = ["IndexChain", "IndexDecisions", "ModelSpace", "init", "pilot", "report", "step"]
 
@@ -158,7 +159,8 @@ def step(
         If a row is not finite under a model whose parameters were drawn from its pseudo-prior.
     """
     log = without_room(chain.auditor.log) if tuning else chain.auditor.log
-    args = chain.log_weights, space.races, rng, log, chain.audit_rng
+    streams = stream_of(rng), stream_of(chain.audit_rng)
+    args = chain.log_weights, space.races, streams[0], log, streams[1]
     found = space.run(chain.current, chain.points, *args)
     if found.status == NOT_FINITE:
         raise ValueError(

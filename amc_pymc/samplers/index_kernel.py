@@ -23,6 +23,7 @@ from numba import types
 from amc_pymc.jit import njit
 from amc_pymc.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
 from amc_pymc.samplers.logs import IndexLog, reservoir_slot
+from amc_pymc.streams import Stream, generator_of
 
 __all__ = ["VALUES", "IndexRaces", "IndexStep", "Models", "draw_index", "known_totals", "surrogate"]
 
@@ -143,9 +144,9 @@ def draw_index(
     points: np.ndarray,
     log_prior: np.ndarray,
     races: IndexRaces,
-    rng: np.random.Generator,
+    stream: Stream,
     log: IndexLog,
-    log_rng: np.random.Generator,
+    log_stream: Stream,
 ) -> IndexStep:
     """Draw the model index given the current model's parameters in points[current, 1:].
 
@@ -157,14 +158,15 @@ def draw_index(
     log_prior : (M,) array
         Log weights of the models.
     races : IndexRaces
-    rng : numpy.random.Generator
+    stream : Stream
     log : IndexLog
-    log_rng : numpy.random.Generator
+    log_stream : Stream
 
     Returns
     -------
     IndexStep
     """
+    rng, log_rng = generator_of(stream), generator_of(log_stream)
     models, population = races.models, races.population
     n_models = models.sizes.size
     scores = np.empty(n_models)

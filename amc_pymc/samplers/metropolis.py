@@ -37,6 +37,7 @@ from amc_pymc.samplers.preparation import GaussianFit, Preparation
 from amc_pymc.samplers.raced import RacedModel, finite_or_raise
 from amc_pymc.samplers.settings import Proposal
 from amc_pymc.samplers.surrogate import Surrogate, mask_of, surrogate_at
+from amc_pymc.streams import Stream, generator_of, stream_of
 
 __all__ = [
     "Metropolis",
@@ -155,7 +156,8 @@ def _make_draws(
     counts, each = MetropolisCounts.zeros(len(KINDS), number), sampler.transitions
     if tuning and sampler.tuning_transitions is not None:
         each = sampler.tuning_transitions
-    state = points, sampler.races(chain), chain.moves, rng, chain.log(tuning), chain.audit_rng
+    streams = stream_of(rng), stream_of(chain.audit_rng)
+    state = points, sampler.races(chain), chain.moves, streams[0], chain.log(tuning), streams[1]
     k, left, status, unit = sampler.run(run_draws, 0, each, each, *state, draws, counts)
     while status == NOT_FINITE:
         finite_or_raise(sampler.prepared.densities, points[0], unit)
@@ -243,9 +245,9 @@ def run_draws(
     points: np.ndarray,
     races: Races,
     moves: Moves,
-    rng: np.random.Generator,
+    stream: Stream,
     log: MoveLog,
-    log_rng: np.random.Generator,
+    log_stream: Stream,
     draws: np.ndarray,
     counts: MetropolisCounts,
 ) -> tuple[int, int, int, int]:
@@ -254,6 +256,7 @@ def run_draws(
     Adds to ``counts``, arrays (B, ...). Returns the draw at which it stopped, the transitions left
     for that draw, the status and the offending unit.
     """
+    rng, log_rng = generator_of(stream), generator_of(log_stream)
     while k < draws.shape[0]:
         one = MetropolisCounts(
             counts.tries[k],

@@ -23,6 +23,7 @@ from amc_pymc.samplers.compiled import Races, decide
 from amc_pymc.samplers.counts import SliceCounts, add_counts
 from amc_pymc.samplers.logs import MoveLog, log_move
 from amc_pymc.samplers.raced import finite_or_raise
+from amc_pymc.streams import Stream, generator_of, stream_of
 
 __all__ = ["Slice", "SliceChain", "Slices", "init", "learn", "run_slices", "step"]
 
@@ -91,7 +92,8 @@ def step(
         If a unit that had not been read before is not finite at the current point.
     """
     points, counts = np.stack([x, x]), SliceCounts.zeros()
-    args = sampler.races(chain), chain.slices, rng, chain.log(tuning), chain.audit_rng, counts
+    streams = stream_of(rng), stream_of(chain.audit_rng)
+    args = sampler.races(chain), chain.slices, streams[0], chain.log(tuning), streams[1], counts
     bad = sampler.run(run_slices, sampler.transitions, points, *args)
     if bad >= 0:
         finite_or_raise(sampler.prepared.densities, points[0], bad)
@@ -166,15 +168,16 @@ def run_slices(
     points: np.ndarray,
     races: Races,
     slices: Slices,
-    rng: np.random.Generator,
+    stream: Stream,
     log: MoveLog,
-    log_rng: np.random.Generator,
+    log_stream: Stream,
     counts: SliceCounts,
 ) -> int:
     """Make ``n`` sweeps over all directions in turn from points[0] (points is (2, D), overwritten).
 
     Adds to ``counts``. Returns the last unit that was not finite at a trial point, else -1.
     """
+    rng, log_rng = generator_of(stream), generator_of(log_stream)
     densities, active, width = races.densities, slices.active, slices.width
     arms = np.empty((2, densities.parameters(points[0]).size))
     bad = -1

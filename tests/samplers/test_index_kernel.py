@@ -14,6 +14,7 @@ from amc_pymc.racing.rules import exact_rule, normal_rule
 from amc_pymc.rng import as_generator
 from amc_pymc.samplers.index_kernel import VALUES, IndexRaces, Models, draw_index, surrogate
 from amc_pymc.samplers.logs import IndexLog
+from amc_pymc.streams import stream_of
 
 _draw_index = called_often(draw_index)
 
@@ -166,7 +167,8 @@ def setup(
     log_rng = as_generator(99)
 
     def draw(current, points, rng, log_prior=LOG_PRIOR):
-        return _draw_index(current, points, log_prior, races, rng, log, log_rng)
+        streams = stream_of(rng), stream_of(log_rng)
+        return _draw_index(current, points, log_prior, races, streams[0], log, streams[1])
 
     return draw
 

@@ -40,6 +40,7 @@ from amc_pymc.samplers.moves import (
 from amc_pymc.samplers.nested import no_nested
 from amc_pymc.samplers.settings import GaussianProposal
 from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
+from amc_pymc.streams import stream_of
 
 # --- transitions ----------------------------------------------------------------------------------
 
@@ -148,7 +149,7 @@ def transit(starts, n, *settings, draws=1):
     moves = moves._replace(gradient=moves.gradient._replace(slope=surrogate))
     counts, log = MetropolisCounts.zeros(len(NAMES), draws), MoveLog.empty(0, starts.shape[1])
     points, ends = np.empty((2, starts.shape[1])), np.empty((len(starts), draws, starts.shape[1]))
-    state = points, races, moves, rng, log, rng
+    state = points, races, moves, stream_of(rng), log, stream_of(rng)
     run = _entry(0, n, n, *state, ends[0], counts)
     for start, out in zip(starts, ends, strict=True):
         points[:] = start

@@ -35,6 +35,7 @@ from amc_pymc.samplers.metropolis import run_draws
 from amc_pymc.samplers.moves import NAMES, NESTED, Gradient, Moves, Normal
 from amc_pymc.samplers.nested import _FREEDOM, _WALKS, NestedFit, propose_nested
 from amc_pymc.samplers.surrogate import no_surrogate
+from amc_pymc.streams import stream_of
 
 # --- a regression with known noise: Gaussian given hyperparameters ---------------------------------
 # x = (mean, theta_0, log sd, theta_1, theta_2): theta_0 and theta_1 ~ N(mean, sd), theta_2 ~ N(0.5, 2).
@@ -356,7 +357,8 @@ def chain(scale, n, seed, n_psi=0):
     )  # fmt: skip
     rng, counts = np.random.default_rng(seed), MetropolisCounts.zeros(len(NAMES), n)
     points, log, out = np.zeros((2, 5)), MoveLog.empty(0, 5), np.empty((n, 5))
-    _run(0, 10, 10, points, races, moves, rng, log, rng, out, counts)
+    stream = stream_of(rng)
+    _run(0, 10, 10, points, races, moves, stream, log, stream, out, counts)
     return out[100:], counts.accepted[:, NESTED].sum() / counts.tries[:, NESTED].sum()
 
 
