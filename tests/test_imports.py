@@ -18,7 +18,7 @@ REPOSITORY = PACKAGE.parent
 
 # room: the rooms it may import from, beside itself. A room is a module or package directly in amc_pymc.
 ROOT = {
-    "arguments", "first_class", "flags", "jit", "lazy", "logweights", "progress", "rng", "signals",
+    "arguments", "first_class", "flags", "jit", "lazy", "logweights", "progress", "rng", "signals", "streams",
 }  # fmt: skip
 LOWER = {
     **dict.fromkeys(ROOT, ROOT),
