@@ -156,7 +156,7 @@ class DataControl:
         value, slope, _ = self._expansion(x, reference, fixed, first, first, n_bins)
         at, codes = ([pt.take(v, bins, axis=0) for v in vs] for vs in (reference, fixed))
         _, _, curvature = self._expansion(x, at, codes, direction, direction, n_pairs)
-        total = pt.dot(count, value) + slope.sum() + 0.5 * curvature.sum()
+        total = (count * value).sum() + slope.sum() + 0.5 * curvature.sum()
         fn = compile_graph(
             [x, count, bins, *reference, *first, *direction, *fixed],
             total,

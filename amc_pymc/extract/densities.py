@@ -418,7 +418,7 @@ class RowDensities:
         arrays, values = self._slice_graph(self._x)
         total = values.sum()
         v = pt.vector("v")
-        hvp = gradient_by(self._x, pt.dot(gradient_by(self._x, total), v))
+        hvp = gradient_by(self._x, (gradient_by(self._x, total) * v).sum())
         return self._compile([self._x, v, *arrays], hvp)
 
     # --- chunks ---------------------------------------------------------------------------------

@@ -174,5 +174,5 @@ class RestDensities:
     @cached_property
     def _rest_hvp(self):
         v = pt.vector("v")
-        hvp = gradient_by(self._point, pt.dot(gradient_by(self._point, self._rest), v))
+        hvp = gradient_by(self._point, (gradient_by(self._point, self._rest) * v).sum())
         return self._interpret([self._point, v], hvp)
