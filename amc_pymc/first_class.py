@@ -171,8 +171,7 @@ def _typeof(function: FirstClassFunction, context: Any) -> FirstClassType:
 def _value(context: Any, builder: Any, kind: FirstClassType, code: Any, function: Any) -> Any:
     """Return the LLVM value of a function, from the address of its code and of the Python object."""
     value = cgutils.create_struct_proxy(kind)(context, builder)
-    value.c_addr, value.py_addr = code, function
-    value.jit_addr = cgutils.get_null_value(value.jit_addr.type)
+    value.c_addr, value.py_addr = code, function  # the third address stays null
     return value._getvalue()
 
 
@@ -193,7 +192,7 @@ def _lower_constant(context: Any, builder: Any, kind: FirstClassType, function: 
     return _value(context, builder, kind, code, place)
 
 
-def first_class(signature: Any, *, cache: bool = False) -> Callable[[Any], Any]:
+def first_class(signature: Any, *, cache: bool = False, kept: Any = None) -> Callable[[Any], Any]:
     """Compile a function as a :class:`FirstClassFunction`; decorator.
 
     Parameters
@@ -202,6 +201,8 @@ def first_class(signature: Any, *, cache: bool = False) -> Callable[[Any], Any]:
         Types of the arguments and the result.
     cache : bool
         Whether to keep the machine code on disk.
+    kept : object, optional
+        Further object that the function keeps alive, such as arrays whose addresses it contains.
 
     Examples
     --------
@@ -219,7 +220,7 @@ def first_class(signature: Any, *, cache: bool = False) -> Callable[[Any], Any]:
 
     def compiled(function: Any) -> Any:
         code: Any = cfunc(signature, cache=cache)(function)
-        return FirstClassFunction(signature, code.address, code)
+        return FirstClassFunction(signature, code.address, (code, kept))
 
     return compiled
 

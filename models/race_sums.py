@@ -304,7 +304,7 @@ def race_sums(rewards, context, arms, bias, rule, rng):
     Parameters
     ----------
     rewards : first-class function (arm, rows (m,) int64, context) -> (m,) float64
-        Compiled rewards (a Numba ``cfunc``), natural logarithms, of some labels of an arm.
+        Compiled rewards, natural logarithms, of some labels of an arm.
     context : any Numba type
         Data passed to ``rewards``.
     arms : Arms

@@ -194,9 +194,7 @@ class DataControl:
                     out[k] = values(points[k], packed)
             return out
 
-        compiled = first_class(_REWARDS)(native)
-        compiled.kept = compiled.kept, gather, residuals, values
-        return compiled
+        return first_class(_REWARDS, kept=(gather, residuals, values))(native)
 
     @cached_property
     def rewards(self):
@@ -211,9 +209,7 @@ class DataControl:
                 out[k] -= out[0]
             return out
 
-        compiled = first_class(_REWARDS)(native)
-        compiled.kept = compiled.kept, state_rewards
-        return compiled
+        return first_class(_REWARDS, kept=state_rewards)(native)
 
     # --- from Python ----------------------------------------------------------------------------
 

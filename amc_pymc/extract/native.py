@@ -148,9 +148,7 @@ def _define(arguments, data, body, names, signature, keep_alive):
         scalar = "" if names[f"shape{k}"] else ".reshape(())"
         lines.append(f"    {name} = {view}{scalar}")
     exec("\n".join([*lines, *(f"    {line}" for line in body)]), names)
-    native = first_class(signature)(names["native"])
-    native.kept = native.kept, keep_alive
-    return native
+    return first_class(signature, kept=keep_alive)(names["native"])
 
 
 # --- Python callbacks ---------------------------------------------------------------------------
