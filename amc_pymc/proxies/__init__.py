@@ -7,11 +7,14 @@ from amc_pymc.proxies.data_space import (
     outlying_rows,
     quantile_bins,
 )
-from amc_pymc.proxies.mode import Mode, find_mode, gaussian_factor
+from amc_pymc.proxies.gaussian import gaussian_factor
+from amc_pymc.proxies.mode import Mode, find_mode
 from amc_pymc.proxies.taylor import (
     EXACT_ROW_CHOICES,
     ResidualSummary,
     choose_exact_rows,
+    most_near_kinks,
+    rows_near_kinks,
     summarise_residuals,
 )
 
@@ -25,7 +28,9 @@ __all__ = [
     "choose_exact_rows",
     "find_mode",
     "gaussian_factor",
+    "most_near_kinks",
     "outlying_rows",
     "quantile_bins",
+    "rows_near_kinks",
     "summarise_residuals",
 ]

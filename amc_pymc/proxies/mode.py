@@ -7,13 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scipy import linalg, optimize
+from scipy import optimize
 
-__all__ = ["Mode", "find_mode", "gaussian_factor"]
+from amc_pymc.proxies.gaussian import gaussian_factor
+from amc_pymc.proxies.kinks import kinked_precision, secant_precision
+
+__all__ = ["Mode", "find_mode"]
 
 #: Distance moved by the search on all rows, in standard deviations, beyond which the curvature is
 #: recomputed.
 _FAR = 3.0
+#: Largest decrement of a mode, in nats, and for each coordinate if the gradient jumps there.
+_DECREMENT, _KINKED_DECREMENT = 1e-2, 0.05
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class Mode:
     converged : bool
     message : str
         Reason if ``converged`` is false.
+    precision : (S, S) array or None
+        Precision at ``x`` by differences of gradients if the log density has kinks, else None.
     """
 
     x: np.ndarray
@@ -39,26 +46,7 @@ class Mode:
     decrement: float
     converged: bool
     message: str
-
-
-def gaussian_factor(precision: np.ndarray, *, floor: float = 1e-10) -> tuple[np.ndarray, bool]:
-    """Return lower L with L L' = precision^-1, after raising small or negative eigenvalues.
-
-    Also returns whether the precision was positive definite without this.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.proxies import gaussian_factor
-    >>> gaussian_factor(np.diag([4.0, 1.0]))
-    (array([[0.5, 0. ],
-           [0. , 1. ]]), True)
-    """
-    values, vectors = linalg.eigh(precision)
-    least = floor * max(values.max(initial=0.0), 1.0)
-    definite = bool(np.all(values > least))
-    covariance = (vectors / np.maximum(values, least)) @ vectors.T
-    return np.ascontiguousarray(linalg.cholesky(covariance, lower=True)), definite
+    precision: np.ndarray | None = None
 
 
 def find_mode(
@@ -113,8 +101,20 @@ def find_mode(
     if not np.all(np.isfinite(precision)):
         return Mode(start, np.eye(search.size), np.inf, False, "the Hessian is not finite")
     factor, definite = gaussian_factor(precision)
+    around = _around(value_and_gradient, hessian, start, search, rows)
+    with np.errstate(all="ignore"):  # a standard deviation may reach to where the density is zero
+        kinked = kinked_precision(*around, factor, rng.spawn(1)[0])
+    if kinked is not None:
+        factor, definite = gaussian_factor(kinked)
     x, slope, moved = _polish(value_and_gradient, start, search, factor, tolerance, max_passes)
-    if moved > _FAR:
+    if kinked is not None:
+        gradient, _ = _around(value_and_gradient, hessian, x, search, None)
+        kinked = secant_precision(gradient, factor)
+        if not np.all(np.isfinite(kinked)):
+            return Mode(x, factor, np.inf, False, "gradients near the mode are not finite")
+        factor, definite = gaussian_factor(kinked)
+        slope = factor.T @ gradient(np.zeros(search.size))
+    elif moved > _FAR:
         # The curvature at the start is not informative here.
         there = -hessian(x, rows)[np.ix_(search, search)]
         if not np.all(np.isfinite(there)):
@@ -126,9 +126,33 @@ def find_mode(
     message = ""
     if not definite:
         message = "the log density has no strict maximum there (its Hessian is not definite)"
-    elif not decrement < 1e-2:
+    elif not decrement < (_DECREMENT if kinked is None else _KINKED_DECREMENT * search.size):
         message = f"the search did not converge (Newton decrement {decrement:.2g} nats)"
-    return Mode(x, factor, decrement, not message, message)
+    return Mode(x, factor, decrement, not message, message, kinked)
+
+
+def _around(
+    value_and_gradient: Callable[..., tuple[float, np.ndarray]],
+    hessian: Callable[..., np.ndarray],
+    x: np.ndarray,
+    search: np.ndarray,
+    rows: np.ndarray | None,
+) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]:
+    """Return gradient (S,) and Hessian (S, S) as functions of a displacement (S,) from x."""
+
+    def moved(shift: np.ndarray) -> np.ndarray:
+        there = x.copy()
+        there[search] += shift
+        return there
+
+    def gradient(shift: np.ndarray) -> np.ndarray:
+        slope: np.ndarray = value_and_gradient(moved(shift), rows)[1][search]
+        return slope
+
+    def second(shift: np.ndarray) -> np.ndarray:
+        return hessian(moved(shift), rows)[np.ix_(search, search)]
+
+    return gradient, second
 
 
 def _trust_region(

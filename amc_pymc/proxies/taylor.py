@@ -12,9 +12,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["EXACT_ROW_CHOICES", "ResidualSummary", "choose_exact_rows", "summarise_residuals"]
+__all__ = [
+    "EXACT_ROW_CHOICES",
+    "ResidualSummary",
+    "choose_exact_rows",
+    "most_near_kinks",
+    "rows_near_kinks",
+    "summarise_residuals",
+]
 
 EXACT_ROW_CHOICES = (0, 50, 200, 1000)
+#: Standard deviation, in nats, of the estimated sum of the other residuals from as few rows as one, for rows with kinks.
+_LEFT = 0.05
 
 
 class ResidualSummary(NamedTuple):
@@ -100,3 +109,21 @@ def choose_exact_rows(
         costs.append(n + expected_rows(np.sqrt(left / (n_rows - n)), n_rows - n))
     best = choices[int(np.argmin(costs))]
     return np.sort(summary.largest[:best])
+
+
+def most_near_kinks(n_rows: int) -> int:
+    """Return the largest number of rows that :func:`rows_near_kinks` may choose."""
+    return min(n_rows // 4, 2**17)
+
+
+def rows_near_kinks(summary: ResidualSummary) -> np.ndarray:
+    """Return the rows to evaluate exactly if log-likelihoods have kinks.
+
+    Only rows whose kinks lie between the two points of a move have residuals that are not about zero. Batches miss
+    these rows, whose number grows with the square root of the number of rows. They are the same for all moves.
+    """
+    n_rows, number = summary.n_rows, summary.largest.size
+    left = summary.power - np.append(0.0, np.cumsum(np.square(summary.scale)))
+    sd = np.sqrt(np.maximum(left, 0.0) / np.maximum(1, n_rows - np.arange(number + 1)))
+    enough = np.flatnonzero(n_rows * sd <= _LEFT)
+    return np.sort(summary.largest[: enough[0] if enough.size else number])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -14,6 +13,8 @@ from amc_pymc.proxies import (
     EXACT_ROW_CHOICES,
     ResidualSummary,
     choose_exact_rows,
+    most_near_kinks,
+    rows_near_kinks,
     summarise_residuals,
 )
 from amc_pymc.racing import Race
@@ -26,8 +27,12 @@ __all__ = ["expected_acceptance", "probe_moves", "with_forecast"]
 #: Size of residuals, relative to the log-likelihoods, below which they are rounding errors.
 _ROUNDING = 1e-11
 _PROBES = 4
+#: Probe moves for log-likelihoods with kinks, where a move changes the residuals of few rows only.
+_KINKED_PROBES = 64
 #: Maximum numbers of units and of rows whose residuals are computed at once.
 _CHUNK, _CHUNK_ROWS = 16_384, 262_144
+#: Number of units below which none is evaluated exactly, unless the user says so.
+_FEW = 1_000
 _SAMPLE = 5_000
 
 
@@ -44,9 +49,11 @@ def with_forecast(
     """
     raced, surrogate = prepared.raced, prepared.surrogate
     assert surrogate is not None
-    probes = probe_moves(prepared, active, rng)
-    summary = _residuals(raced, surrogate.centre, probes, exact_rows)
-    n_units = raced.n_units
+    n_units, kinked = raced.n_units, prepared.kinked
+    probes = probe_moves(prepared, active, rng, _KINKED_PROBES if kinked else _PROBES)
+    most = most_near_kinks(n_units) if kinked else EXACT_ROW_CHOICES[-1]
+    largest = most if exact_rows == "auto" else exact_rows
+    summary = _residuals(raced, surrogate.centre, probes, largest)
     some = np.sort(rng.choice(n_units, size=min(n_units, _SAMPLE), replace=False))
     size = np.abs(raced.values(surrogate.centre, some)).mean()
     rounding_only = bool(np.sqrt(summary.squares.max() / n_units) <= _ROUNDING * max(size, 1e-3))
@@ -56,7 +63,13 @@ def with_forecast(
         gaps = np.abs(summary.totals[:, None] - log_u[None, :]).ravel() / n_raced
         return float(np.mean(race.expected_rows(gaps / max(sd, 1e-300), n_raced)))
 
-    exact = _exact_units(summary, predicted, exact_rows, rounding_only)
+    exact = np.empty(0, np.int64)
+    if exact_rows != "auto":
+        exact = np.sort(summary.largest[:exact_rows])
+    elif kinked:
+        exact = rows_near_kinks(summary)
+    elif not rounding_only and n_units >= _FEW:
+        exact = choose_exact_rows(summary, predicted)
     n_raced = n_units - exact.size
     power = summary.power - np.square(summary.scale[: exact.size]).sum()
     left = np.sqrt(max(power, 0.0) / max(1, n_raced))
@@ -72,7 +85,7 @@ def with_forecast(
 
 
 def probe_moves(
-    prepared: Preparation, active: np.ndarray, rng: np.random.Generator
+    prepared: Preparation, active: np.ndarray, rng: np.random.Generator, number: int = _PROBES
 ) -> list[np.ndarray]:
     """Draw pairs of points (2, E) like the moves of a chain at stationarity."""
     fit = prepared.fit
@@ -81,7 +94,7 @@ def probe_moves(
         centre, active = prepared.surrogate.centre, prepared.raced.expand
         fit = GaussianFit(centre, -prepared.surrogate.hessian, active)
     out = []
-    for _ in range(_PROBES):
+    for _ in range(number):
         x = fit.draw(fit.mean, fit.coordinates, rng)
         out.append(np.stack([x, fit.draw(x, active, rng)]))
     return out
@@ -93,13 +106,9 @@ def expected_acceptance(totals: np.ndarray) -> float:
 
 
 def _residuals(
-    raced: Raced,
-    centre: np.ndarray,
-    probes: list[np.ndarray],
-    exact_rows: int | Literal["auto"],
+    raced: Raced, centre: np.ndarray, probes: list[np.ndarray], number: int
 ) -> ResidualSummary:
-    """Summarise the residuals of all units over the probe moves."""
-    number = EXACT_ROW_CHOICES[-1] if exact_rows == "auto" else exact_rows
+    """Summarise the residuals of all units over the probe moves, with the ``number`` largest."""
 
     def residuals(points: np.ndarray, units: np.ndarray) -> np.ndarray:
         changes = unit_changes(raced.rewards, points, centre, units)
@@ -115,18 +124,6 @@ def _residuals(
         raise NoProxy("rows are impossible a posterior standard deviation from the mode")
     raced.rows_evaluated += 5 * raced.n_rows * len(probes)
     return summary
-
-
-def _exact_units(
-    summary: ResidualSummary,
-    predicted: Callable[[float, int], float],
-    number: int | Literal["auto"],
-    rounding_only: bool,
-) -> np.ndarray:
-    if number == "auto":
-        none = rounding_only or summary.n_rows < 1000
-        return np.empty(0, np.int64) if none else choose_exact_rows(summary, predicted)
-    return np.sort(summary.largest[:number])
 
 
 def _plain_sd(raced: Raced, points: np.ndarray, units: np.ndarray) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,14 +25,16 @@ def posterior_mode(
     continuous: np.ndarray,
     subsample: int,
     rng: np.random.Generator,
-) -> tuple[np.ndarray, tuple[Flag, ...]]:
-    """Find the mode (D,) over continuous coordinates given the others; return also flags."""
+) -> tuple[Mode, tuple[Flag, ...]]:
+    """Find the mode over continuous coordinates given the others; return also flags."""
     mode = search_mode(model, start, continuous, subsample, rng)
+    if mode.precision is not None:
+        _log.info("Log-likelihoods have kinks: curvature is measured by differences of gradients.")
     if mode.converged:
-        return mode.x, ()
+        return mode, ()
     _log.debug("Mode search over all variables: %s", mode.message)
     given = search_mode(model, start, model.expand, subsample, rng)
-    return given.x, (flag("mode_not_found", message=mode.message),)
+    return replace(given, precision=None), (flag("mode_not_found", message=mode.message),)
 
 
 def search_mode(

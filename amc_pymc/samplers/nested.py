@@ -317,7 +317,7 @@ def fit_nested(
     start: np.ndarray,
     subsample: int,
     rng: np.random.Generator,
-) -> tuple[Surrogate, GaussianFit, NestedFit, tuple[Flag, ...]]:
+) -> tuple[Surrogate, GaussianFit, NestedFit, tuple[Flag, ...], bool]:
     """Find the mode of the nested Laplace approximation of coefficients and hyperparameters.
 
     Modes of the coefficients given the hyperparameters, and of the hyperparameters given the expansion
@@ -332,6 +332,8 @@ def fit_nested(
     nested : NestedFit
     flags : tuple of Flag
         Warnings.
+    kinked : bool
+        Whether log-likelihoods have kinks.
     """
     x, flags = start.copy(), tuple[Flag, ...]()
     for _ in range(_MOST_ROUNDS):
@@ -339,7 +341,7 @@ def fit_nested(
         x = mode.x
         flags = () if mode.converged else (flag("mode_not_found", message=mode.message),)
         model.forget_centre()
-        laplace = expand(model, prior, x)
+        laplace = expand(model, prior, x, given_phi=mode.precision)
         phi, covariance = _hyper_mode(model, prior, laplace, x)
         moved = linalg.solve_triangular(
             linalg.cholesky(covariance, lower=True), phi - x[prior.phi], lower=True
@@ -363,7 +365,7 @@ def fit_nested(
         x[outer],
         linalg.block_diag(covariance, psi_covariance) if prior.n_psi else covariance,
     )
-    return laplace.surrogate, fit, nested, flags
+    return laplace.surrogate, fit, nested, flags, mode.precision is not None
 
 
 def _prior_terms(prior: HyperPrior, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -376,11 +378,16 @@ def _prior_terms(prior: HyperPrior, x: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def expand(
-    model: RacedModel, prior: HyperPrior, x: np.ndarray, rest_hessian: np.ndarray | None = None
+    model: RacedModel,
+    prior: HyperPrior,
+    x: np.ndarray,
+    rest_hessian: np.ndarray | None = None,
+    given_phi: np.ndarray | None = None,
 ) -> _Laplace:
     """Expand the units and the priors that are not Gaussian at x.
 
-    ``rest_hessian`` (D, D) is the Hessian of the log density without the units, if known.
+    ``rest_hessian`` (D, D) is the Hessian of the log density without the units, if known. A precision ``given_phi``
+    (T, T) of the coefficients given the hyperparameters takes the place of second derivatives.
     """
     surrogate = surrogate_at(model, x)
     if surrogate is None:
@@ -388,11 +395,14 @@ def expand(
     theta = prior.theta
     inside = np.ix_(theta, theta)
     precision, mean = _prior_terms(prior, x)
-    if rest_hessian is None:
-        rest_hessian = model.rest_hessian(x, theta)
-    other = rest_hessian[inside] + np.diag(precision)
+    if given_phi is not None:
+        curvature = given_phi - np.diag(precision)
+    else:
+        if rest_hessian is None:
+            rest_hessian = model.rest_hessian(x, theta)
+        other = rest_hessian[inside] + np.diag(precision)
+        curvature = -(surrogate.hessian[inside] + other)
     slope = model.rest_value_and_gradient(x)[1][theta] + precision * (x[theta] - mean)
-    curvature = -(surrogate.hessian[inside] + other)
     values, vectors = linalg.eigh(0.5 * (curvature + curvature.T))
     # The curvature may be slightly negative in directions that the data do not inform.
     curvature = (vectors * np.maximum(values, 1e-9 * max(values.max(), 1.0))) @ vectors.T

@@ -19,7 +19,7 @@ from amc_pymc.samplers.compiled import (
     no_row_gradient,
 )
 from amc_pymc.samplers.raced import Raced, RacedModel
-from amc_pymc.samplers.surrogate import Surrogate, mask_of, no_surrogate
+from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
 
 __all__ = ["Forecast", "GaussianFit", "NoProxy", "Preparation", "fit_gaussian"]
 
@@ -128,7 +128,7 @@ class Preparation:
     the parameters eta(x), the same object if ``cut`` is None. ``surrogate`` is None without a Taylor
     control variate, ``fit`` is None without a mode. ``control`` is the control variate in data space,
     if any. ``exact_rows`` are units evaluated at every decision. ``rounding_only`` says whether the
-    control variate is exact up to rounding. ``rows_spent`` counts row evaluations, ``flags`` are
+    control variate is exact up to rounding, ``kinked`` whether log-likelihoods have kinks. ``rows_spent`` counts row evaluations, ``flags`` are
     doubts about every run, ``forecast_flags`` those about a forecast only, ``no_proxy`` says why there is no control
     variate, ``forecast`` predicts the cost of a decision. ``slope`` is a surrogate in x for gradient estimates, ``nested`` the reference of coefficients given hyperparameters, if any. ``rounding`` is
     the largest error of a decision's log ratio from rounded data, in nats; None without rounding or
@@ -145,6 +145,7 @@ class Preparation:
     fit: GaussianFit | None = None
     exact_rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     rounding_only: bool = False
+    kinked: bool = False
     rows_spent: int = 0
     flags: tuple[Flag, ...] = ()
     forecast_flags: tuple[Flag, ...] = ()
@@ -202,11 +203,23 @@ class Preparation:
 
 
 def fit_gaussian(
-    model: RacedModel, hessian: np.ndarray, x: np.ndarray, coordinates: np.ndarray
+    model: RacedModel,
+    hessian: np.ndarray,
+    x: np.ndarray,
+    coordinates: np.ndarray,
+    precision: np.ndarray | None = None,
 ) -> GaussianFit | None:
-    """Return the Laplace approximation at x from the units' Hessian; None if not finite."""
-    hessian = hessian + model.rest_hessian(x, coordinates)
-    if not np.all(np.isfinite(hessian)):
-        return None
-    inside = mask_of(x.size, coordinates)
-    return GaussianFit(x.copy(), -hessian * np.outer(inside, inside), coordinates)
+    """Return the Gaussian approximation at x; None if the Hessian is not finite.
+
+    ``hessian`` (D, D) is that of the units. A ``precision`` (S, S) of the coordinates takes the place of second
+    derivatives.
+    """
+    whole = np.zeros((x.size, x.size))
+    if precision is None:
+        precision = -(hessian + model.rest_hessian(x, coordinates))[
+            np.ix_(coordinates, coordinates)
+        ]
+        if not np.all(np.isfinite(precision)):
+            return None
+    whole[np.ix_(coordinates, coordinates)] = precision
+    return GaussianFit(x.copy(), whole, coordinates)

@@ -300,7 +300,7 @@ def _with_nested(
     stages.begin("Compiling derivatives", "mode")
     _compile_derivatives(model, bare.start)
     stages.say(_STAGES[1])
-    surrogate, gaussian, nested, flags = fit_nested(
+    surrogate, gaussian, nested, flags, kinked = fit_nested(
         model, prior, bare.start, subsample_of(model, proxy), rng
     )
     return replace(
@@ -309,6 +309,7 @@ def _with_nested(
         slope=surrogate,
         fit=gaussian,
         nested=nested,
+        kinked=kinked,
         forecast_flags=flags,
     )
 
@@ -353,7 +354,7 @@ def _with_taylor(
 ) -> Preparation:
     bare = _expandable(bare, model, proxy, rng)
     densities, continuous = bare.densities, _continuous(bare.densities.layout)
-    x, flags = bare.start, bare.forecast_flags
+    x, precision, flags = bare.start, None, bare.forecast_flags
     stages.begin("Compiling derivatives", "mode")
     if fit or bare.cut is None:
         _compile_derivatives(densities, x)
@@ -361,19 +362,22 @@ def _with_taylor(
         _compile_derivatives(bare.raced, bare.eta(x))
     stages.say(_STAGES[1])
     if fit or bare.cut is None:
-        x, flags = posterior_mode(densities, x, continuous, subsample_of(densities, proxy), rng)
+        subsample = subsample_of(densities, proxy)
+        mode, flags = posterior_mode(densities, x, continuous, subsample, rng)
+        x, precision = mode.x, mode.precision
     centre = x if bare.cut is None else likelihood_mode(bare, proxy.subsample, rng)
     surrogate = surrogate_at(bare.raced, centre)
     gaussian, wanted = None, fit and continuous.size > 0
     if surrogate and wanted:
-        plain = bare.cut is None
-        hessian = surrogate.hessian if plain else expanded_hessian(densities, x)
-        gaussian = fit_gaussian(densities, hessian, x, continuous)
+        hessian = surrogate.hessian if bare.cut is None else expanded_hessian(densities, x)
+        gaussian = fit_gaussian(densities, hessian, x, continuous, precision)
     if not surrogate or (wanted and not gaussian):
         found = "; ".join(f.happened for f in flags) or "found"
         raise NoProxy(f"the derivatives are not finite at the mode ({found})")
-    slope = surrogate if bare.cut is None else None
-    return replace(bare, surrogate=surrogate, slope=slope, fit=gaussian, forecast_flags=flags)
+    fitted = replace(bare, surrogate=surrogate, fit=gaussian, forecast_flags=flags)
+    if bare.cut is not None:
+        return fitted
+    return replace(fitted, slope=surrogate, kinked=precision is not None)
 
 
 def subsample_of(model: RacedModel, proxy: TaylorProxy) -> int:
@@ -474,9 +478,11 @@ def _with_data_proxy(
     continuous = _continuous(densities.layout)
     x, flags, gaussian, slope = bare.start, bare.forecast_flags, None, None
     if continuous.size:
-        x, flags = posterior_mode(densities, x, continuous, TaylorProxy().subsample, rng)
+        mode, flags = posterior_mode(densities, x, continuous, TaylorProxy().subsample, rng)
+        x = mode.x
         slope = surrogate_at(densities, x) if fit else None
-        gaussian = fit_gaussian(densities, slope.hessian, x, continuous) if slope else None
+        if slope:
+            gaussian = fit_gaussian(densities, slope.hessian, x, continuous, mode.precision)
     kwargs = densities.compile_kwargs
     try:
         control = DataControl(densities.row_log_density, proxy, x, rng, compile_kwargs=kwargs)

@@ -1,11 +1,11 @@
 """Tall data that are hard on subsampling: bias against a long NUTS run, decision errors, rows read.
 
-    python -m benchmarks.tall.hard                                  # four problems, N = 1e5
+    python -m benchmarks.tall.hard                                  # five problems, N = 1e5
     python -m benchmarks.tall.hard --problems rare --methods racing racing:noproxy nuts
     python -m benchmarks.tall.hard --quick                          # N = 1e4, a few minutes
 
-Rare events (0.2 % positives), covariates with heavy tails, Student-t errors with outliers, and a
-posterior with weakly identified directions. What the columns and methods mean:
+Rare events (0.2 % positives), covariates with heavy tails, Student-t errors with outliers, a
+posterior with weakly identified directions, and a quantile regression, whose log-likelihoods have kinks. What the columns and methods mean:
 benchmarks/README.md.
 """
 
@@ -20,6 +20,7 @@ from benchmarks.tall.problems import (
     heavy_tails_data,
     logistic_problem,
     outlier_data,
+    quantile_problem,
     rare_events_data,
     student_problem,
     weak_data,
@@ -33,6 +34,7 @@ PROBLEMS = {
         logistic_problem("heavy", "Heavy-tailed covariates: t with 2 df", heavy_tails_data),
         student_problem("outliers", "Student-t errors, 1 % outliers", outlier_data),
         logistic_problem("weak", "Weakly identified: collinear, separated", weak_data),
+        quantile_problem("kinks", "Quantile regression, 1 % outliers", outlier_data),
     )
 }
 METHODS = ("racing", "racing:10", "nuts", "hmcecs")

@@ -94,6 +94,19 @@ def student_model(data: Data):
     return model
 
 
+def quantile_model(data: Data):
+    """Regression of the nine-in-ten quantile, by asymmetric Laplace errors of unknown scale."""
+    import pymc as pm
+
+    with pm.Model() as model:
+        X = pm.Data("X", data["X"])
+        y = pm.Data("y", data["y"])
+        beta = pm.Normal("beta", 0.0, 10.0, shape=data["X"].shape[1])
+        sigma = pm.HalfNormal("sigma", 5.0)
+        pm.AsymmetricLaplace("obs", mu=X @ beta, b=1.0 / sigma, q=0.9, observed=y)
+    return model
+
+
 def logistic_problem(name: str, title: str, make_data: Callable[[int, int], Data]) -> Problem:
     """A logistic regression with data of its own."""
     return Problem(name, title, make_data, logistic_model, ("beta",), True)
@@ -102,6 +115,11 @@ def logistic_problem(name: str, title: str, make_data: Callable[[int, int], Data
 def student_problem(name: str, title: str, make_data: Callable[[int, int], Data]) -> Problem:
     """A robust linear regression with data of its own."""
     return Problem(name, title, make_data, student_model, ("beta", "sigma", "nu"), False)
+
+
+def quantile_problem(name: str, title: str, make_data: Callable[[int, int], Data]) -> Problem:
+    """A quantile regression with data of its own."""
+    return Problem(name, title, make_data, quantile_model, ("beta", "sigma"), False)
 
 
 def tall_logistic_data(n_rows: int, seed: int) -> Data:

@@ -4,7 +4,7 @@ import statsmodels.api as sm
 
 from scipy import optimize, stats
 
-from amc_pymc.proxies import find_mode, gaussian_factor
+from amc_pymc.proxies import find_mode
 
 
 class Target:
@@ -264,32 +264,37 @@ def test_regions_that_are_not_finite_are_avoided_or_reported(bad):
 # --- factors --------------------------------------------------------------------------------------
 
 
-def test_gaussian_factor_of_a_covariance():
-    a = np.random.default_rng(3).normal(size=(6, 6))
-    precision = a @ a.T + np.eye(6)
-    factor, definite = gaussian_factor(precision)
-    assert definite
-    np.testing.assert_allclose(factor @ factor.T @ precision, np.eye(6), atol=1e-10)
-    np.testing.assert_array_equal(factor, np.tril(factor))
-    assert factor.flags.c_contiguous
-    draws = np.random.default_rng(4).normal(size=(4_000, 6)) @ factor.T
-    quadratic = np.einsum("ni,ij,nj->n", draws, precision, draws)
-    assert stats.kstest(quadratic, stats.chi2(6).cdf).pvalue > 1e-4
+def quantile_regression(quantile, n_rows=20_000, seed=1):
+    """Rows of asymmetric Laplace distributions, and coefficients that statsmodels finds."""
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([np.ones(n_rows), rng.normal(size=(n_rows, 2))])
+    y = x @ [1.0, 0.5, -0.3] + rng.normal(size=n_rows)
+
+    def value_and_gradient(beta, rows):
+        some = slice(None) if rows is None else rows
+        error = y[some] - x[some] @ beta
+        slope, scale = quantile - (error < 0.0), n_rows / len(error)
+        return -scale * float(error @ slope), scale * slope @ x[some]
+
+    return x, sm.QuantReg(y, x).fit(q=quantile).params, value_and_gradient
 
 
-@pytest.mark.parametrize("eigenvalues", [(4.0, 1.0, 0.0), (4.0, 1.0, -2.0), (-1.0, -1.0, -1.0)])
-def test_gaussian_factor_lifts_what_is_not_positive(eigenvalues):
-    q, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))
-    factor, definite = gaussian_factor((q * eigenvalues) @ q.T, floor=1e-3)
-    assert not definite
-    assert np.all(np.isfinite(factor))
-    least = 1e-3 * max(max(eigenvalues), 1.0)
-    found = np.linalg.eigvalsh(factor @ factor.T)
-    expected = np.sort(1 / np.maximum(eigenvalues, least))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
-def test_gaussian_factor_of_badly_scaled_precisions():
-    factor, definite = gaussian_factor(np.diag([1e6, 1e-2]))
-    assert definite
-    np.testing.assert_allclose(np.diag(factor), [1e-3, 10.0])
+@pytest.mark.parametrize("quantile", [0.5, 0.9])
+@pytest.mark.parametrize("subsample", [20_000, 5_000])
+def test_a_log_density_with_kinks_has_the_mode_of_statsmodels(quantile, subsample):
+    """Its expected curvature is X'X times the density of errors at their quantile."""
+    x, expected, value_and_gradient = quantile_regression(quantile)
+    mode = find_mode(
+        value_and_gradient,
+        lambda beta, rows: np.zeros((3, 3)),
+        np.zeros(3),
+        np.arange(3),
+        20_000,
+        np.random.default_rng(2),
+        subsample=subsample,
+    )
+    curvature = x.T @ x * stats.norm.pdf(stats.norm.ppf(quantile))
+    assert mode.converged
+    found, sd = (np.sqrt(np.diag(np.linalg.inv(p))) for p in (mode.precision, curvature))
+    np.testing.assert_allclose(found, sd, rtol=0.15)
+    assert np.all(np.abs(mode.x - expected) < 0.2 * sd)

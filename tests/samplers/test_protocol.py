@@ -114,9 +114,9 @@ class Groups:
 def prepared():
     groups, start, rng, active = Groups(), np.zeros(1), np.random.default_rng(1), np.array([0])
     mode, flags = posterior_mode(groups, start, active, 20_000, rng)
-    assert flags == () and mode == pytest.approx(POSTERIOR.mean(), abs=1e-4)
-    surrogate = surrogate_at(groups, mode)
-    fit = fit_gaussian(groups, surrogate.hessian, mode, active)
+    assert flags == () and mode.x == pytest.approx(POSTERIOR.mean(), abs=1e-4)
+    surrogate = surrogate_at(groups, mode.x)
+    fit = fit_gaussian(groups, surrogate.hessian, mode.x, active)
     bare = Preparation(groups, groups, start, surrogate=surrogate, fit=fit, slope=surrogate)
     return with_forecast(bare, active, NormalRace(), 10, rng)
 

@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+
+from scipy import stats
+
+from amc_pymc.proxies import gaussian_factor
+
+
+def test_gaussian_factor_of_a_covariance():
+    a = np.random.default_rng(3).normal(size=(6, 6))
+    precision = a @ a.T + np.eye(6)
+    factor, definite = gaussian_factor(precision)
+    assert definite
+    np.testing.assert_allclose(factor @ factor.T @ precision, np.eye(6), atol=1e-10)
+    np.testing.assert_array_equal(factor, np.tril(factor))
+    assert factor.flags.c_contiguous
+    draws = np.random.default_rng(4).normal(size=(4_000, 6)) @ factor.T
+    quadratic = np.einsum("ni,ij,nj->n", draws, precision, draws)
+    assert stats.kstest(quadratic, stats.chi2(6).cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("eigenvalues", [(4.0, 1.0, 0.0), (4.0, 1.0, -2.0), (-1.0, -1.0, -1.0)])
+def test_gaussian_factor_lifts_what_is_not_positive(eigenvalues):
+    q, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))
+    factor, definite = gaussian_factor((q * eigenvalues) @ q.T, floor=1e-3)
+    assert not definite
+    assert np.all(np.isfinite(factor))
+    least = 1e-3 * max(max(eigenvalues), 1.0)
+    found = np.linalg.eigvalsh(factor @ factor.T)
+    expected = np.sort(1 / np.maximum(eigenvalues, least))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_gaussian_factor_of_badly_scaled_precisions():
+    factor, definite = gaussian_factor(np.diag([1e6, 1e-2]))
+    assert definite
+    np.testing.assert_allclose(np.diag(factor), [1e-3, 10.0])
