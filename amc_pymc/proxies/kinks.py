@@ -14,15 +14,15 @@ from scipy import linalg
 
 from amc_pymc.proxies.gaussian import gaussian_factor
 
-__all__ = ["kinked_precision", "secant_precision"]
+__all__ = ["kinked_precision", "measured_precision", "secant_precision"]
 
 #: Ratio of a change of the gradient to that expected from second derivatives, above which kinks are suspected.
 _SUSPECT = 4.0
 #: Share of the change of the gradient that second derivatives explain if there are no kinks.
 _EXPLAINED = 0.5
 _DIRECTIONS, _NODES, _MOST_ROUNDS = 2, 16, 12
-#: Change of a standard deviation at which the measured curvature has settled.
-_SETTLED = 1.5
+#: Root mean square and largest change of log standard deviations at which the measured curvature has settled.
+_SETTLED, _MOST_CHANGE = 0.4, 0.6
 #: Lower limit of the measured curvature, relative to that which the scale implies.
 _LEAST = 0.25
 
@@ -70,21 +70,28 @@ def kinked_precision(
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     if not max(_curvature(gradient, factor @ z) for z in directions) > _SUSPECT:
         return None
-    for _ in range(_MOST_ROUNDS):
-        precision = secant_precision(gradient, factor)
-        if not np.all(np.isfinite(precision)):
-            return None
-        before, (factor, definite) = factor, gaussian_factor(precision)
-        change = np.abs(np.log(np.diagonal(factor) / np.diagonal(before)))
-        if definite and np.sqrt(np.mean(np.square(change))) < np.log(_SETTLED):
-            break
-    else:
+    precision = measured_precision(gradient, factor)
+    if precision is None:
         return None
+    factor, _ = gaussian_factor(precision)
     expected = -factor.T @ hessian(np.zeros(len(factor))) @ factor
     if not np.all(np.isfinite(expected)):
         return None
     _, vectors = linalg.eigh(0.5 * (expected + expected.T))
     return precision if _unexplained(gradient, hessian, factor @ vectors[:, 0]) else None
+
+
+def measured_precision(gradient: Gradient, factor: np.ndarray) -> np.ndarray | None:
+    """Return the precision (S, S) by differences of gradients at its own scale; None if there is no such scale."""
+    for _ in range(_MOST_ROUNDS):
+        precision = secant_precision(gradient, factor)
+        if not np.all(np.isfinite(precision)):
+            return None
+        before, (factor, _) = factor, gaussian_factor(precision)
+        change = np.abs(np.log(np.diagonal(factor) / np.diagonal(before)))
+        if np.sqrt(np.mean(np.square(change))) < _SETTLED and change.max() < _MOST_CHANGE:
+            return precision
+    return None
 
 
 def secant_precision(gradient: Gradient, factor: np.ndarray) -> np.ndarray:

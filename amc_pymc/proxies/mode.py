@@ -10,7 +10,7 @@ import numpy as np
 from scipy import optimize
 
 from amc_pymc.proxies.gaussian import gaussian_factor
-from amc_pymc.proxies.kinks import kinked_precision, secant_precision
+from amc_pymc.proxies.kinks import kinked_precision, measured_precision
 
 __all__ = ["Mode", "find_mode"]
 
@@ -109,9 +109,9 @@ def find_mode(
     x, slope, moved = _polish(value_and_gradient, start, search, factor, tolerance, max_passes)
     if kinked is not None:
         gradient, _ = _around(value_and_gradient, hessian, x, search, None)
-        kinked = secant_precision(gradient, factor)
-        if not np.all(np.isfinite(kinked)):
-            return Mode(x, factor, np.inf, False, "gradients near the mode are not finite")
+        kinked = measured_precision(gradient, factor)
+        if kinked is None:
+            return Mode(x, factor, np.inf, False, "the curvature could not be measured")
         factor, definite = gaussian_factor(kinked)
         slope = factor.T @ gradient(np.zeros(search.size))
     elif moved > _FAR:

@@ -149,7 +149,8 @@ def metropolis(problem: Problem, job: Job) -> Outcome:
     outcome, idata = sample_steps(problem, job, model, step, draws, tune, built)
     if draws < wanted:
         outcome.status = f"as many draws as {job.cap:.0f} s allow"
-    outcome.rows_share = 2.0 * len(step.enum_dims)
+    steps = getattr(step, "methods", [step])  # several, if there are several variables
+    outcome.rows_share = 2.0 * sum(len(s.enum_dims) for s in steps)
     if idata["posterior"].sizes.get("draw"):
         outcome.extra["accepted"] = float(idata["sample_stats"]["accepted"].mean())
     return outcome
