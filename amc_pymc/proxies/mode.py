@@ -65,7 +65,8 @@ def find_mode(
 
     A trust-region Newton search on a random subsample of n rows, weighted by N/n, is followed by BFGS
     on all rows. Coordinates are whitened by the subsample's Hessian, so the target is nearly a
-    standard Gaussian and a handful of full passes suffice.
+    standard Gaussian and a handful of full passes suffice. If the log density has kinks, its curvature is
+    measured by differences of gradients, see :mod:`amc_pymc.proxies.kinks`.
 
     Parameters
     ----------
@@ -122,13 +123,24 @@ def find_mode(
         slope = np.linalg.solve(factor.T, slope)
         factor, definite = gaussian_factor(there)
         slope = factor.T @ slope
-    decrement = float(slope @ slope)
-    message = ""
+    return _checked(x, factor, definite, slope, kinked)
+
+
+def _checked(
+    x: np.ndarray,
+    factor: np.ndarray,
+    definite: bool,
+    slope: np.ndarray,
+    precision: np.ndarray | None,
+) -> Mode:
+    """Return the mode, and whether it is one, from the gradient ``slope`` (S,) of whitened coordinates."""
+    decrement, message = float(slope @ slope), ""
+    limit = _DECREMENT if precision is None else _KINKED_DECREMENT * slope.size
     if not definite:
         message = "the log density has no strict maximum there (its Hessian is not definite)"
-    elif not decrement < (_DECREMENT if kinked is None else _KINKED_DECREMENT * search.size):
+    elif not decrement < limit:
         message = f"the search did not converge (Newton decrement {decrement:.2g} nats)"
-    return Mode(x, factor, decrement, not message, message, kinked)
+    return Mode(x, factor, decrement, not message, message, precision)
 
 
 def _around(
