@@ -108,18 +108,18 @@ def find_mode(
     if kinked is not None:
         factor, definite = gaussian_factor(kinked)
     x, slope, moved = _polish(value_and_gradient, start, search, factor, tolerance, max_passes)
+    there = None
     if kinked is not None:
         gradient, _ = _around(value_and_gradient, hessian, x, search, None)
-        kinked = measured_precision(gradient, factor)
-        if kinked is None:
+        kinked = there = measured_precision(gradient, factor)
+        if there is None:
             return Mode(x, factor, np.inf, False, "the curvature could not be measured")
-        factor, definite = gaussian_factor(kinked)
-        slope = factor.T @ gradient(np.zeros(search.size))
     elif moved > _FAR:
         # The curvature at the start is not informative here.
         there = -hessian(x, rows)[np.ix_(search, search)]
         if not np.all(np.isfinite(there)):
             return Mode(x, factor, np.inf, False, "the Hessian is not finite")
+    if there is not None:
         slope = np.linalg.solve(factor.T, slope)
         factor, definite = gaussian_factor(there)
         slope = factor.T @ slope
@@ -152,19 +152,21 @@ def _around(
 ) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]:
     """Return gradient (S,) and Hessian (S, S) as functions of a displacement (S,) from x."""
 
-    def moved(shift: np.ndarray) -> np.ndarray:
-        there = x.copy()
-        there[search] += shift
-        return there
-
     def gradient(shift: np.ndarray) -> np.ndarray:
-        slope: np.ndarray = value_and_gradient(moved(shift), rows)[1][search]
+        slope: np.ndarray = value_and_gradient(_moved(x, search, shift), rows)[1][search]
         return slope
 
     def second(shift: np.ndarray) -> np.ndarray:
-        return hessian(moved(shift), rows)[np.ix_(search, search)]
+        return hessian(_moved(x, search, shift), rows)[np.ix_(search, search)]
 
     return gradient, second
+
+
+def _moved(x: np.ndarray, search: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Return x (D,) with a displacement (S,) of the searched coordinates."""
+    out = x.copy()
+    out[search] += shift
+    return out
 
 
 def _trust_region(
@@ -211,9 +213,7 @@ def _polish(
     max_passes: int,
 ) -> tuple[np.ndarray, np.ndarray, float]:
     def full(z: np.ndarray) -> np.ndarray:
-        x = start.copy()
-        x[search] += factor @ z
-        return x
+        return _moved(start, search, factor @ z)
 
     def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = value_and_gradient(full(z), None)

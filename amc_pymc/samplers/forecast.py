@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from dataclasses import replace
 from typing import Literal
 
@@ -24,6 +26,7 @@ from amc_pymc.samplers.raced import Raced
 
 __all__ = ["expected_acceptance", "probe_moves", "with_forecast"]
 
+_log = logging.getLogger("amc_pymc")
 #: Size of residuals, relative to the log-likelihoods, below which they are rounding errors.
 _ROUNDING = 1e-11
 _PROBES = 4
@@ -68,6 +71,10 @@ def with_forecast(
         exact = np.sort(summary.largest[:exact_rows])
     elif kinked:
         exact = rows_near_kinks(summary)
+        _log.info(
+            "Log-likelihoods have kinks: the %d rows near them are read at every decision.",
+            exact.size,
+        )
     elif not rounding_only and n_units >= _FEW:
         exact = choose_exact_rows(summary, predicted)
     n_raced = n_units - exact.size

@@ -28,8 +28,6 @@ def posterior_mode(
 ) -> tuple[Mode, tuple[Flag, ...]]:
     """Find the mode over continuous coordinates given the others; return also flags."""
     mode = search_mode(model, start, continuous, subsample, rng)
-    if mode.precision is not None:
-        _log.info("Log-likelihoods have kinks: curvature is measured by differences of gradients.")
     if mode.converged:
         return mode, ()
     _log.debug("Mode search over all variables: %s", mode.message)

@@ -51,7 +51,8 @@ class TaylorProxy:
         Number of rows on which the mode search starts.
     exact_rows : int or "auto"
         Number of rows with the largest residuals, which are evaluated at every decision instead of
-        raced. ``"auto"`` chooses the number with the cheapest decisions.
+        raced. ``"auto"`` chooses the number with the cheapest decisions or, if
+        log-likelihoods have kinks, the rows near them.
     """
 
     max_dim: int = 500

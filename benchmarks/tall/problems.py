@@ -68,15 +68,21 @@ class Problem:
         return self.make_model(data)
 
 
+def _mean_and_outcomes(data: Data, prior_sd: float):
+    """X beta and y in the model of the context; the first column of X is the intercept's."""
+    import pymc as pm
+
+    X, y = pm.Data("X", data["X"]), pm.Data("y", data["y"])
+    return X @ pm.Normal("beta", 0.0, prior_sd, shape=data["X"].shape[1]), y
+
+
 def logistic_model(data: Data):
     """Logistic regression; the first column of X is the intercept's."""
     import pymc as pm
 
     with pm.Model() as model:
-        X = pm.Data("X", data["X"])
-        y = pm.Data("y", data["y"])
-        beta = pm.Normal("beta", 0.0, PRIOR_SD, shape=data["X"].shape[1])
-        pm.Bernoulli("obs", logit_p=X @ beta, observed=y)
+        mean, y = _mean_and_outcomes(data, PRIOR_SD)
+        pm.Bernoulli("obs", logit_p=mean, observed=y)
     return model
 
 
@@ -85,12 +91,10 @@ def student_model(data: Data):
     import pymc as pm
 
     with pm.Model() as model:
-        X = pm.Data("X", data["X"])
-        y = pm.Data("y", data["y"])
-        beta = pm.Normal("beta", 0.0, 10.0, shape=data["X"].shape[1])
+        mean, y = _mean_and_outcomes(data, 10.0)
         sigma = pm.HalfNormal("sigma", 5.0)
         nu = pm.Gamma("nu", 2.0, 0.1)
-        pm.StudentT("obs", nu=nu, mu=X @ beta, sigma=sigma, observed=y)
+        pm.StudentT("obs", nu=nu, mu=mean, sigma=sigma, observed=y)
     return model
 
 
@@ -99,11 +103,9 @@ def quantile_model(data: Data):
     import pymc as pm
 
     with pm.Model() as model:
-        X = pm.Data("X", data["X"])
-        y = pm.Data("y", data["y"])
-        beta = pm.Normal("beta", 0.0, 10.0, shape=data["X"].shape[1])
+        mean, y = _mean_and_outcomes(data, 10.0)
         sigma = pm.HalfNormal("sigma", 5.0)
-        pm.AsymmetricLaplace("obs", mu=X @ beta, b=1.0 / sigma, q=0.9, observed=y)
+        pm.AsymmetricLaplace("obs", mu=mean, b=1.0 / sigma, q=0.9, observed=y)
     return model
 
 

@@ -261,7 +261,7 @@ def test_regions_that_are_not_finite_are_avoided_or_reported(bad):
         assert "Hessian is not finite" in mode.message
 
 
-# --- factors --------------------------------------------------------------------------------------
+# --- kinks ----------------------------------------------------------------------------------------
 
 
 def quantile_regression(quantile, n_rows=20_000, seed=1):

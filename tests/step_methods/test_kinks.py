@@ -53,7 +53,7 @@ def moments():
 
 
 def centre_and_sd(x, y):
-    """Rough: by least squares, and the asymptotic standard deviations."""
+    """Rough: the mode, and asymptotic standard deviations."""
     a, b = sm.QuantReg(y, np.column_stack([np.ones(N), x])).fit(q=Q).params
     error = y - a - b * x
     scale = np.mean(error * (Q - (error < 0.0)))
@@ -68,10 +68,10 @@ def test_quantile_regression_has_the_posterior(kind, draws, model, moments, run)
     assert step.prepared.kinked
     idata = run(model, step, draws=draws, tune=draws // 2)
     for name, (mean, sd) in moments.items():
-        draws = idata.posterior[name].values
-        error = sd / np.sqrt(az.ess(draws))
-        assert abs(draws.mean() - mean) < 4.0 * error
-        assert draws.std() == pytest.approx(sd, rel=4.0 / np.sqrt(2.0 * az.ess(draws)))
+        found = idata.posterior[name].values
+        error = sd / np.sqrt(az.ess(found))
+        assert abs(found.mean() - mean) < 4.0 * error
+        assert found.std() == pytest.approx(sd, rel=4.0 / np.sqrt(2.0 * az.ess(found)))
     assert amc.decision_error(idata).loc["all", "ci_low"] < 0.05
 
 
