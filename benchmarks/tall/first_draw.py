@@ -5,8 +5,8 @@
     python -m benchmarks.tall.first_draw --shapes ordered_logistic --methods racing --profile
     python -m benchmarks.tall.first_draw --quick                                # two shapes, 500 rows
 
-Prints tables in Markdown and writes them, JSON and CSV into results/. What "cold" and
-"warm" mean, and what is not timed: benchmarks/README.md.
+Prints tables in Markdown and writes them, JSON and CSV into results/. What "cold", "warm" and
+"shared" mean, and what is not timed: benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -47,19 +47,21 @@ SHAPES = (
     "group_intercepts",
     "normal_mixture",
 )
-STATES = ("cold", "warm")
-_FIGURES = tuple((state, key) for state in STATES for key in ("cpu_s", "wall_s"))
-_TIMES = ("cold CPU s", "cold wall s", "warm CPU s", "warm wall s")
-HEADERS = ("shape", "method", *_TIMES, "step alone, cold CPU s", "step alone, warm CPU s", "run")
+STATES = ("cold", "warm", "shared")
+_KEYS = {"cpu_s": "CPU s", "wall_s": "wall s"}
+_FIGURES = tuple((state, key) for state in STATES for key in _KEYS)
+_TIMES = tuple(f"{state} {_KEYS[key]}" for state, key in _FIGURES)
+_STEPS = tuple(f"step alone, {state} CPU s" for state in STATES)
+HEADERS = ("shape", "method", *_TIMES, *_STEPS, "run")
 
 
 def main(options: argparse.Namespace) -> None:
     """Measure all shapes and methods, print and save the tables."""
     rows: list[Result] = []
-    with package_kernels(options) as kernels:
+    with package_kernels(options) as kernels, tempfile.TemporaryDirectory() as scratch:
         for shape in options.shapes:
             for method in options.methods:
-                rows.append(measure(shape, method, kernels, options))
+                rows.append(measure(shape, method, kernels, Path(scratch), options))
                 print(markdown(HEADERS, [line(rows[-1])]), flush=True)
                 save(rows, options)
     print(report(rows, options))
@@ -115,20 +117,28 @@ def compile_package(folder: Path, limit: float) -> None:
         library.unlink()
 
 
-def measure(shape: str, method: str, kernels: Path, options: argparse.Namespace) -> Result:
-    """Figures of a method on a shape: with caches of the package's kernels alone, then again."""
+def measure(
+    shape: str, method: str, kernels: Path, scratch: Path, options: argparse.Namespace
+) -> Result:
+    """Figures of a method on a shape.
+
+    Cold: the caches are a copy of the folder `kernels`. Warm: the same caches again. Shared: the
+    caches are those that this method left in the folder `scratch` for the shapes before.
+    """
     row: Result = {"shape": shape, "method": method, "n_rows": options.rows, "status": "finished"}
     row["profiles"] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        caches = str(Path(scratch) / "caches")
+    job = Job(shape, method, options.rows, options.seed, cap=0.0)
+    with tempfile.TemporaryDirectory() as fresh:
+        caches, shared = Path(fresh) / "caches", scratch / method
         shutil.copytree(kernels, caches)
-        for state in STATES:
-            job = Job(shape, method, options.rows, options.seed, cap=0.0)
-            _add(row, state, _run(job, caches, state, options))
+        if not shared.exists():
+            shutil.copytree(kernels, shared)
+        for state, folder in zip(STATES, (caches, caches, shared), strict=True):
+            _add(row, state, _run(job, str(folder), state, options))
             if row["status"] != "finished":
                 break
         if row["status"] == "finished" and options.profile:
-            _profile(row, kernels, caches, options)
+            _profile(row, kernels, str(caches), options)
     return row
 
 
@@ -173,8 +183,9 @@ def report(rows: Sequence[Result], options: argparse.Namespace) -> str:
     how = (
         f"{options.rows:,} rows, every measurement in a process of its own with one thread. From the "
         "end of the model block to the first draw of one chain; CPU seconds are user and system "
-        "time. Cold: nothing but the package's own kernels is compiled; warm: the same again. Step "
-        "alone: the part before `pm.sample` or `nutpie.sample`."
+        "time. Cold: nothing but the package's own kernels is compiled; warm: the same again; shared: "
+        "with what the shapes above it have compiled. Step alone: the part before `pm.sample` or "
+        "`nutpie.sample`."
     )
     imports = (
         "Medians over the processes above, bytecode compiled. Those of the methods are beyond "
@@ -199,14 +210,14 @@ def report(rows: Sequence[Result], options: argparse.Namespace) -> str:
 def line(row: Result) -> list[str]:
     """One method on one shape."""
     times = [number(row.get(f"{state}_{key}")) for state, key in _FIGURES]
-    step = ["-", "-"]
+    step = ["-"] * len(STATES)
     if row["method"] != "pm.sample":
         step = [number(row.get(f"{state}_step_cpu_s")) for state in STATES]
     return [row["shape"], row["method"], *times, *step, row["status"]]
 
 
 def by_shape(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    """CPU seconds to the first draw of every shape, cold and warm, a pair of columns for each method."""
+    """CPU seconds to the first draw of every shape, a column for each state of each method."""
     methods, shapes = (dict.fromkeys(row[key] for row in rows) for key in ("method", "shape"))
     found = {
         (row["shape"], row["method"], state): number(row.get(f"{state}_cpu_s"))
@@ -259,7 +270,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--profile",
         nargs="?",
         const="warm",
-        choices=STATES,
+        choices=STATES[:2],
         help="run once more under cProfile, print it, and keep it in the folder profiles",
     )
     p.add_argument(

@@ -17,8 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def row(method="racing", factor=1.0, **changes):
     """What has been measured of a shape."""
-    times = {f"cold_{k}": 4.0 * factor for k in ("cpu_s", "wall_s", "step_cpu_s")}
-    times |= {f"warm_{k}": 2.0 * factor for k in ("cpu_s", "wall_s", "step_cpu_s")}
+    seconds = dict(zip(bench.STATES, (4.0, 2.0, 3.0), strict=True))
+    keys = ("cpu_s", "wall_s", "step_cpu_s")
+    times = {f"{state}_{key}": factor * s for state, s in seconds.items() for key in keys}
     imports = {f"{s}_import_pymc_{k}": 0.5 for s in bench.STATES for k in ("cpu_s", "wall_s")}
     about = {"shape": "normal_mixture", "method": method, "status": "finished"}
     return {**about, **times, **imports, **changes}
@@ -43,15 +44,17 @@ def test_models(name):
 def test_tables():
     failed = {"shape": "hsgp_regression", "method": "racing", "status": "cold: failed: why"}
     rows = [row(), row(factor=3.0), failed, row("pm.sample")]
-    assert bench.line(rows[0])[2:] == ["4", "4", "2", "2", "4", "2", "finished"]
-    assert bench.line(failed)[2:] == ["-"] * 6 + ["cold: failed: why"]
-    assert bench.line(rows[3])[6:8] == ["-", "-"]  # pm.sample makes its step itself
+    assert bench.line(rows[0])[2:] == ["4", "4", "2", "2", "3", "3", "4", "2", "3", "finished"]
+    assert bench.line(failed)[2:] == ["-"] * 9 + ["cold: failed: why"]
+    assert bench.line(rows[3])[8:11] == ["-"] * 3  # pm.sample makes its step itself
     _, lines = bench.by_method(rows)
-    assert lines[0] == ["racing", "2", "8 (12)", "8 (12)", "4 (6)", "4 (6)"]
+    assert lines[0] == ["racing", "2", "8 (12)", "8 (12)", "4 (6)", "4 (6)", "6 (9)", "6 (9)"]
     headers, lines = bench.by_shape([*rows[1:3], row("pm.sample")])
-    assert headers[1:3] == ["racing, cold", "racing, warm"] and len(headers) == 5
-    assert [line[1:] for line in lines if line[0] == "hsgp_regression"] == [["-"] * 4]
-    assert [line[1:] for line in lines if line[0] != "hsgp_regression"] == [["12", "6", "4", "2"]]
+    assert headers[1:4] == [f"racing, {state}" for state in bench.STATES] and len(headers) == 7
+    assert [line[1:] for line in lines if line[0] == "hsgp_regression"] == [["-"] * 6]
+    assert [line[1:] for line in lines if line[0] != "hsgp_regression"] == [
+        ["12", "6", "9", "4", "2", "3"]
+    ]
     assert bench.import_times(rows)[1] == [["import pymc", "0.5", "0.5"]]
 
 
@@ -89,6 +92,7 @@ def test_first_draw(tmp_path):
     for found in rows:
         assert found["status"] == "finished"
         assert found["cold_cpu_s"] > found["warm_cpu_s"] > found["warm_step_cpu_s"] > 0
+        assert found["shared_cpu_s"] > 0
         assert found["warm_import_pymc_cpu_s"] > 0
     assert "cumulative" in text and "## Imports" in text
     assert (tmp_path / "profiles" / "negative_binomial-racing-warm.prof").exists()
