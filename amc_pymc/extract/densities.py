@@ -131,6 +131,10 @@ class RowDensities:
     def forget_errors(self) -> None:
         """Do nothing: rows have no approximation error."""
 
+    def find_kinks(self, x: np.ndarray) -> bool:
+        """Return False: values of rows do not depend on their derivatives."""
+        return False
+
     def raise_errors(self) -> None:
         """Raise the error that ``row_logp`` raised inside a compiled loop, if any."""
         for name in ("rewards", "state_rewards"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -13,14 +15,28 @@ from numba import types
 from amc_pymc.extract.groups import Groups, effects_at
 from amc_pymc.extract.rest import RestDensities
 from amc_pymc.first_class import bound_function
-from amc_pymc.marginals import GroupKernels, hermite_nodes, printed_groups, state_nodes
+from amc_pymc.marginals import (
+    GroupKernels,
+    Nodes,
+    even_nodes,
+    hermite_nodes,
+    lobatto_nodes,
+    printed_groups,
+    state_nodes,
+)
 from amc_pymc.row_store import AROUND
 
 __all__ = ["GroupDensities", "GroupedModel"]
 
+_log = logging.getLogger("amc_pymc")
 _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 #: Initial number of nodes along each axis, by the number of effects.
 _FIRST = {1: 7, 2: 5, 3: 5}
+#: The same for even nodes, if log-likelihoods have kinks.
+_FIRST_EVEN = {1: 21, 2: 11, 3: 9}
+#: Rows of groups in which kinks are looked for, nodes between two gradients, and share of the change of the gradient that
+#: second derivatives explain if there are no kinks.
+_KINK_ROWS, _KINK_NODES, _EXPLAINED = 20_000, 16, 0.8
 #: Range over held nodes of the change of the log integrand, in nats, above which nodes are moved.
 _MOST_SPREAD = 1.0
 #: Bytes of groups in a store that are read before their memory is released.
@@ -66,6 +82,7 @@ class GroupDensities:
         self.mask = np.zeros(self.layout.size)
         self.mask[self.expand] = 1.0
         self.discrete = groups.states is not None
+        self.kinked = False
         #: ``_MOST_SPREAD`` if races hold nodes, else zero.
         self.most_spread = np.zeros(1)
         self.set_nodes(n_nodes or _FIRST[q])
@@ -82,17 +99,42 @@ class GroupDensities:
 
     def set_nodes(self, number: int) -> None:
         """Set the number of nodes along each axis, all moved to the modes; audits use twice as many."""
-        states, q = self.groups.states, self.groups.program.n_local
+        states = self.groups.states
         self.n_nodes = number if states is None else len(states)
-        self.nodes = hermite_nodes(number, q) if states is None else state_nodes(states)
-        self.finer = self.nodes if self.discrete else hermite_nodes(2 * number + 1, q)
+        self.nodes = self._rule(number) if states is None else state_nodes(states)
+        self.finer = self.nodes if self.discrete else self._rule(2 * number + 1)
         self.__dict__.pop("state_rewards", None)  # bound to the nodes of before
         self.hold_nodes(None)
 
+    def _rule(self, number: int) -> Nodes:
+        """Return the quadrature rule with ``number`` nodes along each axis."""
+        rule = even_nodes if self.kinked else hermite_nodes
+        return rule(number, self.groups.program.n_local)
+
+    def find_kinks(self, x: np.ndarray) -> bool:
+        """If the log-likelihood of effects has kinks at x, call :meth:`expect_kinks`; return whether it did."""
+        if self.kinked or self.discrete or not np.all(np.isfinite(x)):
+            return False
+        number = int(np.clip(_KINK_ROWS * self.n_units / max(1, self.n_rows), 1, self.n_units))
+        some = np.unique(np.linspace(0, self.n_units - 1, number).astype(np.int64))
+        rule = lobatto_nodes(_KINK_NODES)
+        parts = [self.kernels.curvatures(x, p, *self._places, *rule) for p in self._parts(some)]
+        measured, explained = np.sum(parts, axis=0)
+        if not explained < _EXPLAINED * measured:
+            return False
+        _log.info("Log-likelihoods have kinks: quadrature nodes over effects are evenly spaced.")
+        self.expect_kinks()
+        return True
+
+    def expect_kinks(self) -> None:
+        """Measure the scale of effects by differences of gradients from now on, and use even nodes."""
+        self.kinked, self.settled = True, False
+        self.__dict__.pop("kernels", None)
+        self.set_nodes(_FIRST_EVEN[self.groups.program.n_local])
+
     def hold_nodes(self, number: int | None) -> None:
         """Let races hold ``number`` nodes along each axis; None moves all nodes to the modes."""
-        q = self.groups.program.n_local
-        self.held_nodes = self.nodes if number is None else hermite_nodes(number, q)
+        self.held_nodes = self.nodes if number is None else self._rule(number)
         self.most_spread[0] = 0.0 if number is None else _MOST_SPREAD
         self.__dict__.pop("rewards", None)
 
@@ -126,7 +168,7 @@ class GroupDensities:
     @cached_property
     def kernels(self):
         """Compiled kernels of the model."""
-        return GroupKernels(printed_groups(self.groups.program))
+        return GroupKernels(printed_groups(self.groups.program), self.kinked)
 
     @property
     def observed_vars(self) -> tuple[str, ...]:

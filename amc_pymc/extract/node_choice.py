@@ -15,6 +15,8 @@ __all__ = ["HELD_TOLERANCE", "NODES", "TOLERANCE", "choose_nodes"]
 #: Numbers of nodes along each axis that are tried, by the number of effects. One node would suffice
 #: for Gaussian groups, but second derivatives need the spread between nodes.
 NODES = {1: (2, 3, 5, 7, 11, 15, 21), 2: (2, 3, 5, 7, 11), 3: (2, 3, 5, 7)}
+#: The same if log-likelihoods have kinks, where nodes are even.
+_EVEN = {1: (15, 21, 31, 41, 61), 2: (11, 15, 21, 31), 3: (9, 11, 15)}
 #: Numbers of fixed nodes along each axis that races may use, by the number of effects.
 _HELD = {1: (2, 3, 5, 7), 2: (2, 3, 5), 3: (2, 3)}
 #: Largest standard deviation of the quadrature error over points of a posterior, in nats.
@@ -60,7 +62,7 @@ def choose_nodes(
     n_units = densities.n_units
     number = max(1, int(min(1.0, _SAMPLE / max(1, densities.n_rows)) * n_units))
     some = np.sort(rng.choice(n_units, size=number, replace=False))
-    choices = NODES[densities.groups.program.n_local]
+    choices = (_EVEN if densities.kinked else NODES)[densities.groups.program.n_local]
     best, error = _totals(densities, choices[-1], points, some), np.inf
     for k in choices[:-1]:
         error = float(np.std(_totals(densities, k, points, some) - best))
@@ -69,8 +71,9 @@ def choose_nodes(
     else:
         densities.set_nodes(choices[-1])
         error = _error_of_most(densities, points, some)
-    enough = [k for k in choices if k >= densities.n_nodes]
-    _choose_held(densities, enough, points, some, best - best[0])
+    if not densities.kinked:  # fixed nodes need smooth residuals
+        enough = [k for k in choices if k >= densities.n_nodes]
+        _choose_held(densities, enough, points, some, best - best[0])
     densities.forget_centre()
     return error
 

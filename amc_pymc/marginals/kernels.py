@@ -8,6 +8,7 @@ from typing import Any
 
 from amc_pymc.expressions.machine import Printed
 from amc_pymc.marginals import effects, loops, many
+from amc_pymc.marginals.layout import KINKED
 
 __all__ = ["GroupKernels"]
 
@@ -22,15 +23,20 @@ class GroupKernels:
     ----------
     printed : Printed
         Result of :func:`~amc_pymc.marginals.printed_groups`.
+    kinked : bool
+        Whether log-likelihoods have kinks, so that curvature is measured by differences of gradients.
     """
 
     #: Compiled functions whose last argument is :attr:`program`.
     rewards, state_rewards = staticmethod(loops.rewards), staticmethod(loops.state_rewards)
 
-    def __init__(self, printed: Printed):
-        self.program, _ = printed.arrays
+    def __init__(self, printed: Printed, kinked: bool = False):
+        program, _ = printed.arrays
+        self.program = program.copy()  # the original is shared by all models with these functions
+        self.program[KINKED] = kinked
         bound: Callable[..., Callable[..., Any]] = partial(partial, program=self.program)
         self.values, self.sums = bound(loops.values), bound(loops.sums)
+        self.curvatures = bound(loops.curvatures)
         self.totals, self.total_gradients = bound(many.totals), bound(many.total_gradients)
         self.complete, self.row_values = bound(effects.complete), bound(effects.row_values)
         self.draw_effects = bound(effects.draw_effects)

@@ -20,7 +20,9 @@ ROWS_VALUE, ROWS_NEWTON, ROWS_JET = (DOTS_AT + k for k in (16, 17, 18))
 #: Functions that write each row's derivatives by leaves and positions of entries of eta, and the number
 #: of output rows of the first.
 ROWS_SLOPES, ROWS_PLACES, N_SLOPES = (DOTS_AT + k for k in (19, 20, 21))
-#: The same functions for the local effects' log density, and the end of the fixed entries.
-PRIOR_VALUE, PRIOR_NEWTON, PRIOR_JET, PRIOR_SLOPES, PRIOR_PLACES, END = (
-    *(DOTS_AT + k for k in (22, 23, 24, 25, 26, 27)),
+#: The same functions for the local effects' log density.
+PRIOR_VALUE, PRIOR_NEWTON, PRIOR_JET, PRIOR_SLOPES, PRIOR_PLACES = (
+    *(DOTS_AT + k for k in (22, 23, 24, 25, 26)),
 )
+#: Whether log-likelihoods have kinks (set after printing), and the end of the fixed entries.
+KINKED, END = DOTS_AT + 27, DOTS_AT + 28

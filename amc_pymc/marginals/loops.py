@@ -44,6 +44,7 @@ from amc_pymc.marginals.blocks import (
     of_line,
 )
 from amc_pymc.marginals.climb import climb
+from amc_pymc.marginals.climb import curvatures as curvatures_of_group
 from amc_pymc.marginals.layout import (
     DISCRETE,
     JET,
@@ -162,6 +163,34 @@ def values(
             copy_vector(modes[g], mode)
             copy_matrix(factors[g], factor)
     return out
+
+
+@_compiled
+def curvatures(eta, units, rows, first, groups, modes, factors, nodes, weights, program):
+    """Return the sums over some groups of :func:`amc_pymc.marginals.climb.curvatures` at their modes.
+
+    A group whose curvature is not finite is left out.
+    """
+    shared = of_parameters(program, VALUE, eta)
+    width = longest(first, units)
+    block, kept = np.zeros((program[N_COLUMNS], width)), room_of(program, VALUE, width)
+    q = program[N_LOCAL]
+    mode, factor = np.empty(q), np.empty((q, q))
+    total = np.zeros(2)
+    for g in units:
+        size = first[g + 1] - first[g]
+        copy_vector(mode, modes[g])
+        copy_matrix(factor, factors[g])
+        gather(rows, first[g], size, block)
+        keep_rows(program, VALUE, eta, shared, block, size, kept)
+        climb(program, eta, shared, kept, size, groups[g], mode, factor)
+        measured, explained = curvatures_of_group(
+            program, eta, shared, kept, size, groups[g], mode, factor, nodes, weights
+        )
+        if np.isfinite(measured + explained):
+            total[0] += measured
+            total[1] += explained
+    return total
 
 
 # --- residuals ----------------------------------------------------------------------------------------

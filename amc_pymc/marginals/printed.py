@@ -99,7 +99,8 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
     head: list[int | str] = [len(row_leaves), len(row_dots), n_columns, layout.END]
     head += [program.n_local, int(program.discrete), len(prior_leaves)]
     described = described_dots(g, row_dots, layout.END)
-    return Printed(p.text, (*head, *stages, *functions, *described))
+    smooth = 0  # at KINKED
+    return Printed(p.text, (*head, *stages, *functions, smooth, *described))
 
 
 class _GroupPrinter(Printer):

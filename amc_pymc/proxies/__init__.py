@@ -7,7 +7,7 @@ from amc_pymc.proxies.data_space import (
     outlying_rows,
     quantile_bins,
 )
-from amc_pymc.proxies.gaussian import gaussian_factor
+from amc_pymc.proxies.gaussian import absolute_factor, gaussian_factor
 from amc_pymc.proxies.mode import Mode, find_mode
 from amc_pymc.proxies.taylor import (
     EXACT_ROW_CHOICES,
@@ -24,6 +24,7 @@ __all__ = [
     "DataProxy",
     "Mode",
     "ResidualSummary",
+    "absolute_factor",
     "bin_moments",
     "choose_exact_rows",
     "find_mode",

@@ -31,7 +31,12 @@ type Hessian = Callable[[np.ndarray], np.ndarray]
 
 
 def kinked_precision(
-    gradient: Gradient, hessian: Hessian, factor: np.ndarray, rng: np.random.Generator
+    gradient: Gradient,
+    hessian: Hessian,
+    factor: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    suspected: bool = False,
 ) -> np.ndarray | None:
     r"""Return the precision near a point by differences of gradients if there are kinks there, else None.
 
@@ -47,6 +52,8 @@ def kinked_precision(
         Lower Cholesky factor L of the inverse negative Hessian at the point.
     rng : numpy.random.Generator
         Generator for the directions in which curvature is looked at first.
+    suspected : bool
+        Whether to measure curvature in all directions regardless of the first.
 
     Returns
     -------
@@ -68,7 +75,8 @@ def kinked_precision(
     """
     directions = rng.standard_normal((_DIRECTIONS, factor.shape[0]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    if not max(_curvature(gradient, factor @ z) for z in directions) > _SUSPECT:
+    suspected = suspected or max(_curvature(gradient, factor @ z) for z in directions) > _SUSPECT
+    if not suspected:
         return None
     precision = measured_precision(gradient, factor)
     if precision is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from scipy import optimize
 
-from amc_pymc.proxies.gaussian import gaussian_factor
+from amc_pymc.proxies.gaussian import absolute_factor, gaussian_factor
 from amc_pymc.proxies.kinks import kinked_precision, measured_precision
 
 __all__ = ["Mode", "find_mode"]
@@ -103,8 +103,9 @@ def find_mode(
         return Mode(start, np.eye(search.size), np.inf, False, "the Hessian is not finite")
     factor, definite = gaussian_factor(precision)
     around = _around(value_and_gradient, hessian, start, search, rows)
+    scale = factor if definite else absolute_factor(precision)
     with np.errstate(all="ignore"):  # a standard deviation may reach to where the density is zero
-        kinked = kinked_precision(*around, factor, rng.spawn(1)[0])
+        kinked = kinked_precision(*around, scale, rng.spawn(1)[0], suspected=not definite)
     if kinked is not None:
         factor, definite = gaussian_factor(kinked)
     x, slope, moved = _polish(value_and_gradient, start, search, factor, tolerance, max_passes)

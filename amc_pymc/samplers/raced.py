@@ -156,6 +156,9 @@ class Raced(Protocol):
     def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return gradient (D,) and Hessian (D, D) at x of the sum of all control variates."""
 
+    def find_kinks(self, x: np.ndarray, /) -> bool:
+        """Adapt units to kinks of their log-likelihoods, if any; return whether this has changed them."""
+
     def forget_centre(self) -> None:
         """Discard what is stored for the current centre; the next expansion recomputes it."""
 

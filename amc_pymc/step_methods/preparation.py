@@ -377,7 +377,8 @@ def _with_taylor(
     fitted = replace(bare, surrogate=surrogate, fit=gaussian, forecast_flags=flags)
     if bare.cut is not None:
         return fitted
-    return replace(fitted, slope=surrogate, kinked=precision is not None)
+    jumps = precision is not None and not isinstance(densities, GroupedModel)
+    return replace(fitted, slope=surrogate, kinked=jumps)
 
 
 def subsample_of(model: RacedModel, proxy: TaylorProxy) -> int:

@@ -6,6 +6,9 @@ import pymc as pm
 import pytest
 import statsmodels.api as sm
 
+from scipy import stats
+from scipy.special import logsumexp
+
 import amc_pymc as amc
 
 N = 20_000
@@ -107,6 +110,56 @@ def test_coefficients_given_hyperparameters():
     found = np.diag(nested.precision)[at]
     np.testing.assert_allclose(found, np.bincount(group) / 0.8**2, rtol=0.4)
     assert found.sum() == pytest.approx(N / 0.8**2, rel=0.15)
+
+
+GROUPS, PER_GROUP = 300, 20
+
+
+def grouped_rows():
+    """Level and response of each row; medians of groups have a standard deviation of 0.5."""
+    rng = np.random.default_rng(3)
+    group = np.repeat(np.arange(GROUPS), PER_GROUP)
+    return group, rng.normal(0.3, 0.5, size=GROUPS)[group] + rng.laplace(size=group.size)
+
+
+@pytest.fixture(scope="module")
+def grouped_moments():
+    """Posterior means and standard deviations of the mean and scale of effects, by quadrature."""
+    y = grouped_rows()[1].reshape(GROUPS, PER_GROUP)
+    u = np.linspace(-4.0, 5.0, 1_801)
+    rows = sum(stats.laplace.logpdf(y[:, [k]], u) for k in range(PER_GROUP))
+    m, s = (a.ravel() for a in np.meshgrid(*[np.linspace(*ends, 25) for ends in AXES]))
+    log_p = np.empty(m.size)
+    for k in range(m.size):
+        log_p[k] = logsumexp(rows + stats.norm.logpdf(u, m[k], s[k]), axis=1).sum()
+    log_p += stats.norm.logpdf(m) + stats.halfnorm.logpdf(s)
+    p = np.exp(log_p - logsumexp(log_p))
+    means = {"m": p @ m, "s": p @ s}
+    return {n: (means[n], np.sqrt(p @ (a - means[n]) ** 2)) for n, a in {"m": m, "s": s}.items()}
+
+
+#: Six standard deviations on each side.
+AXES = (0.03, 0.53), (0.3, 0.7)
+
+
+def test_effects_with_kinks_are_integrated_out(grouped_moments, run):
+    group, y = grouped_rows()
+    with pm.Model() as model:
+        m, s = pm.Normal("m"), pm.HalfNormal("s")
+        effect = pm.Normal("effect", m, s, shape=GROUPS)
+        pm.Laplace("y", effect[group], 1.0, observed=y)
+    step = amc.RacingMetropolis(model=model, progressbar=False)
+    assert not step.prepared.flags and step.prepared.densities.kinked
+    idata = run(model, step, draws=1_000, tune=300)
+    for name, (mean, sd) in grouped_moments.items():
+        found = idata.posterior[name].values
+        assert az.ess(found) > 500
+        assert abs(found.mean() - mean) < 4.0 * sd / np.sqrt(az.ess(found))
+        assert found.std() == pytest.approx(sd, rel=4.0 / np.sqrt(2.0 * az.ess(found)))
+    effects = idata.posterior["effect"].values.reshape(-1, GROUPS)
+    medians = np.median(y.reshape(GROUPS, PER_GROUP), axis=1)
+    assert np.corrcoef(effects.mean(axis=0), medians)[0, 1] > 0.95
+    assert 0.15 < effects.std(axis=0).mean() < 0.25  # 1 / sqrt(20 + 1 / 0.5^2) is 0.2
 
 
 def test_smooth_rows_have_no_kinks(linear_step):
