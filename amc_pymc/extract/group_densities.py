@@ -12,6 +12,7 @@ import numpy as np
 
 from numba import types
 
+from amc_pymc.extract.group_table import GroupTable, affordable
 from amc_pymc.extract.groups import Groups, effects_at
 from amc_pymc.extract.rest import RestDensities
 from amc_pymc.first_class import bound_function
@@ -83,6 +84,8 @@ class GroupDensities:
         self.mask[self.expand] = 1.0
         self.discrete = groups.states is not None
         self.kinked = False
+        #: Control variates of groups whose log-likelihoods have kinks.
+        self.table: GroupTable | None = None
         #: ``_MOST_SPREAD`` if races hold nodes, else zero.
         self.most_spread = np.zeros(1)
         self.set_nodes(n_nodes or _FIRST[q])
@@ -132,6 +135,13 @@ class GroupDensities:
         self.__dict__.pop("kernels", None)
         self.set_nodes(_FIRST_EVEN[self.groups.program.n_local])
 
+    def tabulate(self) -> None:
+        """Keep control variates by differences of log-likelihoods in a table, if that is affordable."""
+        work = float(self.n_rows * len(self.nodes.log_weights))
+        if self.groups.held is None and affordable(self.n_units, self.expand.size, work):
+            self.table, self.settled = GroupTable(self.n_units, self.expand), False
+            self.__dict__.pop("rewards", None)
+
     def hold_nodes(self, number: int | None) -> None:
         """Let races hold ``number`` nodes along each axis; None moves all nodes to the modes."""
         self.held_nodes = self.nodes if number is None else self._rule(number)
@@ -141,8 +151,7 @@ class GroupDensities:
     def raced(self, x, x_new, centre: np.ndarray, idx: np.ndarray) -> np.ndarray:
         """Return the changes of residuals (m,) of some groups from x to x_new, which races sample."""
         self.rows_evaluated += int(idx.size * self.race_cost / 4)
-        pair, arrays = np.stack([x, x_new]), self._raced_arrays
-        rewards = self.kernels.rewards
+        pair, (rewards, arrays) = np.stack([x, x_new]), self._races
         parts = [rewards(pair, centre, p, *arrays)[1] for p in self._parts(idx)]
         return _joined(parts)
 
@@ -184,6 +193,8 @@ class GroupDensities:
     def race_cost(self) -> float:
         """Cost of racing one group, in log-likelihoods of one row; measured."""
         held, all_nodes = len(self.held_nodes.log_weights), len(self.nodes.log_weights)
+        if self.table is not None:
+            return self.n_rows / self.n_units * (40.0 + 2.0 * all_nodes)
         a_row = 12.0 + 3.5 * held if self.most_spread[0] else 13.0 + 3.5 * all_nodes
         return self.n_rows / self.n_units * a_row
 
@@ -266,15 +277,20 @@ class GroupDensities:
         return [*self._places, *self.nodes]
 
     @property
-    def _raced_arrays(self):
+    def _races(self):
+        """Kernel of races, and arrays to which it is bound."""
+        kernels, last = self.kernels, [self.counter, self.kernels.program]
+        if self.table is not None:
+            known = [self.table.places, self.table.gradients, self.table.hessians]
+            return kernels.tabulated_rewards, [*self._arrays, *known, *last]
         held = [*self.held_nodes, self.most_spread]
-        program = self.kernels.program
-        return [self.mask, *self._places, *held, *self.nodes, self.counter, program]
+        return kernels.rewards, [self.mask, *self._places, *held, *self.nodes, *last]
 
     @cached_property
     def rewards(self):
         """First-class ``(points (2, E), centre, groups (m,)) -> (2, m)``; row 0 is zero."""
-        return bound_function(self.kernels.rewards, _REWARDS, self._raced_arrays)
+        kernel, arrays = self._races
+        return bound_function(kernel, _REWARDS, arrays)
 
     @cached_property
     def state_rewards(self):
@@ -360,14 +376,18 @@ class GroupDensities:
 
         The sums use the stored nodes, which the first call for all groups moves to the modes at x.
         """
-        if idx is None and not self.settled:
+        fresh = idx is None and not self.settled
+        if fresh:
             self.settle(x)
-        _, gradient, hessian = self._sums(x, idx, False, True)
-        return gradient, hessian
+        if self.table is None or idx is not None:
+            return self._sums(x, idx, False, True)[1:]
+        if fresh:
+            self.table.fill(self.all_values, x, self._sums(x, None, False, True)[2])
+        return self.table.sums(self.layout.size)
 
     def forget_expansion(self) -> None:
         """Remove the control variate."""
-        self.expand = np.empty(0, np.int64)
+        self.expand, self.table = np.empty(0, np.int64), None
         self.mask[:] = 0.0
         self.hold_nodes(None)
 

@@ -71,7 +71,9 @@ def choose_nodes(
     else:
         densities.set_nodes(choices[-1])
         error = _error_of_most(densities, points, some)
-    if not densities.kinked:  # fixed nodes need smooth residuals
+    if densities.kinked:  # fixed nodes need smooth residuals
+        densities.tabulate()
+    else:
         enough = [k for k in choices if k >= densities.n_nodes]
         _choose_held(densities, enough, points, some, best - best[0])
     densities.forget_centre()

@@ -9,6 +9,7 @@ from typing import Any
 from amc_pymc.expressions.machine import Printed
 from amc_pymc.marginals import effects, loops, many
 from amc_pymc.marginals.layout import KINKED
+from amc_pymc.marginals.table import tabulated_rewards
 
 __all__ = ["GroupKernels"]
 
@@ -29,6 +30,7 @@ class GroupKernels:
 
     #: Compiled functions whose last argument is :attr:`program`.
     rewards, state_rewards = staticmethod(loops.rewards), staticmethod(loops.state_rewards)
+    tabulated_rewards = staticmethod(tabulated_rewards)
 
     def __init__(self, printed: Printed, kinked: bool = False):
         program, _ = printed.arrays
