@@ -16,7 +16,7 @@ __all__ = ["HELD_TOLERANCE", "NODES", "TOLERANCE", "choose_nodes"]
 #: for Gaussian groups, but second derivatives need the spread between nodes.
 NODES = {1: (2, 3, 5, 7, 11, 15, 21), 2: (2, 3, 5, 7, 11), 3: (2, 3, 5, 7)}
 #: The same if log-likelihoods have kinks, where nodes are even.
-_EVEN = {1: (15, 21, 31, 41, 61), 2: (11, 15, 21, 31), 3: (9, 11, 15)}
+_EVEN = {1: (15, 21, 31, 41, 61, 81), 2: (11, 15, 21, 31), 3: (9, 11, 15)}
 #: Numbers of fixed nodes along each axis that races may use, by the number of effects.
 _HELD = {1: (2, 3, 5, 7), 2: (2, 3, 5), 3: (2, 3)}
 #: Largest standard deviation of the quadrature error over points of a posterior, in nats.

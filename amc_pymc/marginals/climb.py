@@ -18,6 +18,8 @@ _MOST_STEPS = 30
 _CLOSE = 1e-2
 #: The same limits with kinks, where the gradient jumps and the scale has to settle, too.
 _CLOSE_KINKED, _SETTLED = 0.1, 0.2
+#: Number of steps with kinks after which steps are halved, because they may go back and forth.
+_HASTY = 8
 #: Maximum length of the first step, in standard deviations. It doubles with each further step in the
 #: same direction, because the mode is many standard deviations away if the effects' variance is small.
 _LONGEST = 2.0
@@ -162,7 +164,7 @@ def climb(program, eta, shared, kept, size, group, u, factor):
     step, before = np.zeros(q), np.zeros(q)
     longest, shorter = _LONGEST, 0.0
     log_det = log_det_before = math.nan
-    for _ in range(_MOST_STEPS):
+    for n in range(_MOST_STEPS):
         if kinked:
             _secant_sums(program, eta, shared, kept, size, group, u, factor, sums)
         else:
@@ -207,6 +209,8 @@ def climb(program, eta, shared, kept, size, group, u, factor):
         if onwards < 0.0:
             longest = _LONGEST
         shorter = min(1.0, longest / math.sqrt(length)) if length > 0.0 else 1.0
+        if kinked and n >= _HASTY:
+            shorter *= 0.5
         for a in range(q):
             u[a] += shorter * step[a]
             before[a] = step[a]
