@@ -28,7 +28,14 @@ from amc_pymc.arguments import positive_int
 from amc_pymc.rng import as_generator
 
 Family = Literal[
-    "gaussian", "logistic", "poisson", "negative_binomial", "ordered", "exponential", "weibull"
+    "gaussian",
+    "laplace",
+    "logistic",
+    "poisson",
+    "negative_binomial",
+    "ordered",
+    "exponential",
+    "weibull",
 ]
 Sizes = Literal["balanced", "random", "unbalanced", "single"]
 #: In float64, because PyTensor stores small Python numbers in lower precision.
@@ -102,6 +109,8 @@ def observe(family: Family, eta, rows: Mapping[str, Any], total_size: int | None
     kwargs = {"observed": rows["y"], "total_size": total_size}
     if family == "gaussian":
         pm.Normal("obs", eta, pm.HalfNormal("sigma", 1.0), **kwargs)
+    elif family == "laplace":
+        pm.Laplace("obs", eta, pm.HalfNormal("scale", 1.0), **kwargs)
     elif family == "logistic":
         pm.Bernoulli("obs", logit_p=eta, **kwargs)
     elif family == "poisson":
@@ -137,6 +146,8 @@ def draw_outcomes(
     n = eta.size
     if family == "gaussian":
         return rng.normal(eta, 0.7), {"sigma": 0.7}, {}
+    if family == "laplace":
+        return rng.laplace(eta, 0.7), {"scale": 0.7}, {}
     if family == "logistic":
         return (rng.random(n) < expit(eta)).astype(np.int8), {}, {}
     if family == "poisson":

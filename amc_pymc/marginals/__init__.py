@@ -1,7 +1,14 @@
 """Marginal log-likelihoods of groups, with local effects integrated out."""
 
 from amc_pymc.marginals.kernels import GroupKernels
-from amc_pymc.marginals.nodes import Nodes, even_nodes, hermite_nodes, lobatto_nodes, state_nodes, wide_nodes
+from amc_pymc.marginals.nodes import (
+    Nodes,
+    even_nodes,
+    hermite_nodes,
+    lobatto_nodes,
+    state_nodes,
+    wide_nodes,
+)
 from amc_pymc.marginals.printed import ROWS_BEYOND, GroupProgram, printed_groups
 
 __all__ = [

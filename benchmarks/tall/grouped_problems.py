@@ -120,7 +120,11 @@ def _flights(name: str, title: str, factors: tuple[str, ...], large: str = "") -
 
 
 def _simulated(
-    name: str, title: str, sizes: tuple[str, ...], factors: tuple[str, ...] = ("group",)
+    name: str,
+    title: str,
+    sizes: tuple[str, ...],
+    factors: tuple[str, ...] = ("group",),
+    family: str = "logistic",
 ) -> GroupedProblem:
     def data(n_rows, seed):
         from models.grouped import simulate_intercepts
@@ -128,19 +132,20 @@ def _simulated(
         n_groups = dict.fromkeys(factors, max(2, n_rows // ROWS_PER_GROUP))
         how = "random" if len(factors) > 1 else "balanced"
         return simulate_intercepts(
-            "logistic", n_rows, n_groups, n_coefficients=10, sizes=how, seed=seed
+            family, n_rows, n_groups, n_coefficients=10, sizes=how, seed=seed
         )
 
     def build(data, **options):
         from models.grouped import intercepts_model
 
-        return intercepts_model(data, "logistic", **options)
+        return intercepts_model(data, family, **options)
 
     def terms(data):
         return Terms(data.X, data.y, data.groups, data.n_groups)
 
     hyper = tuple(f"sd_{factor}" for factor in factors)
-    return GroupedProblem(name, title, data, build, ("beta", *hyper), False, build, terms, sizes)
+    formula = terms if family == "logistic" else None
+    return GroupedProblem(name, title, data, build, ("beta", *hyper), False, build, formula, sizes)
 
 
 def _slopes(name: str, title: str, sizes: tuple[str, ...]) -> GroupedProblem:
@@ -191,6 +196,7 @@ PROBLEMS: dict[str, GroupedProblem] = {
             large="tailnum",
         ),
         _simulated("intercepts", "Random intercepts, 100 rows a group", ("1e5", "1e6", "1e7")),
+        _simulated("medians", "Medians with random intercepts", ("1e5", "1e6"), family="laplace"),
         _slopes("slopes", "Correlated intercepts and slopes, 100 rows a group", ("1e5", "1e6")),
         _simulated(
             "crossed", "Crossed factors, N / 100 levels each", ("1e6",), factors=("user", "item")
