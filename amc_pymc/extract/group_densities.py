@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,8 @@ _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], type
 _FIRST = {1: 7, 2: 5, 3: 5}
 #: The same for even nodes, if log-likelihoods have kinks.
 _FIRST_EVEN = {1: 21, 2: 11, 3: 9}
-#: Rows of groups in which kinks are looked for, nodes between two gradients, and share of the change of the gradient that
-#: second derivatives explain if there are no kinks.
+#: Rows of groups in which kinks are looked for, nodes between two gradients, and share of the gradient's
+#: change that second derivatives explain if there are no kinks.
 _KINK_ROWS, _KINK_NODES, _EXPLAINED = 20_000, 16, 0.8
 #: Range over held nodes of the change of the log integrand, in nats, above which nodes are moved.
 _MOST_SPREAD = 1.0
@@ -137,7 +137,7 @@ class GroupDensities:
 
     def tabulate(self) -> None:
         """Keep control variates by differences of log-likelihoods in a table, if that is affordable."""
-        work = float(self.n_rows * len(self.nodes.log_weights))
+        work = float(self.n_rows * len(self.finer.log_weights))
         if self.groups.held is None and affordable(self.n_units, self.expand.size, work):
             self.table, self.settled = GroupTable(self.n_units, self.expand), False
             self.__dict__.pop("rewards", None)
@@ -317,8 +317,11 @@ class GroupDensities:
 
     def all_values(self, x: np.ndarray) -> np.ndarray:
         """Return the marginal log-likelihoods (G,) of all groups at x."""
-        self.rows_evaluated += self.n_rows * len(self.nodes.log_weights)
-        return self.values(x, np.arange(self.n_units))
+        return self._all_values(self.nodes, x)
+
+    def _all_values(self, nodes: Nodes, x: np.ndarray) -> np.ndarray:
+        self.rows_evaluated += self.n_rows * len(nodes.log_weights)
+        return self._values(x, np.arange(self.n_units), nodes, False)
 
     def value_chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
         """Yield :meth:`all_values` in one piece."""
@@ -382,7 +385,8 @@ class GroupDensities:
         if self.table is None or idx is not None:
             return self._sums(x, idx, False, True)[1:]
         if fresh:
-            self.table.fill(self.all_values, x, self._sums(x, None, False, True)[2])
+            values = partial(self._all_values, self.finer)
+            self.table.fill(values, x, self._sums(x, None, False, True)[2])
         return self.table.sums(self.layout.size)
 
     def forget_expansion(self) -> None:
