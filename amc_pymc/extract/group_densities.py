@@ -90,8 +90,7 @@ class GroupDensities:
         self.most_spread = np.zeros(1)
         self.set_nodes(n_nodes or _FIRST[q])
         self.modes = np.zeros((self.n_units, q))
-        self.factors = np.zeros((self.n_units, q, q))
-        self.factors[:] = np.eye(q)
+        self.factors = np.tile(np.eye(q), (self.n_units, 1, 1))
         self.settled = False
         #: Number of rows of groups read so far.
         self.counter = np.zeros(1, np.int64)
@@ -118,9 +117,8 @@ class GroupDensities:
         """If the log-likelihood of effects has kinks at x, call :meth:`expect_kinks`; return whether it did."""
         if self.kinked or self.discrete or not np.all(np.isfinite(x)):
             return False
-        number = int(np.clip(_KINK_ROWS * self.n_units / max(1, self.n_rows), 1, self.n_units))
-        some = np.unique(np.linspace(0, self.n_units - 1, number).astype(np.int64))
-        rule = lobatto_nodes(_KINK_NODES)
+        apart = max(1, self.n_rows // _KINK_ROWS)
+        some, rule = np.arange(0, self.n_units, apart), lobatto_nodes(_KINK_NODES)
         parts = [self.kernels.curvatures(x, p, *self._places, *rule) for p in self._parts(some)]
         measured, explained = np.sum(parts, axis=0)
         if not explained < _EXPLAINED * measured:

@@ -106,6 +106,29 @@ def test_units_of_the_effects_do_not_matter(unit):
     np.testing.assert_allclose(found, reference, atol=4e-3)
 
 
+def quantiles():
+    """Many groups, for few of which a search goes back and forth between rows."""
+    rng = np.random.default_rng(7)
+    g = np.repeat(np.arange(1_000), 60)
+    y = 0.4 * rng.normal(size=1_000)[g] + rng.standard_t(4, size=g.size)
+    with pm.Model() as model:
+        a, u = pm.Normal("a"), pm.Normal("u", 0.0, 1.0, shape=1_000)
+        pm.AsymmetricLaplace("y", q=0.8, mu=a + 0.4 * u[g], b=1.0, observed=y)
+    return model
+
+
+def test_searches_end_at_the_mode():
+    d = GroupDensities(kinked_groups(quantiles))
+    d.expect_kinks()
+    finer = GroupDensities(d.groups)
+    finer.expect_kinks()
+    d.set_nodes(61)
+    finer.set_nodes(301)
+    d.settle(np.array([0.96]))
+    errors = [d.all_values(x) - finer.all_values(x) for x in np.linspace(0.9, 1.0, 12)[:, None]]
+    assert np.abs(errors).max() < 0.01
+
+
 @pytest.mark.parametrize("name", ["two_observed", "intercept_and_slope", "group_covariate"])
 def test_smooth_groups_have_the_same_values(name):
     """Differences of gradients are second derivatives there."""
