@@ -18,8 +18,8 @@ _MOST_STEPS = 30
 _CLOSE = 1e-2
 #: The same limits with kinks, where the gradient jumps and the scale has to settle, too.
 _CLOSE_KINKED, _SETTLED = 0.1, 0.2
-#: Number of steps with kinks after which steps are halved, because they may go back and forth.
-_HASTY = 8
+#: Number of steps with kinks after which steps become shorter, because they may go back and forth.
+_HASTY = 4
 #: Maximum length of the first step, in standard deviations. It doubles with each further step in the
 #: same direction, because the mode is many standard deviations away if the effects' variance is small.
 _LONGEST = 2.0
@@ -210,7 +210,7 @@ def climb(program, eta, shared, kept, size, group, u, factor):
             longest = _LONGEST
         shorter = min(1.0, longest / math.sqrt(length)) if length > 0.0 else 1.0
         if kinked and n >= _HASTY:
-            shorter *= 0.5
+            shorter *= _HASTY / n
         for a in range(q):
             u[a] += shorter * step[a]
             before[a] = step[a]
