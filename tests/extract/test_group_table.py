@@ -91,17 +91,19 @@ def test_tables_have_limits():
 
 def common_intercept():
     """The sum of second derivatives is positive, although the effects leave little to know of the intercept."""
-    g, _, y = rows()
+    g, x, y = rows()
     with pm.Model() as model:
-        b, u = pm.Normal("b", 0.0, 1.0), pm.Normal("u", 0.0, SD, shape=y.size // SIZE)
-        pm.Laplace("y", mu=b + u[g], b=1.0, observed=y)
+        a, b = pm.Normal("a", 0.0, 1.0), pm.Normal("b", 0.0, 1.0)
+        u = pm.Normal("u", 0.0, SD, shape=y.size // SIZE)
+        pm.Laplace("y", mu=a + b * x + u[g], b=1.0, observed=y)
     return model
 
 
 def raced(build=intercepts, *, tabulated):
     """Densities of groups with kinks, and the surrogate of their sum."""
-    d, centre = GroupDensities(kinked_groups(build)), np.array([0.05])
+    d = GroupDensities(kinked_groups(build))
     d.expect_kinks()
+    centre = np.full(d.layout.size, 0.05)
     points = [centre, centre - 0.03, centre + 0.03]
     choose_nodes(d, points, np.random.default_rng(1))
     assert d.table is not None
@@ -113,9 +115,9 @@ def raced(build=intercepts, *, tabulated):
 
 
 def test_control_variates_and_residuals_add_up():
-    d, surrogate = raced(tabulated=True)
+    d, surrogate = raced(common_intercept, tabulated=True)
     units = np.arange(d.n_units)
-    x, x_new = np.array([0.02]), np.array([0.07])
+    x, x_new = np.array([0.02, 0.03]), np.array([0.07, -0.1])
     change = d.values(x_new, units) - d.values(x, units)
     found = d.raced(x, x_new, surrogate[0], units)
     assert found.sum() + d.expanded_change(x, x_new, surrogate) == pytest.approx(change.sum())
@@ -127,7 +129,10 @@ def test_control_variates_and_residuals_add_up():
 
 def test_residuals_are_small():
     """Second derivatives miss kinks, so that their control variates explain little of the curvature."""
-    x, x_new = np.array([0.05]), np.array([0.35])  # one standard deviation apart
+    x, x_new = (
+        np.array([0.05, 0.05]),
+        np.array([0.35, 0.05]),
+    )  # a standard deviation of the intercept
     sds = []
     for tabulated in (True, False):
         d, surrogate = raced(common_intercept, tabulated=tabulated)

@@ -149,6 +149,9 @@ def test_nodes_are_chosen():
     finest = kinked_densities(intercepts, 401)
     changes = [d.all_values(x).sum() - finest.all_values(x).sum() for x in spread]
     assert np.std(changes) < 2.0 * TOLERANCE
+    few = d.n_nodes
+    choose_nodes(d, [x + 3.0 * (x - spread[4]) for x in spread], np.random.default_rng(1))
+    assert d.n_nodes > few
 
 
 def test_discrete_effects_have_no_scale():

@@ -298,3 +298,27 @@ def test_a_log_density_with_kinks_has_the_mode_of_statsmodels(quantile, subsampl
     found, sd = (np.sqrt(np.diag(np.linalg.inv(p))) for p in (mode.precision, curvature))
     np.testing.assert_allclose(found, sd, rtol=0.15)
     assert np.all(np.abs(mode.x - expected) < 0.2 * sd)
+
+
+def test_one_kinked_direction_of_many_with_a_hessian_of_the_wrong_sign():
+    """As that of a marginal log-likelihood: it has a term that kinks should outweigh."""
+    x, expected, kinked = quantile_regression(0.5)
+    curvature = np.diag(x.T @ x * stats.norm.pdf(0.0))
+    second = np.concatenate([[0.15], [-1.0, -1.0]]) * curvature
+
+    def value_and_gradient(z, rows):
+        value, gradient = kinked(z[:3], rows)
+        return value - 50.0 * z[3:] @ z[3:], np.append(gradient, -100.0 * z[3:])
+
+    mode = find_mode(
+        value_and_gradient,
+        lambda z, rows: np.diag(np.append(second, np.full(40, -100.0))),
+        np.append(expected, np.full(40, 0.01)),
+        np.arange(43),
+        20_000,
+        np.random.default_rng(2),
+    )
+    assert mode.converged, mode.message
+    precision = np.diag(mode.precision)
+    np.testing.assert_allclose(precision[:3], curvature, rtol=0.3)
+    np.testing.assert_allclose(precision[3:], 100.0, rtol=0.05)
