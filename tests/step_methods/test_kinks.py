@@ -126,9 +126,9 @@ def grouped_rows():
 def grouped_moments():
     """Posterior means and standard deviations of the mean and scale of effects, by quadrature."""
     y = grouped_rows()[1].reshape(GROUPS, PER_GROUP)
-    u = np.linspace(-4.0, 5.0, 1_801)
+    u = np.linspace(-4.0, 5.0, 901)
     rows = sum(stats.laplace.logpdf(y[:, [k]], u) for k in range(PER_GROUP))
-    m, s = (a.ravel() for a in np.meshgrid(*[np.linspace(*ends, 25) for ends in AXES]))
+    m, s = (a.ravel() for a in np.meshgrid(*[np.linspace(*ends, 19) for ends in AXES]))
     log_p = np.empty(m.size)
     for k in range(m.size):
         log_p[k] = logsumexp(rows + stats.norm.logpdf(u, m[k], s[k]), axis=1).sum()
