@@ -103,12 +103,12 @@ class GroupDensities:
         """Set the number of nodes along each axis, all moved to the modes; audits use twice as many."""
         states = self.groups.states
         self.n_nodes = number if states is None else len(states)
-        self.nodes = self._rule(number) if states is None else state_nodes(states)
-        self.finer = self.nodes if self.discrete else self._rule(2 * number + 1)
+        self.nodes = self.rule(number) if states is None else state_nodes(states)
+        self.finer = self.nodes if self.discrete else self.rule(2 * number + 1)
         self.__dict__.pop("state_rewards", None)  # bound to the nodes of before
         self.hold_nodes(None)
 
-    def _rule(self, number: int) -> Nodes:
+    def rule(self, number: int) -> Nodes:
         """Return the quadrature rule with ``number`` nodes along each axis."""
         rule = even_nodes if self.kinked else hermite_nodes
         return rule(number, self.groups.program.n_local)
@@ -142,7 +142,7 @@ class GroupDensities:
 
     def hold_nodes(self, number: int | None) -> None:
         """Let races hold ``number`` nodes along each axis; None moves all nodes to the modes."""
-        self.held_nodes = self.nodes if number is None else self._rule(number)
+        self.held_nodes = self.nodes if number is None else self.rule(number)
         self.most_spread[0] = 0.0 if number is None else _MOST_SPREAD
         self.__dict__.pop("rewards", None)
 

@@ -12,6 +12,7 @@ import numpy as np
 from amc_pymc.extract.group_densities import GroupDensities
 from amc_pymc.extract.groups import Groups
 from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.node_choice import EVEN
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.marginals import (
     GroupKernels,
@@ -30,6 +31,8 @@ _FINEST = {1: 4, 2: 2, 3: 1}
 #: Log-likelihoods of rows that a check may evaluate, and numbers of points at which nodes are chosen and their
 #: error is measured.
 _WORK, _CHOSEN_AT, _MEASURED_AT = 1e8, 8, 64
+#: Factor of the tolerance if log-likelihoods have kinks, where errors at different points are nearly independent.
+_WITH_KINKS = 4.0
 #: Difference in nats up to which two nodes are considered as accurate as more.
 _SAME = 1e-7
 _SEED = 20241
@@ -41,7 +44,7 @@ class _PlainGroups(GroupDensities):
     @cached_property
     def kernels(self):
         """Compiled kernels of the model."""
-        return GroupKernels(printed_groups(self.groups.program, curved=False))
+        return GroupKernels(printed_groups(self.groups.program, curved=False), self.kinked)
 
 
 class GroupTotals:
@@ -92,18 +95,26 @@ class GroupTotals:
         return self._groups.complete(x[self._order], effects)
 
     def settled(self, x: np.ndarray) -> GroupTotals:
-        """Return a copy whose mode searches start at the modes of a point (D,)."""
+        """Return a copy whose mode searches start at the modes of a point (D,).
+
+        If the log-likelihoods of effects have kinks there, the copy uses even nodes.
+        """
         found = self._copy()
+        found._find_kinks(x)
         found._groups.settle(x[self._order])
         return found
 
     def simplified(self, xs: np.ndarray) -> GroupTotals:
         """Return a copy with two nodes, or self if that makes a difference at points (P, D).
 
-        Two nodes are enough if effects are Gaussian given rows and parameters.
+        Two nodes are enough if effects are Gaussian given rows and parameters. If the log-likelihoods of
+        effects have kinks, the copy has even nodes.
         """
         if self._groups.discrete or not len(xs):
             return self
+        kinked = self._copy()
+        if any(kinked._find_kinks(x) for x in _some(xs, _CHOSEN_AT)):
+            return kinked
         found = self._sampled(xs, hermite_nodes(2, self._n_local))
         if not np.all(np.abs(found - self._sampled(xs, self._groups.nodes)) <= _SAME):
             return self
@@ -121,9 +132,10 @@ class GroupTotals:
         if self._groups.discrete:
             return found
         xs = _some(xs, _CHOSEN_AT)
+        tolerance *= _WITH_KINKS if found._groups.kinked else 1.0
         wanted, found._finer = found._reference(xs, tolerance)
-        for number in _TRIED[self._n_local]:
-            error = found._sampled(xs, hermite_nodes(number, self._n_local)) - wanted
+        for number in (EVEN if found._groups.kinked else _TRIED)[self._n_local]:
+            error = found._sampled(xs, found._groups.rule(number)) - wanted
             if np.abs(error).max() <= tolerance:
                 found._take(number)
                 return found
@@ -167,14 +179,21 @@ class GroupTotals:
         return np.ascontiguousarray(xs[:, self._order])
 
     def _take(self, number: int | None) -> None:
-        """Use ``number`` Gauss-Hermite nodes along each axis, or the wide rule if None."""
-        q = self._n_local
-        self._wide = number is None
-        self._groups.nodes = (
-            wide_nodes(q, self._finer) if number is None else hermite_nodes(number, q)
+        """Use ``number`` nodes of the groups' rule along each axis, or the wide rule if None."""
+        groups, self._wide = self._groups, number is None
+        groups.nodes = (
+            wide_nodes(self._n_local, self._finer) if number is None else groups.rule(number)
         )
-        each = f"{len(self._groups.nodes.log_weights)} nodes"
-        self.rule = f"{'trapezoidal rule' if self._wide else 'adaptive Gauss-Hermite'}, {each}"
+        even = self._wide or groups.kinked
+        each = f"{len(groups.nodes.log_weights)} nodes"
+        self.rule = f"{'trapezoidal rule' if even else 'adaptive Gauss-Hermite'}, {each}"
+
+    def _find_kinks(self, x: np.ndarray) -> bool:
+        """Take even nodes if the log-likelihoods of effects have kinks at x; return whether it did."""
+        found = self._groups.find_kinks(x[self._order])
+        if found:
+            self._take(self._groups.n_nodes)
+        return found
 
     def _copy(self) -> GroupTotals:
         """Return a copy with its own nodes and modes."""

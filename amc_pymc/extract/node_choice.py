@@ -10,13 +10,13 @@ import numpy as np
 from amc_pymc.extract.group_densities import GroupDensities
 from amc_pymc.rng import as_generator
 
-__all__ = ["HELD_TOLERANCE", "NODES", "TOLERANCE", "choose_nodes"]
+__all__ = ["EVEN", "HELD_TOLERANCE", "NODES", "TOLERANCE", "choose_nodes"]
 
 #: Numbers of nodes along each axis that are tried, by the number of effects. One node would suffice
 #: for Gaussian groups, but second derivatives need the spread between nodes.
 NODES = {1: (2, 3, 5, 7, 11, 15, 21), 2: (2, 3, 5, 7, 11), 3: (2, 3, 5, 7)}
 #: The same if log-likelihoods have kinks, where nodes are even.
-_EVEN = {1: (15, 21, 31, 41, 61, 81), 2: (11, 15, 21, 31), 3: (9, 11, 15)}
+EVEN = {1: (15, 21, 31, 41, 61, 81), 2: (11, 15, 21, 31), 3: (9, 11, 15)}
 #: Numbers of fixed nodes along each axis that races may use, by the number of effects.
 _HELD = {1: (2, 3, 5, 7), 2: (2, 3, 5), 3: (2, 3)}
 #: Largest standard deviation of the quadrature error over points of a posterior, in nats.
@@ -62,7 +62,7 @@ def choose_nodes(
     n_units = densities.n_units
     number = max(1, int(min(1.0, _SAMPLE / max(1, densities.n_rows)) * n_units))
     some = np.sort(rng.choice(n_units, size=number, replace=False))
-    choices = (_EVEN if densities.kinked else NODES)[densities.groups.program.n_local]
+    choices = (EVEN if densities.kinked else NODES)[densities.groups.program.n_local]
     best, error = _totals(densities, choices[-1], points, some), np.inf
     for k in choices[:-1]:
         error = float(np.std(_totals(densities, k, points, some) - best))

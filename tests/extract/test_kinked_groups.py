@@ -9,7 +9,9 @@ import pytest
 from scipy.special import logsumexp
 
 from amc_pymc.extract.group_densities import GroupDensities
-from amc_pymc.extract.node_choice import TOLERANCE, choose_nodes
+from amc_pymc.extract.group_totals import GroupTotals
+from amc_pymc.extract.layout import FlatLayout
+from amc_pymc.extract.node_choice import EVEN, TOLERANCE, choose_nodes
 from amc_pymc.marginals import lobatto_nodes
 from tests.extract.test_group_densities import CONTINUOUS, densities, grouped, integrand, points
 from tests.extract.test_groups import taken
@@ -169,3 +171,21 @@ def test_smooth_groups_have_no_kinks(name):
         assert explained == pytest.approx(measured, rel=1e-4)
         if name == "intercept_and_slope":  # nearly Gaussian, with two effects each
             assert measured == pytest.approx(2.0 * d.n_units, rel=0.1)
+
+
+def test_totals_of_evidence_use_even_nodes():
+    """And as many as a standard error needs; the scale of second derivatives would take 321."""
+    model, _, groups = taken(intercepts)
+    totals = GroupTotals(groups, FlatLayout.from_model(model, model.initial_point()))
+    xs = np.linspace(0.0, 0.1, 6)[:, None]
+    wanted = [sum(moments(groups, g, x)[0] for g in range(G)) for x in xs]
+    found = totals.simplified(xs)
+    assert found.rule == "trapezoidal rule, 21 nodes"
+    np.testing.assert_allclose(found.values(xs), wanted, atol=0.15)
+    refined = found.refined(xs, 0.01)
+    assert refined.rule in {f"trapezoidal rule, {n} nodes" for n in EVEN[1]}
+    np.testing.assert_allclose(refined.values(xs), wanted, atol=0.05)
+    assert abs(refined.error(xs)) < 0.05
+    again = totals.settled(xs[0])  # as before a run that does not look at several points
+    np.testing.assert_allclose(again.values(xs), found.values(xs), atol=0.15)
+    assert "Hermite" in totals.rule, "the original is as it was"
