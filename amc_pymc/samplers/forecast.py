@@ -52,7 +52,8 @@ def with_forecast(
     """
     raced, surrogate = prepared.raced, prepared.surrogate
     assert surrogate is not None
-    n_units, kinked = raced.n_units, prepared.kinked
+    n_units = raced.n_units
+    kinked = prepared.kinked and raced.unit != "group"  # log-likelihoods of groups are smooth
     probes = probe_moves(prepared, active, rng, _KINKED_PROBES if kinked else _PROBES)
     most = most_near_kinks(n_units) if kinked else EXACT_ROW_CHOICES[-1]
     largest = most if exact_rows == "auto" else exact_rows

@@ -377,8 +377,7 @@ def _with_taylor(
     fitted = replace(bare, surrogate=surrogate, fit=gaussian, forecast_flags=flags)
     if bare.cut is not None:
         return fitted
-    jumps = precision is not None and not isinstance(densities, GroupedModel)
-    return replace(fitted, slope=surrogate, kinked=jumps)
+    return replace(fitted, slope=surrogate, kinked=precision is not None)
 
 
 def subsample_of(model: RacedModel, proxy: TaylorProxy) -> int:
