@@ -192,7 +192,7 @@ class GroupDensities:
         """Cost of racing one group, in log-likelihoods of one row; measured."""
         held, all_nodes = len(self.held_nodes.log_weights), len(self.nodes.log_weights)
         if self.table is not None:
-            return self.n_rows / self.n_units * (40.0 + 2.0 * all_nodes)
+            return self.n_rows / self.n_units * (20.0 * self.modes.shape[1] + 0.65 * all_nodes)
         a_row = 12.0 + 3.5 * held if self.most_spread[0] else 13.0 + 3.5 * all_nodes
         return self.n_rows / self.n_units * a_row
 

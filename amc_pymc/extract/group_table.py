@@ -63,19 +63,19 @@ class GroupTable:
             Approximate Hessian of their sum, where the search for steps starts.
         """
         here = values(centre)
-        ends, steps = [], []
+        moves, ends = [], []
         for j in self.places:
-            step = _step(values, centre, here, j, abs(hessian[j, j]))
-            steps.append(step)
-            ends.append([values(_moved(centre, (j, sign * step))) for sign in (-1.0, 1.0)])
+            move, found = _move(values, centre, here, j, abs(hessian[j, j]))
+            moves.append(move)
+            ends.append(found)
         place = 0
-        for a, (j, step) in enumerate(zip(self.places, steps, strict=True)):
-            below, above = ends[a]
+        for a, (below, above) in enumerate(ends):
+            step = moves[a].sum()
             self.gradients[:, a] = (above - below) / (2.0 * step)
             for b in range(a):
-                both = values(_moved(centre, (j, step), (self.places[b], steps[b])))
+                both = values(centre + moves[a] + moves[b])
                 change = both - above - ends[b][1] + here
-                self.hessians[:, place] = change / (step * steps[b])
+                self.hessians[:, place] = change / (step * moves[b].sum())
                 place += 1
             self.hessians[:, place] = (above + below - 2.0 * here) / step**2
             place += 1
@@ -93,27 +93,23 @@ class GroupTable:
         return gradient, hessian
 
 
-def _step(
+def _move(
     values: Values, centre: np.ndarray, here: np.ndarray, place: int, curvature: float
-) -> float:
-    """Return a step over which the log-likelihood loses as much as a Gaussian in ``_REACH`` sds."""
-    step = _REACH / np.sqrt(curvature) if 0.0 < curvature < np.inf else 1.0
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return a displacement (D,) of one coordinate, and values (G,) before and behind the centre by it.
+
+    Over its length the log-likelihood loses as much as a Gaussian in ``_REACH`` standard deviations.
+    """
+    move = np.zeros(centre.size)
+    move[place] = _REACH / np.sqrt(curvature) if 0.0 < curvature < np.inf else 1.0
     for _ in range(_MOST_ROUNDS):
-        ends = [values(_moved(centre, (place, sign * step))) for sign in (-1.0, 1.0)]
+        ends = [values(centre - move), values(centre + move)]
         loss = float(np.sum(2.0 * here - ends[0] - ends[1]))
         if not np.isfinite(loss):
-            step /= _MOST_CHANGE
+            move /= _MOST_CHANGE
             continue
         wanted = _REACH / np.sqrt(loss) if loss > 0.0 else np.inf
         if 1.0 / _NEAR <= wanted <= _NEAR:
-            break
-        step *= float(np.clip(wanted, 1.0 / _MOST_CHANGE, _MOST_CHANGE))
-    return step
-
-
-def _moved(x: np.ndarray, *moves: tuple[int, float]) -> np.ndarray:
-    """Return x with some coordinates increased."""
-    out = x.copy()
-    for place, by in moves:
-        out[place] += by
-    return out
+            return move, ends
+        move *= float(np.clip(wanted, 1.0 / _MOST_CHANGE, _MOST_CHANGE))
+    return move, [values(centre - move), values(centre + move)]

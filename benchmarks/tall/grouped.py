@@ -1,4 +1,4 @@
-"""Logistic regressions on tall data in groups: RacingMetropolis against its peers.
+"""Regressions on tall data in groups: RacingMetropolis against its peers.
 
     python -m benchmarks.tall.grouped                                  # everything, many hours
     python -m benchmarks.tall.grouped --problems flights --cap 120     # one problem

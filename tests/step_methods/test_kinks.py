@@ -162,5 +162,20 @@ def test_effects_with_kinks_are_integrated_out(grouped_moments, run):
     assert 0.15 < effects.std(axis=0).mean() < 0.25  # 1 / sqrt(20 + 1 / 0.5^2) is 0.2
 
 
+def test_mode_of_a_coefficient_beside_effects_with_kinks():
+    """Second derivatives have the wrong sign there. The information of a row of Laplace errors is one."""
+    group, y = grouped_rows()
+    x = np.random.default_rng(4).normal(size=y.size)
+    with pm.Model() as model:
+        b, s = pm.Normal("b"), pm.HalfNormal("s")
+        effect = pm.Normal("effect", 0.0, s, shape=GROUPS)
+        pm.Laplace("y", effect[group] + b * x, 1.0, observed=y + 0.3 * x)
+    prepared = amc.RacingMetropolis(model=model, progressbar=False).prepared
+    assert not prepared.forecast_flags and prepared.densities.table is not None
+    sd = np.sqrt(np.linalg.inv(prepared.fit.precision)[0, 0])
+    assert sd == pytest.approx(1.0 / np.sqrt(y.size), rel=0.2)
+    assert abs(prepared.fit.mean[0] - 0.3) < 4.0 * sd
+
+
 def test_smooth_rows_have_no_kinks(linear_step):
     assert not linear_step.prepared.kinked
