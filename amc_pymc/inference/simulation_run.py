@@ -105,12 +105,12 @@ class SimulationRun:
     seconds: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._stored, self._n_recalled = self.journal.batches(), len(self.journal)
+        self._n_recalled = len(self.journal)
         self._begin = time.monotonic()
 
     def simulate(self, u: np.ndarray, b: int) -> Simulated:
         """Simulate batch b at points (n, D) of the unit cube, unless the journal has it."""
-        stored = next(self._stored, None)
+        stored = self.journal.recall(u)
         if stored is not None:
             self.bar.advance(len(u))
             self.seconds.append(math.nan)
@@ -118,7 +118,7 @@ class SimulationRun:
         start = time.perf_counter()
         found = self.workers(u, [*self.words, b])
         self.seconds.append(time.perf_counter() - start)
-        self.journal.append(_to_store(found))
+        self.journal.append(_to_store(found), u)
         return found
 
     def follow[T: _State](
