@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import xarray as xr
 
 from amc_pymc.arguments import positive_or_none
 from amc_pymc.bandits import Policy
-from amc_pymc.combination import Cost, as_arms
+from amc_pymc.combination import Arm, Cost, as_arms
 from amc_pymc.combination.payoffs import Payoff
 from amc_pymc.flags import flag_attributes, warn_of
 from amc_pymc.inference.combination_journal import open_record
@@ -76,8 +77,8 @@ def combine_estimators(
     draws : int, optional
         Total number of draws.
     max_cost : float, optional
-        Budget in units of `cost`. It is not exceeded if costs of draws are known in advance; otherwise rounds are
-        planned by mean costs so far and always finished.
+        Budget in units of `cost`. It is not exceeded if costs of draws are known in advance. Otherwise a draw of each
+        arm measures them first, as a part of the budget; rounds are planned by mean costs so far and always finished.
     target_mcse : float, optional
         Standard error at which to stop: of the mean or, on the log scale, of its logarithm. Rounds are drawn until
         it is known how many draws the target needs; these are made in one last, certifying round, which alone
@@ -157,7 +158,7 @@ def combine_estimators(
     1.0
     """
     check_workers(cores, executor)
-    used = as_arms(arms)
+    used = [replace(a, cost=_known_cost(a, cost)) for a in as_arms(arms)]
     choices = Choices(policy, cost, weights, payoff, rounds)
     known = draws is not None or max_cost is not None
     check_choices(choices, used[0].scale, draws_known=known or target_mcse is None)
@@ -172,3 +173,10 @@ def combine_estimators(
     found.tree.attrs |= flag_attributes(found.flags)
     warn_of((f for f in found.flags if f.name != "rewards_clipped"), "Combined estimate")
     return found.tree
+
+
+def _known_cost(arm: Arm, cost: Cost) -> float | None:
+    """Return the cost of a draw in the unit of the budget if it is known in advance."""
+    if cost != "count":
+        return None
+    return 1.0 if arm.cost is None and not arm.batched else arm.cost

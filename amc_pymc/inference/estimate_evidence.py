@@ -259,7 +259,7 @@ def estimate_evidence(
         journal, words = begin_journal(
             checkpoint, lambda: _told(asked, moves, densities), words, random_seed
         )
-        record = Recorded(journal)
+        record = Recorded(journal, asked.own)
     how = How(cores, executor, record, limit, progressbar)
     rngs = Generators(*spawn_generators(words, 6))
     with one_blas_thread():

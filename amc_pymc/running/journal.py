@@ -138,12 +138,16 @@ class Journal:
             return None
         arrays, before = self._batch(self._recalled)
         if before != _digest(made_from):
-            raise self._refusal(
-                f": {_name(self._recalled)} was made from other draws than this run makes there. Has the code of the "
-                f"model, of this package or of a library changed? Go on with the old one, or {_DELETE}"
-            )
+            raise self.other(self._recalled, "was made from other draws than this run makes there")
         self._recalled += 1
         return arrays
+
+    def other(self, k: int, what: str) -> ValueError:
+        """Return the error that batch k is not that of this run."""
+        return self._refusal(
+            f": {_name(k)} {what}. Has the code of the model, of an estimator, of this package or of a library changed? "
+            f"Go on with the old one, or {_DELETE}"
+        )
 
     def _batch(self, k: int) -> tuple[dict[str, np.ndarray], str]:
         """Return the arrays of a file, and the digest of what they were made from."""
