@@ -152,7 +152,7 @@ def estimate_evidence(
     checkpoint : str or Path, optional
         Folder to which finished batches are written. A killed run resumes from it when called again with the same
         arguments, with the same results. Batches are the pilot run, chains with their bridge, and draws of the
-        estimators. The model is compared by its densities at a few points, your own estimators by name and costs.
+        estimators. The model is compared by its densities at a few points, your own estimators by name, costs and a trial.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The pilot
         run, chains and the first two batches are always completed; a bridge is annealed only if that is likely to
