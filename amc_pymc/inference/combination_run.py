@@ -237,7 +237,6 @@ def check_choices(
     choices: Choices,
     scale: Literal["natural", "log"],
     *,
-    draws_known: bool,
     n_arms: int | None = None,
 ) -> None:
     """Raise an error for invalid choices, before arms are made.
@@ -247,8 +246,6 @@ def check_choices(
     choices : Choices
     scale : {"natural", "log"}
         Scale of the arms.
-    draws_known : bool
-        Whether the number of draws, or their total cost, is known in advance.
     n_arms : int, optional
         Number of arms, if it is known.
     """
@@ -266,7 +263,9 @@ def check_choices(
     if isinstance(choices.policy, Policy):
         _check_made_policy(choices.policy, scale, n_arms)
     else:
-        _check_policy_class(policy_class(choices.policy), scale, draws_known)
+        policy = policy_class(choices.policy)
+        if issubclass(policy, UCBCV) and scale == "log":
+            raise _wrong_rewards(policy.name, scale, "none of its own")
 
 
 def _check_made_policy(
@@ -283,20 +282,6 @@ def _check_made_policy(
             )
     elif (scale == "log") != isinstance(policy.rewards, LogLoss):
         raise _wrong_rewards(policy.name, scale, type(policy.rewards).__name__)
-
-
-def _check_policy_class(
-    policy: type[Policy], scale: Literal["natural", "log"], draws_known: bool
-) -> None:
-    if policy.name == "robust":
-        raise ValueError(
-            "policy 'robust' needs a bound on moments of its rewards: pass "
-            "amc_pymc.bandits.RobustUCB(n_arms, moment_bound=...)."
-        )
-    if policy.name == "eucbv" and not draws_known:
-        raise ValueError("policy 'eucbv' needs to know the number of draws: pass draws.")
-    if issubclass(policy, UCBCV) and scale == "log":
-        raise _wrong_rewards(policy.name, scale, "none of its own")
 
 
 def _wrong_rewards(name: str, scale: str, given: str) -> ValueError:
@@ -322,8 +307,7 @@ def positive_number(name: str, value: Any) -> float:
 
 def _policy(choices: Choices, arms: list[Arm], budget: Budget) -> tuple[Policy, Payoff | None]:
     """Return a fresh policy and its payoff, None if it receives values instead."""
-    draws_known = math.isfinite(budget.total)
-    check_choices(choices, arms[0].scale, draws_known=draws_known, n_arms=len(arms))
+    check_choices(choices, arms[0].scale, n_arms=len(arms))
     policy = choices.policy
     if isinstance(policy, Policy):
         bandit = policy.copy()
@@ -345,8 +329,6 @@ def _settings(policy: type[Policy], arms: list[Arm], budget: Budget) -> dict[str
     if policy.name == "ucbcv":
         return _controls(arms)
     settings: dict[str, Any] = {"rewards": LogLoss() if scale == "log" else RunningRange()}
-    if policy.name == "eucbv":
-        settings["horizon"] = max(len(arms), int(budget.total))
     return settings
 
 

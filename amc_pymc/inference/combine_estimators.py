@@ -72,8 +72,8 @@ def combine_estimators(
         controls.
     policy : str, Policy or class, default "lcb"
         Policy that allocates the draws. "lcb": a lower confidence bound on log cost + log variance. The policies of
-        the papers, "ucb1", "ucbv", "klucb", "moss", "thompson", "top_two", "eucbv" and others of
-        :mod:`amc_pymc.bandits`, receive `payoff` as rewards.
+        the papers, "ucb1", "ucbv", "klucb", "thompson", "top_two" and others of :mod:`amc_pymc.bandits`, receive
+        `payoff` as rewards.
     draws : int, optional
         Total number of draws.
     max_cost : float, optional
@@ -99,16 +99,16 @@ def combine_estimators(
         An integer is the number of draws of each round after the first; 1 decides after each draw, as in the
         papers.
     cores : int or None, default 1
-        Worker processes. None: all cores, at most four. Results do not depend on it.
+        Worker processes. None: all cores, at most four. Results do not depend on it. Daemonic processes, such as those
+        of ``multiprocessing.Pool``, have none.
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
     checkpoint : str or Path, optional
         Folder to which finished batches are written. A killed run resumes from it when called again with the same
-        arguments, with the same results. Arms are compared by their names, costs and functions' names; what functions
-        do is not known.
+        arguments, with the same results. Arms are compared by their names, costs and a few draws, which are repeated.
     max_time : float, optional
-        Seconds after which no further batch starts. The result then depends on the speed of the machine. The first
-        two batches are always completed: the predictable estimate needs both.
+        Seconds after which no further job starts. The result then depends on the speed of the machine. The first
+        two rounds are always completed: the predictable estimate needs both.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None
@@ -160,8 +160,7 @@ def combine_estimators(
     check_workers(cores, executor)
     used = [replace(a, cost=_known_cost(a, cost)) for a in as_arms(arms)]
     choices = Choices(policy, cost, weights, payoff, rounds)
-    known = draws is not None or max_cost is not None
-    check_choices(choices, used[0].scale, draws_known=known or target_mcse is None)
+    check_choices(choices, used[0].scale)
     budget = wanted_budget(used, draws=draws, max_cost=max_cost, target_mcse=target_mcse, cost=cost)
     limit = positive_or_none("max_time", max_time)
     told = choices._asdict() | budget._asdict()

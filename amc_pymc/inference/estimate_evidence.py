@@ -287,12 +287,7 @@ def _asked(
     chains: int,
 ) -> Asked:
     names, own = _named(arms)
-    check_choices(
-        choices,
-        "log",
-        draws_known=max_cost is not None,
-        n_arms=None if names is None else len(names) + len(own),
-    )
+    check_choices(choices, "log", n_arms=None if names is None else len(names) + len(own))
     counts = positive_int("draws", draws), positive_int("chains", chains)
     return Asked(names, own, target, max_cost, choices, *counts)
 
