@@ -158,7 +158,7 @@ def test_arms_that_may_be_chosen(name):
         np.testing.assert_array_equal(a.arms, b.arms)
 
 
-@pytest.mark.parametrize("name", ["ucb1", "ucbv", "klucb", "lcb", "ucbcv", "robust"])
+@pytest.mark.parametrize("name", ["ucb1", "ucbv", "klucb", "lcb", "ucbcv"])
 def test_among_some_arms_as_if_there_were_no_others(name):
     """The best of them by the index, in a single pull."""
     policy = told(make(name), 200)

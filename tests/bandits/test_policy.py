@@ -24,6 +24,8 @@ from amc_pymc.bandits import (
     ThompsonSampling,
     make_policy,
 )
+from amc_pymc.bandits.policy import CompiledPolicy
+
 
 NAMES = sorted(POLICIES)
 RANDOM = [name for name in NAMES if name in ("thompson", "top_two", "random")]
@@ -270,6 +272,13 @@ def test_asking_for_many(name):
     assert one == lots
     if name not in RANDOM:
         assert c.ask(rng, 40).arms.tolist() == one
+
+
+def test_compiled_functions_have_names_of_their_own():
+    """Machine code of two functions of one name, cached by two processes, would be mixed up."""
+    used = [cls._kernels for cls in POLICIES.values() if issubclass(cls, CompiledPolicy)]
+    names = [f"{f.py_func.__module__}.{f.py_func.__qualname__}" for k in used for f in k]
+    assert len(set(names)) == len(names) > 12
 
 
 @pytest.mark.parametrize("name", RANDOM)
