@@ -30,7 +30,7 @@ def test_names_of_a_mapping_and_of_a_sequence():
     def first(rng):
         return 1.0
 
-    assert [a.name for a in as_arms({"a": first, 2: first})] == ["a", "2"]
+    assert [a.name for a in as_arms({"a": first, "b": first})] == ["a", "b"]
     assert [a.name for a in as_arms([first, lambda rng: 1.0])] == ["first", "arm_1"]
     assert [a.name for a in as_arms([first, first])] == ["first_0", "first_1"]
 
