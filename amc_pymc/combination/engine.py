@@ -98,8 +98,8 @@ class Combination:
         number = len(self.rounds)
         if number == len(self.plan.sizes) or (number and self.rounds[-1].last):
             return None
-        if self.given_up.all() or (number and self._exhausted()):
-            return None  # draws that cost more than expected may have used up the budget
+        if self.given_up.all():
+            return None
         last = number == len(self.plan.sizes) - 1
         size = self._budget_left if last else min(self.plan.sizes[number], self._budget_left)
         pulls, counts = self._allocate(size, rng)

@@ -71,7 +71,7 @@ def _sentence(stopped: Flag | None) -> str:
 
 
 def _unbiased(history: History) -> str:
-    if history.stopped or not history.run.rounds[-1].last:
+    if history.stopped:
         return "Not exactly: the run was cut short. The predictable estimate is of complete rounds only."
     if history.certified:
         return (

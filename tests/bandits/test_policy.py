@@ -294,7 +294,7 @@ def test_many_at_once_are_distributed_as_one_by_one(name):
     assert (np.abs(single - many) < 4.0 * se + 1e-12).all()
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "robust"])
+@pytest.mark.parametrize("name", NAMES)
 def test_thousands_of_arms(name):
     rng = np.random.default_rng(12)
     policy = make(name, 5_000)

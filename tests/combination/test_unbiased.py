@@ -16,6 +16,7 @@ SETTINGS = {
     "ucbcv": {"n_controls": 0},
 }
 
+#: Seeds that do not depend on the list of policies.
 SEEDS = {"fixed": 1, "klucb": 2, "lcb": 3, "random": 5, "round_robin": 7, "thompson": 8}
 SEEDS |= {"top_two": 10, "ucb1": 11, "ucbcv": 12, "ucbv": 13}
 

@@ -648,7 +648,6 @@ def test_counts(name, value, error, no_work):
         ),
         ({"policy": LCB(2, values="natural")}, ValueError, "policy is for values on the natural scale"),
         ({"policy": "ucbcv"}, ValueError, r"policy 'ucbcv' .*rewards=LogLoss\(\)"),
-        ({"policy": "robust"}, ValueError, "policy 'robust' needs a bound"),
         ({"cost": "watts"}, ValueError, "cost must be .*'watts'"),
         ({"weights": "equal"}, ValueError, "weights must be .*'equal'"),
         ({"kernel": "nuts"}, ValueError, "kernel must be .*'nuts'"),
