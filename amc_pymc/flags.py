@@ -211,7 +211,7 @@ simulations_interrupted: the run was interrupted after {done:,} of {total:,} sim
     the tolerance is higher than at the end
     resume with checkpoint=, or run again
 not_reproducible: the simulator does not take all its random numbers from the generator that it is given
-    it gives other results with the same one, and a checkpoint leads to other numbers
+    it gives other results with the same one, worker processes may repeat each other's noise, and neither a seed nor a checkpoint leads to the same numbers
     use no other random numbers
 mode_tolerance_missed: the tolerance ended at {tolerance:.3g}, far above {lowest:.3g}
     the mode is that of a wider posterior

@@ -16,7 +16,6 @@ from amc_pymc.extract.prior_transform import PriorTransform
 from amc_pymc.simulators.fail_safe import (
     NegativeDistance,
     Summary,
-    check_simulations,
     check_timeout,
     clipped,
     run_batch,
@@ -150,12 +149,6 @@ class ModelProblem:
     def log_prior(self, u: np.ndarray) -> np.ndarray:
         """Return the natural log (n,) of the prior density, with Potentials and likelihoods, without Jacobians."""
         return self._cube.log_prior(clipped(u, self.n_dim))
-
-    def check(
-        self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
-    ) -> np.ndarray:
-        """Return distances (k,) at draws from the prior; raise ValueError if no simulation succeeds."""
-        return check_simulations(self, rng, batched=batched, timeout=timeout)
 
     def simulate(
         self,

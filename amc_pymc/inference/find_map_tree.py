@@ -15,9 +15,8 @@ import xarray as xr
 from amc_pymc.arguments import positive_or_none
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.inference.map_run import search
-from amc_pymc.inference.simulation_run import How, as_problem, sizes_of
+from amc_pymc.inference.simulation_run import How, as_problem
 from amc_pymc.map_tree.estimate import ESTIMATES, MapResult, map_result
-from amc_pymc.map_tree.schedule import map_batches
 from amc_pymc.map_tree.search import MapSettings
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import MAP_BOX, MAP_ROUNDS
@@ -150,18 +149,18 @@ def find_MAP_tree(
     >>> bool(abs(found["mu"] - 2.0) < 0.3)
     True
     """
-    budget, size = sizes_of(max_simulations, batch_size)
     if estimate not in ESTIMATES:
         raise ValueError(f"estimate must be 'kde' or 'box', got {estimate!r}.")
     tolerance = positive_or_none("tolerance", tolerance)
     how = How.of(
-        batched, simulation_timeout, cores, executor, checkpoint, max_time, progressbar, random_seed
-    )
+        max_simulations, batch_size, batched, simulation_timeout, cores, executor, checkpoint,
+        max_time, progressbar, random_seed,
+    )  # fmt: skip
     MapSettings(policy=policy)
     problem, model = as_problem(model)
     lowest = problem.tolerance if tolerance is None else tolerance
     settings = MapSettings(policy=policy, tolerance=lowest)
-    history, flags = search(problem, map_batches(budget, size), settings, how)
+    history, flags = search(problem, settings, how)
     found = map_result(
         history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
     )

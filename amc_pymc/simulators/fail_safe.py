@@ -18,12 +18,11 @@ import numpy as np
 
 from amc_pymc.arguments import positive_or_none
 from amc_pymc.rng import spawn_generators
-from amc_pymc.simulators.problem import Failure, Problem, Simulated
+from amc_pymc.simulators.problem import Failure, Simulated
 
 __all__ = [
     "NegativeDistance",
     "Summary",
-    "check_simulations",
     "check_timeout",
     "clipped",
     "run_batch",
@@ -32,8 +31,6 @@ __all__ = [
 
 #: Maximum number of simulated values kept before their distances are computed.
 _KEPT_NUMBERS = 2**18
-#: Maximum trials of a simulator before a run is refused, and number of points in a trial batch.
-_TRIALS, _TRIAL_BATCH = 10, 3
 #: Maximum number of times that both halves of a failed batch are simulated, and maximum for all parts together.
 _TRIES, _MOST_PAIRS = 8, 100
 #: Bounds that exclude the faces of the cube, where quantiles may be infinite.
@@ -230,47 +227,6 @@ def _in_parts(
         else:
             parts.append((part, found))
     return parts
-
-
-def check_simulations(
-    problem: Problem,
-    rng: np.random.Generator,
-    *,
-    batched: bool = False,
-    timeout: float | None = None,
-) -> np.ndarray:
-    """Simulate at prior draws until a distance is finite and, with batches, two rows succeed.
-
-    Returns
-    -------
-    array (k,)
-        Distances of all simulations in order, inf for those that failed; they depend only on the simulator
-        and the state of `rng`.
-
-    Raises
-    ------
-    TypeError
-        If `timeout` is not a number.
-    ValueError
-        If ten trials fail, with the first failure; if a distance is negative; if `timeout` cannot be
-        enforced.
-    """
-    check_timeout(timeout, batched)
-    told, distances = None, []
-    for _ in range(_TRIALS):
-        u = rng.uniform(size=(_TRIAL_BATCH if batched else 1, problem.n_dim))
-        found = problem.simulate(u, rng, batched=batched, timeout=timeout)
-        distances.append(found.distance)
-        # A single successful row does not show that batches can be simulated.
-        worked = len(u) - len(found.failures) >= min(2, len(u))
-        if worked and np.isfinite(found.distance).any():
-            return np.concatenate(distances)
-        told = told or next((f for f in found.failures), None)
-    why = "all distances are infinite" if told is None else f"{told.kind}: {told.message}"
-    hint = " It is called with batched=True." if batched else ""
-    raise ValueError(
-        f"the simulator gave no distance at {_TRIALS} draws from the prior; at the first: {why}.{hint}"
-    )
 
 
 def _impossible(rows: np.ndarray, n: int) -> tuple[np.ndarray, list[Failure]]:

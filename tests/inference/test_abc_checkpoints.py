@@ -106,17 +106,42 @@ def test_a_checkpoint_of_another_distance(tmp_path):
         sample(problem("manhattan"), **options)
 
 
-def test_a_simulator_with_random_numbers_of_its_own(tmp_path):
-    own = np.random.default_rng(1)
+OWN = np.random.default_rng(1)
+
+
+@pytest.mark.parametrize("noise", [OWN.normal, np.random.normal, stats.norm.rvs])
+@pytest.mark.parametrize(
+    "sampler", [amc.sample_abc_tree, amc.sample_abc_rejection, amc.find_MAP_tree]
+)
+def test_a_simulator_with_random_numbers_of_its_own(noise, sampler, tmp_path):
     problem = amc.SimulatorProblem(
-        {"mu": stats.uniform(-5.0, 10.0)}, lambda rng, mu: own.normal(mu, SD), DATA
+        {"mu": stats.uniform(-5.0, 10.0)}, lambda rng, mu: noise(mu, SD), DATA
     )
+    options = {"sampler": sampler, "max_simulations": 1000}
     with pytest.warns(UserWarning, match="does not take all its random numbers"):
-        found = sample(problem, checkpoint=tmp_path / "run")
-    assert "random numbers" in found["abc"].attrs["flags"]
+        sample(problem, **options)
     with pytest.warns(UserWarning, match="does not take all its random numbers"):
-        again = sample(problem, checkpoint=tmp_path / "run")
-    np.testing.assert_array_equal(found["posterior"]["mu"], again["posterior"]["mu"])
+        found = sample(problem, checkpoint=tmp_path / "run", **options)
+    with pytest.warns(UserWarning, match="does not take all its random numbers"):
+        again = sample(problem, checkpoint=tmp_path / "run", **options)
+    if sampler is not amc.find_MAP_tree:
+        assert "not_reproducible" in found["abc"].attrs["flag_names"]
+        found, again = found["posterior"], again["posterior"]
+    np.testing.assert_array_equal(found["mu"], again["mu"])
+
+
+def test_worker_processes_do_not_repeat_global_random_numbers():
+    def simulator(rng, mu):
+        return np.random.normal(mu, SD)
+
+    problem = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, simulator, DATA)
+    with pytest.warns(UserWarning, match="worker processes may repeat each other's noise"):
+        found = sample(
+            problem, max_simulations=1000, batched=False, cores=2, keep_simulations=True,
+            sampler=amc.sample_abc_rejection,
+        )["simulations"]  # fmt: skip
+    noise = found["summaries"][:, 0] - found["mu"]
+    assert len(np.unique(noise.round(9))) == 994
 
 
 def test_a_partition_of_ones_own_with_a_checkpoint(tmp_path):

@@ -29,7 +29,7 @@ BAD = [
     ({"draws": 1.5}, "draws must be an integer"),
     ({"chains": 0}, "chains must be at least 1"),
     ({"max_simulations": 0}, "max_simulations must be at least 1"),
-    ({"max_simulations": 1e4}, "max_simulations must be an integer"),
+    ({"max_simulations": 1e4 + 0.5}, "max_simulations must be an integer"),
     ({"batch_size": 9000}, "max_simulations=8000 is less than a batch, batch_size=9000"),
     ({"proposal": "cart"}, r"proposal must be an amc_pymc\.TreeProposal, got 'cart'"),
     ({"proposal": None}, r"proposal must be an amc_pymc\.TreeProposal, got None"),
