@@ -44,6 +44,9 @@ arm_silent: {arm!r} has failed in all of its {draws:,} draws
 arm_constant: all {draws:,} draws of {arm!r} have the same value, from which the estimate is {errors:.1f} standard errors away
     it may not have met its rare values, and its weight is kept small
     draw more, or leave it out
+no_spread: no estimator has returned two different values in {draws:,} draws
+    an error of zero does not show that the estimate is exact: values that few draws take may be missing
+    draw more, unless you know that every draw is exact
 all_failed: all {draws:,} draws of all estimators have failed
     there is no estimate
     mend the estimators

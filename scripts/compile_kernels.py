@@ -102,8 +102,6 @@ def stored(features: np.ndarray) -> None:
 #: Arguments without which a policy cannot be made.
 SETTINGS = {
     "lcb": {"values": "natural"},
-    "eucbv": {"horizon": 100},
-    "robust": {"moment_bound": 1.0},
 }
 
 

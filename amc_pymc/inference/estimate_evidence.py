@@ -152,7 +152,7 @@ def estimate_evidence(
     checkpoint : str or Path, optional
         Folder to which finished batches are written. A killed run resumes from it when called again with the same
         arguments, with the same results. Batches are the pilot run, chains with their bridge, and draws of the
-        estimators. The model is compared by its densities at a few points, your own estimators by name and costs.
+        estimators. The model is compared by its densities at a few points, your own estimators by name, costs and a trial.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The pilot
         run, chains and the first two batches are always completed; a bridge is annealed only if that is likely to
@@ -259,7 +259,7 @@ def estimate_evidence(
         journal, words = begin_journal(
             checkpoint, lambda: _told(asked, moves, densities), words, random_seed
         )
-        record = Recorded(journal)
+        record = Recorded(journal, asked.own)
     how = How(cores, executor, record, limit, progressbar)
     rngs = Generators(*spawn_generators(words, 6))
     with one_blas_thread():
@@ -287,12 +287,7 @@ def _asked(
     chains: int,
 ) -> Asked:
     names, own = _named(arms)
-    check_choices(
-        choices,
-        "log",
-        draws_known=max_cost is not None,
-        n_arms=None if names is None else len(names) + len(own),
-    )
+    check_choices(choices, "log", n_arms=None if names is None else len(names) + len(own))
     counts = positive_int("draws", draws), positive_int("chains", chains)
     return Asked(names, own, target, max_cost, choices, *counts)
 

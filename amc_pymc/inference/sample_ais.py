@@ -213,12 +213,12 @@ def sample_ais(
         apart = time.process_time() - begin
 
         def annealed() -> Iterator[None]:
-            for stored in journal.batches():
+            while (stored := journal.recall(plan.betas)) is not None:
                 done.append(_restored(stored))
                 yield
             jobs = [(plan, n, rng) for (_, n), rng in zip(blocks, rngs, strict=True)]
             for block in pool.map(jobs[len(done) :]):
-                journal.append(_stored(block))
+                journal.append(_stored(block), plan.betas)
                 done.append(block)
                 yield
 

@@ -114,23 +114,23 @@ class SimulationRun:
     bar: ProgressReport
     workers: Simulate
     journal: Journal
-    stored: list[dict[str, np.ndarray]]
     seconds: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._n_recalled = len(self.stored)
+        self._n_recalled = len(self.journal)
         self._begin = time.monotonic()
 
     def simulate(self, u: np.ndarray, b: int) -> Simulated:
         """Simulate batch b at points (n, D) of the unit cube, unless the journal has it."""
-        if b < self._n_recalled:
+        stored = self.journal.recall(u)
+        if stored is not None:
             self.bar.advance(len(u))
             self.seconds.append(math.nan)
-            return _restored(self.stored[b])
+            return _restored(stored)
         start = time.perf_counter()
         found = self.workers(u, [*self.words, b])
         self.seconds.append(time.perf_counter() - start)
-        self.journal.append(_to_store(found))
+        self.journal.append(_to_store(found), u)
         return found
 
     def follow[T: _State](
@@ -209,8 +209,8 @@ def simulation_run(
     journal, words = begin_journal(
         how.checkpoint, lambda: problem_fingerprint(problem, trial) | run, words, how.random_seed
     )
-    stored = journal.load()
-    done, left = [len(batch["distance"]) for batch in stored], how.budget - trial.simulations
+    done = [len(batch["distance"]) for batch in journal.batches()]
+    left = how.budget - trial.simulations
     if left < 1 or sum(done) > how.budget:
         why = f"the run in checkpoint={str(how.checkpoint)!r} has {sum(done):,} already"
         if left < 1:
@@ -225,7 +225,7 @@ def simulation_run(
         ) as workers,
     ):
         yield SimulationRun(
-            description, sizes, how.max_time, rngs, flags, words, bar, workers, journal, stored
+            description, sizes, how.max_time, rngs, flags, words, bar, workers, journal
         )
 
 

@@ -18,16 +18,15 @@ from amc_pymc.bandits import (
     make_policy,
 )
 
-SETTINGS = {"eucbv": {"horizon": 2_000}, "robust": {"moment_bound": 1.0}}
 BANDITS = [*sorted(POLICIES), "hoo"]
-SCALED = [name for name in sorted(POLICIES) if name not in ("lcb", "ucbcv", "robust")]
+SCALED = [name for name in sorted(POLICIES) if name not in ("lcb", "ucbcv")]
 COSTLY = ["lcb"]
 
 
 def make(name, **settings):
     if name == "hoo":
         return HOO([[0.0, 1.0]], horizon=500, **settings)
-    return make_policy(name, 4, **SETTINGS.get(name, {}) | settings)
+    return make_policy(name, 4, **settings)
 
 
 def told(policy, n, cost=1.0, *, one_by_one=False, seed=1):

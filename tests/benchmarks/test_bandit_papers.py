@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from amc_pymc.bandits.eucbv import EUCBV
+from benchmarks.papers.eucbv import EUCBV
 from amc_pymc.bandits.klucb import KLUCB
-from amc_pymc.bandits.moss import MOSS
+from benchmarks.papers.moss import MOSS
 from amc_pymc.bandits.policy import Policy
 from amc_pymc.bandits.rewards import KnownRange
 from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.tightest import TightestBound
+from benchmarks.papers.tightest import TightestBound
 from amc_pymc.bandits.top_two import TopTwoThompsonSampling
 from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbcv import UCBCV

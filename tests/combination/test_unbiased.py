@@ -13,9 +13,7 @@ DRAWS, RUNS = 32, 5_000
 SHAPES = (1.0, 4.0)
 SETTINGS = {
     "lcb": {"values": "natural"},
-    "eucbv": {"horizon": DRAWS, "rewards": "running"},
     "ucbcv": {"n_controls": 0},
-    "robust": {"moment_bound": 10.0},
 }
 
 

@@ -10,6 +10,7 @@ from scipy import stats
 
 import amc_pymc as amc
 
+from amc_pymc.abc_tree import learning
 from amc_pymc.abc_tree.partition import from_cuts
 from tests.inference.abc_runs import (
     BUDGET,
@@ -34,6 +35,15 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
     equal(sample(interrupted(-1), checkpoint=tmp_path / "run"), whole)
     with pytest.raises(ValueError, match="another run"):
         sample(interrupted(-1), checkpoint=tmp_path / "run", tolerance=0.3)
+
+
+def test_distances_of_other_points_are_not_used(tmp_path, monkeypatch):
+    """As in a version of the package with another constant, by which later points differ."""
+    with pytest.warns(UserWarning):
+        sample(interrupted(12), checkpoint=tmp_path / "run")
+    monkeypatch.setattr(learning, "_LEAST_SHARE", 0.5)
+    with pytest.raises(ValueError, match=r"run': 00000\d.npz was made from other draws"):
+        sample(interrupted(-1), checkpoint=tmp_path / "run")
 
 
 SCRIPT = """
