@@ -23,6 +23,7 @@ from amc_pymc.simulators.problem import Failure, Simulated
 __all__ = [
     "NegativeDistance",
     "Summary",
+    "check_simulation",
     "check_timeout",
     "clipped",
     "run_batch",
@@ -85,6 +86,25 @@ def check_timeout(timeout: float | None, batched: bool = False) -> None:
             f"simulation_timeout={timeout!r} works in the main thread of a process only, for it needs signals; use "
             "processes instead of threads, or simulation_timeout=None."
         )
+
+
+def check_simulation(
+    array: np.ndarray, shape: tuple[int, ...], *, any_length: bool = False
+) -> None:
+    """Raise an error if a simulation has not the shape of the data, or their number of axes, or is not numbers."""
+    same_axes = array.ndim == len(shape) > 0
+    if array.shape != shape and not (any_length and same_axes):
+        hint = ""
+        if array.shape == (1, *shape):
+            hint = "; drop the first axis"
+        elif same_axes:
+            hint = (
+                "; if its length varies, return summary statistics, or give pm.Simulator a Python function as "
+                "sum_stat and use batched=False"
+            )
+        raise ValueError(f"simulation of shape {array.shape}, the data call for {shape}{hint}")
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"simulation of dtype {array.dtype}, it must be numbers")
 
 
 def run_each(
@@ -240,10 +260,7 @@ def _keep(
 ) -> None:
     for array, held, shape in zip(found, kept, shapes, strict=True):
         array = np.asarray(array)
-        if array.shape != tuple(shape):
-            raise ValueError(f"simulation of shape {array.shape}, the data call for {tuple(shape)}")
-        if array.dtype.kind not in "biuf":
-            raise TypeError(f"simulation of dtype {array.dtype}, it must be numbers")
+        check_simulation(array, tuple(shape))
         held[k] = array
 
 

@@ -492,6 +492,31 @@ def test_statistics_of_another_shape_are_failures(distance, batched):
         assert re.fullmatch(message, f.message), f.message
 
 
+def test_simulations_of_any_length_that_a_function_summarises():
+    def events(rng, mu, sigma, size):
+        return np.cumsum(rng.exponential(1.0, rng.poisson(np.exp(mu))))
+
+    problem = problem_of(lambda: toy(function=events, sum_stat=lambda t: np.array([len(t)])))
+    u = points(problem, 200)
+    found = problem.simulate(u, np.random.default_rng(1), summaries=True)
+    rng = np.random.default_rng(1)
+    rates = np.exp(problem.parameters(u)["mu"])
+    counts = np.array([len(events(rng, np.log(rate), 1.0, None)) for rate in rates])
+    assert found.failures == []
+    np.testing.assert_array_equal(found.summaries[:, 0], counts)
+    np.testing.assert_allclose(found.distance, np.abs(counts - len(Y)))
+    for batched, settings in [(True, {"sum_stat": lambda t: t[:1]}), (False, {})]:
+        problem = problem_of(lambda: toy(function=lambda *_: np.zeros(4), **settings))  # noqa: B023
+        with pytest.raises(ValueError, match="if its length varies.*Python function|batched=True"):
+            try_simulator(problem, batched=batched)
+
+
+def test_scalar_parameters_have_axes_as_in_pymc():
+    problem = problem_of(lambda: toy(function=lambda rng, mu, sigma, size: np.zeros(int(mu))))
+    with pytest.raises(ValueError, match=r"As in PyMC, scalar parameters .* int\(x.item\(\)\)"):
+        try_simulator(problem)
+
+
 def test_statistics_that_never_have_the_shape_of_the_data_are_refused():
     def statistic(x):
         return x[x > 100.0]
