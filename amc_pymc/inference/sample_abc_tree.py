@@ -86,7 +86,8 @@ def sample_abc_tree(
     draws : int, default 1000
         Draws per chain in ``posterior``: around accepted simulations or, without `smooth`, copies of them.
     max_simulations : int
-        Total number of simulations.
+        Total number of simulations, with 6 (with `batched`, 126) that try the simulator. A run from a `checkpoint` may
+        have a larger budget than before, and goes on.
     proposal : TreeProposal, optional
         Options of the proposals: partitions, kernels, and the share drawn from the prior.
     tolerance : float, optional

@@ -1,10 +1,12 @@
 """Checkpoints of likelihood-free samplers: resuming, and runs of other problems."""
 
+import shutil
 import warnings
 
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 
 from scipy import stats
 
@@ -35,6 +37,33 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
     equal(sample(interrupted(-1), checkpoint=tmp_path / "run"), whole)
     with pytest.raises(ValueError, match="another run"):
         sample(interrupted(-1), checkpoint=tmp_path / "run", tolerance=0.3)
+
+
+@pytest.mark.parametrize("policy", [None, "top_two", "hoo"])
+def test_a_finished_run_goes_on_with_a_larger_budget(policy, tmp_path):
+    options = {"checkpoint": tmp_path / "run"}
+    if policy is not None:
+        options |= {"sampler": amc.find_MAP_tree, "policy": policy, "return_raw": True}
+
+    def result(problem, folder, budget=BUDGET):
+        options["checkpoint"] = tmp_path / folder
+        found = sample(problem, max_simulations=budget, **options)
+        return found["posterior"] if policy is None else found[1]["mode"]
+
+    result(interrupted(-1), "run", 2000)
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    if policy == "hoo":  # all its boxes depend on the budget
+        with pytest.raises(ValueError, match="max_simulations was 2000, now it is 8000"):
+            result(interrupted(-1), "run")
+        return
+    whole = result(interrupted(-1), "run")
+    assert whole.attrs["simulations"] == BUDGET - 126
+    assert abs(whole["mu"].mean() - DATA) < 0.15
+    with pytest.warns(UserWarning, match="interrupted"):
+        result(interrupted(9), "again")
+    xr.testing.assert_equal(result(interrupted(-1), "again").to_dataset(), whole.to_dataset())
+    with pytest.raises(ValueError, match="max_simulations=2000 is too small: .*again' has 7,874"):
+        result(interrupted(-1), "again", 2000)
 
 
 def test_distances_of_other_points_are_not_used(tmp_path, monkeypatch):

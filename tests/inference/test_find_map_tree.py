@@ -1,6 +1,7 @@
 """Modes of models, with what users need around them."""
 
 import math
+import warnings
 
 from contextlib import nullcontext
 
@@ -136,6 +137,24 @@ def test_failed_simulations_are_told():
     failing = SimulatorProblem({"mu": stats.expon()}, simulator, 2.0)
     with pytest.warns(UserWarning, match=r"simulations failed.*too small"):
         find_MAP_tree(max_simulations=200, model=failing, random_seed=6, progressbar=False)
+
+
+@pytest.mark.parametrize(("irrelevant", "flagged"), [(30, True), (0, False)])
+def test_a_mode_that_is_that_of_the_prior_is_told(irrelevant, flagged):
+    """Summaries that do not depend on the parameter hide the one that does."""
+
+    def simulator(rng, mu):
+        return np.column_stack([rng.normal(mu, 0.3), rng.normal(size=(len(mu), irrelevant))])
+
+    observed = np.append(0.7, np.random.default_rng(3).normal(size=irrelevant))
+    problem = SimulatorProblem({"mu": stats.norm()}, simulator, observed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found, raw = find_MAP_tree(
+            max_simulations=2000, model=problem, random_seed=1, return_raw=True, **QUIET
+        )
+    assert ("mode_of_prior" in raw["mode"].attrs["flag_names"]) == flagged
+    assert (abs(found["mu"] - 0.7 / 1.09) > 0.3) == flagged
 
 
 def test_a_tolerance_out_of_reach_is_told():
