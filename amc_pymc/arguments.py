@@ -22,18 +22,18 @@ def boolean(name: str, value: object) -> bool:
 
 
 def positive_int(name: str, value: object) -> int:
-    """Return an integer of at least 1, which may be given as a float, or raise an error that names the argument.
+    """Return an integer of at least 1, or raise an error that names the argument.
 
     Examples
     --------
     >>> from amc_pymc.arguments import positive_int
-    >>> positive_int("draws", 3), positive_int("max_simulations", 5e3)
-    (3, 5000)
+    >>> positive_int("draws", 3)
+    3
     """
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        value = int(value)  # such as 5e3
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+        whole = isinstance(value, float | np.floating) and float(value).is_integer()
+        hint = f"; write {int(value)}" if whole else ""  # type: ignore[call-overload]
+        raise TypeError(f"{name} must be an integer, got {value!r}{hint}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
     return int(value)

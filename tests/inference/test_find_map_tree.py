@@ -315,7 +315,7 @@ def test_what_the_bar_says(monkeypatch, tmp_path):
         ("checkpoint", "no/such/folder", ValueError),
         ("simulation_timeout", math.nan, ValueError),
         ("max_simulations", 0, ValueError),
-        ("max_simulations", 1e4 + 0.5, TypeError),
+        ("max_simulations", 1e4, TypeError),
         ("batch_size", 0, ValueError),
         ("batch_size", 101, ValueError),
         ("batched", "no", TypeError),
