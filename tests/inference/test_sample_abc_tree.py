@@ -118,7 +118,9 @@ def test_discrete_parameters_are_not_smoothed():
     with pm.Model() as model:
         k = pm.Poisson("k", 3.0)
         pm.Simulator("y", count, k, epsilon=1.0, observed=[3.0])
-    found = sample(model, max_simulations=2000)
+    # Exactly, P(k = 3) is 0.81, and 0.52 at this tolerance.
+    with pytest.warns(UserWarning, match="may change the probability of k=3 by 0.2"):
+        found = sample(model, max_simulations=2000)
     assert found["posterior"].attrs["smoothing"] == "none"
     assert (found["posterior"]["k"] % 1 == 0).all()
 
