@@ -195,6 +195,9 @@ tolerance_missed: the tolerance ended at {tolerance:.3g}, above {wanted:.3g} tha
 tolerance_shift: the tolerance {tolerance:.3g} may shift posterior means by {overall:.2g} posterior standard deviations, that of {name} by {largest:.2g}, while their Monte Carlo error is {chance:.2g}
     the tolerance is the main error of means, and 'error' in the group 'estimates' includes it
     simulate more, try adjust='linear', or give fewer summary statistics
+uncertain_probabilities: the tolerance {tolerance:.3g} may change the probability of {name} by {size:.2g}
+    probabilities of whole numbers, such as indices of models, may change most for simulations that are closer still
+    simulate more, lower the tolerance, or give fewer summary statistics
 not_adjusted: draws are not adjusted
     regression moves all of them to where the prior has no density
     write Potentials as distributions, or leave adjust out
@@ -214,11 +217,14 @@ simulations_interrupted: the run was interrupted after {done:,} of {total:,} sim
     the tolerance is higher than at the end
     resume with checkpoint=, or run again
 not_reproducible: the simulator does not take all its random numbers from the generator that it is given
-    it gives other results with the same one, and a checkpoint leads to other numbers
+    it gives other results with the same one, worker processes may repeat each other's noise, and neither a seed nor a checkpoint leads to the same numbers
     use no other random numbers
 mode_tolerance_missed: the tolerance ended at {tolerance:.3g}, far above {lowest:.3g}
     the mode is that of a wider posterior
     simulate more
+mode_of_prior: simulations near the mode come about as close to the data as draws from the prior, within a factor of {ratio:.2g} at tolerance {tolerance:.3g}
+    the mode is about that of the prior
+    give fewer or more informative summary statistics, or use sample_abc_tree(adjust='auto')
 mode_biased: the shift of the mode by the tolerance is most of its standard error
     the mode is off by about as much
     simulate more
