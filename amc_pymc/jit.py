@@ -14,7 +14,6 @@ import logging
 import os
 import pickle
 import re
-import stat
 import sys
 import tempfile
 import time
@@ -51,8 +50,8 @@ _HERE = Path(__file__).parent
 _NAMES = _HERE / "__init__.py"
 #: What was changed later may differ from what this process has imported.
 _BEGIN = time.time()
-#: Entries of the cache that were not used for so many seconds are removed, and the oldest beyond so many bytes.
-_OLDEST, _LARGEST = 60 * 86_400, 2**30
+#: Beyond so many bytes, files of the cache are removed.
+_LARGEST = 2**30
 _IMPORTS = re.compile(
     r"(?:^|;)[ \t]*(?:from[ \t]*(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n;]*)|import[ \t]+([^\n;]+))",
     re.MULTILINE,
@@ -267,10 +266,6 @@ def _distrust(folder: Path) -> None:
     )
 
 
-def _checksum(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=32).digest()
-
-
 def read_cached(name: str) -> bytes | None:
     """Return what :func:`write_cached` wrote; None if there is nothing, or if a bit of it has changed."""
     folder = kernel_folder()
@@ -278,7 +273,7 @@ def read_cached(name: str) -> bytes | None:
         found = None if folder is None else (folder / name).read_bytes()
     except OSError:
         found = None
-    if folder is None or found is None or _checksum(found[32:]) != found[:32]:
+    if folder is None or found is None or hashlib.sha256(found[32:]).digest() != found[:32]:
         return None
     with contextlib.suppress(OSError):
         os.utime(folder / name)  # for `prune`
@@ -295,27 +290,20 @@ def write_cached(name: str, data: bytes) -> None:
         handle, temporary = tempfile.mkstemp(dir=folder)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(_checksum(data) + data)
+                file.write(hashlib.sha256(data).digest() + data)
             os.replace(temporary, folder / name)  # atomic
         except BaseException:
             os.unlink(temporary)
             raise
 
 
-def prune(folder: Path, oldest: float = _OLDEST, largest: float = _LARGEST) -> None:
-    """Remove files that were not used for ``oldest`` seconds, and the oldest beyond ``largest`` bytes."""
-    found = []
-    with contextlib.suppress(OSError):
-        for path in folder.iterdir():
-            with contextlib.suppress(OSError):  # another process has removed it
-                status = path.lstat()
-                if stat.S_ISREG(status.st_mode):
-                    found.append((status.st_mtime, status.st_size, path))
-    size, now = 0, time.time()
-    for used, length, path in sorted(found, reverse=True):
-        size += length
-        if now - used > oldest or size > largest:
-            with contextlib.suppress(OSError):
+def prune(folder: Path, largest: int = _LARGEST) -> None:
+    """Remove the files that were not used for longest, beyond ``largest`` bytes in all."""
+    size = 0
+    with contextlib.suppress(OSError):  # another process may have removed one
+        for path in sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True):
+            size += path.stat().st_size
+            if size > largest:
                 path.unlink()
 
 
