@@ -13,7 +13,7 @@ import pytest
 from numba import njit
 from numba.core.errors import TypingError
 
-from amc_pymc.expressions import GROUP, LOCAL, ROW, Graph
+from amc_pymc.expressions import GROUP, LOCAL, ROW, Graph, machine
 from amc_pymc.expressions.machine import Printed, call
 from amc_pymc.expressions.printer import Printer, Stages
 from amc_pymc.jit import kernel_folder
@@ -200,6 +200,16 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch):
     g = Graph()
     out = compiled(g, [g.make("add", g.leaf("local", 0), g.const(float(id(tmp_path))))])
     assert out([[1.0]])[0, 0] == 1.0 + id(tmp_path)
+
+
+def test_machine_code_belongs_to_the_source_of_the_package(tmp_path, monkeypatch):
+    monkeypatch.setenv("AMC_PYMC_CACHE", str(tmp_path))
+    text = f'define void @"amc.f"() {{ ret void }} ; {tmp_path}'
+    for n, source in enumerate([b"one", b"other", b"one", None], 1):
+        monkeypatch.setattr(machine, "source_digest", lambda path, source=source: source)
+        machine._library.cache_clear()
+        assert Printed(text, ("f",)).arrays[0][0] != 0
+        assert len(list(kernel_folder().glob("*.machine"))) == min(n, 2)
 
 
 def test_code_lives_as_long_as_its_addresses():
