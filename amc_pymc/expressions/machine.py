@@ -21,7 +21,6 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
@@ -124,28 +123,26 @@ def _codegen():
     return cpu_target.target_context.codegen()
 
 
-class _Module(JITCodeLibrary):
-    """Functions linked and optimised by Numba, but not added to its engine."""
-
-    def _finalize_final_module(self):
-        self._finalized = True
-
-
 def _compiled(text: str) -> bytes:
-    """Return the object code of printed functions."""
-    library = _Module(_codegen(), "printed")
+    """Return the object code of printed functions, optimised as Numba does.
+
+    LLVM frees what it keeps for a module with its context, which Numba's modules share.
+    """
+    codegen, context = _codegen(), llvm.create_context()
+    library = codegen.create_library("printed")
+    module = library._final_module = llvm.parse_assembly(text, context)
+    module.triple = codegen._tm.triple
+    library._optimize_functions(module)
     for name in sorted(set(re.findall(rf'@"{re.escape(_CALLED_PREFIX)}(\w+)"', text))):
-        library.add_linking_library(_number_function(name))
-    module = llvm.parse_assembly(text)
+        module.link_in(llvm.parse_bitcode(_number_function(name), context))
+    library._optimize_final_module()
     module.verify()
-    library.add_llvm_module(module)
-    library.finalize()
-    return _codegen()._tm.emit_object(library._final_module)
+    return codegen._tm.emit_object(module)
 
 
 @functools.cache
 def _number_function(name: str):
-    """Return a library with a scalar function, ``double (double, ...)``, to be linked into others."""
+    """Return the bitcode of a scalar function, ``double (double, ...)``, to be linked into others."""
     function: Any = CALLED[name]
     arguments = (types.float64,) * function.py_func.__code__.co_argcount
     function.compile(arguments)
@@ -166,7 +163,8 @@ def _number_function(name: str):
     builder.ret(out)
     library.add_ir_module(module)
     library.add_linking_library(compiled.library)
-    return library
+    library.finalize()
+    return library._get_module_for_linking().as_bitcode()
 
 
 # --- from loops ---------------------------------------------------------------------------------------
