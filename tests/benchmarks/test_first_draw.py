@@ -6,11 +6,9 @@ import sys
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks.tall import first_draw as bench
-from benchmarks.tall.first_draw_models import SHAPES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,22 +21,6 @@ def row(method="racing", factor=1.0, **changes):
     imports = {f"{s}_import_pymc_{k}": 0.5 for s in bench.STATES for k in ("cpu_s", "wall_s")}
     about = {"shape": "normal_mixture", "method": method, "status": "finished"}
     return {**about, **times, **imports, **changes}
-
-
-def test_shapes_are_those_of_the_models():
-    assert tuple(SHAPES) == bench.SHAPES
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_models(name):
-    model = SHAPES[name](np.random.default_rng(1), 120)
-    assert not model.discrete_value_vars and not model.potentials
-    (observed,) = model.observed_RVs
-    assert observed.type.ndim in (1, 2)
-    assert len(model.rvs_to_values[observed].eval()) == 120
-    again = SHAPES[name](np.random.default_rng(1), 120)
-    values = [m.rvs_to_values[m.observed_RVs[0]].eval() for m in (model, again)]
-    np.testing.assert_array_equal(*values)
 
 
 def test_tables():
@@ -58,13 +40,6 @@ def test_tables():
     assert bench.import_times(rows)[1] == [["import pymc", "0.5", "0.5"]]
 
 
-def test_quick_options_may_be_overridden():
-    assert bench.arguments([]).shapes == list(bench.SHAPES)
-    quick = bench.arguments(["--quick", "--rows", "200"])
-    assert (len(quick.shapes), quick.rows) == (2, 200)
-    assert bench.arguments(["--profile"]).profile == "warm"
-
-
 def run(out, *options):
     command = [sys.executable, "-m", "benchmarks.tall.first_draw", "--quick"]
     options = [*options, "--out", str(out), "--package-kernels", str(out / "kernels")]
@@ -72,14 +47,6 @@ def run(out, *options):
         [*command, *options], capture_output=True, text=True, check=True, cwd=ROOT
     )
     return done.stdout, json.loads((out / "first_draw.json").read_text())["rows"]
-
-
-def test_a_method_that_does_not_finish_is_reported(tmp_path):
-    (tmp_path / "kernels").mkdir()
-    shape = ["--shapes", "negative_binomial", "--methods", "nutpie", "--limit", "0.1"]
-    text, rows = run(tmp_path, *shape)
-    assert rows[0]["status"].startswith("cold: failed (stopped after 0 s)")
-    assert rows[0]["status"] in text
 
 
 @pytest.mark.slow
