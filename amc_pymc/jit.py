@@ -83,7 +83,8 @@ def njit(*args: Any, **settings: Any) -> Any:
     def decorate(function: Callable[..., Any]) -> Any:
         dispatcher = numba.njit(**settings)(function)
         if cached:
-            dispatcher._cache = _Cache(function, repr(sorted(settings.items())))
+            ordered = [(k, sorted(v) if isinstance(v, set) else v) for k, v in settings.items()]
+            dispatcher._cache = _Cache(function, repr(sorted(ordered)))
         return dispatcher
 
     return decorate(args[0]) if args else decorate

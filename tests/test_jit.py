@@ -21,7 +21,7 @@ FILES = {
 from {decorator} import njit
 from {package}middle import twice
 
-@njit(cache=True)
+@njit(cache=True, fastmath={{"contract", "nsz", "reassoc"}})
 def outer(x):
     return twice(x) + 1.0
 """,

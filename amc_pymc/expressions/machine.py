@@ -92,9 +92,8 @@ class _Library:
     """
 
     def __init__(self, code: bytes):
-        self._engine = llvm.create_mcjit_compiler(
-            llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine(jit=True)
-        )
+        target = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
         self._engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
 
@@ -209,6 +208,6 @@ def _pointer(context, builder, kind, array):
             builder.icmp_signed("!=", step, view.itemsize),
         )
         with builder.if_then(strided, likely=False):
-            message = "an array of a printed function is not contiguous",
-            context.call_conv.return_user_exc(builder, ValueError, message)
+            message = "an array of a printed function is not contiguous"
+            context.call_conv.return_user_exc(builder, ValueError, (message,))
     return builder.bitcast(view.data, ir.IntType(8).as_pointer())
