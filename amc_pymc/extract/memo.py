@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import pytensor
@@ -62,7 +63,9 @@ def _find_compiledir() -> None:
     except (OSError, ValueError):
         folder = tempfile.mkdtemp(prefix="amc_pymc-pytensor-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        pytensor.config.compiledir = folder
+        # A folder that was read cannot be set.
+        pytensor.config._config_var_dict["base_compiledir"].val = Path(folder)
+        _ = pytensor.config.compiledir
 
 
 def remembered(function: Callable) -> Callable:

@@ -70,7 +70,8 @@ def test_a_read_only_home_is_no_obstacle(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTENSOR_FLAGS", f"base_compiledir={tmp_path / 'home' / 'folder'}")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     code = "from amc_pymc.extract.memo import remembering\nwith remembering(): pass\n"
-    code += "import pytensor; print(pytensor.config.compiledir.is_dir())"
+    code += "import pytensor, pytensor.link.numba.cache as c\n"
+    code += "print(pytensor.config.compiledir.is_dir() and c.NUMBA_CACHE_PATH.is_dir())"
     run = [sys.executable, "-c", code]
     assert subprocess.run(run, check=True, capture_output=True, text=True).stdout == "True\n"
     assert [f.name for f in tmp_path.iterdir()] == ["home"]
