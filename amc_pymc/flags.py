@@ -318,8 +318,8 @@ def flag_attributes(flags: Iterable[Flag]) -> dict[str, str]:
 
 
 def flag_bits(flags: Iterable[Flag]) -> int:
-    """Return the statistic ``race_flags`` of racing steps, the sum of 2**k over flags."""
-    return sum(1 << RACING_FLAGS.index(f.name) for f in flags)
+    """Return the statistic ``race_flags`` of racing steps, the sum of 2**k over different flags."""
+    return sum(1 << k for k in {RACING_FLAGS.index(f.name) for f in flags})
 
 
 def flags_of_bits(bits: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Fill Numba's caches on disk, so that the first run of a demo or test does not wait for compilers.
+"""Fill the kernel cache on disk, so that the first run of a demo or test does not wait for compilers.
 
 `make venv` runs it once. Without it everything works, but the first runs take some minutes longer.
 The loops that it compiles are the same for all models; those of a model compile in a moment.
