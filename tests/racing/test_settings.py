@@ -183,25 +183,29 @@ class TestAsRace:
         assert as_race("bernstein", 0.1) == BernsteinRace(0.1)
         assert as_race("bernstein", 0.1, 60) == BernsteinRace(0.1, batch_size=60)
         assert as_race("lil_ucb", 0.1) == LilUCBRace(0.1)
-        assert as_race("exact", 0.1, 60) == ExactRace()
+        assert as_race("bernstein", batch_size=50) == BernsteinRace(batch_size=50)
+        assert as_race("exact") == ExactRace()
 
     @pytest.mark.parametrize("kind", [*RACES, ExactRace])
     def test_an_object_is_taken_as_it_is(self, kind):
         race = kind()
-        assert as_race(race, 0.05, 50) is race
+        assert as_race(race) is race
 
     def test_arguments_that_agree(self):
         race = NormalRace(0.2, 70, "marginal")
         assert as_race(race, 0.2, 70, "marginal") is race
-        assert as_race(race, 0.05, 50) is race
 
     @pytest.mark.parametrize(
-        ("name", "value"), [("delta", 0.1), ("batch_size", 60), ("variance", "marginal")]
+        ("name", "value"), [("delta", 0.05), ("batch_size", 50), ("variance", "pairwise")]
     )
     def test_arguments_that_contradict(self, name, value):
-        for race in (NormalRace(), TTestRace(), ExactRace()):
-            with pytest.raises(ValueError, match=f"{name}={value!r} contradicts race="):
+        """Those that are the defaults of the step methods, too."""
+        for race in (NormalRace(0.2, 60, "marginal"), ExactRace()):
+            message = rf"{name}={value!r} contradicts race={type(race).__name__}\("
+            with pytest.raises(ValueError, match=message):
                 as_race(race, **{name: value})
+        with pytest.raises(ValueError, match=f"{name}={value!r} has no meaning for race='exact'"):
+            as_race("exact", **{name: value})
 
     @pytest.mark.parametrize("race", ["nrmal", 3, None, True, NormalRace, ["normal"]])
     def test_unknown(self, race):
@@ -214,4 +218,4 @@ class TestAsRace:
         with pytest.raises(TypeError, match="batch_size"):
             as_race("bernstein", 0.05, 2.5)
         with pytest.raises(ValueError, match="rows_per_pull"):
-            as_race("lil_ucb", 0.05, 60)
+            as_race("lil_ucb", 0.05, 50)
