@@ -20,13 +20,11 @@ from amc_pymc.racing.race import RaceRule
 from amc_pymc.racing.rules import Variance
 
 __all__ = [
-    "BardenetRace",
     "BernsteinRace",
     "ExactRace",
     "LilUCBRace",
     "NormalRace",
     "Race",
-    "TTestRace",
     "as_race",
 ]
 
@@ -207,88 +205,6 @@ class LilUCBRace:
 
 
 @dataclass(frozen=True)
-class TTestRace:
-    """Race of Korattikara, Chen & Welling (2014), a baseline whose error rate exceeds delta.
-
-    A t-test at level ``delta`` after every ``batch_size`` rows, uncorrected for the number of tests.
-
-    Parameters
-    ----------
-    delta : float
-        Level of each test, in (0, 0.5).
-    batch_size : int
-        Rows of every batch.
-    """
-
-    delta: float = _DELTA
-    batch_size: int = 500
-
-    def __post_init__(self) -> None:
-        _check_delta(self.delta)
-        _check_count("batch_size", self.batch_size, 2)
-
-    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
-        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
-        return rules.t_test_rule(
-            n_raced,
-            n_arms,
-            delta=self.delta,
-            batch_size=int(self.batch_size),
-            zero_sd_decides=zero_sd_decides,
-        )
-
-    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
-        """Return the rows after which the half-width of a two-arm race is below the gap."""
-        return _rows_until(self.rule(n_raced, 2), gap_in_sds)
-
-
-@dataclass(frozen=True)
-class BardenetRace:
-    """Race of Bardenet, Doucet & Holmes (2014), a baseline.
-
-    :class:`BernsteinRace` with delta multiplied by (p - 1) / (p T^p) in the round that ends at T rows.
-
-    Parameters
-    ----------
-    delta, reward_range, batch_size
-        As for :class:`BernsteinRace`.
-    p : float
-        Exponent, above 1.
-    """
-
-    delta: float = _DELTA
-    reward_range: float | Sequence[float] | None = None
-    p: float = 2.0
-    batch_size: int = 2
-
-    def __post_init__(self) -> None:
-        _check_delta(self.delta)
-        _check_count("batch_size", self.batch_size, 2)
-        object.__setattr__(self, "reward_range", _as_range(self.reward_range))
-        if not (_is_real(self.p) and 1.0 < self.p < math.inf):
-            raise ValueError(f"p must be finite and above 1, got {self.p!r}")
-
-    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
-        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
-        return rules.bardenet_rule(
-            n_raced,
-            n_arms,
-            delta=self.delta,
-            batch_size=int(self.batch_size),
-            p=self.p,
-            reward_range=self.reward_range,
-            zero_sd_decides=zero_sd_decides,
-        )
-
-    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
-        """Return the rows after which the half-width of a two-arm race is below the gap.
-
-        The range is taken to be ten standard deviations of the differences.
-        """
-        return _rows_until(self.rule(n_raced, 2), gap_in_sds)
-
-
-@dataclass(frozen=True)
 class ExactRace:
     """Exact decisions on all rows, as a reference."""
 
@@ -306,7 +222,7 @@ class ExactRace:
         return np.full(_gaps(gap_in_sds).shape, float(n_raced))
 
 
-Race = NormalRace | BernsteinRace | LilUCBRace | TTestRace | BardenetRace | ExactRace
+Race = NormalRace | BernsteinRace | LilUCBRace | ExactRace
 _NAMED: dict[str, Any] = {
     "normal": NormalRace,
     "bernstein": BernsteinRace,
