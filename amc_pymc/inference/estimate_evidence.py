@@ -53,13 +53,13 @@ def estimate_evidence(
     marginalize: Marginalize = "auto",
     target_mcse: float | None = 0.05,
     max_cost: float | None = None,
-    arms: Literal["default"] | Sequence[Any] | Mapping[str, Any] = "default",
-    policy: str | Policy | type[Policy] = "lcb",
+    arms: Literal["default"] | Sequence[Any] | Mapping[str, Any] | None = None,
+    policy: str | Policy | type[Policy] | None = None,
     cost: Cost = "count",
-    weights: Weights = "predictable",
+    weights: Weights | None = None,
     kernel: str | Kernel = "hmc",
-    draws: int = 500,
-    chains: int = 4,
+    draws: int | None = None,
+    chains: int | None = None,
     cores: int | None = 1,
     executor: Executor | None = None,
     checkpoint: str | FilePath | None = None,
@@ -127,7 +127,7 @@ def estimate_evidence(
     max_cost : float, optional
         Maximum cost of the evidence, in units of `cost`. It includes the pilot run, unless `cost` is a callable,
         and excludes posterior draws. With `idata` the bridge without annealing is always computed.
-    arms : "default", sequence or mapping
+    arms : "default", sequence or mapping, default "default"
         Estimators: names from "importance_rqmc", "importance", "ais_reference", "smc_reference", "smc", "ais_400",
         "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and ``sample(n, rng)`` (as for
         :func:`combine_estimators`). "default" is all named estimators that look promising after the pilot run, or
@@ -137,12 +137,12 @@ def estimate_evidence(
     cost : "count", "cpu" or callable, default "count"
         "count": evaluations of the model, where a gradient counts as two; a seed then reproduces the run. "cpu":
         CPU seconds. With `idata` it cannot be a callable.
-    weights : {"predictable", "inverse_variance", "uniform"}
+    weights : {"predictable", "inverse_variance", "uniform"}, default "predictable"
         Combined estimate that is reported as ``log_evidence``.
     kernel : {"hmc", "langevin", "random_walk", "slice"} or Kernel, default "hmc"
         Transition kernel of annealing estimators. Discrete variables are updated by Metropolis. With `idata` it
         must be reversible, which "slice" is not.
-    draws, chains : int
+    draws, chains : int, default 500 and 4
         Posterior draws per chain, and chains, in the result. They do not affect the evidence.
     cores : int or None, default 1
         Worker processes. None: all cores, at most four. Results do not depend on it.
@@ -235,10 +235,9 @@ def estimate_evidence(
     _check(target_mcse, max_cost)
     limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     if idata is not None:
-        _check_with_idata(
-            arms=(arms, "default"), policy=(policy, "lcb"), weights=(weights, "predictable"),
-            draws=(draws, 500), chains=(chains, 4), cores=(cores, 1), executor=(executor, None),
-            checkpoint=(checkpoint, None),
+        _refuse_with_idata(
+            arms=arms, policy=policy, weights=weights, draws=draws, chains=chains,
+            cores=None if cores == 1 else cores, executor=executor, checkpoint=checkpoint,
         )  # fmt: skip
         if cost not in ("count", "cpu"):
             raise ValueError(f"cost must be 'count' or 'cpu' where idata is given, got {cost!r}.")
@@ -247,7 +246,13 @@ def estimate_evidence(
             limit=limit, kernel=make_kernel(kernel), random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
     check_workers(cores, executor)
-    asked = _asked(arms, target_mcse, max_cost, Choices(policy, cost, weights), draws, chains)
+    choices = Choices(
+        "lcb" if policy is None else policy, cost, "predictable" if weights is None else weights
+    )
+    asked = _asked(
+        "default" if arms is None else arms, target_mcse, max_cost, choices,
+        500 if draws is None else draws, 4 if chains is None else chains,
+    )  # fmt: skip
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
     densities, compiling = compiled_particles(model, chosen_effects(model, marginalize))
@@ -312,10 +317,10 @@ def _check(target: float | None, budget: float | None) -> None:
             positive_number(name, value)
 
 
-def _check_with_idata(**given: tuple[Any, Any]) -> None:
-    """Raise a ValueError if an argument that does not apply to `idata` is not at its default."""
-    for name, (value, default) in given.items():
-        if value is not default and value != default:
+def _refuse_with_idata(**given: Any) -> None:
+    """Raise a ValueError if an argument that does not apply to `idata` is given."""
+    for name, value in given.items():
+        if value is not None:
             raise ValueError(
                 f"{name}={value!r} is for runs without idata; leave it out, or leave idata out."
             )

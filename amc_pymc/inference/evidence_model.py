@@ -21,6 +21,7 @@ import xarray as xr
 from threadpoolctl import ThreadpoolController
 
 from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, PilotSettings, collected, explore
+from amc_pymc.extract.context import context_model
 from amc_pymc.extract.counts import counted
 from amc_pymc.extract.marginal_particles import Densities, MarginalDensities, extract_marginals
 from amc_pymc.extract.particles import check_evidence_defined, extract_particles
@@ -58,21 +59,6 @@ _SPARING = PilotSettings(
     particles=128, moves=1, starts=8, most_searches=64, prior_scanned=1024, scanned=2048, checked=1024,
     second=1024, weighed_least=500,
 )  # fmt: skip
-
-
-def context_model(model: Any) -> Model:
-    """Return the given model, or that in the context."""
-    from pymc.model.core import Model, modelcontext
-
-    if isinstance(model, xr.DataTree):
-        raise TypeError("model must be a pm.Model, got a DataTree: pass draws as idata=.")
-    try:
-        found = modelcontext(model)
-    except TypeError:
-        raise TypeError("model is missing: pass model=, or call within 'with model:'.") from None
-    if not isinstance(found, Model):
-        raise TypeError(f"model must be a pm.Model, got {model!r}.")
-    return found
 
 
 def compiled_particles(

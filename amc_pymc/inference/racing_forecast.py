@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pymc.model import modelcontext
 
+from amc_pymc.extract.context import context_model
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.memo import remembering
@@ -106,7 +106,7 @@ def racing_forecast(
     vars: Sequence[Any] | None = None,
     *,
     observed_vars: Sequence[Any] | None = None,
-    delta: float = 0.05,
+    delta: float | None = None,
     batch_size: int | None = None,
     proxy: Literal["auto", "taylor"] | TaylorProxy = "auto",
     marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
@@ -148,7 +148,7 @@ def racing_forecast(
     >>> forecast.pays
     True
     """
-    model = modelcontext(model)
+    model = context_model(model)
     options = Options.among(locals())
     moved = [v.name for v in chosen_vars(vars, model, "RacingMetropolis")]
     names = moved if vars is not None else [v.name for v in model.value_vars]

@@ -12,9 +12,9 @@ import numpy as np
 import xarray as xr
 
 from pymc.backends.arviz import coords_and_dims_for_inferencedata
-from pymc.model import modelcontext
 
 from amc_pymc.arguments import positive_int
+from amc_pymc.extract.context import context_model
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.groups import find_factors
@@ -116,7 +116,7 @@ def recover_marginals(
     >>> bool(np.corrcoef(found, np.bincount(group, y) / 10)[0, 1] > 0.99)
     True
     """
-    model, tries = modelcontext(model), positive_int("tries", tries)
+    model, tries = context_model(model), positive_int("tries", tries)
     if not isinstance(idata, xr.DataTree) or "posterior" not in idata.children:
         raise ValueError("idata must be what pm.sample returned, with a group posterior")
     posterior = idata["posterior"].to_dataset()

@@ -51,6 +51,8 @@ __all__ = ["sample_ais"]
 
 ReferenceName = Literal["auto", "prior", "laplace", "student_t"]
 _REFERENCES = get_args(ReferenceName)
+#: Default number of steps.
+_N_STEPS = 400
 
 #: Particles in a block, the unit of parallel work and of checkpoints.
 _BLOCK = 250
@@ -61,7 +63,7 @@ _USABLE = 100.0
 def sample_ais(
     draws: int = 1000,
     *,
-    n_steps: int = 400,
+    n_steps: int | None = None,
     schedule: Schedule = ("power", 4.0),
     kernel: str | Kernel = "hmc",
     n_moves: int = 1,
@@ -90,6 +92,7 @@ def sample_ais(
         Particles per chain. All are independent.
     n_steps : int, default 400
         Number T of steps in inverse temperature from 0 to 1. The variance of a log-weight decreases as 1 / T.
+        Leave it out if `schedule` gives the temperatures.
     schedule : str, tuple or sequence, default ("power", 4)
         Inverse temperatures: "linear", "power", "geometric", "sigmoid", a pair of such a name and its parameter,
         "adaptive" (from the pilot run), or T + 1 numbers; see :func:`amc_pymc.annealing.make_schedule`.
@@ -166,11 +169,12 @@ def sample_ais(
     """
     if hasattr(draws, "free_RVs"):
         raise TypeError("draws must be an integer, got a model: write sample_ais(model=...).")
+    betas, n_steps = _temperatures(schedule, n_steps)
     settings = _Settings(
         positive_int("draws", draws),
         positive_int("chains", chains),
         positive_int("n_moves", n_moves),
-        _temperatures(schedule, positive_int("n_steps", n_steps)),
+        betas,
         n_steps,
     )
     named = isinstance(reference, str) and reference in _REFERENCES
@@ -281,11 +285,17 @@ def _blocks(draws: int, chains: int) -> list[tuple[int, int]]:
     return [(chain, size) for chain in range(chains) for size in sizes]
 
 
-def _temperatures(schedule: Any, n_steps: int) -> Any:
-    """Return the inverse temperatures, or "adaptive" if the pilot run determines them."""
+def _temperatures(schedule: Any, n_steps: int | None) -> tuple[Any, int]:
+    """Return the inverse temperatures, or "adaptive" if the pilot run determines them, and their steps."""
+    wanted = _N_STEPS if n_steps is None else positive_int("n_steps", n_steps)
     if isinstance(schedule, str) and schedule == "adaptive":
-        return schedule
-    return make_schedule(schedule, n_steps).tolist()
+        return schedule, wanted
+    betas = make_schedule(schedule, wanted).tolist()
+    if n_steps is not None and len(betas) != wanted + 1:
+        raise ValueError(
+            f"n_steps={n_steps} contradicts schedule=, which has {len(betas) - 1} steps; leave n_steps out."
+        )
+    return betas, len(betas) - 1
 
 
 def _check_reference(reference: Any, densities: Densities) -> None:

@@ -253,7 +253,7 @@ def as_problem(model: Model | SimulatorProblem | None) -> tuple[Problem, Any]:
     """Return problem and model of ``model=``: a SimulatorProblem, or a ``pm.Model``, given or from the context."""
     if isinstance(model, SimulatorProblem):
         return model, None
-    model = context_model(model)
+    model = context_model(model, single=True)
     return ModelProblem.from_model(model), model
 
 

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import multiprocessing
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Self, cast
 
@@ -22,9 +22,11 @@ from rich.table import Column
 from threadpoolctl import threadpool_limits
 
 from amc_pymc.diagnostics import clopper_pearson
+from amc_pymc.extract.context import context_model
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.node_choice import TOLERANCE
+from amc_pymc.extract.observed_data import data_stamps
 from amc_pymc.flags import Flag, flag, flag_bits, warn_of
 from amc_pymc.results import Table
 from amc_pymc.results.tables import RACE_STATS, STEP_STATS
@@ -37,10 +39,10 @@ _QUADRATURE_ERROR = 0.2
 #: Maximum number of variables named in a warning.
 _NAMED = 4
 
-#: Attributes excluded from pickles: the model, and PyMC's copy of the arguments, which includes it.
-_OF_THE_MODEL = ("_model", "_BlockedStep__newargs")
+#: Attributes excluded from pickles: the model, its data, and PyMC's copy of the arguments.
+_OF_THE_MODEL = ("_model", "_stamps", "_BlockedStep__newargs")
 
-__all__ = ["RacingStep", "chosen_vars", "starting_point", "stat_dtypes"]
+__all__ = ["RacingStep", "chosen_vars", "named_vars", "starting_point", "stat_dtypes"]
 
 
 def stat_dtypes(own: Table) -> dict[str, Any]:
@@ -71,6 +73,17 @@ class RacingStep(BlockedStep):
     core: ClassVar[ModuleType]
     sampler: Sampler
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Check what PyMC would refuse, or take, with less explanation."""
+        if "target_accept" in kwargs:
+            raise TypeError(
+                f"{cls.__name__} has no target_accept, got {kwargs['target_accept']!r}: it is a setting "
+                "of proposals, as in RacingMetropolis(proposal=GaussianProposal(target_accept=0.6)); "
+                "RacingSlice and RacingGibbs have no acceptance rate."
+            )
+        kwargs["model"] = context_model(kwargs.get("model"))
+        return super().__new__(cls, *args, **kwargs)
+
     def _set_up(
         self, sampler: Sampler, model: Model, value_vars: list[Any], rng: RandomGenerator
     ) -> None:
@@ -79,7 +92,7 @@ class RacingStep(BlockedStep):
         self.var_names = [v.name for v in value_vars]
         self.sampler, self.tune = sampler, True
         self.chain: Chain | None = None
-        self.prepared.densities.changed_data(model)
+        self._stamps = data_stamps(model)
         warn_of(self.prepared.flags, type(self).__name__)
         idle = dataclasses.replace(sampler, transitions=0)
         x, fresh = self.prepared.start, self.core.init(idle, self.rng)
@@ -125,7 +138,8 @@ class RacingStep(BlockedStep):
     def _refuse_changed_data(self) -> None:
         """Raise an error if the model's data have changed; a pickled step was checked before."""
         model = getattr(self, "_model", None)
-        changed = () if model is None else self.prepared.densities.changed_data(model)
+        now = {} if model is None else data_stamps(model)
+        changed = [v.name or "a shared variable" for v in now if now[v] != self._stamps.get(v)]
         if changed:
             raise ValueError(
                 f"The data of the model ({', '.join(changed)}) have changed since this "
@@ -305,6 +319,7 @@ def chosen_vars(vars: Any, model: Model, step: str, *, discrete: bool = False) -
         return chosen
     if not isinstance(vars, list | tuple):
         vars = [vars]
+    vars = named_vars("vars", vars, model)
     chosen = list(dict.fromkeys(get_value_vars_from_user_vars(vars, model)))
     wrong = ", ".join(v.name for v in chosen if not fits(v))
     if wrong:
@@ -315,3 +330,15 @@ def chosen_vars(vars: Any, model: Model, step: str, *, discrete: bool = False) -
             f"vars holds {other} variables ({wrong}); {step} {moves} {kind} ones. {advice}"
         )
     return chosen
+
+
+def named_vars(argument: str, vars: Sequence[Any], model: Model) -> list[Any]:
+    """Return variables with free variables of the model in the place of their names."""
+    free = {rv.name: rv for rv in model.free_RVs}
+    unknown = [v for v in vars if isinstance(v, str) and v not in free]
+    if unknown:
+        raise ValueError(
+            f"{argument} names {', '.join(unknown)}; free variables of this model: "
+            f"{', '.join(free)}"
+        )
+    return [free[v] if isinstance(v, str) else v for v in vars]

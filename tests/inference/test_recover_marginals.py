@@ -134,7 +134,7 @@ class TestBadInput:
             amc.recover_marginals(run()[1], model=run()[0], tries=0)
 
     def test_no_model(self):
-        with pytest.raises(TypeError, match="No model on context stack"):
+        with pytest.raises(TypeError, match="model is missing"):
             amc.recover_marginals(run()[1])
 
     def test_another_model(self):

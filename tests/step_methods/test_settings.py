@@ -17,8 +17,6 @@ SETTINGS = [
     amc.NormalRace,
     amc.BernsteinRace,
     amc.LilUCBRace,
-    amc.TTestRace,
-    amc.BardenetRace,
     amc.ExactRace,
     amc.RandomWalkProposal,
     amc.GaussianProposal,
