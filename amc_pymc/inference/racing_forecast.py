@@ -205,13 +205,12 @@ def _turns(later: Sequence[Turn]) -> str:
     )
 
 
-def _suggestion(share: float, n_rows: int, slow: Mapping[str, str]) -> str:
+def _suggestion(share: float, n_rows: int, slow: Sequence[str]) -> str:
     if slow:
-        why = ", ".join(f"{name} {reason}" for name, reason in slow.items())
         return (
-            f"The chain would mix slowly, whatever decisions read: {why}. Integrate such effects out "
-            "(marginalize=), write them centred, or use NUTS. Of models with other coefficients, "
-            "sample_product_space finds the probabilities."
+            f"The chain would mix slowly, however few rows are read: {', '.join(slow)}. Integrate effects "
+            "out (marginalize=), write them centred, or use NUTS; instead of indicators, compare "
+            "models by sample_product_space."
         )
     if share < 0.1:
         return "Racing pays: use RacingMetropolis(). This judges rows per decision, not mixing."
