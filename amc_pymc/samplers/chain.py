@@ -32,7 +32,7 @@ _RECENTRE_SHARE = 0.02
 _SAFE = 5.0
 #: Share of a coordinate's variance between tenths of the draws above which a chain is called slow, and
 #: the same if it is as large in the second half of tuning, which chance seldom makes happen twice.
-_DRIFTS, _DRIFTS_TWICE = 0.5, 0.3
+_DRIFTS, _DRIFTS_TWICE = 0.4, 0.3
 _NO_AUDIT = AuditTally(0, 0, 0)
 
 
@@ -48,7 +48,8 @@ class Sampler:
     """Settings shared by all chains of a sampler.
 
     ``transitions`` is the number of transitions per draw, ``active`` (A,) are the continuous coordinates
-    that are moved. Compiled functions are built on first use and not pickled. ``dataclasses.replace(sampler, race=...)`` is the same sampler with another race.
+    that are moved. Compiled functions are built on first use and not pickled.
+    ``dataclasses.replace(sampler, race=...)`` is the same sampler with another race.
     """
 
     prepared: Preparation

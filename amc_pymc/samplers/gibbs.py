@@ -111,34 +111,21 @@ class Gibbs(Sampler):
         return super().rows_of_a_draw() * max(1, int(self.elements.raced.sum()))
 
 
-@dataclass(kw_only=True)
-class GibbsChain(Chain):
-    """State of a chain; ``stayed`` (J,) says which elements have kept their state since tuning."""
-
-    stayed: np.ndarray
-
-
-def init(sampler: Gibbs, rng: np.random.Generator, *, tune: int = 0, draws: int = 0) -> GibbsChain:
+def init(sampler: Gibbs, rng: np.random.Generator, *, tune: int = 0, draws: int = 0) -> Chain:
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
     prepared, elements = sampler.prepared, sampler.elements
     size = prepared.start.size
     expanded = prepared.surrogate.centre.size if prepared.surrogate is not None else 0
-    return GibbsChain(
+    return Chain(
         **sampler.begin(rng, tune, draws, lambda c: StateDecisions(c, size, elements)),
         moments=Moments(0),
         visited=Moments(expanded),
         totals=GibbsCounts.zeros(),
-        stayed=np.ones(elements.coordinate.size, bool),
     )
 
 
 def step(
-    sampler: Gibbs,
-    chain: GibbsChain,
-    x: np.ndarray,
-    rng: np.random.Generator,
-    *,
-    tuning: bool = False,
+    sampler: Gibbs, chain: Chain, x: np.ndarray, rng: np.random.Generator, *, tuning: bool = False
 ) -> tuple[np.ndarray, GibbsCounts]:
     """Make one draw: the sampler's sweeps from x (D,).
 
@@ -150,7 +137,7 @@ def step(
         If no state of an element is possible, or if a log density is not finite or the control
         variate is invalid in a state.
     """
-    before, x, counts = x, x.copy(), GibbsCounts.zeros()
+    x, counts = x.copy(), GibbsCounts.zeros()
     streams = stream_of(rng), stream_of(chain.audit_rng)
     args = sampler.elements, sampler.races(chain), streams[0], chain.log(tuning), streams[1], counts
     status, element, where = sampler.run(run_sweeps, sampler.transitions, x, *args)
@@ -159,29 +146,32 @@ def step(
     chain.draw += 1
     if tuning:
         _tune(sampler, chain, counts, x)
-    else:
-        chain.stayed &= (x == before)[sampler.elements.coordinate]
     return x, counts
 
 
-def excluding(sampler: Gibbs, elements: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return those elements whose states at x (D,) keep units from reading a continuous coordinate."""
-    model, out = sampler.prepared.densities, []
+def excluding(sampler: Gibbs, chain: Chain, x: np.ndarray) -> list[int]:
+    """Return coordinates of elements that never moved from a state that excludes another coordinate.
+
+    Units read the other one, which is continuous, only in other states of the element than that in x (D,).
+    """
+    model, elements = sampler.prepared.densities, sampler.elements
     layout, units = model.layout, np.linspace(0, model.n_units - 1, _LOOKED_AT).astype(np.int64)
 
-    def unread(x: np.ndarray, coordinates: Any) -> bool:
-        other = x.copy()
+    def unread(point: np.ndarray, coordinates: Any) -> bool:
+        other = point.copy()
         other[coordinates] += 0.1
-        return np.array_equal(model.values(x, units), model.values(other, units), equal_nan=True)
+        return np.array_equal(*(model.values(p, units) for p in (point, other)), equal_nan=True)
 
     names = [n for n in layout.names if layout.is_continuous(n)]
-    left_out = [c for c in layout.indices(names) if unread(x, c)]
-    for e in elements if left_out else ():
-        points = np.repeat(x[None], sampler.elements.states_of(e).size, axis=0)
-        points[:, sampler.elements.coordinate[e]] = sampler.elements.states_of(e)
-        if not all(unread(point, left_out) for point in points):
-            out.append(e)
-    return np.array(out, np.int64)
+    left_out, found = [c for c in layout.indices(names) if unread(x, c)], []
+    for e in np.flatnonzero(elements.raced & (chain.pieces.squares[elements.coordinate] == 0.0)):
+        for state in elements.states_of(e) if left_out else ():
+            point = x.copy()
+            point[elements.coordinate[e]] = state
+            if not unread(point, left_out):
+                found.append(int(elements.coordinate[e]))
+                break
+    return found
 
 
 def _tune(sampler: Gibbs, chain: Chain, counts: GibbsCounts, x: np.ndarray) -> None:

@@ -173,13 +173,11 @@ class RacingGibbs(RacingStep):
         self._set_up(sampler, model, value_vars, rng)
 
     def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
-        elements, draws = self.sampler.elements, chain.auditor.draws
-        doubts, stayed = super()._doubts(chain, x), np.flatnonzero(chain.stayed & elements.raced)
-        left = gibbs.excluding(self.sampler, stayed, x) if draws >= FEWEST else stayed[:0]
-        if left.size:
-            labels = self.prepared.densities.layout.labels()
-            what = first_of([labels[c] for c in elements.coordinate[left]])
-            doubts.append(flag("excluded", number=left.size, total=elements.raced.size, what=what))
+        doubts, enough = super()._doubts(chain, x), chain.auditor.draws >= FEWEST
+        if enough and (stuck := gibbs.excluding(self.sampler, chain, x)):
+            labels, total = self.prepared.densities.layout.labels(), self.sampler.elements.raced.size
+            what = first_of([labels[c] for c in stuck])
+            doubts.append(flag("excluded", number=len(stuck), total=total, what=what))
         return doubts
 
 

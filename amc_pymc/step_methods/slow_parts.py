@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pymc import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
@@ -27,32 +29,36 @@ def slow_parts(model: Model, prepared: Preparation) -> list[str]:
     a discrete variable switches off, and vectors whose priors depend on hyperparameters for which there
     are no nested moves, or too many.
     """
-    values = {v.name: v for v in model.value_vars}
-    free, sizes = set(model.free_RVs), dict[Variable, int]()
-    for name, place in prepared.densities.layout.slices.items():
-        if prepared.densities.layout.is_continuous(name):
-            sizes[model.values_to_rvs[values[name]]] = place.stop - place.start
-    raced = [rv for rv in model.observed_RVs if rv.name in prepared.densities.observed_vars]
-    parameters = [v for rv in raced for v in rv.owner.inputs]
-    found = {}
-    for v in ancestors(parameters, free):
-        op = None if v in free or v.owner is None else getattr(v.owner.op, "core_op", v.owner.op)
+    places, raced = prepared.densities.layout.slices, prepared.densities.observed_vars
+    sizes = {
+        model.values_to_rvs[v]: places[v.name].stop - places[v.name].start
+        for v in model.value_vars
+        if v.name in places and v.dtype.startswith("float")
+    }
+
+    def above(inputs: Sequence[Variable]) -> list[Variable]:
+        found = set(ancestors(inputs, model.free_RVs))
+        return [v for v in model.free_RVs if v in found]
+
+    found, nested = {}, prepared.nested
+    if nested is None or nested.prior.phi.size > _FEW_HYPERPARAMETERS:
+        for rv in sizes:
+            if sizes[rv] > 1 and (parents := above(rv.owner.inputs)):
+                found[rv] = f"the prior of {rv.name} depends on {_names(parents)}"
+    parameters = [v for rv in model.observed_RVs if rv.name in raced for v in rv.owner.inputs]
+    for v in ancestors(parameters, model.free_RVs):
+        op = None if v in model.free_RVs or v.owner is None else v.owner.op
+        op = getattr(op, "core_op", op)
         inputs = v.owner.inputs if isinstance(getattr(op, "scalar_op", op), _JOINING) else []
-        for k, one in enumerate(inputs):
-            rv = _read(one, free)
-            others = free & set(ancestors(inputs[:k] + inputs[k + 1 :], free)) - {rv}
+        for k, rv in enumerate(_read(one, model.free_RVs) for one in inputs):
+            others = [other for other in above(inputs[:k] + inputs[k + 1 :]) if other is not rv]
             discrete = any(not other.dtype.startswith("float") for other in others)
-            if rv in sizes and others and (sizes[rv] > 1 or discrete):
+            if others and rv in sizes and (sizes[rv] > 1 or discrete):
                 found[rv] = f"{rv.name} is scaled or selected by {_names(others)}"
-    nested = prepared.nested is not None and prepared.nested.prior.phi.size <= _FEW_HYPERPARAMETERS
-    for rv in [] if nested else [rv for rv in sizes if sizes[rv] > 1]:
-        above = free & set(ancestors(rv.owner.inputs))
-        if above:
-            found.setdefault(rv, f"the prior of {rv.name} depends on {_names(above)}")
-    return [found[rv] for rv in sizes if rv in found]
+    return list(found.values())
 
 
-def _read(v: Variable, free: set[Variable]) -> Variable:
+def _read(v: Variable, free: Sequence[Variable]) -> Variable:
     """Return the free variable of which v holds unchanged entries, or another variable."""
     while v not in free and v.owner is not None:
         op = v.owner.op
@@ -62,5 +68,5 @@ def _read(v: Variable, free: set[Variable]) -> Variable:
     return v
 
 
-def _names(variables: set[Variable]) -> str:
-    return " and ".join(sorted(str(v.name) for v in variables))
+def _names(variables: Sequence[Variable]) -> str:
+    return " and ".join(str(v.name) for v in variables)

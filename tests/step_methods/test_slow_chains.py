@@ -21,16 +21,6 @@ def effects(centred):
     return model
 
 
-def horseshoe():
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(2_000, 12))
-    with pm.Model() as model:
-        scales = pm.HalfCauchy("tau", 1) * pm.HalfCauchy("lam", 1, shape=12)
-        b = pm.Normal("b", 0, scales, shape=12)
-        pm.Normal("y", pm.math.dot(X, b), 1.0, observed=rng.normal(X[:, 0], 1.0))
-    return model
-
-
 def indicators(slope, prior_sd):
     """Indicators that begin at 0, and coefficients that are drawn from their prior then."""
     rng = np.random.default_rng(3)
@@ -53,23 +43,22 @@ def steps_of(model):
     ("make", "args", "name", "reason"),
     [
         (effects, [False], "slow_chain", "u is scaled or selected by sd"),
-        (horseshoe, [], "slow_chain", "the prior of b depends on lam and tau"),
         (indicators, [1.0, 50.0], "excluded", "b is scaled or selected by g"),
         (effects, [True], "", ""),
         (indicators, [0.02, 0.05], "", "b is scaled or selected by g"),
     ],
-    ids=["non-centred", "horseshoe", "indicators", "centred", "small coefficients"],
+    ids=["non-centred", "indicators", "centred", "small coefficients"],
 )
 def test_slow_chains_are_flagged_and_foreseen(run, make, args, name, reason):
     model = make(*args)
-    kwargs = {"tune": 300, "draws": 300, "keep_warning_stat": True}
+    kwargs = {"tune": 1_000, "draws": 1_000, "keep_warning_stat": True}
     stats = run(model, steps_of(model), **kwargs)["sample_stats"]
     for bits in stats["race_flags"].values[:, -1]:
         assert name in flags_of_bits(bits) if name else flags_of_bits(bits) == []
     warned = [w.message for w in stats["warning"].values.ravel() if w]
     assert len(warned) >= 2 if name else not warned
     found = amc.racing_forecast(model=model, marginalize=None, progressbar=False)
-    assert reason in found.suggestion and found.pays <= (not reason)
+    assert reason in found.suggestion and found.pays == (not reason)
 
 
 @pytest.mark.parametrize(("start", "names"), [(None, []), ({"mu": 5.0}, ["start_replaced"])])
