@@ -163,7 +163,7 @@ def excluding(sampler: Gibbs, chain: Chain, x: np.ndarray) -> list[int]:
         return np.array_equal(*(model.values(p, units) for p in (point, other)), equal_nan=True)
 
     names = [n for n in layout.names if layout.is_continuous(n)]
-    left_out, found = [c for c in layout.indices(names) if unread(x, c)], []
+    left_out, found = [c for c in layout.indices(names) if unread(x, c)], list[int]()
     for e in np.flatnonzero(elements.raced & (chain.pieces.squares[elements.coordinate] == 0.0)):
         for state in elements.states_of(e) if left_out else ():
             point = x.copy()

@@ -40,7 +40,7 @@ def slow_parts(model: Model, prepared: Preparation) -> list[str]:
         found = set(ancestors(inputs, model.free_RVs))
         return [v for v in model.free_RVs if v in found]
 
-    found, nested = {}, prepared.nested
+    found, nested = dict[Variable, str](), prepared.nested
     if nested is None or nested.prior.phi.size > _FEW_HYPERPARAMETERS:
         for rv in sizes:
             if sizes[rv] > 1 and (parents := above(rv.owner.inputs)):

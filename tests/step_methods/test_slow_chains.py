@@ -43,7 +43,7 @@ def steps_of(model):
     ("make", "args", "name", "reason"),
     [
         (effects, [False], "slow_chain", "u is scaled or selected by sd"),
-        (indicators, [1.0, 50.0], "excluded", "b is scaled or selected by g"),
+        (indicators, [1.0, 1e4], "excluded", "b is scaled or selected by g"),
         (effects, [True], "", ""),
         (indicators, [0.02, 0.05], "", "b is scaled or selected by g"),
     ],
