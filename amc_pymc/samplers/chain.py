@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -129,7 +127,7 @@ class Chain:
     recentred: int = 0
     pieces: Pieces
     between: np.ndarray | None = None
-    drift: float = math.nan
+    drift: float = 0.0
     slow: int = -1
 
     def watch(self, x: np.ndarray, moved: np.ndarray) -> None:
