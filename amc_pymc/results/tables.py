@@ -28,7 +28,7 @@ STEP_STATS: Table = {
         "flags: the sum of " + ", ".join(f"{2**k} ({name})" for k, name in enumerate(RACING_FLAGS)),
     )
 } | as_table("""
-race_drift      | | float | | | largest share of a coordinate's variance between tenths of the tuning's second half; at the last draw, of the draws; 0 if these are fewer than 100
+race_drift      | | float | | | largest share of a coordinate's variance between tenths of the draws at the last draw, of tuning's second half before, 0 if unknown
 """)  # fmt: skip
 #: Further statistics of Metropolis steps.
 METROPOLIS_STATS = as_table("""
