@@ -21,6 +21,7 @@ from amc_pymc.samplers.preparation import Preparation
 from amc_pymc.step_methods.grouping import Turn, chosen_turns, possible_factors, reasons_against
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import chosen_vars
+from amc_pymc.step_methods.slow_parts import slow_parts
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class RacingForecast:
     exact_rows : int
         Rows evaluated at every decision.
     pays : bool
-        Whether a decision is expected to read less than a tenth of the rows.
+        Whether a decision is expected to read less than a tenth of the rows, and no variable is known to mix slowly.
+        How well the chain mixes is not measured: see R-hat and the flag ``slow_chain`` of a run.
     suggestion : str
     n_groups : int
         Groups that are raced instead of rows, 0 if rows are raced; ``residual_sd`` and ``plain_sd`` then refer to
@@ -169,7 +171,7 @@ def racing_forecast(
             n_rows, size, nan, nan, whole, whole, 0, False, text, not_marginalized=left, flags=flags
         )
     share = forecast.rows * rows_per_unit / n_rows
-    densities = prepared.densities
+    densities, slow = prepared.densities, slow_parts(model, prepared)
     return RacingForecast(
         n_rows,
         size,
@@ -178,8 +180,8 @@ def racing_forecast(
         forecast.rows * rows_per_unit,
         forecast.plain_rows * rows_per_unit,
         int(prepared.exact_rows.size * rows_per_unit),
-        share < 0.1,
-        _suggestion(share, n_rows) + _turns(later),
+        share < 0.1 and not slow,
+        _suggestion(share, n_rows, slow) + _turns(later),
         densities.n_units if isinstance(densities, GroupedModel) else 0,
         densities.groups.factor.variables if isinstance(densities, GroupedModel) else (),
         left,
@@ -203,9 +205,15 @@ def _turns(later: Sequence[Turn]) -> str:
     )
 
 
-def _suggestion(share: float, n_rows: int) -> str:
+def _suggestion(share: float, n_rows: int, slow: Sequence[str]) -> str:
+    if slow:
+        return (
+            f"The chain would mix slowly, however few rows are read: {', '.join(slow)}. Integrate effects "
+            "out (marginalize=), write them centred, or use NUTS; instead of indicators, compare "
+            "models by sample_product_space."
+        )
     if share < 0.1:
-        return "Racing pays: use RacingMetropolis()."
+        return "Racing pays: use RacingMetropolis(). This judges rows per decision, not mixing."
     if n_rows < 20_000:
         return "Too few rows for racing to pay: use NUTS."
     return (

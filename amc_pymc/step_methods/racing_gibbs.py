@@ -18,15 +18,18 @@ from amc_pymc.extract.context import context_model
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.support import element_states
+from amc_pymc.flags import Flag, flag
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import ExactRace, Race, as_race
 from amc_pymc.results.tables import GIBBS_STATS
 from amc_pymc.row_store import Rows
 from amc_pymc.samplers import Audits, Preparation, gibbs
+from amc_pymc.samplers.adaptation import FEWEST
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import (
     RacingStep,
     chosen_vars,
+    first_of,
     starting_point,
     stat_dtypes,
 )
@@ -128,6 +131,7 @@ class RacingGibbs(RacingStep):
     """
 
     name = "racing_gibbs"
+    sampler: gibbs.Gibbs
     core: ClassVar[ModuleType] = gibbs
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = stat_dtypes(GIBBS_STATS)
 
@@ -167,6 +171,14 @@ class RacingGibbs(RacingStep):
         settings = options.sampler_settings()
         sampler = gibbs.Gibbs(prepared=prepared, elements=elements, **settings)
         self._set_up(sampler, model, value_vars, rng)
+
+    def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
+        doubts, enough = super()._doubts(chain, x), chain.auditor.draws >= FEWEST
+        if enough and (stuck := gibbs.excluding(self.sampler, chain, x)):
+            labels, total = self.prepared.densities.layout.labels(), self.sampler.elements.raced.size
+            what = first_of([labels[c] for c in stuck])
+            doubts.append(flag("excluded", number=len(stuck), total=total, what=what))
+        return doubts
 
 
 def _states(

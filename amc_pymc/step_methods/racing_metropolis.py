@@ -18,8 +18,10 @@ from pymc.util import RandomGenerator, get_random_generator
 
 from amc_pymc.arguments import boolean
 from amc_pymc.extract.context import context_model
+from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.memo import remembering
+from amc_pymc.flags import Flag, flag
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
 from amc_pymc.results.tables import METROPOLIS_STATS
@@ -342,6 +344,7 @@ class RacingMetropolis(RacingStep):
             ahead = _AHEAD if options.rows is None else _STORED_AHEAD
             sampler = dataclasses.replace(sampler, ahead=ahead)
         self._set_up(sampler, model, value_vars, rng)
+        self._usual = densities.ravel(initial_point_of(model))
 
     def replace(self, **settings: Any) -> Self:
         """Return the same step with other sampler settings, such as ``race`` or ``audits``."""
@@ -425,7 +428,14 @@ class RacingMetropolis(RacingStep):
         return {name: new[name] for name in point}  # PyMC relies on the order
 
     def _first_point(self, chain: Any, x: np.ndarray) -> np.ndarray:
-        return metropolis.near_mode(self.sampler, chain, x, self.rng) if self.tune else x
+        start = metropolis.near_mode(self.sampler, chain, x, self.rng) if self.tune else x
+        given = not np.array_equal(*np.stack([x, self._usual])[:, self.sampler.active])
+        chain.start_replaced = start is not x and given
+        return start
+
+    def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
+        replaced = [flag("start_replaced")] if chain.start_replaced else []
+        return super()._doubts(chain, x) + replaced
 
 
 def _is_sampled(value: Any, densities: Any) -> bool:
@@ -448,7 +458,7 @@ def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
             out[name] = float(np.bitwise_or.reduce(np.array(values, np.int64)))
         elif name in ("accept", "accepted"):
             out[name] = sum(values) / len(values)
-        elif name == "race_quadrature":
+        elif name in ("race_quadrature", "race_drift"):
             out[name] = max(values)
         elif name not in ("race_delta", "scaling"):
             out[name] = sum(values)

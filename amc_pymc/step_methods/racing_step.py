@@ -31,6 +31,7 @@ from amc_pymc.flags import Flag, flag, flag_bits, warn_of
 from amc_pymc.results import Table
 from amc_pymc.results.tables import RACE_STATS, STEP_STATS
 from amc_pymc.samplers import Chain, Preparation, Sampler, report
+from amc_pymc.samplers.adaptation import FEWEST, Pieces
 from amc_pymc.samplers.auditing import Auditor
 from amc_pymc.step_methods.model_densities import check_rows_finite
 
@@ -42,7 +43,14 @@ _NAMED = 4
 #: Attributes excluded from pickles: the model, its data, and PyMC's copy of the arguments.
 _OF_THE_MODEL = ("_model", "_stamps", "_BlockedStep__newargs")
 
-__all__ = ["RacingStep", "chosen_vars", "named_vars", "starting_point", "stat_dtypes"]
+__all__ = [
+    "RacingStep",
+    "chosen_vars",
+    "first_of",
+    "named_vars",
+    "starting_point",
+    "stat_dtypes",
+]
 
 
 def stat_dtypes(own: Table) -> dict[str, Any]:
@@ -164,6 +172,8 @@ class RacingStep(BlockedStep):
         """End tuning, and keep the tuned settings fixed."""
         if self.tune and self.chain is not None and self.chain.draw > 0:
             self.core.learn(self.sampler, self.chain)
+        if self.tune and self.chain is not None:
+            self.chain.pieces = Pieces(self.chain.auditor.draws, self.prepared.start.size)
         self.tune = False
 
     def step(
@@ -182,6 +192,7 @@ class RacingStep(BlockedStep):
         densities = self.prepared.densities
         before = densities.rows_read or 0
         x, counts = self.core.step(self.sampler, chain, x, self.rng, tuning=tune)
+        chain.watch(x, self.sampler.active)
         read = None if densities.rows_read is None else densities.rows_read - before
         stats: dict[str, Any] = report(self.sampler, chain, counts, tuning=tune)
         stats["race_quadrature"] = densities.approximation_error
@@ -189,10 +200,10 @@ class RacingStep(BlockedStep):
             stats["race_rows"] = float(read)
             stats["race_audit_rows"] *= densities.n_rows / densities.n_units
         densities.touch(stats["race_rows"])
-        doubt = None if tune else self._doubt(chain.auditor)
-        doubts = self.prepared.flags if doubt is None else (*self.prepared.flags, doubt)
-        stats["race_flags"] = float(flag_bits(doubts))
-        stats["warning"] = doubt and SamplerWarning(WarningType.BAD_PARAMS, doubt.message, "warn")
+        doubts = () if chain.auditor.draw != chain.auditor.draws or tune else self._doubts(chain, x)
+        stats["race_flags"] = float(flag_bits({*self.prepared.flags, *doubts}))
+        said = ". ".join(f.message for f in doubts)
+        stats["warning"] = SamplerWarning(WarningType.BAD_PARAMS, said, "warn") if said else None
         return self._moved(point, x), [{key: stats[key] for key in self.stats_dtypes_shapes}]
 
     @staticmethod
@@ -245,11 +256,17 @@ class RacingStep(BlockedStep):
         new = self.prepared.densities.unravel(x)
         return {n: new[n] if n in self.var_names and n in new else v for n, v in point.items()}
 
-    def _doubt(self, auditor: Auditor) -> Flag | None:
-        """Return a flag at the last draw if errors of quadrature or decisions are too large."""
+    def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
+        """Return flags at the last draw x (D,) of a chain."""
+        doubts = [f for f in [self._wrong(chain.auditor)] if f]
+        if chain.slow >= 0 and chain.auditor.draws >= FEWEST:
+            what = self.prepared.densities.layout.labels()[chain.slow]
+            doubts.append(flag("slow_chain", what=what, share=chain.between[chain.slow]))
+        return doubts
+
+    def _wrong(self, auditor: Auditor) -> Flag | None:
+        """Return a flag if errors of quadrature or decisions are too large."""
         delta, tally = self.sampler.race.delta, auditor.tally
-        if auditor.draw != auditor.draws:
-            return None
         error = self.prepared.quadrature_error
         if error >= TOLERANCE:
             return flag("quadrature_varies", error=error, limit=TOLERANCE)
@@ -260,12 +277,13 @@ class RacingStep(BlockedStep):
             return flag("quadrature_changes", error=error)
         if clopper_pearson(tally.wrong, tally.audited)[0] <= delta:
             return None
-        what = ", ".join(self.var_names[:_NAMED]) + (
-            ", ..." if len(self.var_names) > _NAMED else ""
-        )
-        return flag(
-            "wrong_decisions", wrong=tally.wrong, audited=tally.audited, what=what, delta=delta
-        )
+        what, wrong, audited = first_of(self.var_names), tally.wrong, tally.audited
+        return flag("wrong_decisions", wrong=wrong, audited=audited, what=what, delta=delta)
+
+
+def first_of(names: list[str]) -> str:
+    """Return the first names of a list for a message."""
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def _keep_to_one_thread() -> None:
