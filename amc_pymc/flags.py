@@ -118,7 +118,7 @@ blocks_missing: {why} after {done} of {blocks} blocks of particles
     run again if its error is too large, with checkpoint= from where this one stopped
 # Evidence from the user's draws.
 chains_disagree: the chains of idata do not agree (R-hat {r_hat:.2f})
-    they have not found the posterior yet, and the estimate may be off by more than its error
+    they, or the halves of a single chain, have not found the posterior yet, and the estimate may be off by more than its error
     sample longer, or use estimate_evidence(model), which searches for modes
 few_effective_draws: idata has only {ess:.0f} effective draws of a coordinate
     so slow a chain may not have been everywhere, and what it has missed is missing from the evidence
@@ -144,6 +144,9 @@ halves_disagree: the halves of the draws tell evidences that differ by {apart:.2
 foreign_draws: the draws are not distributed as the model's density says (estimates that lean on either end differ by {gap:.2f} nats)
     the draws are of another model or other data, or have not converged, and the estimate is off by a number of this size
     use the model and data that were sampled, or sample longer
+unvisited_mode: a search from prior draws found a mode that the draws have not visited, and with it the log evidence is about {total:.2f}
+    the estimate is too low by what the mode holds
+    use estimate_evidence(model) without idata, or draws of chains that start in all modes
 bridge_too_short: the standard error is {error:.3g} where target_mcse={target:g} was wanted, after {steps}, the most that {most}
     the estimate is less precise than asked for
     {remedy} if that matters

@@ -325,8 +325,9 @@ class Combination:
             return 0.0
         # A variance used both now and later cancels; one guessed from very few draws must not.
         ahead = careful[best] if known[best].n >= _KNOWN_DRAWS else likely[best]
-        told = np.divide(drawn, careful, where=drawn > 0, out=np.zeros(drawn.size))
-        now, later = float(told.sum()), self._budget_left / (self._costs()[best] * ahead)
+        with np.errstate(divide="ignore"):  # equal values have a variance of zero
+            told = np.divide(drawn, careful, where=drawn > 0, out=np.zeros(drawn.size))
+            now, later = float(told.sum()), self._budget_left / (self._costs()[best] * ahead)
         if ahead <= 0.0 or math.isinf(now):
             now, later = self._planned_cost(decided.counts), self._budget_left
         return now / (now + later) if now > 0.0 else 0.0

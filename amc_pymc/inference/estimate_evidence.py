@@ -27,7 +27,7 @@ from amc_pymc.inference.evidence_model import (
     one_blas_thread,
     particle_kernel,
 )
-from amc_pymc.inference.evidence_results import evidence_group
+from amc_pymc.inference.evidence_results import evidence_group, likelihood_as_evidence
 from amc_pymc.inference.evidence_run import Asked, Generators, How, run_evidence
 from amc_pymc.inference.marginal_effects import (
     Marginalize,
@@ -178,7 +178,8 @@ def estimate_evidence(
         run's own chains and a bridge, ``evidence`` has an attribute ``method``, ``log_evidence_iv`` repeats
         ``log_evidence``, and there are no groups ``estimate``, ``rounds`` and ``pulls``. With `idata`, ``arms`` are
         the bridge and each number of steps, the last of which is the estimate, and ``posterior`` and
-        ``sample_stats`` are those of `idata`.
+        ``sample_stats`` are those of `idata`. The evidence of a model without free variables is its likelihood; its
+        result has no groups but ``evidence`` and the data.
 
     Raises
     ------
@@ -242,14 +243,19 @@ def estimate_evidence(
         )  # fmt: skip
         if cost not in ("count", "cpu"):
             raise ValueError(f"cost must be 'count' or 'cpu' where idata is given, got {cost!r}.")
+        model = context_model(model)
+        if not model.free_RVs:
+            return likelihood_as_evidence(model, "estimate_evidence")
         return evidence_from_draws(
-            idata, model=context_model(model), marginalize=marginalize, target=target_mcse, max_cost=max_cost, cost=str(cost),
+            idata, model=model, marginalize=marginalize, target=target_mcse, max_cost=max_cost, cost=str(cost),
             limit=limit, kernel=make_kernel(kernel), random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
     check_workers(cores, executor)
     asked = _asked(arms, target_mcse, max_cost, Choices(policy, cost, weights), draws, chains)
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
+    if not model.free_RVs:
+        return likelihood_as_evidence(model, "estimate_evidence")
     densities, compiling = compiled_particles(model, chosen_effects(model, marginalize))
     say_if_dear(densities)
     begin = time.process_time()

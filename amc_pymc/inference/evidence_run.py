@@ -44,6 +44,7 @@ from amc_pymc.inference.evidence_model import Elsewhere, Tally, cost_of, explore
 from amc_pymc.inference.evidence_results import (
     Evidence,
     add_posterior,
+    effective_size,
     nan_flags,
 )
 from amc_pymc.inference.marginal_effects import enough_nodes, quadrature
@@ -63,8 +64,8 @@ _UNCOVERED = 0.1
 #: Weight above which an arm matters to the estimate, and effective number of prior draws in the region missed by
 #: the reference above which the error of importance sampling accounts for that region.
 _MATTERS, _REACHED = 0.1, 100.0
-#: Standard errors by which the two combined estimates may differ.
-_APART = 5.0
+#: Standard errors by which the two combined estimates may differ, and nats that rounding explains.
+_APART, _ROUNDING = 5.0, 1e-9
 
 
 class Asked(NamedTuple):
@@ -363,7 +364,7 @@ def _numbers(tree: xr.DataTree, weights: str) -> Evidence:
         log_evidence_mcse=error,
         log_evidence_iv=float(other["log_mean"]),
         log_evidence_iv_mcse=float(other["log_mean_mcse"]),
-        ess=0.0 if z == -math.inf else 1.0 / error**2 if error > 0.0 else math.inf,
+        ess=0.0 if z == -math.inf else effective_size(error),
         pareto_k=float(np.nanmax(k)) if np.isfinite(k).any() else math.nan,
     )
 
@@ -374,8 +375,9 @@ def _flags(numbers: Evidence, found: Combined) -> list[Flag]:
     if z == -math.inf and all(f.name != "all_zero" for f in found.flags):
         flags.append(flag("all_zero"))
     other = numbers["log_evidence_iv"]
-    if abs(z - other) > _APART * error:
-        flags.append(flag("second_opinion", other=other, errors=abs(z - other) / error))
+    if abs(z - other) > _APART * error + _ROUNDING:
+        errors = abs(z - other) / error if error > 0.0 else math.inf
+        flags.append(flag("second_opinion", other=other, errors=errors))
     return flags
 
 

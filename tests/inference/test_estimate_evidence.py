@@ -671,7 +671,38 @@ def test_arms_from_a_mixture_want_continuous_variables():
         estimate(labels(), arms=["importance_rqmc"])
 
 
+def test_the_evidence_of_a_point_hypothesis_is_its_likelihood():
+    with pm.Model() as model:
+        scale = pm.Data("scale", 2.0)
+        pm.Normal("y", 0.0, scale, observed=[1.0, 3.0])
+        pm.Potential("less", pt.constant(-0.5))
+    wanted = stats.norm(0.0, 2.0).logpdf([1.0, 3.0]).sum() - 0.5
+    for tree in (
+        estimate(model),
+        amc.estimate_evidence(model, idata=xr.DataTree()),
+        amc.sample_ais(model=model),
+    ):
+        assert float(tree["evidence"]["log_evidence"]) == pytest.approx(wanted, abs=1e-12)
+        assert tree["evidence"]["log_evidence_mcse"] == 0.0
+        assert "y" in tree["observed_data"]
+    pm.set_data({"scale": 0.0}, model=model)
+    with pytest.warns(UserWarning, match="all weights are zero"):
+        assert estimate(model)["evidence"]["log_evidence"] == -np.inf
+
+
+def test_arms_without_variance():
+    log_z = one().log_evidence
+    tree = estimate(one(), arms={"a": Noisy(log_z, 0.0), "b": Noisy(log_z + 1e-12, 0.0)})
+    assert float(tree["evidence"]["log_evidence"]) == pytest.approx(log_z, abs=1e-9)
+    assert "second_opinion" not in tree["evidence"].attrs["flag_names"]
+
+
 def test_models_without_an_evidence(no_work):
+    for low, high in [(-np.inf, np.inf), (0.0, np.inf)]:
+        with pm.Model() as model:
+            pm.Normal("y", pm.Uniform("m", low, high), 1.0, observed=[1.0])
+        with pytest.raises(ValueError, match=r"'m' has an improper prior \(Uniform\)"):
+            estimate(model)
     with pm.Model() as model:
         pm.Normal("y", pm.Flat("mu"), 1.0, observed=[1.0])
     with pytest.raises(ValueError, match="'mu' has an improper prior"):
