@@ -118,7 +118,7 @@ blocks_missing: {why} after {done} of {blocks} blocks of particles
     run again if its error is too large, with checkpoint= from where this one stopped
 # Evidence from the user's draws.
 chains_disagree: the chains of idata do not agree (R-hat {r_hat:.2f})
-    they, or the halves of a single chain, have not found the posterior yet, and the estimate may be off by more than its error
+    they have not found the posterior yet, and the estimate may be off by more than its error
     sample longer, or use estimate_evidence(model), which searches for modes
 few_effective_draws: idata has only {ess:.0f} effective draws of a coordinate
     so slow a chain may not have been everywhere, and what it has missed is missing from the evidence

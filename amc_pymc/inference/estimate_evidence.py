@@ -94,7 +94,8 @@ def estimate_evidence(
     ends are annealed along :math:`q^{1-\beta} (p L)^\beta` in T = 2, 4, ..., 512 steps, in both directions; l is
     then the sum of the log-weights along the path, and the same equation holds (Bennett 1976; Crooks 2000). The
     error accounts for the autocorrelation of the draws (Frühwirth-Schnatter 2004). The estimate is consistent, not
-    unbiased, and covers only modes that the draws have visited. To search for others, leave out `idata`.
+    unbiased, and covers only modes that the draws have visited. Short searches from prior draws, if `kernel` uses
+    gradients, raise a flag if they find another mode; to search thoroughly, leave out `idata`.
 
     Local effects u_g of groups g (one value for each school, customer or item) are integrated out if there are
     many. Then x holds only the population parameters, and the likelihood is
@@ -113,7 +114,7 @@ def estimate_evidence(
         Default: the model in the context. A ``pm.Potential`` counts as likelihood.
     idata : DataTree, optional
         At least 100 draws of all free variables in a group ``posterior``, from :func:`pymc.sample` or another
-        sampler, in chains and in order. Free variables must be continuous. Draws are transformed as in the model,
+        sampler, in chains and in order. Their dimensions are read by the labels of the model's ``coords``. Free variables must be continuous. Draws are transformed as in the model,
         or taken from a group ``unconstrained_posterior``. A log density stored by PyMC or nutpie in
         ``sample_stats`` is compared with that of the model.
     marginalize : "auto" or None or a variable or sequence of variables

@@ -116,7 +116,8 @@ def evidence_from_draws(
         numbers |= {"ess_bulk": health.ess_bulk, "n_divergent": health.divergences}
         doubts = quadrature(numbers, densities, flat[1::2], target)
         settings = pilot_settings(densities)
-        if ended.why != "interrupted" and allowed(_search_cost(densities.n_dim, settings)):
+        searched = kernel.needs_gradient and ended.why != "interrupted"
+        if searched and allowed(_search_cost(densities.n_dim, settings)):
             with tally.stage("search"):
                 log_mass = unvisited(
                     Joint(densities), densities, flat, stages[-1].log_z, search_rng, settings
