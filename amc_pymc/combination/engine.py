@@ -341,7 +341,10 @@ class Combination:
         return combine_arms(self.records, weights)
 
     def _predictable(self) -> Estimate:
-        done = [f for r in self.rounds for f in r.folds if f.weight > 0.0]
+        every = [f for r in self.rounds for f in r.folds]
+        done = [f for f in every if f.weight > 0.0]
+        if not done:  # cut short after the first round of several arms, which has no weight beside later ones
+            done = [replace(f, weight=1.0) for f in every]
         if not done:
             return Estimate(math.nan, math.nan, 0.0)
         offset = max(f.offset for f in done) if self.scale == "log" else 0.0

@@ -33,6 +33,7 @@ from amc_pymc.inference.combination_results import combination_flags, combinatio
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
 from amc_pymc.running import Pool, run_loop
+from amc_pymc.signals import held_back
 
 __all__ = [
     "Budget",
@@ -166,8 +167,10 @@ def combined(
                 history.stopped = flag("interrupted")
             elif ended.why == "max_time":
                 history.stopped = flag("out_of_time", limit=max_time)
-    tree = combination_tree(history, weights=choices.weights, policy=bandit, cost=choices.cost)
-    flags = combination_flags(history, tree, budget) + list(getattr(bandit.rewards, "flags", ()))
+    with held_back():  # all draws are made
+        tree = combination_tree(history, weights=choices.weights, policy=bandit, cost=choices.cost)
+        flags = combination_flags(history, tree, budget)
+        flags += list(getattr(bandit.rewards, "flags", ()))
     return Combined(tree, flags)
 
 
@@ -418,8 +421,11 @@ def _draw_round(run: Combination, history: History, draws_of: _Draws, decided: R
         history.add_incomplete([join_samples(s) for s in found], decided.number)
         raise
     samples = [join_samples(s) for s in found]
-    run.record(decided, samples)
-    history.add(decided, samples)
+    with held_back() as pressed:
+        run.record(decided, samples)
+        history.add(decided, samples)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def _certifying_counts(run: Combination, budget: Budget) -> np.ndarray | None:

@@ -39,6 +39,7 @@ from amc_pymc.inference.model_groups import add_data_groups
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import begin_journal, check_workers, name_of
+from amc_pymc.signals import ends_loops
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["estimate_evidence"]
 
 
+@ends_loops
 def estimate_evidence(
     model: Model | None = None,
     *,
@@ -188,6 +190,11 @@ def estimate_evidence(
         Before any computation: for invalid arguments, models without likelihood or with an improper prior,
         variables in `marginalize` that cannot be integrated out, and draws that are missing, not finite, of the
         wrong shape, outside the support, too few, or of another model according to the stored log density.
+
+    KeyboardInterrupt
+        At Ctrl-C before there is an estimate, at a second Ctrl-C, and if a call begins within a second after one that
+        Ctrl-C has cut short, so that loops end. The first Ctrl-C otherwise ends the run, which returns what is
+        complete, if need be the estimate of the pilot run, with the flag ``interrupted``.
 
     Warns
     -----

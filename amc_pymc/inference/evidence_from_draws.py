@@ -49,6 +49,7 @@ from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import run_loop
+from amc_pymc.signals import held_back
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -118,7 +119,7 @@ def evidence_from_draws(
         settings = pilot_settings(densities)
         searched = kernel.needs_gradient and ended.why != "interrupted"
         if searched and allowed(_search_cost(densities.n_dim, settings)):
-            with tally.stage("search"):
+            with held_back(), tally.stage("search"):
                 log_mass = unvisited(
                     Joint(densities), densities, flat, stages[-1].log_z, search_rng, settings
                 )

@@ -22,6 +22,7 @@ from amc_pymc.map_tree.search import MapSettings
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import MAP_BOX, MAP_ROUNDS
 from amc_pymc.rng import RandomSeed
+from amc_pymc.signals import ends_loops
 from amc_pymc.simulators import Problem, SimulatorProblem
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _FAR = 2.0
 _BIASED = 3.0
 
 
+@ends_loops
 def find_MAP_tree(
     *,
     max_simulations: int,

@@ -45,6 +45,7 @@ from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import Pool, begin_journal, check_workers, name_of, run_loop
+from amc_pymc.signals import ends_loops
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -60,6 +61,7 @@ _BLOCK = 250
 _USABLE = 100.0
 
 
+@ends_loops
 def sample_ais(
     draws: int = 1000,
     *,

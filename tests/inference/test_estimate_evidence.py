@@ -2,6 +2,7 @@
 
 import math
 import multiprocessing
+import signal
 import sys
 import warnings
 
@@ -590,8 +591,42 @@ def test_interruption_of_an_executor():
 
 
 def test_interruption_before_the_first_round():
-    with pytest.raises(KeyboardInterrupt):
-        estimate(one(), executor=Stopping(0))
+    """There is the estimate of the pilot run."""
+    with pytest.warns(UserWarning, match="interrupted by the user"):
+        tree = estimate(one(), executor=Stopping(0))
+    assert_right(tree, one(), errors=5.0)
+    assert tree["evidence"].attrs["method"] == "pilot run alone"
+
+
+@pytest.mark.parametrize(
+    ("place", "estimated"),
+    [
+        ("evidence.pilot.climb", False),
+        ("evidence.pilot._starts", True),
+        ("inference.combination_run.combination_tree", True),
+        ("inference.evidence_run.posterior_draws", True),
+    ],
+)
+def test_ctrl_c_anywhere(place, estimated, monkeypatch):
+    """What is complete is returned, and a loop ends."""
+    module, name = f"amc_pymc.{place}".rsplit(".", 1)
+    original = getattr(sys.modules[module], name)
+
+    def pressed(*args, **kwargs):
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(sys.modules[module], name, pressed)
+    found = []
+    with warnings.catch_warnings(), pytest.raises(KeyboardInterrupt):
+        warnings.simplefilter("ignore", UserWarning)
+        for seed in range(2):
+            found.append(estimate(one(), seed=seed))
+    assert len(found) == estimated
+    for tree in found:
+        assert_right(tree, one(), target=0.5)
+    assert estimate(one())["evidence"].attrs["flags"] == ""
 
 
 # --- refusals -------------------------------------------------------------------------------------
