@@ -96,6 +96,9 @@ own_chains_disagree: the chains that the run has made do not agree (R-hat {r_hat
 chains_find_other: own chains and a bridge find another evidence ({other:.2f} +- {error:.2f}), and no fitted mixture is close to the posterior
     one of the two misses a part of it, and the error is raised to cover the difference
     sample long with pm.sample and compare with estimate_evidence(idata=...)
+prior_mismatch: the prior density of {variable!r} integrates to {integral:.3g} under its own draws
+    its logp and random are not of the same distribution, or logp is not normalised, and the evidence is that of another prior
+    correct the pm.CustomDist
 unbounded: {share:.0%} of the posterior draws of {variable!r} are as small or large as floating-point numbers get
     the likelihood or the posterior is unbounded, and the evidence not defined
     give {variable!r} a prior that keeps away from there

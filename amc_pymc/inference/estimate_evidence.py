@@ -36,6 +36,7 @@ from amc_pymc.inference.marginal_effects import (
     say_if_dear,
 )
 from amc_pymc.inference.model_groups import add_data_groups
+from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import begin_journal, check_workers, name_of
@@ -278,6 +279,7 @@ def estimate_evidence(
     rngs = Generators(*spawn_generators(words, 6))
     with one_blas_thread():
         found = run_evidence(model, densities, moves, asked, rngs, how)
+    found.flags.extend(prior_flags(model))
     numbers, tree = found.numbers | found.tally.numbers(), found.tree
     numbers["compile_seconds"] = compiling
     numbers["cpu_seconds"] = time.process_time() - begin + found.seconds_elsewhere

@@ -35,6 +35,7 @@ from amc_pymc.inference.marginal_effects import (
     quadrature,
 )
 from amc_pymc.inference.model_groups import add_data_groups
+from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.inference.stored_draws import (
     Health,
     check_idata,
@@ -131,7 +132,7 @@ def evidence_from_draws(
     flags = [flag("interrupted")] if interrupted else []
     flags += _draws_flags(health, x)
     flags += bridge_flags(stages, None if interrupted else target, max_cost, limit)
-    flags += doubts + uncertain(*numbers.estimate)
+    flags += doubts + uncertain(*numbers.estimate) + prior_flags(model)
     tree = _tree(idata, posterior, model, numbers, flags, stages, kernel)
     tree["evaluations"] = xr.DataTree(tally.dataset())
     describe(tree, densities)
