@@ -93,8 +93,8 @@ class Combination:
         """Cost of all draws so far."""
         return float(sum(r.cost for r in self.rounds))
 
-    def next_round(self, rng: np.random.Generator) -> Round | None:
-        """Return the next round, decided from earlier ones; None after the last."""
+    def next_round(self, rng: np.random.Generator, most: float = math.inf) -> Round | None:
+        """Return the next round, decided from earlier ones, of at most some size; None after the last."""
         number = len(self.rounds)
         if number == len(self.plan.sizes) or (number and self.rounds[-1].last):
             return None
@@ -102,7 +102,7 @@ class Combination:
             return None
         last = number == len(self.plan.sizes) - 1
         size = self._budget_left if last else min(self.plan.sizes[number], self._budget_left)
-        pulls, counts = self._allocate(size, rng)
+        pulls, counts = self._allocate(min(size, most), rng)
         planned = self._planned_cost(counts)
         self._budget_left -= planned
         last = last or self._exhausted()

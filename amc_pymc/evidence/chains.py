@@ -94,8 +94,8 @@ def run_chains(
     rng : numpy.random.Generator
     settings : ChainSettings, optional
     budget : callable, optional
-        Function that returns whether the cost of a further part is affordable. The first round of warm-up and the
-        minimum number of draws always are.
+        Function that returns whether the cost of a further part is affordable. The first round of warm-up and an
+        eighth of the minimum number of draws always are.
     report : callable, optional
         Function called with a text before each part.
 
@@ -131,7 +131,8 @@ def run_chains(
     scale = scale_of(seen, dense=path.n_dim <= settings.dense)
     kernel, tuning, particles, spent = _tuned(path, particles, scale, kernel, size, settings, rng)
     gradients += spent
-    n = first
+    price = 2.0 * settings.chains * (kernel.n_leapfrog + 2)  # of a draw of each chain, and a bridge
+    n = next((k for k in (first, first // 2, first // 4) if budget(k * price)), first // 8)
     report(f"{n:,} draws")
     draws, heights, particles = _moved(path, particles, kernel, tuning, n, rng)
     while True:
@@ -140,9 +141,8 @@ def run_chains(
         n = draws.shape[1]
         # The square of R-hat is one plus the autocorrelation time over n, if chains mix at all.
         wanted = n * (r_hat**2 - 1.0) / (settings.r_hat**2 - 1.0)
-        cost = 2.0 * n * settings.chains * (kernel.n_leapfrog + 2)  # of more draws, and of a bridge
         hopeless = 2 * n > settings.draws[1] or wanted > _MARGIN * settings.draws[1]
-        if r_hat <= settings.r_hat or hopeless or not budget(cost):
+        if r_hat <= settings.r_hat or hopeless or not budget(n * price):
             return Chains(draws, r_hat, gradients, kernel.n_leapfrog)
         report(f"{2 * n:,} draws")
         more, above, particles = _moved(path, particles, kernel, tuning, n, rng)

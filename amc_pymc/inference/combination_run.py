@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -129,6 +130,17 @@ def combined(
     run = Combination(arms, bandit, plan, paid)
     history, record = History(run), record or Recorded()
     total = None if budget.target is not None else math.ceil(budget.total)
+    started = time.monotonic()
+    since = started if begin is None else begin
+
+    def room() -> float:
+        """Return the size of a round that ends in time at the present rate."""
+        now, done = time.monotonic(), float(sum(r.counts.sum() for r in run.rounds))
+        if max_time is None or not done or record.keeps:
+            return math.inf
+        done = run.spent if budget.unit == "cost" else done
+        return done / max(now - started, 1e-9) * max(since + max_time - now, 0.0)
+
     draw_job = _draw if meter is None else meter.measured(_draw)
     with (
         progress("Combining estimators", total, enabled=progressbar) as bar,
@@ -151,7 +163,7 @@ def combined(
 
         try:
             ended = run_loop(
-                _rounds(run, history, draws_of, policy_rng, budget),
+                _rounds(run, history, draws_of, policy_rng, budget, room),
                 n_untimed=max(1, record.rounds),  # the predictable estimate needs two rounds
                 max_time=max_time,
                 begin=begin,
@@ -386,15 +398,16 @@ def _job_sizes(n: int, arm: Arm) -> list[int]:
 
 
 def _rounds(
-    run: Combination, history: History, draws_of: _Draws, rng: np.random.Generator, budget: Budget
-) -> Iterator[None]:
-    """Make one round after the other; with a target, until a last one can certify it."""
-    while (decided := run.next_round(rng)) is not None:
+    run: Combination, history: History, draws_of: _Draws, rng: np.random.Generator, budget: Budget,
+    room: Callable[[], float],
+) -> Iterator[None]:  # fmt: skip
+    """Make one round after the other, as large as there is room; with a target, until a last one can certify it."""
+    while (decided := run.next_round(rng, room())) is not None:
         _draw_round(run, history, draws_of, decided)
         yield
         if budget.target is None:
             continue
-        counts = _certifying_counts(run, budget)
+        counts = _certifying_counts(run, budget, room())
         if counts is not None:
             _draw_round(run, history, draws_of, run.certify(counts))
             history.certified = True
@@ -428,7 +441,7 @@ def _draw_round(run: Combination, history: History, draws_of: _Draws, decided: R
         raise KeyboardInterrupt
 
 
-def _certifying_counts(run: Combination, budget: Budget) -> np.ndarray | None:
+def _certifying_counts(run: Combination, budget: Budget, most: float) -> np.ndarray | None:
     """Return the draws of the round that reaches the target error; None while that is too uncertain."""
     assert budget.target is not None
     variances = run.variances()
@@ -447,7 +460,7 @@ def _certifying_counts(run: Combination, budget: Budget) -> np.ndarray | None:
         run.spent if budget.unit == "cost" else sum(r.n + r.failed for r in run.records)
     )
     affordable = left / costs[best]
-    if affordable < 1.0:
+    if affordable < 1.0 or most < min(wanted, affordable) * costs[best]:
         return None
     spent = float(sum((r.n + r.failed) * c for r, c in zip(run.records, costs, strict=True)))
     enough = n_best >= _EXPLORED_DRAWS and spent >= _EXPLORED_SHARE * wanted * costs[best]

@@ -159,8 +159,8 @@ def estimate_evidence(
         estimators. The model is compared by its densities at a few points, your own estimators by name and costs.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The pilot
-        run, chains and the first two batches are always completed; a bridge is annealed only if that is likely to
-        end in time.
+        run and the first two batches are always completed. Chains and, without `checkpoint`, later batches are
+        shortened to end in time at the present rate; a bridge is annealed only if that is likely to end in time.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None

@@ -69,6 +69,8 @@ _UNCOVERED = 0.1
 _MATTERS, _REACHED = 0.1, 100.0
 #: Standard errors by which the two combined estimates may differ, and nats that rounding explains.
 _APART, _ROUNDING = 5.0, 1e-9
+#: Evaluations that chains take at least.
+_LEAST = 50_000.0
 
 
 class Asked(NamedTuple):
@@ -189,9 +191,9 @@ def _run(
     with tally.stage("pilot"):
         densities = enough_nodes(densities, _typical(pilot), asked.target)
     price = _price(cost, spent, seconds)
-    bridged = None
-    if by_chains and pilot.unfit:
-        bridged = _chains(densities, pilot, moves, asked, how, rngs, tally, begin, price)
+    bridged, allowed = None, _allowance(asked, how, tally, begin, price)
+    if by_chains and pilot.unfit and allowed(_LEAST):
+        bridged = _chains(densities, pilot, moves, asked, how, rngs, tally, allowed)
         answers = bridged.answers(asked.target, pilot)
         if answers or pilot.adapted is None or how.limit.over():
             with held_back():
@@ -205,6 +207,19 @@ def _run(
                 answer.tree, answer.numbers, answer.flags + flags, answer.attrs, densities, tally
             )
     return _combine(model, densities, moves, asked, rngs, how, pilot, bridged, tally, price)
+
+
+def _allowance(
+    asked: Asked, how: How, tally: Tally, begin: float, price: float | None
+) -> Callable[..., bool]:
+    """Return a function of a cost, and of what a part has cost so far, that returns whether the cost is affordable."""
+
+    def allowed(wanted: float, so_far: float = 0.0) -> bool:
+        limit = None if price is None else asked.max_cost
+        cost, spent = str(asked.choices.cost), tally.cost + so_far
+        return budget_of(limit, cost, how.limit, lambda: spent, begin)(wanted)
+
+    return allowed
 
 
 def _of_pilot(
@@ -288,22 +303,13 @@ def _chains(
     how: How,
     rngs: Generators,
     tally: Tally,
-    begin: float,
-    price: float | None,
+    allowed: Callable[[float, float], bool],
 ) -> BridgedChains:
     def bridged() -> BridgedChains:
-        before = tally.cost
         with _told("Chains", how) as report, counted() as counts:
-            allowed = budget_of(
-                None if price is None else asked.max_cost,
-                str(asked.choices.cost),
-                how.limit,
-                lambda: before + cost_of(counts),
-                begin,
-            )
             return bridge_chains(
-                densities, pilot, moves, rngs.chains, target=asked.target, budget=allowed,
-                report=report,
+                densities, pilot, moves, rngs.chains, target=asked.target,
+                budget=lambda cost: allowed(cost, cost_of(counts)), report=report,
             )  # fmt: skip
 
     return _once("chains", bridged, rngs.chains, how, tally)[0]
