@@ -136,7 +136,7 @@ def combined(
     def room() -> float:
         """Return the size of a round that ends in time at the present rate."""
         now, done = time.monotonic(), float(sum(r.counts.sum() for r in run.rounds))
-        if max_time is None or not done or record.keeps:
+        if max_time is None or len(run.rounds) < 2 or record.keeps:
             return math.inf
         done = run.spent if budget.unit == "cost" else done
         return done / max(now - started, 1e-9) * max(since + max_time - now, 0.0)
