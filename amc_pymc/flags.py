@@ -99,6 +99,9 @@ own_chains_disagree: the chains that the run has made do not agree (R-hat {r_hat
 chains_find_other: own chains and a bridge find another evidence ({other:.2f} +- {error:.2f}), and no fitted mixture is close to the posterior
     one of the two misses a part of it, and the error is raised to cover the difference
     sample long with pm.sample and compare with estimate_evidence(idata=...)
+prior_mismatch: the prior density of {variable!r} integrates to {integral:.3g} under its own draws
+    its logp and random are not of the same distribution, or logp is not normalised, and the evidence is that of another prior
+    correct the pm.CustomDist
 unbounded: {share:.0%} of the posterior draws of {variable!r} are as small or large as floating-point numbers get
     the likelihood or the posterior is unbounded, and the evidence not defined
     give {variable!r} a prior that keeps away from there
@@ -147,6 +150,9 @@ halves_disagree: the halves of the draws tell evidences that differ by {apart:.2
 foreign_draws: the draws are not distributed as the model's density says (estimates that lean on either end differ by {gap:.2f} nats)
     the draws are of another model or other data, or have not converged, and the estimate is off by a number of this size
     use the model and data that were sampled, or sample longer
+unvisited_mode: a search from prior draws found a mode that the draws have not visited, and with it the log evidence is about {total:.2f}
+    the estimate is too low by what the mode holds
+    use estimate_evidence(model) without idata, or draws of chains that start in all modes
 bridge_too_short: the standard error is {error:.3g} where target_mcse={target:g} was wanted, after {steps}, the most that {most}
     the estimate is less precise than asked for
     {remedy} if that matters

@@ -93,8 +93,8 @@ class Combination:
         """Cost of all draws so far."""
         return float(sum(r.cost for r in self.rounds))
 
-    def next_round(self, rng: np.random.Generator) -> Round | None:
-        """Return the next round, decided from earlier ones; None after the last."""
+    def next_round(self, rng: np.random.Generator, most: float = math.inf) -> Round | None:
+        """Return the next round, decided from earlier ones, of at most some size; None after the last."""
         number = len(self.rounds)
         if number == len(self.plan.sizes) or (number and self.rounds[-1].last):
             return None
@@ -102,7 +102,7 @@ class Combination:
             return None
         last = number == len(self.plan.sizes) - 1
         size = self._budget_left if last else min(self.plan.sizes[number], self._budget_left)
-        pulls, counts = self._allocate(size, rng)
+        pulls, counts = self._allocate(min(size, most), rng)
         planned = self._planned_cost(counts)
         self._budget_left -= planned
         last = last or self._exhausted()
@@ -328,8 +328,15 @@ class Combination:
             return 0.0
         # A variance used both now and later cancels; one guessed from very few draws must not.
         ahead = careful[best] if known[best].n >= _KNOWN_DRAWS else likely[best]
+<<<<<<< HEAD
         here = drawn > 0
         if ahead <= 0.0 or not careful[here].all():
+=======
+        with np.errstate(divide="ignore"):  # equal values have a variance of zero
+            told = np.divide(drawn, careful, where=drawn > 0, out=np.zeros(drawn.size))
+            now, later = float(told.sum()), self._budget_left / (self._costs()[best] * ahead)
+        if ahead <= 0.0 or math.isinf(now):
+>>>>>>> c7e3d4568a673d7a70833511fdaffd5727a500fc
             now, later = self._planned_cost(decided.counts), self._budget_left
         else:
             now = float((drawn[here] / careful[here]).sum())
@@ -345,7 +352,10 @@ class Combination:
         return combine_arms(self.records, weights)
 
     def _predictable(self) -> Estimate:
-        done = [f for r in self.rounds for f in r.folds if f.weight > 0.0]
+        every = [f for r in self.rounds for f in r.folds]
+        done = [f for f in every if f.weight > 0.0]
+        if not done:  # cut short after the first round of several arms, which has no weight beside later ones
+            done = [replace(f, weight=1.0) for f in every]
         if not done:
             return Estimate(math.nan, math.nan, 0.0)
         offset = max(f.offset for f in done) if self.scale == "log" else 0.0

@@ -36,6 +36,7 @@ from amc_pymc.inference.combination_results import combination_flags, combinatio
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
 from amc_pymc.running import Pool, run_loop
+from amc_pymc.signals import held_back
 
 __all__ = [
     "Budget",
@@ -131,6 +132,17 @@ def combined(
     if max_time is not None:
         until = (time.monotonic() if begin is None else begin) + max_time
     total = None if budget.target is not None else math.ceil(budget.total)
+    started = time.monotonic()
+    since = started if begin is None else begin
+
+    def room() -> float:
+        """Return the size of a round that ends in time at the present rate."""
+        now, done = time.monotonic(), float(sum(r.counts.sum() for r in run.rounds))
+        if max_time is None or len(run.rounds) < 2 or record.keeps:
+            return math.inf
+        done = run.spent if budget.unit == "cost" else done
+        return done / max(now - started, 1e-9) * max(since + max_time - now, 0.0)
+
     draw_job = _draw if meter is None else meter.measured(_draw)
     with (
         progress("Combining estimators", total, enabled=progressbar) as bar,
@@ -170,8 +182,13 @@ def combined(
             history.add(pilot, [*first])
         try:
             ended = run_loop(
+<<<<<<< HEAD
                 _rounds(run, history, draws_of, policy_rng, budget),
                 n_untimed=n_untimed,
+=======
+                _rounds(run, history, draws_of, policy_rng, budget, room),
+                n_untimed=max(1, record.rounds),  # the predictable estimate needs two rounds
+>>>>>>> c7e3d4568a673d7a70833511fdaffd5727a500fc
                 max_time=max_time,
                 begin=begin,
                 enough=lambda _: run.rounds[-1].last,
@@ -188,12 +205,19 @@ def combined(
                 history.stopped = flag("interrupted")
             elif ended.why == "max_time":
                 history.stopped = flag("out_of_time", limit=max_time)
+<<<<<<< HEAD
     tree = combination_tree(history, weights=choices.weights, policy=bandit, cost=choices.cost)
     flags = combination_flags(history, tree, budget) + list(getattr(bandit.rewards, "flags", ()))
     if pilot is not None and pilot.last:
         flags.append(
             flag("pilot_over_budget", max_cost=budget.total, spent=pilot.cost, least=0.0)
         )
+=======
+    with held_back():  # all draws are made
+        tree = combination_tree(history, weights=choices.weights, policy=bandit, cost=choices.cost)
+        flags = combination_flags(history, tree, budget)
+        flags += list(getattr(bandit.rewards, "flags", ()))
+>>>>>>> c7e3d4568a673d7a70833511fdaffd5727a500fc
     return Combined(tree, flags)
 
 
@@ -411,17 +435,25 @@ def _job_sizes(n: int, arm: Arm) -> list[int]:
 
 
 def _rounds(
+<<<<<<< HEAD
     run: Combination, history: History, draws_of: _Draws, rng: np.random.Generator, budget: Budget
 ) -> Iterator[None]:
     """Make one round after the other; with a target, until a last one can certify it."""
     if run.rounds:
         yield  # the pilot
     while (decided := run.next_round(rng)) is not None:
+=======
+    run: Combination, history: History, draws_of: _Draws, rng: np.random.Generator, budget: Budget,
+    room: Callable[[], float],
+) -> Iterator[None]:  # fmt: skip
+    """Make one round after the other, as large as there is room; with a target, until a last one can certify it."""
+    while (decided := run.next_round(rng, room())) is not None:
+>>>>>>> c7e3d4568a673d7a70833511fdaffd5727a500fc
         _draw_round(run, history, draws_of, decided)
         yield
         if budget.target is None:
             continue
-        counts = _certifying_counts(run, budget)
+        counts = _certifying_counts(run, budget, room())
         if counts is not None:
             _draw_round(run, history, draws_of, run.certify(counts))
             history.certified = True
@@ -448,11 +480,14 @@ def _draw_round(run: Combination, history: History, draws_of: _Draws, decided: R
         history.add_incomplete([join_samples(s) for s in found], decided.number)
         raise
     samples = [join_samples(s) for s in found]
-    run.record(decided, samples)
-    history.add(decided, samples)
+    with held_back() as pressed:
+        run.record(decided, samples)
+        history.add(decided, samples)
+    if pressed:
+        raise KeyboardInterrupt
 
 
-def _certifying_counts(run: Combination, budget: Budget) -> np.ndarray | None:
+def _certifying_counts(run: Combination, budget: Budget, most: float) -> np.ndarray | None:
     """Return the draws of the round that reaches the target error; None while that is too uncertain."""
     assert budget.target is not None
     variances = run.variances()
@@ -471,8 +506,12 @@ def _certifying_counts(run: Combination, budget: Budget) -> np.ndarray | None:
         run.spent if budget.unit == "cost" else sum(r.n + r.failed for r in run.records)
     )
     affordable = left / costs[best]
+<<<<<<< HEAD
     unseen = run.scale == "natural" and variances[best] == 0.0 and n_best < _ALL_ALIKE
     if affordable < 1.0 or unseen:
+=======
+    if affordable < 1.0 or most < min(wanted, affordable) * costs[best]:
+>>>>>>> c7e3d4568a673d7a70833511fdaffd5727a500fc
         return None
     spent = float(sum((r.n + r.failed) * c for r, c in zip(run.records, costs, strict=True)))
     enough = n_best >= _EXPLORED_DRAWS and spent >= _EXPLORED_SHARE * wanted * costs[best]

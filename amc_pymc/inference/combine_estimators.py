@@ -25,10 +25,12 @@ from amc_pymc.inference.combination_run import (
 )
 from amc_pymc.rng import RandomSeed
 from amc_pymc.running import check_workers
+from amc_pymc.signals import ends_loops
 
 __all__ = ["combine_estimators"]
 
 
+@ends_loops
 def combine_estimators(
     arms: Mapping[str, Any] | Sequence[Any],
     *,

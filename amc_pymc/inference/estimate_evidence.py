@@ -27,7 +27,7 @@ from amc_pymc.inference.evidence_model import (
     one_blas_thread,
     particle_kernel,
 )
-from amc_pymc.inference.evidence_results import evidence_group
+from amc_pymc.inference.evidence_results import evidence_group, likelihood_as_evidence
 from amc_pymc.inference.evidence_run import Asked, Generators, How, run_evidence
 from amc_pymc.inference.marginal_effects import (
     Marginalize,
@@ -36,9 +36,11 @@ from amc_pymc.inference.marginal_effects import (
     say_if_dear,
 )
 from amc_pymc.inference.model_groups import add_data_groups
+from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import begin_journal, check_workers, name_of
+from amc_pymc.signals import ends_loops
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["estimate_evidence"]
 
 
+@ends_loops
 def estimate_evidence(
     model: Model | None = None,
     *,
@@ -94,7 +97,8 @@ def estimate_evidence(
     ends are annealed along :math:`q^{1-\beta} (p L)^\beta` in T = 2, 4, ..., 512 steps, in both directions; l is
     then the sum of the log-weights along the path, and the same equation holds (Bennett 1976; Crooks 2000). The
     error accounts for the autocorrelation of the draws (Frühwirth-Schnatter 2004). The estimate is consistent, not
-    unbiased, and covers only modes that the draws have visited. To search for others, leave out `idata`.
+    unbiased, and covers only modes that the draws have visited. Short searches from prior draws, if `kernel` uses
+    gradients, raise a flag if they find another mode; to search thoroughly, leave out `idata`.
 
     Local effects u_g of groups g (one value for each school, customer or item) are integrated out if there are
     many. Then x holds only the population parameters, and the likelihood is
@@ -113,7 +117,7 @@ def estimate_evidence(
         Default: the model in the context. A ``pm.Potential`` counts as likelihood.
     idata : DataTree, optional
         At least 100 draws of all free variables in a group ``posterior``, from :func:`pymc.sample` or another
-        sampler, in chains and in order. Free variables must be continuous. Draws are transformed as in the model,
+        sampler, in chains and in order. Their dimensions are read by the labels of the model's ``coords``. Free variables must be continuous. Draws are transformed as in the model,
         or taken from a group ``unconstrained_posterior``. A log density stored by PyMC or nutpie in
         ``sample_stats`` is compared with that of the model.
     marginalize : "auto" or None or a variable or sequence of variables
@@ -155,8 +159,8 @@ def estimate_evidence(
         estimators. The model is compared by its densities at a few points, your own estimators by name, costs and a trial.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The pilot
-        run, chains and the first two batches are always completed; a bridge is annealed only if that is likely to
-        end in time.
+        run and the first two batches are always completed. Chains and, without `checkpoint`, later batches are
+        shortened to end in time at the present rate; a bridge is annealed only if that is likely to end in time.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None
@@ -178,7 +182,8 @@ def estimate_evidence(
         run's own chains and a bridge, ``evidence`` has an attribute ``method``, ``log_evidence_iv`` repeats
         ``log_evidence``, and there are no groups ``estimate``, ``rounds`` and ``pulls``. With `idata`, ``arms`` are
         the bridge and each number of steps, the last of which is the estimate, and ``posterior`` and
-        ``sample_stats`` are those of `idata`.
+        ``sample_stats`` are those of `idata`. The evidence of a model without free variables is its likelihood; its
+        result has no groups but ``evidence`` and the data.
 
     Raises
     ------
@@ -186,6 +191,11 @@ def estimate_evidence(
         Before any computation: for invalid arguments, models without likelihood or with an improper prior,
         variables in `marginalize` that cannot be integrated out, and draws that are missing, not finite, of the
         wrong shape, outside the support, too few, or of another model according to the stored log density.
+
+    KeyboardInterrupt
+        At Ctrl-C before there is an estimate, at a second Ctrl-C, and if a call begins within a second after one that
+        Ctrl-C has cut short, so that loops end. The first Ctrl-C otherwise ends the run, which returns what is
+        complete, if need be the estimate of the pilot run, with the flag ``interrupted``.
 
     Warns
     -----
@@ -241,8 +251,11 @@ def estimate_evidence(
         )  # fmt: skip
         if cost not in ("count", "cpu"):
             raise ValueError(f"cost must be 'count' or 'cpu' where idata is given, got {cost!r}.")
+        model = context_model(model)
+        if not model.free_RVs:
+            return likelihood_as_evidence(model, "estimate_evidence")
         return evidence_from_draws(
-            idata, model=context_model(model), marginalize=marginalize, target=target_mcse, max_cost=max_cost, cost=str(cost),
+            idata, model=model, marginalize=marginalize, target=target_mcse, max_cost=max_cost, cost=str(cost),
             limit=limit, kernel=make_kernel(kernel), random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
     check_workers(cores, executor)
@@ -255,6 +268,8 @@ def estimate_evidence(
     )  # fmt: skip
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
+    if not model.free_RVs:
+        return likelihood_as_evidence(model, "estimate_evidence")
     densities, compiling = compiled_particles(model, chosen_effects(model, marginalize))
     say_if_dear(densities)
     begin = time.process_time()
@@ -269,6 +284,7 @@ def estimate_evidence(
     rngs = Generators(*spawn_generators(words, 6))
     with one_blas_thread():
         found = run_evidence(model, densities, moves, asked, rngs, how)
+    found.flags.extend(prior_flags(model))
     numbers, tree = found.numbers | found.tally.numbers(), found.tree
     numbers["compile_seconds"] = compiling
     numbers["cpu_seconds"] = time.process_time() - begin + found.seconds_elsewhere

@@ -47,6 +47,7 @@ __all__ = [
     "model_told",
     "one_blas_thread",
     "particle_kernel",
+    "pilot_settings",
     "running_off",
 ]
 
@@ -136,14 +137,18 @@ def explored(
     ValueError
         If the likelihood is zero at all points evaluated, or unbounded.
     """
-    dear = isinstance(densities, MarginalDensities)
     pilot = explore(
-        densities, kernel, rng, settings=_SPARING if dear else PilotSettings(),
+        densities, kernel, rng, settings=pilot_settings(densities),
         fitted=not densities.discrete.any(), chains=chains, report=report,
     )  # fmt: skip
     if wrong := running_off(model, densities, densities.constrain(pilot.ladder.particles.x)):
         raise ValueError(f"{wrong[0].message}.")
     return pilot
+
+
+def pilot_settings(densities: Densities) -> PilotSettings:
+    """Return settings of pilot runs and searches, which are short with integrals over local effects."""
+    return _SPARING if isinstance(densities, MarginalDensities) else PilotSettings()
 
 
 def model_told(densities: Densities) -> dict[str, Any]:

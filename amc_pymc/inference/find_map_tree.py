@@ -21,7 +21,12 @@ from amc_pymc.map_tree.search import MapHistory, MapSettings
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import MAP_BOX, MAP_ROUNDS
 from amc_pymc.rng import RandomSeed
+<<<<<<< HEAD
 from amc_pymc.simulators import Problem, SimulatorProblem, gaussian_kernel
+=======
+from amc_pymc.signals import ends_loops
+from amc_pymc.simulators import Problem, SimulatorProblem
+>>>>>>> c7e3d4568a673d7a70833511fdaffd5727a500fc
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -37,6 +42,7 @@ _BIASED = 3.0
 _NARROWS, _MOST = 1.5, 0.5
 
 
+@ends_loops
 def find_MAP_tree(
     *,
     max_simulations: int,

@@ -47,6 +47,7 @@ from amc_pymc.running import (
 from amc_pymc.samplers import Audits, LangevinProposal, Proposal, index, metropolis, report
 from amc_pymc.samplers.index import ModelSpace
 from amc_pymc.samplers.metropolis import Metropolis
+from amc_pymc.signals import ends_loops
 from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.racing_metropolis import metropolis_sampler
 from amc_pymc.step_methods.racing_step import chosen_vars
@@ -62,6 +63,7 @@ __all__ = ["sample_product_space"]
 _ACCEPT = 0.36
 
 
+@ends_loops
 def sample_product_space(
     models: Mapping[str, Any],
     *,

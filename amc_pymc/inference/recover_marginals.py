@@ -21,6 +21,7 @@ from amc_pymc.extract.groups import find_factors
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.unconstrain import unconstrain
+from amc_pymc.inference.stored_draws import draws_of
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, as_generator
 from amc_pymc.row_store import Rows, as_rows
@@ -193,7 +194,7 @@ def _points(
         elif rv.name not in posterior:
             raise ValueError(f"idata has no draws of {rv.name}, which local effects depend on")
         else:
-            array = posterior[rv.name].transpose("chain", "draw", ...).values
+            array = draws_of(posterior, rv.name, model)
             values[rv.name] = array.reshape(number, *array.shape[2:])
     whole = FlatLayout.from_model(model, point)
     flat = unconstrain(model, whole, values)

@@ -22,6 +22,7 @@ from amc_pymc.inference.abc_run import run_batches
 from amc_pymc.inference.simulation_run import How, as_problem
 from amc_pymc.inference.tree_proposal import TreeProposal, one_of
 from amc_pymc.rng import RandomSeed
+from amc_pymc.signals import ends_loops
 from amc_pymc.simulators import Problem
 from amc_pymc.simulators.scale import ScaleName
 from amc_pymc.simulators.simulator_problem import SimulatorProblem
@@ -42,6 +43,7 @@ _NAMES_OF_ALL = {"u", "simulation", "coordinate", "failure", "summaries", "summa
 _DEFAULT = TreeProposal()
 
 
+@ends_loops
 def sample_abc_tree(
     draws: int = 1000,
     *,
@@ -224,6 +226,7 @@ def sample_abc_tree(
     )  # fmt: skip
 
 
+@ends_loops
 def sample_abc_rejection(
     draws: int = 1000,
     *,

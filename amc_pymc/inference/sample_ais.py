@@ -39,10 +39,13 @@ from amc_pymc.inference.evidence_model import (
     one_blas_thread,
     particle_kernel,
 )
+from amc_pymc.inference.evidence_results import likelihood_as_evidence
+from amc_pymc.inference.stored_draws import draws_of
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import Pool, begin_journal, check_workers, name_of, run_loop
+from amc_pymc.signals import ends_loops
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -60,6 +63,7 @@ _BLOCK = 250
 _USABLE = 100.0
 
 
+@ends_loops
 def sample_ais(
     draws: int = 1000,
     *,
@@ -187,6 +191,8 @@ def sample_ais(
     limit, started = positive_or_none("max_time", max_time), time.monotonic()
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
+    if not model.free_RVs:
+        return likelihood_as_evidence(model, "sample_ais")
     densities, compiling = compiled_particles(model)
     begin = time.process_time()
     moves = particle_kernel(model, densities, kernel)
@@ -377,8 +383,9 @@ def _unconstrained(model: Model, densities: Densities, draws: Any) -> np.ndarray
     if isinstance(draws, xr.DataTree):
         if "posterior" not in draws.children:
             raise ValueError("reverse_draws has no group 'posterior'.")
-        stacked = draws["posterior"].to_dataset().stack(sample=("chain", "draw"))
-        draws = {str(k): v.transpose("sample", ...).values for k, v in stacked.data_vars.items()}
+        group = draws["posterior"].to_dataset()
+        arrays = {n: draws_of(group, n, model) for n in densities.variables if n in group}
+        draws = {n: a.reshape(-1, *a.shape[2:]) for n, a in arrays.items()}
     if not isinstance(draws, np.ndarray | Mapping):
         raise TypeError(
             f"reverse_draws must be a DataTree, a mapping of names to arrays or an array, got {draws!r}."
