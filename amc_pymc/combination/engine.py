@@ -328,15 +328,8 @@ class Combination:
             return 0.0
         # A variance used both now and later cancels; one guessed from very few draws must not.
         ahead = careful[best] if known[best].n >= _KNOWN_DRAWS else likely[best]
-<<<<<<< HEAD
         here = drawn > 0
         if ahead <= 0.0 or not careful[here].all():
-=======
-        with np.errstate(divide="ignore"):  # equal values have a variance of zero
-            told = np.divide(drawn, careful, where=drawn > 0, out=np.zeros(drawn.size))
-            now, later = float(told.sum()), self._budget_left / (self._costs()[best] * ahead)
-        if ahead <= 0.0 or math.isinf(now):
->>>>>>> c7e3d4568a673d7a70833511fdaffd5727a500fc
             now, later = self._planned_cost(decided.counts), self._budget_left
         else:
             now = float((drawn[here] / careful[here]).sum())

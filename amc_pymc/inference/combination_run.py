@@ -128,12 +128,9 @@ def combined(
     bandit, paid = _policy(choices, arms, budget)
     policy_rng, draw_rng = spawn_generators(random_seed, 2)
     record = record or Recorded()
-    n_recalled, until = record.rounds, math.inf
-    if max_time is not None:
-        until = (time.monotonic() if begin is None else begin) + max_time
+    n_recalled, started = record.rounds, time.monotonic()
+    until = (started if begin is None else begin) + (math.inf if max_time is None else max_time)
     total = None if budget.target is not None else math.ceil(budget.total)
-    started = time.monotonic()
-    since = started if begin is None else begin
 
     def room() -> float:
         """Return the size of a round that ends in time at the present rate."""
@@ -141,7 +138,7 @@ def combined(
         if max_time is None or len(run.rounds) < 2 or record.keeps:
             return math.inf
         done = run.spent if budget.unit == "cost" else done
-        return done / max(now - started, 1e-9) * max(since + max_time - now, 0.0)
+        return done / max(now - started, 1e-9) * max(until - now, 0.0)
 
     draw_job = _draw if meter is None else meter.measured(_draw)
     with (
@@ -182,13 +179,8 @@ def combined(
             history.add(pilot, [*first])
         try:
             ended = run_loop(
-<<<<<<< HEAD
-                _rounds(run, history, draws_of, policy_rng, budget),
-                n_untimed=n_untimed,
-=======
                 _rounds(run, history, draws_of, policy_rng, budget, room),
-                n_untimed=max(1, record.rounds),  # the predictable estimate needs two rounds
->>>>>>> c7e3d4568a673d7a70833511fdaffd5727a500fc
+                n_untimed=n_untimed,
                 max_time=max_time,
                 begin=begin,
                 enough=lambda _: run.rounds[-1].last,
@@ -205,19 +197,14 @@ def combined(
                 history.stopped = flag("interrupted")
             elif ended.why == "max_time":
                 history.stopped = flag("out_of_time", limit=max_time)
-<<<<<<< HEAD
-    tree = combination_tree(history, weights=choices.weights, policy=bandit, cost=choices.cost)
-    flags = combination_flags(history, tree, budget) + list(getattr(bandit.rewards, "flags", ()))
-    if pilot is not None and pilot.last:
-        flags.append(
-            flag("pilot_over_budget", max_cost=budget.total, spent=pilot.cost, least=0.0)
-        )
-=======
     with held_back():  # all draws are made
         tree = combination_tree(history, weights=choices.weights, policy=bandit, cost=choices.cost)
         flags = combination_flags(history, tree, budget)
         flags += list(getattr(bandit.rewards, "flags", ()))
->>>>>>> c7e3d4568a673d7a70833511fdaffd5727a500fc
+    if pilot is not None and pilot.last:
+        flags.append(
+            flag("pilot_over_budget", max_cost=budget.total, spent=pilot.cost, least=0.0)
+        )
     return Combined(tree, flags)
 
 
@@ -435,20 +422,13 @@ def _job_sizes(n: int, arm: Arm) -> list[int]:
 
 
 def _rounds(
-<<<<<<< HEAD
-    run: Combination, history: History, draws_of: _Draws, rng: np.random.Generator, budget: Budget
-) -> Iterator[None]:
-    """Make one round after the other; with a target, until a last one can certify it."""
-    if run.rounds:
-        yield  # the pilot
-    while (decided := run.next_round(rng)) is not None:
-=======
     run: Combination, history: History, draws_of: _Draws, rng: np.random.Generator, budget: Budget,
     room: Callable[[], float],
 ) -> Iterator[None]:  # fmt: skip
     """Make one round after the other, as large as there is room; with a target, until a last one can certify it."""
+    if run.rounds:
+        yield  # the pilot
     while (decided := run.next_round(rng, room())) is not None:
->>>>>>> c7e3d4568a673d7a70833511fdaffd5727a500fc
         _draw_round(run, history, draws_of, decided)
         yield
         if budget.target is None:
@@ -506,12 +486,8 @@ def _certifying_counts(run: Combination, budget: Budget, most: float) -> np.ndar
         run.spent if budget.unit == "cost" else sum(r.n + r.failed for r in run.records)
     )
     affordable = left / costs[best]
-<<<<<<< HEAD
     unseen = run.scale == "natural" and variances[best] == 0.0 and n_best < _ALL_ALIKE
-    if affordable < 1.0 or unseen:
-=======
-    if affordable < 1.0 or most < min(wanted, affordable) * costs[best]:
->>>>>>> c7e3d4568a673d7a70833511fdaffd5727a500fc
+    if affordable < 1.0 or unseen or most < min(wanted, affordable) * costs[best]:
         return None
     spent = float(sum((r.n + r.failed) * c for r, c in zip(run.records, costs, strict=True)))
     enough = n_best >= _EXPLORED_DRAWS and spent >= _EXPLORED_SHARE * wanted * costs[best]

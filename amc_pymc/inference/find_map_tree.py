@@ -21,12 +21,8 @@ from amc_pymc.map_tree.search import MapHistory, MapSettings
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import MAP_BOX, MAP_ROUNDS
 from amc_pymc.rng import RandomSeed
-<<<<<<< HEAD
-from amc_pymc.simulators import Problem, SimulatorProblem, gaussian_kernel
-=======
 from amc_pymc.signals import ends_loops
-from amc_pymc.simulators import Problem, SimulatorProblem
->>>>>>> c7e3d4568a673d7a70833511fdaffd5727a500fc
+from amc_pymc.simulators import Problem, SimulatorProblem, gaussian_kernel
 
 if TYPE_CHECKING:
     from pymc import Model
