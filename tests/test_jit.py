@@ -139,7 +139,9 @@ def test_modules_beside_a_script(write):
     """Without a package, as those in the folder of a notebook or a script."""
     root = write()
     (root.parent / "helper.py").write_text("")
-    (root.parent / "script.py").write_text("import helper, numpy\nfrom kernels_of_tests import outer")
+    (root.parent / "script.py").write_text(
+        "import helper, numpy\nfrom kernels_of_tests import outer"
+    )
     found = {str(f.relative_to(root.parent)) for f in source_files(root.parent / "script.py")}
     assert {"script.py", "helper.py", "kernels_of_tests/middle/inner.py"} < found
 

@@ -282,8 +282,10 @@ def _draw_singly(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Samp
         seconds = clock() - begin
         if not value < math.inf or value == lowest:
             raise ArmError.of(arm.name, i, f"returned {value}", _part(values, costs, i))
-        known = not callable(cost)
-        spent = _known_cost(arm, seconds, cost) if known else _cost_of(arm, i, value, cost)
+        if callable(cost):
+            spent = _cost_of(arm, i, value, cost)
+        else:
+            spent = _known_cost(arm, seconds, cost)
         if not 0.0 < spent < math.inf:
             what = f"has the cost {spent}, which must be positive and finite"
             raise ArmError.of(arm.name, i, what, _part(values, costs, i))

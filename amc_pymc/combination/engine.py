@@ -347,7 +347,9 @@ class Combination:
     def _predictable(self) -> Estimate:
         every = [f for r in self.rounds for f in r.folds]
         done = [f for f in every if f.weight > 0.0]
-        if not done:  # cut short after the first round of several arms, which has no weight beside later ones
+        if (
+            not done
+        ):  # cut short after the first round of several arms, which has no weight beside later ones
             done = [replace(f, weight=1.0) for f in every]
         if not done:
             return Estimate(math.nan, math.nan, 0.0)

@@ -163,7 +163,9 @@ def explore(
     nothing = Pilot(ladder, None, None, none, np.empty(0), 0.0, evaluations, gradients, unfit=True)
     try:
         if not fitted:
-            return _with_discrete_proposal(replace(nothing, unfit=False), path, kernel, rng, settings)
+            return _with_discrete_proposal(
+                replace(nothing, unfit=False), path, kernel, rng, settings
+            )
         return _fitted(nothing, path, seen, kernel, rng, settings, many, report)
     except KeyboardInterrupt as error:
         raise PilotInterrupted(nothing) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytensor.tensor as pt
 
@@ -43,7 +45,7 @@ def model_logp(model, variables):
     return _summed(variables, parts) + sum(left_out)
 
 
-def model_log_likelihood(model, parts):
+def model_log_likelihood(model, parts) -> Any:
     """Return the summed log density of observed variables and Potentials."""
     observed = [v for v in model.observed_RVs if v in parts]
     potentials = [v for v in model.potentials if v in parts]

@@ -180,7 +180,9 @@ def evaluated(frontier, name: str) -> list[np.ndarray]:
     if is_random(lazy):
         raise refused(name, "its data pass through a random variable (pm.Minibatch)")
     if any(isinstance(v.type, SparseTensorType) for v in frontier):
-        raise refused(name, "it reads a sparse matrix; make it dense (X.toarray()) if memory allows")
+        raise refused(
+            name, "it reads a sparse matrix; make it dense (X.toarray()) if memory allows"
+        )
     computed = {}
     if lazy:
         computed = dict(zip(lazy, plain_function([], lazy)()))

@@ -194,7 +194,9 @@ class ModelProblem:
                 return [s.many(rng, p, len(part)) for s, p in given]
 
             shapes = [s.observed.shape for s in self.simulators]
-            flat = Summary(lambda found: _flat(self._statistics(found)), size) if summaries else None
+            flat = (
+                Summary(lambda found: _flat(self._statistics(found)), size) if summaries else None
+            )
             return run_batch(call, self.distances, rows, n, shapes, rng, summary=flat)
         at = place.tolist()
         return run_each(

@@ -105,9 +105,13 @@ def run_batches(
 
         run.history = simulated.follow(
             rounds(
-                problem, simulate, simulated.sizes, settings, generators,
+                problem,
+                simulate,
+                simulated.sizes,
+                settings,
+                generators,
                 None if learn is None else learnt,
-            ),  # fmt: skip
+            ),
             told=_told,
             enough=lambda history: _few_accepted(history, min_acceptance, simulated),
         )

@@ -110,11 +110,11 @@ class Recorded:
         todo = deque(jobs)
         while todo and self._known:
             job = todo.popleft()
-            sample = self._recall(job, number, meter)
+            known = self._recall(job, number, meter)
             if job[0].name in self._others:
                 self._others.remove(job[0].name)
-                self._try(job, sample)
-            yield sample
+                self._try(job, known)
+            yield known
         found = run(list(todo)) if todo else ()
         for (arm, *_), result in zip(todo, found, strict=True):
             sample = result if meter is None else meter.receive(result)
@@ -200,7 +200,7 @@ def settings_told(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _alike(one: Sample, other: Sample, cost: Any) -> bool:
     """Whether two samples are equal, except for last digits and for seconds."""
-    pairs = [(one.values, other.values), (one.failed, other.failed)]
+    pairs: list[tuple[Any, Any]] = [(one.values, other.values), (one.failed, other.failed)]
     pairs += [] if cost == "cpu" else [(one.costs, other.costs)]
     pairs += [] if one.controls is None else [(one.controls, other.controls)]
     return all(np.allclose(a, b, rtol=1e-6, atol=0.0, equal_nan=True) for a, b in pairs)

@@ -202,9 +202,7 @@ def combined(
         flags = combination_flags(history, tree, budget)
         flags += list(getattr(bandit.rewards, "flags", ()))
     if pilot is not None and pilot.last:
-        flags.append(
-            flag("pilot_over_budget", max_cost=budget.total, spent=pilot.cost, least=0.0)
-        )
+        flags.append(flag("pilot_over_budget", max_cost=budget.total, spent=pilot.cost, least=0.0))
     return Combined(tree, flags)
 
 
@@ -358,9 +356,7 @@ def _controls(arms: list[Arm]) -> dict[str, Any]:
 def _measured(arms: list[Arm], pilot: list[Sample]) -> tuple[list[Arm], list[Sample]]:
     """Return arms with the costs of a pilot draw of each, and these draws; a failed one is not a dear one."""
     largest = max((float(s.costs[0]) for s in pilot if not s.failed[0]), default=1.0)
-    found = [
-        s._replace(costs=np.minimum(s.costs, largest)) if s.failed[0] else s for s in pilot
-    ]
+    found = [s._replace(costs=np.minimum(s.costs, largest)) if s.failed[0] else s for s in pilot]
     return [replace(a, cost=float(s.costs[0])) for a, s in zip(arms, found, strict=True)], found
 
 

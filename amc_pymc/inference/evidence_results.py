@@ -12,8 +12,8 @@ import xarray as xr
 
 from amc_pymc.diagnostics.pareto import pareto_k
 from amc_pymc.evidence import Pilot, PosteriorDraws
-from amc_pymc.extract.counts import counted
 from amc_pymc.extract.checks import without_checks
+from amc_pymc.extract.counts import counted
 from amc_pymc.extract.graphs import lowered
 from amc_pymc.extract.interpreted import plain_function
 from amc_pymc.extract.marginal_particles import Densities
@@ -84,7 +84,9 @@ def likelihood_as_evidence(model: Model, method: str) -> xr.DataTree:
     flags = [flag("all_zero")] if value == -math.inf else []
     exact = Evidence(log_evidence=value, log_evidence_mcse=0.0, ess=math.inf, n_likelihood=1)
     tree = xr.DataTree()
-    tree["evidence"] = xr.DataTree(evidence_group(exact, flags, unbiased="exactly: it is the likelihood"))
+    tree["evidence"] = xr.DataTree(
+        evidence_group(exact, flags, unbiased="exactly: it is the likelihood")
+    )
     add_data_groups(tree, model)
     tree.attrs = {"inference_library": "amc_pymc", "sampling_method": method}
     warn_of(flags, "Model evidence")

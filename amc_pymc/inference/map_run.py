@@ -16,9 +16,7 @@ from amc_pymc.simulators.problem import Failure, Problem
 __all__ = ["search"]
 
 
-def search(
-    problem: Problem, settings: MapSettings, how: How
-) -> tuple[MapHistory, list[Flag]]:
+def search(problem: Problem, settings: MapSettings, how: How) -> tuple[MapHistory, list[Flag]]:
     """Simulate batch after batch, until the last, a time limit or an interrupt; return the history and flags.
 
     Raises
@@ -39,9 +37,13 @@ def search(
 
         history = run.follow(
             map_rounds(
-                simulate, problem.log_prior, problem.n_dim, run.sizes, settings,
+                simulate,
+                problem.log_prior,
+                problem.n_dim,
+                run.sizes,
+                settings,
                 run.rngs[: len(run.sizes)],
-            ),  # fmt: skip
+            ),
             told=_told,
         )
     u = history.u

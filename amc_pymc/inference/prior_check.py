@@ -84,12 +84,12 @@ def _integral(
         if continuous:
             log_q = student.logpdf(z / scale, _DOF) - np.log(scale)
         else:
-            ends = student.cdf((np.abs(z) + [[[-0.5]], [[0.5]]]) / scale, _DOF)
+            ends = student.cdf((np.abs(z) + np.array([[[-0.5]], [[0.5]]])) / scale, _DOF)
             log_q = np.log(np.maximum(ends[1] - ends[0], 1e-300))
         found = np.array([log_p(p) for p in points], float).reshape(len(points), -1)
         if found.shape != log_q.shape:  # not one number for each element
-            return found.sum(axis=1) - log_q.sum(axis=1)
-        return (found - log_q)[np.arange(len(points)), element]
+            return np.asarray(found.sum(axis=1) - log_q.sum(axis=1))
+        return np.asarray((found - log_q)[np.arange(len(points)), element])
 
     ahead, behind = works(other), works(draws)
     possible = np.isfinite(behind)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-
 from amc_pymc.extract.context import context_model
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
@@ -21,8 +20,8 @@ from amc_pymc.samplers.preparation import Preparation
 from amc_pymc.step_methods.grouping import Turn, chosen_turns, possible_factors, reasons_against
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import chosen_vars
-from amc_pymc.step_methods.slow_parts import slow_parts
 from amc_pymc.step_methods.settings import Options, TaylorProxy
+from amc_pymc.step_methods.slow_parts import slow_parts
 
 if TYPE_CHECKING:
     from pymc import Model

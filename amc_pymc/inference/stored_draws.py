@@ -155,9 +155,7 @@ def stored_draws(
     return x.reshape(*shape, densities.n_dim), log_density.reshape(shape)
 
 
-def draws_of(
-    group: xr.Dataset, name: str, model: Model, variable: str | None = None
-) -> np.ndarray:
+def draws_of(group: xr.Dataset, name: str, model: Model, variable: str | None = None) -> np.ndarray:
     """Return draws of a variable (C, N, ...) in the order of the model, which labels tell.
 
     Parameters

@@ -253,7 +253,7 @@ def as_race(
     """
     arguments = {"delta": delta, "batch_size": batch_size, "variance": variance}
     given = {name: value for name, value in arguments.items() if value is not None}
-    if isinstance(race, get_args(Race)):
+    if isinstance(race, Race):
         for name, value in given.items():
             if value != getattr(race, name, None):
                 raise ValueError(
@@ -274,7 +274,8 @@ def as_race(
                 f"{name}={value!r} has no meaning for race={race!r}; leave it out (the settings of "
                 f"{kind.__name__}: {own})"
             )
-    return kind(**given)
+    found: Race = kind(**given)
+    return found
 
 
 def _gaps(gap_in_sds: ArrayLike) -> np.ndarray:

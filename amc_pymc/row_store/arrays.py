@@ -82,8 +82,8 @@ class ArraySource:
         """Return values that identify the content of an array."""
         name = getattr(array, "filename", None)
         # Parts of a map, and maps that are changed in memory only, are not what the file says.
-        whole = name is not None and isinstance(array.base, mmap.mmap) and array.mode != "c"
-        if isinstance(array, np.memmap) and whole:
+        whole = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)
+        if name is not None and whole and array.mode != "c":
             return [*file_stamp(Path(name)), int(array.offset), list(array.strides)]
         digest = hashlib.blake2b(digest_size=16)
         for block in self._blocks(array, _CHUNK):

@@ -197,7 +197,9 @@ class Journal:
                 raise TypeError(f"{name} is an array of objects: {array!r}.")
         file = self.path / _name(self._n)
         if file.exists():
-            raise self._refusal(f": another run is writing to this folder ({file.name}); name another one")
+            raise self._refusal(
+                f": another run is writing to this folder ({file.name}); name another one"
+            )
         found[_MADE_FROM] = np.asarray(_digest(made_from))
         found[_CHECKSUM] = np.asarray(self._checksum(self._n, found))
         _write(file, found)
@@ -223,9 +225,7 @@ class Journal:
             )
         others = differences(known["fingerprint"], self._fingerprint)
         if others:
-            raise self._refusal(
-                f" is of another run: {'; '.join(others)}. {_DELETE.capitalize()}"
-            )
+            raise self._refusal(f" is of another run: {'; '.join(others)}. {_DELETE.capitalize()}")
         self.words = known["words"]
         if words is not None and [int(word) for word in words] != self.words:
             raise self._refusal(f" is of a run with another random_seed; {_DELETE}")

@@ -160,7 +160,8 @@ def excluding(sampler: Gibbs, chain: Chain, x: np.ndarray) -> list[int]:
     def unread(point: np.ndarray, coordinates: Any) -> bool:
         other = point.copy()
         other[coordinates] += 0.1
-        return np.array_equal(*(model.values(p, units) for p in (point, other)), equal_nan=True)
+        values = model.values(point, units)
+        return np.array_equal(values, model.values(other, units), equal_nan=True)
 
     names = [n for n in layout.names if layout.is_continuous(n)]
     left_out, found = [c for c in layout.indices(names) if unread(x, c)], list[int]()

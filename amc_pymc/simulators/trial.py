@@ -1,4 +1,4 @@
-"""Trial of a simulator before a run: does it work, and does it keep what its user promises?"""
+"""Trial of a simulator before a run: whether it works and keeps what its user promises."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _first_numbers(simulate: _Simulate, n_dim: int, batched: bool) -> np.ndarray
         found = simulate(rng.random((_POINTS, n_dim)), rng)
         late = [f.index for f in found.failures if f.kind == "timeout"]
         numbers += [np.where(np.isin(range(_POINTS), late), np.nan, found.distance)]
-        numbers += [np.ravel(found.summaries)]
+        numbers += [np.ravel(np.asarray(found.summaries))]
         # A single successful row does not show that batches can be simulated.
         worked = _POINTS - len(found.failures) >= (2 if batched else 1)
         if worked and np.isfinite(found.distance).any():
@@ -105,11 +105,11 @@ def _check_rows(simulate: _Simulate, n_dim: int) -> None:
     """Raise a ValueError if rows of a batch depend on the other rows or on the call."""
     rng = as_generator(2)
     for n, level in _COMPARISONS:
-        shared, calls = rng.random((n, n_dim)), []
+        shared, calls = rng.random((n, n_dim)), list[np.ndarray]()
         for _ in range(_CALLS):
             others = np.full((2 * n, n_dim), (len(calls) + 0.5) / _CALLS)
             found = simulate(np.concatenate([shared, others]), rng)
-            some = np.reshape(found.summaries, (3 * n, -1))
+            some = np.reshape(np.asarray(found.summaries), (3 * n, -1))
             some = some[:, :: max(1, some.shape[1] // _COMPARED)]
             calls.append(np.column_stack([found.distance, some])[:n])
         if _chance(np.array(calls)) > level:

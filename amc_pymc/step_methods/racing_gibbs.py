@@ -175,7 +175,10 @@ class RacingGibbs(RacingStep):
     def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
         doubts, enough = super()._doubts(chain, x), chain.auditor.draws >= FEWEST
         if enough and (stuck := gibbs.excluding(self.sampler, chain, x)):
-            labels, total = self.prepared.densities.layout.labels(), self.sampler.elements.raced.size
+            labels, total = (
+                self.prepared.densities.layout.labels(),
+                self.sampler.elements.raced.size,
+            )
             what = first_of([labels[c] for c in stuck])
             doubts.append(flag("excluded", number=len(stuck), total=total, what=what))
         return doubts

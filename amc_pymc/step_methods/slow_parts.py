@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pymc import Model
-from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Identity, Mul, Switch, TrueDiv
 from pytensor.tensor.elemwise import Elemwise
@@ -36,11 +36,11 @@ def slow_parts(model: Model, prepared: Preparation) -> list[str]:
         if v.name in places and v.dtype.startswith("float")
     }
 
-    def above(inputs: Sequence[Variable]) -> list[Variable]:
+    def above(inputs: Sequence[Any]) -> list[Any]:
         found = set(ancestors(inputs, model.free_RVs))
         return [v for v in model.free_RVs if v in found]
 
-    found, nested = dict[Variable, str](), prepared.nested
+    found, nested = dict[Any, str](), prepared.nested
     if nested is None or nested.prior.phi.size > _FEW_HYPERPARAMETERS:
         for rv in sizes:
             if sizes[rv] > 1 and (parents := above(rv.owner.inputs)):
@@ -58,7 +58,7 @@ def slow_parts(model: Model, prepared: Preparation) -> list[str]:
     return list(found.values())
 
 
-def _read(v: Variable, free: Sequence[Variable]) -> Variable:
+def _read(v: Any, free: Sequence[Any]) -> Any:
     """Return the free variable of which v holds unchanged entries, or another variable."""
     while v not in free and v.owner is not None:
         op = v.owner.op
@@ -68,5 +68,5 @@ def _read(v: Variable, free: Sequence[Variable]) -> Variable:
     return v
 
 
-def _names(variables: Sequence[Variable]) -> str:
+def _names(variables: Sequence[Any]) -> str:
     return " and ".join(str(v.name) for v in variables)

@@ -26,7 +26,6 @@ from amc_pymc.bandits import (
 )
 from amc_pymc.bandits.policy import CompiledPolicy
 
-
 NAMES = sorted(POLICIES)
 RANDOM = [name for name in NAMES if name in ("thompson", "top_two", "random")]
 #: Policies that are told rewards in a declared range.

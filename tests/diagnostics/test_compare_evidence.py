@@ -263,7 +263,11 @@ def test_it_does_not_alter_what_it_is_given():
         ({"m": (-1.0,)}, TypeError, "Model 'm' must be a result"),
         ({"m": (-1.0, None)}, TypeError, "Model 'm' must be a result"),
         ({"m": tree(-1.0, 0.1).to_dataset()}, TypeError, "Model 'm' must be a result"),
-        ({"m": (np.nan, 0.1)}, ValueError, "log evidence of 'm' must be a finite number or -inf, got nan"),
+        (
+            {"m": (np.nan, 0.1)},
+            ValueError,
+            "log evidence of 'm' must be a finite number or -inf, got nan",
+        ),
         ({"m": tree(-np.inf, 0.1), "n": -np.inf}, ValueError, r"all models \(m, n\) is -inf"),
         ({"m": (-1.0, -0.1)}, ValueError, "of 'm' must not be negative, got -0.1"),
         ({"m": smc(np.nan, -1.0)}, ValueError, "Chain 0 of model 'm' has no finite"),

@@ -90,7 +90,10 @@ def test_chains_that_cannot_meet_say_so():
 def test_chains_keep_to_a_budget(share, correlated):
     most, path, rng = share * 2.0 * correlated[1].gradients, Correlated(), np.random.default_rng(1)
     found = run_chains(
-        path, path.rough(100, rng), rng, budget=lambda cost: 2.0 * path.differentiated + cost <= most
+        path,
+        path.rough(100, rng),
+        rng,
+        budget=lambda cost: 2.0 * path.differentiated + cost <= most,
     )
     assert 0.5 * most < 2.0 * found.gradients < 1.2 * most
     assert found.draws.shape[1] < 128

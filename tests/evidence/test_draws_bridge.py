@@ -197,7 +197,7 @@ def test_the_share_that_errors_of_the_fits_explain():
     rng = np.random.default_rng(3)
     z = rng.standard_normal((100_000, 3))
     works = rng.normal(0.0, 2.0, len(z))
-    assert _explained(works, z, z + [1.0, 0.0, 0.0]) == pytest.approx(0.125, rel=0.05)
+    assert _explained(works, z, z + np.array([1.0, 0.0, 0.0])) == pytest.approx(0.125, rel=0.05)
 
 
 def test_the_difference_between_the_ends_is_the_mean_of_independent_halves():

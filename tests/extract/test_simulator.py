@@ -506,8 +506,8 @@ def test_simulations_of_any_length_that_a_function_summarises():
     np.testing.assert_array_equal(found.summaries[:, 0], counts)
     np.testing.assert_allclose(found.distance, np.abs(counts - len(Y)))
     for batched, settings in [(True, {"sum_stat": lambda t: t[:1]}), (False, {})]:
-        problem = problem_of(lambda: toy(function=lambda *_: np.zeros(4), **settings))  # noqa: B023
-        with pytest.raises(ValueError, match="if its length varies.*Python function|batched=True"):
+        problem = problem_of(lambda: toy(function=lambda *_: np.zeros(4), **settings))
+        with pytest.raises(ValueError, match=r"if its length varies.*Python function|batched=True"):
             try_simulator(problem, batched=batched)
 
 

@@ -62,7 +62,7 @@ def test_a_finished_run_goes_on_with_a_larger_budget(policy, tmp_path):
     with pytest.warns(UserWarning, match="interrupted"):
         result(interrupted(9), "again")
     xr.testing.assert_equal(result(interrupted(-1), "again").to_dataset(), whole.to_dataset())
-    with pytest.raises(ValueError, match="max_simulations=2000 is too small: .*again' has 7,874"):
+    with pytest.raises(ValueError, match=r"max_simulations=2000 is too small: .*again' has 7,874"):
         result(interrupted(-1), "again", 2000)
 
 

@@ -520,7 +520,12 @@ def test_heavy_tails_are_told():
         (None, {"draws": 2.5}, TypeError, "draws must be an integer"),
         (None, {"draws": True}, TypeError, "draws must be an integer"),
         (None, {"draws": 10, "max_cost": 5.0}, ValueError, "exclude each other"),
-        ([Normal(1.0, cost=1.0)] * 2, {"max_cost": 1.5}, ValueError, "not pay for one draw of each"),
+        (
+            [Normal(1.0, cost=1.0)] * 2,
+            {"max_cost": 1.5},
+            ValueError,
+            "not pay for one draw of each",
+        ),
         ({1: Normal(1.0)}, {"draws": 10}, TypeError, "names of arms must be strings, got 1"),
         (None, {"max_cost": -1.0}, ValueError, "max_cost must be positive"),
         (None, {"max_cost": np.nan}, ValueError, "max_cost must be positive"),

@@ -263,8 +263,7 @@ def test_own_arms_that_are_always_zero():
 
 
 SLOWLY = [
-    pytest.param(name, marks=pytest.mark.slow)
-    for name in ("ucbv", "klucb", "top_two", "random")
+    pytest.param(name, marks=pytest.mark.slow) for name in ("ucbv", "klucb", "top_two", "random")
 ]
 
 

@@ -158,7 +158,9 @@ def test_parts_of_other_places_are_named(tmp_path):
     estimated(one().model, tmp_path / "run")
     (tmp_path / "run" / "000001.npz").replace(tmp_path / "run" / "000000.npz")
     keep(tmp_path / "run", 1)
-    with pytest.raises(ValueError, match=r"run': 000000.npz cannot be read \(its checksum.*delete it"):
+    with pytest.raises(
+        ValueError, match=r"run': 000000.npz cannot be read \(its checksum.*delete it"
+    ):
         estimated(one().model, tmp_path / "run")
 
 

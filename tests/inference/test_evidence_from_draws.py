@@ -231,11 +231,15 @@ def test_the_evidence_does_not_depend_on_the_order_of_labels():
     changed = xr.DataTree.from_dict({"posterior": idata["posterior"].to_dataset().sortby("g")})
     assert_same(estimate(changed, known)["evidence"], estimate(idata, known)["evidence"])
     changed["posterior"] = changed["posterior"].to_dataset().assign_coords(g=["a", "b", "d"])
-    with pytest.raises(ValueError, match=r"'g' of 'u' .* \['a', 'b', 'd'\]..., .* \['b', 'c', 'a'\]"):
+    with pytest.raises(
+        ValueError, match=r"'g' of 'u' .* \['a', 'b', 'd'\]..., .* \['b', 'c', 'a'\]"
+    ):
         estimate(changed, known)
 
 
-@pytest.mark.parametrize(("length", "step", "flags"), [(200, 0.0, ""), (2000, 0.0, ""), (2000, 0.3, "chains_disagree")])
+@pytest.mark.parametrize(
+    ("length", "step", "flags"), [(200, 0.0, ""), (2000, 0.0, ""), (2000, 0.3, "chains_disagree")]
+)
 def test_one_chain_is_judged_by_its_halves(length, step, flags):
     mu = np.random.default_rng(2).normal(1.5, 0.5**0.5, (1, length))
     mu[:, length // 2 :] += step
@@ -576,7 +580,9 @@ def test_a_mode_that_the_draws_miss_is_missing():
     precision = 1.0 + 1.0 / 25.0
     rng = np.random.default_rng(1)
     draws = rng.normal(8.0 / precision, 1.0 / math.sqrt(precision), CHAINS * DRAWS)
-    tree = flagged(tree_of(x=draws), Known(model, both), "found a mode that the draws have not visited")
+    tree = flagged(
+        tree_of(x=draws), Known(model, both), "found a mode that the draws have not visited"
+    )
     assert abs(error_of(tree, Known(model, both))[0] + math.log(2.0)) < 0.05
     assert f"about {both:.1f}" in flags_of(tree)
     draws *= rng.choice([-1.0, 1.0], draws.shape)

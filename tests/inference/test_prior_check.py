@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest

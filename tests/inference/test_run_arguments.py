@@ -201,5 +201,7 @@ def test_numbers_of_32_bits_are_refused_in_one_sentence(name, single):
     values = {"idata": None, "model": model, "models": {"a": model, "b": model}}
     given = {k: values[k] for k in parameters(getattr(amc, name)) if k in values}
     with pytensor.config.change_flags(floatX="float32" if single == "PyTensor" else "float64"):
-        with pytest.raises(ValueError, match="computes in float64. Set pytensor.config.floatX = 'f"):
+        with pytest.raises(
+            ValueError, match=r"computes in float64. Set pytensor.config.floatX = 'f"
+        ):
             getattr(amc, name)(**given)

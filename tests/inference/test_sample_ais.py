@@ -581,7 +581,11 @@ def test_checkpoints_of_other_runs(change, tmp_path):
     path = tmp_path / "run"
     settings = {"draws": 10, "n_steps": 20}
     if not isinstance(change.get("schedule", ""), str):
-        settings |= {"schedule": np.linspace(0, 1, 1201) ** 4, "kernel": "random_walk", "n_steps": None}
+        settings |= {
+            "schedule": np.linspace(0, 1, 1201) ** 4,
+            "kernel": "random_walk",
+            "n_steps": None,
+        }
     ais(one(), **settings, checkpoint=path)
     before = {file: file.read_bytes() for file in path.iterdir()}
     known = change.pop("known", one)

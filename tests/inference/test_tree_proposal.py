@@ -50,7 +50,9 @@ def test_options_reach_the_learner():
         True,
         3,
     )
-    assert not amc.TreeProposal(utility="kl").local and not amc.TreeProposal(partition="cart").rotate
+    assert (
+        not amc.TreeProposal(utility="kl").local and not amc.TreeProposal(partition="cart").rotate
+    )
     plain = amc.TreeProposal().learner()
     assert plain.trees == 4 and plain.local and plain.rotate and not plain.honest
 

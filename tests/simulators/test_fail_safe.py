@@ -80,7 +80,10 @@ def test_infinite_simulations_are_far_but_no_failure():
 @pytest.mark.parametrize(
     ("simulation", "message"),
     [
-        (np.zeros((1, 2)), "ValueError: simulation of shape (1, 2), the data call for (2,); drop the first axis"),
+        (
+            np.zeros((1, 2)),
+            "ValueError: simulation of shape (1, 2), the data call for (2,); drop the first axis",
+        ),
         (1.0, "ValueError: simulation of shape (), the data call for (2,)"),
         (None, "TypeError: simulation of dtype object, it must be numbers"),
         (np.array([1j, 0.0]), "TypeError: simulation of dtype complex128, it must be numbers"),

@@ -113,7 +113,7 @@ class TestSharedArguments:
 
     def test_float32(self, step, categorical):
         with pytensor.config.change_flags(floatX="float32"):
-            with pytest.raises(ValueError, match="floatX is 'float32'.*floatX = 'float64'"):
+            with pytest.raises(ValueError, match=r"floatX is 'float32'.*floatX = 'float64'"):
                 step(model=categorical)
 
     def test_no_model(self, step, categorical):
@@ -121,7 +121,7 @@ class TestSharedArguments:
             step()
 
     def test_unknown_names(self, step, categorical):
-        with pytest.raises(ValueError, match="vars names nothing, obs; free variables.*"):
+        with pytest.raises(ValueError, match=r"vars names nothing, obs; free variables.*"):
             step(["nothing", "obs"], model=categorical)
 
     def test_unknown_argument(self, step, categorical):
@@ -209,7 +209,7 @@ class TestModel:
             amc.RacingMetropolis(model=model)
 
     def test_no_observed_variable(self, no_rows):
-        with pytest.raises(amc.NotRowFactorised, match="no observed variable: .* subsample$"):
+        with pytest.raises(amc.NotRowFactorised, match=r"no observed variable: .* subsample$"):
             amc.RacingMetropolis(model=no_rows)
 
     def test_weights(self):
