@@ -103,7 +103,7 @@ def plot_abc(
     ... )
     >>> pc = amc.plot_abc(found, backend="none")
     >>> pc.get_viz("title", "draws")["string"]
-    '150 effective draws, rejection 150'
+    '149 effective draws, rejection 149'
     """
     from arviz_plots import visuals as draw
 
