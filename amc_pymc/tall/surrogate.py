@@ -162,20 +162,10 @@ def conditional(x, surface):
     out = x.copy()
     if not math.isfinite(value):
         return Conditional(-math.inf, out, precision, False)
-    # Cholesky factor, lower triangle, in place
-    for j in range(size):
-        for k in range(j):
-            s = precision[j, k]
-            for m in range(k):
-                s -= precision[j, m] * precision[k, m]
-            precision[j, k] = s / precision[k, k]
-        s = precision[j, j]
-        for m in range(j):
-            s -= precision[j, m] * precision[j, m]
-        if not s > 0.0:
-            return Conditional(-math.inf, out, precision, False)
-        precision[j, j] = math.sqrt(s)
-        value -= math.log(precision[j, j])
+    if not cholesky(precision):
+        return Conditional(-math.inf, out, precision, False)
+    for i in range(size):
+        value -= math.log(precision[i, i])
     step = np.empty(size)
     for d in range(x.size):
         if inner[d] >= 0:
@@ -189,7 +179,28 @@ def conditional(x, surface):
     return Conditional(value, out, precision, math.isfinite(value))
 
 
-@njit(cache=True, error_model="numpy")
+#: For sums that may be reordered to allow vectorisation.
+_in_any_order = njit(cache=True, error_model="numpy", fastmath={"contract", "nsz", "reassoc"})
+
+
+@_in_any_order
+def cholesky(a):
+    """Overwrite the lower triangle of a matrix by its Cholesky factor; return whether it is definite."""
+    for j in range(a.shape[0]):
+        for k in range(j + 1):
+            s = a[j, k]
+            for m in range(k):
+                s -= a[j, m] * a[k, m]
+            if k < j:
+                a[j, k] = s / a[k, k]
+            elif s > 0.0:
+                a[j, j] = math.sqrt(s)
+            else:
+                return False
+    return True
+
+
+@_in_any_order
 def forward_solve(factor, b):
     """Overwrite b by L^-1 b."""
     for i in range(b.size):
@@ -199,7 +210,7 @@ def forward_solve(factor, b):
         b[i] = s / factor[i, i]
 
 
-@njit(cache=True, error_model="numpy")
+@_in_any_order
 def backward_solve(factor, b):
     """Overwrite b by L'^-1 b."""
     for i in range(b.size - 1, -1, -1):
@@ -209,18 +220,18 @@ def backward_solve(factor, b):
             b[k] -= factor[i, k] * s
 
 
-@njit(cache=True, error_model="numpy")
+@_in_any_order
 def _inverse(factor):
     """Return (L L')^-1."""
     size = factor.shape[0]
     half = np.zeros((size, size))  # L^-1
-    for j in range(size):
-        half[j, j] = 1.0 / factor[j, j]
-        for i in range(j + 1, size):
-            s = 0.0
-            for k in range(j, i):
-                s -= factor[i, k] * half[k, j]
-            half[i, j] = s / factor[i, i]
+    for i in range(size):
+        for k in range(i):
+            for j in range(k + 1):
+                half[i, j] -= factor[i, k] * half[k, j]
+        half[i, i] = 1.0
+        for j in range(i + 1):
+            half[i, j] /= factor[i, i]
     return half.T @ half
 
 
